@@ -1,0 +1,185 @@
+"""What may go wrong, and how we say it: what must hold; what was given; what to do.
+
+Every check of user input and every error class of odeco is here. A ``check_`` function raises or does
+nothing; an ``as_`` function returns its argument in the form that the library works with.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from odeco._types import DataArray, FloatArray, RngLike
+    from odeco.components import Components
+
+MINIMUM_ORDER = 3
+
+
+class ConvergenceWarning(UserWarning):
+    """A component was returned whose residual is above the tolerance."""
+
+
+class FileFormatError(ValueError):
+    """A file is damaged, holds something else, or was written by a newer odeco."""
+
+
+class RankError(ValueError):
+    """The tensor has fewer components than were asked for; those found are in ``found``."""
+
+    def __init__(self, message: str, found: Components) -> None:
+        super().__init__(message)
+        self.found = found
+
+
+def zero_image_error(n_components: int, found: Components) -> RankError:
+    """Say that the search ran out of tensor."""
+    rank = found.n_components
+    if rank == 0:
+        return RankError(
+            "The tensor must hold a non-zero entry. All its answers are zero. Check how it was made.", found
+        )
+    return RankError(
+        f"The image of every candidate is zero: the tensor has rank {rank}, but n_components={n_components}. "
+        f"The {_counted(rank, 'component')} found {'is' if rank == 1 else 'are'} in `error.found`.",
+        found,
+    )
+
+
+def unconverged_message(component: int, residual: float, weight: float, n_iterations: int) -> str:
+    """Say which component did not converge, by how much, and what helps."""
+    return (
+        f"Component {component} did not converge: its residual is {residual:.1e}, or {residual / abs(weight):.1e} of "
+        f"its weight {weight:.3g}, after {n_iterations} iterations. Raise n_iterations, raise tol if that is accurate "
+        "enough, or lower n_components if the weight is at the noise level."
+    )
+
+
+def as_generator(rng: RngLike) -> np.random.Generator:
+    """Return `rng` as a generator; a seed gives the same one every time."""
+    if isinstance(rng, bool) or not (rng is None or isinstance(rng, numbers.Integral | np.random.Generator)):
+        raise TypeError(
+            f"`rng` must be None, an int or a numpy.random.Generator. Got {rng!r}. Pass a seed such as rng=0."
+        )
+    return np.random.default_rng(rng)
+
+
+def check_count(name: str, value: Any, low: int = 1, high: int | None = None, what: str = "") -> int:
+    """Return `value` as an int if it is a whole number within its bounds."""
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
+    if whole and low <= value and (high is None or value <= high):
+        return int(value)
+    bounds = f"in [{low}, {high}]" if high is not None else f"of at least {low}"
+    raise ValueError(f"`{name}` must be an int {bounds}{what}. Got {value!r}.")
+
+
+def check_n_components(value: Any, dimension: int) -> int:
+    """Return the number of components as an int in [1, dimension]."""
+    return check_count("n_components", value, 1, dimension, f" for a tensor of dimension {dimension}")
+
+
+def check_tolerance(value: Any) -> float:
+    """Return a relative tolerance as a float in [0, 1)."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= float(value) < 1:
+        return float(value)
+    raise ValueError(
+        f"`tol` must be a number in [0, 1). Got {value!r}. Pass 0 for a fixed number of iterations."
+    )
+
+
+def as_block(block: Any, dimension: int) -> FloatArray:
+    """Return a question to an oracle as a finite float64 array of shape (dimension, L)."""
+    array: FloatArray = np.asarray(block, dtype=np.float64)
+    if array.ndim != 2 or array.shape[0] != dimension:  # noqa: PLR2004
+        raise ValueError(
+            f"A block must have shape ({dimension}, L), one candidate a column. Got shape {array.shape}. "
+            "Pass u[:, None] for a single vector u."
+        )
+    return array
+
+
+def as_entries(array: Any, *, name: str = "tensor", equal_sizes: bool = True) -> DataArray:
+    """Return a tensor given by its entries as a checked floating-point array, without a copy."""
+    entries = np.asarray(array)
+    if entries.dtype not in (np.float32, np.float64):
+        raise TypeError(
+            f"The {name} must hold float32 or float64 numbers. Got {entries.dtype}. Convert it with T.astype(float)."
+        )
+    if entries.ndim < MINIMUM_ORDER:
+        raise ValueError(
+            f"The {name} must have order 3 or more. Got order {entries.ndim}, shape {entries.shape}. "
+            "For a matrix use numpy.linalg.eigh."
+        )
+    if entries.size == 0:
+        raise ValueError(f"The {name} must not be empty. Got shape {entries.shape}. Check how it was made.")
+    if equal_sizes and len(set(entries.shape)) > 1:
+        raise ValueError(
+            f"The {name} must have equal sizes. Got shape {entries.shape}. "
+            "For an asymmetric one call odeco.decompose_asymmetric."
+        )
+    check_finite(entries, name)
+    if not entries.any():
+        raise ValueError(
+            f"The {name} must hold a non-zero entry. Got all zeros, shape {entries.shape}. Check how it was made."
+        )
+    return entries
+
+
+def check_finite(entries: DataArray, name: str) -> None:
+    """Raise if an entry is NaN or infinite, naming the first one."""
+    for first, part in enumerate(entries):  # part by part: no temporary of the tensor's size
+        bad = np.argwhere(~np.isfinite(part))
+        if bad.size:
+            index = (first, *(int(i) for i in bad[0]))
+            raise ValueError(
+                f"The {name} must be finite. Got {_entry(entries, index)}. Replace or drop what is not a number."
+            )
+
+
+def check_symmetric(entries: DataArray) -> None:
+    """Raise if two entries that must be equal differ by more than rounding, naming both.
+
+    Swaps of neighbouring indices generate every permutation, so only those are compared.
+    """
+    tolerance = math.sqrt(np.finfo(entries.dtype).eps)
+    scale = max(abs(float(entries.max())), abs(float(entries.min())))
+    for axis in range(entries.ndim - 1):
+        swapped = np.swapaxes(entries, axis, axis + 1)
+        for first in range(entries.shape[0]):
+            bad = np.argwhere(np.abs(entries[first] - swapped[first]) > tolerance * scale)
+            if bad.size:
+                index = [first, *(int(i) for i in bad[0])]
+                mirror = list(index)
+                mirror[axis], mirror[axis + 1] = mirror[axis + 1], mirror[axis]
+                raise ValueError(
+                    f"The tensor is not symmetric: {_entry(entries, index)} but {_entry(entries, mirror)}. Call "
+                    "odeco.symmetrize(T), or odeco.decompose_asymmetric for an asymmetric one."
+                )
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Raise if `value` is none of `choices`."""
+    if value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"`{name}` must be one of {listed}. Got {value!r}.")
+
+
+def check_same_shape(first: tuple[int, int], second: tuple[int, int]) -> None:
+    """Raise if two tensors that are to be added differ in dimension or order."""
+    if first != second:
+        raise ValueError(
+            "Tensors in a sum must share dimension and order. "
+            f"Got dimension {first[0]}, order {first[1]} and dimension {second[0]}, order {second[1]}."
+        )
+
+
+def _entry(entries: DataArray, index: tuple[int, ...] | list[int]) -> str:
+    listed = ", ".join(str(i) for i in index)
+    return f"T[{listed}] = {float(entries[tuple(index)]):.6g}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

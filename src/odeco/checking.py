@@ -1,0 +1,89 @@
+"""The laws that every oracle obeys, as a function to call on your own."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from odeco._checks import as_generator
+from odeco._types import FloatArray, RngLike
+from odeco.oracle import Oracle
+
+
+def check_oracle(oracle: Oracle, *, rng: RngLike = 0, tol: float | None = None) -> None:
+    """Raise `AssertionError` if `oracle` breaks a law that the loop relies on.
+
+    The laws, for a symmetric tensor T of order p:
+
+    1. *Shape*: ``image`` of a d x L block is d x L, ``value`` has L numbers; both finite; the block is left unchanged.
+    2. *Homogeneity*: the image of 2u is 2ᵖ⁻¹ times the image of u, its value 2ᵖ times.
+    3. *Value*: ``value(u)`` is ⟨u, image(u)⟩.
+    4. *Block*: a block answers as its columns one by one.
+    5. *Symmetry*, by polarisation: with T(x, y, …, y) read off ``image`` in two ways, once as ⟨x, image(y)⟩ and once
+       as the derivative of ``value(y + tx) / p`` at t = 0, both agree.
+    6. *Norm*: where ``squared_norm`` is known, no value on the sphere exceeds its root.
+
+    Parameters
+    ----------
+    oracle : Oracle
+        Must be exact: of one that answers differently each time, check what it wraps.
+    rng : None, int or numpy.random.Generator
+        Draws the vectors that are tried.
+    tol : float, optional
+        Allowed relative error; by default a thousand times the oracle's rounding.
+
+    Examples
+    --------
+    >>> import numpy as np, odeco
+    >>> odeco.check_oracle(odeco.Components([2.0, 1.0], np.eye(3)[:, :2]))
+    """
+    if not oracle.exact:
+        raise ValueError(
+            "check_oracle needs answers that can be repeated. "
+            f"{type(oracle).__name__} is not exact. Check the oracle that it wraps."
+        )
+    generator = as_generator(rng)
+    tolerance = 1000 * oracle.rounding if tol is None else tol
+    block = generator.standard_normal((oracle.dimension, 5)) / np.sqrt(oracle.dimension)
+    before = block.copy()
+    image, value = oracle.image(block), oracle.value(block)
+    scale = max(float(np.abs(image).max()), np.finfo(np.float64).tiny)
+
+    _law(
+        image.shape == block.shape and value.shape == (5,),
+        "Shape: image(d x L) is d x L, value(d x L) has L numbers",
+    )
+    _law(bool(np.isfinite(image).all() and np.isfinite(value).all()), "Shape: answers are finite")
+    _law(np.array_equal(block, before), "Shape: the block asked about is left unchanged")
+    _close(oracle.image(2 * block), 2 ** (oracle.order - 1) * image, scale, tolerance, "Homogeneity of image")
+    _close(oracle.value(2 * block), 2**oracle.order * value, scale, tolerance, "Homogeneity of value")
+    _close(value, np.sum(block * image, axis=0), scale, tolerance, "Value: value(u) = <u, image(u)>")
+    singly = np.concatenate([oracle.image(block[:, [column]]) for column in range(5)], axis=1)
+    _close(image, singly, scale, tolerance, "Block: a block answers as its columns")
+    _check_symmetry(oracle, generator, tolerance)
+    squared_norm = oracle.squared_norm()
+    if squared_norm is not None:
+        on_sphere = oracle.value(block / np.linalg.norm(block, axis=0))
+        bound = np.sqrt(max(squared_norm, 0.0)) * (1 + tolerance)
+        _law(bool(np.all(np.abs(on_sphere) <= bound)), "Norm: no value on the sphere exceeds the norm")
+
+
+def _check_symmetry(oracle: Oracle, generator: np.random.Generator, tolerance: float) -> None:
+    # value(y + tx) is a polynomial of degree p in t; its derivative at 0 is p T(x, y, …, y) if T is symmetric.
+    x, y = generator.standard_normal((2, oracle.dimension)) / np.sqrt(oracle.dimension)
+    nodes = np.cos(np.pi * (np.arange(oracle.order + 1) + 0.5) / (oracle.order + 1))
+    values = oracle.value(y[:, None] + x[:, None] * nodes)
+    derivative = np.polynomial.polynomial.polyfit(nodes, values, oracle.order)[1] / oracle.order
+    scale = max(float(np.abs(values).max()), np.finfo(np.float64).tiny)
+    expected = np.array(x @ oracle.image(y[:, None])[:, 0])
+    _close(np.array(derivative), expected, scale, 10 * tolerance, "Symmetry: T(x, y, …, y) = <x, image(y)>")
+
+
+def _close(left: FloatArray, right: FloatArray, scale: float, tolerance: float, law: str) -> None:
+    size = max(scale, float(np.abs(right).max()))
+    error = float(np.abs(left - right).max()) / size
+    _law(error <= tolerance, f"{law}. Relative error {error:.1e}, allowed {tolerance:.1e}")
+
+
+def _law(holds: bool, law: str) -> None:
+    if not holds:
+        raise AssertionError(f"The oracle breaks a law. {law}.")

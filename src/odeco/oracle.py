@@ -1,0 +1,174 @@
+"""A symmetric tensor known only by what it answers.
+
+Whoever decomposes a tensor T of order p never sees its entries. It asks for T(I, u, …, u), the *image* of a
+vector u, or for T(u, u, …, u), its *value*; always for a block of vectors at once. Who answers may hold
+entries, samples, a stream, or answers that cost privacy budget.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, final
+
+import numpy as np
+
+from odeco._checks import as_block, check_same_shape
+from odeco._types import FloatArray
+
+
+class Oracle(ABC):
+    """A symmetric tensor of some dimension and order that answers questions about blocks of vectors.
+
+    To write one, set `dimension` and `order` and define `_image`; the laws that it must obey are checked by
+    `odeco.check_oracle`.
+
+    Attributes
+    ----------
+    dimension : int
+        Size d of every axis.
+    order : int
+        Number p of axes, 3 or more.
+    exact : bool
+        Whether the same question always gets the same answer, at no cost but time. Only then may the loop stop
+        early or ask again; a stream (fresh rows for every question) and a private oracle (every answer costs) say no.
+    rounding : float
+        Relative rounding error of the answers, that of double precision unless told.
+    parts : tuple of int
+        Sizes of the pieces that a vector is made of: one for a symmetric tensor, p for the symmetric embedding of
+        an asymmetric one. The loop keeps the pieces at equal length and subtracts their sign twins.
+
+    Examples
+    --------
+    A multiple of the sum of all cubes, d numbers instead of d³:
+
+    >>> import numpy as np, odeco
+    >>> class Cubes(odeco.Oracle):
+    ...     order = 3
+    ...     def __init__(self, dimension):
+    ...         self.dimension = dimension
+    ...     def _image(self, block):
+    ...         return block**2
+    >>> odeco.check_oracle(Cubes(4))
+    >>> (2 * Cubes(4)).value(np.ones((4, 1)))
+    array([8.])
+    """
+
+    dimension: int
+    order: int
+    exact: bool = True
+    rounding: float = float(np.finfo(np.float64).eps)
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Sizes of the pieces that a vector is made of."""
+        return (self.dimension,)
+
+    @final
+    def image(self, block: Any) -> FloatArray:
+        """Answer T(I, u, …, u) for every column u of a d x L block."""
+        return self._image(as_block(block, self.dimension))
+
+    @final
+    def value(self, block: Any) -> FloatArray:
+        """Answer T(u, u, …, u) for every column u of a d x L block."""
+        return self._value(as_block(block, self.dimension))
+
+    def squared_norm(self) -> float | None:
+        """Return the sum of the squares of all entries, or None if that is not known."""
+        return None
+
+    @abstractmethod
+    def _image(self, block: FloatArray) -> FloatArray: ...
+
+    def _value(self, block: FloatArray) -> FloatArray:
+        return np.einsum("il,il->l", block, self._image(block))
+
+    def __add__(self, other: Oracle) -> Oracle:
+        return Sum(self, other) if isinstance(other, Oracle) else NotImplemented
+
+    def __sub__(self, other: Oracle) -> Oracle:
+        return Sum(self, -other) if isinstance(other, Oracle) else NotImplemented
+
+    def __mul__(self, factor: float) -> Oracle:
+        return Scaled(self, float(factor)) if np.isscalar(factor) else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Oracle:
+        return self * -1.0
+
+
+class SensitiveOracle(Oracle):
+    """An oracle that holds data and declares how far one neighbour can move its answers.
+
+    Noise can be scaled only to what the holder of the data declares, so a private oracle wraps nothing else.
+
+    Attributes
+    ----------
+    neighbours : str
+        The neighbour relation in words: which change of the data the guarantee hides.
+    """
+
+    neighbours: str
+
+    @final
+    def sensitivity(self, block: Any) -> float:
+        """Return the largest Euclidean change of ``image(block)``, all columns together, between neighbours."""
+        return self._sensitivity(as_block(block, self.dimension))
+
+    @final
+    def value_sensitivity(self, block: Any) -> float:
+        """Return the largest Euclidean change of ``value(block)``, all columns together, between neighbours."""
+        return self._value_sensitivity(as_block(block, self.dimension))
+
+    @abstractmethod
+    def _sensitivity(self, block: FloatArray) -> float: ...
+
+    @abstractmethod
+    def _value_sensitivity(self, block: FloatArray) -> float: ...
+
+
+@final
+class Sum(Oracle):
+    """A + B: answers are added."""
+
+    def __init__(self, first: Oracle, second: Oracle) -> None:
+        check_same_shape((first.dimension, first.order), (second.dimension, second.order))
+        self.first, self.second = first, second
+        self.dimension, self.order = first.dimension, first.order
+        self.exact = first.exact and second.exact
+        self.rounding = max(first.rounding, second.rounding)
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        return self.first.parts
+
+    def _image(self, block: FloatArray) -> FloatArray:
+        return self.first.image(block) + self.second.image(block)
+
+    def _value(self, block: FloatArray) -> FloatArray:
+        return self.first.value(block) + self.second.value(block)
+
+
+@final
+class Scaled(Oracle):
+    """c A: answers are multiplied by c."""
+
+    def __init__(self, oracle: Oracle, factor: float) -> None:
+        self.oracle, self.factor = oracle, factor
+        self.dimension, self.order = oracle.dimension, oracle.order
+        self.exact, self.rounding = oracle.exact, oracle.rounding
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        return self.oracle.parts
+
+    def squared_norm(self) -> float | None:
+        norm = self.oracle.squared_norm()
+        return None if norm is None else self.factor**2 * norm
+
+    def _image(self, block: FloatArray) -> FloatArray:
+        return self.factor * self.oracle.image(block)
+
+    def _value(self, block: FloatArray) -> FloatArray:
+        return self.factor * self.oracle.value(block)
