@@ -6,3 +6,5 @@ from odeco.components import Components
 from odeco.oracle import Oracle, SensitiveOracle
 
 __version__ = "0.1.0"
+
+__all__ = ["Components", "ConvergenceWarning", "Oracle", "SensitiveOracle", "check_oracle"]

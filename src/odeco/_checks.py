@@ -69,9 +69,10 @@ def as_generator(rng: RngLike) -> np.random.Generator:
 
 def check_count(name: str, value: Any, low: int = 1, high: int | None = None, what: str = "") -> int:
     """Return `value` as an int if it is a whole number within its bounds."""
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
-    if whole and low <= value and (high is None or value <= high):
-        return int(value)
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        number = int(value)
+        if number >= low and (high is None or number <= high):
+            return number
     bounds = f"in [{low}, {high}]" if high is not None else f"of at least {low}"
     raise ValueError(f"`{name}` must be an int {bounds}{what}. Got {value!r}.")
 
@@ -85,15 +86,13 @@ def check_tolerance(value: Any) -> float:
     """Return a relative tolerance as a float in [0, 1)."""
     if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= float(value) < 1:
         return float(value)
-    raise ValueError(
-        f"`tol` must be a number in [0, 1). Got {value!r}. Pass 0 for a fixed number of iterations."
-    )
+    raise ValueError(f"`tol` must be a number in [0, 1). Got {value!r}. Pass 0 for a fixed number of iterations.")
 
 
 def as_block(block: Any, dimension: int) -> FloatArray:
     """Return a question to an oracle as a finite float64 array of shape (dimension, L)."""
     array: FloatArray = np.asarray(block, dtype=np.float64)
-    if array.ndim != 2 or array.shape[0] != dimension:  # noqa: PLR2004
+    if array.ndim != 2 or array.shape[0] != dimension:
         raise ValueError(
             f"A block must have shape ({dimension}, L), one candidate a column. Got shape {array.shape}. "
             "Pass u[:, None] for a single vector u."

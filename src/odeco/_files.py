@@ -54,13 +54,9 @@ def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any]
     except FileNotFoundError:
         raise
     except (OSError, EOFError, ValueError, KeyError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise FileFormatError(
-            f"{path} is not a complete odeco file: {error}. Write it again with save()."
-        ) from error
+        raise FileFormatError(f"{path} is not a complete odeco file: {error}. Write it again with save().") from error
     if found_kind != kind:
-        raise FileFormatError(
-            f"{path} must hold {kind}. It holds {found_kind}. Load it with the class that saved it."
-        )
+        raise FileFormatError(f"{path} must hold {kind}. It holds {found_kind}. Load it with the class that saved it.")
     if version > FORMAT_VERSION:
         raise FileFormatError(
             f"{path} has format version {version}. This odeco reads up to {FORMAT_VERSION}. Install a newer odeco."

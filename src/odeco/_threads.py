@@ -21,9 +21,7 @@ Block = TypeVar("Block")
 Answer = TypeVar("Answer")
 
 
-def map_blocks(
-    work: Callable[[Block], Answer], blocks: Iterable[Block], *, parallel: bool
-) -> Iterator[Answer]:
+def map_blocks(work: Callable[[Block], Answer], blocks: Iterable[Block], *, parallel: bool) -> Iterator[Answer]:
     """Yield ``work(block)`` for every block, in order; on all cores if `parallel`.
 
     The linear algebra library runs on one thread either way, so that both ways give the same bits.
@@ -37,7 +35,8 @@ def map_blocks(
 
 def one_blas_thread() -> AbstractContextManager[Any]:
     """Hold the linear algebra library to one thread inside a ``with`` block."""
-    return _controller().limit(limits=1, user_api="blas")
+    limit: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
+    return limit
 
 
 @cache

@@ -44,23 +44,19 @@ class Components(Oracle):
         weights = np.array(weights, dtype=np.float64)
         vectors = np.array(vectors, dtype=np.float64)
         order = check_count("order", order, MINIMUM_ORDER)
-        if vectors.ndim != 2 or weights.shape != vectors.shape[1:] or vectors.shape[0] == 0:  # noqa: PLR2004
+        if vectors.ndim != 2 or weights.shape != vectors.shape[1:] or vectors.shape[0] == 0:
             raise ValueError(
                 "`vectors` must have shape (d, k), one column for each of the k weights. "
                 f"Got weights of shape {weights.shape} and vectors of shape {vectors.shape}."
             )
         if not (np.isfinite(weights).all() and np.isfinite(vectors).all()):
-            raise ValueError(
-                "Weights and vectors must be finite. Got NaN or infinity. Check how they were made."
-            )
+            raise ValueError("Weights and vectors must be finite. Got NaN or infinity. Check how they were made.")
         lengths = np.linalg.norm(vectors, axis=0)
         if not lengths.all():
             raise ValueError(
                 f"No vector may be zero. Got a zero column {int(np.argmin(lengths))}. Drop it and its weight."
             )
-        if np.any(
-            np.abs(lengths - 1) > 4 * np.finfo(np.float64).eps
-        ):  # leave unit vectors untouched to the last bit
+        if np.any(np.abs(lengths - 1) > 4 * np.finfo(np.float64).eps):  # leave unit vectors untouched to the last bit
             vectors, weights = vectors / lengths, weights * lengths**order
         weights.flags.writeable = vectors.flags.writeable = False
         for name, attribute in (("weights", weights), ("vectors", vectors), ("order", order)):
@@ -87,7 +83,8 @@ class Components(Oracle):
         entries = self.vectors * self.weights
         for _ in range(self.order - 1):
             entries = entries[..., None, :] * self.vectors
-        return entries.sum(axis=-1)
+        total: FloatArray = np.sum(entries, axis=-1)
+        return total
 
     def squared_norm(self) -> float:
         """Return Σᵢⱼ λᵢ λⱼ ⟨vᵢ, vⱼ⟩ᵖ, the sum of the squares of all entries."""
@@ -96,9 +93,7 @@ class Components(Oracle):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write weights, vectors and order to an ``.npz`` file, atomically and without pickle."""
-        save_arrays(
-            path, "components", {"order": self.order}, {"weights": self.weights, "vectors": self.vectors}
-        )
+        save_arrays(path, "components", {"order": self.order}, {"weights": self.weights, "vectors": self.vectors})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

@@ -81,16 +81,17 @@ class Oracle(ABC):
     def _image(self, block: FloatArray) -> FloatArray: ...
 
     def _value(self, block: FloatArray) -> FloatArray:
-        return np.einsum("il,il->l", block, self._image(block))
+        values: FloatArray = np.einsum("il,il->l", block, self._image(block))
+        return values
 
     def __add__(self, other: Oracle) -> Oracle:
-        return Sum(self, other) if isinstance(other, Oracle) else NotImplemented
+        return Sum(self, other)
 
     def __sub__(self, other: Oracle) -> Oracle:
-        return Sum(self, -other) if isinstance(other, Oracle) else NotImplemented
+        return Sum(self, -other)
 
     def __mul__(self, factor: float) -> Oracle:
-        return Scaled(self, float(factor)) if np.isscalar(factor) else NotImplemented
+        return Scaled(self, float(factor))
 
     __rmul__ = __mul__
 
@@ -141,6 +142,7 @@ class Sum(Oracle):
 
     @property
     def parts(self) -> tuple[int, ...]:
+        """Sizes of the pieces that a vector is made of."""
         return self.first.parts
 
     def _image(self, block: FloatArray) -> FloatArray:
@@ -161,9 +163,11 @@ class Scaled(Oracle):
 
     @property
     def parts(self) -> tuple[int, ...]:
+        """Sizes of the pieces that a vector is made of."""
         return self.oracle.parts
 
     def squared_norm(self) -> float | None:
+        """Return c² times the squared norm of A, or None if that is not known."""
         norm = self.oracle.squared_norm()
         return None if norm is None else self.factor**2 * norm
 

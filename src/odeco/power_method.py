@@ -235,9 +235,7 @@ class Search:
         """Take in the answer to `question` and return the next state."""
         if self.stage == "weigh":
             return self._select(answer - self.deflation.value(self.candidates), None, None)
-        image = answer - self.deflation.image(
-            self.candidates
-        )  # Algorithm 1, line 6, as arithmetic on answers
+        image = answer - self.deflation.image(self.candidates)  # Algorithm 1, line 6, as arithmetic on answers
         values = np.einsum("il,il->l", self.candidates, image)
         residuals = np.linalg.norm(image - values * self.candidates, axis=0)
         leader = int(np.argmax(self.signs * values))
@@ -248,9 +246,7 @@ class Search:
         now = replace(self, iteration=self.iteration + 1, history=history)._steered(values)
         if self.stage == "polish":
             return now._polish(image, float(values[0]), float(residuals[0]))
-        converged = self.plan.tolerance > 0 and bool(
-            np.all(residuals <= self.plan.tolerance * np.abs(values))
-        )
+        converged = self.plan.tolerance > 0 and bool(np.all(residuals <= self.plan.tolerance * np.abs(values)))
         if self.plan.weigh == "image" and (converged or self.iteration == self.plan.n_iterations):
             return now._select(values, residuals, image)
         if self.plan.weigh == "reuse" and now.iteration == self.plan.n_iterations:
@@ -289,9 +285,7 @@ class Search:
             for pair, vector in zip(header["pairs"], arrays["vectors"], strict=True)
         ]
         winner = pairs.pop() if header["has_winner"] else None
-        fields = {name: header[name] for name in _HEADER_FIELDS} | {
-            name: arrays[name] for name in _ARRAY_FIELDS
-        }
+        fields = {name: header[name] for name in _HEADER_FIELDS} | {name: arrays[name] for name in _ARRAY_FIELDS}
         fields |= {"parts": tuple(header["parts"]), "history": tuple(header["history"])}
         return cls(plan=Plan(**header["plan"]), found=tuple(pairs), winner=winner, **fields)
 
@@ -347,14 +341,12 @@ class Search:
     def _polish(self, image: FloatArray, value: float, residual: float) -> Search:
         """Go on with the winner alone while its residual shrinks."""
         before = self.winner
-        if before is None or before.residual is None:
-            raise RuntimeError("A search that polishes must have a winner with a residual.")
-        counts = {"n_iterations": self.iteration, "history": self.history}
-        if residual >= 0.99 * before.residual:
-            return self._accept(replace(before, **counts))
-        better = replace(
-            before, weight=value, vector=self.candidates[:, 0].copy(), residual=residual, **counts
-        )
+        if before is None:
+            raise RuntimeError("A search that polishes must have a winner.")
+        before = replace(before, n_iterations=self.iteration, history=self.history)
+        if before.residual is None or residual >= 0.99 * before.residual:
+            return self._accept(before)
+        better = replace(before, weight=value, vector=self.candidates[:, 0].copy(), residual=residual)
         if residual <= self.rounding * abs(value) or self.iteration > 2 * self.plan.n_iterations:
             return self._accept(better)
         return replace(self, winner=better)._moved(image)
@@ -429,9 +421,7 @@ def normalise(block: FloatArray, parts: tuple[int, ...], fallback: FloatArray) -
     start = 0
     for size in parts:
         rows = slice(start, start + size)
-        largest = np.abs(block[rows]).max(
-            axis=0
-        )  # dividing by it first keeps squares from under- and overflowing
+        largest = np.abs(block[rows]).max(axis=0)  # dividing by it first keeps squares from under- and overflowing
         scaled = np.where(largest > 0, block[rows] / np.where(largest > 0, largest, 1.0), fallback[rows])
         result[rows] = scaled / (np.linalg.norm(scaled, axis=0) * math.sqrt(len(parts)))
         start += size
