@@ -1,10 +1,28 @@
 """Learn the components of a symmetric tensor that is too large to store, too private to look at, or still arriving."""
 
-from odeco._checks import ConvergenceWarning
+from odeco._checks import ConvergenceWarning, FileFormatError, RankError
 from odeco.checking import check_oracle
 from odeco.components import Components
+from odeco.decompose import decompose, decompose_asymmetric
+from odeco.metrics import match
+from odeco.norms import incoherence, operator_norm
 from odeco.oracle import Oracle, SensitiveOracle
+from odeco.tensors import symmetrize
 
 __version__ = "0.1.0"
 
-__all__ = ["Components", "ConvergenceWarning", "Oracle", "SensitiveOracle", "check_oracle"]
+__all__ = [
+    "Components",
+    "ConvergenceWarning",
+    "FileFormatError",
+    "Oracle",
+    "RankError",
+    "SensitiveOracle",
+    "check_oracle",
+    "decompose",
+    "decompose_asymmetric",
+    "incoherence",
+    "match",
+    "operator_norm",
+    "symmetrize",
+]

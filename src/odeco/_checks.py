@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from odeco._threads import map_blocks
+
 if TYPE_CHECKING:
     from odeco._types import DataArray, FloatArray, RngLike
     from odeco.components import Components
@@ -45,6 +47,17 @@ def zero_image_error(n_components: int, found: Components) -> RankError:
     return RankError(
         f"The image of every candidate is zero: the tensor has rank {rank}, but n_components={n_components}. "
         f"The {_counted(rank, 'component')} found {'is' if rank == 1 else 'are'} in `error.found`.",
+        found,
+    )
+
+
+def no_signal_error(weights: FloatArray, noise_levels: FloatArray, found: Components) -> RankError:
+    """Say that no component stands clear of the noise."""
+    best = int(np.argmax(np.abs(weights) / noise_levels))
+    return RankError(
+        "At least one component must stand clear of the noise. "
+        f"The clearest has weight {weights[best]:.3g}, where noise alone would show {noise_levels[best]:.3g}. "
+        "Pass n_components as an int to see it all the same.",
         found,
     )
 
@@ -103,10 +116,7 @@ def as_block(block: Any, dimension: int) -> FloatArray:
 def as_entries(array: Any, *, name: str = "tensor", equal_sizes: bool = True) -> DataArray:
     """Return a tensor given by its entries as a checked floating-point array, without a copy."""
     entries = np.asarray(array)
-    if entries.dtype not in (np.float32, np.float64):
-        raise TypeError(
-            f"The {name} must hold float32 or float64 numbers. Got {entries.dtype}. Convert it with T.astype(float)."
-        )
+    _check_dtype(entries, name)
     if entries.ndim < MINIMUM_ORDER:
         raise ValueError(
             f"The {name} must have order 3 or more. Got order {entries.ndim}, shape {entries.shape}. "
@@ -120,22 +130,44 @@ def as_entries(array: Any, *, name: str = "tensor", equal_sizes: bool = True) ->
             "For an asymmetric one call odeco.decompose_asymmetric."
         )
     check_finite(entries, name)
-    if not entries.any():
-        raise ValueError(
-            f"The {name} must hold a non-zero entry. Got all zeros, shape {entries.shape}. Check how it was made."
-        )
     return entries
 
 
+def as_values(array: Any, shape: tuple[int, ...], name: str, what: str) -> DataArray:
+    """Return stored entries as a checked floating-point array of the given shape, without a copy."""
+    values = np.asarray(array)
+    if values.shape != shape:
+        raise ValueError(f"`{name}` must {what}: shape {shape}. Got shape {values.shape}.")
+    _check_dtype(values, f"array `{name}`")
+    check_finite(values, f"array `{name}`")
+    return values
+
+
 def check_finite(entries: DataArray, name: str) -> None:
-    """Raise if an entry is NaN or infinite, naming the first one."""
-    for first, part in enumerate(entries):  # part by part: no temporary of the tensor's size
-        bad = np.argwhere(~np.isfinite(part))
-        if bad.size:
-            index = (first, *(int(i) for i in bad[0]))
+    """Raise if an entry is NaN or infinite, naming the first one, or if all are zero."""
+    # Part by part, so that there is no temporary of the tensor's size.
+    parts = entries if entries.ndim > 1 else np.array_split(entries, entries.size // 2**20 + 1)
+    largest = 0.0
+    for first, part in enumerate(parts):
+        high = float(np.abs(part).max(initial=0.0))
+        if not math.isfinite(high):
+            index = [int(i) for i in np.argwhere(~np.isfinite(part))[0]]
+            index = [first, *index] if entries.ndim > 1 else [sum(p.size for p in parts[:first]) + index[0]]
             raise ValueError(
                 f"The {name} must be finite. Got {_entry(entries, index)}. Replace or drop what is not a number."
             )
+        largest = max(largest, high)
+    if largest == 0:
+        raise ValueError(
+            f"The {name} must hold a non-zero entry. Got all zeros, shape {entries.shape}. Check how it was made."
+        )
+
+
+def _check_dtype(entries: Any, name: str) -> None:
+    if entries.dtype not in (np.float32, np.float64):
+        raise TypeError(
+            f"The {name} must hold float32 or float64 numbers. Got {entries.dtype}. Convert it with astype(float)."
+        )
 
 
 def check_symmetric(entries: DataArray) -> None:
@@ -144,13 +176,19 @@ def check_symmetric(entries: DataArray) -> None:
     Swaps of neighbouring indices generate every permutation, so only those are compared.
     """
     tolerance = math.sqrt(np.finfo(entries.dtype).eps)
-    scale = max(abs(float(entries.max())), abs(float(entries.min())))
+    allowed = tolerance * max(abs(float(entries.max())), abs(float(entries.min())))
+    slices = range(entries.shape[0])
     for axis in range(entries.ndim - 1):
         swapped = np.swapaxes(entries, axis, axis + 1)
-        for first in range(entries.shape[0]):
-            bad = np.argwhere(np.abs(entries[first] - swapped[first]) > tolerance * scale)
-            if bad.size:
-                index = [first, *(int(i) for i in bad[0])]
+
+        def difference(first: int, other: DataArray = swapped) -> float:
+            gap = entries[first] - other[first]
+            return float(np.abs(gap, out=gap).max())
+
+        for first, gap in zip(slices, map_blocks(difference, slices, parallel=entries.size > 2**20), strict=True):
+            if gap > allowed:
+                rest = np.argwhere(np.abs(entries[first] - swapped[first]) > allowed)[0]
+                index = [first, *(int(i) for i in rest)]
                 mirror = list(index)
                 mirror[axis], mirror[axis + 1] = mirror[axis + 1], mirror[axis]
                 raise ValueError(

@@ -47,7 +47,8 @@ def save_arrays(
 def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Read what `save_arrays` wrote; refuse other kinds, newer versions and damaged files."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # NumPy leaves a damaged file open if it opened it itself.
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             entries = {name: archive[name] for name in archive.files}
         header = json.loads(str(entries.pop(_HEADER)))
         found_kind, version = header.pop("kind"), header.pop("format_version")

@@ -1,6 +1,6 @@
 """Names for the array types that the signatures of odeco speak of."""
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +8,6 @@ from numpy.typing import NDArray
 FloatArray: TypeAlias = NDArray[np.float64]
 IndexArray: TypeAlias = NDArray[np.int64]
 #: Data as a user holds it: the oracles accept single precision, the loop works in double.
-DataArray: TypeAlias = NDArray[np.float32] | NDArray[np.float64]
+DataArray: TypeAlias = NDArray[np.floating[Any]]
 #: What every ``rng`` argument accepts (SPEC 7): nothing, a seed, or a generator.
 RngLike: TypeAlias = int | np.random.Generator | None

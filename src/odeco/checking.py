@@ -45,13 +45,11 @@ def check_oracle(oracle: Oracle, *, rng: RngLike = 0, tol: float | None = None) 
     tolerance = 1000 * oracle.rounding if tol is None else tol
     block = generator.standard_normal((oracle.dimension, 5)) / np.sqrt(oracle.dimension)
     before = block.copy()
-    image, value = oracle.image(block), oracle.value(block)
+    image = oracle.image(block)
+    _law(image.shape == block.shape, "Shape: the image of a d x L block is d x L")
+    value = oracle.value(block)
+    _law(value.shape == (5,), "Shape: the value of a d x L block has L numbers")
     scale = max(float(np.abs(image).max()), np.finfo(np.float64).tiny)
-
-    _law(
-        image.shape == block.shape and value.shape == (5,),
-        "Shape: image(d x L) is d x L, value(d x L) has L numbers",
-    )
     _law(bool(np.isfinite(image).all() and np.isfinite(value).all()), "Shape: answers are finite")
     _law(np.array_equal(block, before), "Shape: the block asked about is left unchanged")
     _close(oracle.image(2 * block), 2 ** (oracle.order - 1) * image, scale, tolerance, "Homogeneity of image")

@@ -10,7 +10,7 @@ import numpy as np
 
 from odeco._checks import MINIMUM_ORDER, check_count
 from odeco._files import load_arrays, save_arrays
-from odeco._types import FloatArray
+from odeco._types import FloatArray, IndexArray
 from odeco.oracle import Oracle
 
 
@@ -72,11 +72,10 @@ class Components(Oracle):
         """Number k of terms."""
         return int(self.vectors.shape[1])
 
-    def sorted(self) -> Components:
-        """Return the same tensor with the largest weight first; at even orders, the largest in absolute value."""
+    def largest_first(self) -> IndexArray:
+        """Return the indices that sort the weights, largest first; at even orders, largest in absolute value."""
         key = np.abs(self.weights) if self.order % 2 == 0 else self.weights
-        largest_first = np.argsort(-key, kind="stable")
-        return Components(self.weights[largest_first], self.vectors[:, largest_first], self.order)
+        return np.argsort(-key, kind="stable")
 
     def to_dense(self) -> FloatArray:
         """Return all dᵖ entries as an array. For small tensors, tests and plots."""

@@ -66,12 +66,14 @@ class Oracle(ABC):
     @final
     def image(self, block: Any) -> FloatArray:
         """Answer T(I, u, …, u) for every column u of a d x L block."""
-        return self._image(as_block(block, self.dimension))
+        checked = as_block(block, self.dimension)
+        return self._image(checked) if checked.size else np.zeros_like(checked)
 
     @final
     def value(self, block: Any) -> FloatArray:
         """Answer T(u, u, …, u) for every column u of a d x L block."""
-        return self._value(as_block(block, self.dimension))
+        checked = as_block(block, self.dimension)
+        return self._value(checked) if checked.size else np.zeros(0)
 
     def squared_norm(self) -> float | None:
         """Return the sum of the squares of all entries, or None if that is not known."""

@@ -219,17 +219,19 @@ class Search:
     def deflation(self) -> Components:
         """What is subtracted from every answer: the components found, with their sign twins.
 
-        A vector of p parts, (a, b, …)/√p, stands for a term of an asymmetric tensor. Its symmetric embedding is the sum
-        of 2ᵖ⁻¹ sign twins (every even choice of signs), and the twins are not orthogonal: an eigenvalue λ at one
-        of them means that each enters with weight λ pᵖ⁻¹ / (2ᵖ⁻¹ (p−1)!).
+        A vector of p parts, (a, b, …)/√p, stands for a term of an asymmetric tensor. Its symmetric embedding is a sum
+        over 2ᵖ⁻¹ sign twins (±a, ±b, …)/√p, one of each pair of opposites, each weighted by the product of its signs.
+        The twins are not orthogonal: an eigenvalue λ at one of them means weights of ±λ pᵖ⁻¹ / (2ᵖ⁻¹ (p−1)!).
         """
         found = self.components
         if len(self.parts) == 1:
             return found
         p = self.order
         factor = p ** (p - 1) / (2 ** (p - 1) * math.factorial(p - 1))
-        twins = [found.vectors * np.repeat(signs, self.parts)[:, None] for signs in _even_signs(p)]
-        return Components(np.tile(factor * found.weights, len(twins)), np.concatenate(twins, axis=1), p)
+        choices = [(1.0, *signs) for signs in itertools.product((1.0, -1.0), repeat=p - 1)]
+        twins = [found.vectors * np.repeat(signs, self.parts)[:, None] for signs in choices]
+        weights = [math.prod(signs) * factor * found.weights for signs in choices]
+        return Components(np.concatenate(weights), np.concatenate(twins, axis=1), p)
 
     def advance(self, answer: FloatArray) -> Search:
         """Take in the answer to `question` and return the next state."""
@@ -426,7 +428,3 @@ def normalise(block: FloatArray, parts: tuple[int, ...], fallback: FloatArray) -
         result[rows] = scaled / (np.linalg.norm(scaled, axis=0) * math.sqrt(len(parts)))
         start += size
     return result
-
-
-def _even_signs(n_parts: int) -> list[tuple[float, ...]]:
-    return [signs for signs in itertools.product((1.0, -1.0), repeat=n_parts) if math.prod(signs) > 0]

@@ -1,0 +1,117 @@
+"""Planted problems: tensors whose components are known, for tests, benchmarks and experiments."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, final
+
+import numpy as np
+
+from odeco._checks import as_generator, check_choice, check_count, check_n_components
+from odeco._types import FloatArray, RngLike
+from odeco.components import Components
+from odeco.norms import operator_norm
+from odeco.oracle import Oracle
+from odeco.tensors import DenseTensor, symmetrize
+
+#: Weights of the rank-3 tensor of the paper's Appendix A.
+APPENDIX_A_WEIGHTS = (1.0, 0.75, 0.5)
+NoiseModel = Literal["gaussian", "adversarial", "weakly correlated"]
+
+
+def planted_orthogonal(
+    dimension: int, n_components: int, *, order: int = 3, weights: Any = None, rng: RngLike = None
+) -> Components:
+    """Return components with uniformly random orthonormal vectors and weights from 2 down to 1 (or those given)."""
+    k = check_n_components(n_components, dimension)
+    generator = as_generator(rng)
+    vectors = np.linalg.qr(generator.standard_normal((dimension, k)))[0]
+    return Components(np.linspace(2, 1, k) if weights is None else weights, vectors, order)
+
+
+def planted_independent(
+    dimension: int,
+    n_components: int,
+    *,
+    order: int = 3,
+    coherence: float = 0.3,
+    weights: Any = None,
+    rng: RngLike = None,
+) -> Components:
+    """Return linearly independent components, any two of which have about the cosine `coherence`."""
+    basis = planted_orthogonal(dimension, n_components, order=order, weights=weights, rng=rng)
+    common = np.sum(basis.vectors, axis=1, keepdims=True) / np.sqrt(n_components)
+    vectors = np.sqrt(1 - coherence) * basis.vectors + np.sqrt(coherence) * common
+    return Components(basis.weights, vectors / np.linalg.norm(vectors, axis=0), order)
+
+
+def gaussian_noise(dimension: int, *, order: int = 3, rng: RngLike = None) -> DenseTensor:
+    """Return a symmetrised array of independent standard normal entries (Appendix A, model 1)."""
+    check_count("dimension", dimension)
+    return DenseTensor(symmetrize(as_generator(rng).standard_normal((dimension,) * order)))
+
+
+@final
+class AdversarialNoise(Oracle):
+    """Σᵢ v⊗eᵢ⊗eᵢ + eᵢ⊗v⊗eᵢ + eᵢ⊗eᵢ⊗v: every image is pulled towards one vector v (Appendix A, model 2).
+
+    E(I, u, u) = ‖u‖² v + 2 ⟨v, u⟩ u, so an image costs O(d). Its operator norm is 3, at v.
+    """
+
+    order = 3
+
+    def __init__(self, vector: Any) -> None:
+        self.vector: FloatArray = np.array(vector, dtype=np.float64)
+        self.dimension = self.vector.size
+
+    def squared_norm(self) -> float:
+        """Return 3d + 6, for a unit vector v."""
+        return float(3 * self.dimension + 6) * float(self.vector @ self.vector)
+
+    def _image(self, block: FloatArray) -> FloatArray:
+        return np.outer(self.vector, np.sum(block**2, axis=0)) + 2 * (self.vector @ block) * block
+
+
+@final
+class WeaklyCorrelatedNoise(Oracle):
+    """Σᵢ eᵢ⊗eᵢ⊗eᵢ over the coordinates from `first` on: orthogonal to the signal (Appendix A, model 3).
+
+    E(I, u, u) is the square of u, coordinate by coordinate, so an image costs O(d). Its operator norm is 1.
+    """
+
+    order = 3
+
+    def __init__(self, dimension: int, first: int) -> None:
+        self.dimension = check_count("dimension", dimension, 2)
+        self.first = check_count("first", first, 0, dimension - 1)
+
+    def squared_norm(self) -> float:
+        """Return the number of terms."""
+        return float(self.dimension - self.first)
+
+    def _image(self, block: FloatArray) -> FloatArray:
+        image: FloatArray = block**2
+        image[: self.first] = 0
+        return image
+
+
+def appendix_a(
+    dimension: int, noise: NoiseModel, sigma: float, *, rng: RngLike = None, n_restarts: int = 100
+) -> tuple[Oracle, Components]:
+    """Return the noisy tensor of the paper's Appendix A, and its true components.
+
+    The truth has weights 1, 0.75 and 0.5 on the first three coordinate vectors; the noise is scaled to the operator
+    norm `sigma`, which is found by `operator_norm` with `n_restarts` starts.
+    """
+    check_choice("noise", noise, ("gaussian", "adversarial", "weakly correlated"))
+    generator = as_generator(rng)
+    k = len(APPENDIX_A_WEIGHTS)
+    check_n_components(k, dimension)
+    truth = Components(APPENDIX_A_WEIGHTS, np.eye(dimension)[:, :k])
+    raw: Oracle
+    if noise == "gaussian":
+        raw = gaussian_noise(dimension, rng=generator)
+    elif noise == "adversarial":
+        raw = AdversarialNoise(truth.vectors[:, 1])
+    else:
+        raw = WeaklyCorrelatedNoise(dimension, k)
+    return truth + (sigma / operator_norm(raw, n_restarts=n_restarts, rng=generator)) * raw, truth

@@ -1,0 +1,254 @@
+"""The recipes: ten lines of composition each, from a tensor to its components."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from odeco._checks import (
+    RankError,
+    as_generator,
+    check_choice,
+    check_count,
+    check_n_components,
+    check_tolerance,
+    no_signal_error,
+)
+from odeco._types import FloatArray, RngLike
+from odeco.components import Components
+from odeco.norms import as_oracle, squared_norm
+from odeco.oracle import Oracle
+from odeco.power_method import Callback, Plan, Search, run, step
+from odeco.rank import RankEvidence, enough_seen, judge_rank
+from odeco.result import AsymmetricDecomposition, Decomposition, describe, warn_if_unconverged
+from odeco.tensors import AsymmetricTensor
+from odeco.whitening import Whitened, Whitener
+
+#: The most components that are looked for when their number is left to the data.
+MOST_AUTOMATIC = 100
+Whiten = Literal["tensor", "slice"] | Whitener | FloatArray | None
+
+
+def decompose(
+    tensor: Any,
+    n_components: int | Literal["auto"],
+    *,
+    n_restarts: int | None = None,
+    n_iterations: int | None = None,
+    tol: float = 1e-10,
+    whiten: Whiten = None,
+    rng: RngLike = None,
+    callback: Callback | None = None,
+) -> Decomposition:
+    """Decompose a symmetric tensor into weights and unit vectors by the robust tensor power method (Algorithm 1).
+
+    Parameters
+    ----------
+    tensor : array or Oracle
+        A symmetric array of order 3 or more, or anything that answers as one.
+    n_components : int or "auto"
+        The number k of components. ``"auto"`` keeps those that stand clear of the noise, and the result's
+        `rank_evidence` says how sure that is.
+    n_restarts, n_iterations : int, optional
+        The paper's L and R. By default L = 2k ln k, from 10 to 64, and R = 10 + log₂(d / tol).
+    tol : float
+        Relative residual at which a component has converged. Iteration then stops early, and the winner is polished to
+        machine precision. 0 is the paper to the letter: exactly `n_iterations`, no polishing.
+    whiten : None, "tensor", "slice", d x d array or Whitener
+        For components that are linearly independent but not orthogonal. ``"tensor"`` makes a whitener from the tensor
+        alone; ``"slice"`` too, with the span read off one random slice (Appendix B of the paper, less accurate under
+        noise); an array is taken as a second moment of the same components.
+    rng : None, int or numpy.random.Generator
+        Draws the starts. The same rng gives the same result on any number of threads.
+    callback : callable, optional
+        Receives the `Search` after every answer.
+
+    Returns
+    -------
+    Decomposition
+        Sorted by weight, largest first.
+
+    Raises
+    ------
+    RankError
+        If the tensor has fewer components than asked for; those found are in ``error.found``.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If a residual is above the tolerance, with what to do.
+
+    Notes ----- Deviations from Algorithm 1: all restarts are iterated as one block; deflation is arithmetic on
+    answers; convergence is judged from answers already received (unless ``tol=0``); at even orders, and where an
+    iterate of an exact tensor loses ground, a shift is added so that it cannot cycle; at even orders weights keep
+    their sign.
+
+    References
+    ----------
+    Wang and Anandkumar, *Online and Differentially-Private Tensor Decomposition*, 2016, arXiv:1606.06237.
+
+    Examples
+    --------
+    >>> import numpy as np, odeco
+    >>> T = odeco.Components([3.0, 2.0], np.eye(5)[:, :2]).to_dense()
+    >>> result = odeco.decompose(T, 2, rng=0)
+    >>> result.weights, result.converged
+    (array([3., 2.]), array([ True,  True]))
+    """
+    oracle, generator = as_oracle(tensor), as_generator(rng)
+    if whiten is not None:
+        return _decompose_whitened(
+            oracle,
+            n_components,
+            whiten,
+            generator,
+            n_restarts=n_restarts,
+            n_iterations=n_iterations,
+            tol=tol,
+            callback=callback,
+        )
+    automatic = isinstance(n_components, str) and n_components == "auto"
+    most: Any = min(oracle.dimension, MOST_AUTOMATIC) if automatic else n_components
+    plan = Plan.default(
+        oracle.dimension,
+        most,
+        n_restarts=n_restarts,
+        n_iterations=n_iterations,
+        tolerance=_usable_tolerance(tol, oracle),
+        weigh="image" if oracle.exact else "reuse",
+    )
+    if automatic:
+        search, evidence = _search_to_noise(oracle, plan, generator, callback)
+    else:
+        search, evidence = run(oracle, plan, rng=generator, callback=callback), None
+    result = describe(search, tolerance=plan.tolerance or math.sqrt(oracle.rounding))
+    result = replace(result, explained=_explained(oracle, result.components), rank_evidence=evidence)
+    if oracle.exact:
+        warn_if_unconverged(result, stacklevel=2)
+    return result
+
+
+def decompose_asymmetric(
+    tensor: Any,
+    n_components: int,
+    *,
+    n_restarts: int | None = None,
+    n_iterations: int | None = None,
+    tol: float = 1e-10,
+    rng: RngLike = None,
+    callback: Callback | None = None,
+) -> AsymmetricDecomposition:
+    """Decompose an asymmetric d₁ x d₂ x … array with orthogonal factors into terms λ a ⊗ b ⊗ ….
+
+    The array is treated as a symmetric tensor of dimension d₁ + d₂ + …, which is never formed; see `AsymmetricTensor`.
+    Parameters are those of `decompose`.
+
+    Examples
+    --------
+    >>> import numpy as np, odeco
+    >>> T = np.zeros((2, 3, 4))
+    >>> T[0, 1, 2], T[1, 0, 3] = 5.0, -2.0
+    >>> result = odeco.decompose_asymmetric(T, 2, rng=0)
+    >>> result.weights.round(10), [factor.shape for factor in result.factors]
+    (array([5., 2.]), [(2, 2), (3, 2), (4, 2)])
+    """
+    oracle = tensor if isinstance(tensor, AsymmetricTensor) else AsymmetricTensor(tensor)
+    check_count("n_components", n_components, 1, min(oracle.parts), f" for a tensor of shape {oracle.parts}")
+    plan = Plan.default(
+        oracle.dimension,
+        n_components,
+        n_restarts=n_restarts,
+        n_iterations=n_iterations,
+        tolerance=_usable_tolerance(tol, oracle),
+    )
+    found = describe(
+        run(oracle, plan, rng=rng, callback=callback), tolerance=plan.tolerance or math.sqrt(oracle.rounding)
+    )
+    warn_if_unconverged(found, stacklevel=2)
+    weights = oracle.term_weights(found.weights)
+    first, *others = oracle.split(found.vectors)
+    return AsymmetricDecomposition(
+        np.abs(weights), (first * np.sign(weights), *others), found.residuals, found.converged
+    )
+
+
+def _usable_tolerance(tol: float, oracle: Oracle) -> float:
+    """Return a tolerance that the oracle's rounding allows; 0, a fixed count, where it must not be asked again."""
+    tolerance = check_tolerance(tol)
+    return max(tolerance, 8 * oracle.rounding) if tolerance > 0 and oracle.exact else 0.0
+
+
+def _explained(oracle: Oracle, components: Components) -> float | None:
+    """Return 1 − ‖T − C‖² / ‖T‖², with ⟨T, C⟩ = Σ λᵢ T(vᵢ, …, vᵢ)."""
+    whole = oracle.squared_norm()
+    if whole is None or not oracle.exact:
+        return None
+    inner = float(components.weights @ oracle.value(components.vectors))
+    return (2 * inner - components.squared_norm()) / whole
+
+
+def _search_to_noise(
+    oracle: Oracle, plan: Plan, generator: np.random.Generator, callback: Callback | None
+) -> tuple[Search, RankEvidence]:
+    """Find components until several in a row do not stand clear of the noise, and drop those."""
+    if not oracle.exact:
+        raise ValueError(
+            'n_components="auto" needs an oracle that can be asked again. '
+            f"{type(oracle).__name__} is not exact. Pass n_components as an int."
+        )
+    search = Search.start(plan, order=oracle.order, parts=oracle.parts, rng=generator, rounding=oracle.rounding)
+    whole = oracle.squared_norm()
+    remaining: list[float] = []
+    evidence = judge_rank(np.empty(0), np.empty(0), oracle.dimension, oracle.order)
+    while not (search.done or enough_seen(len(search.found), evidence, oracle.dimension)):
+        try:
+            search = step(oracle, search)
+        except RankError:  # nothing is left, so there is no noise either
+            break
+        if callback is not None:
+            callback(search)
+        if len(search.found) > len(remaining):
+            weights = search.components.weights
+            if whole is None:
+                remaining.append(squared_norm(oracle - search.components, rng=generator))
+            else:  # λ is the value at v, so taking out λ v⊗ᵖ lowers the squared norm by λ²
+                remaining.append(whole - float(weights @ weights))
+            evidence = judge_rank(weights, np.array(remaining), oracle.dimension, oracle.order)
+    if evidence.rank == 0:
+        raise no_signal_error(evidence.weights, evidence.noise_levels, search.components)
+    return replace(search, found=search.found[: evidence.rank], stage="done"), evidence
+
+
+def _decompose_whitened(
+    oracle: Oracle, n_components: int | str, whiten: Whiten, generator: np.random.Generator, **settings: Any
+) -> Decomposition:
+    """Decompose in whitened coordinates, go back, and fit the weights to the tensor itself."""
+    k = check_n_components(n_components, oracle.dimension)
+    if isinstance(whiten, Whitener):
+        whitener = whiten
+    elif isinstance(whiten, str):
+        check_choice("whiten", whiten, ("tensor", "slice"))
+        whitener = Whitener.from_tensor(oracle, k, span="slice" if whiten == "slice" else "images", rng=generator)
+    else:
+        whitener = Whitener.from_moment(whiten, k)
+    inner = decompose(Whitened(oracle, whitener), k, rng=generator, **settings)
+    components = whitener.unwhiten(inner.components)
+    gram: FloatArray = components.vectors.T @ components.vectors
+    weights = np.linalg.solve(gram**oracle.order, oracle.value(components.vectors))
+    components = Components(weights, components.vectors, oracle.order)
+    order = components.largest_first()
+    components = Components(weights[order], components.vectors[:, order], oracle.order)
+    misfit = oracle.image(components.vectors) - components.image(components.vectors)
+    return replace(
+        inner,
+        components=components,
+        residuals=np.linalg.norm(misfit, axis=0),
+        converged=inner.converged[order],
+        n_iterations=inner.n_iterations[order],
+        n_agreed=inner.n_agreed[order],
+        histories=tuple(inner.histories[i] for i in order),
+        explained=_explained(oracle, components),
+    )

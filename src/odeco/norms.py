@@ -1,0 +1,93 @@
+"""How large a symmetric tensor is on the sphere, and how evenly its components are spread."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from odeco._checks import as_generator
+from odeco._types import RngLike
+from odeco.components import Components
+from odeco.oracle import Oracle
+from odeco.power_method import Plan, run
+from odeco.tensors import DenseTensor
+
+
+def as_oracle(tensor: Any) -> Oracle:
+    """Return an oracle as it is, and a symmetric array as a `DenseTensor`."""
+    return tensor if isinstance(tensor, Oracle) else DenseTensor(tensor)
+
+
+def operator_norm(
+    tensor: Any, *, n_restarts: int = 100, n_iterations: int = 500, tol: float = 1e-10, rng: RngLike = None
+) -> float:
+    """Return the largest |T(u, …, u)| over unit vectors u: the operator norm of a symmetric tensor.
+
+    Finding it is hard in general, so this is the best of `n_restarts` local searches, and so a lower bound. At even
+    orders half of the searches climb and half descend.
+
+    Parameters
+    ----------
+    tensor : array or Oracle
+        A symmetric tensor.
+    n_restarts, n_iterations : int
+        Starts, uniform on the sphere, and the most steps for each.
+    tol : float
+        Relative residual at which a search has arrived.
+    rng : None, int or numpy.random.Generator
+        Draws the starts.
+
+    Notes
+    -----
+    The shifted power method (SS-HOPM) with a shift that is raised only where an iterate loses ground.
+
+    References
+    ----------
+    Kolda and Mayo, *Shifted power method for computing tensor eigenpairs*, 2011, arXiv:1007.1267.
+
+    Examples
+    --------
+    >>> import numpy as np, odeco
+    >>> round(odeco.operator_norm(odeco.Components([1.0, -3.0], np.eye(4)[:, :2], order=4), rng=0), 12)
+    3.0
+    """
+    oracle = as_oracle(tensor)
+    plan = Plan(1, n_restarts, n_iterations, max(tol, 8 * oracle.rounding))
+    return abs(run(oracle, plan, rng=rng).found[0].weight)
+
+
+def squared_norm(oracle: Oracle, *, rng: RngLike = None, n_probes: int = 32) -> float:
+    """Return the sum of the squares of all entries: exactly where the oracle knows it, else an unbiased estimate.
+
+    The mean of ‖T(I, g₁, …, gₚ₋₁)‖² over independent standard normal vectors is the squared norm, and by polarisation
+    T(I, g₁, …, gₚ₋₁) is a signed sum of images of ±g₁ ± … ± gₚ₋₁.
+    """
+    known = oracle.squared_norm()
+    if known is not None:
+        return known
+    n_others = oracle.order - 1
+    probes = as_generator(rng).standard_normal((n_others, oracle.dimension, n_probes))
+    total = np.zeros((oracle.dimension, n_probes))
+    for signs in itertools.product((1.0, -1.0), repeat=n_others - 1):  # opposite choices give the same term
+        total += math.prod(signs) * oracle.image(np.tensordot((1.0, *signs), probes, axes=1))
+    total /= 2 ** (n_others - 1) * math.factorial(n_others)
+    return float(np.mean(np.sum(total**2, axis=0)))
+
+
+def incoherence(components: Components) -> float:
+    """Return μ₀ = (d/k) maxᵢ ‖Vᵀeᵢ‖²: 1 if the components are spread evenly over coordinates, d/k at worst.
+
+    Assumption 4.1 of the paper; its private algorithm adds noise in proportion to it.
+
+    Examples
+    --------
+    >>> import numpy as np, odeco
+    >>> from odeco.norms import incoherence
+    >>> incoherence(odeco.Components([1.0], np.full((4, 1), 0.5))), incoherence(odeco.Components([1.0], np.eye(4)[:,
+    :1])) (1.0, 4.0)
+    """
+    largest_row = float(np.max(np.sum(components.vectors**2, axis=1)))
+    return components.dimension / components.n_components * largest_row

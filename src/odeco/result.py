@@ -1,0 +1,119 @@
+"""What a decomposition returns: components, and how far to trust each."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odeco._checks import ConvergenceWarning, unconverged_message
+from odeco._types import FloatArray, IndexArray
+from odeco.components import Components
+from odeco.power_method import Search
+from odeco.rank import RankEvidence
+
+
+@dataclass(frozen=True, eq=False)
+class Decomposition:
+    """Components of a tensor, largest weight first, with a verdict for each.
+
+    Attributes
+    ----------
+    components : Components
+        Weights and unit vectors; itself a tensor that can be asked, subtracted and saved.
+    residuals : array
+        ‖T(I,v,…,v) − λv‖ for each component, in the tensor as it was when the component was found.
+    converged : array of bool
+        Whether the residual is within the tolerance.
+    n_iterations : array of int
+        Images asked for until the component was found.
+    n_agreed : array of int
+        How many restarts ended at the component.
+    histories : tuple of tuples of float
+        Relative residual of the leading candidate after each image.
+    explained : float or None
+        Share of the squared norm of the tensor that the components explain, where the norm is known.
+    rank_evidence : RankEvidence or None
+        Why this number of components, if it was left to the data.
+    """
+
+    components: Components
+    residuals: FloatArray
+    converged: NDArray[np.bool_]
+    n_iterations: IndexArray
+    n_agreed: IndexArray
+    histories: tuple[tuple[float, ...], ...]
+    explained: float | None = None
+    rank_evidence: RankEvidence | None = None
+
+    @property
+    def weights(self) -> FloatArray:
+        """The k weights, largest first (at even orders, largest in absolute value)."""
+        return self.components.weights
+
+    @property
+    def vectors(self) -> FloatArray:
+        """The k unit vectors, one a column."""
+        return self.components.vectors
+
+    @property
+    def order(self) -> int:
+        """The order of the tensor."""
+        return self.components.order
+
+
+@dataclass(frozen=True, eq=False)
+class AsymmetricDecomposition:
+    """Terms λ a ⊗ b ⊗ … of an asymmetric tensor, largest weight first.
+
+    Attributes
+    ----------
+    weights : array of k positive numbers
+        The λ.
+    factors : tuple of arrays
+        One matrix for each axis, with unit columns: a, b, ….
+    residuals, converged
+        As in `Decomposition`, for the symmetric embedding.
+    """
+
+    weights: FloatArray
+    factors: tuple[FloatArray, ...]
+    residuals: FloatArray
+    converged: NDArray[np.bool_]
+
+    def to_dense(self) -> FloatArray:
+        """Return the sum of the terms as an array."""
+        entries = self.factors[0] * self.weights
+        for factor in self.factors[1:]:
+            entries = entries[..., None, :] * factor
+        total: FloatArray = np.sum(entries, axis=-1)
+        return total
+
+
+def describe(search: Search, *, tolerance: float, explained: float | None = None) -> Decomposition:
+    """Sort what a finished search has found, and judge each component."""
+    found = search.components
+    order = found.largest_first()
+    residuals = np.array([np.nan if pair.residual is None else pair.residual for pair in search.found])[order]
+    return Decomposition(
+        components=Components(found.weights[order], found.vectors[:, order], found.order),
+        residuals=residuals,
+        converged=residuals <= tolerance * np.abs(found.weights[order]),
+        n_iterations=np.array([pair.n_iterations for pair in search.found])[order],
+        n_agreed=np.array([pair.n_agreed for pair in search.found])[order],
+        histories=tuple(search.found[i].history for i in order),
+        explained=explained,
+    )
+
+
+def warn_if_unconverged(result: Decomposition, *, stacklevel: int) -> None:
+    """Warn about the worst component that did not converge, with the remedy."""
+    relative = result.residuals / np.abs(result.weights)
+    if not result.converged.all():
+        worst = int(np.argmax(np.where(result.converged, 0, relative)))
+        text = unconverged_message(
+            worst, float(result.residuals[worst]), float(result.weights[worst]), int(result.n_iterations[worst])
+        )
+        warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel + 1)

@@ -1,0 +1,8 @@
+"""Tensors given by their entries: dense, packed, sparse and asymmetric arrays as oracles."""
+
+from odeco.tensors._asymmetric import AsymmetricTensor
+from odeco.tensors._dense import DenseTensor, symmetrize
+from odeco.tensors._packed import PackedTensor
+from odeco.tensors._sparse import SparseTensor
+
+__all__ = ["AsymmetricTensor", "DenseTensor", "PackedTensor", "SparseTensor", "symmetrize"]

@@ -1,0 +1,92 @@
+"""A symmetric tensor given by all its entries."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+
+from odeco._checks import as_entries, check_symmetric
+from odeco._threads import map_blocks
+from odeco._types import DataArray, FloatArray
+from odeco.oracle import Oracle
+from odeco.tensors._slabs import PARALLEL_DIMENSION, image_from_slabs
+
+
+@final
+class DenseTensor(Oracle):
+    """A symmetric array of order 3 or more, used as it lies in memory.
+
+    Parameters
+    ----------
+    entries : array, d x d x … x d
+        float32 or float64, in C or Fortran order, read-only or not. Copied only if it is in neither order. A float32
+        array is multiplied in float32 and added up in float64.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from odeco.tensors import DenseTensor
+    >>> DenseTensor(np.ones((2, 2, 2))).image([[1.0], [2.0]]).ravel()
+    array([9., 9.])
+    """
+
+    def __init__(self, entries: Any) -> None:
+        checked = as_entries(entries)
+        check_symmetric(checked)
+        # Reversing the axes of a symmetric array changes nothing but its memory order.
+        ordered = checked.T if checked.flags.f_contiguous else np.ascontiguousarray(checked)
+        self.entries: DataArray = ordered
+        self.dimension, self.order = ordered.shape[0], ordered.ndim
+        self.rounding = float(np.finfo(ordered.dtype).eps)
+
+    def squared_norm(self) -> float:
+        """Return the sum of the squares of all entries."""
+        return float(sum(np.sum(np.square(part, dtype=np.float64)) for part in self.entries))
+
+    def _image(self, block: FloatArray) -> FloatArray:
+        if self.order == 3:
+            return image_from_slabs(
+                lambda start, stop: self.entries[start:stop, :stop, :stop], block, self.entries.dtype
+            )
+        return self._image_by_slices(block)
+
+    def _image_by_slices(self, block: FloatArray) -> FloatArray:
+        """Contract T[i] for one i after another: two indices by one matrix product, the others element by element."""
+        dimension, n_columns = block.shape
+        columns = block.astype(self.entries.dtype)
+        pairs = (columns[:, None, :] * columns[None, :, :]).reshape(-1, n_columns)
+
+        def contract(index: int) -> DataArray:
+            partial = self.entries[index].reshape(-1, dimension**2) @ pairs
+            for _ in range(self.order - 3):
+                partial = np.einsum("ijl,jl->il", partial.reshape(-1, dimension, n_columns), columns)
+            row: DataArray = partial[0]
+            return row
+
+        work = self.entries.size * n_columns
+        answers = map_blocks(contract, range(dimension), parallel=work >= PARALLEL_DIMENSION**4)
+        return np.stack(list(answers)).astype(np.float64)
+
+
+def symmetrize(entries: Any) -> DataArray:
+    """Return the average of an array over all permutations of its axes, the nearest symmetric tensor to it.
+
+    Examples
+    --------
+    >>> import numpy as np, odeco
+    >>> T = np.zeros((2, 2, 2))
+    >>> T[0, 0, 1] = 3
+    >>> T = odeco.symmetrize(T)
+    >>> T[0, 0, 1], T[0, 1, 0], T[1, 0, 0]
+    (np.float64(1.0), np.float64(1.0), np.float64(1.0))
+    """
+    result = as_entries(entries)
+    # Averaging over swaps of axis m with those before it turns symmetry in the first m axes into symmetry in m + 1.
+    for last in range(1, result.ndim):
+        total = result.copy()
+        for axis in range(last):
+            total += np.swapaxes(result, axis, last)
+        total /= last + 1
+        result = total
+    return result

@@ -1,0 +1,97 @@
+"""Every oracle of the library, small enough to be compared with its entries. Add one here and all laws are tested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from odeco import Components, Oracle, symmetrize
+from odeco.datasets import AdversarialNoise, WeaklyCorrelatedNoise, gaussian_noise
+from odeco.tensors import AsymmetricTensor, DenseTensor, PackedTensor, SparseTensor
+from odeco.whitening import Whitened, Whitener
+
+
+def random_symmetric(dimension: int, order: int, generator: np.random.Generator) -> np.ndarray:
+    return symmetrize(generator.standard_normal((dimension,) * order))
+
+
+def sparse_entries(dimension: int, order: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    indices = np.unique(np.sort(generator.integers(dimension, size=(3 * dimension, order)), axis=1), axis=0)
+    return indices, generator.standard_normal(len(indices))
+
+
+def _components(generator, dimension, order):
+    return Components(generator.standard_normal(3), generator.standard_normal((dimension, 3)), order)
+
+
+def _dense(generator, dimension, order):
+    return DenseTensor(random_symmetric(dimension, order, generator))
+
+
+def _dense_fortran(generator, dimension, order):
+    return DenseTensor(np.asfortranarray(random_symmetric(dimension, order, generator)))
+
+
+def _dense_single(generator, dimension, order):
+    return DenseTensor(random_symmetric(dimension, order, generator).astype(np.float32))
+
+
+def _packed(generator, dimension, order):
+    return PackedTensor.from_dense(random_symmetric(dimension, order, generator))
+
+
+def _sparse(generator, dimension, order):
+    return SparseTensor(*sparse_entries(dimension, order, generator), dimension)
+
+
+def _asymmetric(generator, dimension, order):
+    sizes = generator.integers(1, dimension + 1, size=order)
+    return AsymmetricTensor(generator.standard_normal(sizes))
+
+
+def _whitened(generator, dimension, order):
+    forward = generator.standard_normal((dimension, min(2, dimension)))
+    return Whitened(_dense(generator, dimension, order), Whitener(forward, forward))
+
+
+def _sum(generator, dimension, order):
+    return _dense(generator, dimension, order) + _components(generator, dimension, order)
+
+
+def _scaled(generator, dimension, order):
+    return -2.5 * _dense(generator, dimension, order)
+
+
+def _difference(generator, dimension, order):
+    return _sparse(generator, dimension, order) - _components(generator, dimension, order)
+
+
+def _gaussian_noise(generator, dimension, order):
+    return gaussian_noise(dimension, order=order, rng=generator)
+
+
+def _adversarial(generator, dimension, order):
+    return AdversarialNoise(generator.standard_normal(dimension))
+
+
+def _weakly_correlated(generator, dimension, order):
+    return WeaklyCorrelatedNoise(dimension + 1, 1)
+
+
+ORACLES: dict[str, Callable[[np.random.Generator, int, int], Oracle]] = {
+    "components": _components,
+    "dense": _dense,
+    "dense, Fortran order": _dense_fortran,
+    "dense, single precision": _dense_single,
+    "packed": _packed,
+    "sparse": _sparse,
+    "asymmetric": _asymmetric,
+    "whitened": _whitened,
+    "sum": _sum,
+    "scaled": _scaled,
+    "difference": _difference,
+    "Gaussian noise": _gaussian_noise,
+    "adversarial noise": _adversarial,
+    "weakly correlated noise": _weakly_correlated,
+}
