@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import numbers
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from scipy import sparse
 
 from odeco._threads import map_blocks
 
@@ -69,6 +70,45 @@ def unconverged_message(component: int, residual: float, weight: float, n_iterat
         f"its weight {weight:.3g}, after {n_iterations} iterations. Raise n_iterations, raise tol if that is accurate "
         "enough, or lower n_components if the weight is at the noise level."
     )
+
+
+class NothingFoundError(ValueError):
+    """No component is finished yet."""
+
+
+class StreamEndedError(ValueError):
+    """A stream ended before all components were found; those finished are in ``found``, which may be None."""
+
+    def __init__(self, message: str, found: Components | None = None) -> None:
+        super().__init__(message)
+        self.found = found
+
+
+def nothing_found_error(n_rows: int, n_rows_needed: int | None) -> NothingFoundError:
+    """Say that a result was asked for too early."""
+    needed = "Push rows with partial_fit first." if n_rows_needed is None else f"All take {n_rows_needed:,} rows."
+    return NothingFoundError(f"At least one component must be finished. None is after {n_rows:,} rows. {needed}")
+
+
+def stream_ended_error(n_batches: int, n_needed: int, plan: str, found: Components | None) -> StreamEndedError:
+    """Say that a stream was too short for its plan, and what was found all the same."""
+    k = 0 if found is None else found.n_components
+    verb = ("was", "it is") if k == 1 else ("were", "they are")
+    so_far = (
+        f"{_counted(k, 'component')} {verb[0]} found; {verb[1]} in `error.found`." if k else "No component was found."
+    )
+    return StreamEndedError(
+        f"The stream ended after {n_batches:,} of the {n_needed:,} batches this plan needs ({plan}). {so_far} "
+        "Pass more rows, or a smaller batch_size.",
+        found,
+    )
+
+
+def check_forgetting(value: Any) -> float:
+    """Return the forgetting factor as a float in (0, 1]."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) <= 1:
+        return float(value)
+    raise ValueError(f"`forgetting` must be a number in (0, 1]. Got {value!r}. Pass 1 to forget nothing.")
 
 
 def as_generator(rng: RngLike) -> np.random.Generator:
@@ -141,6 +181,65 @@ def as_values(array: Any, shape: tuple[int, ...], name: str, what: str) -> DataA
     _check_dtype(values, f"array `{name}`")
     check_finite(values, f"array `{name}`")
     return values
+
+
+def as_rows(rows: Any, n_features: int | None = None) -> Any:
+    """Return rows of data as a checked float32 or float64 array or CSR array, without a copy where possible.
+
+    Integers and booleans, as counts often come, are converted to float64.
+    """
+    if sparse.issparse(rows):
+        array: Any = sparse.csr_array(cast("Any", rows))
+        stored = array.data
+    else:
+        array = stored = np.asarray(rows)
+    if stored.dtype.kind in "iub":
+        array = array.astype(np.float64)
+    elif stored.dtype not in (np.float32, np.float64):
+        raise TypeError(
+            f"Rows must hold float32, float64 or integers. Got {stored.dtype}. Convert them with astype(float)."
+        )
+    if array.ndim != 2 or array.shape[1] == 0 or (n_features is not None and array.shape[1] != n_features):
+        wanted = "(n, d)" if n_features is None else f"(n, {n_features})"
+        raise ValueError(f"Rows must have shape {wanted}. Got shape {array.shape}. Pass X[None, :] for a single row.")
+    return array
+
+
+def bad_row_error(rows: Any) -> ValueError:
+    """Say which row is not finite, or that all are and only their products are not."""
+    stored = rows if isinstance(rows, np.ndarray) else rows.data
+    bad = np.argwhere(~np.isfinite(stored))
+    if bad.size == 0:
+        largest = float(np.abs(stored).max())
+        return ValueError(
+            f"Rows must be small enough for their powers to be finite. The largest entry is {largest:.3g}. "
+            "Nothing of this batch was used; divide all rows by a constant."
+        )
+    first = int(bad[0][0])
+    row = first if isinstance(rows, np.ndarray) else int(np.searchsorted(rows.indptr, first, side="right")) - 1
+    found = "NaN" if np.isnan(stored[tuple(bad[0])]) else "infinity"
+    return ValueError(
+        f"Row {row:,} holds {found}. Nothing of this batch was used; fix or drop the row and call partial_fit again."
+    )
+
+
+def check_same_kind(before: Any, rows: Any) -> None:
+    """Raise if rows are of another kind or type than those before them: their sums would not be the same bits."""
+    kinds = [f"{'dense' if isinstance(each, np.ndarray) else 'CSR'} {each.dtype}" for each in (before, rows)]
+    if kinds[0] != kinds[1]:
+        raise ValueError(
+            f"All rows of a run must be of one kind. It began with {kinds[0]} rows. Got {kinds[1]}. Convert these rows."
+        )
+
+
+def check_norm_bound(value: Any) -> float:
+    """Return the bound on the norm of a row as a positive float."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) < math.inf:
+        return float(value)
+    raise ValueError(
+        f"`norm_bound` must be a positive number: the largest Euclidean norm of a row. Got {value!r}. "
+        "It must be known without looking at the data."
+    )
 
 
 def check_finite(entries: DataArray, name: str) -> None:

@@ -14,7 +14,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -211,27 +211,12 @@ class Search:
     @property
     def components(self) -> Components:
         """The components found so far, in the order of discovery."""
-        weights = [pair.weight for pair in self.found]
-        vectors = [pair.vector for pair in self.found]
-        return Components(weights, np.reshape(vectors, (-1, sum(self.parts))).T, self.order)
+        return _as_components(self.found, sum(self.parts), self.order)
 
-    @cached_property
+    @property
     def deflation(self) -> Components:
-        """What is subtracted from every answer: the components found, with their sign twins.
-
-        A vector of p parts, (a, b, …)/√p, stands for a term of an asymmetric tensor. Its symmetric embedding is a sum
-        over 2ᵖ⁻¹ sign twins (±a, ±b, …)/√p, one of each pair of opposites, each weighted by the product of its signs.
-        The twins are not orthogonal: an eigenvalue λ at one of them means weights of ±λ pᵖ⁻¹ / (2ᵖ⁻¹ (p−1)!).
-        """
-        found = self.components
-        if len(self.parts) == 1:
-            return found
-        p = self.order
-        factor = p ** (p - 1) / (2 ** (p - 1) * math.factorial(p - 1))
-        choices = [(1.0, *signs) for signs in itertools.product((1.0, -1.0), repeat=p - 1)]
-        twins = [found.vectors * np.repeat(signs, self.parts)[:, None] for signs in choices]
-        weights = [math.prod(signs) * factor * found.weights for signs in choices]
-        return Components(np.concatenate(weights), np.concatenate(twins, axis=1), p)
+        """What is subtracted from every answer: the components found, with their sign twins."""
+        return _with_sign_twins(self.found, self.parts, self.order)
 
     def advance(self, answer: FloatArray) -> Search:
         """Take in the answer to `question` and return the next state."""
@@ -374,6 +359,29 @@ class Search:
             history=(),
             winner=None,
         )
+
+
+@lru_cache(maxsize=4)  # every answer of a component subtracts the same
+def _with_sign_twins(found: tuple[Eigenpair, ...], parts: tuple[int, ...], order: int) -> Components:
+    """Return what eigenpairs stand for: themselves, or for vectors of several parts the sum of their sign twins.
+
+    A vector of p parts, (a, b, …)/√p, stands for a term of an asymmetric tensor. Its symmetric embedding is a sum over
+    2ᵖ⁻¹ sign twins (±a, ±b, …)/√p, one of each pair of opposites, each weighted by the product of its signs. The twins
+    are not orthogonal: an eigenvalue λ at one of them means weights of ±λ pᵖ⁻¹ / (2ᵖ⁻¹ (p−1)!).
+    """
+    single = _as_components(found, sum(parts), order)
+    if len(parts) == 1:
+        return single
+    factor = order ** (order - 1) / (2 ** (order - 1) * math.factorial(order - 1))
+    choices = [(1.0, *signs) for signs in itertools.product((1.0, -1.0), repeat=order - 1)]
+    twins = [single.vectors * np.repeat(signs, parts)[:, None] for signs in choices]
+    weights = [math.prod(signs) * factor * single.weights for signs in choices]
+    return Components(np.concatenate(weights), np.concatenate(twins, axis=1), order)
+
+
+def _as_components(found: tuple[Eigenpair, ...], dimension: int, order: int) -> Components:
+    vectors = np.reshape([pair.vector for pair in found], (-1, dimension)).T
+    return Components([pair.weight for pair in found], vectors, order)
 
 
 _HEADER_FIELDS = ("order", "parts", "seed", "stage", "iteration", "history", "rounding")

@@ -1,0 +1,91 @@
+"""A search and the rows it is fed: the piece that pulling and pushing share.
+
+A search asks one question at a time. The driver adds up what the question needs over rows; `close` hands the mean to
+the search, which answers with its next question. When a batch is closed is up to whoever drives.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odeco._types import FloatArray
+from odeco.components import Components
+from odeco.core import CoreSearch
+from odeco.moments import RowSum
+from odeco.power_method import Search
+from odeco.tracking import Tracking
+
+State = Search | CoreSearch | Tracking
+_STATES: dict[str, Any] = {"power": Search, "core": CoreSearch, "tracking": Tracking}
+
+
+class Driver:
+    """A search (or a `Tracking`) together with the sum over rows that its question needs.
+
+    Attributes
+    ----------
+    state : Search, CoreSearch or Tracking
+        Who asks.
+    sum : RowSum
+        What the current question has got so far.
+    n_rows : int
+        Rows taken in altogether.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.n_rows = 0
+        self.switch(state)
+
+    def switch(self, state: State) -> None:
+        """Go on with another state, and an empty sum for its question."""
+        self.state = state
+        self.sum = RowSum("core" if state.question == "core" else "image", state.candidates, state.order)
+
+    def take(self, rows: Any) -> None:
+        """Add rows to the current question. If one is not finite, none is used."""
+        before = self.sum.n_rows
+        self.sum.update(rows)
+        self.n_rows += self.sum.n_rows - before
+
+    def close(self) -> None:
+        """Answer the current question with the mean over its rows."""
+        answer: FloatArray = self.sum.mean()
+        if isinstance(self.state, Tracking):
+            self.switch(self.state.advance(answer, self.sum.n_rows))
+        else:
+            self.switch(self.state.advance(answer))
+
+    @property
+    def found(self) -> Components | None:
+        """The components found so far, or None."""
+        if isinstance(self.state, Search):
+            return self.state.components if self.state.found else None
+        return self.state.components if isinstance(self.state, Tracking) else self.state.found
+
+    @property
+    def components(self) -> Components:
+        """The components found so far."""
+        if self.found is None:
+            raise RuntimeError("A driver has components only once its search has found some.")
+        return self.found
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return everything as a JSON header and named arrays."""
+        name = next(name for name, kind in _STATES.items() if isinstance(self.state, kind))
+        header, arrays = self.state.to_arrays()
+        named = {f"state_{key}": value for key, value in arrays.items()}
+        named |= {f"sum_{key}": value for key, value in self.sum.to_arrays().items()}
+        return {"state": name, "state_header": header, "n_rows": self.n_rows}, named
+
+    @classmethod
+    def from_arrays(cls, header: dict[str, Any], arrays: dict[str, Any]) -> Driver:
+        """Return the driver that `to_arrays` described."""
+        kind = _STATES[header["state"]]
+        driver = cls(kind.from_arrays(header["state_header"], _without_prefix("state_", arrays)))
+        driver.sum.restore(_without_prefix("sum_", arrays))
+        driver.n_rows = header["n_rows"]
+        return driver
+
+
+def _without_prefix(prefix: str, arrays: dict[str, Any]) -> dict[str, Any]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -1,0 +1,237 @@
+"""Sums over rows: of images, x (xᵀu)ᵖ⁻¹ for every candidate u, and of cores, (Qᵀx) ⊗ … ⊗ (Qᵀx).
+
+The unit of a stream is an accumulator with ``update`` and ``+``: one object serves a stream, a batch and a partition.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, Literal
+
+import numpy as np
+from scipy import sparse
+
+from odeco._checks import as_rows, bad_row_error, check_same_kind
+from odeco._threads import map_blocks
+from odeco._types import DataArray, FloatArray
+from odeco.moments._chunks import WIDE, Chunks, row_slice
+
+Question = Literal["image", "core"]
+
+#: A chunk is worked on in this many lanes, whatever the number of threads, so that the sum is always the same.
+_LANES = 4
+#: A sum of this many numbers is added up in lanes too; a CSR chunk then has but two.
+_LARGE = 2**18
+#: Numbers in the intermediate products of a core.
+_CORE_SIZE = 2**19
+
+
+class RowSum:
+    """The sum over rows of what one question needs; rows may arrive in pieces of any size.
+
+    Parameters
+    ----------
+    question : {"image", "core"}
+        ``"image"``: Σ x (xᵀu)ᵖ⁻¹ for every column u of `block`. ``"core"``: Σ (Qᵀx)⊗ᵖ for the basis Q = `block`.
+    block : array, d x L or d x m
+        The candidates, or the basis.
+    order : int
+        The order p of the moment.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows taken in so far.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from odeco.moments import RowSum
+    >>> total = RowSum("image", np.eye(2)[:, :1], order=3)
+    >>> total.update([[1.0, 5.0]])
+    >>> total.update([[2.0, 1.0], [0.0, 7.0]])
+    >>> total.n_rows, total.total().ravel()
+    (3, array([9., 9.]))
+    """
+
+    def __init__(self, question: Question, block: FloatArray, order: int) -> None:
+        self.question, self.block, self.order = question, np.ascontiguousarray(block), order
+        self.n_rows = 0
+        self._chunks = Chunks()
+        self._sum: FloatArray | None = None
+        self._typed_block: DataArray = self.block
+
+    def update(self, rows: Any) -> None:
+        """Add rows, a dense or CSR array. If one of them is not finite, none is used.
+
+        NaN and infinity in a row reach every number of its contribution, so it is the sum that is looked at, and the
+        rows only if it is not finite: looking at all rows would cost a fifth of the time.
+        """
+        checked = as_rows(rows, self.block.shape[0])
+        waiting = self._chunks.snapshot()
+        if waiting:
+            check_same_kind(waiting[0], checked)
+        before, n_included = self._sum, 0
+        try:
+            for chunk in self._chunks.push(checked):
+                contribution = self._contribution(chunk)
+                _check_finite(contribution, checked)
+                if n_included == 0 and chunk.shape[0] < checked.shape[0] and before is not None:
+                    self._sum = before.copy()  # there may be more chunks, and one of them may be bad
+                self._include(contribution)
+                n_included += 1
+            left = self._chunks.rest()
+            if left is not None:
+                _check_finite(left if isinstance(left, np.ndarray) else left.data, checked)
+        except BaseException:
+            self._sum = before
+            self._chunks.restore(waiting)
+            raise
+        self.n_rows += int(checked.shape[0])
+
+    def total(self) -> FloatArray:
+        """Return the sum over all rows so far. Rows that wait for a full chunk are counted, and go on waiting."""
+        rest = self._chunks.rest()
+        total = np.zeros(self._shape) if self._sum is None else self._sum
+        return total if rest is None else total + self._contribution(rest)
+
+    def mean(self) -> FloatArray:
+        """Return the sum divided by the number of rows: the answer to the question."""
+        return self.total() / self.n_rows
+
+    def copy(self) -> RowSum:
+        """Return a sum that can go on without changing this one."""
+        twin = RowSum(self.question, self.block, self.order)
+        twin.n_rows, twin._sum = self.n_rows, None if self._sum is None else self._sum.copy()
+        twin._chunks.restore(self._chunks.snapshot())
+        return twin
+
+    def __add__(self, other: RowSum) -> RowSum:
+        """Return the sum over the rows of both, for partitions that were read apart."""
+        both = RowSum(self.question, self.block, self.order)
+        both._sum, both.n_rows = self.total() + other.total(), self.n_rows + other.n_rows
+        return both
+
+    def to_arrays(self) -> dict[str, Any]:
+        """Return what is needed to go on later, as named arrays; the question is kept by whoever asked it."""
+        arrays: dict[str, Any] = {"n_rows": np.array(self.n_rows)}
+        if self._sum is not None:
+            arrays["sum"] = self._sum
+        rest = self._chunks.rest()
+        if isinstance(rest, np.ndarray):
+            arrays["rows"] = rest
+        elif rest is not None:
+            arrays |= {"data": rest.data, "indices": rest.indices, "indptr": rest.indptr, "shape": np.array(rest.shape)}
+        return arrays
+
+    def restore(self, arrays: dict[str, Any]) -> None:
+        """Take up what `to_arrays` gave."""
+        self.n_rows = int(arrays["n_rows"])
+        self._sum = arrays.get("sum")
+        if "rows" in arrays:
+            self._chunks.restore([arrays["rows"]])
+        elif "data" in arrays:
+            stored = (arrays["data"], arrays["indices"], arrays["indptr"])
+            self._chunks.restore([sparse.csr_array(stored, shape=tuple(arrays["shape"]))])
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return self.block.shape if self.question == "image" else (self.block.shape[1],) * self.order
+
+    def _include(self, contribution: DataArray) -> None:
+        if self._sum is None:
+            self._sum = contribution.astype(np.float64)
+        else:
+            add_in_place(self._sum, contribution)
+
+    def _contribution(self, chunk: Any) -> DataArray:
+        if self._typed_block.dtype != chunk.dtype:
+            self._typed_block = self.block.astype(chunk.dtype)
+        block = self._typed_block
+        if self.question == "core":
+            return _core(chunk, block, self.order)
+        if isinstance(chunk, np.ndarray) and chunk.shape[1] >= WIDE:
+            return _image_by_columns(chunk, block, self.order)
+        return _image_by_rows(chunk, block, self.order)
+
+
+def _image_by_rows(chunk: Any, block: DataArray, order: int) -> DataArray:
+    """Xᵀ (X U)ᵖ⁻¹, each lane with its own rows; results of lanes are added in order."""
+
+    def contract(rows: slice) -> DataArray:
+        part = row_slice(chunk, rows.start, rows.stop)
+        answer: DataArray = part.T @ _power(part @ block, order - 1)
+        return answer
+
+    n_lanes = 2 if block.size >= _LARGE else _LANES
+    answers = map_blocks(contract, _lanes(chunk.shape[0], n_lanes), parallel=True)
+    total = next(answers)
+    for answer in answers:
+        add_in_place(total, answer)
+    return total
+
+
+def add_in_place(total: DataArray, part: DataArray) -> None:
+    """Add `part` to `total`, in lanes if they are large."""
+
+    def add(rows: slice) -> None:
+        total[rows] += part[rows]
+
+    for _ in map_blocks(add, _lanes(total.shape[0]), parallel=total.size >= _LARGE):
+        pass
+
+
+def _image_by_columns(chunk: DataArray, block: DataArray, order: int) -> DataArray:
+    """Xᵀ (X U)ᵖ⁻¹, each lane with its own columns: the first product is added up, the second needs no adding."""
+    lanes = _lanes(chunk.shape[1])
+    overlaps = np.zeros((chunk.shape[0], block.shape[1]), chunk.dtype)
+    for part in map_blocks(lambda columns: chunk[:, columns] @ block[columns], lanes, parallel=True):
+        overlaps += part
+    powers = _power(overlaps, order - 1)
+    answer = np.empty(block.shape, chunk.dtype)
+
+    def contract(columns: slice) -> None:
+        np.matmul(chunk[:, columns].T, powers, out=answer[columns])
+
+    for _ in map_blocks(contract, lanes, parallel=True):
+        pass
+    return answer
+
+
+def _core(chunk: Any, basis: DataArray, order: int) -> FloatArray:
+    """Σ (Qᵀx)⊗ᵖ as one matrix product of size m x mᵖ⁻¹, in double precision."""
+    size = basis.shape[1]
+    height = max(1, _CORE_SIZE // size ** (order - 1))
+    edges = [*range(0, chunk.shape[0], height), chunk.shape[0]]
+    slices = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
+
+    def contract(rows: slice) -> FloatArray:
+        inside = (row_slice(chunk, rows.start, rows.stop) @ basis).astype(np.float64)
+        powers = inside
+        for _ in range(order - 2):
+            powers = (powers[:, :, None] * inside[:, None, :]).reshape(inside.shape[0], -1)
+        part: FloatArray = inside.T @ powers
+        return part
+
+    total = np.zeros((size, size ** (order - 1)))
+    for part in map_blocks(contract, slices, parallel=True):
+        total += part
+    return total.reshape((size,) * order)
+
+
+def _power(array: DataArray, exponent: int) -> DataArray:
+    return np.square(array, out=array) if exponent == 2 else array**exponent
+
+
+def _lanes(size: int, most: int = _LANES) -> list[slice]:
+    edges = [size * lane // most for lane in range(most + 1)]
+    return [slice(start, stop) for start, stop in itertools.pairwise(edges) if stop > start]
+
+
+def _check_finite(array: DataArray, rows: Any) -> None:
+    """Raise if `array`, which was computed from `rows`, is not finite, naming the row that is to blame."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = float(np.add.reduce(array, axis=None))
+    if not math.isfinite(total) and not bool(np.isfinite(array).all()):
+        raise bad_row_error(rows)

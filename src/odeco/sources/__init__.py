@@ -1,0 +1,12 @@
+"""Batches of rows from whatever a user holds: arrays, files of many kinds, or anything that can be iterated.
+
+`as_source` turns it into a `BatchSource`, which algorithms read block by block and never hold as a whole;
+`rebatch` cuts the blocks to the size an algorithm wants, and `skip_rows` takes up a pass where it was interrupted.
+"""
+
+from odeco.sources._coerce import as_source
+from odeco.sources._errors import SourceError
+from odeco.sources._reading import rebatch, skip_rows
+from odeco.sources._source import BatchSource, Block
+
+__all__ = ["BatchSource", "Block", "SourceError", "as_source", "rebatch", "skip_rows"]

@@ -1,0 +1,122 @@
+"""Files by their names, and several files read as one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from odeco.sources import _errors
+from odeco.sources._arrow import ArrowFile
+from odeco.sources._csv import CsvFile
+from odeco.sources._npy import NpyFile
+from odeco.sources._npz import NpzFile
+from odeco.sources._source import Block, Source, n_rows_of, take_rows
+from odeco.sources._svmlight import Extent, SvmlightFile, scan_svmlight
+
+_SVMLIGHT = (".svm", ".svmlight", ".libsvm")
+SUFFIXES = (".npy", ".npz", ".parquet", ".arrow", ".feather", *_SVMLIGHT, ".csv", ".tsv")
+
+File = NpyFile | NpzFile | ArrowFile | SvmlightFile | CsvFile
+
+
+def open_path(path: Path, batch_rows: int | None, n_features: int | None) -> Source:
+    """Return the rows of a file, or of all files of a directory in the order of their names."""
+    if not path.is_dir():
+        return open_files([path], batch_rows, n_features)
+    # Names with a dot or an underscore in front belong to the file system and to those who wrote the directory.
+    paths = sorted(entry for entry in path.iterdir() if not entry.name.startswith((".", "_")))
+    if not paths:
+        raise _errors.no_files(path, SUFFIXES)
+    return open_files(paths, batch_rows, n_features)
+
+
+def open_files(paths: Sequence[Path], batch_rows: int | None, n_features: int | None) -> Source:
+    """Return the rows of some files, one file after the other. Every header is looked at now, before a long run."""
+    for path in paths:
+        if path.suffix.lower() not in SUFFIXES:
+            path.stat()
+            raise _errors.unknown_suffix(path, SUFFIXES)
+    # A svmlight file does not state its width, and may never use the last columns: look at all of them together.
+    extents = {path: scan_svmlight(path) for path in paths if path.suffix.lower() in _SVMLIGHT}
+    files = [_open_file(path, batch_rows, _together(path, extents), n_features) for path in paths]
+    return files[0] if len(files) == 1 else FilesSource(files)
+
+
+def _together(path: Path, extents: dict[Path, Extent]) -> Extent | None:
+    if path not in extents:
+        return None
+    lowest = min((extent.lowest for extent in extents.values() if extent.lowest is not None), default=None)
+    highest = max((extent.highest for extent in extents.values() if extent.highest is not None), default=None)
+    return Extent(extents[path].n_rows, lowest, highest)
+
+
+def _open_file(path: Path, batch_rows: int | None, extent: Extent | None, n_features: int | None) -> File:
+    suffix = path.suffix.lower()
+    if extent is not None:
+        return SvmlightFile(path, batch_rows, extent, n_features)
+    if suffix == ".npy":
+        return NpyFile(path, batch_rows)
+    if suffix == ".npz":
+        return NpzFile(path, batch_rows)
+    if suffix in (".csv", ".tsv"):
+        return CsvFile(path, batch_rows)
+    return ArrowFile(path, batch_rows)
+
+
+class FilesSource(Source):
+    """The rows of several files, one file after the other. Errors name the file and the row within it."""
+
+    def __init__(self, files: list[File]) -> None:
+        first = files[0]
+        for file in files[1:]:
+            _check_alike(first, file)
+        self.name = f"the {len(files):,} files"
+        self.n_features = first.n_features
+        counts = [file.n_rows for file in files]
+        known = [count for count in counts if count is not None]
+        self.n_rows = sum(known) if len(known) == len(counts) else None
+        self._files = files
+
+    def fingerprint(self) -> str:
+        """Return kind, shape, number of files, and a checksum of their fingerprints."""
+        together = "\n".join(file.fingerprint() for file in self._files)
+        digest = hashlib.sha256(together.encode()).hexdigest()[:16]
+        rows = "?" if self.n_rows is None else self.n_rows
+        return f"files:{rows}x{self.n_features}:{len(self._files)}:{digest}"
+
+    def _blocks(self, row: int) -> Iterator[Any]:
+        left = row
+        for file in self._files:
+            if file.n_rows is None:
+                # Only reading tells how many rows the file has, and so whether to begin in it or behind it.
+                for block in file:
+                    n_rows = n_rows_of(block)
+                    if left < n_rows:
+                        yield take_rows(block, left, n_rows) if left else block
+                    left = max(0, left - n_rows)
+            elif left < file.n_rows:
+                yield from file.iterate_from(left)
+                left = 0
+            else:
+                left -= file.n_rows
+        if left:
+            raise _errors.too_short(self.name, None, row, row - left)
+
+    def _checked(self, blocks: Iterator[Any], row: int) -> Iterator[Block]:  # noqa: ARG002 - every file has checked its own
+        return blocks
+
+
+def _check_alike(first: File, other: File) -> None:
+    one, two = first.path or Path(), other.path or Path()
+    if first.n_features != other.n_features:
+        raise _errors.different_files("width", one, f"{first.n_features:,} columns", two, f"{other.n_features:,}")
+    if first.sparse != other.sparse:
+        kinds = {True: "sparse rows", False: "dense rows"}
+        raise _errors.different_files("kind", one, kinds[first.sparse], two, kinds[other.sparse])
+    if first.columns is not None and other.columns is not None and first.columns != other.columns:
+        place = next(i for i, names in enumerate(zip(first.columns, other.columns, strict=True)) if len(set(names)) > 1)
+        raise _errors.different_files(
+            "their columns", one, f"{first.columns[place]!r} in column {place}", two, f"{other.columns[place]!r}"
+        )

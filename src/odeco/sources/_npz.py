@@ -1,0 +1,121 @@
+"""Sparse rows in a ``.npz`` file, as `scipy.sparse.save_npz` writes it: read as a stream, never as a whole."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from odeco.sources import _errors
+from odeco.sources._arrays import rows_within
+from odeco.sources._npy import HEADER_FAULTS
+from odeco.sources._source import Source, check_not_empty, describe, working_type
+
+_PARTS = ("data", "indices", "indptr")
+_POINTERS_AT_A_TIME = 1 << 18
+
+
+class NpzFile(Source):
+    """The rows of a CSR matrix in a ``.npz`` file, compressed or not.
+
+    The file must hold ``data``, ``indices``, ``indptr`` and ``shape``; a ``format``, if there is one, must be CSR.
+    """
+
+    sparse: ClassVar[bool] = True
+    columns: tuple[str, ...] | None = None
+    # A damaged archive may also seem encrypted, or compressed in a way that is not known: a RuntimeError.
+    _faults = (*HEADER_FAULTS, zipfile.BadZipFile, zlib.error, RuntimeError)
+
+    def __init__(self, path: Path, batch_rows: int | None) -> None:
+        self.name, self.path, self._file, self._batch_rows = path.name, path, path, batch_rows
+        try:
+            with zipfile.ZipFile(path) as archive, ExitStack() as opened:
+                self._check_parts(archive)
+                shape = _Part(archive, "shape", opened).read(2)
+                parts = {name: _Part(archive, name, opened) for name in _PARTS}
+        except (FileNotFoundError, _errors.SourceError):
+            raise
+        except self._faults as error:
+            raise _errors.cannot_open(path.name, path, error) from error
+        self.n_rows, self.n_features = (int(size) for size in shape)
+        self._type, self._stored = parts["data"].dtype, parts["data"].size
+        working_type(self._type, path.name, path)
+        check_not_empty(self)
+        sizes = (parts["indices"].size, parts["indptr"].size)
+        if sizes != (self._stored, self.n_rows + 1) or {parts[part].dtype.kind for part in _PARTS[1:]} - set("iu"):
+            raise _errors.cannot_open(path.name, path, "data, indices and indptr do not fit together")
+
+    def fingerprint(self) -> str:
+        """Return kind, shape, number type, number of stored numbers, and the file's name, size and time."""
+        return describe(self, "npz", self._type, self._stored)
+
+    def _check_parts(self, archive: zipfile.ZipFile) -> None:
+        held = {name.removesuffix(".npy") for name in archive.namelist()}
+        if not held >= {*_PARTS, "shape"}:
+            raise _errors.not_csr(self.name, self.path, ", ".join(sorted(held)) or "nothing")
+        if "format" in held:
+            with archive.open("format.npy") as file:
+                kind = npy_format.read_array(file, allow_pickle=False).item()
+            kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
+            if kind != "csr":
+                raise _errors.not_csr(self.name, self.path, kind.upper())
+
+    def _blocks(self, row: int) -> Iterator[Any]:
+        with zipfile.ZipFile(self._file) as archive, ExitStack() as opened:
+            data, indices, indptr = (_Part(archive, name, opened) for name in _PARTS)
+            indptr.skip(row)
+            pointers = indptr.read(1).astype(np.int64)
+            data.skip(int(pointers[0]))
+            indices.skip(int(pointers[0]))
+            if row == 0 and pointers[0] != 0:
+                raise _errors.bad_pointers(self.name, self.path, 0)
+            while indptr.left or len(pointers) > 1:
+                if len(pointers) <= _POINTERS_AT_A_TIME:
+                    more = indptr.read(min(indptr.left, _POINTERS_AT_A_TIME))
+                    pointers = np.concatenate([pointers, more.astype(np.int64)])
+                rows = rows_within(pointers, self._batch_rows)
+                stored = int(pointers[rows] - pointers[0])
+                if (np.diff(pointers[: rows + 1]) < 0).any() or stored > data.left:
+                    raise _errors.bad_pointers(self.name, self.path, row + _first_fall(pointers, data.left))
+                yield csr_array(
+                    (data.read(stored), indices.read(stored), pointers[: rows + 1] - pointers[0]),
+                    shape=(rows, self.n_features),
+                )
+                row, pointers = row + rows, pointers[rows:]
+
+
+class _Part:
+    """One array of the archive, read from front to back."""
+
+    def __init__(self, archive: zipfile.ZipFile, name: str, opened: ExitStack) -> None:
+        self._stream: IO[bytes] = opened.enter_context(archive.open(f"{name}.npy"))
+        version = npy_format.read_magic(self._stream)
+        read_header = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+        shape, _, self.dtype = read_header(self._stream)
+        if len(shape) != 1 or self.dtype.hasobject:
+            raise ValueError(f"{name} is not a plain array of numbers")
+        self.size = self.left = shape[0]
+
+    def read(self, count: int) -> NDArray[Any]:
+        buffer = self._stream.read(count * self.dtype.itemsize)
+        if len(buffer) < count * self.dtype.itemsize:
+            raise EOFError("the file ends too early")
+        self.left -= count
+        return np.frombuffer(buffer, self.dtype)
+
+    def skip(self, count: int) -> None:
+        self._stream.seek(count * self.dtype.itemsize, 1)
+        self.left -= count
+
+
+def _first_fall(pointers: NDArray[np.int64], left: int) -> int:
+    wrong = (np.diff(pointers) < 0) | (pointers[1:] - pointers[0] > left)
+    return int(np.argmax(wrong))

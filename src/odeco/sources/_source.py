@@ -1,0 +1,211 @@
+"""The protocol of a source, and what all sources share: checking every block on its way out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, final, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
+
+from odeco._checks import check_count
+from odeco._types import DataArray
+from odeco.sources import _errors
+
+#: A block of rows as algorithms read it: float32 or float64, dense or CSR. Read-only by convention: it may be
+#: a view of the user's data.
+Block: TypeAlias = "DataArray | csr_array[Any, Any]"
+
+BLOCK_BYTES = 4 << 20
+BLOCK_STORED = 1 << 20
+
+
+@runtime_checkable
+class BatchSource(Protocol):
+    """Rows that can be read block by block, always in the same order.
+
+    `as_source` makes one of nearly anything. To write your own, `n_features` and ``__iter__`` are enough:
+    `as_source` adds the rest and checks every block.
+    """
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+
+    @property
+    def n_rows(self) -> int | None:
+        """Number of rows, or None if only a full pass can tell."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether a second pass gives the same rows again."""
+
+    def __iter__(self) -> Iterator[Block]:
+        """Start a fresh pass."""
+
+    def iterate_from(self, row: int) -> Iterator[Block]:
+        """Start a fresh pass at `row`, counted from 0, by seeking where that is possible."""
+
+    def fingerprint(self) -> str:
+        """Return a short string that very probably changes if the rows do; cheap, so not a checksum of them."""
+
+
+class Source(ABC):
+    """Base of the sources in odeco: whatever `_blocks` yields is checked before anyone sees it."""
+
+    name: str
+    path: Path | None = None
+    n_features: int
+    n_rows: int | None = None
+    repeatable: bool = True
+    #: What reading may raise when a file is damaged.
+    _faults: tuple[type[Exception], ...] = ()
+
+    def __iter__(self) -> Iterator[Block]:
+        return self.iterate_from(0)
+
+    @final
+    def iterate_from(self, row: int) -> Iterator[Block]:
+        """Start a fresh pass at `row`, counted from 0, by seeking where that is possible."""
+        row = check_count("row", row, 0)
+        if self.n_rows is not None and row > self.n_rows:
+            raise _errors.too_short(self.name, self.path, row, self.n_rows)
+        return self._checked(self._blocks(row), row)
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Return a short string that very probably changes if the rows do; cheap, so not a checksum of them."""
+
+    @abstractmethod
+    def _blocks(self, row: int) -> Iterator[Any]:
+        """Yield blocks of rows from `row` on, of any number type, not yet checked."""
+
+    def _checked(self, blocks: Iterator[Any], row: int) -> Iterator[Block]:
+        start = row
+        while True:
+            try:
+                block = next(blocks, None)
+            except _errors.SourceError:
+                raise
+            except self._faults as error:
+                raise _errors.cannot_read_on(self.name, self.path, row, error) from error
+            if block is None:
+                break
+            checked = as_rows(block, self, row)
+            row += n_rows_of(checked)
+            yield checked
+        if start == row == 0:
+            raise _errors.no_rows(self.name, self.path, "no rows")
+        if self.n_rows is not None and row != self.n_rows:
+            raise _errors.wrong_length(self.name, self.path, self.n_rows, row)
+
+
+def as_rows(block: Any, source: Source, first_row: int) -> Block:
+    """Return a block in the form that algorithms read, or raise naming the first row at fault."""
+    if block.ndim != 2:
+        raise _errors.bad_shape(source.name, source.path, block.shape, first_row)
+    if block.shape[1] != source.n_features:
+        raise _errors.wrong_width(source.name, source.path, first_row, source.n_features, block.shape[1])
+    dtype = working_type(block.dtype, source.name, source.path)
+    if is_sparse(block):
+        return _as_sparse_rows(block, dtype, source, first_row)
+    rows: DataArray = block.astype(dtype, copy=False)
+    if not _all_finite(rows):
+        bad = int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
+        raise _errors.not_finite(source.name, source.path, first_row + bad, _what(rows[bad]))
+    return rows
+
+
+def _as_sparse_rows(block: Any, dtype: np.dtype[Any], source: Source, first_row: int) -> Block:
+    name, path = source.name, source.path
+    data, indices, pointers = block.data.astype(dtype, copy=False), block.indices, block.indptr
+    falling = np.flatnonzero(np.diff(pointers) < 0)
+    if pointers[0] != 0 or falling.size:
+        raise _errors.bad_pointers(name, path, first_row + (int(falling[0]) if falling.size else 0))
+    # Read as unsigned, a negative index is a huge one: one comparison finds both.
+    if indices.size and indices.view(f"u{indices.itemsize}").max() >= source.n_features:
+        bad = int(np.flatnonzero((indices < 0) | (indices >= source.n_features))[0])
+        raise _errors.bad_index(name, path, first_row + _row_of(bad, pointers), int(indices[bad]), source.n_features)
+    if not _all_finite(data):
+        bad = int(np.flatnonzero(~np.isfinite(data))[0])
+        raise _errors.not_finite(name, path, first_row + _row_of(bad, pointers), _what(data[bad : bad + 1]))
+    if isinstance(block, csr_array) and data is block.data:
+        return block
+    return csr_view(data, indices, pointers, source.n_features)
+
+
+def working_type(dtype: np.dtype[Any], name: str, path: Path | None) -> np.dtype[Any]:
+    """Return float32 or float64, whichever holds numbers of this type, or raise if neither does."""
+    if dtype.kind == "f" and dtype.itemsize <= 8:
+        return np.dtype(np.float64 if dtype.itemsize == 8 else np.float32)
+    if dtype.kind in "iub":
+        return np.dtype(np.float64)
+    raise _errors.bad_type(name, path, dtype)
+
+
+def check_not_empty(source: Source) -> None:
+    """Raise if a source has no columns, or is known to have no rows."""
+    if source.n_features <= 0 or (source.n_rows is not None and source.n_rows <= 0):
+        rows = "an unknown number of" if source.n_rows is None else f"{source.n_rows:,}"
+        raise _errors.no_rows(source.name, source.path, f"{rows} rows and {source.n_features:,} columns")
+
+
+def rows_per_block(n_features: int, itemsize: int, batch_rows: int | None) -> int:
+    """Return how many dense rows make a block: what the user wants, or about 4 MB."""
+    return batch_rows or max(1, BLOCK_BYTES // max(1, n_features * itemsize))
+
+
+def is_sparse(block: Any) -> bool:
+    """Tell CSR from dense."""
+    return bool(issparse(block))
+
+
+def n_rows_of(block: Any) -> int:
+    """Return the number of rows of a block."""
+    return int(block.shape[0])
+
+
+def take_rows(block: Any, start: int, stop: int) -> Any:
+    """Return some rows of a block as a view, whether it is dense or CSR."""
+    if not is_sparse(block):
+        return block[start:stop]
+    pointers: NDArray[Any] = block.indptr[start : stop + 1]
+    first, last = int(pointers[0]), int(pointers[-1])
+    return csr_view(block.data[first:last], block.indices[first:last], pointers - first, block.shape[1])
+
+
+def csr_view(data: NDArray[Any], indices: NDArray[Any], pointers: NDArray[Any], n_features: int) -> csr_array[Any, Any]:
+    """Return a CSR matrix that shares memory with its parts: SciPy's own constructor copies short slices."""
+    matrix: Any = csr_array((len(pointers) - 1, n_features), dtype=data.dtype)
+    matrix.data, matrix.indices = data, indices
+    matrix.indptr = pointers.astype(indices.dtype, copy=False)  # SciPy's products copy both if their types differ
+    checked: csr_array[Any, Any] = matrix
+    return checked
+
+
+def describe(source: Source, kind: str, *more: object) -> str:
+    """Compose a fingerprint of the kind, the shape, and what else is known; the file's size and time among it."""
+    rows = "?" if source.n_rows is None else source.n_rows
+    parts = [kind, f"{rows}x{source.n_features}", *more]
+    if source.path is not None:
+        status = source.path.stat()
+        parts += [source.path.name, status.st_size, status.st_mtime_ns]
+    return ":".join(str(part) for part in parts)
+
+
+def _all_finite(numbers: NDArray[Any]) -> bool:
+    # A sum is finite only if all its terms are, and is several times faster than looking at each of them.
+    # Finite terms may overflow it, so a sum that is not finite proves nothing.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(numbers.sum())) or bool(np.isfinite(numbers).all())
+
+
+def _what(numbers: NDArray[Any]) -> str:
+    return "NaN" if np.isnan(numbers).any() else "infinity"
+
+
+def _row_of(position: int, pointers: NDArray[Any]) -> int:
+    return int(np.searchsorted(pointers, position, side="right")) - 1

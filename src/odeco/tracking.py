@@ -1,0 +1,157 @@
+"""Components that go on learning: average the images of what was found, and let old ones fade if the data drift.
+
+For orthogonal components an error δ of a vector moves its image, once the others are subtracted, only by δ²: every
+image of a nearly right vector is a fresh, nearly unbiased sight of the right one. So their mean over batches is the
+refined component, and their spread gives its standard error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from odeco._types import FloatArray
+from odeco.components import Components
+
+
+@dataclass(frozen=True, eq=False)
+class Tracking:
+    """Components as they stand, and the weighted mean of their images: a value that `advance` replaces by the next.
+
+    Attributes
+    ----------
+    components : Components
+        The current estimate.
+    forgetting : float
+        What the weight of the past is multiplied by before each batch: 1 keeps all, 0.9 forgets in some ten batches.
+    holding : bool
+        Whether vectors wait for `settle` before they move: within one pass over a data set all images are of the same.
+    images : array, d x k
+        The mean of all images so far, each with the other components subtracted.
+    values : array of k numbers
+        The mean of their values.
+    weight, squared_weight : float
+        Rows that the means stand for; and Σ aᵢ²/rᵢ over batches of rᵢ rows and faded weight aᵢ, for their variance.
+    value_spread, image_spread : arrays of k numbers
+        Σ rᵢ (deviation of a batch)², of values and of images across their vector, faded as the weights are.
+    n_deviations : float
+        How many independent deviations the spreads are made of, faded likewise.
+    """
+
+    components: Components
+    forgetting: float
+    holding: bool
+    images: FloatArray
+    values: FloatArray
+    weight: float
+    squared_weight: float
+    value_spread: FloatArray
+    image_spread: FloatArray
+    n_deviations: float
+
+    @classmethod
+    def start(
+        cls, components: Components, *, n_rows: int = 0, forgetting: float = 1.0, holding: bool = False
+    ) -> Tracking:
+        """Begin with components that were learnt from `n_rows` rows; 0 lets the first batch replace them."""
+        k = components.n_components
+        return cls(
+            components=components,
+            forgetting=forgetting,
+            holding=holding,
+            images=components.vectors * components.weights,
+            values=components.weights,
+            weight=float(n_rows),
+            squared_weight=float(n_rows),
+            value_spread=np.zeros(k),
+            image_spread=np.zeros(k),
+            n_deviations=0.0,
+        )
+
+    @property
+    def question(self) -> str:
+        """What to ask about `candidates` next."""
+        return "image"
+
+    @property
+    def order(self) -> int:
+        """The order of the moment."""
+        return self.components.order
+
+    @property
+    def candidates(self) -> FloatArray:
+        """The vectors to ask about next."""
+        return self.components.vectors
+
+    @property
+    def done(self) -> bool:
+        """Never: there is always more to learn."""
+        return False
+
+    def advance(self, answer: FloatArray, n_rows: int) -> Tracking:
+        """Take in the images of the current vectors, averaged over `n_rows` fresh rows."""
+        vectors, weights = self.components.vectors, self.components.weights
+        image = answer - self.components.image(vectors) + vectors * weights  # all others subtracted
+        value = np.sum(vectors * image, axis=0)
+        kept = self.forgetting * self.weight
+        share = n_rows / (kept + n_rows)
+        images, values = self.images + share * (image - self.images), self.values + share * (value - self.values)
+        seen = replace(
+            self,
+            images=images,
+            values=values,
+            weight=kept + n_rows,
+            squared_weight=self.forgetting**2 * self.squared_weight + n_rows,
+            # Welford's update. A first batch with nothing before it becomes the mean, and so deviates by 0.
+            value_spread=self.forgetting * self.value_spread + n_rows * (value - self.values) * (value - values),
+            image_spread=self.forgetting * self.image_spread
+            + n_rows * _across(image - self.images, image - images, vectors),
+            n_deviations=self.forgetting * self.n_deviations + (self.weight > 0),
+        )
+        return seen if self.holding else seen.settle()
+
+    def settle(self) -> Tracking:
+        """Move every vector to the mean of its images."""
+        signs = np.where(self.values < 0, -1.0, 1.0)  # at even orders an image of a negative weight points backwards
+        vectors = signs * self.images / np.linalg.norm(self.images, axis=0)
+        return replace(self, components=Components(self.values, vectors, self.components.order))
+
+    def standard_errors(self) -> tuple[FloatArray, FloatArray] | None:
+        """Return the standard errors of weights and of angles (in radians), or None after fewer than two deviations.
+
+        The variance of one row is estimated from the spread between batches, and divided by the rows that the means
+        stand for.
+        """
+        if self.n_deviations < 2:
+            return None
+        rows = self.n_deviations * self.weight**2 / self.squared_weight
+        weight_errors = np.sqrt(np.maximum(self.value_spread, 0) / rows)
+        angle_errors = np.sqrt(np.maximum(self.image_spread, 0) / rows) / np.abs(self.values)
+        return weight_errors, angle_errors
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the state as a JSON header and named arrays."""
+        header = {name: getattr(self, name) for name in _HEADER_FIELDS}
+        arrays = {name: getattr(self, name) for name in _ARRAY_FIELDS}
+        own = {"vectors": self.components.vectors, "weights": self.components.weights}
+        return {**header, "order": self.components.order}, arrays | own
+
+    @classmethod
+    def from_arrays(cls, header: dict[str, Any], arrays: dict[str, Any]) -> Tracking:
+        """Return the state that `to_arrays` described."""
+        components = Components(arrays["weights"], arrays["vectors"], header["order"])
+        fields = {name: header[name] for name in _HEADER_FIELDS} | {name: arrays[name] for name in _ARRAY_FIELDS}
+        return cls(components=components, **fields)
+
+
+_HEADER_FIELDS = ("forgetting", "holding", "weight", "squared_weight", "n_deviations")
+_ARRAY_FIELDS = ("images", "values", "value_spread", "image_spread")
+
+
+def _across(first: FloatArray, second: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Return ⟨first, second⟩ for each column, without the part along its vector."""
+    along = np.sum(first * vectors, axis=0) * np.sum(second * vectors, axis=0)
+    inner: FloatArray = np.sum(first * second, axis=0) - along
+    return inner
