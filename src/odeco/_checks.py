@@ -120,6 +120,11 @@ def as_generator(rng: RngLike) -> np.random.Generator:
     return np.random.default_rng(rng)
 
 
+def as_seed(rng: RngLike) -> int:
+    """Draw the one number that all starts of a search depend on."""
+    return int(as_generator(rng).integers(2**63))
+
+
 def check_count(name: str, value: Any, low: int = 1, high: int | None = None, what: str = "") -> int:
     """Return `value` as an int if it is a whole number within its bounds."""
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
@@ -205,20 +210,24 @@ def as_rows(rows: Any, n_features: int | None = None) -> Any:
     return array
 
 
-def bad_row_error(rows: Any) -> ValueError:
+class BadRowError(ValueError):
+    """A row is not finite, or too large for its powers to be."""
+
+
+def bad_row_error(rows: Any) -> BadRowError:
     """Say which row is not finite, or that all are and only their products are not."""
     stored = rows if isinstance(rows, np.ndarray) else rows.data
     bad = np.argwhere(~np.isfinite(stored))
     if bad.size == 0:
         largest = float(np.abs(stored).max())
-        return ValueError(
+        return BadRowError(
             f"Rows must be small enough for their powers to be finite. The largest entry is {largest:.3g}. "
             "Nothing of this batch was used; divide all rows by a constant."
         )
     first = int(bad[0][0])
     row = first if isinstance(rows, np.ndarray) else int(np.searchsorted(rows.indptr, first, side="right")) - 1
     found = "NaN" if np.isnan(stored[tuple(bad[0])]) else "infinity"
-    return ValueError(
+    return BadRowError(
         f"Row {row:,} holds {found}. Nothing of this batch was used; fix or drop the row and call partial_fit again."
     )
 

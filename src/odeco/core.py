@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from odeco._checks import RankError, as_generator, check_count, check_n_components
+from odeco._checks import RankError, as_seed, check_count, check_n_components
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
 from odeco.power_method import Plan, run
@@ -54,11 +54,18 @@ class CoreSearch:
 
     @classmethod
     def start(
-        cls, dimension: int, n_components: int, *, order: int = 3, n_rounds: int = DEFAULT_ROUNDS, rng: RngLike = None
+        cls,
+        dimension: int,
+        n_components: int,
+        *,
+        order: int = 3,
+        n_rounds: int = DEFAULT_ROUNDS,
+        rng: RngLike = None,
+        seed: int | None = None,
     ) -> CoreSearch:
-        """Return the search that has asked nothing yet."""
+        """Return the search that has asked nothing yet; `seed`, if given, is used instead of one drawn from `rng`."""
         k = check_n_components(n_components, dimension)
-        seed = int(as_generator(rng).integers(2**63))
+        seed = as_seed(rng) if seed is None else seed
         width = min(dimension, 2 * k + 5)
         block = np.linalg.qr(np.random.default_rng(seed).standard_normal((dimension, width)))[0]
         return cls(k, order, seed, check_count("n_rounds", n_rounds), 0, block)

@@ -10,8 +10,10 @@ from typing import Any, Literal, Self
 
 from odeco._checks import (
     MINIMUM_ORDER,
-    as_generator,
+    BadRowError,
     as_rows,
+    as_seed,
+    bad_row_error,
     check_choice,
     check_count,
     check_forgetting,
@@ -150,7 +152,7 @@ class OnlineDecomposer:
             "order": check_count("order", order, MINIMUM_ORDER),
             "forgetting": check_forgetting(forgetting),
         }
-        self._rng = rng
+        self._seed = as_seed(rng)
         self._callback = callback
         self._driver: Driver | None = None
 
@@ -166,6 +168,9 @@ class OnlineDecomposer:
             self._driver.sum = before.sum.copy()
         try:
             self._take(checked)
+        except BadRowError as error:
+            self._driver = before
+            raise bad_row_error(checked) from error  # counted within these rows, not within a batch
         except BaseException:
             self._driver = before
             raise
@@ -206,12 +211,9 @@ class OnlineDecomposer:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a checkpoint, atomically and without pickle; `load` goes on from there to the bit-identical result."""
-        header, arrays = ({}, {}) if self._driver is None else self._driver.to_arrays()
-        if self._driver is None:
-            # The generator moves only when the first rows arrive; a seed drawn now stands for it.
-            self._rng = int(as_generator(self._rng).integers(2**63))
-            header["seed"] = self._rng
-        save_arrays(path, "online decomposer", {"settings": self._settings, "driver": header}, arrays)
+        header: dict[str, Any] = {"settings": self._settings, "seed": self._seed}
+        driver, arrays = (None, {}) if self._driver is None else self._driver.to_arrays()
+        save_arrays(path, "online decomposer", {**header, "driver": driver}, arrays)
 
     @classmethod
     def load(
@@ -219,8 +221,9 @@ class OnlineDecomposer:
     ) -> OnlineDecomposer:
         """Read a checkpoint that `save` wrote."""
         header, arrays = load_arrays(path, "online decomposer")
-        online = cls(**header["settings"], rng=header["driver"].get("seed"), callback=callback)
-        if "seed" not in header["driver"]:
+        online = cls(**header["settings"], callback=callback)
+        online._seed = header["seed"]
+        if header["driver"] is not None:
             online._driver = Driver.from_arrays(header["driver"], arrays)
         return online
 
@@ -252,7 +255,7 @@ class OnlineDecomposer:
     def _first_state(self, dimension: int) -> State:
         settings = self._settings
         if settings["method"] == "core":
-            return CoreSearch.start(dimension, settings["n_components"], order=settings["order"], rng=self._rng)
+            return CoreSearch.start(dimension, settings["n_components"], order=settings["order"], seed=self._seed)
         plan = Plan.default(
             dimension,
             settings["n_components"],
@@ -260,7 +263,7 @@ class OnlineDecomposer:
             n_iterations=settings["n_iterations"],
             weigh="reuse",
         )
-        return Search.start(plan, order=settings["order"], parts=(dimension,), rng=self._rng)
+        return Search.start(plan, order=settings["order"], parts=(dimension,), seed=self._seed)
 
     def _room(self, driver: Driver) -> int:
         room: int = self._settings["batch_size"] - driver.sum.n_rows

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from odeco._checks import (
-    as_generator,
+    as_seed,
     check_choice,
     check_count,
     check_n_components,
@@ -177,10 +177,11 @@ class Search:
         order: int = 3,
         parts: tuple[int, ...],
         rng: RngLike = None,
+        seed: int | None = None,
         rounding: float = float(np.finfo(np.float64).eps),
     ) -> Search:
-        """Return the search that has asked nothing yet."""
-        seed = int(as_generator(rng).integers(2**63))
+        """Return the search that has asked nothing yet; `seed`, if given, is used instead of one drawn from `rng`."""
+        seed = as_seed(rng) if seed is None else seed
         empty = np.empty(0)
         blank = cls(
             plan,

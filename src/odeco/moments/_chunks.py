@@ -20,6 +20,8 @@ _ENOUGH_ROWS, _MOST_BYTES = 768, 2**26
 #: From this dimension on lanes split columns instead of rows, nothing is added up, and chunks can be smaller again.
 WIDE = 2**14
 _WIDE_BYTES, _FEWEST_ROWS = 3 * 2**23, 48
+#: Rows that may be summed in single precision before they are added up in double.
+_SINGLE_ROWS = 2**13
 #: Stored numbers and rows that end a CSR chunk.
 _SPARSE_SIZE, _SPARSE_ROWS = 2**22, 2**15
 
@@ -29,7 +31,8 @@ def rows_per_chunk(n_features: int, itemsize: int) -> int:
     width = n_features * itemsize
     if n_features >= WIDE:
         return max(_FEWEST_ROWS, _WIDE_BYTES // width)
-    return min(max(_ENOUGH_ROWS, _DENSE_BYTES // width), _MOST_BYTES // width)
+    rows = min(max(_ENOUGH_ROWS, _DENSE_BYTES // width), _MOST_BYTES // width)
+    return rows if itemsize > 4 else min(rows, _SINGLE_ROWS)
 
 
 class Chunks:

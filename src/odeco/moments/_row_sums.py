@@ -25,6 +25,8 @@ _LANES = 4
 _LARGE = 2**18
 #: Numbers in the intermediate products of a core.
 _CORE_SIZE = 2**19
+#: Rows that are not finite are found by the sum that they spoil, so no warning is wanted on the way to it.
+_quiet = np.errstate(over="ignore", invalid="ignore")
 
 
 class RowSum:
@@ -94,7 +96,11 @@ class RowSum:
         """Return the sum over all rows so far. Rows that wait for a full chunk are counted, and go on waiting."""
         rest = self._chunks.rest()
         total = np.zeros(self._shape) if self._sum is None else self._sum
-        return total if rest is None else total + self._contribution(rest)
+        if rest is None:
+            return total
+        contribution = self._contribution(rest)
+        _check_finite(contribution, rest)
+        return total + contribution
 
     def mean(self) -> FloatArray:
         """Return the sum divided by the number of rows: the answer to the question."""
@@ -159,6 +165,7 @@ class RowSum:
 def _image_by_rows(chunk: Any, block: DataArray, order: int) -> DataArray:
     """Xᵀ (X U)ᵖ⁻¹, each lane with its own rows; results of lanes are added in order."""
 
+    @_quiet
     def contract(rows: slice) -> DataArray:
         part = row_slice(chunk, rows.start, rows.stop)
         answer: DataArray = part.T @ _power(part @ block, order - 1)
@@ -186,11 +193,18 @@ def _image_by_columns(chunk: DataArray, block: DataArray, order: int) -> DataArr
     """Xᵀ (X U)ᵖ⁻¹, each lane with its own columns: the first product is added up, the second needs no adding."""
     lanes = _lanes(chunk.shape[1])
     overlaps = np.zeros((chunk.shape[0], block.shape[1]), chunk.dtype)
-    for part in map_blocks(lambda columns: chunk[:, columns] @ block[columns], lanes, parallel=True):
+
+    @_quiet
+    def project(columns: slice) -> DataArray:
+        part: DataArray = chunk[:, columns] @ block[columns]
+        return part
+
+    for part in map_blocks(project, lanes, parallel=True):
         overlaps += part
-    powers = _power(overlaps, order - 1)
+    powers = _quiet(_power)(overlaps, order - 1)
     answer = np.empty(block.shape, chunk.dtype)
 
+    @_quiet
     def contract(columns: slice) -> None:
         np.matmul(chunk[:, columns].T, powers, out=answer[columns])
 
@@ -206,6 +220,7 @@ def _core(chunk: Any, basis: DataArray, order: int) -> FloatArray:
     edges = [*range(0, chunk.shape[0], height), chunk.shape[0]]
     slices = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
 
+    @_quiet
     def contract(rows: slice) -> FloatArray:
         inside = (row_slice(chunk, rows.start, rows.stop) @ basis).astype(np.float64)
         powers = inside

@@ -1,0 +1,401 @@
+"""Rows that arrive: sums that no cut changes, searches that are pushed, pulled, stopped and resumed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+import odeco
+from odeco.moments import RowSum, SampleMoment, _chunks, rows_per_chunk
+from odeco.tracking import Tracking
+
+
+def planted_rows(n, d=20, k=3, *, noise=0.2, seed=0, basis_seed=0):
+    """Skewed sources in Gaussian noise: the third moment is Σ 2 vᵢ⊗³, the noise adds nothing to it."""
+    basis = np.linalg.qr(np.random.default_rng(basis_seed).standard_normal((d, k)))[0]
+    generator = np.random.default_rng([seed, 1])
+    rows = (generator.standard_gamma(1.0, size=(n, k)) - 1) @ basis.T + noise * generator.standard_normal((n, d))
+    return rows, odeco.Components(2 * np.ones(k), basis)
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Chunks of a few rows, so that small data have many."""
+    monkeypatch.setattr(_chunks, "_DENSE_BYTES", 800)
+    monkeypatch.setattr(_chunks, "_ENOUGH_ROWS", 7)
+    monkeypatch.setattr(_chunks, "_SPARSE_ROWS", 9)
+    monkeypatch.setattr(_chunks, "_SPARSE_SIZE", 40)
+
+
+@pytest.mark.usefixtures("small_chunks")
+class TestRowSums:
+    @pytest.mark.parametrize("kind", ["dense", "single", "csr"])
+    @pytest.mark.parametrize("question", ["image", "core"])
+    @pytest.mark.parametrize("order", [3, 4])
+    def test_cuts_change_no_bit(self, kind, question, order):
+        generator = np.random.default_rng(0)
+        rows = generator.standard_normal((101, 10)) * (generator.random((101, 10)) < 0.5)
+        rows = {"dense": rows, "single": rows.astype(np.float32), "csr": sparse.csr_array(rows)}[kind]
+        block = generator.standard_normal((10, 4))
+        whole = RowSum(question, block, order)
+        whole.update(rows)
+        for seed in range(10):
+            cuts = np.sort(np.random.default_rng(seed).integers(0, 102, size=seed * 5))
+            pieces = RowSum(question, block, order)
+            for start, stop in zip([0, *cuts], [*cuts, 101], strict=True):
+                pieces.update(rows[start:stop])
+                saved = RowSum(question, block, order)
+                saved.restore(pieces.to_arrays())
+                pieces = saved
+            assert np.array_equal(pieces.total(), whole.total())
+            assert pieces.n_rows == 101
+
+    @given(seed=st.integers(0, 2**32 - 1), order=st.integers(3, 5))
+    def test_sums_are_what_they_say(self, seed, order):
+        generator = np.random.default_rng(seed)
+        rows, block = generator.standard_normal((23, 5)), generator.standard_normal((5, 3))
+        image, core = RowSum("image", block, order), RowSum("core", block, order)
+        image.update(rows)
+        core.update(sparse.csr_array(rows))
+        np.testing.assert_allclose(image.total(), rows.T @ (rows @ block) ** (order - 1), rtol=1e-12)
+        inside = rows @ block
+        letters = "abcde"[:order]
+        expected = np.einsum(",".join("n" + letter for letter in letters) + "->" + letters, *[inside] * order)
+        np.testing.assert_allclose(core.total(), expected, rtol=1e-10, atol=1e-10)
+
+    def test_partitions_can_be_added(self):
+        rows, _ = planted_rows(50, 6)
+        parts = [RowSum("image", np.eye(6), 3) for _ in range(3)]
+        for part, piece in zip(parts, np.array_split(rows, 3), strict=True):
+            part.update(piece)
+        together = parts[0] + parts[1] + parts[2]
+        assert together.n_rows == 50
+        np.testing.assert_allclose(together.mean(), rows.T @ rows**2 / 50, rtol=1e-12)
+
+    @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+    @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+    @pytest.mark.parametrize("row", [0, 13, 49])
+    def test_a_bad_row_leaves_the_sum_as_it_was(self, bad, kind, row):
+        rows, _ = planted_rows(50, 6)
+        total = RowSum("image", np.random.default_rng(0).standard_normal((6, 2)), 3)
+        total.update(kind(rows[:33]))
+        before, spoilt = total.total().copy(), rows.copy()
+        spoilt[row, 2] = bad
+        name = "NaN" if np.isnan(bad) else "infinity"
+        with pytest.raises(ValueError, match=rf"^Row {row} holds {name}\. Nothing of this batch was used; fix or drop"):
+            total.update(kind(spoilt))
+        assert np.array_equal(total.total(), before)
+        assert total.n_rows == 33
+        total.update(kind(rows))
+        assert total.n_rows == 83
+
+    def test_rows_too_large_to_be_cubed_say_so(self):
+        total = RowSum("image", np.eye(3), 3)
+        with pytest.raises(ValueError, match=r"The largest entry is 1e\+200\. .*divide all rows by a constant"):
+            total.update(np.full((40, 3), 1e200))
+        assert total.n_rows == 0
+        total.update(np.full((1, 3), 1e200))  # waits for a full chunk, and is found out when the sum is asked for
+        with pytest.raises(ValueError, match=r"divide all rows by a constant"):
+            total.total()
+
+    def test_a_change_of_kind_is_refused(self):
+        total = RowSum("image", np.eye(3), 3)
+        total.update(np.ones((1, 3)))
+        with pytest.raises(ValueError, match=r"It began with dense float64 rows\. Got CSR float64\."):
+            total.update(sparse.csr_array(np.ones((1, 3))))
+        with pytest.raises(ValueError, match=r"Rows must have shape \(n, 3\)\. Got shape \(1, 4\)\."):
+            total.update(np.ones((1, 4)))
+        with pytest.raises(TypeError, match=r"Rows must hold float32, float64 or integers\. Got <U1\."):
+            total.update(np.array([["a"]]))
+
+
+def test_wide_rows_are_summed_alike():
+    generator = np.random.default_rng(0)
+    rows, block = generator.standard_normal((3, _chunks.WIDE)), generator.standard_normal((_chunks.WIDE, 2))
+    total = RowSum("image", block, 3)
+    for row in np.concatenate([rows] * 70):
+        total.update(row[None])
+    assert total.n_rows == 210 > rows_per_chunk(_chunks.WIDE, 8)
+    np.testing.assert_allclose(total.total(), 70 * rows.T @ (rows @ block) ** 2, rtol=1e-9)
+
+
+def test_single_precision_rows_keep_a_double_precision_sum():
+    rows = np.full((200_000, 40), 0.1, np.float32)
+    total = RowSum("image", np.eye(40)[:, :1], 3)
+    total.update(rows)
+    expected = 200_000 * float(np.float32(0.1)) ** 3
+    # At most 2,048 terms are added up in single precision, where plain summation errs by up to 2,048 / 2 roundings.
+    assert total.total()[0, 0] == pytest.approx(expected, rel=2048 / 2 * 2**-24)
+
+
+def test_the_moment_of_samples_declares_its_sensitivity_only_with_a_bound():
+    rows, _ = planted_rows(30, 5)
+    block = np.eye(5)[:, :2]
+    with pytest.raises(ValueError, match="`norm_bound` must be a positive number"):
+        SampleMoment(rows).sensitivity(block)
+    bounded = SampleMoment(rows, norm_bound=0.5, neighbour_relation="add or remove")
+    assert np.linalg.norm(bounded.rows, axis=1).max() <= 0.5 * (1 + 1e-12)
+    assert bounded.sensitivity(block[:, :1]) == pytest.approx(0.5**3 / 30)
+    assert SampleMoment(rows, norm_bound=0.5).sensitivity(block[:, :1]) == pytest.approx(2 * 0.5**3 / 30)
+    clipped = SampleMoment(sparse.csr_array(rows), norm_bound=0.5)
+    np.testing.assert_allclose(clipped.rows.toarray(), bounded.rows)
+
+
+@pytest.mark.parametrize("method", ["power", "core"])
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array, lambda rows: np.asarray(rows, np.float32)])
+def test_pushed_in_any_pieces_equals_pulled_bit_for_bit(method, kind):
+    rows, _ = planted_rows(5000)
+    settings = {"method": method, "batch_size": 150, "n_restarts": 4, "n_iterations": 10, "rng": 3}
+    needed = 3 * 10 * 150 if method == "power" else 5000
+    pulled = odeco.decompose_stream(iter([kind(rows)]), 3, **settings)
+    for seed in range(3):
+        generator = np.random.default_rng(seed)
+        online, start = odeco.OnlineDecomposer(3, **settings), 0
+        while start < needed:
+            stop = min(needed, start + int(generator.integers(1, 400)))
+            online.partial_fit(kind(rows[start:stop]))
+            start = stop
+        assert np.array_equal(online.result().vectors, pulled.vectors)
+        assert np.array_equal(online.result().weights, pulled.weights)
+
+
+def test_an_online_run_tells_how_far_it_is_and_what_it_has_found():
+    rows, truth = planted_rows(6000)
+    online = odeco.OnlineDecomposer(3, batch_size=100, n_restarts=5, n_iterations=10, rng=0)
+    assert online.progress.n_rows_needed == 3000
+    with pytest.raises(odeco.NothingFoundError) as caught:
+        online.result()
+    expected = "At least one component must be finished. None is after 0 rows. All take 3,000 rows."
+    assert str(caught.value) == expected
+    online.partial_fit(rows[:1250])
+    progress = online.progress
+    assert progress.stage == "component 2 of 3, iteration 3"
+    assert (progress.n_rows, progress.n_rows_needed, progress.fraction) == (1250, 1750, 1250 / 3000)
+    assert online.result().weights.shape == (1,)
+    online.partial_fit(rows[1250:])
+    assert online.progress.stage == "refining"
+    result = online.result()
+    assert result.weight_errors.shape == result.angle_errors.shape == (3,)
+    assert odeco.match(result, truth).cosines.min() > 0.9
+
+
+def test_rows_that_follow_refine_what_was_found():
+    """Errors fall as one over the square root of rows: 64 times the rows, an eighth of the error, within a half."""
+    errors = []
+    for n in (4000, 256_000):
+        rows, truth = planted_rows(n, d=10)
+        online = odeco.OnlineDecomposer(3, method="core", batch_size=500, rng=0).partial_fit(rows)
+        errors.append(np.mean(odeco.match(online.result(), truth).angles))
+    assert 0.5 < errors[1] / errors[0] * 8 < 1.5
+
+
+def test_forgetting_follows_a_distribution_that_drifts():
+    early, _ = planted_rows(30_000, d=10, seed=1, basis_seed=1)
+    late, new = planted_rows(30_000, d=10, seed=2, basis_seed=1)
+    angle = 0.6  # turn the first vector towards a direction that no component has
+    free = np.linalg.qr(np.hstack([new.vectors, np.random.default_rng(0).standard_normal((10, 1))]))[0][:, 3]
+    turned = np.cos(angle) * new.vectors[:, 0] + np.sin(angle) * free
+    late = late + np.outer(late @ new.vectors[:, 0], turned - new.vectors[:, 0])
+    truth = odeco.Components(2 * np.ones(3), np.column_stack([turned, new.vectors[:, 1:]]))
+    keeping, following = (
+        odeco.OnlineDecomposer(3, method="core", batch_size=500, forgetting=forgetting, rng=0)
+        .partial_fit(early)
+        .partial_fit(late)
+        .result()
+        for forgetting in (1.0, 0.8)
+    )
+    assert odeco.match(following, truth).angles.max() < 0.2
+    assert odeco.match(keeping, truth).angles.max() > 0.2
+
+
+@pytest.mark.parametrize("source", ["array", "file", "stream"])
+def test_core_finds_what_was_planted_with_honest_standard_errors(source, tmp_path):
+    """The root mean square of angle over standard error is one; within a half, over 15 components of 29 directions."""
+    ratios = []
+    for seed in range(5):
+        rows, truth = planted_rows(20_000, d=30, seed=seed)
+        if source == "file":
+            np.save(tmp_path / "rows.npy", rows)
+        data = {"array": rows, "file": tmp_path / "rows.npy", "stream": iter([rows])}[source]
+        batch = {"batch_size": 1000} if source == "stream" else {}
+        result = odeco.decompose_stream(data, 3, rng=seed, **batch)
+        matched = odeco.match(result, truth)
+        ratios.extend(matched.angles / result.angle_errors[matched.found_index])
+        assert np.all(np.abs(matched.weight_errors) < 5 * result.weight_errors[matched.found_index])
+    assert 0.5 < np.sqrt(np.mean(np.square(ratios))) < 1.5
+
+
+def test_higher_moments_work_too():
+    generator = np.random.default_rng(0)
+    basis = np.linalg.qr(generator.standard_normal((12, 2)))[0]
+    rows = basis.T[generator.choice(2, size=4000, p=[0.6, 0.4])]
+    for order in (4, 5):
+        result = odeco.decompose_stream(rows, 2, order=order, rng=0)
+        np.testing.assert_allclose(result.weights, [0.6, 0.4], atol=5 * np.sqrt(0.24 / 4000))
+        assert odeco.match(result, odeco.Components([0.6, 0.4], basis, order)).cosines.min() > 1 - 1e-9
+
+
+def test_a_stream_that_ends_too_early_says_what_it_found():
+    rows, _ = planted_rows(3700)
+    with pytest.raises(odeco.StreamEndedError) as caught:
+        odeco.decompose_stream(rows, 4, method="power", batch_size=100, n_restarts=3, n_iterations=25, rng=0)
+    assert str(caught.value) == (
+        "The stream ended after 37 of the 100 batches this plan needs (4 components x 25 iterations of 100 rows). "
+        "1 component was found; it is in `error.found`. Pass more rows, or a smaller batch_size."
+    )
+    assert caught.value.found.n_components == 1
+    with pytest.raises(odeco.StreamEndedError, match=r"after 3 of the 4 batches .* No component was found\."):
+        odeco.decompose_stream(iter([rows]), 4, batch_size=1000, rng=0)
+
+
+def test_a_plan_without_its_batch_size_is_refused():
+    with pytest.raises(ValueError, match='`batch_size` must be given for method="power"'):
+        odeco.decompose_stream(np.ones((5, 5)), 1, method="power")
+    with pytest.raises(ValueError, match=r"`method` must be one of 'core', 'power'\. Got 'svd'\."):
+        odeco.decompose_stream(np.ones((5, 5)), 1, method="svd")
+    with pytest.raises(ValueError, match=r"`forgetting` must be a number in \(0, 1\]\. Got 0\."):
+        odeco.OnlineDecomposer(1, batch_size=10, forgetting=0)
+
+
+def test_a_bad_row_in_a_push_over_several_batches_changes_nothing():
+    rows, _ = planted_rows(2000)
+    online = odeco.OnlineDecomposer(3, batch_size=100, n_restarts=3, n_iterations=5, rng=0).partial_fit(rows[:130])
+    twin = odeco.OnlineDecomposer(3, batch_size=100, n_restarts=3, n_iterations=5, rng=0).partial_fit(rows[:130])
+    spoilt = rows[130:1000].copy()
+    spoilt[700, 3] = np.nan
+    with pytest.raises(ValueError, match=r"^Row 700 holds NaN\."):
+        online.partial_fit(spoilt)
+    assert online.n_rows == 130
+    assert np.array_equal(
+        online.partial_fit(rows[130:]).result().vectors, twin.partial_fit(rows[130:]).result().vectors
+    )
+
+
+@pytest.mark.parametrize("method", ["power", "core"])
+def test_a_checkpoint_after_any_push_goes_on_to_the_same_bits(method, tmp_path):
+    rows, _ = planted_rows(2500)
+    settings = {"method": method, "batch_size": 100, "n_restarts": 3, "n_iterations": 6, "rng": 0}
+    expected = odeco.OnlineDecomposer(3, **settings).partial_fit(rows).result()
+    online = odeco.OnlineDecomposer(3, **settings)
+    for piece in np.array_split(rows, 31):
+        online.save(tmp_path / "run.ckpt")
+        online = odeco.OnlineDecomposer.load(tmp_path / "run.ckpt").partial_fit(piece)
+    assert np.array_equal(online.result().vectors, expected.vectors)
+    assert np.array_equal(online.result().angle_errors, expected.angle_errors)
+
+
+def test_a_checkpoint_of_another_dimension_or_run_is_refused(tmp_path):
+    rows, _ = planted_rows(500)
+    path = tmp_path / "run.ckpt"
+    odeco.OnlineDecomposer(3, batch_size=100, rng=0).partial_fit(rows).save(path)
+    with pytest.raises(ValueError, match=r"Rows must have shape \(n, 20\)\. Got shape \(1, 21\)\."):
+        odeco.OnlineDecomposer.load(path).partial_fit(np.ones((1, 21)))
+    with pytest.raises(odeco.FileFormatError, match=r"must hold stream checkpoint\. It holds online decomposer\."):
+        odeco.decompose_stream(rows, 3, checkpoint=path)
+    path.unlink()
+
+    def stop(progress):
+        if progress.n_rows > 700:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        odeco.decompose_stream(rows, 3, checkpoint=path, checkpoint_seconds=0, callback=stop, rng=0)
+    with pytest.raises(odeco.FileFormatError, match=r"It has n_components=3, the run n_components=2\."):
+        odeco.decompose_stream(rows, 2, checkpoint=path)
+    with pytest.raises(odeco.FileFormatError, match="It has source="):
+        odeco.decompose_stream(rows + 1, 3, checkpoint=path)
+    resumed = odeco.decompose_stream(rows, 3, checkpoint=path)
+    assert np.array_equal(resumed.vectors, odeco.decompose_stream(rows, 3, rng=0).vectors)
+    assert not path.exists()
+
+
+RUN = """
+import sys, time, numpy as np, odeco
+rows, checkpoint, method, answer = sys.argv[1:]
+result = odeco.decompose_stream(rows, 3, method=method, batch_size=700, n_restarts=8, n_iterations=12, rng=0,
+    checkpoint=checkpoint or None, checkpoint_seconds=0, callback=lambda _: time.sleep(0.05))
+result.components.save(answer)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["power", "core"])
+def test_a_run_killed_at_random_moments_ends_with_the_same_bits(method, tmp_path):
+    rows, _ = planted_rows(26_000, d=400)
+    np.save(tmp_path / "rows.npy", rows)
+
+    def start(checkpoint, answer):
+        command = [sys.executable, "-c", RUN, tmp_path / "rows.npy", checkpoint, method, answer]
+        return subprocess.Popen([str(part) for part in command])
+
+    begun = time.monotonic()
+    assert start("", tmp_path / "whole.npz").wait() == 0
+    duration = time.monotonic() - begun
+    whole = odeco.Components.load(tmp_path / "whole.npz")
+    generator = np.random.default_rng(0)
+    n_kills, checkpoint = 0, tmp_path / "run.ckpt"
+    while True:
+        process = start(checkpoint, tmp_path / "killed.npz")
+        time.sleep(generator.uniform(0.3, 0.9) * duration)
+        if n_kills == 8 or process.poll() is not None:
+            assert process.wait() == 0
+            break
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        n_kills += 1
+    killed = odeco.Components.load(tmp_path / "killed.npz")
+    assert n_kills >= 1
+    assert np.array_equal(killed.vectors, whole.vectors)
+    assert np.array_equal(killed.weights, whole.weights)
+    assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith(".")) == [
+        "killed.npz",
+        "rows.npy",
+        "whole.npz",
+    ]
+
+
+PEAK = """
+import resource, sys, numpy as np, odeco
+from odeco.power_method import Plan
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+before = peak()
+d, n = int(sys.argv[1]), int(sys.argv[2])
+def rows():
+    block = np.random.default_rng(0).standard_normal((200, d), dtype=np.float32)
+    for _ in range(n // 200):
+        yield block
+odeco.decompose_stream(rows(), 4, method="power", batch_size=n // 8, n_restarts=10, n_iterations=2, rng=0)
+print(peak() - before)
+"""
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_number_of_rows():
+    few, many = (
+        float(
+            subprocess.run([sys.executable, "-c", PEAK, "2000", n], capture_output=True, text=True, check=True).stdout
+        )
+        for n in ("8000", "64000")
+    )
+    assert many < few + 5  # megabytes; the rows themselves grow from 64 to 512
+
+
+def test_tracking_of_a_negative_weight_at_even_order_keeps_its_sign():
+    truth = odeco.Components([2.0, -1.0], np.eye(4)[:, :2], order=4)
+    tracking = Tracking.start(truth, n_rows=10)
+    for _ in range(3):
+        tracking = tracking.advance(truth.image(tracking.candidates), 10)
+    np.testing.assert_allclose(tracking.components.weights, [2, -1])
+    np.testing.assert_allclose(tracking.components.vectors, np.eye(4)[:, :2], atol=1e-12)
+    weight_errors, angle_errors = tracking.standard_errors()
+    np.testing.assert_allclose([*weight_errors, *angle_errors], 0, atol=1e-12)
