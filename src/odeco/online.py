@@ -162,7 +162,7 @@ class OnlineDecomposer:
         checked = as_rows(rows, None if before is None else before.sum.block.shape[0])
         if before is None:
             self._driver = Driver(self._first_state(checked.shape[1]))
-        elif checked.shape[0] > self._room(before):
+        elif checked.shape[0] > self.room:
             # Rows beyond this batch may be bad, and then all must be taken back.
             self._driver = copy.copy(before)
             self._driver.sum = before.sum.copy()
@@ -238,6 +238,12 @@ class OnlineDecomposer:
         """The search and what its question has got so far; None before the first rows."""
         return self._driver
 
+    @property
+    def room(self) -> int:
+        """Rows that the current batch still takes."""
+        taken = 0 if self._driver is None else self._driver.sum.n_rows
+        return int(self._settings["batch_size"]) - taken
+
     def resume(self, driver: Driver) -> None:
         """Go on from a driver that was saved."""
         self._driver = driver
@@ -265,17 +271,13 @@ class OnlineDecomposer:
         )
         return Search.start(plan, order=settings["order"], parts=(dimension,), seed=self._seed)
 
-    def _room(self, driver: Driver) -> int:
-        room: int = self._settings["batch_size"] - driver.sum.n_rows
-        return room
-
     def _take(self, rows: Any) -> None:
         driver, start = self._driver, 0
         while driver is not None and start < rows.shape[0]:
-            stop = min(rows.shape[0], start + self._room(driver))
+            stop = min(rows.shape[0], start + self.room)
             driver.take(row_slice(rows, start, stop))
             start = stop
-            if self._room(driver) == 0:
+            if self.room == 0:
                 driver.close()
                 if driver.state.done and driver.found is not None:
                     first = driver.found.largest_first()

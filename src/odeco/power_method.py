@@ -223,9 +223,13 @@ class Search:
         """Take in the answer to `question` and return the next state."""
         if self.stage == "weigh":
             return self._select(answer - self.deflation.value(self.candidates), None, None)
-        image = answer - self.deflation.image(self.candidates)  # Algorithm 1, line 6, as arithmetic on answers
+        # At d = 100,000 a block is 24 MB: what follows makes one at a time.
+        image = self.deflation.image(self.candidates) if self.found else np.zeros_like(answer)
+        np.subtract(answer, image, out=image)  # Algorithm 1, line 6, as arithmetic on answers
         values = np.einsum("il,il->l", self.candidates, image)
-        residuals = np.linalg.norm(image - values * self.candidates, axis=0)
+        misfit = values * self.candidates
+        residuals = _column_norms(np.subtract(image, misfit, out=misfit))
+        del misfit
         leader = int(np.argmax(self.signs * values))
         history = (
             *self.history,
@@ -297,7 +301,9 @@ class Search:
 
     def _moved(self, image: FloatArray) -> Search:
         """Replace every candidate by its normalised image (Algorithm 1, line 4), shifted where it needs to be."""
-        direction = self.signs * image + self.shifts * self.candidates
+        direction = image
+        if self.shifts.any() or np.any(self.signs < 0):
+            direction = self.signs * image + self.shifts * self.candidates
         return replace(self, candidates=normalise(direction, self.parts, self.candidates))
 
     def _select(self, values: FloatArray, residuals: FloatArray | None, image: FloatArray | None) -> Search:
@@ -432,8 +438,16 @@ def normalise(block: FloatArray, parts: tuple[int, ...], fallback: FloatArray) -
     start = 0
     for size in parts:
         rows = slice(start, start + size)
-        largest = np.abs(block[rows]).max(axis=0)  # dividing by it first keeps squares from under- and overflowing
-        scaled = np.where(largest > 0, block[rows] / np.where(largest > 0, largest, 1.0), fallback[rows])
-        result[rows] = scaled / (np.linalg.norm(scaled, axis=0) * math.sqrt(len(parts)))
+        part, scaled = block[rows], result[rows]
+        largest = np.maximum(part.max(axis=0), -part.min(axis=0))
+        # Dividing by the largest first keeps squares from under- and overflowing.
+        np.divide(part, np.where(largest > 0, largest, 1.0), out=scaled)
+        scaled[:, largest == 0] = fallback[rows][:, largest == 0]
+        scaled /= _column_norms(scaled) * math.sqrt(len(parts))
         start += size
     return result
+
+
+def _column_norms(block: FloatArray) -> FloatArray:
+    squares: FloatArray = np.einsum("il,il->l", block, block)
+    return np.sqrt(squares)

@@ -122,11 +122,14 @@ def _pull(
     resumed = file.load()
     if resumed is not None:
         online.resume(resumed[0])
-    until_found = online.method == "power"
+    until_found = online.method == "power"  # Algorithm 2 reads exactly k R batches
     for rows in skip_rows(source, online.n_rows):
-        needed = online.progress.n_rows_needed
-        # Algorithm 2 reads exactly k R batches.
-        online.partial_fit(row_slice(rows, 0, min(needed, rows.shape[0])) if until_found and needed else rows)
+        start = 0
+        # Cut where batches end: a push that stays within one needs no copy to fall back on.
+        while start < rows.shape[0] and not (until_found and online.progress.n_rows_needed == 0):
+            stop = min(rows.shape[0], start + online.room)
+            online.partial_fit(row_slice(rows, start, stop))
+            start = stop
         file.save_now_and_then(online.driver, {})
         if callback is not None:
             callback(online.progress)

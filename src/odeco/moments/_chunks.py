@@ -19,7 +19,7 @@ _DENSE_BYTES = 2**23
 _ENOUGH_ROWS, _MOST_BYTES = 768, 2**26
 #: From this dimension on lanes split columns instead of rows, nothing is added up, and chunks can be smaller again.
 WIDE = 2**14
-_WIDE_BYTES, _FEWEST_ROWS = 3 * 2**23, 48
+_WIDE_BYTES, _FEWEST_ROWS = 2**24, 32
 #: Rows that may be summed in single precision before they are added up in double.
 _SINGLE_ROWS = 2**13
 #: Stored numbers and rows that end a CSR chunk.

@@ -106,6 +106,13 @@ class RowSum:
         """Return the sum divided by the number of rows: the answer to the question."""
         return self.total() / self.n_rows
 
+    def finish(self) -> FloatArray:
+        """Return the mean and let go of sum and rows: the question is answered, and memory wanted for the next."""
+        total = self.total()
+        self._sum, self._chunks, self._typed_block = None, Chunks(), self.block
+        total /= self.n_rows
+        return total
+
     def copy(self) -> RowSum:
         """Return a sum that can go on without changing this one."""
         twin = RowSum(self.question, self.block, self.order)
