@@ -2,8 +2,9 @@
 
     python benchmarks/memory.py
 
-Each row of the table is a process of its own. It reads rows of float32 from a memory-mapped .npy file, or CSR rows from an
-.npz file, with k = 10 components and L = 30 restarts, and prints its peak resident size above that after the imports.
+Each row of the table is a process of its own. It reads rows of float32 from a memory-mapped .npy file, or CSR rows
+from an .npz file, with k = 10 components and L = 30 restarts, and prints its peak resident size above that after the
+imports.
 """
 
 from __future__ import annotations

@@ -1,0 +1,48 @@
+# Every target sets up its own environment from a bare Python 3.11 with pip; nothing else is needed.
+PYTHON ?= python3
+VENV := .venv
+BENCH := .venv-bench
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint format bench clean
+
+demo: $(VENV)/.demo
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -q -n auto
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(BENCH)/.bench
+	$(BENCH)/bin/python benchmarks/against_tensorly.py
+	$(BENCH)/bin/python benchmarks/throughput.py
+	$(BENCH)/bin/python benchmarks/memory.py
+	$(BENCH)/bin/python benchmarks/streaming.py
+	$(BENCH)/bin/python benchmarks/soak.py
+
+$(VENV)/.demo: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.test: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt -e '.[test,lint]'
+	touch $@
+
+$(BENCH)/.bench: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/pip install -q -c constraints.txt -e '.[all]' 'tensorly>=0.9'
+	touch $@
+
+clean:
+	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

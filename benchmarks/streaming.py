@@ -1,0 +1,424 @@
+"""Rows and seconds that each streaming method needs, and how errors grow with dimension and shrink with rows.
+
+    python benchmarks/streaming.py [--quick]
+
+The planted stream: x = V s + σ g with orthonormal V (d x k), independent sources s that are centred Gamma(1) variables,
+and Gaussian noise g. Its third moment is Σ 2 vᵢ ⊗ vᵢ ⊗ vᵢ. Rows are float32. Making them is not counted in any time:
+a clock runs only while the library has the rows.
+
+Table 1: the worst angle of a component, in radians, over several seeds, for the core method, Algorithm 2, and online
+gradient descent with a learning rate tuned on other rows of the same number. Table 2: what the core method needs to be
+as accurate. Table 3: how many rounds the core method needs to find the span. Tables 4 and 5: error against the rows n
+behind each answer and the dimension d, with fitted exponents.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+import odeco
+from odeco._types import FloatArray
+from odeco.baselines import online_sgd, tune_learning_rate
+from odeco.baselines._sgd import DivergedError
+from odeco.core import CoreSearch
+from odeco.moments import RowSum
+
+WEIGHT = 2.0  # the third cumulant of a Gamma(1) variable
+BLOCK_ROWS = 4096
+N_RESTARTS, N_ITERATIONS = 20, 15  # L and R of Algorithm 2
+SGD_BATCH, SGD_RESTARTS = 100, 8
+SGD_RATES = (1.0, 2.0, 3.0, 4.0, 6.0)
+GE_RATES = (0.001, 0.003, 0.01, 0.03, 0.1)
+#: Tuning must not see the rows that are decomposed.
+TUNING_SEED = 10_000
+GAMMA_FOURTH_MOMENT = 9.0
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A planted stream."""
+
+    dimension: int
+    n_components: int
+    sigma: float
+    seed: int
+
+    @property
+    def truth(self) -> odeco.Components:
+        """The components of its third moment."""
+        raw = np.random.default_rng([self.seed, 1]).standard_normal((self.dimension, self.n_components))
+        return odeco.Components(np.full(self.n_components, WEIGHT), np.linalg.qr(raw)[0])
+
+    def blocks(self, n_rows: int) -> Iterator[NDArray[np.float32]]:
+        """Yield rows, always the same ones."""
+        generator = np.random.default_rng([self.seed, 2])
+        mixing = self.truth.vectors.T.astype(np.float32)
+        for start in range(0, n_rows, BLOCK_ROWS):
+            height = min(BLOCK_ROWS, n_rows - start)
+            sources = generator.standard_exponential((height, self.n_components), dtype=np.float32) - 1
+            noise = generator.standard_normal((height, self.dimension), dtype=np.float32)
+            yield sources @ mixing + np.float32(self.sigma) * noise
+
+    def rows(self, n_rows: int) -> NDArray[np.float32]:
+        """Return rows as one array."""
+        return np.concatenate(list(self.blocks(n_rows)))
+
+    @property
+    def span(self) -> Problem:
+        """The same sources and noise within the span of the components, of dimension k."""
+        return Problem(self.n_components, self.n_components, self.sigma, self.seed)
+
+    def angles(self, found: odeco.metrics.HasComponents) -> FloatArray:
+        """Return the angles between found and true vectors."""
+        truth = odeco.Components(self.truth.weights, self.truth.vectors, found.order)
+        return odeco.match(found, truth).angles
+
+
+@dataclass
+class Clock:
+    """Measures seconds except those that a generator took to make its rows."""
+
+    seconds: float = 0.0
+
+    def stream(self, blocks: Iterator[NDArray[np.float32]]) -> Iterator[NDArray[np.float32]]:
+        """Yield blocks, and take back the time of making them."""
+        while True:
+            start = time.perf_counter()
+            block = next(blocks, None)
+            self.seconds -= time.perf_counter() - start
+            if block is None:
+                return
+            yield block
+
+    def run(self, work: Callable[[], odeco.metrics.HasComponents]) -> odeco.metrics.HasComponents:
+        """Return what `work` returns, and add its time."""
+        start = time.perf_counter()
+        result = work()
+        self.seconds += time.perf_counter() - start
+        return result
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Angles of all components, and seconds, of one run."""
+
+    angles: FloatArray
+    seconds: float
+
+    @property
+    def worst(self) -> float:
+        """The largest angle."""
+        return float(self.angles.max())
+
+
+def core_in_passes(problem: Problem, n_rows: int, n_polish: int = 1) -> Outcome:
+    """Run the core method over rows in memory: three passes for the span, one for the core, and some to refine."""
+    rows, clock = problem.rows(n_rows), Clock()
+    found = clock.run(lambda: odeco.decompose_stream(rows, problem.n_components, n_polish=n_polish, rng=problem.seed))
+    return Outcome(problem.angles(found), clock.seconds)
+
+
+def core_refined(problem: Problem, n_rows: int) -> Outcome:
+    """Run the core method with four refining passes instead of one."""
+    return core_in_passes(problem, n_rows, n_polish=4)
+
+
+def core_after_rounds(problem: Problem, n_rows: int, n_rounds: int) -> Outcome:
+    """Run the core method without refinement, with so many rounds for the span."""
+    rows = problem.rows(n_rows)
+    search = CoreSearch.start(problem.dimension, problem.n_components, n_rounds=n_rounds, rng=problem.seed)
+    while search.found is None:
+        total = RowSum(search.question, search.candidates, order=3)
+        total.update(rows)
+        search = search.advance(total.mean())
+    return Outcome(problem.angles(search.found), float("nan"))
+
+
+def core_in_one_pass(problem: Problem, n_rows: int) -> Outcome:
+    """Run the core method over a stream: four of eight stretches find the components, four refine them."""
+    clock = Clock()
+    stream = clock.stream(problem.blocks(n_rows))
+    found = clock.run(
+        lambda: odeco.decompose_stream(
+            stream, problem.n_components, method="core", batch_size=n_rows // 8, rng=problem.seed
+        )
+    )
+    return Outcome(problem.angles(found), clock.seconds)
+
+
+def algorithm_2(problem: Problem, n_rows: int) -> Outcome:
+    """Run Algorithm 2 over a stream of k R batches."""
+    clock = Clock()
+    stream = clock.stream(problem.blocks(n_rows))
+    found = clock.run(
+        lambda: odeco.decompose_stream(
+            stream,
+            problem.n_components,
+            method="power",
+            batch_size=n_rows // (problem.n_components * N_ITERATIONS),
+            n_restarts=N_RESTARTS,
+            n_iterations=N_ITERATIONS,
+            rng=problem.seed,
+        )
+    )
+    return Outcome(problem.angles(found), clock.seconds)
+
+
+@dataclass(frozen=True)
+class Descent:
+    """A variant of online gradient descent, and the stream that it can be applied to."""
+
+    name: str
+    variant: Literal["huang2015", "ge2015"]
+    learning_rates: tuple[float, ...]
+    n_restarts: int
+
+    def applicable(self, problem: Problem) -> Problem:
+        """Return the problem itself, or what is left of it for a variant that needs k = d."""
+        return problem.span if self.variant == "ge2015" else problem
+
+    def gaussian_variance(self, problem: Problem) -> float:
+        """Return the variance of the rows in their span, where the fourth cumulant is wanted."""
+        return 1 + problem.sigma**2 if self.variant == "ge2015" else 0.0
+
+    def tuned(self, problem: Problem, n_rows: int) -> float:
+        """Return the learning rate with the lowest objective."""
+        return tune_learning_rate(
+            lambda: self.applicable(problem).blocks(n_rows),
+            problem.n_components,
+            variant=self.variant,
+            batch_size=SGD_BATCH,
+            learning_rates=self.learning_rates,
+            n_rows=n_rows,
+            n_restarts=self.n_restarts,
+            gaussian_variance=self.gaussian_variance(problem),
+            rng=problem.seed,
+        )
+
+    def run(self, problem: Problem, n_rows: int, learning_rate: float) -> Outcome:
+        """Descend along a stream; a descent that runs away counts as a right angle."""
+        clock, problem = Clock(), self.applicable(problem)
+        stream = clock.stream(problem.blocks(n_rows))
+        try:
+            found = clock.run(
+                lambda: online_sgd(
+                    stream,
+                    problem.n_components,
+                    variant=self.variant,
+                    batch_size=SGD_BATCH,
+                    learning_rate=learning_rate,
+                    n_rows=n_rows,
+                    n_restarts=self.n_restarts,
+                    gaussian_variance=self.gaussian_variance(problem),
+                    rng=problem.seed,
+                )
+            )
+        except DivergedError:
+            return Outcome(np.full(problem.n_components, np.pi / 2), float("nan"))
+        return Outcome(problem.angles(found), clock.seconds)
+
+
+DESCENTS = (
+    Descent("SGD (Huang)", "huang2015", SGD_RATES, SGD_RESTARTS),
+    Descent("SGD (Ge), true span", "ge2015", GE_RATES, 1),
+)
+
+
+def report(name: str, n_rows: int, outcomes: list[Outcome]) -> tuple[float, float]:
+    """Print one row of table 1 and return the median angle and the median time."""
+    worst = np.array([outcome.worst for outcome in outcomes])
+    seconds = np.array([outcome.seconds for outcome in outcomes])
+    found = np.mean([outcome.angles < np.pi / 4 for outcome in outcomes])
+    print(
+        f"{name:34s} {n_rows:10,d} {np.median(worst):8.4f}   {worst.min():.4f} to {worst.max():.4f} {found:7.0%} "
+        f"{np.median(seconds):9.3f}   {seconds.min():.3f} to {seconds.max():.3f}",
+        flush=True,
+    )
+    return float(np.median(worst)), float(np.median(seconds))
+
+
+def compare(dimension: int, n_components: int, sigma: float, totals: list[int], n_seeds: int) -> None:
+    """Print tables 1 and 2."""
+    problems = [Problem(dimension, n_components, sigma, seed) for seed in range(n_seeds)]
+    core_in_passes(problems[0], 1000)  # threads and libraries start here, not in the first row
+    print(
+        f"Table 1. d = {dimension}, k = {n_components}, sigma = {sigma}; {n_seeds} seeds. Worst angle of a component, "
+        "in radians: median and range.\nfound: components within 45 degrees. "
+        f"Algorithm 2: L = {N_RESTARTS}, R = {N_ITERATIONS}. SGD: {SGD_BATCH} rows a step; Huang et al. 2015 with "
+        f"{SGD_RESTARTS} restarts;\nGe et al. 2015 on the fourth cumulant, which needs k = d: it is told the span.\n"
+    )
+    print(f"{'method':34s} {'rows':>10} {'angle':>8}   {'range':16} {'found':>7} {'seconds':>9}   range")
+    for n_rows in (2_000, 20_000):
+        report("core, passes over the same rows", n_rows, [core_in_passes(problem, n_rows) for problem in problems])
+    for n_rows in (20_000, 200_000):
+        report("core, one pass", n_rows, [core_in_one_pass(problem, n_rows) for problem in problems])
+    rivals = []
+    for total in totals:
+        # Whole batches only.
+        n_rows = total // (n_components * N_ITERATIONS) * n_components * N_ITERATIONS
+        found = report("Algorithm 2", n_rows, [algorithm_2(problem, n_rows) for problem in problems])
+        rivals.append(("Algorithm 2", n_rows, *found))
+    for descent in DESCENTS:
+        for total in totals:
+            rate = descent.tuned(Problem(dimension, n_components, sigma, TUNING_SEED), total)
+            name = f"{descent.name}, rate {rate:g}"
+            found = report(name, total, [descent.run(problem, total, rate) for problem in problems])
+            rivals.append((name, total, *found))
+    print(
+        "\nTable 2. The fewest rows, out of 1,000, 1,414, 2,000, ..., with which core in passes has at most the median "
+        "angle of its rival.\nAims against Algorithm 2: at least 50 times fewer rows, 20 times less time.\n"
+    )
+    print(
+        f"{'rival':30s} {'its rows':>10} {'angle':>8} {'core rows':>10} {'angle':>8} "
+        f"{'fewer rows':>11} {'less time':>10}"
+    )
+    ladder = [int(1000 * 2 ** (step / 2)) for step in range(17)]
+    measured: dict[int, tuple[float, float]] = {}
+    for name, n_rows, angle, seconds in rivals:
+        for candidate in ladder:
+            if candidate not in measured:
+                outcomes = [core_in_passes(problem, candidate) for problem in problems]
+                measured[candidate] = (
+                    float(np.median([outcome.worst for outcome in outcomes])),
+                    float(np.median([outcome.seconds for outcome in outcomes])),
+                )
+            if measured[candidate][0] <= angle:
+                break
+        reached, core_seconds = measured[candidate]
+        verdict = "" if reached <= angle else "  (not reached)"
+        print(
+            f"{name:30s} {n_rows:10,d} {angle:8.4f} {candidate:10,d} {reached:8.4f} {n_rows / candidate:11.1f} "
+            f"{seconds / core_seconds:10.1f}{verdict}",
+            flush=True,
+        )
+
+
+def rounds(settings: list[tuple[int, int, float, int]], n_seeds: int) -> None:
+    """Print table 3."""
+    counts = range(1, 9)
+    print(
+        "\nTable 3. Core without refinement: worst angle after so many rounds for the span, "
+        f"median of {n_seeds} seeds.\n"
+    )
+    print(f"{'d':>5} {'k':>3} {'sigma':>6} {'rows':>8} " + " ".join(f"{count:7d}" for count in counts))
+    for dimension, n_components, sigma, n_rows in settings:
+        problems = [Problem(dimension, n_components, sigma, seed) for seed in range(n_seeds)]
+        medians = [np.median([core_after_rounds(each, n_rows, count).worst for each in problems]) for count in counts]
+        listed = " ".join(f"{median:7.4f}" for median in medians)
+        print(f"{dimension:5d} {n_components:3d} {sigma:6.1f} {n_rows:8,d} {listed}", flush=True)
+
+
+def predicted_angle(dimension: int, n_components: int, sigma: float, n_rows: int) -> float:
+    """Return the root mean square angle of the image of a true vector, averaged over `n_rows` rows.
+
+    Across v the mean of (xᵀv)² x has the variance E[(xᵀv)⁴] per row in each direction times that of x: 1 + σ² in the
+    k − 1 directions of other sources and σ² in the others. Divided by the weight it is an angle.
+    """
+    along = GAMMA_FOURTH_MOMENT + 6 * sigma**2 + 3 * sigma**4
+    across = (n_components - 1) * (1 + sigma**2) + (dimension - n_components) * sigma**2
+    return float(np.sqrt(along * across / n_rows) / WEIGHT)
+
+
+def fitted_exponent(variable: list[int], value: list[list[float]]) -> tuple[float, float]:
+    """Return slope and standard error of a least squares line through logarithms, of all seeds together."""
+    x = np.repeat(np.log(variable), [len(each) for each in value])
+    y = np.log(np.concatenate([np.asarray(each) for each in value]))
+    centred = x - x.mean()
+    slope = float(centred @ y / (centred @ centred))
+    residual = y - y.mean() - slope * centred
+    return slope, float(np.sqrt(residual @ residual / (x.size - 2) / (centred @ centred)))
+
+
+def root_mean_square(angles: FloatArray) -> float:
+    return float(np.sqrt(np.mean(angles**2)))
+
+
+Method = Callable[[Problem, int], Outcome]
+
+
+def scaling(rows: list[int], dimensions: list[int], n_seeds: int, n_components: int, sigma: float) -> None:
+    """Print tables 4 and 5."""
+    n_batches = n_components * N_ITERATIONS
+    methods: list[tuple[str, Method, int]] = [
+        ("Algorithm 2", algorithm_2, n_batches),
+        ("core, passes", core_in_passes, 1),
+        ("core, refined", core_refined, 1),
+    ]
+    middle_rows, middle_dimension = rows[-1], dimensions[len(dimensions) // 2]
+    print(
+        f"\nTable 4. Error (root mean square angle; median of {n_seeds} seeds) against rows n behind each answer and "
+        f"dimension d; k = {n_components}, sigma = {sigma}.\nAlgorithm 2 reads {n_batches} n rows, core n, in passes; "
+        "refined: with four refining passes instead of one.\n"
+        "predicted: derived from the moments of one row, no constant fitted.\n"
+    )
+    print(f"{'method':14s} {'d':>5} {'n':>9} {'error':>8} {'predicted':>10} {'ratio':>6}")
+    summary = []
+    for name, method, factor in methods:
+        for variable, settings in (
+            ("n", [(middle_dimension, n) for n in rows]),
+            ("d", [(dimension, middle_rows) for dimension in dimensions]),
+        ):
+            errors = []
+            for dimension, n in settings:
+                problems = [Problem(dimension, n_components, sigma, seed) for seed in range(n_seeds)]
+                errors.append([root_mean_square(method(problem, factor * n).angles) for problem in problems])
+                typical = float(np.median(errors[-1]))
+                expected = predicted_angle(dimension, n_components, sigma, n)
+                print(
+                    f"{name:14s} {dimension:5d} {n:9,d} {typical:8.4f} {expected:10.4f} {typical / expected:6.2f}",
+                    flush=True,
+                )
+            values = [n for _, n in settings] if variable == "n" else [dimension for dimension, _ in settings]
+            summary.append((name, f"error against {variable}", fitted_exponent(values, errors), variable == "n"))
+    print("\nTable 5. Fitted exponents beside those of Theorem 3.1: error ~ sigma sqrt(d / n).\n")
+    print(f"{'method':14s} {'fit':26s} {'exponent':>9} {'std. error':>11} {'theorem':>8}")
+    for name, what, (slope, error), in_rows in summary:
+        print(f"{name:14s} {what:26s} {slope:9.3f} {error:11.3f} {-0.5 if in_rows else 0.5:8.1f}")
+    for name, method, factor in methods:
+        needed = [
+            [rows_needed(method, factor, Problem(dimension, n_components, sigma, seed)) for seed in range(n_seeds)]
+            for dimension in dimensions
+        ]
+        slope, error = fitted_exponent(dimensions, needed)
+        print(f"{name:14s} {'rows for 2/sqrt(d), in d':26s} {slope:9.3f} {error:11.3f} {2.0:8.1f}", flush=True)
+        listed = ", ".join(
+            f"{dimension}: {np.median(each):,.0f}" for dimension, each in zip(dimensions, needed, strict=True)
+        )
+        print(f"{'':14s} n needed, median, at d = {listed}")
+
+
+def rows_needed(method: Method, factor: int, problem: Problem) -> float:
+    """Return the n at which the error falls to 2/√d: doubled from d on, then interpolated in logarithms."""
+    aim, n = 2 / np.sqrt(problem.dimension), problem.dimension
+    before = float("nan")
+    while True:
+        error = root_mean_square(method(problem, factor * n).angles)
+        if error <= aim:
+            break
+        before, n = error, 2 * n
+    share = np.log(before / aim) / np.log(before / error) if before > aim else 1.0
+    return float(n / 2 * 2**share)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer seeds, rows and dimensions: below one minute")
+    quick = parser.parse_args().quick
+    compare(200, 5, 0.3, totals=[200_000] if quick else [200_000, 2_000_000], n_seeds=3 if quick else 5)
+    n_seeds = 3 if quick else 7
+    rounds([(200, 5, 0.3, 2_000), (200, 5, 0.3, 20_000), (50, 3, 1.0, 8_000), (100, 3, 1.0, 32_000)], n_seeds)
+    if quick:
+        scaling([1_000, 2_000, 4_000], [25, 50], n_seeds=2, n_components=3, sigma=1.0)
+    else:
+        scaling([4_000, 8_000, 16_000, 32_000], [25, 50, 100, 200], n_seeds=4, n_components=3, sigma=1.0)
+
+
+if __name__ == "__main__":
+    main()
