@@ -20,12 +20,13 @@ from odeco._checks import (
     nothing_found_error,
 )
 from odeco._files import load_arrays, save_arrays
-from odeco._types import FloatArray, RngLike
+from odeco._types import RngLike
 from odeco.components import Components
 from odeco.core import DEFAULT_ROUNDS, CoreSearch
 from odeco.driver import Driver, State
 from odeco.moments import row_slice
 from odeco.power_method import Plan, Search
+from odeco.result import StreamDecomposition
 from odeco.tracking import Tracking
 
 Method = Literal["power", "core"]
@@ -51,42 +52,6 @@ class Progress:
     fraction: float
     n_rows: int
     n_rows_needed: int | None
-
-
-@dataclass(frozen=True, eq=False)
-class StreamDecomposition:
-    """Components of the moment of a stream, largest weight first.
-
-    Attributes
-    ----------
-    components : Components
-        Weights and unit vectors.
-    weight_errors, angle_errors : arrays or None
-        Standard errors of weights, and of vectors in radians, from the spread between batches; None before there are
-        three.
-    n_rows : int
-        Rows read, each as often as it was read.
-    """
-
-    components: Components
-    weight_errors: FloatArray | None
-    angle_errors: FloatArray | None
-    n_rows: int
-
-    @property
-    def weights(self) -> FloatArray:
-        """The k weights."""
-        return self.components.weights
-
-    @property
-    def vectors(self) -> FloatArray:
-        """The k unit vectors, one a column."""
-        return self.components.vectors
-
-    @property
-    def order(self) -> int:
-        """The order of the moment."""
-        return self.components.order
 
 
 class OnlineDecomposer:

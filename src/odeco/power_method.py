@@ -19,86 +19,23 @@ from typing import Any, Literal
 
 import numpy as np
 
-from odeco._checks import (
-    as_seed,
-    check_choice,
-    check_count,
-    check_n_components,
-    check_tolerance,
-    zero_image_error,
-)
+from odeco._checks import as_seed, zero_image_error
 from odeco._files import load_arrays, save_arrays
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
 from odeco.oracle import Oracle
+from odeco.plan import Plan
+from odeco.sphere import column_norms, normalise, uniform_starts
 
-#: Restarts beyond this number guard only the order in which components are found.
-MOST_RESTARTS = 64
-#: What a fixed number of iterations aims at, as a share of the weight: streams and private answers are no better.
-FIXED_COUNT_ACCURACY = 1e-3
+__all__ = ["Callback", "Eigenpair", "Plan", "Search", "run", "step"]
+
 #: A weight below this multiple of the rounding error of the largest is rounding error itself.
 NEGLIGIBLE = 100
 #: Candidates whose cosine with the winner is above this agree with it.
 AGREEMENT = 0.99
 
-Weigh = Literal["image", "value", "reuse"]
 Stage = Literal["iterate", "weigh", "polish", "done"]
 Callback = Callable[["Search"], object]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How many candidates, how many iterations, and how a component gets its weight.
-
-    Parameters
-    ----------
-    n_components, n_restarts, n_iterations : int
-        The paper's k, L and R.
-    tolerance : float
-        Stop a component early when ‖T(I,u,…,u) − λu‖ ≤ tolerance · |λ| for every candidate, and then polish the winner
-        to machine precision. 0 is the paper to the letter: exactly `n_iterations`, no polishing.
-    weigh : {"image", "value", "reuse"}
-        Where the weight of a component is read. ``"image"``: off one more image of the final candidates (Algorithm 1;
-        the image also gives the residual). ``"value"``: from one more question for their values (Algorithm 3).
-        ``"reuse"``: off the last image, so that no further question is asked (Algorithm 2).
-    """
-
-    n_components: int
-    n_restarts: int
-    n_iterations: int
-    tolerance: float = 0.0
-    weigh: Weigh = "image"
-
-    def __post_init__(self) -> None:
-        check_count("n_components", self.n_components)
-        check_count("n_restarts", self.n_restarts)
-        check_count("n_iterations", self.n_iterations)
-        check_tolerance(self.tolerance)
-        check_choice("weigh", self.weigh, ("image", "value", "reuse"))
-
-    @classmethod
-    def default(
-        cls,
-        dimension: int,
-        n_components: int,
-        *,
-        n_restarts: int | None = None,
-        n_iterations: int | None = None,
-        tolerance: float = 0.0,
-        weigh: Weigh = "image",
-    ) -> Plan:
-        """Fill in what is not given from Theorem 2.2 of the paper.
-
-        The theorem asks for L = Ω(k log k) restarts and R = Ω(log(d / ε)) iterations for an accuracy ε relative to
-        the weight. We take L = 2k ln k, at least 10 and at most 64, and R = 10 + log₂(d / ε) with ε the tolerance,
-        or 10⁻³ where the number of iterations is fixed.
-        """
-        k = check_n_components(n_components, dimension)
-        if n_restarts is None:
-            n_restarts = min(MOST_RESTARTS, max(10, math.ceil(2 * k * math.log(k))))
-        if n_iterations is None:
-            n_iterations = 10 + math.ceil(math.log2(dimension / (tolerance or FIXED_COUNT_ACCURACY)))
-        return cls(k, n_restarts, n_iterations, tolerance, weigh)
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,7 +165,7 @@ class Search:
         np.subtract(answer, image, out=image)  # Algorithm 1, line 6, as arithmetic on answers
         values = np.einsum("il,il->l", self.candidates, image)
         misfit = values * self.candidates
-        residuals = _column_norms(np.subtract(image, misfit, out=misfit))
+        residuals = column_norms(np.subtract(image, misfit, out=misfit))
         del misfit
         leader = int(np.argmax(self.signs * values))
         history = (
@@ -421,33 +358,3 @@ def step(oracle: Oracle, search: Search) -> Search:
     """Ask the one question that `search` has, and return the search with its answer."""
     ask = oracle.value if search.question == "value" else oracle.image
     return search.advance(ask(search.candidates))
-
-
-def uniform_starts(generator: np.random.Generator, parts: tuple[int, ...], n_starts: int) -> FloatArray:
-    """Draw unit vectors uniformly on the sphere, each part on its own and all parts of equal length."""
-    block = generator.standard_normal((sum(parts), n_starts))
-    return normalise(block, parts, block)
-
-
-def normalise(block: FloatArray, parts: tuple[int, ...], fallback: FloatArray) -> FloatArray:
-    """Scale every column to unit length, each of its parts to 1/√(number of parts).
-
-    Where a part is zero, that of `fallback` is taken: a zero image tells nothing about where to go.
-    """
-    result = np.empty_like(block)
-    start = 0
-    for size in parts:
-        rows = slice(start, start + size)
-        part, scaled = block[rows], result[rows]
-        largest = np.maximum(part.max(axis=0), -part.min(axis=0))
-        # Dividing by the largest first keeps squares from under- and overflowing.
-        np.divide(part, np.where(largest > 0, largest, 1.0), out=scaled)
-        scaled[:, largest == 0] = fallback[rows][:, largest == 0]
-        scaled /= _column_norms(scaled) * math.sqrt(len(parts))
-        start += size
-    return result
-
-
-def _column_norms(block: FloatArray) -> FloatArray:
-    squares: FloatArray = np.einsum("il,il->l", block, block)
-    return np.sqrt(squares)

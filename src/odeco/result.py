@@ -16,13 +16,39 @@ from odeco.rank import RankEvidence
 
 
 @dataclass(frozen=True, eq=False)
-class Decomposition:
-    """Components of a tensor, largest weight first, with a verdict for each.
+class Result:
+    """Components, largest weight first.
 
     Attributes
     ----------
     components : Components
         Weights and unit vectors; itself a tensor that can be asked, subtracted and saved.
+    """
+
+    components: Components
+
+    @property
+    def weights(self) -> FloatArray:
+        """The k weights, largest first (at even orders, largest in absolute value)."""
+        return self.components.weights
+
+    @property
+    def vectors(self) -> FloatArray:
+        """The k unit vectors, one a column."""
+        return self.components.vectors
+
+    @property
+    def order(self) -> int:
+        """The order of the tensor."""
+        return self.components.order
+
+
+@dataclass(frozen=True, eq=False)
+class Decomposition(Result):
+    """Components of a tensor, largest weight first, with a verdict for each.
+
+    Attributes
+    ----------
     residuals : array
         ‖T(I,v,…,v) − λv‖ for each component, in the tensor as it was when the component was found.
     converged : array of bool
@@ -39,7 +65,6 @@ class Decomposition:
         Why this number of components, if it was left to the data.
     """
 
-    components: Components
     residuals: FloatArray
     converged: NDArray[np.bool_]
     n_iterations: IndexArray
@@ -48,20 +73,23 @@ class Decomposition:
     explained: float | None = None
     rank_evidence: RankEvidence | None = None
 
-    @property
-    def weights(self) -> FloatArray:
-        """The k weights, largest first (at even orders, largest in absolute value)."""
-        return self.components.weights
 
-    @property
-    def vectors(self) -> FloatArray:
-        """The k unit vectors, one a column."""
-        return self.components.vectors
+@dataclass(frozen=True, eq=False)
+class StreamDecomposition(Result):
+    """Components of the moment of a stream, largest weight first.
 
-    @property
-    def order(self) -> int:
-        """The order of the tensor."""
-        return self.components.order
+    Attributes
+    ----------
+    weight_errors, angle_errors : arrays or None
+        Standard errors of weights, and of vectors in radians, from the spread between batches; None while there are too
+        few to tell.
+    n_rows : int
+        Rows read, each as often as it was read.
+    """
+
+    weight_errors: FloatArray | None
+    angle_errors: FloatArray | None
+    n_rows: int
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,8 @@ from odeco.checkpoint import Checkpoint
 from odeco.core import DEFAULT_ROUNDS, CoreSearch
 from odeco.driver import Driver
 from odeco.moments import row_slice, rows_per_chunk
-from odeco.online import Method, OnlineDecomposer, Progress, StreamDecomposition, describe_stream
+from odeco.online import Method, OnlineDecomposer, Progress, describe_stream
+from odeco.result import StreamDecomposition
 from odeco.sources import BatchSource, as_source, skip_rows
 from odeco.tracking import Tracking
 

@@ -10,7 +10,7 @@ from odeco._checks import as_generator, check_count
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
 from odeco.norms import as_oracle
-from odeco.power_method import normalise, uniform_starts
+from odeco.sphere import normalise, uniform_starts
 
 
 def ss_hopm(
