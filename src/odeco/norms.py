@@ -85,9 +85,10 @@ def incoherence(components: Components) -> float:
     Examples
     --------
     >>> import numpy as np, odeco
-    >>> from odeco.norms import incoherence
-    >>> incoherence(odeco.Components([1.0], np.full((4, 1), 0.5))), incoherence(odeco.Components([1.0], np.eye(4)[:,
-    :1])) (1.0, 4.0)
+    >>> odeco.incoherence(odeco.Components([1.0], np.full((4, 1), 0.5)))
+    1.0
+    >>> odeco.incoherence(odeco.Components([1.0], np.eye(4)[:, :1]))
+    4.0
     """
     largest_row = float(np.max(np.sum(components.vectors**2, axis=1)))
     return components.dimension / components.n_components * largest_row
