@@ -36,7 +36,7 @@ def ss_hopm(
     >>> import numpy as np, odeco
     >>> from odeco.baselines import ss_hopm
     >>> tensor = odeco.Components([2.0, 1.0], np.eye(3)[:, :2])
-    >>> ss_hopm(tensor, shift=4.0, rng=0).weights.round(6)
+    >>> ss_hopm(tensor, shift=4.0, rng=0).weights[:2].round(6)
     array([2., 1.])
     """
     oracle = as_oracle(tensor)
