@@ -105,15 +105,12 @@ def decompose_stream(
         "n_iterations": n_iterations,
         "order": check_count("order", order, MINIMUM_ORDER),
     }
-    file = Checkpoint(
-        checkpoint, checkpoint_seconds, {**settings, "n_polish": n_polish, "source": source.fingerprint()}
-    )
-    online = OnlineDecomposer(**settings, rng=rng)
+    identity = {} if checkpoint is None else {**settings, "n_polish": n_polish, "source": source.fingerprint()}
+    file = Checkpoint(checkpoint, checkpoint_seconds, identity)
     if chosen == "core" and source.repeatable:
         start = CoreSearch.start(source.n_features, n_components, order=order, rng=rng)
-        run = _Passes(source, start, check_count("n_polish", n_polish, 0), file, callback)
-        return run.result()
-    return _pull(source, online, file, callback)
+        return _Passes(source, start, check_count("n_polish", n_polish, 0), file, callback).result()
+    return _pull(source, OnlineDecomposer(**settings, rng=rng), file, callback)
 
 
 def _pull(

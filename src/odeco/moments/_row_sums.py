@@ -85,7 +85,7 @@ class RowSum:
                 n_included += 1
             left = self._chunks.rest()
             if left is not None:
-                _check_finite(left if isinstance(left, np.ndarray) else left.data, checked)
+                self._check_waiting(left, checked)
         except BaseException:
             self._sum = before
             self._chunks.restore(waiting)
@@ -96,11 +96,7 @@ class RowSum:
         """Return the sum over all rows so far. Rows that wait for a full chunk are counted, and go on waiting."""
         rest = self._chunks.rest()
         total = np.zeros(self._shape) if self._sum is None else self._sum
-        if rest is None:
-            return total
-        contribution = self._contribution(rest)
-        _check_finite(contribution, rest)
-        return total + contribution
+        return total if rest is None else total + self._contribution(rest)
 
     def mean(self) -> FloatArray:
         """Return the sum divided by the number of rows: the answer to the question."""
@@ -151,6 +147,14 @@ class RowSum:
     @property
     def _shape(self) -> tuple[int, ...]:
         return self.block.shape if self.question == "image" else (self.block.shape[1],) * self.order
+
+    def _check_waiting(self, waiting: Any, rows: Any) -> None:
+        """Raise if rows that wait are not finite, or so large that their powers, summed over a chunk, might not be."""
+        stored = waiting if isinstance(waiting, np.ndarray) else waiting.data
+        largest = float(np.abs(stored).max(initial=0.0))
+        limit = (float(np.finfo(stored.dtype).max) / 2**40) ** (1 / self.order) / math.sqrt(waiting.shape[1])
+        if not largest <= limit:  # so written that NaN fails it too
+            raise bad_row_error(rows)
 
     def _include(self, contribution: DataArray) -> None:
         if self._sum is None:
