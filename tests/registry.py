@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from scipy import sparse
 
 from odeco import Components, Oracle, symmetrize
 from odeco.datasets import AdversarialNoise, WeaklyCorrelatedNoise, gaussian_noise
+from odeco.moments import SampleMoment
 from odeco.tensors import AsymmetricTensor, DenseTensor, PackedTensor, SparseTensor
 from odeco.whitening import Whitened, Whitener
 
@@ -50,6 +52,15 @@ def _asymmetric(generator, dimension, order):
     return AsymmetricTensor(generator.standard_normal(sizes))
 
 
+def _samples(generator, dimension, order):
+    return SampleMoment(generator.standard_normal((11, dimension)), order)
+
+
+def _samples_csr(generator, dimension, order):
+    rows = generator.standard_normal((11, dimension)) * (generator.random((11, dimension)) < 0.5)
+    return SampleMoment(sparse.csr_array(rows), order, norm_bound=2.0)
+
+
 def _whitened(generator, dimension, order):
     forward = generator.standard_normal((dimension, min(2, dimension)))
     return Whitened(_dense(generator, dimension, order), Whitener(forward, forward))
@@ -87,6 +98,8 @@ ORACLES: dict[str, Callable[[np.random.Generator, int, int], Oracle]] = {
     "packed": _packed,
     "sparse": _sparse,
     "asymmetric": _asymmetric,
+    "samples": _samples,
+    "samples, CSR": _samples_csr,
     "whitened": _whitened,
     "sum": _sum,
     "scaled": _scaled,
