@@ -12,6 +12,7 @@ import argparse
 import time
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from tensorly.decomposition import symmetric_parafac_power_iteration
@@ -85,7 +86,7 @@ def share_of_peak(dimension: int, n_restarts: int, dtype: type) -> float:
     Both are measured in turn, several times, and the best of each is taken.
     """
     generator = np.random.default_rng(0)
-    square = generator.standard_normal((2000, 2000)).astype(dtype)
+    square: np.ndarray[tuple[int, ...], np.dtype[Any]] = generator.standard_normal((2000, 2000)).astype(dtype)
     tensor = DenseTensor(odeco.symmetrize(generator.standard_normal((dimension,) * 3)).astype(dtype))
     block = generator.standard_normal((dimension, n_restarts))
     best_product = best_image = float("inf")
@@ -101,7 +102,8 @@ def main() -> None:
     parser.add_argument("--components", type=int, nargs="+", default=[3, 10])
     arguments = parser.parse_args()
     print(
-        f"{N_RESTARTS} restarts, {N_ITERATIONS} contractions each, float64; times in seconds; memory beyond the tensor, in tensors"
+        f"{N_RESTARTS} restarts, {N_ITERATIONS} contractions each, float64; times in seconds; "
+        "memory beyond the tensor, in tensors"
     )
     print(
         f"{'d':>5} {'k':>4} {'odeco':>9} {'TensorLy':>10} {'faster':>8} {'odeco mem':>11} {'TensorLy':>11} "

@@ -79,7 +79,8 @@ def main() -> None:
         ("CSR", d, n * scale) for d, n in ((1_000, 20_000), (10_000, 20_000), (100_000, 20_000), (100_000, 60_000))
     ]
     print(
-        f"Algorithm 2, k = {N_COMPONENTS}, L = {N_RESTARTS}, float32 rows from a file; peak resident size above the imports"
+        f"Algorithm 2, k = {N_COMPONENTS}, L = {N_RESTARTS}, float32 rows from a file; "
+        "peak resident size above the imports"
     )
     print(f"{'rows':>6} {'d':>8} {'n':>8} {'file MB':>8} {'peak MB':>8} {'bytes/(d(k+L))':>15} {'seconds':>8}")
     with tempfile.TemporaryDirectory() as folder:

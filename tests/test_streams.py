@@ -30,7 +30,7 @@ def planted_rows(n, d=20, k=3, *, noise=0.2, seed=0, basis_seed=0):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Chunks of a few rows, so that small data have many."""
-    monkeypatch.setattr(_chunks, "_DENSE_BYTES", 800)
+    monkeypatch.setattr(_chunks, "_DENSE_SIZE", 100)
     monkeypatch.setattr(_chunks, "_ENOUGH_ROWS", 7)
     monkeypatch.setattr(_chunks, "_SPARSE_ROWS", 9)
     monkeypatch.setattr(_chunks, "_SPARSE_SIZE", 40)
@@ -124,7 +124,7 @@ def test_wide_rows_are_summed_alike():
     total = RowSum("image", block, 3)
     for row in np.concatenate([rows] * 70):
         total.update(row[None])
-    assert total.n_rows == 210 > rows_per_chunk(_chunks.WIDE, 8)
+    assert total.n_rows == 210 > rows_per_chunk(_chunks.WIDE)
     np.testing.assert_allclose(total.total(), 70 * rows.T @ (rows @ block) ** 2, rtol=1e-9)
 
 

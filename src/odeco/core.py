@@ -20,10 +20,15 @@ from odeco._checks import RankError, as_seed, check_count, check_n_components
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
 from odeco.power_method import Plan, run
+from odeco.sphere import uniform_within
 from odeco.tensors import DenseTensor, symmetrize
 
 #: Rounds of images before the core; one more changes little (see benchmarks/streaming.py).
 DEFAULT_ROUNDS = 3
+#: Directions beyond the k strongest that the next round asks in, for components that the noise still hides.
+SPARE_DIRECTIONS = 2
+#: The core of a sample is noisy, so its components need not be found to more digits than this.
+CORE_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,10 +88,9 @@ class CoreSearch:
     def advance(self, answer: FloatArray) -> CoreSearch:
         """Take in the answer to `question` and return the next state."""
         if self.question == "image":
-            # Left singular vectors: an orthonormal basis of the images that stays stable when they are nearly
-            # dependent.
             basis = np.linalg.svd(answer, full_matrices=False)[0]
-            return replace(self, round=self.round + 1, candidates=basis)
+            last = self.round + 1 == self.n_rounds
+            return replace(self, round=self.round + 1, candidates=basis if last else self._mixed(basis))
         return replace(self, round=self.round + 1, found=self._decompose(answer))
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -103,10 +107,21 @@ class CoreSearch:
         found = Components(arrays["weights"], arrays["vectors"], header["order"]) if "weights" in arrays else None
         return cls(**header, candidates=arrays["candidates"], found=found)
 
+    def _mixed(self, basis: FloatArray) -> FloatArray:
+        """Return random unit vectors in the span of the strongest directions, to ask about next.
+
+        Not the basis itself: images are quadratic, and squaring the coordinates of an orthonormal basis can leave far
+        fewer directions than it has. Random combinations have independent squares, so that their images span the
+        components.
+        """
+        strong = basis[:, : self.n_components + SPARE_DIRECTIONS]
+        generator = np.random.default_rng([self.seed, self.round + 1])
+        return uniform_within(strong, basis.shape[1], generator)
+
     def _decompose(self, core: FloatArray) -> Components:
         """Run Algorithm 1 on the core and bring what it finds back to d dimensions."""
         tensor = DenseTensor(symmetrize(core))
-        plan = Plan.default(tensor.dimension, self.n_components, tolerance=1e-10)
+        plan = Plan.default(tensor.dimension, self.n_components, tolerance=CORE_TOLERANCE)
         try:
             inside = run(tensor, plan, rng=self.seed).components
         except RankError as error:

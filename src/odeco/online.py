@@ -247,9 +247,10 @@ class OnlineDecomposer:
                 if driver.state.done and driver.found is not None:
                     first = driver.found.largest_first()
                     found = Components(driver.found.weights[first], driver.found.vectors[:, first], driver.state.order)
-                    # What was found stands for the batch that it was last read off.
-                    n_rows, forgetting = self._settings["batch_size"], self._settings["forgetting"]
-                    driver.switch(Tracking.start(found, n_rows=n_rows, forgetting=forgetting))
+                    # Algorithm 2 read its vectors off the last batch, so they count as that. Those of a core may err
+                    # outside of its span: their first image replaces them.
+                    n_rows = self._settings["batch_size"] if self.method == "power" else 0
+                    driver.switch(Tracking.start(found, n_rows=n_rows, forgetting=self._settings["forgetting"]))
                 if self._callback is not None:
                     self._callback(self.progress)
 

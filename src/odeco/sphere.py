@@ -15,6 +15,11 @@ def uniform_starts(generator: np.random.Generator, parts: tuple[int, ...], n_sta
     return normalise(block, parts, block)
 
 
+def uniform_within(basis: FloatArray, n_vectors: int, generator: np.random.Generator) -> FloatArray:
+    """Draw unit vectors uniformly on the sphere within the span of an orthonormal basis, d x m."""
+    return basis @ uniform_starts(generator, (basis.shape[1],), n_vectors)
+
+
 def normalise(block: FloatArray, parts: tuple[int, ...], fallback: FloatArray) -> FloatArray:
     """Scale every column to unit length, each of its parts to 1/√(number of parts).
 

@@ -94,7 +94,7 @@ def decompose_stream(
     check_choice("method", chosen, ("core", "power"))
     source = as_source(data)
     if source.repeatable:
-        source = as_source(data, batch_rows=rows_per_chunk(source.n_features, itemsize=8))
+        source = as_source(data, batch_rows=rows_per_chunk(source.n_features))
     if chosen == "power" and batch_size is None:
         raise ValueError('`batch_size` must be given for method="power": the rows to average over in each iteration.')
     settings: dict[str, Any] = {

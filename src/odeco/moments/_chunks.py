@@ -13,26 +13,24 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-#: A dense chunk has about so many bytes, which the caches hold between its two products,
-_DENSE_BYTES = 2**23
-#: but of wide rows more, so that the second product pays for adding up its result: so many rows in at most this much.
-_ENOUGH_ROWS, _MOST_BYTES = 768, 2**26
-#: From this dimension on lanes split columns instead of rows, nothing is added up, and chunks can be smaller again.
+#: A dense chunk has about so many numbers, which the caches hold between its two products,
+_DENSE_SIZE = 2**20
+#: but not so many rows that sums in single precision suffer,
+_MOST_ROWS = 2**13
+#: and of wide rows more, so that the second product pays for adding up its result.
+_ENOUGH_ROWS = 768
+#: From this dimension on lanes split columns instead of rows, nothing is added up, and chunks can be small again.
 WIDE = 2**14
-_WIDE_BYTES, _FEWEST_ROWS = 2**24, 32
-#: Rows that may be summed in single precision before they are added up in double.
-_SINGLE_ROWS = 2**13
+_WIDE_SIZE, _FEWEST_ROWS = 2**21, 32
 #: Stored numbers and rows that end a CSR chunk.
 _SPARSE_SIZE, _SPARSE_ROWS = 2**22, 2**15
 
 
-def rows_per_chunk(n_features: int, itemsize: int) -> int:
+def rows_per_chunk(n_features: int) -> int:
     """Return how many dense rows a chunk has."""
-    width = n_features * itemsize
     if n_features >= WIDE:
-        return max(_FEWEST_ROWS, _WIDE_BYTES // width)
-    rows = min(max(_ENOUGH_ROWS, _DENSE_BYTES // width), _MOST_BYTES // width)
-    return rows if itemsize > 4 else min(rows, _SINGLE_ROWS)
+        return max(_FEWEST_ROWS, _WIDE_SIZE // n_features)
+    return min(_MOST_ROWS, max(_ENOUGH_ROWS, _DENSE_SIZE // n_features))
 
 
 class Chunks:
@@ -78,7 +76,7 @@ class Chunks:
         """Return how many rows from `start` on complete the chunk; more than there are if they do not."""
         n_waiting = sum(piece.shape[0] for piece in self._waiting)
         if isinstance(rows, np.ndarray):
-            return rows_per_chunk(rows.shape[1], rows.dtype.itemsize) - int(n_waiting)
+            return rows_per_chunk(rows.shape[1]) - int(n_waiting)
         missing_size = _SPARSE_SIZE - sum(piece.nnz for piece in self._waiting)
         ends = rows.indptr[start + 1 :]
         by_size = int(np.searchsorted(ends, rows.indptr[start] + missing_size)) + 1
