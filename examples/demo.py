@@ -1,10 +1,11 @@
-"""Learn the components of a real stream, without a tensor: which words the documentation of Python's library uses together.
+"""Learn the components of a real stream: which words the documentation of Python's library uses together.
 
     make demo
 
-Every Python installation carries its own corpus: the documentation strings of its standard library. Each is a row of word
-frequencies, scaled to the sphere and centred. The third moment of such rows is a tensor of some hundred million entries, which is
-never formed: rows are pushed as a stream, and the components are found from a few batches and refined by those that follow.
+Every Python installation carries its own corpus: the documentation strings of its standard library. Each is a row of
+word frequencies, scaled to the sphere and centred. The third moment of such rows is a tensor of some hundred million
+entries, which is never formed: rows are pushed as a stream, and the components are found from a few batches and
+refined by those that follow.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from scipy import sparse
 import odeco
 
 N_COMPONENTS, N_WORDS, TOP_WORDS = 8, 500, 8
-STOP_WORDS = set(
-    "the a an of to in is and or for if be with that this by on as are it not from when which will at can may has have was "
-    "all any also one than then its into but no only used use using you see each other same such via per does do so "
-    "must should would there their these those been being more most some out over up like just get set new how".split()
-)
+STOP_WORDS = """
+the a an of to in is and or for if be with that this by on as are it not from when which will at can
+may has have was all any also one than then its into but no only used use using you see each other
+same such via per does do so must should would there their these those been being more most some out
+over up like just get set new how
+"""
 
 
 def documentation_strings() -> list[str]:
@@ -47,7 +49,8 @@ def documentation_strings() -> list[str]:
 
 def word_counts(texts: list[str]) -> tuple[sparse.csr_array, list[str]]:
     """Return how often each of the most frequent words occurs in each text that has at least five of them."""
-    words = [[w for w in re.findall(r"[a-z]{3,}", text.lower()) if w not in STOP_WORDS] for text in texts]
+    stop_words = set(STOP_WORDS.split())
+    words = [[w for w in re.findall(r"[a-z]{3,}", text.lower()) if w not in stop_words] for text in texts]
     spread = Counter(word for text in words for word in set(text))
     vocabulary = [word for word, _ in spread.most_common(N_WORDS)]
     index = {word: number for number, word in enumerate(vocabulary)}
@@ -66,7 +69,9 @@ def main() -> None:
     rows = sparse.diags_array(1 / lengths) @ np.sqrt(counts)
     rows = (rows.toarray() - rows.mean(axis=0)) * np.sqrt(len(vocabulary))
     rows = rows[np.random.default_rng(0).permutation(len(rows))]
-    print(f"{rows.shape[0]:,} documentation strings, {rows.shape[1]:,} words, read in {time.perf_counter() - begun:.1f} s")
+    print(
+        f"{rows.shape[0]:,} documentation strings, {rows.shape[1]:,} words, read in {time.perf_counter() - begun:.1f} s"
+    )
     print(f"their third moment has {rows.shape[1] ** 3:,} entries; it is never formed")
 
     begun = time.perf_counter()
