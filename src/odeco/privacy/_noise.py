@@ -237,7 +237,7 @@ def _settled(uniform: int, ratio: float, guess: int) -> int:
 
 @cache
 def _precise_context() -> Any:
-    import mpmath  # type: ignore[import-untyped]  # optional: only those who add noise need it
+    import mpmath  # type: ignore[import-untyped]  # here, because it takes longer to import than all the rest
 
     context = mpmath.MPContext()  # our own: the precision of the global one belongs to the user
     context.prec = 320
