@@ -8,6 +8,7 @@ from odeco.metrics import match
 from odeco.norms import incoherence, operator_norm
 from odeco.online import OnlineDecomposer
 from odeco.oracle import Oracle, SensitiveOracle
+from odeco.private import PrivateDecomposition, decompose_privately, plan_privacy
 from odeco.sources import SourceError
 from odeco.stream import decompose_stream
 from odeco.tensors import symmetrize
@@ -21,6 +22,7 @@ __all__ = [
     "NothingFoundError",
     "OnlineDecomposer",
     "Oracle",
+    "PrivateDecomposition",
     "RankError",
     "SensitiveOracle",
     "SourceError",
@@ -28,9 +30,11 @@ __all__ = [
     "check_oracle",
     "decompose",
     "decompose_asymmetric",
+    "decompose_privately",
     "decompose_stream",
     "incoherence",
     "match",
     "operator_norm",
+    "plan_privacy",
     "symmetrize",
 ]

@@ -1,0 +1,213 @@
+"""Attack a private oracle as its strongest adversary would, and certify how much it gives away.
+
+The auditor knows everything but the noise: both neighbours, every question, every scale. He runs the mechanism many
+times on each of two neighbours that differ as much as neighbours can, and tells them apart by the likelihood ratio of
+the whole transcript. His rates of error are bounded by what a μ-GDP mechanism allows, so they give a lower bound on μ
+with a confidence: above the claimed μ, and the mechanism leaks more than it says; far below, and either noise is
+wasted or the pair was not the worst.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from scipy.special import betaincinv, ndtri
+
+from odeco._checks import as_block, check_count
+from odeco._types import FloatArray
+from odeco.oracle import SensitiveOracle
+from odeco.privacy._calibration import _check_number
+from odeco.privacy._entry_level import EntryLevel, EntryNeighbours
+from odeco.privacy._ledger import Ledger
+from odeco.privacy._noise import NoiseSource, SecureNoise
+from odeco.privacy._private import PrivateOracle
+from odeco.privacy._record_level import RecordLevel, RecordNeighbours
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """What an audit certifies.
+
+    Attributes
+    ----------
+    claimed_mu : float
+        What the ledger says that one transcript costs.
+    certified_mu : float
+        With probability `confidence` the transcript costs at least this.
+    confidence : float
+        Of the bound.
+    n_runs : int
+        Transcripts of each neighbour.
+    """
+
+    claimed_mu: float
+    certified_mu: float
+    confidence: float
+    n_runs: int
+
+    @property
+    def share(self) -> float:
+        """Certified over claimed: near 1 for code that is right and a pair that is the worst."""
+        return self.certified_mu / self.claimed_mu
+
+    @property
+    def violated(self) -> bool:
+        """Whether the mechanism certainly (up to the confidence) gives away more than it claims."""
+        return self.certified_mu > self.claimed_mu
+
+
+def audit(
+    first: SensitiveOracle,
+    second: SensitiveOracle,
+    question: Any,
+    *,
+    mu: float,
+    n_images: int = 3,
+    n_runs: int = 200_000,
+    confidence: float = 0.95,
+    noise_share: float = 1.0,
+    noise: NoiseSource | None = None,
+) -> AuditResult:
+    """Certify a lower bound on the μ of a transcript: images of one question, and its value, as Algorithm 3 asks.
+
+    Parameters
+    ----------
+    first, second : SensitiveOracle
+        Two neighbours. `worst_entries` and `worst_records` make pairs that differ as much as neighbours can.
+    question : array, d x 1
+        What is asked again and again; the adversary's start.
+    mu : float
+        The budget that the transcript uses up, such as `gdp_mu` of a guarantee. The bound is about 4/√n_runs below the
+        truth, so a small μ needs many runs; the code is the same for a large one.
+    n_images : int
+        Images before the value; the transcript has one release more.
+    n_runs : int
+        Transcripts of each neighbour.
+    confidence : float
+        Of the bound: a mechanism that is right is flagged with a chance of at most one minus this.
+    noise_share : float
+        For tests of the auditor: 0.95 makes the noise 5 % too small, behind the ledger's back.
+    noise : NoiseSource, optional
+        Who draws the noise.
+
+    Notes
+    -----
+    The transcripts go through `PrivateOracle` itself, all runs as the columns of one block; `_Runs` declares the
+    sensitivity of one column, so that each column gets the noise of a run of its own. The statistic is the
+    log-likelihood ratio Σ ⟨y − (f₀ + f₁)/2, f₁ − f₀⟩/s² over the releases y with scale s and exact answers f₀, f₁.
+    The test that says "second" above 0 has error rates α and β, which a μ-GDP mechanism keeps at μ ≥ Φ⁻¹(1 − α) −
+    Φ⁻¹(β) at most. Each is bounded from above by Clopper and Pearson at half of 1 − confidence. The threshold is
+    fixed in advance, so that nothing has to be corrected for choosing it.
+
+    Examples
+    --------
+    >>> from odeco.privacy._audit import audit, worst_entries
+    >>> result = audit(*worst_entries(2, "literal"), mu=2.0, n_runs=20_000)
+    >>> result.violated, result.share > 0.9
+    (False, True)
+    """
+    mu = _check_number("mu", mu, 0, math.inf)
+    confidence = _check_number("confidence", confidence, 0, 1)
+    asked = as_block(question, first.dimension)[:, :1]
+    n_runs = check_count("n_runs", n_runs, 100)
+    n_releases = check_count("n_images", n_images) + 1
+    z = math.sqrt(n_releases) / mu
+    errors = []
+    claimed = 0.0
+    for truth, other, sign in ((first, second, 1.0), (second, first, -1.0)):
+        ledger = Ledger(mu * (1 + 1e-6))
+        oracle = PrivateOracle(
+            _Runs(truth), ledger, noise_multiplier=z, noise=_Short(noise_share, noise) if noise_share != 1 else noise
+        )
+        block = np.repeat(asked, n_runs, axis=1)
+        ratios = np.zeros(n_runs)
+        for release in range(n_releases):
+            value = release == n_releases - 1
+            answers = (oracle.value if value else oracle.image)(block)
+            own, its = ((each.value if value else each.image)(asked) for each in (truth, other))
+            gap = sign * (its - own)  # second minus first
+            centred = answers - (its + own) / 2
+            ratios += np.sum(centred * gap, axis=tuple(range(centred.ndim - 1))) / oracle.last_scales[0] ** 2
+        claimed = ledger.mu
+        says_second = ratios > 0
+        errors.append(int(np.sum(says_second if sign > 0 else ~says_second)))
+    bounds = [_upper_bound(count, n_runs, (1 - confidence) / 2) for count in errors]
+    certified = float(-ndtri(bounds[0]) - ndtri(bounds[1]))
+    return AuditResult(claimed, max(certified, 0.0), confidence, n_runs)
+
+
+def worst_entries(
+    dimension: int, neighbour_relation: EntryNeighbours = "literal"
+) -> tuple[EntryLevel, EntryLevel, FloatArray]:
+    """Return two tensors that differ at their largest diagonal entry, and the question that shows it best.
+
+    Under the literal relation the diagonal entry moves by 6 and the question is e₁: nothing moves any answer further.
+    Under the distinct relation three different indices do, and the question is (1, 1, 1)/√3.
+    """
+    literal = neighbour_relation == "literal"
+    entries = np.zeros((dimension,) * 3)
+    other = entries.copy()
+    if literal:
+        other[0, 0, 0] = 6.0
+        question = np.eye(dimension)[:, :1]
+    else:
+        for i, j, k in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
+            other[i, j, k] = 1.0
+        question = np.eye(dimension)[:, :3].sum(axis=1, keepdims=True) / math.sqrt(3)
+    first, second = (EntryLevel(each, neighbour_relation=neighbour_relation) for each in (entries, other))
+    return first, second, question
+
+
+def worst_records(
+    dimension: int, n_records: int, norm_bound: float = 1.0, neighbour_relation: RecordNeighbours = "replace"
+) -> tuple[RecordLevel, RecordLevel, FloatArray]:
+    """Return two data sets of which one row is B e₁ and then −B e₁ (or zero), and the question e₁."""
+    rows = np.zeros((n_records, dimension))
+    rows[0, 0] = norm_bound
+    other = -rows if neighbour_relation == "replace" else np.zeros_like(rows)
+    first, second = (
+        RecordLevel(each, norm_bound=norm_bound, neighbour_relation=neighbour_relation) for each in (rows, other)
+    )
+    return first, second, np.eye(dimension)[:, :1]
+
+
+@final
+class _Runs(SensitiveOracle):
+    """Many runs at once: every column of a block is the question of a run of its own, and all ask the same."""
+
+    def __init__(self, oracle: SensitiveOracle) -> None:
+        self._oracle = oracle
+        self.dimension, self.order, self.neighbours = oracle.dimension, oracle.order, oracle.neighbours
+
+    def _image(self, block: FloatArray) -> FloatArray:
+        return np.repeat(self._oracle.image(block[:, :1]), block.shape[1], axis=1)
+
+    def _value(self, block: FloatArray) -> FloatArray:
+        return np.repeat(self._oracle.value(block[:, :1]), block.shape[1])
+
+    def _sensitivity(self, block: FloatArray) -> float:
+        return self._oracle.sensitivity(block[:, :1])
+
+    def _value_sensitivity(self, block: FloatArray) -> float:
+        return self._oracle.value_sensitivity(block[:, :1])
+
+
+@final
+class _Short:
+    """Noise that is smaller than it should be: what the auditor must notice."""
+
+    is_private = False
+
+    def __init__(self, share: float, noise: NoiseSource | None) -> None:
+        self._share, self._noise = share, SecureNoise() if noise is None else noise
+
+    def gaussian(self, shape: tuple[int, ...], scale: float) -> FloatArray:
+        return self._share * self._noise.gaussian(shape, scale)
+
+
+def _upper_bound(count: int, n_runs: int, risk: float) -> float:
+    """Return Clopper and Pearson's upper bound on a rate of which `count` in `n_runs` were seen."""
+    return 1.0 if count >= n_runs else float(betaincinv(count + 1, n_runs - count, 1 - risk))

@@ -1,0 +1,129 @@
+"""What a private mechanism may ask of whoever holds the data, each question with its declared sensitivity."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any, final
+
+import numpy as np
+
+from odeco._checks import as_block
+from odeco._types import FloatArray, IndexArray
+from odeco.oracle import SensitiveOracle
+
+#: Rounding errors of a computation of depth m are below m times this, relative to the sum of the absolute values of
+#: its terms: the unit roundoff 2⁻⁵³, and a little for the terms of higher order (m below 10¹²).
+ROUNDOFF = 1.001 * 2.0**-53
+
+
+class DataHolder(SensitiveOracle):
+    """A `SensitiveOracle` that can also be asked for its core and for its entries.
+
+    Its sensitivities hold for the answers *as computed*: the rounding errors of two neighbours may differ, and their
+    largest difference is part of what is declared. Its answers never raise, warn or log because of a value: what is
+    not a number counts as 0, what is beyond its bound is cut.
+
+    Attributes
+    ----------
+    n_units : int
+        How many entries, records or users there are; public.
+    entry_units : three floats
+        In which unit an entry is released: one whose indices all differ, of which two agree, and of which all agree.
+        The more a neighbour can move it, the larger.
+    """
+
+    n_units: int
+    entry_units: tuple[float, float, float]
+
+    @final
+    def core(self, basis: Any) -> FloatArray:
+        """Answer T(Q, …, Q) for a d x m matrix Q."""
+        return self._core(as_block(basis, self.dimension))
+
+    @final
+    def core_sensitivity(self, basis: Any) -> float:
+        """Return the largest Euclidean change of ``core(basis)``, every entry counted as often as it stands there."""
+        return self._core_sensitivity(as_block(basis, self.dimension))
+
+    @final
+    def slab(self, basis: Any) -> FloatArray:
+        """Answer T(I, W, W) for a d x m matrix W, each pair of columns once: a d x m(m+1)/2 matrix; order 3 only.
+
+        Pairs of different columns are multiplied by √2, which makes the norm that of the whole d x m x m array.
+        """
+        return self._slab(as_block(basis, self.dimension))
+
+    @final
+    def slab_sensitivity(self, basis: Any) -> float:
+        """Return the largest Euclidean change of ``slab(basis)``."""
+        return self._slab_sensitivity(as_block(basis, self.dimension))
+
+    @abstractmethod
+    def packed(self) -> FloatArray:
+        """Return the distinct entries, each divided by its `packed_units`; order 3 only."""
+
+    @final
+    def packed_units(self) -> FloatArray:
+        """Return the unit in which each distinct entry is released."""
+        counts = multiplicities(self.dimension)
+        return np.select([counts == n for n in (6, 3, 1)], list(self.entry_units))
+
+    @abstractmethod
+    def packed_sensitivity(self) -> float:
+        """Return the largest Euclidean change of `packed`."""
+
+    @abstractmethod
+    def _core(self, basis: FloatArray) -> FloatArray: ...
+
+    @abstractmethod
+    def _core_sensitivity(self, basis: FloatArray) -> float: ...
+
+    @abstractmethod
+    def _slab(self, basis: FloatArray) -> FloatArray: ...
+
+    @abstractmethod
+    def _slab_sensitivity(self, basis: FloatArray) -> float: ...
+
+
+def column_pairs(width: int) -> tuple[IndexArray, IndexArray, FloatArray]:
+    """Return all pairs a ≥ b of columns, and what each is multiplied by: 1 if they agree, √2 if not."""
+    first, second = np.tril_indices(width)
+    return first, second, np.where(first == second, 1.0, math.sqrt(2))
+
+
+# ---- every distinct entry of a tensor of order 3, once ------------------------------------------------------------
+
+
+def pack(slab: Any, dimension: int) -> FloatArray:
+    """Return T[i, j, k], i ≥ j ≥ k, in the order of i, then j, then k; ``slab(i)`` is T[i, :i+1, :i+1]."""
+    parts = []
+    for first in range(dimension):
+        rows, columns = np.tril_indices(first + 1)
+        parts.append(slab(first)[rows, columns])
+    return np.concatenate(parts).astype(np.float64)
+
+
+def unpack(packed: FloatArray, dimension: int) -> FloatArray:
+    """Return the full symmetric array of which `pack` kept the distinct entries."""
+    entries = np.empty((dimension,) * 3)
+    start = 0
+    for first in range(dimension):
+        rows, columns = np.tril_indices(first + 1)
+        stop = start + rows.size
+        for i, j in ((rows, columns), (columns, rows)):
+            entries[first, i, j] = entries[i, first, j] = entries[i, j, first] = packed[start:stop]
+        start = stop
+    return entries
+
+
+def multiplicities(dimension: int) -> FloatArray:
+    """Return how often each distinct entry stands in the full array: 6, 3 for two equal indices, 1 for three."""
+
+    def slab(first: int) -> FloatArray:
+        index = np.arange(first + 1)
+        equal = (index[:, None] == index[None, :]).astype(np.int64) + (index == first)[:, None]
+        counts: FloatArray = np.array([6.0, 3.0, 1.0])[equal]
+        return counts
+
+    return pack(slab, dimension)

@@ -1,0 +1,102 @@
+"""One release: charge the ledger, then compute, then add noise, in this order and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from odeco._types import FloatArray
+from odeco.privacy._ledger import ALL_DATA, Ledger
+from odeco.privacy._noise import NoiseSource, SecureNoise, grid_of, noise_scale, noisy, rounding_slack
+
+
+@dataclass(frozen=True, eq=False)
+class Releaser:
+    """A ledger that pays and a source that draws the noise: all that a mechanism needs to say something.
+
+    Attributes
+    ----------
+    ledger : Ledger
+        Pays for every release, or refuses it.
+    noise : NoiseSource
+        Draws the noise. What it releases is private only if it is a `SecureNoise`.
+    data : str or tuple of str
+        The pieces of data that the answers depend on; see `Ledger`.
+    """
+
+    ledger: Ledger
+    noise: NoiseSource = field(default_factory=SecureNoise)
+    data: str | tuple[str, ...] = ALL_DATA
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody can know the noise: only the operating system's own counts, whatever a source says of itself.
+
+        A subclass or a stand-in could return anything, so it is the type that is looked at.
+        """
+        return type(self.noise) is SecureNoise
+
+    def release(
+        self,
+        what: str,
+        answer: Callable[[], FloatArray],
+        *,
+        size: int,
+        sensitivity: float,
+        noise_multiplier: float,
+    ) -> tuple[FloatArray, float]:
+        """Return ``answer() + scale · N(0, I)`` and the scale, having charged the ledger before anything is computed.
+
+        Parameters
+        ----------
+        what : str
+            What is released, for the reader of the ledger.
+        answer : callable
+            Computes the `size` numbers; called only if the ledger agrees.
+        size : int
+            How many numbers are released: the slack of their rounding is charged too.
+        sensitivity : float
+            Largest Euclidean change of the answer between neighbours.
+        noise_multiplier : float
+            z: the noise has z times the sensitivity, so this release is 1/z-GDP.
+        """
+        scale = noise_scale(sensitivity, noise_multiplier, size)
+        slack = rounding_slack(size, grid_of(scale))  # raises for a sensitivity of 0 or NaN, before anything is charged
+        self.ledger.charge(what, sensitivity + slack, scale, data=self.data)
+        return self._noisy(answer, scale), scale
+
+    def release_columns(
+        self,
+        what: str,
+        answer: Callable[[], FloatArray],
+        *,
+        shape: tuple[int, ...],
+        sensitivities: FloatArray,
+        noise_multiplier: float,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return an answer whose last axis holds separate releases, each with noise for its own sensitivity.
+
+        All are charged in one step, so that a refusal leaves nothing half paid: as so many releases of the one whose
+        ratio of sensitivity to noise is largest. The ratios are all 1/z, up to rounding.
+        """
+        *rest, n_columns = shape
+        size = int(np.prod(rest, dtype=np.int64))
+        scales = [noise_scale(float(each), noise_multiplier, size) for each in sensitivities]
+        slacks = [rounding_slack(size, grid_of(scale)) for scale in scales]
+        charged = [float(each) + slack for each, slack in zip(sensitivities, slacks, strict=True)]
+        worst = max(range(n_columns), key=lambda column: charged[column] / scales[column])
+        self.ledger.charge(what, charged[worst], scales[worst], count=n_columns, data=self.data)
+        exact = self._quietly(answer)
+        columns = [noisy(exact[..., column], scale, self.noise) for column, scale in enumerate(scales)]
+        return np.stack(columns, axis=-1), np.array(scales)
+
+    def _noisy(self, answer: Callable[[], FloatArray], scale: float) -> FloatArray:
+        return noisy(self._quietly(answer), scale, self.noise)
+
+    @staticmethod
+    def _quietly(answer: Callable[[], FloatArray]) -> FloatArray:
+        # A warning about overflow would be an answer without noise.
+        with np.errstate(all="ignore"):
+            return answer()
