@@ -385,8 +385,11 @@ def _replacing(order: int, replace: bool) -> float:
 
 
 def _leading_gain(block: FloatArray, power: int) -> float:
-    gram = block.T @ block
-    return math.sqrt(max(float(np.linalg.eigvalsh(gram**power)[-1]), 0.0))
+    # Scaled to size 1 first, so that no power underflows.
+    largest = float(np.abs(block).max(initial=0.0)) or 1.0
+    scaled = block / largest
+    gram = scaled.T @ scaled
+    return largest**power * math.sqrt(max(float(np.linalg.eigvalsh(gram**power)[-1]), 0.0))
 
 
 def _row_norms(block: FloatArray, power: int) -> FloatArray:

@@ -110,9 +110,13 @@ class SensitiveOracle(Oracle):
     ----------
     neighbours : str
         The neighbour relation in words: which change of the data the guarantee hides.
+    silent : bool
+        Whether it never raises, warns or logs because of a value that it holds, and what it declares covers the
+        rounding errors of its answers. Only then may its answers be made private by noise.
     """
 
     neighbours: str
+    silent: bool = False
 
     @final
     def sensitivity(self, block: Any) -> float:

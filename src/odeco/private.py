@@ -165,7 +165,8 @@ def decompose_privately(
     an ε for which it does not (above some hundreds) is refused.
 
     What is not protected: the shape of the data, the number of rows, who owns which (`groups`), k, L, R, the bounds;
-    how long a run takes; the memory of this process.
+    how long a run takes; the memory of this process. Every call has a budget of its own: several calls on the same data
+    add up, as the squares of their μ.
 
     References
     ----------

@@ -174,7 +174,7 @@ def test_only_who_declares_a_sensitivity_is_accepted():
 
 def test_an_exhausted_budget_refuses_before_anything_is_computed_and_leaves_the_ledger_as_it_was():
     class Counting(odeco.SensitiveOracle):
-        dimension, order, neighbours, n_asked = 3, 3, "none", 0
+        dimension, order, neighbours, silent, n_asked = 3, 3, "none", True, 0
 
         def _image(self, block):
             self.n_asked += 1
@@ -250,9 +250,39 @@ def test_only_the_noise_of_the_operating_system_is_private():
         def gaussian(self, shape, scale):
             return np.zeros(shape)
 
-    holder = SampleMoment(np.eye(3), norm_bound=1.0)
+    holder = RecordLevel(np.eye(3), norm_bound=1.0)
     for noise, private in [(None, True), (SecureNoise(), True), (SeededNoiseForTests(0), False), (Pretender(), False)]:
         assert PrivateOracle(holder, Ledger(1.0), noise_multiplier=9.0, noise=noise).is_private is private
+
+
+def test_an_oracle_that_may_speak_without_noise_is_refused():
+    with pytest.raises(TypeError, match=r"^SampleMoment may say things about its data without noise"):
+        PrivateOracle(SampleMoment(np.eye(3), norm_bound=1.0), Ledger(1.0), noise_multiplier=9.0)
+
+
+def test_nothing_can_take_the_place_of_the_noise_of_the_operating_system():
+    with pytest.raises(AttributeError):
+        SecureNoise().gaussian = lambda shape, scale: np.zeros(shape)
+
+
+@pytest.mark.parametrize("size", [1e-80, 1e80])
+def test_a_question_whose_sensitivity_would_underflow_is_refused(size):
+    ledger = Ledger(1.0)
+    oracle = PrivateOracle(RecordLevel(np.eye(3), norm_bound=1.0), ledger, noise_multiplier=9.0)
+    with pytest.raises(ValueError, match=r"^The largest entry of each column of a question must lie between"):
+        oracle.image(size * np.eye(3)[:, :1])
+    assert ledger.mu == 0
+
+
+def test_the_sensitivity_of_a_tiny_question_does_not_underflow():
+    holder = RecordLevel(np.eye(3), norm_bound=1.0)
+    unit = holder.sensitivity(np.eye(3)[:, :1])
+    assert holder.sensitivity(1e-80 * np.eye(3)[:, :1]) == pytest.approx(1e-160 * unit, rel=1e-6)
+
+
+def test_private_rows_must_be_an_array():
+    with pytest.raises(TypeError, match=r"^Private rows must be a NumPy array or a CSR array\. Got list\."):
+        RecordLevel([[1.0, 0.0]], norm_bound=1.0)
 
 
 # ---- the recipe ---------------------------------------------------------------------------------------------------

@@ -23,6 +23,8 @@ Question = Literal["image", "core"]
 _LANES = 4
 #: A sum of this many numbers is added up in lanes too; a CSR chunk then has but two.
 _LARGE = 2**18
+#: Products below which handing lanes to threads takes longer than making them.
+_PARALLEL_WORK = 2**22
 #: Numbers in the intermediate products of a core.
 _CORE_SIZE = 2**19
 #: Rows that are not finite are found by the sum that they spoil, so no warning is wanted on the way to it.
@@ -183,7 +185,8 @@ def _image_by_rows(chunk: Any, block: DataArray, order: int) -> DataArray:
         return answer
 
     n_lanes = 2 if block.size >= _LARGE else _LANES
-    answers = map_blocks(contract, _lanes(chunk.shape[0], n_lanes), parallel=True)
+    parallel = chunk.size * block.shape[1] >= _PARALLEL_WORK
+    answers = map_blocks(contract, _lanes(chunk.shape[0], n_lanes), parallel=parallel)
     total = next(answers)
     for answer in answers:
         add_in_place(total, answer)

@@ -178,6 +178,8 @@ def worst_records(
 class _Runs(SensitiveOracle):
     """Many runs at once: every column of a block is the question of a run of its own, and all ask the same."""
 
+    silent = True
+
     def __init__(self, oracle: SensitiveOracle) -> None:
         self._oracle = oracle
         self.dimension, self.order, self.neighbours = oracle.dimension, oracle.order, oracle.neighbours

@@ -26,7 +26,7 @@ class EntryLevel(DataHolder):
     ----------
     entries : array, d x d x d
         The tensor. Only i ≥ j ≥ k is looked at, so that the answers are those of a symmetric tensor whatever the array
-        is; NaN and infinities count as 0.
+        is; NaN and infinities count as 0, so which entries are missing is not protected.
     neighbour_relation : {"distinct", "literal"}
         ``"distinct"``: the number stored for one set of indices changes by at most `entry_change`. ``"literal"``: the
         paper's Definition 4.2, times `entry_change`, by which a diagonal entry moves six times as far.

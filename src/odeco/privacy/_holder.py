@@ -33,6 +33,7 @@ class DataHolder(SensitiveOracle):
         The more a neighbour can move it, the larger.
     """
 
+    silent = True
     n_units: int
     entry_units: tuple[float, float, float]
 

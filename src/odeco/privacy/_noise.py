@@ -60,6 +60,7 @@ class SecureNoise:
     The law of the noise is stated at `noisy`. A source cannot be pickled or copied: noise is drawn where it is used.
     """
 
+    __slots__ = ()  # nothing can be put in the place of a method of one instance
     is_private = True
 
     def gaussian(self, shape: tuple[int, ...], scale: float) -> FloatArray:

@@ -16,6 +16,8 @@ from odeco.privacy._noise import NoiseSource, SecureNoise
 from odeco.privacy._release import Releaser
 
 Release = Literal["separate", "joint"]
+#: Questions of smaller size are refused: powers of it, in a sensitivity, could underflow.
+_SHORTEST = 2.0**-60
 
 
 @final
@@ -88,6 +90,11 @@ class PrivateOracle(Oracle):
                 f"{type(oracle).__name__} declares no sensitivity, so no noise makes its answers private. "
                 "Make the data private first."
             )
+        if not oracle.silent:
+            raise TypeError(
+                f"{type(oracle).__name__} may say things about its data without noise: an error that names a bad row, "
+                "say. Hold the data in odeco.privacy.RecordLevel or EntryLevel."
+            )
         check_choice("release", release, ("joint", "separate"))
         self.noise_multiplier = _check_number("noise_multiplier", noise_multiplier, 0, math.inf)
         self.release, self.merge = release, merge
@@ -150,9 +157,18 @@ class PrivateOracle(Oracle):
 
 
 def check_question(block: FloatArray) -> None:
-    """Raise if a question is not finite: it has no sensitivity. Questions are public, so this says nothing."""
+    """Raise if a question is not finite, or so small or large that its sensitivity would under- or overflow.
+
+    Questions are public, so this says nothing about the data.
+    """
     if not np.isfinite(block).all():
         raise ValueError("A question must be finite. Got NaN or infinity. Check how the candidates were made.")
+    lengths = np.abs(block).max(axis=0, initial=0.0)
+    if not np.all((lengths == 0) | ((lengths > _SHORTEST) & (lengths < 1 / _SHORTEST))):
+        raise ValueError(
+            f"The largest entry of each column of a question must lie between {_SHORTEST:.0e} and {1 / _SHORTEST:.0e}. "
+            f"Got {lengths.min():.1e} to {lengths.max():.1e}. Normalise the columns."
+        )
 
 
 def merge_duplicates(block: FloatArray, cosine: float) -> tuple[FloatArray, IndexArray, FloatArray]:

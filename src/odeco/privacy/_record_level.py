@@ -73,6 +73,11 @@ class RecordLevel(DataHolder):
         check_choice("neighbour_relation", neighbour_relation, ("replace", "add or remove"))
         self.norm_bound = check_norm_bound(norm_bound)
         self.order = check_count("order", order, MINIMUM_ORDER)
+        if not (isinstance(rows, np.ndarray) or sparse.issparse(rows)):
+            # The type that NumPy gives to a list depends on the values in it, and so would an error about it.
+            raise TypeError(
+                f"Private rows must be a NumPy array or a CSR array. Got {type(rows).__name__}. Convert them."
+            )
         checked = as_rows(rows)
         self.n_rows, self.dimension = (int(size) for size in checked.shape)
         if self.n_rows == 0:

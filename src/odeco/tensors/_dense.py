@@ -13,7 +13,7 @@ from odeco.oracle import Oracle
 from odeco.tensors._slabs import PARALLEL_DIMENSION, image_from_slabs
 
 #: Up to this dimension a call of a NumPy function takes longer than the products that slabs would save.
-SMALL_DIMENSION = 32
+SMALL_DIMENSION = 40
 
 
 @final
