@@ -26,6 +26,7 @@ def best_times(first: Callable[[], object], second: Callable[[], object], repeat
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(repeats):
         for work, kept in zip((first, second), times, strict=True):
+            time.sleep(0.1)  # threads of the linear algebra library spin for a while after a product; let them sleep
             start = time.perf_counter()
             work()
             kept.append(time.perf_counter() - start)

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 #: A dense chunk has about so many numbers, which the caches hold between its two products,
-_DENSE_SIZE = 2**21
+_DENSE_SIZE = 2**22
 #: but not so many rows that sums in single precision suffer,
 _MOST_ROWS = 2**13
 #: and of wide rows more, so that the second product pays for adding up its result.

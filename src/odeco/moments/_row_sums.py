@@ -23,6 +23,8 @@ Question = Literal["image", "core"]
 _LANES = 4
 #: A sum of this many numbers is added up in lanes too; a CSR chunk then has but two.
 _LARGE = 2**18
+#: A lane takes so many numbers of dense rows at a time, but not fewer rows than that.
+_CACHED_SIZE, _FEWEST_CACHED_ROWS = 2**18, 192
 #: Products below which handing lanes to threads takes longer than making them.
 _PARALLEL_WORK = 2**22
 #: Numbers in the intermediate products of a core.
@@ -153,9 +155,9 @@ class RowSum:
     def _check_waiting(self, waiting: Any, rows: Any) -> None:
         """Raise if rows that wait are not finite, or so large that their powers, summed over a chunk, might not be."""
         stored = waiting if isinstance(waiting, np.ndarray) else waiting.data
-        largest = float(np.abs(stored).max(initial=0.0))
+        high, low = float(stored.max(initial=0.0)), float(stored.min(initial=0.0))
         limit = (float(np.finfo(stored.dtype).max) / 2**40) ** (1 / self.order) / math.sqrt(waiting.shape[1])
-        if not largest <= limit:  # so written that NaN fails it too
+        if not (-limit <= low and high <= limit):  # so written that NaN fails it too
             raise bad_row_error(rows)
 
     def _include(self, contribution: DataArray) -> None:
@@ -177,12 +179,17 @@ class RowSum:
 
 def _image_by_rows(chunk: Any, block: DataArray, order: int) -> DataArray:
     """Xᵀ (X U)ᵖ⁻¹, each lane with its own rows; results of lanes are added in order."""
+    dense = isinstance(chunk, np.ndarray)
+    height = max(_FEWEST_CACHED_ROWS, _CACHED_SIZE // chunk.shape[1]) if dense else chunk.shape[0]
 
     @_quiet
     def contract(rows: slice) -> DataArray:
-        part = row_slice(chunk, rows.start, rows.stop)
-        answer: DataArray = part.T @ _power(part @ block, order - 1)
-        return answer
+        total: DataArray | None = None
+        for start in range(rows.start, rows.stop, height):  # rows that the cache holds between the two products
+            part = row_slice(chunk, start, min(start + height, rows.stop))
+            answer: DataArray = part.T @ _power(part @ block, order - 1)
+            total = answer if total is None else np.add(total, answer, out=total)
+        return np.zeros(block.shape, chunk.dtype) if total is None else total
 
     n_lanes = 2 if block.size >= _LARGE else _LANES
     parallel = chunk.size * block.shape[1] >= _PARALLEL_WORK
