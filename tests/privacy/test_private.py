@@ -349,7 +349,8 @@ def test_all_zeros_and_bad_entries_are_answered_without_a_word():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for mechanism in ("wang2016", "joint", "input", "core"):
-            decompose_privately(T, 1, **BUDGET, mechanism=mechanism, n_iterations=2, rng=0)
+            result = decompose_privately(T, 1, **BUDGET, mechanism=mechanism, n_iterations=2, rng=0)
+            assert np.isfinite(result.weights).all()
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3])
