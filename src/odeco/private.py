@@ -35,6 +35,7 @@ from odeco.privacy._planner import PrivacyPlan, Unit, core_widths, plan_mechanis
 from odeco.privacy._record_level import RecordLevel
 from odeco.privacy._release import Releaser
 from odeco.privacy._report import PrivacyReport
+from odeco.result import Result
 from odeco.tensors import DenseTensor
 
 Mechanism = Literal["auto", "wang2016", "joint", "input", "core", "subspace"]
@@ -44,13 +45,11 @@ DEFAULT_ITERATIONS = 10
 
 
 @dataclass(frozen=True, eq=False)
-class PrivateDecomposition:
+class PrivateDecomposition(Result):
     """Components found under differential privacy, largest weight first. All of it may be published.
 
     Attributes
     ----------
-    components : Components
-        Weights and unit vectors; itself a tensor that can be asked and saved.
     weight_errors : array
         Standard deviation of the noise in each weight.
     angle_errors : array
@@ -61,26 +60,10 @@ class PrivateDecomposition:
         What is guaranteed to whom, and every release that was made.
     """
 
-    components: Components
     weight_errors: FloatArray
     angle_errors: FloatArray
     noise_floors: FloatArray
     privacy: PrivacyReport
-
-    @property
-    def weights(self) -> FloatArray:
-        """The k weights, largest first (at even orders, largest in absolute value)."""
-        return self.components.weights
-
-    @property
-    def vectors(self) -> FloatArray:
-        """The k unit vectors, one a column."""
-        return self.components.vectors
-
-    @property
-    def order(self) -> int:
-        """The order of the tensor."""
-        return self.components.order
 
     @property
     def clear(self) -> NDArray[np.bool_]:

@@ -35,6 +35,10 @@ class SampleMoment(SensitiveOracle):
     removing x moves the answers to a block by the norm of the d x L matrix x (xᵀU)ᵖ⁻¹ over n; see
     `odeco._sensitivity.record_image` for its largest value.
 
+    What is declared holds for exact arithmetic, and a row that is not finite raises an error that names it. So the
+    oracle is not `silent`, and `odeco.privacy.PrivateOracle` refuses it: hold rows that are to be protected in
+    `odeco.privacy.RecordLevel`, which clips with care, declares its rounding errors and says nothing.
+
     Examples
     --------
     >>> import numpy as np
