@@ -31,7 +31,7 @@ bench: $(BENCH)/.bench
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -c constraints.txt -e .
+	$(BIN)/pip install -q -c constraints.txt -e '.[all]'
 	touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt
