@@ -39,7 +39,7 @@ _TAIL = math.sqrt(-2 * math.log(SIGNIFICANCE))
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Components, with what the known noise says about them; see `odeco.private.PrivateDecomposition`."""
+    """Components, with what the known noise says about them; see `odeco.result.PrivateDecomposition`."""
 
     components: Components
     weight_errors: FloatArray
@@ -65,8 +65,8 @@ def by_separate_releases(
     columns = np.split(components.vectors, components.n_components, axis=1)
     errors = noise_multiplier * np.array([holder.value_sensitivity(column) for column in columns])
     image_errors = noise_multiplier * np.array([holder.sensitivity(column) for column in columns])
-    floors = errors * _highest_of(plan.n_restarts)
-    return Found(components, errors, _angles(image_errors, components), floors)
+    floors = errors * highest_of(plan.n_restarts)
+    return Found(components, errors, angles_of(image_errors, components), floors)
 
 
 def by_joint_releases(
@@ -87,7 +87,7 @@ def by_joint_releases(
 
     components = run(oracle, replace(plan, weigh="reuse"), rng=rng, callback=note_scale).components
     errors = np.array(scales)  # ⟨u, noise⟩ has the standard deviation of one coordinate
-    return Found(components, errors, _angles(errors, components), errors * _highest_of(plan.n_restarts))
+    return Found(components, errors, angles_of(errors, components), errors * highest_of(plan.n_restarts))
 
 
 def _private_oracle(holder: DataHolder, releaser: Releaser, noise_multiplier: float, **settings: Any) -> PrivateOracle:
@@ -101,7 +101,7 @@ def _private_oracle(holder: DataHolder, releaser: Releaser, noise_multiplier: fl
     )
 
 
-def _highest_of(n_restarts: int) -> float:
+def highest_of(n_restarts: int) -> float:
     """Return what the largest of L standard normal values exceeds with chance `SIGNIFICANCE`, at most."""
     return float(-ndtri(SIGNIFICANCE / n_restarts))
 
@@ -129,7 +129,7 @@ def by_input_perturbation(
     # A coordinate of E(I, v, v) is Σ 2 E_ijk v_j v_k over j < k, up to terms with equal indices.
     coordinate = scale * math.sqrt(2) * holder.entry_units[0]
     floors = errors * (ground_state(3) * math.sqrt(holder.dimension) + _TAIL)
-    return Found(components, errors, _angles(coordinate, components), floors)
+    return Found(components, errors, angles_of(coordinate, components), floors)
 
 
 def _value_errors(units: tuple[float, float, float], vectors: FloatArray) -> FloatArray:
@@ -216,7 +216,7 @@ def by_core(
     inside: FloatArray = asked.T @ found.vectors
     gram = np.outer(found.weights, found.weights) * (inside.T @ inside) ** 2
     outside = scale * np.sqrt(holder.dimension * np.diagonal(np.linalg.pinv(gram)))
-    return _found_in_core(found, core_scale, basis.shape[1], outside)
+    return found_in_core(found, core_scale, basis.shape[1], outside)
 
 
 def _leading_directions(matrix: FloatArray, width: int) -> FloatArray:
@@ -262,7 +262,7 @@ def by_second_moment(
     found, core_scale = _decompose_core(holder, basis, k, releaser, mu * math.sqrt(shares[1]), as_generator(rng))
     inside = basis.T @ found.vectors / np.maximum(eigenvalues[-k:], scale)[:, None]
     outside = scale * math.sqrt(d / 2) * np.linalg.norm(inside, axis=0)
-    return _found_in_core(found, core_scale, k, outside)
+    return found_in_core(found, core_scale, k, outside)
 
 
 def _decompose_core(
@@ -287,19 +287,19 @@ def _decompose_core(
     return Components(inside.weights, basis @ inside.vectors, order), scale
 
 
-def _found_in_core(found: Components, scale: float, width: int, outside: FloatArray) -> Found:
+def found_in_core(found: Components, scale: float, width: int, outside: FloatArray) -> Found:
     """Say how far the noise of a core may have moved what was found in it.
 
     The core is symmetrised, so its noise has standard deviation `scale` at every unit vector, and `scale`/√p for each
     coordinate of the image at right angles to it.
     """
     errors = np.full(found.n_components, scale)
-    inside = _angles(scale * math.sqrt((width - 1) / (found.order * found.dimension)), found)
+    inside = angles_of(scale * math.sqrt((width - 1) / (found.order * found.dimension)), found)
     floors = errors * (ground_state(found.order) * math.sqrt(width) + _TAIL)
     return Found(found, errors, np.minimum(np.hypot(inside, outside), math.pi / 2), floors)
 
 
-def _angles(coordinate_errors: FloatArray | float, components: Components) -> FloatArray:
+def angles_of(coordinate_errors: FloatArray | float, components: Components) -> FloatArray:
     """Return the angle, to first order, by which noise of this size on each coordinate of the image turns a vector."""
     sizes = np.maximum(np.abs(components.weights), np.finfo(np.float64).tiny)
     with np.errstate(over="ignore"):

@@ -80,12 +80,22 @@ class Driver:
     @classmethod
     def from_arrays(cls, header: dict[str, Any], arrays: dict[str, Any]) -> Driver:
         """Return the driver that `to_arrays` described."""
-        kind = _STATES[header["state"]]
-        driver = cls(kind.from_arrays(header["state_header"], _without_prefix("state_", arrays)))
-        driver.sum.restore(_without_prefix("sum_", arrays))
-        driver.n_rows = header["n_rows"]
+        driver = cls(state_from_arrays(header, arrays))
+        driver.restore(header, arrays)
         return driver
 
+    def restore(self, header: dict[str, Any], arrays: dict[str, Any]) -> None:
+        """Take up what `to_arrays` described, but for the state."""
+        self.sum.restore(without_prefix("sum_", arrays))
+        self.n_rows = header["n_rows"]
 
-def _without_prefix(prefix: str, arrays: dict[str, Any]) -> dict[str, Any]:
+
+def state_from_arrays(header: dict[str, Any], arrays: dict[str, Any]) -> State:
+    """Return the state that `Driver.to_arrays` described."""
+    state: State = _STATES[header["state"]].from_arrays(header["state_header"], without_prefix("state_", arrays))
+    return state
+
+
+def without_prefix(prefix: str, arrays: dict[str, Any]) -> dict[str, Any]:
+    """Return the arrays whose names begin with `prefix`, by the rest of their names."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

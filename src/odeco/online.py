@@ -26,7 +26,9 @@ from odeco.core import DEFAULT_ROUNDS, CoreSearch
 from odeco.driver import Driver, State
 from odeco.moments import row_slice
 from odeco.power_method import Plan, Search
-from odeco.result import StreamDecomposition
+from odeco.privacy import NoiseSource
+from odeco.private_driver import PrivateDriver, as_guarantee, check_private_type
+from odeco.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.tracking import Tracking
 
 Method = Literal["power", "core"]
@@ -74,14 +76,30 @@ class OnlineDecomposer:
     forgetting : float
         Once all components are found, what the weight of the past is multiplied by before each further batch. 1
         averages over all rows; less follows a distribution that drifts.
+    epsilon, delta, norm_bound : float, optional
+        For a private run, all three: every row of the stream is promised (ε, δ)-differential privacy, with ε > 0 and δ
+        below 1/batch_size, and rows longer than `norm_bound` are scaled down to it. It must be known without looking at
+        the data.
+    neighbour_relation : {"replace", "add or remove"}
+        For a private run: what may happen to one row, see `odeco.private_driver.PrivateDriver`.
     rng : None, int or numpy.random.Generator
-        Draws the starts.
+        Draws the starts. It never touches privacy noise.
     callback : callable, optional
         Receives a `Progress` after every batch.
+    noise : NoiseSource, optional
+        For tests: with any source but the default the result says that it is not private.
 
-    Notes ----- Corrections to Algorithm 2 as printed: the update adds (xᵀu)² x of the same row; deflation uses the
-    unit vector uₜ; the weight is read off the last image, ⟨u_{R−1}, image⟩, and paired with u_R, so that no second
-    accumulator is needed.
+    Notes
+    -----
+    Corrections to Algorithm 2 as printed: the update adds (xᵀu)² x of the same row; deflation uses the unit vector uₜ;
+    the weight is read off the last image, ⟨u_{R−1}, image⟩, and paired with u_R, so that no second accumulator is
+    needed.
+
+    **Private runs.** Every batch is the data of one release, so each row is in one release only and has the whole
+    guarantee, however long the stream goes on. Rows that are not finite count as zeros, without a message; nothing is
+    said that depends on a value. What may be published is the `result`; the decomposer itself holds the exact sum over
+    the current batch, and so does its checkpoint (see `save`). A user with several rows has the guarantee for each of
+    them, not for all together.
 
     Examples
     --------
@@ -104,8 +122,13 @@ class OnlineDecomposer:
         n_iterations: int | None = None,
         order: int = 3,
         forgetting: float = 1.0,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        norm_bound: float | None = None,
+        neighbour_relation: Literal["replace", "add or remove"] = "replace",
         rng: RngLike = None,
         callback: Callable[[Progress], object] | None = None,
+        noise: NoiseSource | None = None,
     ) -> None:
         check_choice("method", method, ("power", "core"))
         self._settings: dict[str, Any] = {
@@ -116,18 +139,33 @@ class OnlineDecomposer:
             "n_iterations": n_iterations,
             "order": check_count("order", order, MINIMUM_ORDER),
             "forgetting": check_forgetting(forgetting),
+            "epsilon": epsilon,
+            "delta": delta,
+            "norm_bound": norm_bound,
+            "neighbour_relation": neighbour_relation,
         }
+        self._guarantee = as_guarantee(epsilon, delta, norm_bound, neighbour_relation, batch_size)
+        self._noise = noise
         self._seed = as_seed(rng)
         self._callback = callback
         self._driver: Driver | None = None
 
     def partial_fit(self, rows: Any, y: None = None) -> Self:  # noqa: ARG002 - as scikit-learn calls it
-        """Learn from rows, dense or CSR, any number of them. If one is not finite, none is used, nothing is changed."""
+        """Learn from rows, dense or CSR, any number of them. If one is not finite, none is used, nothing is changed.
+
+        In a private run rows that are not finite count as zeros. If such a run is interrupted, it stands where
+        `n_rows` says: what was released cannot be taken back.
+        """
         before = self._driver
+        if self._guarantee is not None:
+            check_private_type(rows)
         checked = as_rows(rows, None if before is None else before.sum.block.shape[0])
         if before is None:
-            self._driver = Driver(self._first_state(checked.shape[1]))
-        elif checked.shape[0] > self.room:
+            self._driver = self._new_driver(self._first_state(checked.shape[1]))
+        if self._guarantee is not None:
+            self._take(checked)
+            return self
+        if before is not None and checked.shape[0] > self.room:
             # Rows beyond this batch may be bad, and then all must be taken back.
             self._driver = copy.copy(before)
             self._driver.sum = before.sum.copy()
@@ -152,43 +190,77 @@ class OnlineDecomposer:
         state = None if self._driver is None else self._driver.state
         if isinstance(state, Tracking):
             return Progress("refining", 1.0, self.n_rows, 0)
-        size = self._settings["batch_size"]
-        n_batches, stage = 0, "waiting for rows"
+        size, settings = self._settings["batch_size"], self._settings
+        n_batches, n_done, stage = 0, 0, "waiting for rows"
         if isinstance(state, Search):
-            n_batches = state.plan.n_components * state.plan.n_iterations
-            stage = f"component {len(state.found) + 1} of {state.plan.n_components}, iteration {state.iteration + 1}"
-        elif self._settings["method"] == "core":
-            n_batches = DEFAULT_ROUNDS + 1
+            plan = state.plan
+            n_batches = plan.n_components * plan.n_iterations
+            n_done = len(state.found) * plan.n_iterations + state.iteration
+            stage = f"component {len(state.found) + 1} of {plan.n_components}, iteration {state.iteration + 1}"
+        elif settings["method"] == "core":
+            n_batches, n_done = DEFAULT_ROUNDS + 1, 0 if state is None else state.round
             stage = "finding the span" if state is None or state.question == "image" else "core"
-        elif self._settings["n_iterations"] is not None:
-            n_batches = self._settings["n_components"] * self._settings["n_iterations"]
+        elif settings["n_iterations"] is not None:
+            n_batches = settings["n_components"] * settings["n_iterations"]
         if n_batches == 0:
             return Progress(stage, 0.0, 0, None)
-        return Progress(stage, self.n_rows / (n_batches * size), self.n_rows, n_batches * size - self.n_rows)
+        # Not the rows taken in: a private run may have lost the answer that some were paid for.
+        used, wanted = (n_done + 1) * size - self.room, n_batches * size
+        return Progress(stage, used / wanted, self.n_rows, wanted - used)
 
-    def result(self) -> StreamDecomposition:
-        """Return what has been found so far: all components, or those that are finished, largest weight first."""
+    def result(self) -> StreamDecomposition | PrivateStreamDecomposition:
+        """Return what has been found so far: all components, or those that are finished, largest weight first.
+
+        Of a private run it is a `PrivateStreamDecomposition`, and may be published.
+        """
         found = None if self._driver is None else self._driver.found
         if self._driver is None or found is None:
             needed = self.progress.n_rows_needed
             raise nothing_found_error(self.n_rows, None if needed is None else self.n_rows + needed)
-        return describe_stream(found, self._driver.state, self.n_rows)
+        described = describe_stream(found, self._driver.state, self.n_rows)
+        return self._driver.described(described) if isinstance(self._driver, PrivateDriver) else described
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a checkpoint, atomically and without pickle; `load` goes on from there to the bit-identical result."""
+    def save(self, path: str | os.PathLike[str], *, keep_sum: bool = True) -> None:
+        """Write a checkpoint, atomically and without pickle; `load` goes on from there to the bit-identical result.
+
+        Parameters
+        ----------
+        path : path
+            Where. Only its owner may read the file.
+        keep_sum : bool
+            For private runs: whether the file holds the exact sum over the rows of the unfinished batch. With it the
+            file is as confidential as the rows; without it nothing in the file is, and the run goes on from the first
+            row of that batch (`n_rows` says which).
+
+        Notes
+        -----
+        A private run keeps its ledger in ``<path>.ledger``, beside the checkpoint it was first saved to, and from then
+        on writes every charge there before the release is made. So a run that goes on from an older checkpoint
+        knows which rows have been paid for, and does not use them again: `n_rows` is then beyond them.
+        """
         header: dict[str, Any] = {"settings": self._settings, "seed": self._seed}
         driver, arrays = (None, {}) if self._driver is None else self._driver.to_arrays()
+        if isinstance(self._driver, PrivateDriver):
+            driver, arrays = self._driver.to_arrays(keep_sum=keep_sum)
+            driver |= self._driver.keep_ledger_beside(path)
         save_arrays(path, "online decomposer", {**header, "driver": driver}, arrays)
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], *, callback: Callable[[Progress], object] | None = None
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        callback: Callable[[Progress], object] | None = None,
+        noise: NoiseSource | None = None,
     ) -> OnlineDecomposer:
-        """Read a checkpoint that `save` wrote."""
+        """Read a checkpoint that `save` wrote, and go on with the row after the first `n_rows`."""
         header, arrays = load_arrays(path, "online decomposer")
-        online = cls(**header["settings"], callback=callback)
+        online = cls(**header["settings"], callback=callback, noise=noise)
         online._seed = header["seed"]
-        if header["driver"] is not None:
+        if header["driver"] is not None and online._guarantee is not None:
+            size = online._settings["batch_size"]
+            online._driver = PrivateDriver.reopened(header["driver"], arrays, online._guarantee, noise, path, size)
+        elif header["driver"] is not None:
             online._driver = Driver.from_arrays(header["driver"], arrays)
         return online
 
@@ -222,6 +294,9 @@ class OnlineDecomposer:
             return self.n_rows // size, plan.n_components * plan.n_iterations, words
         words = f"{DEFAULT_ROUNDS} rounds and a core of {size:,} rows"
         return self.n_rows // size, DEFAULT_ROUNDS + 1, words
+
+    def _new_driver(self, state: State) -> Driver:
+        return Driver(state) if self._guarantee is None else PrivateDriver(state, self._guarantee, noise=self._noise)
 
     def _first_state(self, dimension: int) -> State:
         settings = self._settings

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from odeco._checks import MINIMUM_ORDER, as_generator, check_choice, check_count, check_n_components
 from odeco._mechanisms import (
@@ -17,7 +15,7 @@ from odeco._mechanisms import (
     by_second_moment,
     by_separate_releases,
 )
-from odeco._types import FloatArray, RngLike
+from odeco._types import RngLike
 from odeco.components import Components
 from odeco.power_method import Plan
 from odeco.privacy._calibration import (
@@ -35,41 +33,13 @@ from odeco.privacy._planner import PrivacyPlan, Unit, core_widths, plan_mechanis
 from odeco.privacy._record_level import RecordLevel
 from odeco.privacy._release import Releaser
 from odeco.privacy._report import PrivacyReport
-from odeco.result import Result
+from odeco.result import PrivateDecomposition
 from odeco.tensors import DenseTensor
 
 Mechanism = Literal["auto", "wang2016", "joint", "input", "core", "subspace"]
 MECHANISMS = ("auto", "wang2016", "joint", "input", "core", "subspace")
 #: Iterations of a private power method unless told: each costs budget, and under noise ten get as far as any.
 DEFAULT_ITERATIONS = 10
-
-
-@dataclass(frozen=True, eq=False)
-class PrivateDecomposition(Result):
-    """Components found under differential privacy, largest weight first. All of it may be published.
-
-    Attributes
-    ----------
-    weight_errors : array
-        Standard deviation of the noise in each weight.
-    angle_errors : array
-        Angle in radians by which the noise turned each vector, to first order; π/2 where that means nothing.
-    noise_floors : array
-        For each component the weight that noise alone would show with a chance of 1 in 1,000, at most.
-    privacy : PrivacyReport
-        What is guaranteed to whom, and every release that was made.
-    """
-
-    weight_errors: FloatArray
-    angle_errors: FloatArray
-    noise_floors: FloatArray
-    privacy: PrivacyReport
-
-    @property
-    def clear(self) -> NDArray[np.bool_]:
-        """Which components stand clear of the noise floor: a choice of the rank that costs nothing more."""
-        above: NDArray[np.bool_] = np.abs(self.weights) > self.noise_floors
-        return above
 
 
 def decompose_privately(
@@ -89,6 +59,7 @@ def decompose_privately(
     neighbour_relation: str | None = None,
     entry_change: float = 1.0,
     entry_limit: float | None = None,
+    ledger: Ledger | None = None,
     rng: RngLike = None,
     noise: NoiseSource | None = None,
 ) -> PrivateDecomposition:
@@ -130,6 +101,8 @@ def decompose_privately(
         (default) or ``"add or remove"``.
     entry_change, entry_limit : float
         For tensors, see `EntryLevel`.
+    ledger : Ledger, optional
+        The budget of all runs on these data together. It pays for this run too, or refuses it.
     rng : None, int or numpy.random.Generator
         Draws the starts, which are public. It never touches the noise.
     noise : NoiseSource, optional
@@ -149,7 +122,7 @@ def decompose_privately(
 
     What is not protected: the shape of the data, the number of rows, who owns which (`groups`), k, L, R, the bounds;
     how long a run takes; the memory of this process. Every call has a budget of its own: several calls on the same data
-    add up, as the squares of their μ.
+    add up, as the squares of their μ. Give them one `ledger`, and the limit of that holds for all of them.
 
     References
     ----------
@@ -184,7 +157,7 @@ def decompose_privately(
     if mechanism in ("auto", "core", "subspace"):  # the others have nothing to choose
         privacy_plan = _plan_for(holder, plan, epsilon, delta, unit)
     chosen = privacy_plan.best if privacy_plan is not None and mechanism == "auto" else mechanism
-    releaser = Releaser(Ledger(gdp_mu(epsilon, delta)), SecureNoise() if noise is None else noise)
+    releaser = Releaser(Ledger(gdp_mu(epsilon, delta), within=ledger), SecureNoise() if noise is None else noise)
     shares = privacy_plan[chosen].shares if privacy_plan is not None else ()
     if chosen == "wang2016":
         # Algorithm 3, line 2.

@@ -12,6 +12,7 @@ from odeco._checks import ConvergenceWarning, unconverged_message
 from odeco._types import FloatArray, IndexArray
 from odeco.components import Components
 from odeco.power_method import Search
+from odeco.privacy import PrivacyReport
 from odeco.rank import RankEvidence
 
 
@@ -63,6 +64,8 @@ class Decomposition(Result):
         Share of the squared norm of the tensor that the components explain, where the norm is known.
     rank_evidence : RankEvidence or None
         Why this number of components, if it was left to the data.
+    n_restarts : int or None
+        How many restarts there were for each component.
     """
 
     residuals: FloatArray
@@ -72,6 +75,7 @@ class Decomposition(Result):
     histories: tuple[tuple[float, ...], ...]
     explained: float | None = None
     rank_evidence: RankEvidence | None = None
+    n_restarts: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +93,50 @@ class StreamDecomposition(Result):
 
     weight_errors: FloatArray | None
     angle_errors: FloatArray | None
+    n_rows: int
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateDecomposition(Result):
+    """Components found under differential privacy, largest weight first. All of it may be published.
+
+    Attributes
+    ----------
+    weight_errors : array
+        Standard deviation of the noise in each weight.
+    angle_errors : array
+        Angle in radians by which the noise turned each vector, to first order; π/2 where that means nothing.
+    noise_floors : array
+        For each component the weight that noise alone would show with a chance of 1 in 1,000, at most.
+    privacy : PrivacyReport
+        What is guaranteed to whom, and every release that was made.
+    """
+
+    weight_errors: FloatArray
+    angle_errors: FloatArray
+    noise_floors: FloatArray
+    privacy: PrivacyReport
+
+    @property
+    def clear(self) -> NDArray[np.bool_]:
+        """Which components stand clear of the noise floor: a choice of the rank that costs nothing more."""
+        above: NDArray[np.bool_] = np.abs(self.weights) > self.noise_floors
+        return above
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateStreamDecomposition(PrivateDecomposition):
+    """Components of the moment of a stream, found under differential privacy. All of it may be published.
+
+    Once there are batches enough to tell, `weight_errors` and `angle_errors` come from the spread between batches, and
+    so include the chance of the sample; before that they are those of the privacy noise alone.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows taken in; public.
+    """
+
     n_rows: int
 
 
@@ -133,6 +181,7 @@ def describe(search: Search, *, tolerance: float, explained: float | None = None
         n_agreed=np.array([pair.n_agreed for pair in search.found])[order],
         histories=tuple(search.found[i].history for i in order),
         explained=explained,
+        n_restarts=search.plan.n_restarts,
     )
 
 

@@ -22,7 +22,8 @@ from odeco.privacy._ledger import BudgetExhausted, Ledger
 from odeco.privacy._noise import SecureNoise, SeededNoiseForTests, grid_of
 from odeco.privacy._private import PrivateOracle, merge_duplicates
 from odeco.privacy._record_level import RecordLevel
-from odeco.private import PrivateDecomposition, decompose_privately
+from odeco.private import decompose_privately
+from odeco.result import PrivateDecomposition
 from odeco.whitening import Whitened, Whitener
 
 D = 6

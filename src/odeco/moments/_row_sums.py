@@ -99,7 +99,7 @@ class RowSum:
     def total(self) -> FloatArray:
         """Return the sum over all rows so far. Rows that wait for a full chunk are counted, and go on waiting."""
         rest = self._chunks.rest()
-        total = np.zeros(self._shape) if self._sum is None else self._sum
+        total = np.zeros(self.shape) if self._sum is None else self._sum
         return total if rest is None else total + self._contribution(rest)
 
     def mean(self) -> FloatArray:
@@ -112,6 +112,13 @@ class RowSum:
         self._sum, self._chunks, self._typed_block = None, Chunks(), self.block
         total /= self.n_rows
         return total
+
+    def let_go_of_rows(self) -> None:
+        """Add rows that wait to the sum, so that no row is kept. Later sums may differ from others in their last bits."""
+        rest = self._chunks.rest()
+        if rest is not None:
+            self._include(self._contribution(rest))
+            self._chunks = Chunks()
 
     def copy(self) -> RowSum:
         """Return a sum that can go on without changing this one."""
@@ -149,7 +156,8 @@ class RowSum:
             self._chunks.restore([sparse.csr_array(stored, shape=tuple(arrays["shape"]))])
 
     @property
-    def _shape(self) -> tuple[int, ...]:
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the sum."""
         return self.block.shape if self.question == "image" else (self.block.shape[1],) * self.order
 
     def _check_waiting(self, waiting: Any, rows: Any) -> None:

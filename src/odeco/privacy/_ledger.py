@@ -7,7 +7,7 @@ import math
 import numbers
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any, NoReturn
@@ -90,6 +90,8 @@ class Ledger:
     ----------
     mu_limit : float
         What the total μ may reach; `gdp_mu` gives that of a guarantee (ε, δ).
+    within : Ledger, optional
+        A larger budget that pays too, and may refuse: that of all runs on the same data together.
 
     Notes
     -----
@@ -149,8 +151,10 @@ class Ledger:
     Budget exhausted: this question would bring mu to 0.52, above the limit 0.50. Nothing was released.
     """
 
-    def __init__(self, mu_limit: float) -> None:
+    def __init__(self, mu_limit: float, *, within: Ledger | None = None) -> None:
         self.mu_limit = _check_size("mu_limit", mu_limit, zero=False)
+        self._within = within
+        self._journal: Callable[[Charge], None] | None = None
         self._charges: list[Charge] = []
         self._squares: dict[str, int] = {ALL_DATA: 0}
         self._lock = threading.Lock()
@@ -220,6 +224,11 @@ class Ledger:
         with self._lock:
             self._record(entry)
         return entry
+
+    def write_to(self, journal: Callable[[Charge], None]) -> None:
+        """Hand every further charge to `journal` before it counts; if that fails, nothing is charged or released."""
+        with self._lock:
+            self._journal = journal
 
     def to_json(self) -> str:
         """Return the ledger as JSON: the limit, the total, and every charge with all its fields."""
@@ -291,6 +300,10 @@ class Ledger:
         total = square + max(self._total(name) for name in touched)
         if total > _UNITS * (Fraction(self.mu_limit) * (1 + Fraction(_TOLERANCE))) ** 2:
             raise BudgetExhausted(_root(total), self.mu_limit)
+        if self._within is not None:
+            self._within.charge(entry.mechanism, entry.sensitivity, entry.scale, entry.count, entry.data)
+        if self._journal is not None:
+            self._journal(entry)
         for name in (ALL_DATA,) if ALL_DATA in entry.data else entry.data:
             self._squares[name] = self._squares.get(name, 0) + square
         self._charges.append(entry)
