@@ -399,3 +399,20 @@ def test_tracking_of_a_negative_weight_at_even_order_keeps_its_sign():
     np.testing.assert_allclose(tracking.components.vectors, np.eye(4)[:, :2], atol=1e-12)
     weight_errors, angle_errors = tracking.standard_errors()
     np.testing.assert_allclose([*weight_errors, *angle_errors], 0, atol=1e-12)
+
+
+def test_a_push_that_fails_leaves_the_sum_as_it_was_even_with_rows_waiting():
+    # 8,192 rows fill a chunk; 4,808 wait; the next push completes a chunk larger than itself and leaves a rest.
+    rows = np.random.default_rng(0).standard_normal((17_500, 6))
+    bad = rows[13_000:].copy()
+    bad[-1, 0] = np.nan
+    total, block = RowSum("image", np.eye(6)[:, :2], 3), np.eye(6)[:, :2]
+    total.update(rows[:8_192])
+    total.update(rows[8_192:13_000])
+    with pytest.raises(ValueError, match="Row 4,499 holds NaN"):
+        total.update(bad)
+    assert total.n_rows == 13_000
+    total.update(rows[13_000:])
+    straight = RowSum("image", block, 3)
+    straight.update(rows)
+    assert np.array_equal(total.total(), straight.total())

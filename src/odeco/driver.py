@@ -6,7 +6,7 @@ the search, which answers with its next question. When a batch is closed is up t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from odeco._types import FloatArray
 from odeco.components import Components
@@ -28,32 +28,48 @@ class Driver:
         Who asks.
     sum : RowSum
         What the current question has got so far.
-    n_rows : int
-        Rows taken in altogether.
+    n_closed : int
+        Rows of the questions that are answered.
     """
 
     def __init__(self, state: State) -> None:
-        self.n_rows = 0
+        self.n_closed = 0
         self.switch(state)
 
-    def switch(self, state: State) -> None:
-        """Go on with another state, and an empty sum for its question."""
-        self.state = state
-        self.sum = RowSum("core" if state.question == "core" else "image", state.candidates, state.order)
+    @property
+    def n_rows(self) -> int:
+        """Rows taken in altogether."""
+        return self.n_closed + self.sum.n_rows
+
+    def switch(self, state: State, *, n_closed: int | None = None) -> None:
+        """Go on with another state, and an empty sum for its question; rows that were in the old one are let go of."""
+        question: Literal["core", "image"] = "core" if state.question == "core" else "image"
+        # In one step: an interrupt finds either the old state with its sum, or the new one with its own.
+        self.state, self.sum, self.n_closed = (
+            state,
+            RowSum(question, self._asked(state), state.order),
+            self.n_closed if n_closed is None else n_closed,
+        )
+
+    def _asked(self, state: State) -> FloatArray:
+        """Return the block that rows are asked about."""
+        return state.candidates
 
     def take(self, rows: Any) -> None:
         """Add rows to the current question. If one is not finite, none is used."""
-        before = self.sum.n_rows
         self.sum.update(rows)
-        self.n_rows += self.sum.n_rows - before
 
     def close(self) -> None:
-        """Answer the current question with the mean over its rows."""
-        answer: FloatArray = self.sum.finish()
-        if isinstance(self.state, Tracking):
-            self.switch(self.state.advance(answer, self.sum.n_rows))
-        else:
-            self.switch(self.state.advance(answer))
+        """Answer the current question with the mean over its rows. If that fails, they count as not taken."""
+        n_rows = self.sum.n_rows
+        try:
+            answer: FloatArray = self.sum.finish()
+            state = self.state
+            after = state.advance(answer, n_rows) if isinstance(state, Tracking) else state.advance(answer)
+        except BaseException:
+            self.switch(self.state)
+            raise
+        self.switch(after, n_closed=self.n_closed + n_rows)
 
     @property
     def found(self) -> Components | None:
@@ -87,7 +103,7 @@ class Driver:
     def restore(self, header: dict[str, Any], arrays: dict[str, Any]) -> None:
         """Take up what `to_arrays` described, but for the state."""
         self.sum.restore(without_prefix("sum_", arrays))
-        self.n_rows = header["n_rows"]
+        self.n_closed = header["n_rows"] - self.sum.n_rows
 
 
 def state_from_arrays(header: dict[str, Any], arrays: dict[str, Any]) -> State:

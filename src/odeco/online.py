@@ -6,11 +6,12 @@ import copy
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 from odeco._checks import (
     MINIMUM_ORDER,
     BadRowError,
+    FileFormatError,
     as_rows,
     as_seed,
     bad_row_error,
@@ -23,10 +24,11 @@ from odeco._files import load_arrays, save_arrays
 from odeco._types import RngLike
 from odeco.components import Components
 from odeco.core import DEFAULT_ROUNDS, CoreSearch
-from odeco.driver import Driver, State
+from odeco.driver import Driver, State, state_from_arrays
 from odeco.moments import row_slice
 from odeco.power_method import Plan, Search
-from odeco.privacy import NoiseSource
+from odeco.privacy import Ledger, NoiseSource
+from odeco.privacy._account import Account
 from odeco.private_driver import PrivateDriver, as_guarantee, check_private_type
 from odeco.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.tracking import Tracking
@@ -145,7 +147,8 @@ class OnlineDecomposer:
             "neighbour_relation": neighbour_relation,
         }
         self._guarantee = as_guarantee(epsilon, delta, norm_bound, neighbour_relation, batch_size)
-        self._noise = noise
+        self._account = None if self._guarantee is None else Account(Ledger(self._guarantee.mu), noise)
+        self._n_spent = 0
         self._seed = as_seed(rng)
         self._callback = callback
         self._driver: Driver | None = None
@@ -162,7 +165,8 @@ class OnlineDecomposer:
         checked = as_rows(rows, None if before is None else before.sum.block.shape[0])
         if before is None:
             self._driver = self._new_driver(self._first_state(checked.shape[1]))
-        if self._guarantee is not None:
+        if self._guarantee is not None and self._driver is not None:
+            self._track_if_done(self._driver)  # an interrupt may have come just before
             self._take(checked)
             return self
         if before is not None and checked.shape[0] > self.room:
@@ -181,8 +185,8 @@ class OnlineDecomposer:
 
     @property
     def n_rows(self) -> int:
-        """Rows taken in so far."""
-        return 0 if self._driver is None else self._driver.n_rows
+        """Rows taken in so far; in a private run that goes on from a checkpoint, with those paid for since then."""
+        return self._n_spent if self._driver is None else self._driver.n_rows
 
     @property
     def progress(self) -> Progress:
@@ -236,14 +240,17 @@ class OnlineDecomposer:
         -----
         A private run keeps its ledger in ``<path>.ledger``, beside the checkpoint it was first saved to, and from then
         on writes every charge there before the release is made. So a run that goes on from an older checkpoint
-        knows which rows have been paid for, and does not use them again: `n_rows` is then beyond them.
+        knows which rows have been paid for, and does not use them again: `n_rows` is then beyond them. A decomposer
+        is for one thread at a time.
         """
         header: dict[str, Any] = {"settings": self._settings, "seed": self._seed}
-        driver, arrays = (None, {}) if self._driver is None else self._driver.to_arrays()
+        driver: dict[str, Any] | None
         if isinstance(self._driver, PrivateDriver):
             driver, arrays = self._driver.to_arrays(keep_sum=keep_sum)
-            driver |= self._driver.keep_ledger_beside(path)
-        save_arrays(path, "online decomposer", {**header, "driver": driver}, arrays)
+        else:
+            driver, arrays = (None, {}) if self._driver is None else self._driver.to_arrays()
+        account = None if self._account is None else self._account.keep_beside(path)
+        save_arrays(path, "online decomposer", {**header, "driver": driver, "account": account}, arrays)
 
     @classmethod
     def load(
@@ -257,12 +264,31 @@ class OnlineDecomposer:
         header, arrays = load_arrays(path, "online decomposer")
         online = cls(**header["settings"], callback=callback, noise=noise)
         online._seed = header["seed"]
-        if header["driver"] is not None and online._guarantee is not None:
-            size = online._settings["batch_size"]
-            online._driver = PrivateDriver.reopened(header["driver"], arrays, online._guarantee, noise, path, size)
-        elif header["driver"] is not None:
-            online._driver = Driver.from_arrays(header["driver"], arrays)
+        if header["account"] is not None:
+            online._account = Account.opened(header["account"], path, noise)
+        if header["driver"] is not None:
+            online._driver = online._new_driver(state_from_arrays(header["driver"], arrays))
+            online._driver.restore(header["driver"], arrays)
+        if online._account is not None:
+            online._skip_what_is_spent(path)
         return online
+
+    def _skip_what_is_spent(self, path: str | os.PathLike[str]) -> None:
+        """Pass over rows that were paid for after the checkpoint was written: their answers are lost.
+
+        The unfinished batch is let go of, and the search asks its question again of later rows.
+        """
+        account, driver = cast("Account", self._account), self._driver
+        n_spent = len(account.ledger.charges) * int(self._settings["batch_size"])
+        n_closed = 0 if driver is None else driver.n_closed
+        if n_spent < n_closed:
+            raise FileFormatError(
+                f"The ledger of {os.fspath(path)} must know of all {n_closed:,} rows that were paid for. It knows of "
+                f"{n_spent:,}. Put back the ledger that this run wrote last."
+            )
+        if n_spent > n_closed and driver is not None:
+            driver.switch(driver.state, n_closed=n_spent)
+        self._n_spent = n_spent
 
     @property
     def method(self) -> Method:
@@ -282,7 +308,11 @@ class OnlineDecomposer:
         return int(self._settings["batch_size"]) - taken
 
     def resume(self, driver: Driver) -> None:
-        """Go on from a driver that was saved."""
+        """Go on from a driver that was saved; a private run goes on with `load` only."""
+        if self._guarantee is not None or isinstance(driver, PrivateDriver):
+            raise TypeError(
+                "A private run must go on with OnlineDecomposer.load, which reads its ledger. Got a driver."
+            )
         self._driver = driver
 
     def batches_so_far(self) -> tuple[int, int, str]:
@@ -296,7 +326,11 @@ class OnlineDecomposer:
         return self.n_rows // size, DEFAULT_ROUNDS + 1, words
 
     def _new_driver(self, state: State) -> Driver:
-        return Driver(state) if self._guarantee is None else PrivateDriver(state, self._guarantee, noise=self._noise)
+        if self._guarantee is None or self._account is None:
+            return Driver(state)
+        driver = PrivateDriver(state, self._guarantee, self._account)
+        driver.n_closed = self._n_spent
+        return driver
 
     def _first_state(self, dimension: int) -> State:
         settings = self._settings
@@ -319,15 +353,20 @@ class OnlineDecomposer:
             start = stop
             if self.room == 0:
                 driver.close()
-                if driver.state.done and driver.found is not None:
-                    first = driver.found.largest_first()
-                    found = Components(driver.found.weights[first], driver.found.vectors[:, first], driver.state.order)
-                    # Algorithm 2 read its vectors off the last batch, so they count as that. Those of a core may err
-                    # outside of its span: their first image replaces them.
-                    n_rows = self._settings["batch_size"] if self.method == "power" else 0
-                    driver.switch(Tracking.start(found, n_rows=n_rows, forgetting=self._settings["forgetting"]))
+                self._track_if_done(driver)
                 if self._callback is not None:
                     self._callback(self.progress)
+
+    def _track_if_done(self, driver: Driver) -> None:
+        """Once all components are found, go on learning them."""
+        if isinstance(driver.state, Tracking) or not driver.state.done:
+            return
+        first = driver.components.largest_first()
+        found = Components(driver.components.weights[first], driver.components.vectors[:, first], driver.state.order)
+        # Algorithm 2 read its vectors off the last batch, so they count as that. Those of a core may err outside of its
+        # span: their first image replaces them.
+        n_rows = self._settings["batch_size"] if self.method == "power" else 0
+        driver.switch(Tracking.start(found, n_rows=n_rows, forgetting=self._settings["forgetting"]))
 
 
 def describe_stream(found: Components, state: State, n_rows: int) -> StreamDecomposition:

@@ -7,35 +7,32 @@ disjoint data, and they compose by maximum: each row has the whole guarantee, ho
 from __future__ import annotations
 
 import math
-import os
-import secrets
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from scipy import sparse
 
 from odeco import _sensitivity
-from odeco._checks import FileFormatError, check_choice, check_norm_bound
+from odeco._checks import check_choice, check_norm_bound
 from odeco._mechanisms import MERGE_COSINE, Found, angles_of, found_in_core, highest_of
 from odeco._types import FloatArray
 from odeco.components import Components
 from odeco.core import CoreSearch
-from odeco.driver import Driver, State, state_from_arrays, without_prefix
+from odeco.driver import Driver, State, without_prefix
 from odeco.moments import RowSum
 from odeco.power_method import Search
-from odeco.privacy import Ledger, NoiseSource, PrivacyReport, SecureNoise, gdp_mu
+from odeco.privacy import PrivacyReport, gdp_mu
+from odeco.privacy._account import Account
 from odeco.privacy._holder import ROUNDOFF
-from odeco.privacy._ledger_file import LedgerFile
 from odeco.privacy._private import merge_duplicates
 from odeco.privacy._record_level import clipped_rows
 from odeco.privacy._release import Releaser
 from odeco.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.tracking import Tracking
 
-#: The p-th power of the bound on a row must lie within: sums of such powers neither over- nor underflow.
-_LEAST_POWER, _LARGEST_POWER = 1e-200, 1e200
+#: Powers of rows may have so many digits before or after the point: sums of them neither over- nor underflow.
+_MOST_DIGITS = 200
 _NOISE_FIELDS = ("weight_errors", "angle_errors", "noise_floors")
 
 
@@ -59,9 +56,14 @@ class Guarantee:
     neighbour_relation: str
 
     def __post_init__(self) -> None:
-        gdp_mu(self.epsilon, self.delta)  # refuses what is no guarantee
+        _ = self.mu  # refuses what is no guarantee
         check_norm_bound(self.norm_bound)
         check_choice("neighbour_relation", self.neighbour_relation, ("replace", "add or remove"))
+
+    @property
+    def mu(self) -> float:
+        """The μ of the guarantee."""
+        return gdp_mu(self.epsilon, self.delta)
 
     @property
     def neighbours(self) -> str:
@@ -105,6 +107,17 @@ def as_guarantee(
     return Guarantee(epsilon, delta, norm_bound, neighbour_relation)
 
 
+def _check_size(norm_bound: float, dimension: int, order: int) -> None:
+    """Raise if sums of powers of such rows might over- or underflow: that must not depend on the rows."""
+    smallest = order * math.log10(norm_bound)
+    largest = smallest + order / 2 * math.log10(dimension)
+    if not (smallest > -_MOST_DIGITS and largest < _MOST_DIGITS):
+        raise ValueError(
+            f"`norm_bound` to the power {order} must lie between 1e-{_MOST_DIGITS} and 1e{_MOST_DIGITS}, with room for "
+            f"{dimension:,} columns. Got norm_bound={norm_bound:g}. Measure the rows in another unit."
+        )
+
+
 def check_private_type(rows: Any) -> None:
     """Raise unless rows are an array: the type NumPy gives to a list depends on its values, as would an error."""
     if not (isinstance(rows, np.ndarray) or sparse.issparse(rows)):
@@ -120,10 +133,8 @@ class PrivateDriver(Driver):
         Who asks. It sees noisy answers only.
     guarantee : Guarantee
         What every row is promised.
-    ledger : Ledger, optional
-        Pays: one charge a batch, named after its rows. By default a new one, which allows each row the guarantee once.
-    noise : NoiseSource, optional
-        Draws the noise, afresh for every release; nothing of it is kept.
+    account : Account
+        Pays, one charge a batch, named after its rows; and draws the noise, afresh for every release.
 
     Notes
     -----
@@ -144,64 +155,51 @@ class PrivateDriver(Driver):
     transcript is μ-GDP (`Ledger`, *disjoint data compose by maximum*).
     """
 
-    def __init__(
-        self,
-        state: State,
-        guarantee: Guarantee,
-        *,
-        ledger: Ledger | None = None,
-        noise: NoiseSource | None = None,
-    ) -> None:
-        power = guarantee.norm_bound**state.order if guarantee.norm_bound < 1e100 else math.inf
-        if not _LEAST_POWER < power < _LARGEST_POWER:
-            raise ValueError(
-                f"`norm_bound` to the power {state.order} must lie between {_LEAST_POWER:g} and {_LARGEST_POWER:g}. "
-                f"Got norm_bound={guarantee.norm_bound:g}. Measure the rows in another unit."
-            )
-        self.guarantee = guarantee
-        self.ledger = Ledger(gdp_mu(guarantee.epsilon, guarantee.delta)) if ledger is None else ledger
-        self.noise: NoiseSource = SecureNoise() if noise is None else noise
-        self._run = secrets.token_hex(16)
-        self._ledger_file: LedgerFile | None = None
+    def __init__(self, state: State, guarantee: Guarantee, account: Account) -> None:
+        _check_size(guarantee.norm_bound, state.candidates.shape[0], state.order)
+        self.guarantee, self.account = guarantee, account
         self._known_noise: Found | None = None
         self._last: _Release | None = None
+        self._is_dense: bool | None = None
         super().__init__(state)
 
-    def switch(self, state: State) -> None:
-        """Go on with another state, and an empty sum for its question; candidates that have met are asked as one."""
+    def switch(self, state: State, *, n_closed: int | None = None) -> None:
+        """Go on with another state, and an empty sum for its question; rows that were in the old one are let go of."""
         before = getattr(self, "state", None)
         if isinstance(state, Tracking) and before is not None and not isinstance(before, Tracking):
             self._known_noise = _sorted(self._known_noise)
-        super().switch(state)
-        block = state.candidates
-        self._members, self._signs = np.arange(block.shape[1]), np.ones(block.shape[1])
-        if isinstance(state, Search) and not state.done:
-            block, self._members, self._signs = merge_duplicates(block, MERGE_COSINE)
-            self.sum = RowSum("image", block, state.order)
+        super().switch(state, n_closed=n_closed)
 
     def take(self, rows: Any) -> None:
-        """Add rows to the current question, clipped."""
-        super().take(clipped_rows(rows, self.guarantee.norm_bound))
+        """Add rows to the current question, clipped. If that is interrupted, the whole batch is let go of."""
+        dense = isinstance(rows, np.ndarray)
+        if self._is_dense not in (None, dense):  # always, not only if the sum notices: when it does depends on the data
+            raise TypeError("Rows of a private run must be all dense or all CSR. Got both. Convert them.")
+        self._is_dense = dense
+        try:
+            super().take(clipped_rows(rows, self.guarantee.norm_bound))
+        except BaseException:
+            self.switch(self.state)
+            raise
 
     def close(self) -> None:
         """Pay, answer the current question with the mean over its rows and noise, and let go of them.
 
-        If that fails, the batch is let go of too: whether paid for or not, its sum is never released. Rows that were
-        not paid for are counted as not taken.
+        If that fails, the batch is let go of too: its sum is never released again. Rows that were paid for count as
+        taken, others do not.
         """
-        total, n_paid = self.sum, len(self.ledger.charges)
-        n_rows, first = total.n_rows, self.n_rows - total.n_rows + 1
-        core = total.question == "core"
+        total, closed, ledger = self.sum, self.n_closed, self.account.ledger
+        n_rows, core = total.n_rows, total.question == "core"
+        name = f"rows {closed + 1:,} to {closed + n_rows:,}"
         try:
-            releaser = Releaser(self.ledger, self.noise, f"rows {first:,} to {self.n_rows:,}")
-            answer, scale = releaser.release(
+            answer, scale = Releaser(ledger, self.account.noise, name).release(
                 f"core of {total.block.shape[1]}^{total.order} numbers"
                 if core
                 else f"image of {total.block.shape[1]} candidates together",
                 total.finish,
                 size=math.prod(total.shape),
                 sensitivity=self._sensitivity(total),
-                noise_multiplier=1 / gdp_mu(self.guarantee.epsilon, self.guarantee.delta),
+                noise_multiplier=1 / self.guarantee.mu,
             )
             if not core:
                 # T(I, −u, …) has the sign (−1)^(p−1).
@@ -209,12 +207,18 @@ class PrivateDriver(Driver):
             state = self.state
             after = state.advance(answer, n_rows) if isinstance(state, Tracking) else state.advance(answer)
             self._note_noise(after, _Release(total.block, n_rows, scale))
-            self.switch(after)
+            self.switch(after, n_closed=closed + n_rows)
         except BaseException:
-            if len(self.ledger.charges) == n_paid:
-                self.n_rows -= n_rows
-            self.switch(self.state)
+            self.switch(self.state, n_closed=closed + (n_rows if ledger.mu_of(name) > 0 else 0))
             raise
+
+    def _asked(self, state: State) -> FloatArray:
+        """Return the block that rows are asked about; candidates of a search that have met are asked as one."""
+        block = state.candidates
+        self._members, self._signs = np.arange(block.shape[1]), np.ones(block.shape[1])
+        if isinstance(state, Search) and not state.done:
+            block, self._members, self._signs = merge_duplicates(block, MERGE_COSINE)
+        return block
 
     def described(self, found: StreamDecomposition) -> PrivateStreamDecomposition:
         """Return what was found, with what is guaranteed, every release so far, and what their noise means."""
@@ -222,7 +226,8 @@ class PrivateDriver(Driver):
         first = noise.components.largest_first()
         of_noise = [getattr(noise, name)[first] for name in _NOISE_FIELDS]
         report = PrivacyReport.of(
-            Releaser(self.ledger, self.noise),
+            Releaser(self.account.ledger, self.account.noise),
+            private=self.account.is_private,
             epsilon=self.guarantee.epsilon,
             delta=self.guarantee.delta,
             unit="record",
@@ -258,8 +263,13 @@ class PrivateDriver(Driver):
 
         Without the sum the rows of the unfinished batch count as not taken: they have not been paid for.
         """
-        self.sum.let_go_of_rows()
+        try:
+            self.sum.let_go_of_rows()
+        except BaseException:
+            self.switch(self.state)
+            raise
         header, arrays = super().to_arrays()
+        header["is_dense"] = self._is_dense
         if not keep_sum:
             header["n_rows"] -= self.sum.n_rows
             arrays = {name: array for name, array in arrays.items() if not name.startswith("sum_")}
@@ -275,6 +285,7 @@ class PrivateDriver(Driver):
     def restore(self, header: dict[str, Any], arrays: dict[str, Any]) -> None:
         """Take up what `to_arrays` described, but for the state."""
         super().restore(header, arrays)
+        self._is_dense = header["is_dense"]
         last, noise = without_prefix("last_", arrays), without_prefix("noise_", arrays)
         if last:
             self._last = _Release(last["block"], int(last["n_rows"]), float(last["scale"]))
@@ -282,43 +293,8 @@ class PrivateDriver(Driver):
             components = Components(noise["weights"], noise["vectors"], self.state.order)
             self._known_noise = Found(components, *(noise[name] for name in _NOISE_FIELDS))
 
-    def keep_ledger_beside(self, path: str | os.PathLike[str]) -> dict[str, str]:
-        """Begin to keep the ledger in a file beside a checkpoint, if that has not begun yet; say which and where."""
-        if self._ledger_file is None:
-            self._ledger_file = LedgerFile.create(f"{os.fspath(path)}.ledger", self.ledger, self._run)
-        where = os.path.relpath(self._ledger_file.path.resolve(), Path(path).resolve().parent)
-        return {"run": self._run, "ledger": where}
-
-    @classmethod
-    def reopened(
-        cls,
-        header: dict[str, Any],
-        arrays: dict[str, Any],
-        guarantee: Guarantee,
-        noise: NoiseSource | None,
-        path: str | os.PathLike[str],
-        batch_size: int,
-    ) -> PrivateDriver:
-        """Return the driver that was saved to `path`, with its ledger as it stands now.
-
-        The ledger may know of batches that were paid for after the checkpoint was written. Their rows are spent and
-        their answers lost: the unfinished batch is let go of, the search asks its question again of later rows, and
-        `n_rows` says where to go on.
-        """
-        file, ledger = LedgerFile.open(Path(path).resolve().parent / header["ledger"], header["run"])
-        driver = cls(state_from_arrays(header, arrays), guarantee, ledger=ledger, noise=noise)
-        driver.restore(header, arrays)
-        driver._run, driver._ledger_file = header["run"], file
-        n_paid, n_closed = len(ledger.charges) * batch_size, driver.n_rows - driver.sum.n_rows
-        if n_paid < n_closed:
-            raise FileFormatError(
-                f"The ledger {file.path} must know of all {n_closed:,} rows that {os.fspath(path)} has paid for. It "
-                f"knows of {n_paid:,}. Put back the ledger that this run wrote last."
-            )
-        if n_paid > n_closed:
-            driver.switch(driver.state)
-            driver.n_rows = n_paid
-        return driver
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("A private run must stay one of a kind: a copy would release the same rows twice. Save it.")
 
     def _note_noise(self, after: State, release: _Release) -> None:
         """Keep what the noise of this release means for components that it completed."""

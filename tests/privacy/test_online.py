@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
@@ -14,7 +15,8 @@ from scipy.special import ndtri
 
 import odeco
 from odeco._files import load_arrays
-from odeco.privacy import BudgetExhausted, Ledger, SeededNoiseForTests, gdp_mu
+from odeco.moments import RowSum
+from odeco.privacy import BudgetExhausted, Ledger, SeededNoiseForTests, _release, gdp_mu
 from odeco.private import decompose_privately
 
 GUARANTEE = {"epsilon": 1.0, "delta": 1e-6, "norm_bound": 1.0}
@@ -86,56 +88,54 @@ def test_without_noise_it_is_the_run_without_privacy(method, kind):
     assert quiet.privacy.epsilon == math.inf
 
 
+@pytest.fixture
+def exact_answers(monkeypatch):
+    """Collect what reaches the noise: the answers as the code computes them."""
+    seen, add_noise = [], _release.noisy
+
+    def spy(value, scale, source):
+        seen.append(np.array(value))
+        return add_noise(value, scale, source)
+
+    monkeypatch.setattr(_release, "noisy", spy)
+    return seen
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
 @pytest.mark.parametrize("relation", ["replace", "add or remove"])
-@pytest.mark.parametrize("method", ["power", "core"])
-def test_no_neighbour_moves_an_answer_by_more_than_the_ledger_says_and_other_batches_not_at_all(relation, method):
-    generator = np.random.default_rng(4)
-    batch = 20
-    rows = generator.standard_normal((4 * batch, 5))
-    settings = {"method": method, "batch_size": batch, "n_restarts": 3, "n_iterations": 4, "rng": 5}
+@pytest.mark.parametrize(("method", "order"), [("power", 3), ("power", 4), ("core", 3), ("core", 4)])
+def test_no_neighbour_moves_an_answer_by_more_than_the_ledger_says(exact_answers, method, order, relation, kind):
+    # Over images, merged blocks, cores and tracking: rows in the worst direction of the block, rows too long, NaN.
+    generator = np.random.default_rng(1)
+    dimension, size, n_batches = 5, 7, 12 if method == "power" else 6
+    rows = np.abs(generator.standard_normal((size * n_batches, dimension)))
     worst = 0.0
-    for trial in range(60):
-        place = int(generator.integers(batch))
-        other = np.zeros(5) if relation == "add or remove" else generator.standard_normal(5) * 3
-        neighbour = rows.copy()
-        neighbour[place] = -rows[place] if (trial == 0 and relation == "replace") else other
-        moved, charged = [], 0.0
-        for data in (rows, neighbour):
+    for trial in range(24):
+        batch = trial % n_batches
+        answers, paid = [], []
+        for side in range(2):
             online = odeco.OnlineDecomposer(
-                2, **settings, **GUARANTEE, neighbour_relation=relation, noise=NoNoise()
-            ).partial_fit(data[: batch - 1])
-            total = online.driver.sum
-            online.partial_fit(data[batch - 1 : batch])  # closes the batch
-            moved.append(_mean_of(data[:batch], total))
-            (charge,) = online.driver.ledger.charges
-            charged = charge.sensitivity
-        worst = max(worst, float(np.linalg.norm(moved[0] - moved[1])) / charged)
-        assert np.linalg.norm(moved[0] - moved[1]) <= charged
-    assert worst > 0.3  # the bound is for the worst row in the worst direction: random ones reach a good part of it
-
-
-def _mean_of(rows, total):
-    """Return the answer from scratch: clipped rows, one by one."""
-    norms = np.linalg.norm(rows, axis=1)
-    clipped = rows / np.maximum(norms, 1.0)[:, None]
-    return np.mean([np.outer(x, (x @ total.block) ** 2) for x in clipped], axis=0)
-
-
-def test_the_worst_neighbour_comes_within_one_percent_of_the_sensitivity():
-    # One row along the only candidate, turned round: 2 B^3/n for the mean of x (x^T u)^2.
-    online = odeco.OnlineDecomposer(
-        1, batch_size=10, n_restarts=1, n_iterations=2, rng=0, **GUARANTEE, noise=NoNoise()
-    ).partial_fit(np.zeros((9, 3)))
-    u = online.driver.state.candidates[:, 0]
-    online.partial_fit(u[None, :])
-    (charge,) = online.driver.ledger.charges
-    moved = np.linalg.norm(_mean_of(u[None, :], _Block(u)) - _mean_of(-u[None, :], _Block(u))) / 10
-    assert 0.99 * charge.sensitivity < moved <= charge.sensitivity
-
-
-class _Block:
-    def __init__(self, u):
-        self.block = u[:, None]
+                2, method=method, batch_size=size, n_restarts=6, n_iterations=6, order=order, rng=3,
+                epsilon=500.0, delta=1e-6, norm_bound=1.7, neighbour_relation=relation, noise=SeededNoiseForTests(5),
+            )  # fmt: skip
+            online.partial_fit(kind(rows[: batch * size]) if batch else kind(np.zeros((0, dimension))))
+            directions = np.linalg.svd(online.driver.sum.block)[0]
+            one = directions[:, 0] * (5.0 if trial % 3 else 1e300)
+            other = -one if order % 2 else directions[:, 1] * 5.0
+            if relation == "add or remove":
+                other = np.full(dimension, np.nan) if trial % 7 == 0 else np.zeros(dimension)
+            data = rows[batch * size : (batch + 1) * size].copy()
+            data[trial % size] = other if side else one
+            online.partial_fit(kind(data))
+            answers.append(exact_answers[-1])
+            paid.append(online.driver.account.ledger.charges[-1].sensitivity)
+        assert paid[0] == paid[1]
+        moved = float(np.linalg.norm(answers[0] - answers[1]))
+        assert moved <= paid[0]
+        worst = max(worst, moved / paid[0])
+    # The bound is reached for orthogonal or equal columns and is up to 15 % too high for others; to replace at an even
+    # order is counted √2 times what it costs to blank out, which one of the two rows alone does.
+    assert worst > (0.85 if order % 2 or relation == "add or remove" else 0.7)
 
 
 def test_a_row_is_in_one_release_and_the_answers_of_other_batches_do_not_depend_on_it():
@@ -153,7 +153,7 @@ def test_a_row_is_in_one_release_and_the_answers_of_other_batches_do_not_depend_
         runs.append((first, answers_of(online)))
     assert np.array_equal(runs[0][0], runs[1][0])
     assert not np.array_equal(runs[0][1], runs[1][1])
-    assert [charge.data for charge in online.driver.ledger.charges] == [
+    assert [charge.data for charge in online.driver.account.ledger.charges] == [
         ("rows 1 to 100",),
         ("rows 101 to 200",),
         ("rows 201 to 300",),
@@ -163,7 +163,7 @@ def test_a_row_is_in_one_release_and_the_answers_of_other_batches_do_not_depend_
 def test_the_guarantee_holds_for_every_row_however_long_the_stream():
     online = odeco.OnlineDecomposer(1, method="core", batch_size=10, rng=0, **GUARANTEE, noise=SeededNoiseForTests(1))
     online.partial_fit(single_topic_rows(2_000, 3, 1, seed=9)[0])
-    ledger = online.driver.ledger
+    ledger = online.driver.account.ledger
     limit = gdp_mu(1.0, 1e-6)
     assert len(ledger.charges) == 200
     assert limit * 0.9999 < ledger.mu <= limit * (1 + 2**-31)
@@ -175,7 +175,7 @@ def test_noise_has_the_scale_that_the_ledger_says_and_that_covers_mu():
     recorder = Recorder(SeededNoiseForTests(2))
     online = odeco.OnlineDecomposer(2, method="core", batch_size=50, rng=0, **GUARANTEE, noise=recorder)
     online.partial_fit(single_topic_rows(300, 8, 2, seed=10)[0])
-    charges = online.driver.ledger.charges
+    charges = online.driver.account.ledger.charges
     assert recorder.scales == [charge.scale for charge in charges]
     for charge in charges:
         assert charge.scale * gdp_mu(1.0, 1e-6) >= charge.sensitivity * (1 - 2**-31)
@@ -242,8 +242,8 @@ def test_a_run_that_is_saved_and_loaded_pays_once_for_every_row(tmp_path):
     again = odeco.OnlineDecomposer.load(path, noise=SeededNoiseForTests(5))
     assert again.n_rows == 250
     again.partial_fit(ROWS[250:])
-    assert len(again.driver.ledger.charges) == 10
-    assert again.driver.ledger.mu <= gdp_mu(1.0, 1e-6) * (1 + 2**-31)
+    assert len(again.driver.account.ledger.charges) == 10
+    assert again.driver.account.ledger.mu <= gdp_mu(1.0, 1e-6) * (1 + 2**-31)
     lines = (tmp_path / "run.ckpt.ledger").read_text().splitlines()
     assert len(lines) == 11
     assert json.loads(lines[-1])["data"] == ["rows 901 to 1,000"]
@@ -260,7 +260,7 @@ def test_going_back_to_an_older_checkpoint_does_not_use_paid_rows_again(tmp_path
     assert again.driver.sum.n_rows == 0
     assert again.progress.n_rows_needed == 300  # one of four answers was saved
     again.partial_fit(ROWS[400:])
-    names = [charge.data[0] for charge in again.driver.ledger.charges]
+    names = [charge.data[0] for charge in again.driver.account.ledger.charges]
     assert len(set(names)) == len(names) == 10
     assert again.result().n_rows == 1_000
 
@@ -278,8 +278,8 @@ def test_without_the_sum_a_checkpoint_says_nothing_about_the_unfinished_batch(tm
     assert first.keys() == second.keys()
     assert all(np.array_equal(first[name], second[name]) for name in first)
     for header in (first_header, second_header):
-        header["driver"].pop("run")
-        header["driver"].pop("ledger")
+        header["account"].pop("run")
+        header["account"].pop("ledger")
     assert first_header == second_header
     again = odeco.OnlineDecomposer.load(tmp_path / "one")
     assert again.n_rows == 100
@@ -300,9 +300,9 @@ def test_two_processes_cannot_go_on_from_one_checkpoint(tmp_path):
     private_run().partial_fit(ROWS[:150]).save(path)
     one, two = (odeco.OnlineDecomposer.load(path, noise=SeededNoiseForTests(seed)) for seed in (8, 9))
     one.partial_fit(ROWS[150:200])
-    with pytest.raises(RuntimeError, match=r"must be written by one process. Another one has charged it"):
+    with pytest.raises(RuntimeError, match=r"must be written by this run alone. It was changed since"):
         two.partial_fit(ROWS[150:200])
-    assert len(two.driver.ledger.charges) == 1
+    assert len(two.driver.account.ledger.charges) == 1
     assert two.n_rows == 100
 
 
@@ -338,8 +338,111 @@ def test_a_charge_that_cannot_be_written_is_not_made_and_nothing_is_released(tmp
     with pytest.raises(RuntimeError, match="Nothing was released"):
         online.partial_fit(ROWS[150:260])
     assert np.array_equal(before, answers_of(online))
-    assert len(online.driver.ledger.charges) == 1
+    assert len(online.driver.account.ledger.charges) == 1
     assert online.n_rows == 100  # the rows of the batch were not paid for, so they count as not taken
+
+
+def test_a_run_that_is_saved_before_its_first_rows_knows_later_what_was_paid(tmp_path):
+    path = tmp_path / "run.ckpt"
+    online = private_run()
+    online.save(path)
+    online.partial_fit(ROWS[:350])
+    again = odeco.OnlineDecomposer.load(path, noise=SeededNoiseForTests(1))
+    assert again.n_rows == 300
+    again.partial_fit(ROWS[300:])
+    names = [charge.data[0] for charge in again.driver.account.ledger.charges]
+    assert len(set(names)) == len(names) == 10
+
+
+def test_a_result_made_with_known_noise_is_not_private_after_it_was_loaded_either(tmp_path):
+    online = private_run().partial_fit(ROWS[:500])
+    online.save(tmp_path / "run.ckpt")
+    assert not online.result().privacy.private
+    again = odeco.OnlineDecomposer.load(tmp_path / "run.ckpt")
+    assert not again.result().privacy.private
+    assert not again.partial_fit(ROWS[500:]).result().privacy.private
+
+
+def test_the_ledger_of_another_run_is_not_replaced(tmp_path):
+    private_run().save(tmp_path / "run.ckpt")
+    with pytest.raises(FileExistsError, match=r"must not exist yet. It is the ledger of another run"):
+        private_run().save(tmp_path / "run.ckpt")
+
+
+def test_only_the_owner_may_read_the_files_and_paths_stay_right_after_a_change_of_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    online = private_run().partial_fit(ROWS[:150])
+    online.save("run.ckpt")
+    assert (tmp_path / "run.ckpt.ledger").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    online.partial_fit(ROWS[150:200])
+    assert len((tmp_path / "run.ckpt.ledger").read_text().splitlines()) == 3
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_cannot_save_the_run(tmp_path):
+    online = private_run().partial_fit(ROWS[:150])
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:  # pragma: no cover - another process
+        try:
+            online.save(tmp_path / "run.ckpt")
+            os.write(writing, b"saved")
+        except RuntimeError:
+            os.write(writing, b"refused")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reading, 10) == b"refused"
+    os.close(reading)
+    os.close(writing)
+
+
+def test_private_runs_cannot_be_copied_nor_taken_up_without_their_ledger():
+    online = private_run().partial_fit(ROWS[:150])
+    with pytest.raises(TypeError, match="must stay one of a kind"):
+        copy.copy(online.driver)
+    with pytest.raises(TypeError, match=r"must go on with OnlineDecomposer\.load"):
+        odeco.OnlineDecomposer(2, batch_size=100).resume(online.driver)
+
+
+@pytest.mark.parametrize("place", ["update", "finish", "advance"])
+def test_rows_are_in_one_release_at_most_if_a_run_is_interrupted_and_goes_on_where_n_rows_says(monkeypatch, place):
+    online = private_run()
+    online.partial_fit(ROWS[:150])
+    state = type(online.driver.state)
+    target, name = {"update": (RowSum, "update"), "finish": (RowSum, "finish"), "advance": (state, "advance")}[place]
+    original = getattr(target, name)
+
+    def interrupted(self, *arguments):
+        original(self, *arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(target, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            online.partial_fit(ROWS[150:260])
+    paid = len(online.driver.account.ledger.charges)
+    assert online.n_rows == 100 * paid  # either not paid and not taken, or paid and gone
+    assert online.driver.sum.n_rows == 0
+    online.partial_fit(ROWS[online.n_rows :])
+    names = [charge.data[0] for charge in online.driver.account.ledger.charges]
+    assert len(set(names)) == len(names) == 10
+
+
+def test_two_kinds_of_rows_are_refused_whatever_they_hold():
+    online = private_run().partial_fit(ROWS[:100])
+    with pytest.raises(TypeError, match="must be all dense or all CSR"):
+        online.partial_fit(sparse.csr_array(ROWS[100:110]))
+
+
+def test_no_floating_point_error_depends_on_a_value(tmp_path):
+    with np.errstate(all="raise"):
+        online = private_run().partial_fit(np.full((150, 4), 1e-160))
+        online.save(tmp_path / "run.ckpt")
+        online.partial_fit(np.full((850, 4), 1e-160)).result()
 
 
 def test_results_before_the_end_and_in_the_middle_say_what_their_noise_is(tmp_path):
@@ -391,7 +494,9 @@ def test_what_is_no_guarantee_is_refused(settings, text):
 def test_lists_and_absurd_bounds_are_refused():
     with pytest.raises(TypeError, match=r"Private rows must be a NumPy array or a CSR array. Got list"):
         private_run().partial_fit([[1.0, 2.0]])
-    with pytest.raises(ValueError, match="`norm_bound` to the power 3 must lie between 1e-200 and 1e"):
+    with pytest.raises(
+        ValueError, match="`norm_bound` to the power 3 must lie between 1e-200 and 1e200, with room for 4 columns"
+    ):
         private_run(norm_bound=1e90).partial_fit(np.eye(4))
 
 

@@ -30,7 +30,7 @@ _PARALLEL_WORK = 2**22
 #: Numbers in the intermediate products of a core.
 _CORE_SIZE = 2**19
 #: Rows that are not finite are found by the sum that they spoil, so no warning is wanted on the way to it.
-_quiet = np.errstate(over="ignore", invalid="ignore")
+_quiet = np.errstate(all="ignore")
 
 
 class RowSum:
@@ -66,6 +66,7 @@ class RowSum:
         self.n_rows = 0
         self._chunks = Chunks()
         self._sum: FloatArray | None = None
+        self._spare: FloatArray | None = None  # where the next sum goes while this one may still be needed
         self._typed_block: DataArray = self.block
 
     def update(self, rows: Any) -> None:
@@ -78,23 +79,21 @@ class RowSum:
         waiting = self._chunks.snapshot()
         if waiting:
             check_same_kind(waiting[0], checked)
-        before, n_included = self._sum, 0
+        before, n_before = self._sum, self.n_rows
         try:
             for chunk in self._chunks.push(checked):
                 contribution = self._contribution(chunk)
                 _check_finite(contribution, checked)
-                if n_included == 0 and chunk.shape[0] < checked.shape[0] and before is not None:
-                    self._sum = before.copy()  # there may be more chunks, and one of them may be bad
-                self._include(contribution)
-                n_included += 1
+                # The sum as it was is kept until all rows are in: a later chunk may be bad, or the user end it all.
+                self._include(contribution, untouched=before)
             left = self._chunks.rest()
             if left is not None:
                 self._check_waiting(left, checked)
+            self.n_rows = n_before + int(checked.shape[0])
         except BaseException:
-            self._sum = before
+            self._sum, self.n_rows = before, n_before
             self._chunks.restore(waiting)
             raise
-        self.n_rows += int(checked.shape[0])
 
     def total(self) -> FloatArray:
         """Return the sum over all rows so far. Rows that wait for a full chunk are counted, and go on waiting."""
@@ -109,16 +108,15 @@ class RowSum:
     def finish(self) -> FloatArray:
         """Return the mean and let go of sum and rows: the question is answered, and memory wanted for the next."""
         total = self.total()
-        self._sum, self._chunks, self._typed_block = None, Chunks(), self.block
+        self._sum, self._spare, self._chunks, self._typed_block = None, None, Chunks(), self.block
         total /= self.n_rows
         return total
 
     def let_go_of_rows(self) -> None:
-        """Add rows that wait to the sum, so that no row is kept. Later sums may differ from others in their last bits."""
-        rest = self._chunks.rest()
-        if rest is not None:
-            self._include(self._contribution(rest))
-            self._chunks = Chunks()
+        """Add rows that wait to the sum, so that no row is kept. Later sums may differ from others in the last bits."""
+        if self._chunks.rest() is not None:
+            # In one step, so that rows are never both in the sum and waiting.
+            self._sum, self._chunks = self.total(), Chunks()
 
     def copy(self) -> RowSum:
         """Return a sum that can go on without changing this one."""
@@ -168,9 +166,13 @@ class RowSum:
         if not (-limit <= low and high <= limit):  # so written that NaN fails it too
             raise bad_row_error(rows)
 
-    def _include(self, contribution: DataArray) -> None:
+    def _include(self, contribution: DataArray, *, untouched: FloatArray | None) -> None:
         if self._sum is None:
             self._sum = contribution.astype(np.float64)
+        elif self._sum is untouched:
+            spare = np.empty_like(self._sum) if self._spare is None else self._spare
+            add_in_place(self._sum, contribution, out=spare)
+            self._sum, self._spare = spare, self._sum
         else:
             add_in_place(self._sum, contribution)
 
@@ -208,11 +210,13 @@ def _image_by_rows(chunk: Any, block: DataArray, order: int) -> DataArray:
     return total
 
 
-def add_in_place(total: DataArray, part: DataArray) -> None:
-    """Add `part` to `total`, in lanes if they are large."""
+def add_in_place(total: DataArray, part: DataArray, out: DataArray | None = None) -> None:
+    """Add `part` to `total`, in lanes if they are large; the result goes to `out`, if given."""
+    target = total if out is None else out
 
+    @_quiet
     def add(rows: slice) -> None:
-        total[rows] += part[rows]
+        np.add(total[rows], part[rows], out=target[rows])
 
     for _ in map_blocks(add, _lanes(total.shape[0]), parallel=total.size >= _LARGE):
         pass

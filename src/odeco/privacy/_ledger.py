@@ -216,19 +216,27 @@ class Ledger:
             If the total would pass the limit. The ledger is unchanged.
         """
         entry = Charge(mechanism, sensitivity, scale, count, data)  # type: ignore[arg-type]  # names are checked there
+        self.check_process()
+        with self._lock:
+            self._record(entry)
+        return entry
+
+    def check_process(self) -> None:
+        """Raise in a forked child: it has a copy of the ledger, and both could spend the same budget."""
         if os.getpid() != self._process:
             raise RuntimeError(
                 "A ledger must be charged in the process that made it. This is a forked child. Charge it in the parent "
                 "or hand it over for good with to_json() and Ledger.from_json()."
             )
-        with self._lock:
-            self._record(entry)
-        return entry
 
-    def write_to(self, journal: Callable[[Charge], None]) -> None:
-        """Hand every further charge to `journal` before it counts; if that fails, nothing is charged or released."""
+    def keep_with(self, begin: Callable[[tuple[Charge, ...]], Callable[[Charge], None]]) -> None:
+        """Give all charges so far to `begin`, and every further one to what that returns, before it counts.
+
+        If that fails, nothing is charged or released. In one step: no charge is made in between.
+        """
+        self.check_process()
         with self._lock:
-            self._journal = journal
+            self._journal = begin(tuple(self._charges))
 
     def to_json(self) -> str:
         """Return the ledger as JSON: the limit, the total, and every charge with all its fields."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass
+from typing import Any
 
+from odeco._checks import FileFormatError
 from odeco.privacy._ledger import Charge
 from odeco.privacy._release import Releaser
 
@@ -45,10 +47,18 @@ class PrivacyReport:
 
     @classmethod
     def of(
-        cls, releaser: Releaser, *, epsilon: float, delta: float, unit: str, neighbours: str, mechanism: str
+        cls,
+        releaser: Releaser,
+        *,
+        epsilon: float,
+        delta: float,
+        unit: str,
+        neighbours: str,
+        mechanism: str,
+        private: bool = True,
     ) -> PrivacyReport:
-        """Read the guarantee off a ledger."""
-        ledger, private = releaser.ledger, releaser.is_private
+        """Read the guarantee off a ledger; there is none if earlier noise, or that of the releaser, is known."""
+        ledger, private = releaser.ledger, private and releaser.is_private
         return cls(
             epsilon=epsilon if private else math.inf,
             delta=delta,
@@ -69,3 +79,13 @@ class PrivacyReport:
             for name, value in document.items()
         }
         return json.dumps(finite, indent=2, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> PrivacyReport:
+        """Return the report that `to_json` described."""
+        document = json.loads(text)
+        if document.pop("kind") != "privacy report" or document.pop("format_version") != 1:
+            raise FileFormatError("The text must be a privacy report of format version 1. It is not. Write it again.")
+        charges = tuple(Charge(**fields) for fields in document.pop("charges"))
+        numbers: dict[str, Any] = {name: math.inf if value == "infinity" else value for name, value in document.items()}
+        return cls(**numbers, charges=charges)
