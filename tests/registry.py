@@ -9,7 +9,7 @@ from scipy import sparse
 
 from odeco import Components, Oracle, symmetrize
 from odeco.datasets import AdversarialNoise, WeaklyCorrelatedNoise, gaussian_noise
-from odeco.moments import SampleMoment
+from odeco.moments import SampleMoment, WordMoment
 from odeco.tensors import AsymmetricTensor, DenseTensor, PackedTensor, SparseTensor
 from odeco.whitening import Whitened, Whitener
 
@@ -61,6 +61,13 @@ def _samples_csr(generator, dimension, order):
     return SampleMoment(sparse.csr_array(rows), order, norm_bound=2.0)
 
 
+def _word_counts(generator, dimension, order):
+    # Triples of words whatever order is asked for. Three more words in the first document, so that there is a triple.
+    counts = generator.integers(4, size=(11, dimension))
+    counts[0] += 3
+    return WordMoment(counts, concentration=1.5)
+
+
 def _whitened(generator, dimension, order):
     forward = generator.standard_normal((dimension, min(2, dimension)))
     return Whitened(_dense(generator, dimension, order), Whitener(forward, forward))
@@ -100,6 +107,7 @@ ORACLES: dict[str, Callable[[np.random.Generator, int, int], Oracle]] = {
     "asymmetric": _asymmetric,
     "samples": _samples,
     "samples, CSR": _samples_csr,
+    "words of documents": _word_counts,
     "whitened": _whitened,
     "sum": _sum,
     "scaled": _scaled,

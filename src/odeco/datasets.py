@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal, final
 
 import numpy as np
+from scipy import sparse
 
 from odeco._checks import as_generator, check_choice, check_count, check_n_components
 from odeco._types import FloatArray, RngLike
@@ -115,3 +117,84 @@ def appendix_a(
     else:
         raw = WeaklyCorrelatedNoise(dimension, k)
     return truth + (sigma / operator_norm(raw, n_restarts=n_restarts, rng=generator)) * raw, truth
+
+
+@dataclass(frozen=True, eq=False)
+class TopicCorpus:
+    """Documents drawn from known topics.
+
+    Attributes
+    ----------
+    counts : CSR array of integers, documents x words
+        How often each document holds each word.
+    topics : array, topics x words
+        The true topics; each row is a distribution.
+    alpha : array
+        The true Dirichlet parameters of the proportions of topics.
+    proportions : array, documents x topics
+        The true proportions of each document.
+    """
+
+    counts: Any
+    topics: FloatArray
+    alpha: FloatArray
+    proportions: FloatArray
+
+
+def planted_topics(
+    n_documents: int,
+    n_words: int,
+    alpha: Any,
+    *,
+    document_length: Any = 100,
+    topics: Any = None,
+    sparsity: float = 0.1,
+    rng: RngLike = None,
+) -> TopicCorpus:
+    """Return documents of latent Dirichlet allocation, with the topics that they were drawn from.
+
+    Parameters
+    ----------
+    n_documents, n_words : int
+        Size of the corpus and of its vocabulary.
+    alpha : array of k positive numbers
+        Dirichlet parameters of the proportions of topics in a document.
+    document_length : int or array of n_documents ints
+        Words in each document.
+    topics : array, k x n_words, optional
+        The topics; by default drawn from a symmetric Dirichlet distribution with parameter `sparsity`.
+    sparsity : float
+        The smaller, the fewer words a drawn topic has.
+    rng : None, int or numpy.random.Generator
+        Draws it all.
+
+    Examples
+    --------
+    >>> from odeco.datasets import planted_topics
+    >>> corpus = planted_topics(1000, 50, [0.5, 0.3, 0.2], document_length=20, rng=0)
+    >>> corpus.counts.shape, int(corpus.counts.sum()), corpus.topics.shape
+    ((1000, 50), 20000, (3, 50))
+    """
+    generator = as_generator(rng)
+    check_count("n_documents", n_documents)
+    check_count("n_words", n_words)
+    alpha = np.array(alpha, dtype=np.float64)
+    if topics is None:
+        topics = generator.dirichlet(np.full(n_words, sparsity), size=alpha.size)
+    topics = np.array(topics, dtype=np.float64)
+    if topics.shape != (alpha.size, n_words):
+        raise ValueError(
+            f"`topics` must hold a row of {n_words} words for each of the {alpha.size} numbers in `alpha`. "
+            f"Got shape {topics.shape}."
+        )
+    proportions = generator.dirichlet(alpha, size=n_documents)
+    lengths = np.broadcast_to(np.asarray(document_length, dtype=np.int64), (n_documents,))
+    # Words of a topic are independent of the document, so all words of one topic are drawn at once.
+    by_topic = generator.multinomial(lengths, proportions)
+    documents = [np.repeat(np.arange(n_documents), column) for column in by_topic.T]
+    words = [
+        generator.choice(n_words, size=len(place), p=topic) for place, topic in zip(documents, topics, strict=True)
+    ]
+    places = (np.concatenate(documents), np.concatenate(words))
+    counts = sparse.coo_array((np.ones(places[0].size, dtype=np.int64), places), shape=(n_documents, n_words))
+    return TopicCorpus(sparse.csr_array(counts), topics, alpha, proportions)

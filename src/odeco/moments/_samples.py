@@ -31,9 +31,11 @@ class SampleMoment(SensitiveOracle):
     neighbour_relation : {"replace", "add or remove"}
         What a neighbour may do to one row; the number n of rows is public either way.
 
-    Notes ----- Neighbours differ in one row x of norm at most B. T(I, u, …, u) is a mean over rows, so adding or
-    removing x moves the answers to a block by the norm of the d x L matrix x (xᵀU)ᵖ⁻¹ over n; see
-    `odeco._sensitivity.record_image` for its largest value.
+    Notes
+    -----
+    Neighbours differ in one row x of norm at most B. T(I, u, …, u) is a mean over rows, so adding or removing x moves
+    the answers to a block by the norm of the d x L matrix x (xᵀU)ᵖ⁻¹ over n; see `odeco._sensitivity.record_image` for
+    its largest value.
 
     What is declared holds for exact arithmetic, and a row that is not finite raises an error that names it. So the
     oracle is not `silent`, and `odeco.privacy.PrivateOracle` refuses it: hold rows that are to be protected in

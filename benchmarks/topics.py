@@ -1,0 +1,279 @@
+"""Topics from text: perplexity and coherence against time, beside scikit-learn, gensim and tomotopy.
+
+    python benchmarks/topics.py                            real text, k = 20 and 50
+    python benchmarks/topics.py --planted                  planted topics: error and time beside scikit-learn
+    python benchmarks/topics.py --quick                    a small corpus and short runs, to see that it works
+
+Corpora: words in at least 20 documents and at most a tenth of them (this drops stop words), documents of at least 12
+tokens. A tenth of the documents is held out, the same for every method; newsgroups comes with its test documents.
+Each token of a test document is observed or held out by a fair coin; proportions are inferred from the observed half
+by the same fixed point for every method, given its topics and its alpha, and the perplexity is that of the held-out
+half. Coherence is the mean NPMI of the ten leading words in the training documents.
+
+Time is that of training alone: a peer's conversion of the corpus to its own format is not counted, ours (from CSR) is.
+Compiled functions are called once before; that time is printed, and is short when they are on disk from an earlier
+run. On real text all methods use two threads. A peer that is not installed is left out, and said to be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import linear_sum_assignment
+
+from odeco.datasets import planted_topics
+from odeco.models import TensorLDA
+from odeco.models._evaluation import coherence, completion_perplexity, split_documents
+
+FEWEST_DOCUMENTS, LARGEST_SHARE, SHORTEST = 20, 0.1, 12
+THREADS = 2
+PLANTED_SWEEPS = 10
+SWEEPS = (0, 1, 2, 5, 10, 20, 40, 80, 160, 320)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Training documents, and the two halves of the test documents."""
+
+    name: str
+    train: Any
+    observed: Any
+    held_out: Any
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Topics after some time of training."""
+
+    setting: str
+    seconds: float
+    topic_word: Any
+    alpha: Any
+
+
+Method = Callable[[Any, int, float], Iterator[Fit]]
+
+
+def read_corpus(folder: Path, name: str) -> Corpus:
+    """Prune and split a corpus as the module's text says."""
+    train_name = "newsgroups_train" if name == "newsgroups" else name
+    train = _read(folder / f"{train_name}.npz")
+    frequency = np.bincount(train.indices, minlength=train.shape[1])
+    kept = (frequency >= FEWEST_DOCUMENTS) & (frequency <= LARGEST_SHARE * train.shape[0])
+    train = _long_enough(train[:, kept])
+    rng = np.random.default_rng(0)
+    if name == "newsgroups":
+        test = _long_enough(_read(folder / "newsgroups_test.npz")[:, kept])
+    else:
+        order = rng.permutation(train.shape[0])
+        tenth = train.shape[0] // 10
+        test, train = train[np.sort(order[:tenth])], train[np.sort(order[tenth:])]
+    return Corpus(name, train, *split_documents(test, rng))
+
+
+def _read(path: Path) -> Any:
+    with np.load(path, allow_pickle=False) as file:
+        return sparse.csr_array((file["data"], file["indices"], file["indptr"]), shape=tuple(file["shape"]))
+
+
+def _long_enough(counts: Any) -> Any:
+    return counts[np.asarray(counts.sum(axis=1)).ravel() >= SHORTEST]
+
+
+def ours(train: Any, k: int, longest: float) -> Iterator[Fit]:
+    for sweeps in SWEEPS:
+        model = TensorLDA(k, refine=sweeps, random_state=0, n_jobs=THREADS)
+        start = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # advice on directions that are not reliable
+            model.fit(train)
+        seconds = time.perf_counter() - start
+        yield Fit(f"{sweeps} sweeps", seconds, model.topic_word_, model.doc_topic_prior_)
+        if seconds > 0.8 * longest:
+            return
+
+
+def scikit_learn(train: Any, k: int, longest: float, batch_size: int = 1024) -> Iterator[Fit]:
+    from sklearn.decomposition import LatentDirichletAllocation
+
+    model = LatentDirichletAllocation(
+        k, batch_size=batch_size, total_samples=train.shape[0], random_state=0, n_jobs=THREADS
+    )
+    seconds, epoch = 0.0, 0
+    while seconds < longest:
+        start = time.perf_counter()
+        model.partial_fit(train)  # one online pass in batches
+        seconds += time.perf_counter() - start
+        epoch += 1
+        topics = model.components_ / model.components_.sum(axis=1, keepdims=True)
+        yield Fit(f"batches of {batch_size}, {epoch} epochs", seconds, topics, np.full(k, model.doc_topic_prior_))
+
+
+def gensim(train: Any, k: int, longest: float) -> Iterator[Fit]:
+    from gensim.matutils import Sparse2Corpus
+    from gensim.models import LdaMulticore
+
+    documents = list(Sparse2Corpus(train, documents_columns=False))
+    words = {word: str(word) for word in range(train.shape[1])}
+    passes, seconds = 1, 0.0
+    while seconds < longest / 2:
+        start = time.perf_counter()
+        model = LdaMulticore(
+            documents, k, words, workers=THREADS, passes=passes, chunksize=1000, alpha="asymmetric", random_state=0
+        )
+        seconds = time.perf_counter() - start
+        yield Fit(f"asymmetric alpha, {passes} passes", seconds, model.get_topics().astype(float), model.alpha)
+        passes *= 3
+
+
+def tomotopy(train: Any, k: int, longest: float, alpha: float = 0.1) -> Iterator[Fit]:
+    import tomotopy as tp
+
+    model = tp.LDAModel(tw=tp.TermWeight.ONE, k=k, alpha=alpha, eta=0.01, seed=1)
+    for row in range(train.shape[0]):
+        part = slice(train.indptr[row], train.indptr[row + 1])
+        model.add_doc(np.repeat(train.indices[part], train.data[part]).astype(str).tolist())
+    seconds, done = 0.0, 0
+    for wanted in (10, 20, 40, 80, 160, 320, 640, 1280, 2560):
+        start = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # two workers do not give the same result twice
+            model.train(wanted - done, workers=THREADS)
+        seconds += time.perf_counter() - start
+        done = wanted
+        topics = np.full((k, train.shape[1]), 1e-12)
+        places = np.array([int(word) for word in model.used_vocabs])
+        for topic in range(k):
+            topics[topic, places] = model.get_topic_word_dist(topic)
+        yield Fit(f"alpha from {alpha}, {wanted} iterations", seconds, topics, np.array(model.alpha, dtype=float))
+        if seconds > longest:
+            return
+
+
+METHODS: dict[str, list[Method]] = {
+    "odeco": [ours],
+    "scikit-learn": [scikit_learn, lambda train, k, longest: scikit_learn(train, k, longest, 4096)],
+    "gensim": [gensim],
+    "tomotopy": [tomotopy, lambda train, k, longest: tomotopy(train, k, longest, 1.0)],
+}
+MODULES = {"odeco": "odeco", "scikit-learn": "sklearn", "gensim": "gensim", "tomotopy": "tomotopy"}
+
+
+def compare(corpus: Corpus, k: int, budgets: list[float], names: list[str]) -> None:
+    """Print one corpus: a row a fit, then who is lowest within each budget."""
+    shape = corpus.train.shape
+    print(
+        f"\n{corpus.name}: {shape[0]:,} documents, {shape[1]:,} words, {corpus.train.sum():,} tokens; "
+        f"{corpus.observed.shape[0]:,} test documents; k = {k}"
+    )
+    print(f"{'library':>12}  {'setting':<36} {'seconds':>8} {'perplexity':>10} {'NPMI':>6}")
+    reached: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for name in names:
+        for method in METHODS[name]:
+            for fit in method(corpus.train, k, max(budgets)):
+                perplexity = completion_perplexity(
+                    corpus.observed, corpus.held_out, fit.topic_word, np.asarray(fit.alpha, dtype=float), n_jobs=THREADS
+                )
+                npmi = coherence(fit.topic_word, corpus.train).npmi.mean()
+                reached[name].append((fit.seconds, perplexity))
+                print(f"{name:>12}  {fit.setting:<36} {fit.seconds:8.2f} {perplexity:10.1f} {npmi:6.3f}", flush=True)
+    print(f"\nlowest perplexity within a time\n{'seconds':>12}" + "".join(f"{name:>14}" for name in names) + "  lowest")
+    for budget in budgets:
+        best = {name: min((p for s, p in fits if s <= budget), default=np.inf) for name, fits in reached.items()}
+        cells = "".join(f"{best[name]:14.1f}" if np.isfinite(best[name]) else f"{'-':>14}" for name in names)
+        lowest = min(names, key=best.__getitem__)
+        print(f"{budget:12g}{cells}  {lowest if np.isfinite(best[lowest]) else '-'}")
+    own = reached.get("odeco", [])
+    for name in names:
+        if name != "odeco" and reached[name] and own:
+            seconds, perplexity = min(reached[name], key=lambda fit: (fit[1], fit[0]))
+            faster = min((s for s, p in own if p <= perplexity), default=np.inf)
+            print(
+                f"the best of {name}, {perplexity:.1f} in {seconds:.1f} s, is passed by odeco in {faster:.2f} s", end=""
+            )
+            print(f": 1/{seconds / faster:.1f} of the time" if np.isfinite(faster) else " (not reached)")
+
+
+def topic_error(found: Any, truth: Any) -> float:
+    """Return the mean L1 distance of topics after the best matching."""
+    distances = np.abs(found[:, None, :] - truth[None, :, :]).sum(axis=2)
+    return float(distances[linear_sum_assignment(distances)].mean())
+
+
+def compare_planted(sizes: list[int], numbers: list[int], seeds: int, n_documents: int) -> None:
+    """Print planted topics: mean L1 error and time of ours and of scikit-learn's online method."""
+    from sklearn.decomposition import LatentDirichletAllocation
+
+    print(
+        f"\nplanted topics: {n_documents:,} documents of 100 tokens, alpha = 0.1 each, mean of {seeds} seeds; "
+        f"ours with {PLANTED_SWEEPS} sweeps, scikit-learn's online method with 10 epochs, "
+        "the true alpha and one thread"
+    )
+    print(f"{'k':>4} {'words':>6} {'error':>8} {'sklearn':>8} {'seconds':>8} {'sklearn':>8} {'time ratio':>10}")
+    for k in numbers:
+        for n_words in sizes:
+            rows = []
+            for seed in range(seeds):
+                corpus = planted_topics(n_documents, n_words, np.full(k, 0.1), document_length=100, rng=seed)
+                start = time.perf_counter()
+                mine = TensorLDA(k, refine=PLANTED_SWEEPS, random_state=seed, n_jobs=THREADS).fit(corpus.counts)
+                middle = time.perf_counter()
+                theirs = LatentDirichletAllocation(
+                    k, learning_method="online", max_iter=10, random_state=seed, n_jobs=1, doc_topic_prior=0.1
+                ).fit(corpus.counts)
+                end = time.perf_counter()
+                scaled = theirs.components_ / theirs.components_.sum(axis=1, keepdims=True)
+                errors = topic_error(mine.topic_word_, corpus.topics), topic_error(scaled, corpus.topics)
+                rows.append((*errors, middle - start, end - middle))
+            error, other, seconds, longer = np.mean(rows, axis=0)
+            ratio = f"1/{longer / seconds:.1f}"
+            print(f"{k:4} {n_words:6,} {error:8.4f} {other:8.4f} {seconds:8.3f} {longer:8.3f} {ratio:>10}", flush=True)
+
+
+def warm_up() -> None:
+    """Compile all that is compiled, and print how long it took."""
+    corpus = planted_topics(500, 40, np.full(3, 0.1), rng=0)
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = TensorLDA(3, refine=2, random_state=0, n_jobs=THREADS).fit(corpus.counts)
+    completion_perplexity(corpus.counts, corpus.counts, model.topic_word_, model.doc_topic_prior_)
+    print(f"compiling, or reading what was compiled earlier: {time.perf_counter() - start:.1f} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--corpora", nargs="+", default=["debian_packages", "newsgroups", "associated_press"])
+    parser.add_argument("--k", nargs="+", type=int, default=[20, 50])
+    parser.add_argument("--budgets", nargs="+", type=float, default=[2, 5, 15, 45, 100])
+    parser.add_argument("--libraries", nargs="+", choices=list(METHODS), default=list(METHODS))
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--planted", action="store_true")
+    options = parser.parse_args()
+    missing = [name for name in options.libraries if importlib.util.find_spec(MODULES[name]) is None]
+    names = [name for name in options.libraries if name not in missing]
+    for name in missing:
+        print(f"{name} is not installed and is left out")
+    warm_up()
+    if options.planted:
+        compare_planted([200] if options.quick else [200, 1_000, 5_000], [5, 10], 1 if options.quick else 3, 5_000)
+        return
+    corpora = ["associated_press"] if options.quick else options.corpora
+    for name in corpora:
+        corpus = read_corpus(options.data, name)
+        for k in options.k[:1] if options.quick else options.k:
+            compare(corpus, k, [1.0, 3.0] if options.quick else options.budgets, names)
+
+
+if __name__ == "__main__":
+    main()

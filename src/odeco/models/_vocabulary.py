@@ -1,0 +1,173 @@
+"""From texts to word counts: what a word is, and which words tell topics apart.
+
+What a word is does not depend on the documents or on any setting, so that a model and its vocabulary are all that is
+needed to count the words of new documents in the same way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
+
+Words = NDArray[np.str_]
+
+#: A word begins with a letter, goes on with letters, digits and underscores, and has two of them at least. What
+#: follows an apostrophe is left out ("don't" is "don"). Capitals count as small letters.
+WORD = r"(?u)(?<!['’])\b[^\W\d_]\w+"
+#: What `WORD` leaves of contracted words, which lists of stop words do not have.
+_CONTRACTED = ("ain", "aren", "couldn", "didn", "doesn", "don", "hadn", "hasn", "haven", "isn", "shouldn", "wasn")
+_CONTRACTED_TOO = ("weren", "wouldn")
+STOP_WORDS = frozenset(ENGLISH_STOP_WORDS).union(_CONTRACTED, _CONTRACTED_TOO)
+
+
+class VocabularyError(ValueError):
+    """There is no word left to learn topics from, or words that are given do not fit."""
+
+
+@dataclass(frozen=True, eq=False)
+class CountedWords:
+    """Word counts with the words.
+
+    Attributes
+    ----------
+    counts : csr_array, documents x words
+        How often each word occurs in each document.
+    words : array of str
+        The words, one for each column.
+    n_found : int
+        How many different words there were before any was left out.
+    """
+
+    counts: Any
+    words: Words
+    n_found: int
+
+
+def count_words(texts: Iterable[str], words: Sequence[str] | None = None) -> CountedWords:
+    """Count the words of texts: all of them in alphabetical order, or the given ones in their order.
+
+    Parameters
+    ----------
+    texts : iterable of str
+        The documents. Read once, and not kept.
+    words : sequence of str, optional
+        The words to count, each once and in small letters; others are passed over.
+
+    Examples
+    --------
+    >>> counted = count_words(["Don't panic: panic is contagious.", "42"])
+    >>> counted.words.tolist(), counted.counts.toarray().tolist()
+    (['contagious', 'don', 'is', 'panic'], [[1, 1, 1, 2], [0, 0, 0, 0]])
+    """
+    n_read = 0
+
+    def counted() -> Iterator[str]:
+        nonlocal n_read
+        for text in texts:
+            n_read += 1
+            yield text
+
+    vectoriser = CountVectorizer(token_pattern=WORD, dtype=np.int64, vocabulary=words)
+    try:
+        counts = vectoriser.fit_transform(counted())
+    except ValueError as error:
+        if not str(error).startswith("empty vocabulary"):
+            raise
+        if n_read:
+            raise VocabularyError(
+                f"The documents must hold words: two letters or more. Got none in {n_read:,} documents. "
+                "Check what was read."
+            ) from None
+    if n_read == 0:
+        raise VocabularyError("There must be at least one document. Got none. Check what was read.")
+    names = np.asarray(vectoriser.get_feature_names_out(), dtype=np.str_)
+    return CountedWords(sparse.csr_array(counts), names, names.size)
+
+
+def prune_words(
+    counted: CountedWords,
+    *,
+    min_documents: int = 5,
+    max_share: float = 0.3,
+    max_words: int | None = 50_000,
+    stop_words: Iterable[str] = STOP_WORDS,
+) -> CountedWords:
+    """Keep the words that may tell topics apart: not too rare, not everywhere, not empty of meaning.
+
+    Parameters
+    ----------
+    counted : CountedWords
+        Counts of all words.
+    min_documents : int
+        A word must be in so many documents at least.
+    max_share : float
+        A word must be in at most this share of the documents.
+    max_words : int, optional
+        Of those left, only so many that occur most often are kept.
+    stop_words : iterable of str
+        Words that are left out in any case.
+
+    Examples
+    --------
+    >>> counted = count_words(["the cat sat", "the dog sat", "the cat ran"])
+    >>> prune_words(counted, min_documents=2, max_share=0.7).words.tolist()
+    ['cat', 'sat']
+    """
+    counts = counted.counts
+    n_documents = counts.shape[0]
+    # Counts may hold zeros; a word is in a document only if it is counted there.
+    frequency = np.bincount(counts.indices, counts.data > 0, minlength=counts.shape[1])
+    kept = (frequency >= min_documents) & (frequency <= max_share * n_documents)
+    kept &= ~np.isin(np.char.lower(counted.words), sorted(stop_words))
+    places = np.flatnonzero(kept)
+    if max_words is not None and places.size > max_words:
+        totals = np.asarray(counts.sum(axis=0)).ravel()[places]
+        places = np.sort(places[np.argsort(-totals, kind="stable")[:max_words]])
+    if places.size == 0:
+        raise VocabularyError(
+            f"At least one word must be in {min_documents:,} of the {n_documents:,} documents or more, in at most "
+            f"{max_share:.0%} of them, and no stop word. None of the {counts.shape[1]:,} words is. "
+            "Lower min_documents, raise max_share, or pass more documents."
+        )
+    return CountedWords(sparse.csr_array(counts[:, places]), counted.words[places], counted.n_found)
+
+
+def select_words(counted: CountedWords, words: Sequence[str]) -> CountedWords:
+    """Return the counts of the given words, in their order; where only its capitals differ, a column is taken too.
+
+    Examples
+    --------
+    >>> counted = CountedWords(sparse.csr_array(np.array([[1, 2, 4]])), np.array(["Cat", "dog", "cat"]), 3)
+    >>> select_words(counted, ["horse", "cat"]).counts.toarray().tolist()
+    [[0, 5]]
+    """
+    columns = {word: place for place, word in enumerate(words)}
+    found = [columns.get(word, columns.get(word.lower(), -1)) for word in counted.words.tolist()]
+    targets = np.array(found, dtype=np.int64)
+    places = np.flatnonzero(targets >= 0)
+    ones = np.ones(places.size, dtype=counted.counts.dtype)
+    move = sparse.csr_array((ones, (places, targets[places])), shape=(targets.size, len(words)))
+    counts = sparse.csr_array(counted.counts @ move)
+    counts.sort_indices()  # what is drawn for each word of a document depends on their order
+    return CountedWords(counts, np.array(words, dtype=np.str_), counted.n_found)
+
+
+def as_words(lines: Iterable[str]) -> list[str]:
+    """Return a list of words in small letters, each once, without empty ones."""
+    clean = dict.fromkeys(line.strip().lower() for line in lines)
+    clean.pop("", None)
+    if not clean:
+        raise VocabularyError("A vocabulary must hold at least one word. Got none. Write one word a line.")
+    return list(clean)
+
+
+def n_never_counted(words: Iterable[str]) -> int:
+    """Return how many of the words no text can hold, by what a word is."""
+    return sum(1 for word in words if word != word.lower() or re.fullmatch(WORD, word) is None)
