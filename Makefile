@@ -4,7 +4,7 @@ VENV := .venv
 BENCH := .venv-bench
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test lint format docs bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -21,6 +21,10 @@ lint: $(VENV)/.test
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/.docs
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
 
 bench: $(BENCH)/.bench
 	$(BENCH)/bin/python benchmarks/against_tensorly.py
@@ -39,10 +43,16 @@ $(VENV)/.test: pyproject.toml constraints.txt
 	$(BIN)/pip install -q -c constraints.txt -e '.[test,lint]'
 	touch $@
 
+$(VENV)/.docs: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt -e '.[docs]'
+	touch $@
+
 $(BENCH)/.bench: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(BENCH)
 	$(BENCH)/bin/pip install -q -c constraints.txt -e '.[all]' 'tensorly>=0.9'
 	touch $@
 
 clean:
+	rm -rf docs/_build docs/api/generated docs/gallery
 	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,92 +1,130 @@
-"""Learn the components of a real stream: which words the documentation of Python's library uses together.
+"""Learn what the functions of Python's standard library are about: as a stream, and once more in private.
 
     make demo
 
-Every Python installation carries its own corpus: the documentation strings of its standard library. Each is a row of
-word frequencies, scaled to the sphere and centred. The third moment of such rows is a tensor of some hundred million
-entries, which is never formed: rows are pushed as a stream, and the components are found from a few batches and
-refined by those that follow.
+Every Python installation carries its own corpus. The documents are the functions of the standard library, as the words
+of their code. The vocabulary comes from elsewhere, the documentation strings, because a private model must not choose
+its words from what it protects. Topics are then learnt twice. Openly: functions arrive in batches, each is seen once
+and none is kept. Privately, at epsilon = 1: whoever sees the topics can hardly tell whether any one function was in the
+library as it is or quite another.
 """
 
 from __future__ import annotations
 
-import ast
-import re
+import keyword
 import sys
-import sysconfig
 import time
-from collections import Counter
+import warnings
 from pathlib import Path
 
 import numpy as np
-from scipy import sparse
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from scipy.optimize import linear_sum_assignment
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
 
-import odeco
+from odeco.corpus import python_code, python_documentation
+from odeco.models import TensorLDA, UnreliableTopicsWarning
+from odeco.report import Section, again_section, privacy_section, table, write_page
 
-N_COMPONENTS, N_WORDS, TOP_WORDS = 8, 500, 8
-STOP_WORDS = """
-the a an of to in is and or for if be with that this by on as are it not from when which will at can
-may has have was all any also one than then its into but no only used use using you see each other
-same such via per does do so must should would there their these those been being more most some out
-over up like just get set new how
-"""
-
-
-def documentation_strings() -> list[str]:
-    """Return the documentation strings of the standard library, in the order of its files."""
-    found = []
-    for path in sorted(Path(sysconfig.get_paths()["stdlib"]).rglob("*.py")):
-        if "site-packages" in path.parts or "test" in path.parts or "tests" in path.parts:
-            continue
-        try:
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-        except (SyntaxError, UnicodeDecodeError, OSError):
-            continue
-        documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        found += [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, documented)]
-    return found
+N_TOPICS, N_WORDS, TOP_WORDS, BATCH = 6, 100, 8, 500
+EPSILON, DELTA = 1.0, 1e-6
+REPORT = Path("odeco-report.html")
+WORD = r"[a-z]{3,}"
 
 
-def word_counts(texts: list[str]) -> tuple[sparse.csr_array, list[str]]:
-    """Return how often each of the most frequent words occurs in each text that has at least five of them."""
-    stop_words = set(STOP_WORDS.split())
-    words = [[w for w in re.findall(r"[a-z]{3,}", text.lower()) if w not in stop_words] for text in texts]
-    spread = Counter(word for text in words for word in set(text))
-    vocabulary = [word for word, _ in spread.most_common(N_WORDS)]
-    index = {word: number for number, word in enumerate(vocabulary)}
-    rows = [Counter(index[word] for word in text if word in index) for text in words]
-    rows = [row for row in rows if sum(row.values()) >= 5]
-    pointers = np.cumsum([0] + [len(row) for row in rows])
-    indices = np.array([word for row in rows for word in row])
-    data = np.array([count for row in rows for count in row.values()], dtype=float)
-    return sparse.csr_array((data, indices, pointers), shape=(len(rows), len(vocabulary))), vocabulary
+def public_vocabulary() -> list[str]:
+    """Return the words that most documentation strings use, without Python's own and the small words of English."""
+    small = sorted(ENGLISH_STOP_WORDS | {*map(str.lower, keyword.kwlist), "self", "cls"})
+    vectorizer = CountVectorizer(stop_words=small, token_pattern=WORD, binary=True)
+    counts = vectorizer.fit_transform(document.text for document in python_documentation())
+    spread = np.asarray(counts.sum(axis=0)).ravel()
+    return sorted(vectorizer.get_feature_names_out()[np.argsort(-spread, kind="stable")[:N_WORDS]])
+
+
+def top_words(topic: np.ndarray, words: np.ndarray) -> str:
+    return ", ".join(words[np.argsort(-topic, kind="stable")[:TOP_WORDS]])
+
+
+def learn_openly(counts, console: Console) -> TensorLDA:
+    """Push the documents in batches, each once."""
+    model = TensorLDA(N_TOPICS, random_state=0)
+    for start in track(range(0, counts.shape[0], BATCH), "learning from a stream", console=console):
+        model.partial_fit(counts[start : start + BATCH])
+    return model
+
+
+def learn_privately(counts) -> TensorLDA:
+    model = TensorLDA(N_TOPICS, epsilon=EPSILON, delta=DELTA, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnreliableTopicsWarning)  # the table says which topics are clear of the noise
+        return model.fit(counts)
+
+
+def side_by_side(openly: TensorLDA, privately: TensorLDA) -> list[tuple[int, int, float]]:
+    """Pair the topics of both models so that the cosines are largest: open topic, private topic, cosine."""
+    first, second = (
+        model.topic_word_ / np.linalg.norm(model.topic_word_, axis=1, keepdims=True) for model in (openly, privately)
+    )
+    cosines = first @ second.T
+    rows, columns = linear_sum_assignment(-cosines)
+    return [(int(i), int(j), float(cosines[i, j])) for i, j in zip(rows, columns, strict=True)]
 
 
 def main() -> None:
+    progress, console = Console(stderr=True), Console()
     begun = time.perf_counter()
-    counts, vocabulary = word_counts(documentation_strings())
-    lengths = sparse.linalg.norm(counts, axis=1)
-    rows = sparse.diags_array(1 / lengths) @ np.sqrt(counts)
-    rows = (rows.toarray() - rows.mean(axis=0)) * np.sqrt(len(vocabulary))
-    rows = rows[np.random.default_rng(0).permutation(len(rows))]
-    print(
-        f"{rows.shape[0]:,} documentation strings, {rows.shape[1]:,} words, read in {time.perf_counter() - begun:.1f} s"
+    with progress.status("reading the standard library (nothing of it is executed)"):
+        vocabulary = public_vocabulary()
+        functions = [document.text for document in python_code()]
+    counts = CountVectorizer(vocabulary=vocabulary, token_pattern=WORD).fit_transform(functions)
+    counts = counts[np.random.default_rng(0).permutation(counts.shape[0])]
+    console.print(
+        f"{counts.shape[0]:,} functions, {N_WORDS} words, read in {time.perf_counter() - begun:.1f} s; "
+        "the tensor of their word triples is never formed"
     )
-    print(f"their third moment has {rows.shape[1] ** 3:,} entries; it is never formed")
 
     begun = time.perf_counter()
-    online = odeco.OnlineDecomposer(N_COMPONENTS, method="core", batch_size=len(rows) // 6, rng=0)
-    for start in range(0, len(rows), 250):
-        online.partial_fit(rows[start : start + 250])
-        progress = online.progress
-        bar = "#" * int(30 * progress.fraction)
-        print(f"\r[{bar:<30}] {progress.n_rows:6,} rows, {progress.stage:<20}", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    result = online.result()
-    print(f"{N_COMPONENTS} components in {time.perf_counter() - begun:.1f} s, every row read once\n")
-    for number, (weight, vector) in enumerate(zip(result.weights, result.vectors.T, strict=True), 1):
-        top = [vocabulary[i] for i in np.argsort(-vector)[:TOP_WORDS]]
-        print(f"{number:2d}. weight {weight:9.1f}  {', '.join(top)}")
+    openly = learn_openly(counts, progress)
+    words, topics = np.array(vocabulary), openly.topic_word_
+    streamed = time.perf_counter() - begun
+    begun = time.perf_counter()
+    privately = learn_privately(counts)
+    clear = privately.diagnostics_.reliable
+    console.print(
+        f"{N_TOPICS} topics from a stream in {streamed:.1f} s; privately in {time.perf_counter() - begun:.1f} s, "
+        f"{int(np.sum(clear))} of them clear of the noise\n"
+    )
+
+    shown = Table("openly, each function seen once", f"privately, ε = {EPSILON:g}", "cosine", box=None, pad_edge=False)
+    rows = []
+    for i, j, cosine in side_by_side(openly, privately):
+        hidden = top_words(privately.topic_word_[j], words) if clear[j] else "(noise alone could be this)"
+        rows.append([top_words(topics[i], words), hidden, f"{cosine:.2f}"])
+        shown.add_row(*rows[-1])
+    console.print(shown)
+    write_page(
+        REPORT,
+        title="What the functions of Python's library are about",
+        subtitle=f"{N_TOPICS} topics of {counts.shape[0]:,} functions, learnt from a stream and in private",
+        facts={
+            "functions": f"{counts.shape[0]:,}",
+            "words": str(N_WORDS),
+            "private topics clear": f"{int(np.sum(clear))} of {N_TOPICS}",
+        },
+        sections=[
+            Section(
+                "Topics side by side",
+                table(["openly", "privately", "cosine"], rows, text_columns=[0, 1]),
+                "The words of each topic, most frequent first, paired by their likeness. What is guaranteed below "
+                "holds for the private topics; those learnt openly stand here to compare with.",
+            ),
+            privacy_section(privately.privacy_),
+            again_section(f"{Path(sys.executable).name} examples/demo.py"),
+        ],
+    )
+    console.print(f"\nwrote {REPORT}")
 
 
 if __name__ == "__main__":

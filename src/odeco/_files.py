@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
-import tempfile
+import secrets
 import zipfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tokenize import TokenError
+from typing import IO, Any
 
 import numpy as np
+from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from odeco._checks import FileFormatError
@@ -21,48 +26,128 @@ _HEADER = "header"
 
 
 def save_arrays(
-    path: str | os.PathLike[str], kind: str, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+    path: str | os.PathLike[str],
+    kind: str,
+    header: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    *,
+    readable: bool = False,
 ) -> None:
     """Write `arrays` and `header` to `path` atomically: the old file stays until the new one is complete.
 
     The file is a plain ``.npz``; the entry ``header`` is a string of JSON with the keys ``kind`` (what the file
-    holds), ``format_version`` and those of `header`.
+    holds), ``format_version`` and those of `header`. Only its owner may read it unless it is `readable`, by whom the
+    system says: a checkpoint holds rows of data.
     """
     text = json.dumps({"kind": kind, "format_version": FORMAT_VERSION, **header})
+    with replacing(path, readable=readable) as file:
+        np.savez(file, allow_pickle=False, **{_HEADER: np.array(text)}, **arrays)
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str], *, readable: bool = True) -> Iterator[IO[bytes]]:
+    """Open a new file that takes the place of `path` once it is written and safe on disk, and not before."""
     target = Path(path)
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if readable else 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            np.savez(file, allow_pickle=False, **{_HEADER: np.array(text)}, **arrays)
+            yield file
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).replace(target)
+        temporary.replace(target)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(temporary).unlink()
+        temporary.unlink(missing_ok=True)
         raise
     _sync_directory(target.parent)
 
 
 def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Read what `save_arrays` wrote; refuse other kinds, newer versions and damaged files."""
-    try:
+    contents = read_contents(path)
+    if contents.kind != kind:
+        raise FileFormatError(
+            f"{path} must hold {kind}. It holds {contents.kind}. Load it with the class that saved it."
+        )
+    with _faults_of(path), Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        return contents.header, {name: archive[name] for name in contents.arrays}
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a file says of itself.
+
+    Attributes
+    ----------
+    kind : str
+        What it holds.
+    format_version : int
+        How it is written.
+    header : dict
+        What is known besides the arrays.
+    arrays : dict
+        Shape and type of each array.
+    """
+
+    kind: str
+    format_version: int
+    header: dict[str, Any]
+    arrays: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+
+
+def read_contents(path: str | os.PathLike[str]) -> Contents:
+    """Read the header of a file and the shapes of its arrays, not the arrays; refuse what `save_arrays` never wrote.
+
+    The file may come from anyone. Nothing in it is executed, and no more memory is taken than the file is long: arrays
+    are stored, not compressed, and what each announces is compared with the bytes that are there.
+    """
+    with _faults_of(path):
+        size = Path(path).stat().st_size
         # NumPy leaves a damaged file open if it opened it itself.
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            entries = {name: archive[name] for name in archive.files}
-        header = json.loads(str(entries.pop(_HEADER)))
-        found_kind, version = header.pop("kind"), header.pop("format_version")
-    except FileNotFoundError:
-        raise
-    except (OSError, EOFError, ValueError, KeyError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise FileFormatError(f"{path} is not a complete odeco file: {error}. Write it again with save().") from error
-    if found_kind != kind:
-        raise FileFormatError(f"{path} must hold {kind}. It holds {found_kind}. Load it with the class that saved it.")
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            compressed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
+            if compressed or sum(entry.file_size for entry in entries) > size:
+                raise ValueError("its entries are not stored as they are")
+            arrays = {entry.filename.removesuffix(".npy"): _announced(archive, entry) for entry in entries}
+            with archive.open(f"{_HEADER}.npy") as file:
+                header = json.loads(str(npy_format.read_array(file, allow_pickle=False)))
+        del arrays[_HEADER]
+        kind, version = header.pop("kind"), header.pop("format_version")
+        if not isinstance(kind, str) or type(version) is not int:
+            raise TypeError("its kind must be a text and its version a whole number")
     if version > FORMAT_VERSION:
         raise FileFormatError(
             f"{path} has format version {version}. This odeco reads up to {FORMAT_VERSION}. Install a newer odeco."
         )
-    return header, entries
+    return Contents(kind, version, header, arrays)
+
+
+def _announced(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return the shape and type of one array; raise if it is not plain numbers or text, or not all there."""
+    with archive.open(entry) as file:
+        version = npy_format.read_magic(file)
+        read_header = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+        shape, _, dtype = read_header(file)
+        if dtype.hasobject:
+            raise ValueError(f"{entry.filename} holds Python objects, which would have to be executed")
+        if math.prod(shape) * dtype.itemsize != entry.file_size - file.tell():
+            raise ValueError(f"{entry.filename} announces shape {shape}, which is not what is there")
+    return shape, dtype
+
+
+@contextlib.contextmanager
+def _faults_of(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn whatever a file that is damaged, or made to do damage, raises while it is read into one error."""
+    try:
+        yield
+    except (FileNotFoundError, IsADirectoryError, PermissionError, FileFormatError):
+        raise
+    except (
+        *(OSError, EOFError, ValueError, LookupError, AttributeError, TypeError, NotImplementedError, RecursionError),
+        *(MemoryError, OverflowError, SyntaxError, TokenError, zipfile.BadZipFile, zlib.error),
+    ) as error:
+        raise FileFormatError(f"{path} is not a complete odeco file: {error}. Write it again with save().") from error
 
 
 def _sync_directory(directory: Path) -> None:

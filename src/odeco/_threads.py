@@ -4,14 +4,18 @@ NumPy and SciPy release the interpreter lock inside their products, so plain thr
 core busy. The linear algebra library underneath must then stay at one thread, or the two pools fight
 for the cores. Results come back in the order of the blocks: adding them up in that order gives the same
 sum for any number of threads.
+
+How many there are is the least of: the cores that the process may use, ``OMP_NUM_THREADS``, and the limit that the
+linear algebra library is under, which `threadpoolctl.threadpool_limits` sets for a stretch of code.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
@@ -27,31 +31,86 @@ def map_blocks(work: Callable[[Block], Answer], blocks: Iterable[Block], *, para
     The linear algebra library runs on one thread either way, so that both ways give the same bits.
     """
     with one_blas_thread():
-        if parallel and _n_cores() > 1:
-            yield from _pool(os.getpid()).map(work, blocks)
+        n_threads = _n_threads() if parallel else 1
+        if n_threads > 1:
+            yield from _pool(os.getpid(), n_threads).map(work, blocks)
         else:
             yield from map(work, blocks)
 
 
-def one_blas_thread() -> AbstractContextManager[Any]:
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
     """Hold the linear algebra library to one thread inside a ``with`` block."""
-    limit: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
-    return limit
+    _HOLD.take()
+    try:
+        yield
+    finally:
+        _HOLD.release()
+
+
+class _Hold:
+    """The limit on the linear algebra library, which is one for the whole process, whoever of its threads asks.
+
+    The first who asks sets it and the last who is done lifts it. If each set and lifted a limit of its own, two that
+    overlap could leave the library with one thread for ever.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holders = 0
+        self._before: list[int | None] = []
+
+    @property
+    def outside(self) -> int | None:
+        """Threads that the library had before it was held; None if there is no telling."""
+        return max((number for number in self._before if number is not None), default=None)
+
+    def take(self) -> None:
+        with self._lock:
+            if self._holders == 0:
+                self._before = [library.num_threads for library in _blas()]
+                _set_threads([1] * len(self._before))
+            self._holders += 1
+
+    def release(self) -> None:
+        with self._lock:
+            self._holders -= 1
+            if self._holders == 0:
+                _set_threads(self._before)
+
+
+_HOLD = _Hold()
+# A child forked while another thread held the limit would wait for ever for it to be released.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_HOLD.__init__)  # type: ignore[misc]
 
 
 @cache
-def _controller() -> ThreadpoolController:
+def _blas() -> tuple[Any, ...]:
     # Looking for the loaded libraries takes milliseconds, so it is done once for the process.
-    return ThreadpoolController()
+    return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
+
+
+def _set_threads(numbers: Sequence[int | None]) -> None:
+    for library, number in zip(_blas(), numbers, strict=True):
+        # From 3.8 on threadpoolctl obeys only the thread that was first to set a limit, until it clears it.
+        clear = getattr(library, "clear_controlling_thread", None)
+        if clear is not None:
+            clear(force=True)
+        if number is not None:
+            library.set_num_threads(number)
+        if clear is not None:
+            clear(force=True)
 
 
 @cache
-def _pool(process: int) -> ThreadPoolExecutor:  # noqa: ARG001 - a forked child must not inherit dead threads
-    return ThreadPoolExecutor(_n_cores(), thread_name_prefix="odeco")
+def _pool(process: int, n_threads: int) -> ThreadPoolExecutor:  # noqa: ARG001 - a child must not inherit dead threads
+    return ThreadPoolExecutor(n_threads, thread_name_prefix="odeco")
 
 
-def _n_cores() -> int:
-    """Count the cores this process may use, or fewer if ``OMP_NUM_THREADS`` says so."""
+def _n_threads() -> int:
+    """Return how many threads may work; asked while the linear algebra library is held."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     wanted = os.environ.get("OMP_NUM_THREADS", "")
-    return min(available, int(wanted)) if wanted.isdigit() and int(wanted) > 0 else available
+    cores = min(available, int(wanted)) if wanted.isdigit() and int(wanted) > 0 else available
+    return cores if _HOLD.outside is None else min(cores, _HOLD.outside)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +49,24 @@ class Checkpoint:
 
     def save_now_and_then(self, driver: Driver | None, place: Mapping[str, Any]) -> None:
         """Save if it is time to."""
-        if self.path is not None and driver is not None and time.monotonic() - self._last >= self.seconds:
+        if time.monotonic() - self._last >= self.seconds:
+            self.save(driver, place)
+
+    def save(self, driver: Driver | None, place: Mapping[str, Any]) -> None:
+        """Save now, if there is anything to save and a file to save it to."""
+        if self.path is not None and driver is not None:
             header, arrays = driver.to_arrays()
             save_arrays(self.path, _KIND, {"identity": self.identity, "driver": header, "place": dict(place)}, arrays)
             self._last = time.monotonic()
+
+    @contextmanager
+    def saved_if_interrupted(self, driver: Driver | None, place: Mapping[str, Any]) -> Iterator[None]:
+        """Save if what is done inside raises: so a callback can end a run, by an exception, and nothing is lost."""
+        try:
+            yield
+        except BaseException:
+            self.save(driver, place)
+            raise
 
     def remove(self) -> None:
         """Remove the file of a run that has ended."""

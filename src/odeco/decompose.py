@@ -81,10 +81,11 @@ def decompose(
     ConvergenceWarning
         If a residual is above the tolerance, with what to do.
 
-    Notes ----- Deviations from Algorithm 1: all restarts are iterated as one block; deflation is arithmetic on
-    answers; convergence is judged from answers already received (unless ``tol=0``); at even orders, and where an
-    iterate of an exact tensor loses ground, a shift is added so that it cannot cycle; at even orders weights keep
-    their sign.
+    Notes
+    -----
+    Deviations from Algorithm 1: all restarts are iterated as one block; deflation is arithmetic on answers; convergence
+    is judged from answers already received (unless ``tol=0``); at even orders, and where an iterate of an exact tensor
+    loses ground, a shift is added so that it cannot cycle; at even orders weights keep their sign.
 
     References
     ----------

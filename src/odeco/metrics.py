@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy  # its submodules are imported when they are used: optimize takes longer than all of odeco
 
 from odeco._types import FloatArray, IndexArray
 
@@ -76,7 +76,7 @@ def match(found: HasComponents, truth: HasComponents) -> Match:
             f"and dimension {truth.vectors.shape[0]}, order {truth.order}."
         )
     inner: FloatArray = truth.vectors.T @ found.vectors
-    rows, columns = linear_sum_assignment(np.abs(inner), maximize=True)
+    rows, columns = scipy.optimize.linear_sum_assignment(np.abs(inner), maximize=True)
     found_index = np.full(truth.weights.size, -1)
     cosines, weights = np.zeros(truth.weights.size), np.zeros(truth.weights.size)
     found_index[rows], cosines[rows] = columns, np.abs(inner[rows, columns])

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy  # its submodules are imported when they are used: optimize takes longer than all of odeco
 
 from odeco._types import FloatArray
 
@@ -87,4 +87,4 @@ def complexity(height: float, order: int) -> float:
 def ground_state(order: int) -> float:
     """Return E₀: Gaussian noise on the sphere reaches about E₀ √d standard deviations (1.657 √d at order 3)."""
     edge = 2 * math.sqrt((order - 1) / order)
-    return float(brentq(lambda height: complexity(height, order), edge, 10 * edge))
+    return float(scipy.optimize.brentq(lambda height: complexity(height, order), edge, 10 * edge))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, final
 
 import numpy as np
-from scipy.optimize import minimize
+import scipy  # its submodules are imported when they are used: optimize takes longer than all of odeco
 from scipy.special import logsumexp, softmax
 
 from odeco._checks import as_generator, check_n_components
@@ -146,7 +146,7 @@ def positive_slice(oracle: Oracle, rng: RngLike = None) -> FloatArray:
 
     coefficients = generator.standard_normal(len(slices))
     for sharpness in (10.0, 100.0, 1000.0):
-        coefficients = minimize(loss, coefficients, args=(sharpness,), jac=True, method="L-BFGS-B").x
+        coefficients = scipy.optimize.minimize(loss, coefficients, args=(sharpness,), jac=True, method="L-BFGS-B").x
     best: FloatArray = np.tensordot(coefficients / np.linalg.norm(coefficients), slices, axes=1)
     smallest = float(np.linalg.eigvalsh(best)[0])
     if smallest <= _RANK_TOLERANCE:

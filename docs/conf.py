@@ -1,0 +1,82 @@
+"""How the documentation is built: `make docs`. No network is used."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sphinx_gallery.sorting import FileNameSortKey
+
+import odeco
+
+project = "odeco"
+author = "The odeco developers"
+copyright = author  # noqa: A001 - Sphinx reads this name
+release = version = odeco.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "sphinx_gallery.gen_gallery",
+]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+exclude_patterns = ["_build", "gallery/*.ipynb", "gallery/*.py", "gallery/*.md5", "gallery/*.json"]
+default_role = "autolink"  # `name` in a docstring becomes a link if there is such a name
+myst_heading_anchors = 3
+
+autosummary_generate = True
+autodoc_typehints = "none"  # numpydoc shows the types that the docstrings name
+autodoc_default_options = {"members": True, "inherited-members": "Exception"}
+numpydoc_show_class_members = False  # autodoc lists them already
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples/gallery",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"plot_",
+    "within_subsection_order": FileNameSortKey,
+    "abort_on_example_error": True,
+    "show_memory": False,
+    "show_signature": False,
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "write_computation_times": False,
+    "image_scrapers": ("matplotlib",),
+    "capture_repr": (),  # what is printed is shown, the last value of a block is not
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "odeco"
+html_theme_options = {
+    "show_toc_level": 2,
+    "header_links_before_dropdown": 6,
+    "navbar_align": "left",
+    "navigation_with_keys": False,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "secondary_sidebar_items": ["page-toc"],
+}
+html_show_sourcelink = False
+html_copy_source = False
+
+suppress_warnings = ["config.cache"]  # the order of examples is given by a class, which the cache cannot keep
+
+
+def escape_marks(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:  # noqa: ARG001
+    """Take |u| and names_ in prose literally: docstrings are written to be read as they are."""
+    for number, line in enumerate(lines):
+        if not line.lstrip().startswith((">>>", "...")):
+            escaped = re.sub(r"(?<![\\`])\|", r"\\|", line)
+            lines[number] = re.sub(r"(?<=\w)_(?=[\s,.;:)]|$)(?![^`]*`)", r"\\_", escaped)
+
+
+def skip_foreign(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:  # noqa: ARG001
+    """Leave out what comes from scikit-learn: its docstrings refer to its own pages."""
+    return True if str(getattr(obj, "__module__", "")).startswith("sklearn") else None
+
+
+def setup(app: Any) -> None:
+    """Connect the above, before numpydoc reads the lines."""
+    app.connect("autodoc-skip-member", skip_foreign)
+    app.connect("autodoc-process-docstring", escape_marks, priority=100)

@@ -1,0 +1,90 @@
+"""``odeco decompose``: Algorithm 1 on a tensor in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+import odeco
+from odeco.cli import _options
+from odeco.cli._inputs import load_names, load_tensor
+from odeco.cli._output import emit_json, print_result, progress_bar, result_document, write_outputs
+
+
+@click.command("decompose")
+@click.argument("file", type=_options.FILE)
+@_options.n_components_or_auto
+@_options.n_restarts
+@_options.n_iterations
+@click.option(
+    "--tol", type=float, default=1e-10, show_default=True, help="Relative residual to reach; 0: a fixed count."
+)
+@click.option(
+    "--whiten",
+    type=click.Choice(["tensor", "slice"]),
+    help="For components that are independent but not orthogonal: whiten by the tensor's images, or by one slice.",
+)
+@click.option("--symmetrize", is_flag=True, help="Average over all permutations of the axes first.")
+@click.option("--asymmetric", is_flag=True, help="Decompose a d1 x d2 x … tensor into terms a ⊗ b ⊗ … instead.")
+@click.option("--key", metavar="NAME", help="Which array of a .npz archive.")
+@_options.seed
+@_options.outputs
+def command(
+    file: Path,
+    n_components: int | str,
+    n_restarts: int | None,
+    n_iterations: int | None,
+    tol: float,
+    whiten: str | None,
+    symmetrize: bool,
+    asymmetric: bool,
+    key: str | None,
+    seed: int,
+    as_json: bool,
+    out: Path | None,
+    report: Path | None,
+    names: Path | None,
+    top: int,
+    threads: int | None,
+) -> None:
+    r"""Decompose the symmetric tensor in FILE (.npy or .npz, order 3 or more) into weights and unit vectors.
+
+    \b
+    Examples:
+      odeco decompose tensor.npy -k 5
+      odeco decompose tensor.npy -k auto --out result.npz --report page.html
+      odeco decompose tensor.npz --key T -k 3 --whiten tensor --json
+    """
+    if asymmetric and (symmetrize or whiten or n_components == "auto"):
+        raise click.UsageError("--asymmetric goes with neither --symmetrize nor --whiten nor -k auto.")
+    settings: dict[str, Any] = {"n_restarts": n_restarts, "n_iterations": n_iterations, "tol": tol, "rng": seed}
+    with _options.limited(threads):
+        tensor = load_tensor(file, key)
+        labels = None if asymmetric else load_names(names, tensor.shape[0] if tensor.ndim else 0)
+        if symmetrize:
+            tensor = odeco.symmetrize(tensor)
+        with progress_bar() as bar:
+            task = bar.add_task("checking the tensor", total=None, count="")
+
+            def show(search: Any) -> None:
+                total = None if n_components == "auto" else search.plan.n_components
+                found = len(search.found)
+                bar.update(
+                    task,
+                    description=f"component {found + 1}, iteration {search.iteration}",
+                    completed=found,
+                    total=total,
+                    count=f"{found} found",
+                )
+
+            if asymmetric:
+                result: Any = odeco.decompose_asymmetric(tensor, n_components, callback=show, **settings)  # type: ignore[arg-type]
+            else:
+                result = odeco.decompose(tensor, n_components, whiten=whiten, callback=show, **settings)  # type: ignore[arg-type]
+        write_outputs(result, out=out, report=report, names=labels, title=f"Components of {file.name}")
+    if as_json:
+        emit_json(result_document(result))
+    else:
+        print_result(result, labels, top)

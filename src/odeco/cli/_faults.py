@@ -1,0 +1,114 @@
+"""What may go wrong through no fault of ours, in the words of the command line; and being interrupted."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+import click
+
+#: Exceptions that say something about data, files or settings: their text is all that a user needs.
+FAULTS = (ValueError, TypeError, OSError, MemoryError, RuntimeError, ModuleNotFoundError)
+#: What to install for a module that is missing.
+_EXTRAS = {
+    "matplotlib": "plot",
+    "numba": "topics",
+    "pyarrow": "arrow",
+    "rich": "cli",
+    "sklearn": "topics",
+}
+#: The library's advice is Python; these say the same in options.
+_TRANSLATIONS = {
+    "Call odeco.symmetrize(T), or odeco.decompose_asymmetric for an asymmetric one.": (
+        "Pass --symmetrize, or --asymmetric for an asymmetric one."
+    ),
+    "For an asymmetric one call odeco.decompose_asymmetric.": "For an asymmetric one pass --asymmetric.",
+    "Pass n_components as an int to see it all the same.": "Pass -k as a number to see it all the same.",
+    "Pass more rows, or a smaller batch_size.": "Pass more rows, or a smaller --batch-size.",
+    "in `error.found`": "in the file of --out, if one was given",
+    '`batch_size` must be given for method="power"': "--batch-size must be given for --method power",
+    "Pass another path, or remove the file to begin again.": "Pass another --checkpoint, or remove it to begin again.",
+    "Raise n_iterations, raise tol if": "Raise --n-iterations, raise --tol if",
+    "or lower n_components if": "or lower -k if",
+    "or lower n_components:": "or lower -k:",
+    "Lower n_components or pass more documents.": "Lower -k or pass more documents.",
+    "Lower min_documents, raise max_share, or": "Lower --min-documents, raise --max-share, or",
+    "Pass its name as `column`.": "Pass --column NAME.",
+    "or pass another `column`.": "or pass another --column.",
+}
+
+
+class Interrupted(click.ClickException):
+    """The user, or the system, ended a run."""
+
+    exit_code = 128 + signal.SIGINT
+
+    def show(self, file: Any = None) -> None:
+        """Say it on stderr."""
+        click.echo(self.message, file=file, err=True)
+
+
+class Terminated(Interrupted):
+    """The system asked a run to end."""
+
+    exit_code = 128 + signal.SIGTERM
+
+
+class Interrupts:
+    """Note the first Ctrl-C (or SIGTERM) instead of acting on it, so that a run ends where it can go on from.
+
+    A second one ends the process as usual.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def check(self) -> None:
+        """Raise if a signal has come."""
+        if self.number is not None:
+            raise KeyboardInterrupt
+
+    def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self.number = number
+        self.__exit__()
+
+
+def advice(error: BaseException) -> str:
+    """Return the text of an error in the words of the command line."""
+    if isinstance(error, ModuleNotFoundError):
+        module = str(error.name).partition(".")[0]
+        extra = _EXTRAS.get(module)
+        if extra is not None:
+            return f"this needs {module}, which is not installed: pip install 'odeco[{extra}]'"
+    if isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError) and error.filename is not None:
+        return f"{os.fspath(error.filename)}: {os.strerror(error.errno or 0)}. Check the path."
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory: {str(error) or 'for this'}. Try a smaller problem, or a stream."
+    return in_options(str(error) or type(error).__name__)
+
+
+def in_options(text: str) -> str:
+    """Return the library's advice as that of the command line."""
+    for python, option in _TRANSLATIONS.items():
+        text = text.replace(python, option)
+    return text
+
+
+def command_line(*more: str) -> str:
+    """Return the command that runs this again, with further options."""
+    name = "python -m odeco" if sys.argv[0].endswith("__main__.py") else "odeco"
+    arguments = [*sys.argv[1:], *(option for option in more if option not in sys.argv)]
+    return f"{name} {shlex.join(arguments)}"

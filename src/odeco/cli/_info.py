@@ -1,0 +1,148 @@
+"""``odeco info``: what a file holds, without executing anything in it."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.table import Table
+
+from odeco._checks import FileFormatError, check_finite, check_symmetric
+from odeco._files import Contents, read_contents
+from odeco.cli import _options
+from odeco.cli._inputs import load_npy, load_tensor
+from odeco.cli._output import console, emit_json
+from odeco.sources import as_source
+
+#: What the kinds of odeco's own files are for.
+_MEANINGS = {
+    "components": "weights and unit vectors; read with odeco.Components.load",
+    "search": "the state of the loop; read with odeco.power_method.Search.load",
+    "online decomposer": "a run that rows are pushed to; read with odeco.OnlineDecomposer.load",
+    "topic model": "topics over words; read with odeco.models.TensorLDA.load, apply with odeco topics transform",
+    "topic proportions": "how much of each topic is in each document; read with numpy.load",
+    "stream checkpoint": "where an interrupted run of odeco stream stands; go on with --checkpoint and --resume",
+}
+
+
+@click.command("info")
+@click.argument("file", type=_options.FILE)
+@click.option("--check", is_flag=True, help="Also read all of a tensor: is it finite, is it symmetric?")
+@_options.json_output
+def command(file: Path, check: bool, as_json: bool) -> None:
+    r"""Say what FILE holds: a tensor, rows, a result, a model or a checkpoint. Nothing in it is executed.
+
+    \b
+    Examples:
+      odeco info tensor.npy --check
+      odeco info run.ckpt --json
+    """
+    if not file.exists():
+        raise FileNotFoundError(2, "No such file or directory", str(file))
+    document = _describe(file, check)
+    if as_json:
+        emit_json({"file": str(file), **{name.replace(" ", "_"): value for name, value in document.items()}})
+        return
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in document.items():
+        if isinstance(value, dict):
+            table.add_row(name, "")
+            for inner, each in value.items():
+                table.add_row(f"  {inner}", _text(each))
+        else:
+            table.add_row(name, _text(value))
+    console().print(table)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = f"{value:,}" if isinstance(value, int) else str(value)
+    return (text if len(text) <= 300 else text[:297] + "...").replace("[", r"\[")
+
+
+def _describe(file: Path, check: bool) -> dict[str, Any]:
+    if file.is_file() and zipfile.is_zipfile(file):
+        try:
+            return _own(read_contents(file))
+        except FileFormatError:
+            if _names(file) >= {"header"}:
+                raise
+        return _archive(file, check)
+    if file.suffix == ".npy":
+        array = load_npy(file)
+        return _tensor(array, check) if array.ndim >= 3 else _rows(file)
+    return _rows(file)
+
+
+def _own(contents: Contents) -> dict[str, Any]:
+    header = contents.header
+    shown: dict[str, Any] = {"holds": contents.kind, "format version": contents.format_version}
+    if contents.kind in _MEANINGS:
+        shown["meaning"] = _MEANINGS[contents.kind]
+    if isinstance(header.get("written_by"), dict):
+        shown["written by"] = ", ".join(f"{name} {version}" for name, version in header["written_by"].items())
+    for name in ("command", "order", "settings", "identity", "place", "n_documents", "parameters"):
+        if header.get(name) is not None:
+            shown[name.replace("_", " ")] = header[name]
+    driver = header.get("driver")
+    if isinstance(driver, dict):
+        shown["state"], shown["rows taken in"] = driver.get("state"), driver.get("n_rows")
+    return shown | {"arrays": {name: f"{_shape(shape)} {dtype}" for name, (shape, dtype) in contents.arrays.items()}}
+
+
+def _archive(file: Path, check: bool) -> dict[str, Any]:
+    names = _names(file)
+    if names >= {"data", "indices", "indptr", "shape"}:
+        return _rows(file)
+    if len(names) == 1:
+        array = load_tensor(file, None)
+        if array.ndim >= 3:
+            return _tensor(array, check)
+    return {"holds": "arrays of NumPy", "names": ", ".join(sorted(names))}
+
+
+def _names(file: Path) -> set[str]:
+    with zipfile.ZipFile(file) as archive:
+        return {name.removesuffix(".npy") for name in archive.namelist()}
+
+
+def _tensor(array: np.ndarray[Any, Any], check: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "holds": "a tensor",
+        "order": array.ndim,
+        "shape": _shape(array.shape),
+        "type": str(array.dtype),
+        "size": f"{array.nbytes / 1e6:,.1f} MB",
+        "equal sizes": len(set(array.shape)) == 1,
+    }
+    if check:
+        check_finite(array, "tensor")
+        shown["finite"] = True
+        if shown["equal sizes"]:
+            try:
+                check_symmetric(array)
+                shown["symmetric"] = True
+            except ValueError as error:
+                shown["symmetric"] = False
+                shown["reason"] = str(error)
+    return shown
+
+
+def _rows(file: Path) -> dict[str, Any]:
+    source = as_source(str(file))
+    columns = getattr(source, "columns", None)
+    return {
+        "holds": "rows",
+        "rows": "unknown until read" if source.n_rows is None else source.n_rows,
+        "columns": source.n_features,
+        "names": ", ".join(columns) if columns else "none",
+        "can be read again": source.repeatable,
+    }
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(f"{size:,}" for size in shape) if shape else "one"

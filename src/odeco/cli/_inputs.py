@@ -1,0 +1,101 @@
+"""What a user names on the command line, as the library wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from tokenize import TokenError
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy_format
+from scipy import sparse
+
+from odeco.sources import SourceError, as_source
+
+_FAULTS = (EOFError, ValueError, TypeError, SyntaxError, TokenError, KeyError)
+
+
+def load_tensor(path: Path, key: str | None) -> np.ndarray[Any, Any]:
+    """Return the tensor in a ``.npy`` file, mapped into memory, or in a ``.npz`` archive; integers become floats."""
+    array = _load_array(path, key)
+    if array.dtype.kind in "iub":
+        array = array.astype(np.float64)
+    return array
+
+
+def _load_array(path: Path, key: str | None) -> np.ndarray[Any, Any]:
+    if path.suffix == ".npy":
+        return load_npy(path)
+    if path.suffix != ".npz":
+        raise ValueError(f"A tensor must be in a .npy or .npz file. Got {path}. Write it with numpy.save.")
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            held = list(archive.files)
+            if key is None and len(held) == 1:
+                key = held[0]
+            if key in held:
+                array: np.ndarray[Any, Any] = archive[key]
+                return array
+    except _FAULTS as error:
+        raise ValueError(f"{path} must be an archive of plain arrays. It is not: {error}. Make it again.") from error
+    listed = ", ".join(held) or "nothing"
+    got = "none was named" if key is None else f"Got {key!r}"
+    raise ValueError(f"One array of {path} must be named, of: {listed}. {got}. Pass --key NAME.")
+
+
+def load_npy(path: Path) -> np.ndarray[Any, Any]:
+    """Return the array in a ``.npy`` file, mapped into memory and never unpickled."""
+    try:
+        with path.open("rb") as file:
+            npy_format.read_magic(file)  # else an archive or a pickle under this name would be looked into
+        array: np.ndarray[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except _FAULTS as error:
+        raise ValueError(
+            f"{path} must be a complete .npy file of numbers. It is not: {error}. Make it again."
+        ) from error
+    return array
+
+
+def load_rows(paths: Sequence[Path]) -> Any:
+    """Return rows as one array, dense or CSR, as private runs need them; values are not looked at where possible.
+
+    A ``.npy`` and a ``.npz`` file are taken as they are: what is not finite counts as zero later, without a message.
+    Other files have to be parsed, and a number that is none is an error.
+    """
+    if len(paths) == 1 and paths[0].suffix == ".npy":
+        rows = load_npy(paths[0])
+        if rows.ndim != 2:
+            raise ValueError(f"Rows must have shape (n, d). Got shape {rows.shape} in {paths[0]}. Pass a table.")
+        return rows
+    if len(paths) == 1 and paths[0].suffix == ".npz":
+        try:
+            return sparse.csr_array(sparse.load_npz(paths[0]))
+        except _FAULTS as error:
+            raise SourceError(
+                f"{paths[0]} must hold a CSR matrix. It does not: {error}. Write it with scipy.sparse.save_npz."
+            ) from error
+    blocks: list[Any] = list(as_source([str(path) for path in paths]))
+    return sparse.vstack(blocks, format="csr") if sparse.issparse(blocks[0]) else np.concatenate(blocks)
+
+
+def load_names(path: Path | None, dimension: int, columns: Sequence[str] | None = None) -> list[str] | None:
+    """Return the names of the coordinates: those of the file, else those that the data bring, else None."""
+    if path is None:
+        return list(columns) if columns is not None and len(columns) == dimension else None
+    names = path.read_text(encoding="utf-8").splitlines()
+    if len(names) != dimension:
+        raise ValueError(
+            f"{path} must have one name for each of the {dimension:,} coordinates. It has {len(names):,} lines. "
+            "Write one name a line."
+        )
+    return names
+
+
+def load_groups(path: Path | None) -> Any:
+    """Return the label of each row: the lines of a text file, or an array."""
+    if path is None:
+        return None
+    if path.suffix == ".npy":
+        return np.asarray(load_npy(path))
+    return np.array(path.read_text(encoding="utf-8").splitlines())

@@ -1,0 +1,76 @@
+"""Options that several sub-commands share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from threadpoolctl import threadpool_limits
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+FILE = click.Path(path_type=Path)
+
+
+class OutputFile(click.Path):
+    """A file that will be written: its folder must be there now, not when an hour's work is done."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a path in a folder that exists."""
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if not path.parent.is_dir():
+            self.fail(f"{str(path.parent)!r} is no folder. Make it first.", param, ctx)
+        return path
+
+
+OUTPUT = OutputFile(path_type=Path, dir_okay=False)
+
+
+def _number_or_auto(context: click.Context, parameter: click.Parameter, value: str) -> int | str:
+    """Return an int, or the text ``auto``."""
+    if value == "auto":
+        return "auto"
+    try:
+        return int(value)
+    except ValueError:
+        text = f"{value!r} is neither a whole number nor 'auto'."
+        raise click.BadParameter(text, context, parameter) from None
+
+
+n_components = click.option("-k", "--n-components", type=int, required=True, metavar="K", help="Number of components.")
+n_components_or_auto = click.option(
+    "-k",
+    "--n-components",
+    metavar="K",
+    callback=_number_or_auto,
+    required=True,
+    help="Number of components, or 'auto' for those that stand clear of the noise.",
+)
+n_restarts = click.option("--n-restarts", type=int, metavar="L", help="Candidates for each component (the paper's L).")
+n_iterations = click.option("--n-iterations", type=int, metavar="R", help="Images for each candidate (the paper's R).")
+seed = click.option(
+    "--seed", type=int, default=0, show_default=True, help="Draws the starts. The same seed gives the same bits."
+)
+threads = click.option("--threads", type=click.IntRange(1), metavar="N", help="At most so many threads.")
+json_output = click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+out = click.option("--out", type=OUTPUT, metavar="FILE", help="Write the result there, as .npz without pickle.")
+report = click.option("--report", type=OUTPUT, metavar="FILE", help="Write an HTML page there.")
+names = click.option(
+    "--names", type=FILE, metavar="FILE", help="A text file with the name of each coordinate, one a line."
+)
+top = click.option("--top", type=click.IntRange(0), default=5, show_default=True, help="Largest coordinates to show.")
+
+
+def outputs(function: Function) -> Function:
+    """Add the options about what comes out."""
+    for option in (threads, top, names, report, out, json_output):
+        function = option(function)
+    return function
+
+
+def limited(n_threads: int | None) -> AbstractContextManager[Any]:
+    """Hold everything inside a ``with`` block to so many threads."""
+    return nullcontext() if n_threads is None else threadpool_limits(limits=n_threads)

@@ -1,0 +1,140 @@
+"""``odeco private``: a plan from public numbers, then a decomposition under differential privacy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+import odeco
+from odeco.cli import _options
+from odeco.cli._inputs import load_groups, load_names, load_rows, load_tensor
+from odeco.cli._output import console, emit_json, print_result, result_document, write_outputs
+
+
+@click.command("private")
+@click.argument("files", type=_options.FILE, nargs=-1, metavar="[FILE...]")
+@_options.n_components
+@click.option("--epsilon", type=float, required=True, help="The ε of the guarantee.")
+@click.option("--delta", type=float, required=True, help="The δ of the guarantee, far below 1/n.")
+@click.option(
+    "--unit",
+    type=click.Choice(["entry", "record", "user"]),
+    required=True,
+    help="Whom it protects: one entry of a tensor, one row, or all rows of one user.",
+)
+@click.option("--norm-bound", type=float, metavar="B", help="Largest norm of a row, known without looking at the data.")
+@click.option(
+    "--groups", type=_options.FILE, metavar="FILE", help="For --unit user: whose row each is, one label a line."
+)
+@click.option(
+    "--mechanism",
+    type=click.Choice(["auto", "wang2016", "joint", "input", "core", "subspace"]),
+    default="auto",
+    show_default=True,
+    help="How answers are made; auto takes the one that the plan predicts to be best.",
+)
+@click.option(
+    "--calibration",
+    type=click.Choice(["exact", "paper"]),
+    default="exact",
+    show_default=True,
+    help="How --mechanism wang2016 scales its noise.",
+)
+@click.option(
+    "--neighbour-relation", metavar="NAME", help="distinct or literal (entries); replace or 'add or remove' (rows)."
+)
+@click.option("--entry-change", type=float, default=1.0, show_default=True, help="How far one entry may change.")
+@click.option("--entry-limit", type=float, help="Entries beyond are cut off there.")
+@_options.n_restarts
+@_options.n_iterations
+@click.option("--order", type=int, default=3, show_default=True, help="Order of the moment of rows.")
+@click.option("--key", metavar="NAME", help="Which array of a .npz archive, for a tensor.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and stop. Needs no FILE, but then --dimension.")
+@click.option("--dimension", type=int, metavar="D", help="For --dry-run without a FILE.")
+@click.option("--n-units", type=int, metavar="N", help="Number of records or users, for --dry-run without a FILE.")
+@_options.seed
+@_options.outputs
+def command(
+    files: tuple[Path, ...],
+    dry_run: bool,
+    dimension: int | None,
+    n_units: int | None,
+    key: str | None,
+    groups: Path | None,
+    names: Path | None,
+    as_json: bool,
+    out: Path | None,
+    report: Path | None,
+    top: int,
+    threads: int | None,
+    **settings: Any,
+) -> None:
+    r"""Decompose a tensor, or the moment of rows, under (ε, δ)-differential privacy.
+
+    The plan comes first: what each mechanism would release, with how much noise, and the smallest weight that it would
+    still find. It needs public numbers only. The noise comes from the operating system; --seed draws the starts,
+    never the noise. Every run on the same data adds to what is spent.
+
+    \b
+    Examples:
+      odeco private --dry-run -k 5 --epsilon 1 --delta 1e-6 --unit record --norm-bound 1 --dimension 100 --n-units 10000
+      odeco private rows.npy -k 5 --epsilon 1 --delta 1e-6 --unit record --norm-bound 1 --out result.npz
+      odeco private tensor.npy -k 3 --epsilon 1 --delta 1e-6 --unit entry
+    """
+    _check_usage(files, dry_run=dry_run, dimension=dimension, n_units=n_units, **settings)
+    labels = load_groups(groups)
+    with _options.limited(threads):
+        data = None
+        if files:
+            data = load_tensor(files[0], key) if settings["unit"] == "entry" else load_rows(files)
+            dimension = data.shape[-1] if data.shape else 0
+            n_units = data.shape[0] if settings["unit"] == "record" else len(set(labels.tolist())) if groups else None
+        plan = _plan(dimension, n_units, **settings)
+        if not as_json:
+            console().print(str(plan), markup=False, soft_wrap=True)
+        if dry_run:
+            if as_json:
+                emit_json({"plan": json.loads(plan.to_json())})
+            return
+        coordinates = load_names(names, int(dimension or 0))
+        rng = settings.pop("seed")
+        result = odeco.decompose_privately(data, settings.pop("n_components"), groups=labels, rng=rng, **settings)
+        title = f"Private components of {files[0].name}"
+        write_outputs(result, out=out, report=report, names=coordinates, title=title)
+    if as_json:
+        emit_json({"plan": json.loads(plan.to_json()), "result": result_document(result)})
+    else:
+        click.echo()
+        print_result(result, coordinates, top)
+
+
+def _check_usage(
+    files: tuple[Path, ...], *, dry_run: bool, dimension: int | None, n_units: int | None, unit: str, **_: Any
+) -> None:
+    if files and (dimension is not None or n_units is not None):
+        raise click.UsageError("--dimension and --n-units are read off FILE. Leave them out.")
+    if not files and not dry_run:
+        raise click.UsageError("FILE is missing. Pass one, or --dry-run for the plan alone.")
+    if not files and dimension is None:
+        raise click.UsageError("--dry-run without a FILE needs --dimension D.")
+    if not files and unit != "entry" and n_units is None:
+        raise click.UsageError(f"--dry-run without a FILE needs --n-units N, the number of {unit}s.")
+    if unit == "entry" and len(files) > 1:
+        raise click.UsageError("--unit entry takes one FILE, a tensor.")
+
+
+def _plan(dimension: int | None, n_units: int | None, **settings: Any) -> Any:
+    planned = ("n_components", "epsilon", "delta", "unit", "norm_bound", "n_restarts", "n_iterations", "order")
+    relation = settings["neighbour_relation"]
+    if relation is None and settings["unit"] == "entry" and settings["mechanism"] == "wang2016":
+        relation = "literal"  # as the run will take it
+    return odeco.plan_privacy(
+        dimension=dimension,  # type: ignore[arg-type]  # checked there
+        n_units=n_units,
+        neighbour_relation=relation,
+        entry_change=settings["entry_change"],
+        **{name: settings[name] for name in planned},
+    )

@@ -1,0 +1,127 @@
+"""``odeco stream``: the moment of rows in files, with checkpoints."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import click
+
+import odeco
+from odeco.cli import _options
+from odeco.cli._faults import Interrupted, Interrupts, Terminated, command_line
+from odeco.cli._inputs import load_names
+from odeco.cli._output import emit_json, note, print_result, progress_bar, result_document, write_outputs
+from odeco.sources import as_source
+
+
+@click.command("stream")
+@click.argument("files", type=_options.FILE, nargs=-1, required=True, metavar="FILE...")
+@_options.n_components
+@click.option(
+    "--method",
+    type=click.Choice(["core", "power"]),
+    default="core",
+    show_default=True,
+    help="core: find the span, decompose a small core. power: Algorithm 2 of the paper, fresh rows each iteration.",
+)
+@click.option("--batch-size", type=int, metavar="N", help="Rows for each question; needed by --method power.")
+@_options.n_restarts
+@_options.n_iterations
+@click.option("--n-polish", type=int, default=1, show_default=True, help="Passes that refine, with --method core.")
+@click.option("--order", type=int, default=3, show_default=True, help="Order of the moment.")
+@_options.seed
+@click.option("--checkpoint", type=_options.OUTPUT, metavar="FILE", help="Keep there where the run stands.")
+@click.option("--checkpoint-seconds", type=float, default=30.0, show_default=True, help="How often.")
+@click.option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one.")
+@_options.outputs
+def command(
+    files: tuple[Path, ...],
+    n_components: int,
+    method: str,
+    batch_size: int | None,
+    n_restarts: int | None,
+    n_iterations: int | None,
+    n_polish: int,
+    order: int,
+    seed: int,
+    checkpoint: Path | None,
+    checkpoint_seconds: float,
+    resume: bool,
+    as_json: bool,
+    out: Path | None,
+    report: Path | None,
+    names: Path | None,
+    top: int,
+    threads: int | None,
+) -> None:
+    r"""Decompose the moment E[x ⊗ x ⊗ x] of the rows x in FILEs, read block by block and never held as a whole.
+
+    FILE may be .npy, .npz (CSR), .parquet, .arrow, .feather, .svmlight, .csv, .tsv, or a directory of such. Ctrl-C
+    ends the run; with --checkpoint it can go on later, and ends with the same bits as if it had not been interrupted.
+
+    \b
+    Examples:
+      odeco stream rows.npy -k 5 --report page.html
+      odeco stream day1.parquet day2.parquet -k 10 --checkpoint run.ckpt
+      odeco stream rows.npy -k 5 --method power --batch-size 10000
+    """
+    if resume and checkpoint is None:
+        raise click.UsageError("--resume needs --checkpoint FILE, the file to go on from.")
+    if checkpoint is not None and checkpoint.exists() and not resume:
+        raise click.UsageError(
+            f"{checkpoint} must not exist yet. It does: a run that was interrupted. Pass --resume to go on from it, or "
+            "remove it to begin again."
+        )
+    if checkpoint is not None and resume and not checkpoint.exists():
+        note(f"no checkpoint {checkpoint}: beginning at the first row")
+    data: Any = str(files[0]) if len(files) == 1 else [str(path) for path in files]
+    source = as_source(data)
+    labels = load_names(names, source.n_features, getattr(source, "columns", None))
+    n_rows = 0
+    with _options.limited(threads), Interrupts() as interrupts, progress_bar() as bar:
+        task = bar.add_task("reading", total=None, count="")
+
+        def show(progress: Any) -> None:
+            nonlocal n_rows
+            n_rows = progress.n_rows
+            total = None if progress.n_rows_needed is None else n_rows + progress.n_rows_needed
+            stage, count = progress.stage, f"{n_rows:,} rows"
+            bar.update(task, description=stage, completed=n_rows, total=total, count=count)
+            interrupts.check()
+
+        try:
+            result = odeco.decompose_stream(
+                data,
+                n_components,
+                method=method,  # type: ignore[arg-type]
+                batch_size=batch_size,
+                n_restarts=n_restarts,
+                n_iterations=n_iterations,
+                n_polish=n_polish,
+                order=order,
+                rng=seed,
+                checkpoint=checkpoint,
+                checkpoint_seconds=checkpoint_seconds,
+                callback=show,
+            )
+        except KeyboardInterrupt:
+            raise _interrupted(interrupts, n_rows, checkpoint) from None
+    title = f"Components of {files[0].name}" + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+    write_outputs(result, out=out, report=report, names=labels, title=title)
+    if as_json:
+        emit_json(result_document(result))
+    else:
+        print_result(result, labels, top)
+
+
+def _interrupted(interrupts: Interrupts, n_rows: int, checkpoint: Path | None) -> Interrupted:
+    text = f"Interrupted after {n_rows:,} rows. "
+    if checkpoint is None:
+        text += "Nothing was saved; pass --checkpoint FILE to be able to go on."
+    elif not checkpoint.exists():  # a second signal came before the first block of rows was done
+        text += f"{checkpoint} was not written yet."
+    else:
+        text += f"{checkpoint} holds where the run stands. To go on:\n\n    {command_line('--resume')}\n"
+    return Terminated(text) if interrupts.number == signal.SIGTERM else Interrupted(text)

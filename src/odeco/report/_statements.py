@@ -1,0 +1,68 @@
+"""What a page states about any result: what is guaranteed to whom, and how to do it again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from html import escape
+
+from odeco.privacy import PrivacyReport
+from odeco.report._page import Section, table
+from odeco.saving import versions as current_versions
+
+_PROMISE = (
+    "This result is ({:g}, {:g})-differentially private. Whoever sees it, and knows everything else about the data, "
+    "can hardly tell whether one {} was as it is or otherwise. Hidden is this change: {}."
+)
+_NO_PROMISE = (
+    "This result is NOT private. Its noise did not come from the operating system, so whoever knows the noise can "
+    "subtract it."
+)
+#: Releases beyond these are counted, not listed.
+MOST_RELEASES = 40
+
+
+def privacy_section(privacy: PrivacyReport) -> Section:
+    """Return the guarantee in words and numbers, with every release that it rests on."""
+    text = _PROMISE if privacy.private else _NO_PROMISE
+    text = text.format(privacy.epsilon, privacy.delta, privacy.unit, privacy.neighbours)
+    kind = "" if privacy.private else " bad"
+    numbers = table(
+        ["", ""],
+        [
+            ["mechanism", privacy.mechanism],
+            ["ε asked for", f"{privacy.epsilon:g}"],
+            ["ε spent, for the same δ", f"{privacy.epsilon_spent:.6g}"],
+            ["δ", f"{privacy.delta:g}"],
+            ["μ of all releases together", f"{privacy.mu:.6g}"],
+        ],
+        text_columns=[0, 1],
+        narrow=True,
+    )
+    body = f'<p class="statement{kind}">{escape(text)}</p>\n{numbers}{_releases(privacy)}'
+    lead = "Several results from the same data add up; this statement is about this one alone."
+    return Section("Privacy", body, lead)
+
+
+def _releases(privacy: PrivacyReport) -> str:
+    alike: Counter[tuple[str, float, float]] = Counter()
+    for charge in privacy.charges:
+        alike[charge.mechanism, charge.sensitivity, charge.scale] += charge.count
+    rows = [
+        [mechanism, str(count), f"{sensitivity:.6g}", f"{scale:.6g}", f"{count**0.5 * sensitivity / scale:.4g}"]
+        for (mechanism, sensitivity, scale), count in list(alike.items())[:MOST_RELEASES]
+    ]
+    more = len(alike) - len(rows)
+    note = f"<p>… and {more} more kinds of release.</p>" if more > 0 else ""
+    headings = ["what was released", "times", "sensitivity", "standard deviation of the noise", "μ"]
+    listed = table(headings, rows, text_columns=[0])
+    return f"<details><summary>Every release that was made</summary>\n{listed}{note}</details>\n"
+
+
+def again_section(command: str | None, versions: Mapping[str, str] | None = None) -> Section:
+    """Return how to do it again: the command, and the versions (by default those that are running)."""
+    shown = (
+        f"<pre>{escape(command)}</pre>\n" if command else "<p>No command was recorded: it was made from Python.</p>\n"
+    )
+    rows = [[str(name), str(version)] for name, version in (versions or current_versions()).items()]
+    return Section("To do it again", shown + table(["made with", "version"], rows, text_columns=[0, 1], narrow=True))

@@ -1,0 +1,250 @@
+"""The page of topics: their words, a map, documents, how many there are, and how far to trust them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from odeco.report._figures import Figures
+from odeco.report._page import Section, table, write_page
+from odeco.report._statements import again_section, privacy_section
+from odeco.report._topic_figures import clear_directions, draw_map, draw_spectrum
+
+if TYPE_CHECKING:  # scikit-learn and numba are not needed to write a page
+    from odeco.models._topic_summary import TopicSummary
+
+#: A document of a topic: where it comes from, how it begins, and the topic's share in it.
+Example = tuple[str, str, float]
+#: Documents are shortened to so many characters.
+_EXCERPT = 400
+#: The documents of so many topics are shown at once; those of others at a click.
+_OPEN = 3
+
+
+def write_topics_report(
+    summary: TopicSummary,
+    path: str | os.PathLike[str],
+    *,
+    title: str = "Topics",
+    examples: Sequence[Sequence[Example]] | None = None,
+    command: str | None = None,
+    versions: Mapping[str, str] | None = None,
+    n_top: int = 12,
+) -> None:
+    """Write topics as one HTML page that needs no network and no script.
+
+    Parameters
+    ----------
+    summary : TopicSummary
+        What is known of the topics, as `odeco.models.summarise_topics` collects it.
+    path : path
+        Where; an old file is replaced only by a complete one.
+    title : str
+        The heading.
+    examples : sequence of sequences, optional
+        For each topic some documents that show it best: where each comes from, its text, and the topic's share in it.
+        Left out of the page of private topics, whatever is given.
+    command : str, optional
+        How to make it again.
+    versions : mapping, optional
+        What computed it; by default what is running now.
+    n_top : int
+        How many words to show for each topic.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> from odeco.datasets import planted_topics
+    >>> from odeco.models import TensorLDA, summarise_topics
+    >>> counts = planted_topics(2000, 30, [0.3, 0.2, 0.1], rng=0).counts
+    >>> model = TensorLDA(3, refine=0, random_state=0).fit(counts)
+    >>> summary = summarise_topics(model, np.array([f"word{number}" for number in range(30)]), counts)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_topics_report(summary, f"{folder}/page.html", title="Three topics")
+    """
+    figures = Figures()
+    sections = [
+        _topics(summary, n_top),
+        *_map(summary, figures),
+        *_documents(summary, None if summary.privacy is not None else examples),
+        _number(summary, figures),
+        _trust(summary),
+        *([] if summary.privacy is None else [privacy_section(summary.privacy)]),
+        again_section(command, versions),
+    ]
+    k, n_words = summary.topic_word.shape
+    subtitle = f"{k} {'topic' if k == 1 else 'topics'} of {summary.diagnostics.n_documents:,} documents"
+    if summary.privacy is not None:
+        subtitle += ", found under differential privacy"
+    write_page(path, title=title, subtitle=subtitle, sections=sections, facts=_facts(summary, n_words), style=_STYLE)
+
+
+def _facts(summary: TopicSummary, n_words: int) -> dict[str, str]:
+    found = summary.diagnostics
+    facts = {"topics": str(found.n_components), "documents learnt from": f"{found.n_documents:,}"}
+    facts["words known"] = f"{n_words:,}"
+    if summary.perplexity is not None:
+        held = summary.perplexity
+        facts["perplexity (without topics)"] = f"{held.topics:,.0f} ({held.unigram:,.0f})"
+    if summary.npmi is not None:
+        facts["mean coherence (NPMI)"] = f"{float(summary.npmi.mean()):.3f}"
+    if summary.privacy is not None:
+        facts["clear of the noise"] = f"{found.n_clear} of {found.n_components}"
+        # The minus of an exponent must not end a line.
+        facts["guarantee"] = f"ε = {summary.privacy.epsilon:g}, δ = {summary.privacy.delta:g}".replace("-", "\u2011")
+    return facts
+
+
+# ---- the parts of the page ----------------------------------------------------------------------------------------
+
+
+def _topics(summary: TopicSummary, n_top: int) -> Section:
+    cards = "".join(_card(summary, topic, n_top) for topic in range(len(summary.shares)))
+    lead = (
+        "The most probable words of each topic with their probabilities; each bar is relative to the topic's first "
+        "word. The percentage is the topic's share of all words."
+    )
+    if summary.privacy is not None:
+        lead += " A topic that is not clear of noise could not be found: it shows the words of all documents."
+    return Section("Topics", f'<div class="cards">{cards}</div>\n', lead)
+
+
+def _card(summary: TopicSummary, topic: int, n_top: int) -> str:
+    words = summary.leading_words(topic, n_top)
+    highest = max(words[0][1], np.finfo(float).tiny)
+    rows = "".join(
+        f'<li><span class="bar" style="width:{100 * weight / highest:.1f}%"></span>'
+        f'<span class="word">{escape(word)}</span><span class="weight">{weight:.3f}</span></li>'
+        for word, weight in words
+    )
+    standing = ""
+    if summary.npmi is not None:
+        standing = f"coherence {summary.npmi[topic]:.2f}".replace("-", "−")
+    elif not np.isfinite(summary.diagnostics.weights[topic]):
+        standing = "not clear of noise"
+    return (
+        f'<article class="card"><h3><span class="topic">{topic + 1}</span>{summary.shares[topic]:.1%}'
+        f"<small>{standing}</small></h3>\n<ol>{rows}</ol></article>\n"
+    )
+
+
+def _map(summary: TopicSummary, figures: Figures) -> list[Section]:
+    if len(summary.shares) < 2:
+        return []
+    labels = [summary.leading_words(topic, 1)[0][0] for topic in range(len(summary.shares))]
+    lead = (
+        "Topics that use the same words are near each other (Hellinger distance, by multidimensional scaling). The "
+        "area of a circle is the topic's share; its label is the topic's number and first word."
+    )
+    return [Section("Map of topics", draw_map(figures, summary.topic_word, summary.shares, labels), lead)]
+
+
+def _documents(summary: TopicSummary, examples: Sequence[Sequence[Example]] | None) -> list[Section]:
+    if not examples:
+        return []
+    parts = []
+    for topic, documents in enumerate(examples):
+        first = ", ".join(word for word, _ in summary.leading_words(topic, 3))
+        quotes = "".join(
+            f"<blockquote><p>{escape(_shortened(text))}</p><cite>{escape(name)} · {share:.0%} topic {topic + 1}</cite>"
+            "</blockquote>\n"
+            for name, text, share in documents
+        )
+        shown = " open" if topic < _OPEN else ""
+        parts.append(f"<details{shown}><summary>{topic + 1} · {escape(first)}</summary>\n{quotes}</details>\n")
+    lead = "For each topic the documents in which its share is largest, shortened."
+    return [Section("Documents that show a topic best", "".join(parts), lead)]
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _EXCERPT else text[: _EXCERPT - 1].rstrip() + "…"
+
+
+def _number(summary: TopicSummary, figures: Figures) -> Section:
+    found = summary.diagnostics
+    clear = clear_directions(found, private=summary.privacy is not None)
+    n_clear = int(clear.sum())
+    lead = (
+        "How strongly pairs of words vary in each direction, with standard errors. Documents without topics would show "
+        f"no direction above the dashed line. {n_clear} of the {found.eigenvalues.size} directions that were "
+        f"looked at {'stands' if n_clear == 1 else 'stand'} clear of it; {found.n_components} "
+        f"{'topic was' if found.n_components == 1 else 'topics were'} taken."
+    )
+    return Section("How many topics there are", draw_spectrum(figures, found, clear), lead)
+
+
+def _trust(summary: TopicSummary) -> Section:
+    found = summary.diagnostics
+    said = "".join(f'<p class="statement bad">{escape(text)}</p>\n' for text in summary.advice)
+    if not said:
+        said = '<p class="statement">All topics stand clear of noise. There is nothing to be done.</p>\n'
+    numbers = [["documents", f"{found.n_documents:,}"]]
+    if found.n_tokens is not None and found.n_empty is not None and found.n_short is not None:
+        numbers += [
+            ["of them without a word of the vocabulary", f"{found.n_empty:,}"],
+            ["of them with one or two words, which tell nothing of topics", f"{found.n_short:,}"],
+            ["words in a document, on average", f"{found.n_tokens / max(found.n_documents, 1):.1f}"],
+        ]
+    if summary.perplexity is not None:
+        held = summary.perplexity
+        numbers += [
+            ["documents kept out, to measure perplexity", f"{held.n_documents:,}"],
+            ["perplexity of half of their words, given the other half", f"{held.topics:,.1f}"],
+            ["the same by the frequencies of words alone, without topics", f"{held.unigram:,.1f}"],
+        ]
+    numbers += [
+        ["directions clear of noise", f"{found.n_clear}"],
+        ["concentration α₀: the smaller, the fewer topics in a document", f"{found.concentration:.3g}"],
+        ["of the third moment explained by its components", f"{found.explained:.1%}"],
+    ]
+    columns = ["topic", "share", "coherence (NPMI)", "weight", "residual", "negative mass cut off", "words"]
+    rows = [
+        [
+            str(topic + 1),
+            f"{share:.1%}",
+            "–" if summary.npmi is None else f"{summary.npmi[topic]:.3f}".replace("-", "−"),
+            _number_or_dash(found.weights[topic], ".3g"),
+            _number_or_dash(found.residuals[topic], ".1e"),
+            _number_or_dash(found.negative_mass[topic], ".0%"),
+            ", ".join(word for word, _ in summary.leading_words(topic, 4)),
+        ]
+        for topic, share in enumerate(summary.shares)
+    ]
+    listed = table(columns, rows, text_columns=[6])
+    lead = (
+        "Weight, residual and negative mass are of the components of the whitened third moment that the topics began "
+        "with. A dash marks what is not known, or not told because documents are private."
+    )
+    body = said + table(["", ""], numbers, text_columns=[0], narrow=True)
+    return Section(
+        "How far to trust them", f"{body}<details><summary>Topic by topic</summary>\n{listed}</details>\n", lead
+    )
+
+
+def _number_or_dash(value: float, form: str) -> str:
+    return format(value, form) if np.isfinite(value) else "–"
+
+
+_STYLE = """
+.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(13.5rem, 1fr)); gap: .9rem; }
+.card { background: var(--panel); border: 1px solid var(--line); border-radius: .5rem; padding: .7rem .8rem .8rem;
+  break-inside: avoid; }
+.card h3 { display: flex; align-items: baseline; gap: .5rem; margin: 0 0 .5rem; font-size: 1rem;
+  font-variant-numeric: tabular-nums; }
+.card h3 small { margin-left: auto; color: var(--muted); font-weight: 400; font-size: .78rem; white-space: nowrap; }
+.topic { background: var(--accent); color: var(--paper); border-radius: .9rem; min-width: 1.7rem; text-align: center;
+  padding: 0 .45rem; font-size: .9rem; line-height: 1.5rem; }
+.card ol { list-style: none; margin: 0; padding: 0; font-size: .88rem; }
+.card li { position: relative; display: flex; justify-content: space-between; gap: .5rem; padding: .06rem .4rem;
+  margin-bottom: 2px; line-height: 1.45; }
+.bar { position: absolute; left: 0; top: 0; bottom: 0; background: var(--accent); opacity: .22; border-radius: .2rem; }
+.word { position: relative; overflow-wrap: anywhere; }
+.weight { position: relative; color: var(--muted); font-variant-numeric: tabular-nums; }
+blockquote { margin: .6rem 0; padding: .5rem .9rem; border-left: 3px solid var(--line); background: var(--panel);
+  border-radius: 0 .4rem .4rem 0; font-size: .9rem; }
+blockquote p { margin: 0 0 .25rem; overflow-wrap: anywhere; }
+cite { color: var(--muted); font-style: normal; font-size: .8rem; }"""

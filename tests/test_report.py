@@ -1,0 +1,201 @@
+"""The page of a result: complete, escaped, the same twice, and shown without a complaint by a real browser."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from browser import CHROMIUM, Browser
+from test_saving import RESULTS
+
+import odeco
+from odeco.components import Components
+from odeco.report import Section, write_page, write_report
+from odeco.result import StreamDecomposition
+
+NAMES = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a & b", "c", "d", "e"]
+SECTIONS = {
+    "tensor": ["Components", "Weights", "Vectors", "Convergence", "To do it again"],
+    "auto": ["Components", "Weights, and how many stand clear", "Vectors", "Convergence", "To do it again"],
+    "asymmetric": [
+        *("Components", "Weights", "Vectors along axis 0", "Vectors along axis 1", "Vectors along axis 2"),
+        "To do it again",
+    ],
+    "stream": ["Components", "Weights", "Vectors", "To do it again"],
+    "private": ["Components", "Weights", "Vectors", "Privacy", "To do it again"],
+    "private stream": ["Components", "Weights", "Vectors", "Privacy", "To do it again"],
+    "not private": ["Components", "Weights", "Vectors", "Privacy", "To do it again"],
+}
+
+
+class Reader(HTMLParser):
+    """Collects tags, headings and text; what is not closed, or closed twice, is an error."""
+
+    EMPTY = ("meta", "link", "br")
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.headings, self.words, self.ids = [], [], [], [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.ids += [value for name, value in attributes if name == "id"]
+        assert not any(name.startswith("on") for name, _ in attributes)
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append(tag)
+        self.ids += [value for name, value in attributes if name == "id"]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, text):
+        self.words.append(text)
+        if self.open and self.open[-1] == "h2":
+            self.headings.append(text)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """The page of every kind of result, with names and texts that try to break out of it."""
+    folder = tmp_path_factory.mktemp("pages")
+    paths = {}
+    for kind in SECTIONS:
+        result = RESULTS[kind]()
+        fitting = kind not in ("asymmetric",) and result.vectors.shape[0] == len(NAMES)
+        paths[kind] = folder / f"{kind}.html"
+        write_report(
+            result,
+            paths[kind],
+            title="<script>alert(2)</script>",
+            names=NAMES if fitting else None,
+            command="odeco decompose 'a <b> & c.npy' -k 3",
+            facts={"<i>": "<u>"},
+        )
+    return paths
+
+
+@pytest.mark.parametrize("kind", SECTIONS)
+def test_every_kind_of_result_has_its_sections(kind, pages):
+    text = pages[kind].read_text(encoding="utf-8")
+    reader = Reader(text)
+    assert reader.headings == SECTIONS[kind]
+    words = " ".join(reader.words)
+    assert "odeco decompose 'a <b> & c.npy' -k 3" in words
+    assert odeco.__version__ in words
+    assert np.__version__ in words
+    assert reader.tags.count("svg") == reader.tags.count("figure") == text.count('role="img" aria-label="')
+    assert len(reader.ids) == len(set(reader.ids))  # figures do not share names
+
+
+@pytest.mark.parametrize("kind", SECTIONS)
+def test_a_page_fetches_nothing_runs_nothing_and_escapes_what_it_is_given(kind, pages):
+    text = pages[kind].read_text(encoding="utf-8")
+    reader = Reader(text)
+    assert not {"script", "img", "iframe", "object", "b", "u"} & set(reader.tags)
+    without_names_of_formats = re.sub(r'xmlns(:\w+)?="[^"]*"', "", text)
+    assert re.findall(r"https?://", without_names_of_formats) == []
+    assert "&lt;script&gt;alert(2)&lt;/script&gt;" in text
+    assert "default-src 'none'" in text
+    assert "#fe" not in text  # every colour of a figure has become one of the page's
+
+
+def test_numbers_on_the_page_are_those_of_the_result(tmp_path):
+    components = Components([2.0, 0.5], np.eye(6)[:, :2])
+    result = StreamDecomposition(components, np.array([0.125, 0.0625]), np.array([0.01, 0.02]), 123_456)
+    write_report(result, tmp_path / "page.html", names=NAMES)
+    words = " ".join(Reader((tmp_path / "page.html").read_text()).words)
+    for shown in ("2", "0.12", "0.062", "0.01", "0.02", "123,456", "± 1 standard error", "\u00a0+1.00"):
+        assert shown in words
+
+
+def test_the_statement_of_privacy_says_what_holds(pages):
+    private, other = (" ".join(Reader(pages[kind].read_text()).words) for kind in ("private", "not private"))
+    assert "This result is (1, 1e-06)-differentially private." in private
+    assert "one record was as it is or otherwise" in private
+    assert "noise floor" in private
+    assert "This result is NOT private." in other
+    assert "differentially private." not in other
+
+
+def test_the_same_result_gives_the_same_page(tmp_path):
+    result = RESULTS["tensor"]()
+    for name in ("a", "b"):
+        write_report(result, tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_page_of_many_wide_components_stays_small(tmp_path):
+    vectors = np.linalg.qr(np.random.default_rng(0).standard_normal((20_000, 40)))[0]
+    result = StreamDecomposition(Components(np.linspace(2, 1, 40), vectors), None, None, 1)
+    write_report(result, tmp_path / "page.html")
+    # 12 vectors are drawn with 400 stretches each, two numbers of at most 30 characters a stretch, up and down: below
+    # 12 · 400 · 4 · 30 = 576 KB; the rest is tables and style.
+    assert (tmp_path / "page.html").stat().st_size < 800_000
+
+
+def test_an_old_page_stays_if_the_new_one_fails(tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text("old")
+
+    def sections():
+        yield Section("first", "")
+        raise RuntimeError("no second section")
+
+    with pytest.raises(RuntimeError, match="no second section"):
+        write_page(path, title="new", subtitle="", sections=sections())
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+VISIBLE = """
+(() => {
+  const width = document.documentElement.clientWidth, wrong = [];
+  for (const each of document.querySelectorAll("h1, h2, figure, table, pre, .tiles div, figure svg text")) {
+    const box = each.getBoundingClientRect(), style = getComputedStyle(each);
+    if (box.width < 1 || box.height < 1 || style.visibility !== "visible")
+      { if (!each.closest("details:not([open])")) wrong.push("not shown: " + each.tagName + " " + each.textContent); }
+    if (each.tagName !== "TABLE" && (box.left < -1 || box.right > width + 1))
+      wrong.push("beyond the page: " + each.tagName + " " + each.textContent.slice(0, 40));
+  }
+  return wrong;
+})()
+"""
+COLOURS = """
+(() => [...document.querySelectorAll("body, h1, td, figure svg text")].map(each => {
+  const style = getComputedStyle(each);
+  return each.tagName === "text" ? style.fill : each.tagName === "BODY" ? style.backgroundColor : style.color;
+}))()
+"""
+
+
+def luminance(colour):
+    """Return the relative luminance of a colour, as WCAG 2 defines it."""
+    channels = np.array([int(part) for part in re.findall(r"\d+", colour)[:3]]) / 255
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine (apt-get install chromium)")
+def test_a_real_browser_shows_every_page_light_and_dark_without_a_complaint(pages, tmp_path):
+    with Browser() as browser:
+        for kind, path in pages.items():
+            for scheme, width in (("light", 1100), ("dark", 1100), ("light", 400)):
+                browser.open(path, scheme=scheme, width=width)
+                assert browser.complaints() == [], kind
+                assert browser.requests() == [path.as_uri()], kind
+                assert browser.evaluate(VISIBLE) == [], (kind, scheme, width)
+                assert browser.evaluate("document.title") == "<script>alert(2)</script>"
+                ground, *colours = browser.evaluate(COLOURS)
+                assert (luminance(ground) > 0.5) == (scheme == "light")
+                for colour in colours:
+                    # WCAG 2 asks for a contrast of 4.5 between text and ground.
+                    light, dark = sorted((luminance(ground), luminance(colour)), reverse=True)
+                    assert (light + 0.05) / (dark + 0.05) >= 4.5, (kind, scheme, colour)
+            browser.screenshot(tmp_path / f"{kind}.png")
