@@ -28,43 +28,24 @@ from odeco._types import FloatArray
 from odeco.baselines import online_sgd, tune_learning_rate
 from odeco.baselines._sgd import DivergedError
 from odeco.core import CoreSearch
+from odeco.experiments._fits import log_slope
+from odeco.experiments._streams import (
+    N_ITERATIONS,
+    N_RESTARTS,
+    SGD_BATCH,
+    SGD_RATES,
+    SGD_RESTARTS,
+    SkewedStream,
+)
 from odeco.moments import RowSum
 
-WEIGHT = 2.0  # the third cumulant of a Gamma(1) variable
-BLOCK_ROWS = 4096
-N_RESTARTS, N_ITERATIONS = 20, 15  # L and R of Algorithm 2
-SGD_BATCH, SGD_RESTARTS = 100, 8
-SGD_RATES = (0.5, 1.0, 2.0, 3.0, 5.0)
 GE_RATES = (0.0003, 0.001, 0.003, 0.01, 0.03)
 #: Tuning must not see the rows that are decomposed.
 TUNING_SEED = 10_000
-GAMMA_FOURTH_MOMENT = 9.0
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(SkewedStream):
     """A planted stream."""
-
-    dimension: int
-    n_components: int
-    sigma: float
-    seed: int
-
-    @property
-    def truth(self) -> odeco.Components:
-        """The components of its third moment."""
-        raw = np.random.default_rng([self.seed, 1]).standard_normal((self.dimension, self.n_components))
-        return odeco.Components(np.full(self.n_components, WEIGHT), np.linalg.qr(raw)[0])
-
-    def blocks(self, n_rows: int) -> Iterator[NDArray[np.float32]]:
-        """Yield rows, always the same ones."""
-        generator = np.random.default_rng([self.seed, 2])
-        mixing = self.truth.vectors.T.astype(np.float32)
-        for start in range(0, n_rows, BLOCK_ROWS):
-            height = min(BLOCK_ROWS, n_rows - start)
-            sources = generator.standard_exponential((height, self.n_components), dtype=np.float32) - 1
-            noise = generator.standard_normal((height, self.dimension), dtype=np.float32)
-            yield sources @ mixing + np.float32(self.sigma) * noise
 
     def rows(self, n_rows: int) -> NDArray[np.float32]:
         """Return rows as one array."""
@@ -315,25 +296,10 @@ def rounds(settings: list[tuple[int, int, float, int]], n_seeds: int) -> None:
         print(f"{dimension:5d} {n_components:3d} {sigma:6.1f} {n_rows:8,d} {listed}", flush=True)
 
 
-def predicted_angle(dimension: int, n_components: int, sigma: float, n_rows: int) -> float:
-    """Return the root mean square angle of the image of a true vector, averaged over `n_rows` rows.
-
-    Across v the mean of (xᵀv)² x has the variance E[(xᵀv)⁴] per row in each direction times that of x: 1 + σ² in the
-    k − 1 directions of other sources and σ² in the others. Divided by the weight it is an angle.
-    """
-    along = GAMMA_FOURTH_MOMENT + 6 * sigma**2 + 3 * sigma**4
-    across = (n_components - 1) * (1 + sigma**2) + (dimension - n_components) * sigma**2
-    return float(np.sqrt(along * across / n_rows) / WEIGHT)
-
-
 def fitted_exponent(variable: list[int], value: list[list[float]]) -> tuple[float, float]:
     """Return slope and standard error of a least squares line through logarithms, of all seeds together."""
-    x = np.repeat(np.log(variable), [len(each) for each in value])
-    y = np.log(np.concatenate([np.asarray(each) for each in value]))
-    centred = x - x.mean()
-    slope = float(centred @ y / (centred @ centred))
-    residual = y - y.mean() - slope * centred
-    return slope, float(np.sqrt(residual @ residual / (x.size - 2) / (centred @ centred)))
+    slope = log_slope(np.repeat(variable, [len(each) for each in value]), np.concatenate(value))
+    return slope.value, slope.error
 
 
 def root_mean_square(angles: FloatArray) -> float:
@@ -370,7 +336,7 @@ def scaling(rows: list[int], dimensions: list[int], n_seeds: int, n_components: 
                 problems = [Problem(dimension, n_components, sigma, seed) for seed in range(n_seeds)]
                 errors.append([root_mean_square(method(problem, factor * n).angles) for problem in problems])
                 typical = float(np.median(errors[-1]))
-                expected = predicted_angle(dimension, n_components, sigma, n)
+                expected = Problem(dimension, n_components, sigma, 0).predicted_error(n)
                 print(
                     f"{name:14s} {dimension:5d} {n:9,d} {typical:8.4f} {expected:10.4f} {typical / expected:6.2f}",
                     flush=True,

@@ -197,7 +197,8 @@ def by_core(
     there are no signs to lose, whereas two columns (v₁ ± v₂)/√2 have the same image.
     """
     generator = as_generator(rng)
-    basis = np.linalg.qr(generator.standard_normal((holder.dimension, widths[0])))[0]
+    with one_blas_thread():
+        basis = np.linalg.qr(generator.standard_normal((holder.dimension, widths[0])))[0]
     asked, scale = basis, 0.0
     for share, width in zip(shares[:-1], widths[1:], strict=True):
         asked = basis

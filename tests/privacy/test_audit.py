@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from odeco import _sensitivity
+from odeco.moments import SampleMoment
 from odeco.privacy._audit import audit, worst_entries, worst_records
 from odeco.privacy._calibration import gdp_mu
 from odeco.privacy._entry_level import EntryLevel
+from odeco.privacy._ledger import BudgetExhausted
 from odeco.privacy._noise import SecureNoise, SeededNoiseForTests
 from odeco.privacy._record_level import RecordLevel
 
@@ -60,10 +62,94 @@ def test_a_wrong_constant_in_place_of_six_is_flagged(monkeypatch, constant):
     assert audit(*PAIRS["literal"](), mu=1.0, n_runs=20_000, noise=SeededNoiseForTests(0)).violated
 
 
-def test_the_sensitivity_of_adding_used_for_replacing_is_flagged():
+@pytest.mark.parametrize("release", ["joint", "separate", "core", "input"])
+def test_the_sensitivity_of_adding_used_for_replacing_is_flagged(release):
+    rows = np.zeros((7, 2))
+    rows[0, 0] = 1.5
+    first, second = (RecordLevel(each, norm_bound=1.5, neighbour_relation="add or remove") for each in (rows, -rows))
+    settings = {"mu": 1.0, "n_runs": 20_000, "noise": SeededNoiseForTests(0), "release": release}
+    assert audit(first, second, np.eye(2)[:, :1], **settings).violated
+
+
+# Blocks on which the pair above moves the whole release by what is declared for it. Joint: e₁ twice and e₂ once have
+# the Gram matrix 1 ⊕ (1 1; 1 1), so √2 times the sensitivity of one column, and B e₁ (or a diagonal entry) attains it.
+# Separate: every column must be moved, or the adversary sees fewer releases than are paid for. Core and slab: the
+# basis (e₁, e₂) has norm 1, and B e₁ (or a diagonal entry) attains it. Input: nothing is asked.
+BLOCKS = {
+    "joint": np.eye(2)[:, [0, 0, 1]],
+    "separate": np.eye(2)[:, [0, 0]],
+    "core": np.eye(2),
+    "input": np.eye(2)[:, :1],
+}
+BLOCK_PAIRS = ("literal", "replace", "add or remove")
+
+
+@pytest.mark.parametrize("release", BLOCKS)
+@pytest.mark.parametrize("pair", BLOCK_PAIRS)
+def test_every_mechanism_is_certified_on_blocks_and_five_percent_too_little_noise_is_flagged(release, pair):
+    first, second, _ = PAIRS[pair]()
+    settings = {"mu": 2.0, "n_runs": 50_000, "release": release, "n_images": 2, "noise": SeededNoiseForTests(1)}
+    right = audit(first, second, BLOCKS[release], **settings)
+    assert not right.violated
+    assert right.share >= 0.93
+    assert abs(right.claimed_mu / 2.0 - 1) < 2e-6  # the slack of rounding, 2⁻³⁰ √(numbers released)
+    assert audit(first, second, BLOCKS[release], noise_share=0.95, **settings).violated
+
+
+def test_all_entries_of_a_tensor_are_certified_under_the_distinct_relation():
+    first, second, question = PAIRS["distinct"]()
+    settings = {"mu": 2.0, "n_runs": 50_000, "release": "input", "noise": SeededNoiseForTests(1)}
+    right = audit(first, second, question, **settings)
+    assert not right.violated
+    assert right.share >= 0.93
+    assert audit(first, second, question, noise_share=0.95, **settings).violated
+
+
+def test_a_block_with_the_noise_of_its_worst_column_is_flagged(monkeypatch):
+    # max over columns in place of the root of the largest eigenvalue: √2 too little for two equal columns.
+    true_image = _sensitivity.record_image
+
+    def of_worst_column(block, *arguments, **settings):
+        return max(true_image(block[:, [i]], *arguments, **settings) for i in range(block.shape[1]))
+
+    monkeypatch.setattr(_sensitivity, "record_image", of_worst_column)
+    first, second, _ = PAIRS["replace"]()
+    settings = {"mu": 1.0, "n_runs": 20_000, "noise": SeededNoiseForTests(0)}
+    assert audit(first, second, BLOCKS["joint"], **settings).violated
+
+
+@pytest.mark.parametrize("question", ["slab", "core"])
+def test_a_core_without_the_factor_for_replacing_is_flagged(monkeypatch, question):
+    true_core = _sensitivity.record_core
+
+    def too_small(*arguments, open_axis=False, **settings):
+        mutated = open_axis == (question == "slab")
+        return true_core(*arguments, open_axis=open_axis, **settings) * (0.5 if mutated else 1.0)
+
+    monkeypatch.setattr(_sensitivity, "record_core", too_small)
+    first, second, _ = PAIRS["replace"]()
+    settings = {"mu": 1.0, "n_runs": 20_000, "release": "core", "n_images": 1, "noise": SeededNoiseForTests(0)}
+    assert audit(first, second, BLOCKS["core"], **settings).violated
+
+
+def test_one_column_charged_for_two_is_refused_by_the_ledger(monkeypatch):
+    from odeco.privacy import _release
+
+    # L separate releases with the noise of one: the ledger of a transcript notices before anything is released.
+    true_scale = _release.noise_scale
+    monkeypatch.setattr(_release, "noise_scale", lambda *arguments: true_scale(*arguments) / math.sqrt(2))
+    first, second, _ = PAIRS["replace"]()
+    with pytest.raises(BudgetExhausted):
+        audit(first, second, BLOCKS["separate"], mu=1.0, n_runs=1000, release="separate")
+
+
+def test_what_cannot_be_audited_is_refused():
     first, second, question = PAIRS["replace"]()
-    first.neighbour_relation = second.neighbour_relation = "add or remove"
-    assert audit(first, second, question, mu=1.0, n_runs=20_000, noise=SeededNoiseForTests(0)).violated
+    with pytest.raises(ValueError, match=r"^`release` must be one of 'joint', 'separate', 'core', 'input'"):
+        audit(first, second, question, mu=1.0, release="subspace")
+    silent = SampleMoment(np.eye(2), norm_bound=1.0)
+    with pytest.raises(TypeError, match=r"^release='core' must be asked of holders of data, such as EntryLevel"):
+        audit(silent, silent, question, mu=1.0, release="core")
 
 
 def test_the_weakest_mutant_of_googles_suite_is_flagged():

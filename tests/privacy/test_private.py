@@ -157,6 +157,68 @@ def test_huge_tiny_and_bad_rows_stay_within_the_bound_without_a_word(kind):
     assert (norms <= 1).all()
 
 
+@pytest.mark.parametrize(
+    ("holder", "names"),
+    [
+        (
+            lambda: RecordLevel(np.eye(3), norm_bound=1.0),
+            ["norm_bound", "neighbour_relation", "n_units", "order", "_rows"],
+        ),
+        (lambda: RecordLevel(sparse.csr_array(np.eye(3)), norm_bound=1.0), ["norm_bound", "_weights"]),
+        (lambda: EntryLevel(np.zeros((2, 2, 2))), ["entry_change", "entry_limit", "entry_units", "_entries"]),
+    ],
+)
+def test_a_holder_cannot_be_changed_after_it_was_made(holder, names):
+    made = holder()
+    declared = made.sensitivity(np.eye(made.dimension))
+    for name in names:
+        with pytest.raises(AttributeError) as error:
+            setattr(made, name, 0.5)
+        assert str(error.value) == (
+            "A holder of private data must stay as it was made: noise is scaled to what it declared then. "
+            f"Got another `{name}`. Make a new {type(made).__name__}."
+        )
+        with pytest.raises(AttributeError, match=r"^A holder of private data must stay as it was made"):
+            delattr(made, name)
+    for name in ("_rows", "_entries", "_weights"):
+        array = getattr(made, name, np.empty(0))
+        stored = array if isinstance(array, np.ndarray) else array.data
+        if stored.size:
+            with pytest.raises(ValueError, match=r"read-only"):
+                stored[...] = 5.0
+    assert made.sensitivity(np.eye(made.dimension)) == declared
+
+
+def test_what_the_caller_does_to_his_rows_later_changes_nothing():
+    rows = np.eye(3)
+    holder = RecordLevel(rows, norm_bound=1.0)
+    before = holder.image(np.eye(3))
+    rows *= 1e6
+    np.testing.assert_array_equal(holder.image(np.eye(3)), before)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_answers_are_the_same_for_any_number_of_threads(kind, monkeypatch):
+    # More chunks than lanes, and answers large enough to be shared among threads.
+    rows = np.random.default_rng(0).standard_normal((9000, 40))
+    basis = np.linalg.qr(unit_columns(1, 12, 40))[0]
+    answers = []
+    for n_threads in ("1", "2"):
+        monkeypatch.setenv("OMP_NUM_THREADS", n_threads)
+        holder = RecordLevel(kind(rows), norm_bound=2.0)
+        answers.append([answer for answer, _ in questions_of(holder, basis)])
+    for one, two in zip(*answers, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_overflow_in_a_thread_is_answered_without_a_word():
+    rows = np.full((5000, 40), 1e150)  # their cubes overflow
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        holder = RecordLevel(rows, norm_bound=1e160)
+        assert holder.slab(np.eye(40)[:, :12]).shape == (40, 78)
+
+
 # ---- the oracle that pays -----------------------------------------------------------------------------------------
 
 

@@ -32,8 +32,6 @@ class RefinedTopics:
 
     Parameters
     ----------
-    topic_word : ndarray of shape (k, V), float64
-        Each topic's distribution over words: `topic_counts` plus `eta`, scaled to sum to one.
     alpha : ndarray of shape (k,), float64
         Prior of a document's topics, learnt.
     topic_counts : ndarray of shape (k, V), float32
@@ -42,10 +40,17 @@ class RefinedTopics:
         Prior of a topic's words, learnt or given.
     """
 
-    topic_word: FloatArray
     alpha: FloatArray
     topic_counts: NDArray[np.float32]
     eta: float
+
+    @property
+    def topic_word(self) -> FloatArray:
+        """Each topic's distribution over words: `topic_counts` plus `eta`, scaled to sum to one. Made anew each time."""
+        smoothed = self.topic_counts.astype(np.float64)
+        smoothed += self.eta
+        smoothed /= smoothed.sum(axis=1, keepdims=True)
+        return smoothed
 
 
 @dataclass(frozen=True)
@@ -134,10 +139,7 @@ def refine_topics(
             callback(sampler)
     expected = np.zeros((n_topics, counts.shape[1]), dtype=np.float32)
     expected[:, sampler.tokens.vocabulary] = sampler.mean_counts()
-    smoothed = expected.astype(np.float64)
-    smoothed += sampler.eta
-    smoothed /= smoothed.sum(axis=1, keepdims=True)
-    return RefinedTopics(smoothed, sampler.alpha, expected, sampler.eta)
+    return RefinedTopics(sampler.alpha, expected, sampler.eta)
 
 
 def refine_batch(

@@ -344,15 +344,16 @@ def _refined(
         eta=settings.topic_word_prior,
         callback=lambda sampler: tell("sweeps", sampler.n_swept, settings.refine),
     )
+    topic_word = refined.topic_word
     frequencies, ones = np.asarray(counts.sum(axis=0)) / counts.sum(), np.ones(spectral.alpha.size)
     before, after = (
         completion_scores(topics, alpha, frequencies, counts, seed=seed, n_jobs=settings.n_jobs, sizes=ones)
-        for topics, alpha in ((spectral.topic_word, spectral.alpha), (refined.topic_word, refined.alpha))
+        for topics, alpha in ((spectral.topic_word, spectral.alpha), (topic_word, refined.alpha))
     )
     if not clearly_better(after, before):
         return None
     totals = refined.topic_counts.sum(axis=1, dtype=np.float64) + refined.eta * counts.shape[1]
-    return LearntTopics(refined.topic_word, totals, refined.alpha, refined.eta, diagnostics)
+    return LearntTopics(topic_word, totals, refined.alpha, refined.eta, diagnostics)
 
 
 def _spectral(

@@ -11,20 +11,31 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 from scipy.special import betaincinv, ndtri
 
-from odeco._checks import as_block, check_count
+from odeco._checks import as_block, check_choice, check_count
 from odeco._types import FloatArray
 from odeco.oracle import SensitiveOracle
 from odeco.privacy._calibration import _check_number
 from odeco.privacy._entry_level import EntryLevel, EntryNeighbours
+from odeco.privacy._holder import DataHolder
 from odeco.privacy._ledger import Ledger
 from odeco.privacy._noise import NoiseSource, SecureNoise
-from odeco.privacy._private import PrivateOracle
+from odeco.privacy._private import PrivateOracle, Release
 from odeco.privacy._record_level import RecordLevel, RecordNeighbours
+from odeco.privacy._release import Releaser
+
+AuditedRelease = Literal["joint", "separate", "core", "input"]
+#: What each releases, the last of it once and what is before it again and again.
+_QUESTIONS: dict[str, tuple[str, ...]] = {
+    "joint": ("image", "value"),
+    "separate": ("image", "value"),
+    "core": ("slab", "core"),
+    "input": ("packed",),
+}
 
 
 @dataclass(frozen=True)
@@ -65,25 +76,30 @@ def audit(
     question: Any,
     *,
     mu: float,
+    release: AuditedRelease = "joint",
     n_images: int = 3,
     n_runs: int = 200_000,
     confidence: float = 0.95,
     noise_share: float = 1.0,
     noise: NoiseSource | None = None,
 ) -> AuditResult:
-    """Certify a lower bound on the μ of a transcript: images of one question, and its value, as Algorithm 3 asks.
+    """Certify a lower bound on the μ of a transcript: what a mechanism releases about one block of questions.
 
     Parameters
     ----------
     first, second : SensitiveOracle
         Two neighbours. `worst_entries` and `worst_records` make pairs that differ as much as neighbours can.
-    question : array, d x 1
-        What is asked again and again; the adversary's start.
+    question : array, d x L
+        What is asked again and again; the adversary's starts, or the basis of a core.
     mu : float
         The budget that the transcript uses up, such as `gdp_mu` of a guarantee. The bound is about 4/√n_runs below the
         truth, so a small μ needs many runs; the code is the same for a large one.
+    release : {"joint", "separate", "core", "input"}
+        Which mechanism's transcript. ``"joint"``: `n_images` images of the block, then its values, all columns
+        together. ``"separate"``: the same with each column a release of its own, as Algorithm 3 has it. ``"core"``:
+        `n_images` slabs T(I, W, W), then the core. ``"input"``: all entries, once. The last two need a `DataHolder`.
     n_images : int
-        Images before the value; the transcript has one release more.
+        Images, or slabs, before the last release.
     n_runs : int
         Transcripts of each neighbour.
     confidence : float
@@ -95,12 +111,15 @@ def audit(
 
     Notes
     -----
-    The transcripts go through `PrivateOracle` itself, all runs as the columns of one block; `_Runs` declares the
-    sensitivity of one column, so that each column gets the noise of a run of its own. The statistic is the
-    log-likelihood ratio Σ ⟨y − (f₀ + f₁)/2, f₁ − f₀⟩/s² over the releases y with scale s and exact answers f₀, f₁.
-    The test that says "second" above 0 has error rates α and β, which a μ-GDP mechanism keeps at μ ≥ Φ⁻¹(1 − α) −
-    Φ⁻¹(β) at most. Each is bounded from above by Clopper and Pearson at half of 1 − confidence. The threshold is
-    fixed in advance, so that nothing has to be corrected for choosing it.
+    The transcripts go through the code that real runs go through: joint ones, and images, through `PrivateOracle`
+    itself, the others through `Releaser`, as the mechanisms call it. Many runs are made at once, one below the other in
+    a long answer that declares the sensitivity of one run, so that each gets the noise of a run of its own; the ledger
+    pays for one.
+
+    The statistic is the log-likelihood ratio Σ ⟨y − (f₀ + f₁)/2, f₁ − f₀⟩/s² over the releases y with scale s and exact
+    answers f₀, f₁. The test that says "second" above 0 has error rates α and β, which a μ-GDP mechanism keeps at μ ≥
+    Φ⁻¹(1 − α) − Φ⁻¹(β) at most. Each is bounded from above by Clopper and Pearson at half of 1 − confidence. The
+    threshold is fixed in advance, so that nothing has to be corrected for choosing it.
 
     Examples
     --------
@@ -111,32 +130,87 @@ def audit(
     """
     mu = _check_number("mu", mu, 0, math.inf)
     confidence = _check_number("confidence", confidence, 0, 1)
-    asked = as_block(question, first.dimension)[:, :1]
+    check_choice("release", release, tuple(_QUESTIONS))
+    block = as_block(question, first.dimension)
     n_runs = check_count("n_runs", n_runs, 100)
-    n_releases = check_count("n_images", n_images) + 1
-    z = math.sqrt(n_releases) / mu
+    *repeated, last = _QUESTIONS[release]
+    asked = repeated * check_count("n_images", n_images) + [last]
+    if release in ("core", "input") and not (isinstance(first, DataHolder) and isinstance(second, DataHolder)):
+        raise TypeError(
+            f"release={release!r} must be asked of holders of data, such as EntryLevel or RecordLevel. "
+            f"Got {type(first).__name__} and {type(second).__name__}."
+        )
+    z = math.sqrt(len(asked) * (block.shape[1] if release == "separate" else 1)) / mu
+    source = _Short(noise_share, noise) if noise_share != 1 else (SecureNoise() if noise is None else noise)
     errors = []
     claimed = 0.0
     for truth, other, sign in ((first, second, 1.0), (second, first, -1.0)):
-        ledger = Ledger(mu * (1 + 1e-6))
-        oracle = PrivateOracle(
-            _Runs(truth), ledger, noise_multiplier=z, noise=_Short(noise_share, noise) if noise_share != 1 else noise
-        )
-        block = np.repeat(asked, n_runs, axis=1)
+        releaser = Releaser(Ledger(mu * (1 + 1e-6)), source)
         ratios = np.zeros(n_runs)
-        for release in range(n_releases):
-            value = release == n_releases - 1
-            answers = (oracle.value if value else oracle.image)(block)
-            own, its = ((each.value if value else each.image)(asked) for each in (truth, other))
+        for kind in asked:
+            answers, scales = _released(truth, kind, block, release, releaser, z, n_runs)
+            own, its = (_answer(each, kind, block) for each in (truth, other))
             gap = sign * (its - own)  # second minus first
-            centred = answers - (its + own) / 2
-            ratios += np.sum(centred * gap, axis=tuple(range(centred.ndim - 1))) / oracle.last_scales[0] ** 2
-        claimed = ledger.mu
+            weighted = gap / scales**2  # scales are one number, or one a column
+            ratios += (answers - (its + own) / 2).reshape(n_runs, -1) @ weighted.reshape(-1)
+        claimed = releaser.ledger.mu
         says_second = ratios > 0
         errors.append(int(np.sum(says_second if sign > 0 else ~says_second)))
     bounds = [_upper_bound(count, n_runs, (1 - confidence) / 2) for count in errors]
     certified = float(-ndtri(bounds[0]) - ndtri(bounds[1]))
     return AuditResult(claimed, max(certified, 0.0), confidence, n_runs)
+
+
+def _answer(oracle: Any, kind: str, block: FloatArray) -> FloatArray:
+    answer: FloatArray = oracle.packed() if kind == "packed" else getattr(oracle, kind)(block)
+    return answer
+
+
+def _declared(oracle: Any, kind: str, block: FloatArray) -> float:
+    if kind == "packed":
+        return float(oracle.packed_sensitivity())
+    name = "sensitivity" if kind == "image" else f"{kind}_sensitivity"
+    return float(getattr(oracle, name)(block))
+
+
+def _released(
+    oracle: SensitiveOracle,
+    kind: str,
+    block: FloatArray,
+    release: AuditedRelease,
+    releaser: Releaser,
+    z: float,
+    n_runs: int,
+) -> tuple[FloatArray, FloatArray]:
+    """Return the noisy answers of all runs, and their scales."""
+    if kind == "image" or (kind == "value" and release == "joint"):
+        runs = _Runs(oracle, n_runs, block.shape[1], images=kind == "image")
+        way: Release = "separate" if release == "separate" else "joint"
+        private = PrivateOracle(runs, releaser.ledger, noise_multiplier=z, release=way, noise=releaser.noise)
+        answers = (private.image if kind == "image" else private.value)(runs.question(block))
+        return answers.reshape(n_runs, *_answer(oracle, kind, block).shape), private.last_scales[: block.shape[1]]
+    exact = _answer(oracle, kind, block)
+
+    def all_runs() -> FloatArray:
+        return np.broadcast_to(exact, (n_runs, *exact.shape))
+
+    if release == "separate":
+        columns = np.split(block, block.shape[1], axis=1)
+        return releaser.release_columns(
+            kind,
+            all_runs,
+            shape=(n_runs, *exact.shape),
+            sensitivities=np.array([_declared(oracle, kind, column) for column in columns]),
+            noise_multiplier=z,
+        )
+    answers, scale = releaser.release(
+        kind,
+        all_runs,
+        size=n_runs * exact.size,
+        sensitivity=_declared(oracle, kind, block),
+        noise_multiplier=z,
+    )
+    return answers, np.array(scale)
 
 
 def worst_entries(
@@ -176,25 +250,37 @@ def worst_records(
 
 @final
 class _Runs(SensitiveOracle):
-    """Many runs at once: every column of a block is the question of a run of its own, and all ask the same."""
+    """Many runs at once, which all ask the same: their images lie one below the other, or their values side by side.
+
+    It declares the sensitivity of one run, whose question is the first of the copies in `question`.
+    """
 
     silent = True
 
-    def __init__(self, oracle: SensitiveOracle) -> None:
-        self._oracle = oracle
-        self.dimension, self.order, self.neighbours = oracle.dimension, oracle.order, oracle.neighbours
+    def __init__(self, oracle: SensitiveOracle, n_runs: int, n_columns: int, *, images: bool) -> None:
+        self._oracle, self._n_runs, self._n_columns = oracle, n_runs, n_columns
+        self.dimension = oracle.dimension * (n_runs if images else 1)
+        self.order, self.neighbours = oracle.order, oracle.neighbours
+
+    def question(self, block: FloatArray) -> FloatArray:
+        """Return the question of all runs."""
+        if self.dimension == block.shape[0]:
+            return np.tile(block, (1, self._n_runs))
+        tall = np.zeros((self.dimension, block.shape[1]))
+        tall[: block.shape[0]] = block
+        return tall
 
     def _image(self, block: FloatArray) -> FloatArray:
-        return np.repeat(self._oracle.image(block[:, :1]), block.shape[1], axis=1)
+        return np.tile(self._oracle.image(block[: self._oracle.dimension]), (self._n_runs, 1))
 
     def _value(self, block: FloatArray) -> FloatArray:
-        return np.repeat(self._oracle.value(block[:, :1]), block.shape[1])
+        return np.tile(self._oracle.value(block[:, : self._n_columns]), self._n_runs)
 
     def _sensitivity(self, block: FloatArray) -> float:
-        return self._oracle.sensitivity(block[:, :1])
+        return self._oracle.sensitivity(block[: self._oracle.dimension])
 
     def _value_sensitivity(self, block: FloatArray) -> float:
-        return self._oracle.value_sensitivity(block[:, :1])
+        return self._oracle.value_sensitivity(block[:, : self._n_columns])
 
 
 @final

@@ -46,6 +46,10 @@ class EntryLevel(DataHolder):
     *Units.* Under the literal relation an entry moves by 1, by 2 if two of its indices agree, by 6 on the diagonal,
     and only one moves. Released in these units each has the same sensitivity, and none gets more noise than its own.
 
+    *Delta.* Publishing one of the N = d(d + 1)(d + 2)/6 distinct entries in full, at random, is (0, 1/N)-private. So a
+    δ of 1/N or more promises little to a single entry. It is not refused, as it is for records: N is beyond 10⁶ from
+    d = 181 on, where δ = 10⁻⁶ is still what the literature takes; `n_units` says N.
+
     Examples
     --------
     >>> import numpy as np
@@ -83,6 +87,8 @@ class EntryLevel(DataHolder):
             kept = pack(lambda first: array[first, : first + 1, : first + 1], self.dimension)
         kept = np.where(np.isfinite(kept), kept, 0.0)
         self._entries = unpack(np.clip(kept, -self.entry_limit, self.entry_limit), self.dimension)
+        self._entries.setflags(write=False)
+        self.seal()
 
     @property
     def neighbours(self) -> str:  # type: ignore[override]

@@ -22,7 +22,8 @@ class DataHolder(SensitiveOracle):
 
     Its sensitivities hold for the answers *as computed*: the rounding errors of two neighbours may differ, and their
     largest difference is part of what is declared. Its answers never raise, warn or log because of a value: what is
-    not a number counts as 0, what is beyond its bound is cut.
+    not a number counts as 0, what is beyond its bound is cut. Once `seal` is called it cannot be changed: noise is
+    scaled to the sensitivity that was declared, which must then hold for the data that are asked.
 
     Attributes
     ----------
@@ -36,6 +37,27 @@ class DataHolder(SensitiveOracle):
     silent = True
     n_units: int
     entry_units: tuple[float, float, float]
+    _sealed = False
+
+    @final
+    def seal(self) -> None:
+        """Make every attribute read-only; the last line of a constructor."""
+        self._sealed = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._check_open(name)
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        self._check_open(name)
+        super().__delattr__(name)
+
+    def _check_open(self, name: str) -> None:
+        if self._sealed:
+            raise AttributeError(
+                f"A holder of private data must stay as it was made: noise is scaled to what it declared then. "
+                f"Got another `{name}`. Make a new {type(self).__name__}."
+            )
 
     @final
     def core(self, basis: Any) -> FloatArray:
@@ -98,33 +120,42 @@ def column_pairs(width: int) -> tuple[IndexArray, IndexArray, FloatArray]:
 
 def pack(slab: Any, dimension: int) -> FloatArray:
     """Return T[i, j, k], i ≥ j ≥ k, in the order of i, then j, then k; ``slab(i)`` is T[i, :i+1, :i+1]."""
-    parts = []
+    packed = np.empty(math.comb(dimension + 2, 3))
+    lower = np.tri(dimension, dtype=bool)
+    start = 0
     for first in range(dimension):
-        rows, columns = np.tril_indices(first + 1)
-        parts.append(slab(first)[rows, columns])
-    return np.concatenate(parts).astype(np.float64)
+        size = first + 1
+        stop = start + size * (size + 1) // 2
+        packed[start:stop] = slab(first)[lower[:size, :size]]
+        start = stop
+    return packed
 
 
 def unpack(packed: FloatArray, dimension: int) -> FloatArray:
     """Return the full symmetric array of which `pack` kept the distinct entries."""
     entries = np.empty((dimension,) * 3)
+    lower = np.tri(dimension, dtype=bool)
     start = 0
     for first in range(dimension):
-        rows, columns = np.tril_indices(first + 1)
-        stop = start + rows.size
-        for i, j in ((rows, columns), (columns, rows)):
-            entries[first, i, j] = entries[i, first, j] = entries[i, j, first] = packed[start:stop]
+        size = first + 1
+        stop = start + size * (size + 1) // 2
+        own = np.empty((size, size))
+        own[lower[:size, :size]] = own.T[lower[:size, :size]] = packed[start:stop]
+        # One of the three indices is `first`, and no other is larger.
+        entries[first, :size, :size] = entries[:size, first, :size] = entries[:size, :size, first] = own
         start = stop
     return entries
 
 
 def multiplicities(dimension: int) -> FloatArray:
     """Return how often each distinct entry stands in the full array: 6, 3 for two equal indices, 1 for three."""
+    between = np.full((dimension, dimension), 6.0)  # of j and k, both below i
+    np.fill_diagonal(between, 3.0)
 
     def slab(first: int) -> FloatArray:
-        index = np.arange(first + 1)
-        equal = (index[:, None] == index[None, :]).astype(np.int64) + (index == first)[:, None]
-        counts: FloatArray = np.array([6.0, 3.0, 1.0])[equal]
+        counts = between[: first + 1, : first + 1].copy()
+        counts[first, :first] = 3.0
+        counts[first, first] = 1.0
         return counts
 
     return pack(slab, dimension)

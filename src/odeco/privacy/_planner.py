@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-from scipy.optimize import brentq, minimize
+import scipy  # its submodules are imported when they are used: optimize takes longer than all of odeco
 from scipy.special import ndtri
 
 from odeco import _sensitivity
@@ -352,7 +352,7 @@ def _best_shares(
         low, high = noise * 1e-6, noise * 1e-6
         while reached(high, shares) < FOUND:
             low, high = high, 4 * high
-        return float(brentq(lambda weight: reached(weight, shares) - FOUND, low, high, xtol=1e-6 * low))
+        return float(scipy.optimize.brentq(lambda weight: reached(weight, shares) - FOUND, low, high, xtol=1e-6 * low))
 
     def shares_of(logits: FloatArray) -> FloatArray:
         exponents = np.exp(np.append(logits, 0.0))
@@ -366,7 +366,7 @@ def _best_shares(
         return math.log(smallest(shares_of(logits)))
 
     options: Any = {"xatol": 0.02, "fatol": 1e-4, "maxiter": 400, "initial_simplex": corners}
-    best = minimize(loss, corners[0], method="Nelder-Mead", options=options)
+    best = scipy.optimize.minimize(loss, corners[0], method="Nelder-Mead", options=options)
     # Rounded down to a grid, so that their sum never exceeds 1 and plans read well.
     shares = np.floor(shares_of(best.x) * 1000) / 1000
     signal = smallest(shares)

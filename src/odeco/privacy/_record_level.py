@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal, final
 
@@ -10,12 +11,19 @@ from scipy import sparse
 
 from odeco import _sensitivity
 from odeco._checks import MINIMUM_ORDER, as_rows, check_choice, check_count, check_norm_bound
+from odeco._threads import map_blocks, one_blas_thread
 from odeco._types import FloatArray
-from odeco.privacy._holder import ROUNDOFF, DataHolder, column_pairs, pack
+from odeco.privacy._holder import ROUNDOFF, DataHolder, column_pairs
 
 RecordNeighbours = Literal["replace", "add or remove"]
 #: Rows are added up in chunks of this many, so that rounding errors grow with the number of chunks, not of rows.
-ROWS_AT_ONCE = 4096
+ROWS_AT_ONCE = 1024
+#: The chunks are shared among so many lanes, whatever the number of threads, so that a sum is always the same.
+_LANES = 4
+#: Numbers in a question's answer, times rows, below which handing lanes to threads takes longer than adding up.
+_PARALLEL_WORK = 2**20
+#: Numbers of dense rows that are clipped while the cache holds them.
+_CACHED_SIZE = 2**17
 
 
 @final
@@ -44,10 +52,10 @@ class RecordLevel(DataHolder):
     nothing to clip beyond the rows. What the guarantee hides is the *values* of all rows of one user: which row
     belongs to whom, and so the number of rows of each, is taken to be public.
 
-    *Rounding.* A chunk of c rows is one matrix product, and the m chunks are added up, so every number errs by at most
-    about c + m + p d units of roundoff times the sum of the absolute values of its terms, which is at most Bᵖ
-    times the gain of the question. Twice that is added to the sensitivity: 10⁻⁸ of it for a thousand records, 10⁻⁴ for
-    ten million.
+    *Rounding.* A chunk of c rows is one matrix product, and the m chunks are added up, in a few lanes, so every number
+    errs by at most about c + m + p d units of roundoff times the sum of the absolute values of its terms, which is at
+    most Bᵖ times the gain of the question. Twice that is added to the sensitivity: 10⁻⁸ of it for a thousand records,
+    10⁻⁴ for ten million.
 
     Examples
     --------
@@ -84,8 +92,11 @@ class RecordLevel(DataHolder):
             raise ValueError("Rows must not be empty. Got 0 rows. Their number is public, so this is no leak.")
         self.neighbour_relation = neighbour_relation
         self._rows = clipped_rows(checked, self.norm_bound)
-        self._weights, self.n_units = _row_weights(groups, self.n_rows)
+        self._weights, self.n_units = row_weights(groups, self.n_rows)
         self.of_users = groups is not None
+        for array in (self._rows if isinstance(self._rows, np.ndarray) else self._rows.data, self._weights):
+            array.setflags(write=False)
+        self.seal()
 
     @property
     def neighbours(self) -> str:  # type: ignore[override]
@@ -96,10 +107,11 @@ class RecordLevel(DataHolder):
 
     def second_moment(self) -> FloatArray:
         """Return (1/n) Σ x xᵀ."""
-        total = np.zeros((self.dimension, self.dimension))
-        for rows, weights in self._chunks():
-            total += _dense(rows.T @ _times(rows, weights))
-        return total / self.n_units
+
+        def part(rows: Any, weights: FloatArray, _scratch: FloatArray) -> FloatArray:
+            return _dense(rows.T @ _times(rows, weights))
+
+        return self._added_up((self.dimension, self.dimension), part) / self.n_units
 
     def second_moment_sensitivity(self) -> float:
         """Return the largest Euclidean change of `second_moment`, every entry counted as often as it stands there."""
@@ -108,18 +120,21 @@ class RecordLevel(DataHolder):
 
     def packed(self) -> FloatArray:
         """Return the distinct entries, each divided by its `packed_units`."""
-        sizes = np.arange(1, self.dimension + 1)
-        total = np.zeros(int(np.sum(sizes * (sizes + 1) // 2)))
-        for sliced, weights in self._chunks():
-            rows = _dense(sliced)
-            weighted = rows * weights[:, None]
+        d = self.dimension
+        total, lower = np.zeros(math.comb(d + 2, 3)), np.tri(d, dtype=bool)
+        for start in range(0, self.n_rows, ROWS_AT_ONCE):  # not in lanes: each would hold all entries
+            chunk = slice(start, start + ROWS_AT_ONCE)
+            columns = np.ascontiguousarray(_dense(self._rows[chunk]).T)
+            weighted = columns * self._weights[chunk]
 
-            def slab(first: int, rows: FloatArray = rows, weighted: FloatArray = weighted) -> FloatArray:
-                lower = rows[:, : first + 1]
-                product: FloatArray = (lower * weighted[:, first : first + 1]).T @ lower
-                return product
+            def add(first: int, columns: FloatArray = columns, weighted: FloatArray = weighted) -> None:
+                size = first + 1
+                with np.errstate(all="ignore"):  # a warning about the data would be an answer without noise
+                    slab = (columns[:size] * weighted[first]) @ columns[:size].T  # T[i, j, k] for i = first ≥ j, k
+                total[math.comb(first + 2, 3) : math.comb(first + 3, 3)] += slab[lower[:size, :size]]
 
-            total += pack(slab, self.dimension)
+            for _ in map_blocks(add, range(d), parallel=columns.size * d >= _PARALLEL_WORK):
+                pass
         return total / self.n_units / self.packed_units()
 
     def packed_sensitivity(self) -> float:
@@ -128,35 +143,53 @@ class RecordLevel(DataHolder):
         return exact + self._rounding(0, self.norm_bound**self.order)
 
     def _image(self, block: FloatArray) -> FloatArray:
-        total = np.zeros(block.shape)
-        for rows, weights in self._chunks():
-            total += rows.T @ (weights[:, None] * (rows @ block) ** (self.order - 1))
-        return total / self.n_units
+        def part(rows: Any, weights: FloatArray, _scratch: FloatArray) -> FloatArray:
+            image: FloatArray = rows.T @ (weights[:, None] * (rows @ block) ** (self.order - 1))
+            return image
+
+        return self._added_up(block.shape, part) / self.n_units
 
     def _value(self, block: FloatArray) -> FloatArray:
-        total = np.zeros(block.shape[1])
-        for rows, weights in self._chunks():
-            total += weights @ (rows @ block) ** self.order
-        return total / self.n_units
+        def part(rows: Any, weights: FloatArray, _scratch: FloatArray) -> FloatArray:
+            values: FloatArray = weights @ (rows @ block) ** self.order
+            return values
+
+        return self._added_up(block.shape[1:], part) / self.n_units
 
     def _core(self, basis: FloatArray) -> FloatArray:
         width = basis.shape[1]
-        total = np.zeros((width, width ** (self.order - 1)))
-        for rows, weights in self._chunks():
-            inside = rows @ basis
-            powers = inside * weights[:, None]
+
+        def part(rows: Any, weights: FloatArray, _scratch: FloatArray) -> FloatArray:
+            inside = _projected(rows, basis)
+            powers = inside * weights
             for _ in range(self.order - 2):
-                powers = (powers[:, :, None] * inside[:, None, :]).reshape(inside.shape[0], -1)
-            total += inside.T @ powers
+                powers = (powers[:, None, :] * inside[None, :, :]).reshape(-1, inside.shape[1])
+            core: FloatArray = inside @ powers.T
+            return core
+
+        total = self._added_up((width, width ** (self.order - 1)), part)
         return total.reshape((width,) * self.order) / self.n_units
 
     def _slab(self, basis: FloatArray) -> FloatArray:
-        first, second, factors = column_pairs(basis.shape[1])
-        total = np.zeros((self.dimension, first.size))
-        for rows, weights in self._chunks():
-            inside = rows @ basis
-            total += rows.T @ (inside[:, first] * (inside * weights[:, None])[:, second])
-        return total * (factors / self.n_units)
+        width = basis.shape[1]
+        _, _, factors = column_pairs(width)
+        shape = (factors.size, self.dimension)
+
+        def part(rows: Any, weights: FloatArray, scratch: FloatArray) -> FloatArray:
+            # A column of the basis is a line of `inside`: whole lines are multiplied, and lie as the product wants.
+            inside = _projected(rows, basis)
+            weighted = inside * weights
+            n_pairs = factors.size * rows.shape[0]
+            pairs = scratch[:n_pairs].reshape(factors.size, -1)
+            for column in range(width):
+                start = column * (column + 1) // 2
+                np.multiply(inside[: column + 1], weighted[column], out=pairs[start : start + column + 1])
+            if not isinstance(rows, np.ndarray):
+                return np.asarray((rows.T @ pairs.T).T)
+            return np.matmul(pairs, rows, out=scratch[n_pairs : n_pairs + math.prod(shape)].reshape(shape))
+
+        n_scratch = factors.size * min(ROWS_AT_ONCE, self.n_rows) + math.prod(shape)
+        return self._added_up(shape, part, n_scratch).T * (factors / self.n_units)
 
     def _sensitivity(self, block: FloatArray) -> float:
         exact = _sensitivity.record_image(block, self.norm_bound, self.n_units, order=self.order, replace=self._replace)
@@ -169,13 +202,17 @@ class RecordLevel(DataHolder):
         return exact + self._rounding(self.order, self.norm_bound**self.order * float(np.linalg.norm(gains)))
 
     def _core_sensitivity(self, basis: FloatArray) -> float:
-        exact = _sensitivity.record_core(basis, self.norm_bound, self.n_units, order=self.order, replace=self._replace)
+        with one_blas_thread():  # matrices this small are slowed down by threads that wait for each other
+            exact = _sensitivity.record_core(
+                basis, self.norm_bound, self.n_units, order=self.order, replace=self._replace
+            )
         return exact + self._rounding(self.order, (self.norm_bound * float(np.linalg.norm(basis))) ** self.order)
 
     def _slab_sensitivity(self, basis: FloatArray) -> float:
-        exact = _sensitivity.record_core(
-            basis, self.norm_bound, self.n_units, order=3, replace=self._replace, open_axis=True
-        )
+        with one_blas_thread():
+            exact = _sensitivity.record_core(
+                basis, self.norm_bound, self.n_units, order=3, replace=self._replace, open_axis=True
+            )
         return exact + self._rounding(2, self.norm_bound**3 * float(np.linalg.norm(basis)) ** 2)
 
     @property
@@ -184,16 +221,39 @@ class RecordLevel(DataHolder):
 
     def _rounding(self, n_products: int, largest: float) -> float:
         """Return how far rounding can move two neighbours' answers apart, if `n_products` inner products go in."""
-        depth = min(ROWS_AT_ONCE, self.n_rows) + self.n_rows // ROWS_AT_ONCE + n_products * self.dimension + 16
-        return 2 * depth * ROUNDOFF * largest
+        depth = min(ROWS_AT_ONCE, self.n_rows) + self.n_rows // ROWS_AT_ONCE + n_products * self.dimension
+        return 2 * (depth + _LANES + 16) * ROUNDOFF * largest
 
-    def _chunks(self) -> Any:
-        for start in range(0, self.n_rows, ROWS_AT_ONCE):
-            chunk = slice(start, start + ROWS_AT_ONCE)
-            yield self._rows[chunk], self._weights[chunk]
+    def _added_up(
+        self,
+        shape: tuple[int, ...],
+        part: Callable[[Any, FloatArray, FloatArray], FloatArray],
+        n_scratch: int = 0,
+    ) -> FloatArray:
+        """Return the sum over chunks of what `part` makes of their rows and weights.
+
+        `part` also gets `n_scratch` numbers to write on: asking the system for large arrays, chunk after chunk, takes
+        longer than filling them. Each lane adds up chunks that lie together, and the lanes are added in order: no
+        number passes through more additions than there are chunks and lanes.
+        """
+        starts = range(0, self.n_rows, ROWS_AT_ONCE)
+        share = -(-len(starts) // _LANES)
+
+        def add_lane(lane: int) -> FloatArray:
+            total, scratch = np.zeros(shape), np.empty(n_scratch)
+            with np.errstate(all="ignore"):  # a warning about the data would be an answer without noise
+                for start in starts[lane * share : (lane + 1) * share]:
+                    chunk = slice(start, start + ROWS_AT_ONCE)
+                    total += part(self._rows[chunk], self._weights[chunk], scratch)
+            return total
+
+        total = np.zeros(shape)
+        parallel = share * ROWS_AT_ONCE * math.prod(shape) >= _PARALLEL_WORK
+        for each in map_blocks(add_lane, range(min(_LANES, len(starts))), parallel=parallel):
+            total += each
+        return total
 
 
-@np.errstate(all="ignore")  # a warning about the data would be an answer without noise
 def clipped_rows(rows: Any, norm_bound: float) -> Any:
     """Return rows in double precision, those that are not finite as zeros and those beyond the bound scaled down to it.
 
@@ -201,18 +261,40 @@ def clipped_rows(rows: Any, norm_bound: float) -> Any:
     the rounding errors of a norm of up to 2²⁰ numbers.
     """
     if isinstance(rows, np.ndarray):
-        data = rows.astype(np.float64)
-        squares = np.einsum("ij,ij->i", data, data)
-        unsure = ~((squares > 1e-200) & (squares < 1e200))  # zero, too small or large to be squared, or not finite
+        data = np.empty(rows.shape)
+        height = max(1, _CACHED_SIZE // max(1, rows.shape[1]))
+        starts = range(0, rows.shape[0], height)
+
+        def clip(lane: int) -> None:
+            for start in starts[lane::_LANES]:
+                part = slice(start, start + height)
+                _clip_dense(rows[part], data[part], norm_bound)
+
+        for _ in map_blocks(clip, range(_LANES), parallel=len(starts) >= _LANES):
+            pass
+        return data
+    return _clipped_sparse(rows, norm_bound)
+
+
+@np.errstate(all="ignore")  # a warning about the data would be an answer without noise
+def _clip_dense(rows: Any, data: FloatArray, norm_bound: float) -> None:
+    """Write the clipped rows to `data`."""
+    data[:] = rows
+    squares = np.einsum("ij,ij->i", data, data)
+    unsure = ~((squares > 1e-200) & (squares < 1e200))  # zero, too small or large to be squared, or not finite
+    lengths = np.sqrt(squares)
+    if unsure.any():
         some = data[unsure]
         some[~np.isfinite(some).all(axis=1)] = 0.0
         data[unsure] = some
-        lengths = np.sqrt(squares)
         lengths[unsure] = _lengths(
             np.abs(some).max(axis=1, initial=0.0), lambda unit: np.linalg.norm(some * unit, axis=1)
         )
-        data *= _shrinkage(lengths, norm_bound)
-        return data
+    data *= _shrinkage(lengths, norm_bound)
+
+
+@np.errstate(all="ignore")  # a warning about the data would be an answer without noise
+def _clipped_sparse(rows: Any, norm_bound: float) -> Any:
     kept = sparse.csr_array(rows, dtype=np.float64, copy=True)
     kept.sum_duplicates()
     owner = np.repeat(np.arange(kept.shape[0]), np.diff(kept.indptr))
@@ -244,7 +326,8 @@ def _shrinkage(lengths: FloatArray, norm_bound: float) -> FloatArray:
     return factors[:, None]
 
 
-def _row_weights(groups: Any, n_rows: int) -> tuple[FloatArray, int]:
+def row_weights(groups: Any, n_rows: int) -> tuple[FloatArray, int]:
+    """Return what each row counts, one over the number of rows of its user, and the number of users."""
     if groups is None:
         return np.ones(n_rows), n_rows
     labels = np.asarray(groups)
@@ -252,6 +335,11 @@ def _row_weights(groups: Any, n_rows: int) -> tuple[FloatArray, int]:
         raise ValueError(f"`groups` must hold one label a row: shape ({n_rows},). Got shape {labels.shape}.")
     names, index, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     return 1 / sizes[index], int(names.size)
+
+
+def _projected(rows: Any, basis: FloatArray) -> FloatArray:
+    """Return (X W)ᵀ: for few columns almost twice as fast as X W."""
+    return basis.T @ rows.T if isinstance(rows, np.ndarray) else np.ascontiguousarray((rows @ basis).T)
 
 
 def _dense(array: Any) -> FloatArray:
