@@ -46,7 +46,7 @@ class RefinedTopics:
 
     @property
     def topic_word(self) -> FloatArray:
-        """Each topic's distribution over words: `topic_counts` plus `eta`, scaled to sum to one. Made anew each time."""
+        """Topics as distributions over words: `topic_counts` plus `eta`, scaled to sum to one. Made anew each time."""
         smoothed = self.topic_counts.astype(np.float64)
         smoothed += self.eta
         smoothed /= smoothed.sum(axis=1, keepdims=True)

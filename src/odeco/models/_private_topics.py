@@ -102,12 +102,15 @@ def learn_privately(
     epsilon: float,
     delta: float,
     seed: int,
+    bound: float | None = None,
     noise: NoiseSource | None = None,
 ) -> PrivateTopics:
     """Learn k topics such that no document (or user) can be told from the result.
 
     Without a `concentration` α₀, that one of `CANDIDATES` is taken whose components explain most of the released
     triples: with the true α₀ that is all but the noise.
+
+    With a `bound` that is known without the documents the first release is left out.
 
     Privacy: the releases are Gaussian mechanisms of √share μ each, with the sensitivities that `BoundedCounts`
     declares for a bound that is itself released; together they are μ-GDP.
@@ -119,7 +122,7 @@ def learn_privately(
             "far below, such as 1/n²."
         )
     releaser = Releaser(Ledger(gdp_mu(epsilon, delta)), SecureNoise() if noise is None else noise)
-    bound = _release_bound(held, releaser)
+    bound = _release_bound(held, releaser) if bound is None else bound
     frequencies, weight = _release_words(held, releaser, bound)
     pairs, deviation = _release_pairs(held, releaser, bound)
     eigenvalues, directions = _leading(pairs, min(n_components + 10, held.n_words - 1), seed)
