@@ -34,7 +34,7 @@ _SMOOTHING = 0.01
 
 @dataclass(frozen=True, eq=False)
 class _Trial:
-    """What was found with one candidate: the likelihood of each document, share explained, and where topics lie."""
+    """What was found with one candidate: the score of each document, share explained, and where topics lie."""
 
     scores: FloatArray
     explained: float
@@ -85,7 +85,7 @@ def completion_scores(
     n_jobs: int,
     sizes: FloatArray,
 ) -> FloatArray:
-    """Return the log-likelihood of half of the words of some documents, with proportions inferred from the other half.
+    """Return the mean log-likelihood of half of the words of some documents, proportions inferred from the other half.
 
     Rows of `topic_word` are divided by `sizes`.
     """
@@ -117,7 +117,9 @@ def _scores(
     mixed *= 1 - _SMOOTHING
     mixed += _SMOOTHING * frequencies[words]
     proportions = document_topics(known[:, words], mixed, alpha, n_iterations=_N_ITERATIONS, n_jobs=n_jobs)
-    return log_likelihood(hidden[:, words], mixed, proportions)
+    # A mean over its words: else one very long document would outweigh all others.
+    scores: FloatArray = log_likelihood(hidden[:, words], mixed, proportions) / np.asarray(hidden.sum(axis=1))
+    return scores
 
 
 def _sample(counts: Any) -> Any:

@@ -103,8 +103,9 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     differ in one document (or all of one user), replaced by any other. The number of documents, their users and the
     vocabulary are public: a vocabulary that was read off the same documents is not covered. A document with a
     count that is none counts as empty, without a message. There is no refinement, which would look at the documents
-    again, and no `partial_fit`; topics that do not stand clear of the noise are copies of the frequencies of all
-    words. `transform` of a document shows that document: only the model is private. See docs/privacy.md.
+    again, and no `partial_fit`. Topics that do not stand clear of the noise are copies of what the others leave
+    unexplained of the word frequencies; they come last. `transform` of a document shows that document: only the model
+    is private. See docs/privacy.md.
 
     References
     ----------

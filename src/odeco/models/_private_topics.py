@@ -16,6 +16,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.optimize import nnls
 from scipy.sparse.linalg import eigsh
 
 from odeco._types import FloatArray
@@ -28,11 +29,13 @@ from odeco.privacy._release import Releaser
 from odeco.tensors import symmetrize
 
 #: Share of μ² that each of the four releases gets.
-SHARES = {"histogram": 0.01, "words": 0.04, "pairs": 0.55, "triples": 0.40}
+SHARES = {"histogram": 0.01, "words": 0.10, "pairs": 0.54, "triples": 0.35}
 #: The bound is such that this share of the documents counts in full.
 COUNTED_IN_FULL = 0.5
 #: Share of the frequencies of all words in every topic: none is impossible there because noise has hidden it.
 BACKGROUND = 0.05
+#: Share of a topic in the documents, at the least; and of all words that do not stand clear of the noise.
+LEAST_SHARE, LEAST_LEFT = 1e-3, 0.01
 #: All pairs of so many words are released at once; more would take more than a gigabyte.
 MOST_WORDS = 10_000
 #: Noise alone exceeds its edge by so many units of the fluctuation there with a chance of 1 in 1,000 (Tracy and Widom).
@@ -46,7 +49,8 @@ class PrivateTopics:
     Attributes
     ----------
     topics : SpectralTopics
-        The topics that stand clear of the noise, and the rest: copies of the frequencies of all words.
+        The topics that stand clear of the noise, and after them the rest: copies of what the frequencies of all words
+        leave unexplained.
     n_clear : int
         How many stand clear.
     eigenvalues : array
@@ -213,9 +217,12 @@ def _release_words(held: BoundedCounts, releaser: Releaser, bound: float) -> tup
         sensitivity=held.words_sensitivity(bound),
         noise_multiplier=_multiplier(releaser, "words"),
     )
-    weight = max(float(words[-1]) / bound, scale / bound)
-    positive = np.maximum(words[:-1], scale * 1e-3)  # no word is impossible because noise made it negative
-    return positive / positive.sum(), weight
+    weight = max(float(words[-1]), scale) / bound
+    # Words that do not stand clear of the noise share what the others leave, evenly: the sum is known to be the weight.
+    clear = words[:-1] > math.sqrt(2 * math.log(held.n_words)) * scale  # the largest of so many draws of noise alone
+    left = max(weight - float(words[:-1][clear].sum()), LEAST_LEFT * weight)
+    frequencies = np.where(clear, words[:-1], left / max(1, int(np.sum(~clear))))
+    return frequencies / frequencies.sum(), weight
 
 
 def _release_pairs(held: BoundedCounts, releaser: Releaser, bound: float) -> tuple[FloatArray, float]:
@@ -264,15 +271,25 @@ def _leading(matrix: FloatArray, width: int, seed: int) -> tuple[FloatArray, Flo
 
 
 def _filled_up(topics: SpectralTopics, n_components: int, frequencies: FloatArray) -> SpectralTopics:
-    """Mix a little of the frequencies of all words into every topic, and add them as often as topics are missing."""
+    """Mix a little of the frequencies of all words into every topic, and add what they leave unexplained as the rest.
+
+    The frequencies are the mean of all topics, each with its share. Those found explain a part of it, by non-negative
+    least squares; what is left of the frequencies stands for all topics that were not found.
+    """
     topic_word = (1 - BACKGROUND) * topics.topic_word + BACKGROUND * frequencies
     n_missing = n_components - topics.topic_word.shape[0]
+    if n_missing == 0:
+        return replace(topics, topic_word=topic_word)
+    shares = nnls(topics.topic_word.T, frequencies)[0] if topics.alpha.size else np.zeros(0)
+    shares /= max(1.0, float(shares.sum()))
+    rest = np.maximum(frequencies - shares @ topics.topic_word, 0.0) + BACKGROUND * frequencies
+    shares = np.maximum(np.append(shares, np.full(n_missing, (1 - shares.sum()) / n_missing)), LEAST_SHARE)
+    concentration = float(topics.alpha.sum()) if topics.alpha.size else 1.0
     nothing = np.full(n_missing, np.nan)
-    smallest = float(topics.alpha.min()) if topics.alpha.size else 1.0
     return replace(
         topics,
-        topic_word=np.concatenate([topic_word, np.tile(frequencies, (n_missing, 1))]),
-        alpha=np.append(topics.alpha, np.full(n_missing, smallest)),
+        topic_word=np.concatenate([topic_word, np.tile(rest / rest.sum(), (n_missing, 1))]),
+        alpha=concentration * shares / shares.sum(),
         negative_mass=np.append(topics.negative_mass, nothing),
         weights=np.append(topics.weights, nothing),
         residuals=np.append(topics.residuals, nothing),
