@@ -1,0 +1,204 @@
+"""``odeco topics``: learn topics from text, and apply them to new text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from odeco.cli import _options
+from odeco.cli._output import emit_json, note, progress_bar
+from odeco.cli._topics_checks import check_usage
+
+
+class _Topics(click.Group):
+    """Fits unless the first argument names something else: ``odeco topics FILE`` is ``odeco topics fit FILE``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = ["fit", *args]
+        return super().parse_args(ctx, args)
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_usage(ctx.command_path, "FILE... -k K [OPTIONS]")
+        formatter.write_usage(ctx.command_path, "transform MODEL FILE... [OPTIONS]", prefix="       ")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        fit.format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+@click.group("topics", cls=_Topics)
+def command() -> None:
+    r"""Learn K topics from the documents in FILEs: which words go together, and how much of the text each topic is.
+
+    Text is read from .txt and .text (one document a line), .csv and .tsv (--column), .jsonl and .ndjson (--column),
+    any of these with .gz after it, a folder of .txt files (one document a file), and - for lines of the standard input.
+    Word counts are read from .npz (data, indices, indptr, shape, and vocabulary if there is one).
+
+    A word begins with a letter and has two characters at least; capitals count as small letters. Topics come from the
+    moments of words by tensor decomposition, and are then refined by Gibbs sweeps. With --epsilon and --delta they
+    are differentially private.
+
+    \b
+    Examples:
+      odeco topics reviews.csv --column text -k 20 --out model.npz --report page.html
+      odeco topics --python-documentation -k auto
+      odeco topics transform model.npz new.txt --out proportions.csv
+      odeco topics notes.jsonl --column body -k 10 --epsilon 1 --delta 1e-6 --vocabulary words.txt
+    """
+
+
+def _number_or_auto(context: click.Context, parameter: click.Parameter, value: str) -> int | str:
+    try:
+        return value if value == "auto" else int(value)
+    except ValueError:
+        text = f"{value!r} is neither a whole number nor 'auto'."
+        raise click.BadParameter(text, context, parameter) from None
+
+
+@command.command("fit")
+@click.argument("files", type=_options.FILE, nargs=-1, metavar="FILE...")
+@click.option(
+    "-k",
+    "--k",
+    "--n-components",
+    "n_components",
+    metavar="K",
+    required=True,
+    callback=_number_or_auto,
+    help="Number of topics, or 'auto' for as many as stand clear of noise.",
+)
+@click.option("--python-documentation", is_flag=True, help="Instead of FILEs: the documentation of Python's library.")
+@click.option("--column", metavar="NAME", help="The column of tables, or field of JSON lines, that holds the text.")
+@click.option("--min-documents", type=click.IntRange(1), default=5, show_default=True, help="Leave out rarer words.")
+@click.option(
+    "--max-share",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.3,
+    show_default=True,
+    help="Leave out words that are in a larger share of the documents.",
+)
+@click.option(
+    "--max-words", type=click.IntRange(1), default=50_000, show_default=True, help="Keep so many words at most."
+)
+@click.option(
+    "--stop-words", default="english", show_default=True, metavar="LIST", help="english, none, or a file of words."
+)
+@click.option(
+    "--vocabulary", type=_options.FILE, metavar="FILE", help="Count these words only, one a line; private runs need it."
+)
+@click.option("--refine", type=click.IntRange(0), default=50, show_default=True, metavar="N", help="Gibbs sweeps.")
+@click.option(
+    "--held-out",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.1,
+    show_default=True,
+    metavar="SHARE",
+    help="Share of the documents that is kept out, to measure perplexity. 0 learns from all.",
+)
+@click.option("--epsilon", type=float, help="The ε of a private run.")
+@click.option("--delta", type=float, help="Its δ, far below 1 / number of documents.")
+@click.option(
+    "--unit",
+    type=click.Choice(["document", "user"]),
+    default="document",
+    show_default=True,
+    help="Whom a private run protects: one document, or all documents of one user.",
+)
+@click.option(
+    "--groups", type=_options.FILE, metavar="FILE", help="For --unit user: whose document each is, one a line."
+)
+@_options.seed
+@_options.threads
+@click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="Words to show for each topic.")
+@click.option("--out", type=_options.OUTPUT, metavar="FILE", help="Write the model there, as .npz without pickle.")
+@_options.report
+@_options.json_output
+def fit(
+    files: tuple[Path, ...], python_documentation: bool, n_components: Any, top: int, as_json: bool, **given: Any
+) -> None:
+    """Learn K topics from the documents in FILEs; `fit` may be left out. See `odeco topics --help`."""
+    private = given["epsilon"] is not None or given["delta"] is not None
+    check_usage(files, python_documentation, n_components, private=private, **given)
+    from odeco.cli._topics_fit import learn  # scikit-learn and numba take a second, and may be missing
+    from odeco.cli._topics_output import print_topics, topics_document, write_page_of
+
+    with _options.limited(given["threads"]), progress_bar() as bar:
+        learnt = learn(files, python_documentation, n_components, given, private=private, show=_stages(bar))
+        if given["out"] is not None:
+            learnt.model.save(given["out"])
+            note(f"wrote {given['out']}")
+        if given["report"] is not None:
+            write_page_of(learnt, files, given["report"])
+            note(f"wrote {given['report']}")
+    for text in learnt.summary.advice:
+        note(f"Warning: {text}")
+    if as_json:
+        emit_json({"n_documents": int(learnt.kept.counts.shape[0]), **topics_document(learnt.summary, top)})
+    else:
+        print_topics(learnt.summary, top, chosen=n_components == "auto")
+
+
+def _stages(bar: Any) -> Callable[[str, int, int | None], None]:
+    """Return what shows a stage of the work and how much of it is done."""
+    task = bar.add_task("reading", total=None, count="")
+
+    def show(stage: str, done: int, total: int | None) -> None:
+        count = f"{done:,} documents" if stage == "reading" and done else ""
+        if stage == "sweeps" and done:
+            count = f"{done:,} of {total:,}"
+        elif stage in ("triples", "sweeps"):
+            stage += " (the first run compiles, once)"  # loops are kept on disk for later runs
+        # A stage of one step shows that it is at work, not a bar that stands still.
+        bar.update(task, description=stage, completed=done, total=total if total != 1 else None, count=count)
+
+    return show
+
+
+@command.command("transform")
+@click.argument("model", type=_options.FILE)
+@click.argument("files", type=_options.FILE, nargs=-1, required=True, metavar="FILE...")
+@click.option("--column", metavar="NAME", help="The column of tables, or field of JSON lines, that holds the text.")
+@click.option("--out", type=_options.OUTPUT, metavar="FILE", help="Write there, .csv or .npz; otherwise CSV to stdout.")
+@_options.threads
+@_options.json_output
+def transform(
+    model: Path, files: tuple[Path, ...], column: str | None, out: Path | None, threads: int | None, as_json: bool
+) -> None:
+    r"""Say how much of each topic of MODEL is in each document of FILEs.
+
+    FILEs are as for learning. Words that the model does not know are passed over. Each row of the answer is a document
+    and sums to one; a document without a known word has the mean of all documents.
+
+    \b
+    Examples:
+      odeco topics transform model.npz new.txt
+      odeco topics transform model.npz new.csv --column text --out proportions.npz
+    """
+    if out is not None and out.suffix not in (".csv", ".npz"):
+        raise click.UsageError(f"--out must end in .csv or .npz. Got {out}. Rename it.")
+    from odeco.cli._topics_input import read_for  # scikit-learn may be missing
+    from odeco.cli._topics_output import proportions_table, write_proportions
+    from odeco.models import TensorLDA
+    from odeco.models._topic_summary import proportions_of
+
+    learnt = TensorLDA.load(model)
+    learnt.n_jobs = threads
+    words = [str(word) for word in getattr(learnt, "feature_names_in_", ())]
+    if not words:
+        raise ValueError(f"{model} must know its words to count those of new documents. It does not. Learn it again.")
+    with _options.limited(threads), progress_bar() as bar:
+        show = _stages(bar)
+        corpus = read_for(words, files, column, lambda number: show("reading", number, None))
+        show("finding topics", 0, None)
+        proportions = proportions_of(learnt, corpus.counted.counts)
+    if out is not None:
+        write_proportions(out, proportions, corpus.names)
+        note(f"wrote {out}: {proportions.shape[0]:,} documents, {proportions.shape[1]:,} topics")
+    elif as_json:
+        emit_json({"kind": "topic proportions", "documents": corpus.names or None, "proportions": proportions})
+    else:
+        click.echo(proportions_table(proportions, corpus.names), nl=False)

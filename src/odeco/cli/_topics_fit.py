@@ -1,0 +1,100 @@
+"""From files to topics: read, prune, keep some documents out, fit, measure."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from odeco.cli._faults import advice
+from odeco.cli._inputs import load_groups
+from odeco.cli._output import note
+from odeco.cli._topics_input import Corpus, read_corpus, read_stop_words, read_words
+from odeco.models import TensorLDA, TopicSummary, summarise_topics
+from odeco.models._vocabulary import CountedWords, n_never_counted, prune_words
+
+#: Is told the stage of the work, and how much of it is done of how much.
+Show = Callable[[str, int, int | None], object]
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """A fitted model, what there is to say about it, and the documents: as read, and as counted for it."""
+
+    model: TensorLDA
+    summary: TopicSummary
+    corpus: Corpus
+    kept: CountedWords
+
+
+def learn(
+    files: tuple[Path, ...], documentation: bool, n_components: Any, given: dict[str, Any], *, private: bool, show: Show
+) -> Learnt:
+    """Learn topics as the options say."""
+    words = None if given["vocabulary"] is None else read_words(given["vocabulary"])
+    labels = load_groups(given["groups"])
+    corpus = read_corpus(
+        files,
+        documentation=documentation,
+        column=given["column"],
+        words=words,
+        progress=lambda number: show("reading", number, None),
+        private=private,
+        keep_excerpts=given["report"] is not None and not private,
+    )
+    kept = corpus.counted
+    if words is None:
+        kept = prune_words(
+            kept,
+            min_documents=given["min_documents"],
+            max_share=given["max_share"],
+            max_words=given["max_words"],
+            stop_words=read_stop_words(given["stop_words"]),
+        )
+    elif corpus.names and n_never_counted(words):
+        note(f"{n_never_counted(words):,} of {len(words):,} words of {given['vocabulary']} are no words of any text")
+    train, held_out = _split(kept.counts, 0.0 if private else given["held_out"], given["seed"])
+    note(_opening(kept, train, held_out, private))
+    model = TensorLDA(
+        n_components,
+        refine=given["refine"],
+        epsilon=given["epsilon"],
+        delta=given["delta"],
+        unit=given["unit"],
+        random_state=given["seed"],
+        n_jobs=given["threads"],
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(train, groups=labels, callback=show)
+    told = tuple(dict.fromkeys(advice(each.message) for each in caught if isinstance(each.message, UserWarning)))
+    # With its words the model is all that is needed to apply it to new texts.
+    model.feature_names_in_ = np.array(kept.words, dtype=object)
+    show("measuring", 0, None)
+    summary = summarise_topics(model, kept.words, train, held_out, seed=given["seed"], advice=told)
+    return Learnt(model, summary, corpus, kept)
+
+
+def _split(counts: Any, share: float, seed: int) -> tuple[Any, Any]:
+    """Return documents to learn from, and others to measure with; None if there are too few."""
+    n_documents = counts.shape[0]
+    n_held_out = round(share * n_documents)
+    if n_held_out == 0:
+        return counts, None
+    order = np.random.default_rng(seed).permutation(n_documents)
+    return counts[np.sort(order[n_held_out:])], counts[np.sort(order[:n_held_out])]
+
+
+def _opening(kept: CountedWords, train: Any, held_out: Any, private: bool) -> str:
+    n_documents, n_words = kept.counts.shape
+    text = f"{n_documents:,} documents, {n_words:,} words"
+    if private:  # anything more would be an answer without noise
+        return text
+    if kept.n_found != n_words:
+        text += f" kept of {kept.n_found:,}"
+    text += f", {int(kept.counts.sum()) / max(n_documents, 1):.1f} of them in a document on average"
+    return text if held_out is None else f"{text}; {train.shape[0]:,} documents to learn from"

@@ -1,0 +1,143 @@
+"""What ``odeco topics`` says: a table of topics, one JSON document, the proportions of new documents."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from odeco._files import replacing, save_arrays
+from odeco._types import FloatArray
+from odeco.cli._faults import command_line
+from odeco.cli._output import console, privacy_sentence
+from odeco.cli._topics_fit import Learnt
+from odeco.models._topic_summary import TopicSummary, leading_documents
+from odeco.saving import versions
+
+#: Documents shown for each topic on the page, and looked at for it, as some may say the same.
+_SHOWN, _LOOKED_AT = 3, 12
+
+
+def print_topics(summary: TopicSummary, n_top: int, *, chosen: bool) -> None:
+    """Write one line for each topic to stdout, and below it what is known of all together."""
+    screen = console()
+    table = Table("#", "share", box=None, pad_edge=False)
+    if summary.npmi is not None:
+        table.add_column("coherence")
+    else:
+        table.add_column("clear of noise")
+    for column in table.columns:
+        column.justify = "right"
+    table.add_column("words", overflow="fold")
+    for topic, share in enumerate(summary.shares):
+        words = ", ".join(f"{word} {weight:.3f}" for word, weight in summary.leading_words(topic, n_top))
+        table.add_row(str(topic + 1), f"{share:.1%}", _standing(summary, topic), words.replace("[", r"\["))
+    screen.print(table)
+    for line in facts(summary, chosen=chosen):
+        screen.print(line, soft_wrap=True, markup=False)
+    sys.stdout.flush()
+
+
+def _standing(summary: TopicSummary, topic: int) -> str:
+    if summary.npmi is not None:
+        return f"{summary.npmi[topic]:.3f}"
+    return "yes" if _clear(summary, topic) else "no"
+
+
+def _clear(summary: TopicSummary, topic: int) -> bool:
+    # What a private run could not tell from noise has no weight.
+    return bool(np.isfinite(summary.diagnostics.weights[topic]))
+
+
+def facts(summary: TopicSummary, *, chosen: bool) -> list[str]:
+    """Return what is known of all topics together, one sentence each."""
+    found, lines = summary.diagnostics, []
+    if chosen:
+        lines.append(f"{len(summary.shares)} topics chosen: so many directions of pairs of words stand clear of noise")
+    if summary.perplexity is not None:
+        held = summary.perplexity
+        lines.append(
+            f"perplexity of {held.n_documents:,} documents kept out: {held.topics:,.1f} "
+            f"(frequencies of words alone: {held.unigram:,.1f})"
+        )
+    if summary.privacy is not None:
+        lines.append(f"{found.n_clear} of {found.n_components} topics stand clear of the noise")
+        lines.append(privacy_sentence(summary.privacy))
+    return lines
+
+
+def topics_document(summary: TopicSummary, n_top: int) -> dict[str, Any]:
+    """Return the topics for programs."""
+    topics = [
+        {
+            "number": topic + 1,
+            "share": share,
+            "npmi": None if summary.npmi is None else summary.npmi[topic],
+            "clear": None if summary.privacy is None else _clear(summary, topic),
+            "words": [{"word": word, "weight": weight} for word, weight in summary.leading_words(topic, n_top)],
+        }
+        for topic, share in enumerate(summary.shares)
+    ]
+    return {
+        "kind": "topics",
+        "n_words": summary.words.size,
+        "topics": topics,
+        "perplexity": summary.perplexity,
+        "diagnostics": summary.diagnostics,
+        "privacy": summary.privacy,
+        "warnings": summary.advice,
+    }
+
+
+def write_page_of(learnt: Learnt, files: tuple[Path, ...], path: Path) -> None:
+    """Write the HTML page of what was learnt from some files."""
+    from odeco.report import write_topics_report  # matplotlib may be missing
+
+    names = ["the standard input" if str(file) == "-" else file.name for file in files]
+    title = f"Topics of {names[0] if names else 'the documentation of Python'}"
+    if len(names) > 1:
+        title += f" and {len(names) - 1} more"
+    examples = _examples(learnt) if learnt.corpus.excerpts else None
+    write_topics_report(learnt.summary, path, title=title, examples=examples, command=command_line())
+
+
+def _examples(learnt: Learnt) -> list[list[tuple[str, str, float]]]:
+    """Return for each topic the documents that show it best; of those that begin alike, one."""
+    names, excerpts = learnt.corpus.names, learnt.corpus.excerpts
+    leading = leading_documents(learnt.model, learnt.kept.counts, _LOOKED_AT)
+    examples = []
+    for places, shares in zip(leading.places.tolist(), leading.shares.tolist(), strict=True):
+        different: dict[str, tuple[str, str, float]] = {}
+        for place, share in zip(places, shares, strict=True):
+            different.setdefault(excerpts[place], (names[place], excerpts[place], share))
+        examples.append(list(different.values())[:_SHOWN])
+    return examples
+
+
+def write_proportions(path: Path, proportions: FloatArray, names: tuple[str, ...]) -> None:
+    """Write the proportions of topics to a ``.csv`` or ``.npz`` file, atomically."""
+    if path.suffix == ".csv":
+        with replacing(path) as file:
+            file.write(proportions_table(proportions, names).encode())
+        return
+    arrays: dict[str, Any] = {"proportions": proportions}
+    if names:
+        arrays["documents"] = np.array(names)
+    header = {"command": command_line(), "written_by": versions()}
+    save_arrays(path, "topic proportions", header, arrays, readable=True)
+
+
+def proportions_table(proportions: FloatArray, names: tuple[str, ...]) -> str:
+    """Return the proportions as CSV: a line for each document, a column for each topic."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(["document", *(f"topic {number}" for number in range(1, proportions.shape[1] + 1))])
+    for row, values in enumerate(proportions.tolist()):
+        name = names[row] if names else f"row {row}"
+        writer.writerow([name, *(f"{value:.6g}" for value in values)])
+    return buffer.getvalue()

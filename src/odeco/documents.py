@@ -1,0 +1,199 @@
+"""Texts from whatever holds them: files of lines, tables, JSON lines, folders, a pipe. One document at a time."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+_LINES, _TABLES, _JSON = (".txt", ".text"), (".csv", ".tsv"), (".jsonl", ".ndjson")
+#: How the names of files end that hold text; each may have ``.gz`` after it.
+SUFFIXES = (*_LINES, *_TABLES, *_JSON)
+#: A cell of a table may be a whole book; the csv module stops at 128 KB unless told otherwise.
+_LARGEST_CELL = 2**30
+
+
+class DocumentError(ValueError):
+    """A file does not hold the documents that it should."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """One document.
+
+    Attributes
+    ----------
+    name : str
+        Where it comes from, such as ``reviews.txt, line 12``.
+    text : str
+        What it says; may be empty.
+    """
+
+    name: str
+    text: str
+
+
+def read_documents(paths: Iterable[str | Path], *, column: str | None = None) -> Iterator[Text]:
+    r"""Yield the documents of some files, one after the other; no file is held as a whole.
+
+    Parameters
+    ----------
+    paths : paths
+        Each a ``.txt`` or ``.text`` file (one document a line, an empty line is an empty document), a ``.csv`` or
+        ``.tsv`` table with a line of names, a ``.jsonl`` or ``.ndjson`` file of objects, any of these with ``.gz``
+        after it, a folder of ``.txt`` and ``.text`` files (one document a file, those of inner folders too), or ``-``
+        for the lines of the standard input. All are UTF-8.
+    column : str, optional
+        The column of tables and the field of JSON objects that hold the text.
+
+    Raises
+    ------
+    DocumentError
+        With the file and line that are at fault.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "notes.txt"
+    ...     _ = path.write_text("the first\nthe second\n", encoding="utf-8")
+    ...     [document.name for document in read_documents([path])]
+    ['notes.txt, line 1', 'notes.txt, line 2']
+    """
+    for given in paths:
+        if str(given) == "-":
+            yield from _standard_input()
+            continue
+        path = Path(given)
+        yield from _folder(path) if path.is_dir() else _file(path, column)
+
+
+def _file(path: Path, column: str | None) -> Iterator[Text]:
+    kind = _kind(path)
+    if kind not in SUFFIXES:
+        raise DocumentError(
+            f"The name of a file of documents must end in one of {', '.join(SUFFIXES)}, or in .gz after these. "
+            f"Got {path.name}. Rename or convert it."
+        )
+    if kind not in _LINES and column is None:
+        what = "column" if kind in _TABLES else "field"
+        raise DocumentError(f"The {what} of {path.name} that holds the text must be named. None was. {_NAME_IT}")
+    with _opened(path) as file:
+        if kind in _LINES:
+            yield from _lines(file, path.name)
+        elif kind in _TABLES:
+            yield from _cells(file, path.name, str(column), "\t" if kind == ".tsv" else ",")
+        else:
+            yield from _fields(file, path.name, str(column))
+
+
+def _folder(folder: Path) -> Iterator[Text]:
+    paths = sorted(path for path in folder.rglob("*") if _kind(path) in _LINES and path.is_file())
+    if not paths:
+        raise DocumentError(
+            f"The folder {folder} must hold files whose names end in {' or '.join(_LINES)}. It holds none. "
+            "Check the path."
+        )
+    for path in paths:
+        with _opened(path) as file:
+            yield Text(str(path.relative_to(folder)), file.read())
+
+
+def _standard_input() -> Iterator[Text]:
+    # Its own encoding is that of the terminal; documents are UTF-8 wherever they come from.
+    file = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig")
+    try:
+        with _faults("standard input"):
+            yield from _lines(file, "standard input")
+    finally:
+        file.detach()
+
+
+def _lines(file: IO[str], name: str) -> Iterator[Text]:
+    for number, line in enumerate(file, 1):
+        yield Text(f"{name}, line {number}", line.rstrip("\r\n"))
+
+
+def _cells(file: IO[str], name: str, column: str, delimiter: str) -> Iterator[Text]:
+    csv.field_size_limit(max(csv.field_size_limit(), _LARGEST_CELL))
+    rows = csv.reader(file, delimiter=delimiter, strict=True)
+    names = next(rows, [])
+    if names.count(column) != 1:
+        held = ", ".join(repr(each) for each in names) or "none"
+        raise DocumentError(f"{name} must have one column {column!r}. Its columns are {held}. {_NAME_IT}")
+    place = names.index(column)
+    for row in rows:
+        if len(row) > place:
+            yield Text(f"{name}, line {rows.line_num}", row[place])
+        elif row:  # what has no cell at all is an empty line
+            raise DocumentError(
+                f"Every row of {name} must have a column {column!r}. The row that ends in line {rows.line_num:,} has "
+                f"{len(row)} of {len(names)} columns. Fix or drop it."
+            )
+
+
+def _fields(file: IO[str], name: str, field: str) -> Iterator[Text]:
+    for number, line in enumerate(file, 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            got: Any = f"no JSON ({error})"
+        else:
+            text = value.get(field) if isinstance(value, dict) else None
+            if isinstance(text, str):
+                yield Text(f"{name}, line {number}", text)
+                continue
+            got = json.dumps(text) if isinstance(value, dict) and field in value else _fields_of(value)
+        shown = got if len(got) <= 80 else got[:77] + "..."
+        raise DocumentError(
+            f"Line {number:,} of {name} must be a JSON object with a text in {field!r}. Got {shown}. {_NAME_FIELD}"
+        )
+
+
+def _fields_of(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"the fields {', '.join(repr(each) for each in value)}" if value else "no field"
+    return f"a JSON {type(value).__name__}"
+
+
+def _kind(path: Path) -> str:
+    name = path.name.lower().removesuffix(".gz")
+    return Path(name).suffix
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[str]]:
+    with _faults(path.name):
+        if path.name.lower().endswith(".gz"):
+            with gzip.open(path, "rt", encoding="utf-8-sig", newline="") as file:
+                yield file
+        else:
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                yield file
+
+
+@contextmanager
+def _faults(name: str) -> Iterator[None]:
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise DocumentError(
+            f"{name} must be UTF-8 text. It holds the byte 0x{error.object[error.start]:02x} out of place. "
+            "Convert it, as with iconv -t UTF-8."
+        ) from error
+    except (csv.Error, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DocumentError(f"{name} must be complete and undamaged. It is not: {error}. Make it again.") from error
+
+
+_NAME_IT = "Pass its name as `column`."
+_NAME_FIELD = "Fix or drop the line, or pass another `column`."

@@ -1,0 +1,355 @@
+"""``odeco topics`` as a user runs it: planted topics found again, applied to new text, and every mistake explained."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from browser import CHROMIUM, Browser
+from scipy import sparse
+from scipy.special import digamma
+from test_report import Reader
+
+from odeco._files import read_contents
+from odeco.cli._main import run as odeco_command
+from odeco.datasets import planted_topics
+from odeco.models import TensorLDA
+
+COMMAND = [sys.executable, "-m", "odeco", "topics"]
+ENVIRONMENT = {**os.environ, "COLUMNS": "160"}
+#: Three topics of 20 words each, all equally likely; no word belongs to two topics.
+N_TOPICS, N_OWN, ALPHA, LENGTH, N_DOCUMENTS = 3, 20, 0.1, 30, 1500
+LETTERS = "bcdfghjklmnpqrstvwxz"
+WORDS = [f"{first}{vowel}{first}" for vowel in "aeo" for first in LETTERS]
+BLOCKS = [set(WORDS[N_OWN * topic : N_OWN * (topic + 1)]) for topic in range(N_TOPICS)]
+
+
+def run(*arguments, cwd, text=None):
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        cwd=cwd,
+        env=ENVIRONMENT,
+        input=text,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )
+
+
+def succeed(*arguments, cwd, text=None):
+    done = run(*arguments, cwd=cwd, text=text)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def fails(code, *arguments, cwd):
+    done = run(*arguments, cwd=cwd)
+    assert done.returncode == code, (done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    return " ".join(done.stderr.split())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Planted documents as text, as a table and as counts; and files that are wrong in various ways."""
+    path = tmp_path_factory.mktemp("topics")
+    topics = np.kron(np.eye(N_TOPICS), np.full(N_OWN, 1 / N_OWN))
+    counts = planted_topics(
+        N_DOCUMENTS, len(WORDS), [ALPHA] * N_TOPICS, document_length=LENGTH, topics=topics, rng=0
+    ).counts
+    texts = [
+        # A stop word in every document; a word that is in too few; what a page must not take for its own.
+        "The " + " ".join(np.repeat(WORDS, row)) + (" rarissime" if number < 3 else "") + " <b>&</b>."
+        for number, row in enumerate(counts.toarray())
+    ]
+    (path / "corpus.txt").write_text("".join(text + "\n" for text in texts))
+    with (path / "corpus.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["id", "text"], *enumerate(texts)])
+    (path / "words.txt").write_text("".join(word + "\n" for word in WORDS))
+    # Six words of one topic, words that nobody knows, and nothing.
+    (path / "new.txt").write_text(" ".join(WORDS[:6]) + "\nunheard of\n\n")
+    parts = {"data": counts.data, "indices": counts.indices, "indptr": counts.indptr, "shape": counts.shape}
+    np.savez(path / "counts.npz", vocabulary=np.array(WORDS), **parts)
+    np.savez(path / "other.npz", vocabulary=np.array([*WORDS[1:], "other"]), **parts)
+    sparse.save_npz(path / "negative.npz", -counts)
+    (path / "empty.txt").write_text("")
+    return path
+
+
+@pytest.fixture(scope="module")
+def fitted(folder):
+    """The run that most tests look at: JSON, messages, model and page."""
+    return succeed(
+        *("corpus.txt", "-k", "3", "--refine", "10", "--max-share", "1", "--top", str(N_OWN), "--json"),
+        *("--out", "model.npz", "--report", "page.html", "--threads", "2"),
+        cwd=folder,
+    )
+
+
+def test_help_explains_learning_and_applying(tmp_path):
+    text = succeed("--help", cwd=tmp_path).stdout
+    assert text.startswith("Usage: odeco topics FILE... -k K [OPTIONS]\n       odeco topics transform MODEL FILE...")
+    shown = [line.split()[0] for line in text.splitlines() if line.startswith("  -")]
+    assert shown == [
+        *("-k,", "--python-documentation", "--column", "--min-documents", "--max-share", "--max-words", "--stop-words"),
+        *(
+            "--vocabulary",
+            "--refine",
+            "--held-out",
+            "--epsilon",
+            "--delta",
+            "--unit",
+            "--groups",
+            "--seed",
+            "--threads",
+        ),
+        *("--top", "--out", "--report", "--json", "--debug", "-h,"),
+    ]
+    assert "-k, --k, --n-components K" in text
+    # Examples keep their lines.
+    assert "\n    odeco topics transform model.npz new.txt --out proportions.csv\n" in text
+    assert (
+        "Usage: odeco topics transform [OPTIONS] MODEL FILE..." in succeed("transform", "--help", cwd=tmp_path).stdout
+    )
+
+
+def test_planted_topics_are_found_with_their_sizes_and_perplexity(fitted):
+    document = json.loads(fitted.stdout)
+    # Each topic has about 13,500 words in 20 kinds, and those of other topics none: its 20 leaders are its own.
+    found = [{entry["word"] for entry in topic["words"]} for topic in document["topics"]]
+    assert sorted(map(sorted, found)) == sorted(map(sorted, BLOCKS))
+    # A share of Dirichlet(0.1, 0.1, 0.1) has variance (1/3)(2/3)/1.3; the mean of 1,350 deviates by 0.011. Five times.
+    deviation = math.sqrt(2 / 9 / (1 + N_TOPICS * ALPHA) / (0.9 * N_DOCUMENTS))
+    shares = [topic["share"] for topic in document["topics"]]
+    np.testing.assert_allclose(shares, 1 / 3, atol=5 * deviation)
+    np.testing.assert_allclose(sum(shares), 1)
+    # Words of one topic come together more often than by chance.
+    assert all(topic["npmi"] > 0 for topic in document["topics"])
+    # All 60 words are equally likely: perplexity 60 without topics. Shares of train and test are off by 0.011 and 0.034
+    # (absolute; thrice that relatively), which moves the cross entropy by less than 3 (0.033)(0.1) = 0.01.
+    assert abs(math.log(document["perplexity"]["unigram"] / 60)) < 0.02
+    # With proportions θ known the entropy of a word is log 20 + E H(θ), E H(θ) = ψ(α₀+1) − ψ(α+1). Not knowing θ costs
+    # the mixture over all θ at most about ((k−1)/2) log l = 3.4 in a document of 30 words, 0.11 a word, and less in the
+    # half that is predicted from the other. H(θ) varies by at most log 3 between documents: 0.55/√150 = 0.045 at most.
+    entropy = math.log(N_OWN) + digamma(N_TOPICS * ALPHA + 1) - digamma(ALPHA + 1)
+    assert -0.15 < math.log(document["perplexity"]["topics"]) - entropy < 0.11 + 0.15
+    assert document["perplexity"]["n_documents"] == N_DOCUMENTS // 10
+    assert document["n_documents"] == N_DOCUMENTS
+    assert document["n_words"] == len(WORDS)  # neither "the" nor "rarissime"
+    assert document["diagnostics"]["n_clear"] == N_TOPICS
+    assert document["privacy"] is None
+    opening = (
+        "1,500 documents, 60 words kept of 62, 30.0 of them in a document on average; 1,350 documents to learn from"
+    )
+    assert fitted.stderr.splitlines()[:3] == [opening, "wrote model.npz", "wrote page.html"]
+
+
+def test_the_saved_model_holds_all_that_new_text_needs(folder, fitted):
+    model = TensorLDA.load(folder / "model.npz")
+    assert list(model.feature_names_in_) == sorted(WORDS)
+    topics = [{entry["word"] for entry in topic["words"]} for topic in json.loads(fitted.stdout)["topics"]]
+    own = topics.index(BLOCKS[0])
+    rows = list(csv.reader(succeed("transform", "model.npz", "new.txt", cwd=folder).stdout.splitlines()))
+    assert rows[0] == ["document", "topic 1", "topic 2", "topic 3"]
+    assert [row[0] for row in rows[1:]] == ["new.txt, line 1", "new.txt, line 2", "new.txt, line 3"]
+    shown = np.array([[float(cell) for cell in row[1:]] for row in rows[1:]])
+    # Six words that are in one topic only: (6 + α)/(6 + α₀) = 0.97 with the planted α; 0.9 would take α₀ = 1.
+    assert shown[0, own] > 0.9
+    # Nothing known: the mean of the prior, printed with six digits.
+    prior = model.doc_topic_prior_ / model.doc_topic_prior_.sum()
+    np.testing.assert_allclose(shown[1:], [prior, prior], rtol=1e-5)
+
+    written = succeed("transform", "model.npz", "new.txt", "--out", "new.npz", cwd=folder)
+    assert written.stderr == "wrote new.npz: 3 documents, 3 topics\n"
+    assert read_contents(folder / "new.npz").kind == "topic proportions"
+    with np.load(folder / "new.npz", allow_pickle=False) as archive:
+        exact = archive["proportions"]
+    np.testing.assert_allclose(exact, shown, rtol=1e-5)
+    np.testing.assert_allclose(exact.sum(axis=1), 1)
+    counts = np.array([[int(word in WORDS[:6]) for word in sorted(WORDS)]])
+    plain = TensorLDA.load(folder / "model.npz")
+    del plain.feature_names_in_  # arrays have no names
+    np.testing.assert_array_equal(plain.transform(counts), exact[:1])
+
+
+def test_a_saved_model_says_what_it_is(folder, fitted):
+    arguments = [sys.executable, "-m", "odeco", "info", "model.npz"]
+    done = subprocess.run(arguments, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    text = done.stdout
+    assert "topics over words; read with odeco.models.TensorLDA.load" in text
+    assert "3 x 60 float64" in text
+    assert "feature_names" in text
+
+
+def test_the_page_shows_topics_documents_and_diagnostics_and_escapes_text(folder, fitted):
+    text = (folder / "page.html").read_text(encoding="utf-8")
+    page = Reader(text)
+    assert page.headings == [
+        *("Topics", "Map of topics", "Documents that show a topic best", "How many topics there are"),
+        *("How far to trust them", "To do it again"),
+    ]
+    assert page.tags.count("article") == 3
+    assert page.tags.count("blockquote") == 9
+    assert "b" not in page.tags
+    assert "&lt;b&gt;&amp;&lt;/b&gt;" in text
+    assert "python -m odeco topics corpus.txt -k 3" in text
+    perplexity = json.loads(fitted.stdout)["perplexity"]
+    assert f"{perplexity['topics']:,.1f}" in text
+    assert len(set(page.ids)) == len(page.ids)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
+def test_a_browser_shows_the_page_without_a_complaint(folder, fitted):
+    with Browser() as browser:
+        for scheme, width in (("light", 1100), ("dark", 420)):
+            browser.open(folder / "page.html", scheme=scheme, width=width)
+            assert browser.complaints() == []
+            assert len(browser.requests()) == 1
+            assert browser.evaluate("document.querySelectorAll('figure svg').length") == 2
+            assert browser.evaluate("document.documentElement.scrollWidth") <= width
+            # Bars of words are drawn: the first of a topic over the whole width of its line.
+            bar = "document.querySelector('.bar').getBoundingClientRect().width"
+            assert browser.evaluate(bar) > 100
+
+
+def test_a_pipe_of_texts_and_a_file_of_counts_give_the_same_topics(folder):
+    options = ("-k", "3", "--refine", "0", "--vocabulary", "words.txt", "--json")
+    piped = succeed("fit", "-", *options, cwd=folder, text=(folder / "corpus.txt").read_text())
+    assert piped.stdout == succeed("counts.npz", *options, cwd=folder).stdout
+    found = [{entry["word"] for entry in topic["words"]} for topic in json.loads(piped.stdout)["topics"]]
+    assert all(any(words <= block for block in BLOCKS) for words in found)
+
+
+def test_a_private_run_says_what_it_guarantees_and_shows_no_document(folder):
+    done = succeed(
+        *("corpus.txt", "-k", "3", "--epsilon", "4", "--delta", "1e-6", "--vocabulary", "words.txt"),
+        *("--report", "private.html", "--top", "5"),
+        cwd=folder,
+    )
+    assert done.stderr.startswith("1,500 documents, 60 words\nwrote private.html\n")
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["#", "share", "clear", "of", "noise", "words"]
+    n_clear = sum(line.split()[2] == "yes" for line in lines[1:4])
+    assert lines[4] == f"{n_clear} of 3 topics stand clear of the noise"
+    assert lines[5].startswith("(4, 1e-06)-differentially private for one document")
+    assert len(lines) == 6  # no perplexity
+    text = (folder / "private.html").read_text(encoding="utf-8")
+    page = Reader(text)
+    assert page.headings == [
+        *("Topics", "Map of topics", "How many topics there are", "How far to trust them", "Privacy"),
+        "To do it again",
+    ]
+    assert "blockquote" not in page.tags
+    assert "coherence 0" not in text
+
+
+USAGE = {
+    "no file": (("-k", "3"), "Either FILEs or --python-documentation must be given, and not both."),
+    "no k": (("corpus.txt",), "Missing option '-k' / '--k' / '--n-components'."),
+    "a word for k": (
+        ("corpus.txt", "-k", "few"),
+        "Invalid value for '-k' / '--k' / '--n-components': 'few' is neither a whole number nor 'auto'.",
+    ),
+    "private without delta": (
+        ("corpus.txt", "-k", "3", "--epsilon", "1", "--vocabulary", "words.txt"),
+        "A private run needs both --epsilon and --delta. Choose δ far below 1 / number of documents, such as 1e-6.",
+    ),
+    "private without vocabulary": (
+        ("corpus.txt", "-k", "3", "--epsilon", "1", "--delta", "1e-6"),
+        "A private run needs --vocabulary FILE: words that were read off the documents would give some of them away. "
+        "Pass a list that was made from something else.",
+    ),
+    "private and auto": (
+        ("corpus.txt", "-k", "auto", "--epsilon", "1", "--delta", "1e-6", "--vocabulary", "words.txt"),
+        "A private run needs -k as a number. It says how many of them stand clear of the noise.",
+    ),
+    "private and refined": (
+        ("corpus.txt", "-k", "3", "--epsilon", "1", "--delta", "1e-6", "--vocabulary", "words.txt", "--refine", "9"),
+        "--refine would look at the documents again, without noise. Leave it out.",
+    ),
+    "groups alone": (
+        ("corpus.txt", "-k", "3", "--groups", "words.txt"),
+        "--unit user and --groups FILE need each other. Pass both or neither.",
+    ),
+    "pruned list": (
+        ("corpus.txt", "-k", "3", "--vocabulary", "words.txt", "--max-words", "9"),
+        "With --vocabulary all its words are counted. Leave out --max-words.",
+    ),
+    "proportions as text": (
+        ("transform", "model.npz", "new.txt", "--out", "new.doc"),
+        "--out must end in .csv or .npz. Got new.doc. Rename it.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", USAGE)
+def test_a_mistake_in_the_command_line_is_explained(folder, case, monkeypatch, capsys):
+    arguments, text = USAGE[case]
+    if case in ("no file", "private without delta", "private without vocabulary"):
+        said = fails(2, *arguments, cwd=folder)
+    else:  # the same code without a new process, which takes longer than the check
+        monkeypatch.chdir(folder)
+        assert odeco_command(["topics", *arguments]) == 2
+        said = " ".join(capsys.readouterr().err.split())
+    assert said.endswith(f"Error: {text}")
+
+
+DATA = {
+    "no such file": (("missing.txt", "-k", "3"), "missing.txt: No such file or directory. Check the path."),
+    "missing column": (
+        ("corpus.csv", "--column", "body", "-k", "3"),
+        "corpus.csv must have one column 'body'. Its columns are 'id', 'text'. Pass --column NAME.",
+    ),
+    "empty file": (("empty.txt", "-k", "3"), "There must be at least one document. Got none. Check what was read."),
+    "negative counts": (
+        ("negative.npz", "-k", "3"),
+        "Word counts must not be negative. Negative values in data: counts[0, {column}] = {value}. "
+        "Check how it was made.",
+    ),
+    "k too large": (
+        ("corpus.txt", "-k", "61", "--max-share", "1"),
+        "`n_components` must be at most the number of distinct words and of documents with three words. Got "
+        "n_components=61, 60 distinct words and 1,350 such documents (n_samples=1350). Lower -k or pass more "
+        "documents.",
+    ),
+    "another vocabulary": (
+        ("transform", "model.npz", "other.npz"),
+        "New counts must have a column for each of the 60 words of the model. 1 have none, such as 'bab'. Count the "
+        "new documents with the vocabulary of the first, or pass texts.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DATA)
+def test_a_problem_with_the_documents_is_explained(folder, fitted, case):
+    arguments, text = DATA[case]
+    with np.load(folder / "negative.npz") as archive:
+        first = {"column": archive["indices"][0], "value": archive["data"][0]}
+    said = fails(1, *arguments, cwd=folder)
+    assert said[said.index("Error:") :] == f"Error: {text.format(**first)}"
+
+
+def test_ctrl_c_ends_a_run_cleanly(folder):
+    begun = subprocess.Popen(
+        [*COMMAND, "corpus.txt", "-k", "3", "--max-share", "1", "--refine", "1000000", "--out", "never.npz"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert begun.stderr.readline().startswith("1,500 documents")  # from here on it learns
+    os.killpg(begun.pid, signal.SIGINT)
+    output, errors = begun.communicate(timeout=60)
+    assert (begun.returncode, output, errors.strip()) == (130, "", "Interrupted.")
+    assert not (folder / "never.npz").exists()
