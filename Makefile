@@ -32,6 +32,11 @@ bench: $(BENCH)/.bench
 	$(BENCH)/bin/python benchmarks/memory.py
 	$(BENCH)/bin/python benchmarks/streaming.py
 	$(BENCH)/bin/python benchmarks/soak.py
+	$(BENCH)/bin/python benchmarks/privacy.py
+	$(BENCH)/bin/python benchmarks/topics_memory.py
+	$(BENCH)/bin/python benchmarks/topics.py --planted
+	$(BENCH)/bin/python benchmarks/topics.py --private
+	$(BENCH)/bin/python benchmarks/topics.py
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -50,7 +55,7 @@ $(VENV)/.docs: pyproject.toml constraints.txt
 
 $(BENCH)/.bench: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/pip install -q -c constraints.txt -e '.[all]' 'tensorly>=0.9'
+	$(BENCH)/bin/pip install -q -c constraints.txt -e '.[all]' 'tensorly>=0.9' 'gensim>=4.3' 'tomotopy>=0.12'
 	touch $@
 
 clean:
