@@ -210,6 +210,12 @@ def as_rows(rows: Any, n_features: int | None = None) -> Any:
     return array
 
 
+def check_private_rows(rows: Any) -> None:
+    """Raise unless rows are an array: the type NumPy gives to a list depends on its values, as would an error."""
+    if not (isinstance(rows, np.ndarray) or sparse.issparse(rows)):
+        raise TypeError(f"Private rows must be a NumPy array or a CSR array. Got {type(rows).__name__}. Convert them.")
+
+
 class BadRowError(ValueError):
     """A row is not finite, or too large for its powers to be."""
 

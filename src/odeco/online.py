@@ -18,6 +18,7 @@ from odeco._checks import (
     check_choice,
     check_count,
     check_forgetting,
+    check_private_rows,
     nothing_found_error,
 )
 from odeco._files import load_arrays, save_arrays
@@ -29,7 +30,7 @@ from odeco.moments import row_slice
 from odeco.power_method import Plan, Search
 from odeco.privacy import Ledger, NoiseSource
 from odeco.privacy._account import Account
-from odeco.private_driver import PrivateDriver, as_guarantee, check_private_type
+from odeco.private_driver import PrivateDriver, as_guarantee
 from odeco.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.tracking import Tracking
 
@@ -161,7 +162,7 @@ class OnlineDecomposer:
         """
         before = self._driver
         if self._guarantee is not None:
-            check_private_type(rows)
+            check_private_rows(rows)
         checked = as_rows(rows, None if before is None else before.sum.block.shape[0])
         if before is None:
             self._driver = self._new_driver(self._first_state(checked.shape[1]))

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
-from scipy import sparse
 
 from odeco import _sensitivity
 from odeco._checks import check_choice, check_norm_bound
@@ -116,12 +115,6 @@ def _check_size(norm_bound: float, dimension: int, order: int) -> None:
             f"`norm_bound` to the power {order} must lie between 1e-{_MOST_DIGITS} and 1e{_MOST_DIGITS}, with room for "
             f"{dimension:,} columns. Got norm_bound={norm_bound:g}. Measure the rows in another unit."
         )
-
-
-def check_private_type(rows: Any) -> None:
-    """Raise unless rows are an array: the type NumPy gives to a list depends on its values, as would an error."""
-    if not (isinstance(rows, np.ndarray) or sparse.issparse(rows)):
-        raise TypeError(f"Private rows must be a NumPy array or a CSR array. Got {type(rows).__name__}. Convert them.")
 
 
 class PrivateDriver(Driver):

@@ -191,7 +191,7 @@ def test_a_private_model_is_saved_with_its_guarantee_and_nothing_of_the_document
         ({"epsilon": 1.0}, None, "A private model needs `epsilon` and `delta`. Got no `delta`"),
         ({"delta": 1e-6}, None, "Got no `epsilon`"),
         ({"epsilon": 0.0, "delta": 1e-6}, None, "epsilon"),
-        ({"epsilon": 1.0, "delta": 0.2}, None, "`delta` must be below 1/n = 0.1 for 10 units"),
+        ({"epsilon": 1.0, "delta": 0.2}, None, "`delta` must be below 1/n = 0.1 for 10 documents"),
         ({"epsilon": 1.0, "delta": 1e-6, "unit": "user"}, None, "`groups` must be given for unit='user'"),
         ({"epsilon": 1.0, "delta": 1e-6}, np.zeros(10), "`groups` must be given for unit='user' and for no other"),
         ({"epsilon": 1.0, "delta": 1e-6, "n_components": "auto"}, None, "`n_components` must be an int"),

@@ -26,6 +26,7 @@ from odeco.models._spectral_topics import ReducedMoments, SpectralTopics, topics
 from odeco.models._topic_diagnostics import TopicDiagnostics
 from odeco.privacy import Ledger, NoiseSource, PrivacyReport, SecureNoise, gdp_mu
 from odeco.privacy._release import Releaser
+from odeco.private import check_delta_for
 from odeco.tensors import symmetrize
 
 #: Share of μ² that each of the four releases gets.
@@ -120,11 +121,8 @@ def learn_privately(
     declares for a bound that is itself released; together they are μ-GDP.
     """
     _check_size(held.n_words)
-    if not delta < 1 / held.n_units:
-        raise ValueError(
-            f"`delta` must be below 1/n = {1 / held.n_units:.3g} for {held.n_units:,} units. Got {delta!r}. Take one "
-            "far below, such as 1/n²."
-        )
+    unit = "user" if held.of_users else "document"
+    check_delta_for(delta, held.n_units, unit)
     releaser = Releaser(Ledger(gdp_mu(epsilon, delta)), SecureNoise() if noise is None else noise)
     bound = _release_bound(held, releaser) if bound is None else bound
     frequencies, weight = _release_words(held, releaser, bound)
@@ -152,7 +150,7 @@ def learn_privately(
         releaser,
         epsilon=epsilon,
         delta=delta,
-        unit="user" if held.of_users else "document",
+        unit=unit,
         neighbours=held.neighbours,
         mechanism="word frequencies, pairs of words, and triples in the span of the topics",
     )

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from odeco import _sensitivity
-from odeco._checks import MINIMUM_ORDER, as_rows, check_choice, check_count, check_norm_bound
+from odeco._checks import MINIMUM_ORDER, as_rows, check_choice, check_count, check_norm_bound, check_private_rows
 from odeco._threads import map_blocks, one_blas_thread
 from odeco._types import FloatArray
 from odeco.privacy._holder import ROUNDOFF, DataHolder, column_pairs
@@ -81,11 +81,7 @@ class RecordLevel(DataHolder):
         check_choice("neighbour_relation", neighbour_relation, ("replace", "add or remove"))
         self.norm_bound = check_norm_bound(norm_bound)
         self.order = check_count("order", order, MINIMUM_ORDER)
-        if not (isinstance(rows, np.ndarray) or sparse.issparse(rows)):
-            # The type that NumPy gives to a list depends on the values in it, and so would an error about it.
-            raise TypeError(
-                f"Private rows must be a NumPy array or a CSR array. Got {type(rows).__name__}. Convert them."
-            )
+        check_private_rows(rows)
         checked = as_rows(rows)
         self.n_rows, self.dimension = (int(size) for size in checked.shape)
         if self.n_rows == 0:
