@@ -1,0 +1,119 @@
+"""Where failures begin, how that moves with the dimension, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+from odeco._types import FloatArray
+
+N_RESAMPLES = 400
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its standard error."""
+
+    value: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ± {self.error:.2f}"
+
+    def near(self, expected: float, slack: float = 0.0) -> bool:
+        """Whether `expected` is within two standard errors, and `slack`."""
+        return abs(self.value - expected) <= 2 * self.error + slack
+
+    def at_most(self, expected: float, slack: float = 0.0) -> bool:
+        """Whether the number is no larger than `expected`, up to two standard errors and `slack`."""
+        return self.value <= expected + 2 * self.error + slack
+
+
+def transition(levels: FloatArray, rates: FloatArray) -> float:
+    """Return the level at which a rate crosses ½: interpolated in log(level) on the nearest rising curve; else NaN."""
+    rising = isotonic_regression(rates).x
+    above = int(np.searchsorted(rising, 0.5))
+    if above == 0 or above == len(rising):
+        return float("nan")
+    low, high = rising[above - 1], rising[above]
+    share = (0.5 - low) / (high - low)
+    return float(np.exp((1 - share) * np.log(levels[above - 1]) + share * np.log(levels[above])))
+
+
+def log_slope(x: Any, y: Any) -> Estimate:
+    """Return the exponent b of y ~ xᵇ by least squares in logarithms, with its usual standard error."""
+    log_x, log_y = np.log(np.asarray(x, float)), np.log(np.asarray(y, float))
+    centred = log_x - log_x.mean()
+    value = float(centred @ log_y / (centred @ centred))
+    residual = log_y - log_y.mean() - value * centred
+    n_free = max(1, log_x.size - 2)
+    return Estimate(value, float(np.sqrt(residual @ residual / n_free / (centred @ centred))))
+
+
+def log_spread(values: Any) -> float:
+    """Return the standard deviation of log(values): 0 where curves fall on one another, infinite if one is missing."""
+    spread = float(np.std(np.log(np.asarray(values, float))))
+    return spread if np.isfinite(spread) else float("inf")
+
+
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """Transition points over dimensions, and the same from trials drawn again with replacement.
+
+    Attributes
+    ----------
+    dimensions : array of D integers
+    points : array of D
+    resampled : array, N_RESAMPLES x D
+        NaN where a resample never crosses ½.
+    """
+
+    dimensions: FloatArray
+    points: FloatArray
+    resampled: FloatArray
+
+    @classmethod
+    def of(cls, dimensions: Sequence[int], levels: FloatArray, outcomes: Sequence[FloatArray]) -> Transitions:
+        """Find them from `outcomes`: for each dimension an array of trials x levels with rates in [0, 1].
+
+        Trials are drawn again as wholes: those at all levels of one trial share its noise.
+        """
+        generator = np.random.default_rng(0)
+        points = np.array([transition(levels, each.mean(axis=0)) for each in outcomes])
+        resampled = np.array(
+            [
+                [
+                    transition(levels, each[generator.integers(len(each), size=len(each))].mean(axis=0))
+                    for each in outcomes
+                ]
+                for _ in range(N_RESAMPLES)
+            ]
+        )
+        return cls(np.array(dimensions, float), points, resampled)
+
+    @property
+    def errors(self) -> FloatArray:
+        """Standard error of the logarithm of each point."""
+        errors: FloatArray = np.nanstd(np.log(self.resampled), axis=0)
+        return errors
+
+    def statistic(self, measure: Callable[[FloatArray], float]) -> Estimate:
+        """Return a function of the points, and its standard deviation over resamples."""
+        draws = [measure(each) for each in self.resampled if np.isfinite(each).all()]
+        return Estimate(measure(self.points), float(np.std(draws)) if draws else float("nan"))
+
+    def exponent(self) -> Estimate:
+        """Return the b of point ~ dᵇ."""
+        return self.statistic(lambda points: log_slope(self.dimensions, points).value)
+
+    def last_exponent(self) -> Estimate:
+        """Return the same between the two largest d alone."""
+        return self.statistic(lambda points: log_slope(self.dimensions[-2:], points[-2:]).value)
+
+    def spread(self, scale: Callable[[FloatArray], FloatArray]) -> Estimate:
+        """Return how far the curves are from falling together after scaling by ``scale(d)``."""
+        return self.statistic(lambda points: log_spread(points * scale(self.dimensions)))
