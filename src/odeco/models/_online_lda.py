@@ -180,7 +180,7 @@ class OnlineLda:
             # With the weight that all words so far would have by now, half of their number: see `_refine`.
             sizes = 0.5 * self._sums.n_tokens * topics.alpha / topics.alpha.sum()
             topics.topic_word[:] *= sizes[:, None]
-            self.topic_counts = topics.topic_word.astype(np.float32)
+            np.copyto(current, topics.topic_word, casting="same_kind")  # in place: a second such array may not fit
             self.alpha = topics.alpha.copy()
             self.documents_behind_alpha = 0.0
 
