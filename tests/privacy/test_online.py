@@ -60,7 +60,7 @@ def answers_of(online):
     [("core", {"batch_size": 20_000}), ("power", {"batch_size": 3_000, "n_restarts": 10, "n_iterations": 10})],
 )
 def test_three_components_above_095_from_100_000_rows_in_one_pass_at_epsilon_1(method, settings):
-    # The bar is the issue's: d = 100, k = 3, epsilon = 1, delta = 1e-6, cosine 0.95.
+    # The bar: d = 100, k = 3, epsilon = 1, delta = 1e-6, cosine 0.95.
     rows, vectors = single_topic_rows(100_000, 100, 3, seed=1)
     online = odeco.OnlineDecomposer(3, method=method, rng=1, **settings, **GUARANTEE)
     for start in range(0, 100_000, 7_321):

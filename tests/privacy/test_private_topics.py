@@ -123,7 +123,7 @@ def topic_error(found, truth):
 
 
 def test_planted_topics_of_100_000_documents_are_found_at_epsilon_1():
-    # The bar is the issue's: L1 error below 0.3.
+    # The bar: L1 error below 0.3.
     corpus = planted_topics(100_000, 60, [0.3, 0.25, 0.2, 0.15, 0.1], document_length=50, rng=0)
     model = TensorLDA(5, epsilon=1.0, delta=1e-10, random_state=0).fit(corpus.counts)
     assert topic_error(model.topic_word_, corpus.topics) < 0.3
