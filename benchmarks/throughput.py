@@ -9,45 +9,17 @@ the best time of each counts. Ours also checks that every row is finite and adds
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from odeco.moments import RowSum
-
-N_CANDIDATES = 32
-
-
-def best_times(first: Callable[[], object], second: Callable[[], object], repeats: int) -> tuple[float, float]:
-    """Return the best time of each, measured in turn."""
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(repeats):
-        for work, kept in zip((first, second), times, strict=True):
-            time.sleep(0.1)  # threads of the linear algebra library spin for a while after a product; let them sleep
-            start = time.perf_counter()
-            work()
-            kept.append(time.perf_counter() - start)
-    return min(times[0]), min(times[1])
+from odeco.cli._bench import N_CANDIDATES, rows_beside_products
 
 
 def compare(name: str, rows: Any, repeats: int) -> None:
     """Print one row of the table."""
-    block = np.random.default_rng(0).standard_normal((rows.shape[1], N_CANDIDATES))
-    typed = block.astype(rows.dtype)
-
-    def bare() -> object:
-        overlaps = rows @ typed
-        return rows.T @ np.square(overlaps, out=overlaps)
-
-    def ours() -> object:
-        total = RowSum("image", block, order=3)
-        total.update(rows)
-        return total.total()
-
-    theirs, own = best_times(bare, ours, repeats)
+    theirs, own = rows_beside_products(rows, repeats)
     print(
         f"{name:>8} {rows.dtype!s:>8} {rows.shape[1]:7,} {rows.shape[0] / own / 1e6:14.3f} {theirs / own:18.2f}",
         flush=True,

@@ -17,7 +17,7 @@ from odeco.datasets import planted_orthogonal
 from odeco.moments import RowSum
 from odeco.tensors import DenseTensor
 
-_CANDIDATES = 32
+N_CANDIDATES = 32
 Line = tuple[str, str, float, str, float]
 
 
@@ -78,7 +78,7 @@ def _best(first: Callable[[], object], second: Callable[[], object], repeats: in
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(repeats):
         for work, kept in zip((first, second), times, strict=True):
-            time.sleep(0.05)  # threads of the linear algebra library spin for a while after a product; let them sleep
+            time.sleep(0.1)  # threads of the linear algebra library spin for a while after a product; let them sleep
             begun = time.perf_counter()
             work()
             kept.append(time.perf_counter() - begun)
@@ -94,17 +94,17 @@ def _product(size: int, kind: type, repeats: int) -> Line:
 def _image(dimension: int, kind: type, repeats: int) -> Line:
     entries: np.ndarray[Any, Any] = planted_orthogonal(dimension, 3, rng=0).to_dense().astype(kind)
     tensor, unfolding = DenseTensor(entries), entries.reshape(dimension**2, dimension)
-    block = np.random.default_rng(0).standard_normal((dimension, _CANDIDATES))
+    block = np.random.default_rng(0).standard_normal((dimension, N_CANDIDATES))
     typed: np.ndarray[Any, Any] = block.astype(kind)
 
     theirs, own = _best(lambda: unfolding @ typed, lambda: tensor.image(block), repeats)
-    what = f"d = {dimension}, {_CANDIDATES} candidates, {np.dtype(kind)}"
-    return "images of a tensor", what, _CANDIDATES / own, "images/s", theirs / own
+    what = f"d = {dimension}, {N_CANDIDATES} candidates, {np.dtype(kind)}"
+    return "images of a tensor", what, N_CANDIDATES / own, "images/s", theirs / own
 
 
 def _dense_rows(n_rows: int, dimension: int, kind: type, repeats: int) -> Line:
     rows: np.ndarray[Any, Any] = np.random.default_rng(0).standard_normal((n_rows, dimension)).astype(kind)
-    what = f"d = {dimension}, {_CANDIDATES} candidates, {np.dtype(kind)}"
+    what = f"d = {dimension}, {N_CANDIDATES} candidates, {np.dtype(kind)}"
     return "rows of a stream, dense", what, *_rows(rows, repeats)
 
 
@@ -119,7 +119,13 @@ def _sparse_rows(n_rows: int, dimension: int, repeats: int) -> Line:
 
 
 def _rows(rows: Any, repeats: int) -> tuple[float, str, float]:
-    block = np.random.default_rng(0).standard_normal((rows.shape[1], _CANDIDATES))
+    theirs, own = rows_beside_products(rows, repeats)
+    return rows.shape[0] / own, "rows/s", theirs / own
+
+
+def rows_beside_products(rows: Any, repeats: int) -> tuple[float, float]:
+    """Return the seconds that the two bare products take, and those of an image of the rows' moment."""
+    block = np.random.default_rng(0).standard_normal((rows.shape[1], N_CANDIDATES))
     typed = block.astype(rows.dtype)
 
     def bare() -> object:
@@ -131,5 +137,4 @@ def _rows(rows: Any, repeats: int) -> tuple[float, str, float]:
         total.update(rows)
         return total.total()
 
-    theirs, own = _best(bare, ours, repeats)
-    return rows.shape[0] / own, "rows/s", theirs / own
+    return _best(bare, ours, repeats)

@@ -77,10 +77,10 @@ class BoundedCounts:
         self.n_documents, self.n_words = (int(size) for size in clean.shape)
         self._shares, self.n_units = row_weights(groups, self.n_documents)
         self.of_users = groups is not None
-        self._lengths = np.asarray(clean.sum(axis=1), dtype=np.float64)
+        lengths = np.asarray(clean.sum(axis=1), dtype=np.float64)
         squares = np.asarray(clean.multiply(clean).sum(axis=1), dtype=np.float64)
-        usable = self._lengths >= FEWEST_WORDS
-        length = np.where(usable, self._lengths, FEWEST_WORDS)
+        usable = lengths >= FEWEST_WORDS
+        length = np.where(usable, lengths, FEWEST_WORDS)
         self._q = np.where(usable, np.sqrt(squares) / np.cbrt(length * (length - 1) * (length - 2)), 0.0)
         self._counts = clean
 

@@ -94,8 +94,9 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     Notes
     -----
-    `components_` and `topic_word_` are sorted by the size of topics, largest first, after `fit`; `partial_fit` keeps
-    the order of the first batch. After `fit`, `partial_fit` begins a new stream.
+    After `fit`, topics are in the order of the Dirichlet parameters that the moments gave them, largest first; sweeps
+    change the sizes of topics but not their order. `partial_fit` keeps the order of the first batch. After `fit`,
+    `partial_fit` begins a new stream.
 
     **Private models.** With `epsilon` and `delta`, four noisy answers are all that is learnt from the documents: a
     histogram of how concentrated they are, the frequencies of the words, pairs of words, and triples in the span of
