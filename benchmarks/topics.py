@@ -34,9 +34,9 @@ from scipy.optimize import linear_sum_assignment
 
 from odeco.datasets import planted_topics
 from odeco.models import TensorLDA
-from odeco.models._bounded_counts import BoundedCounts
-from odeco.models._evaluation import coherence, completion_perplexity, split_documents
-from odeco.models._private_topics import learn_privately
+from odeco.topics.bounded import BoundedCounts
+from odeco.topics.evaluation import coherence, completion_perplexity, split_documents
+from odeco.topics.private import learn_privately
 
 FEWEST_DOCUMENTS, LARGEST_SHARE, SHORTEST = 20, 0.1, 12
 THREADS = 2

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from odeco.documents import DocumentError, Text, read_documents
-from odeco.models._vocabulary import (
+from odeco.topics.documents import DocumentError, Text, read_documents
+from odeco.topics.vocabulary import (
     CountedWords,
     VocabularyError,
     as_words,

@@ -12,10 +12,18 @@ from scipy.stats import chi2
 
 pytest.importorskip("numba")
 
-from odeco.models._gibbs import refine_batch, refine_topics
-from odeco.models._gibbs_kernels import LARGEST_COUNT, sweep_documents
-from odeco.models._gibbs_priors import exceedances, learn_alpha, learn_eta
-from odeco.models._gibbs_sampler import Sampler, Tokens, choose_lanes
+from odeco.topics.gibbs import (
+    LARGEST_COUNT,
+    Sampler,
+    Tokens,
+    choose_lanes,
+    exceedances,
+    learn_alpha,
+    learn_eta,
+    refine_batch,
+    refine_topics,
+    sweep_documents,
+)
 
 # Two documents over three words, two topics: 2^5 states, so that every law below can be written out.
 TINY = sparse.csr_array(np.array([[2, 1, 0], [0, 1, 1]]))

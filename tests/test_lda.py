@@ -17,8 +17,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from odeco import FileFormatError
 from odeco.datasets import planted_topics
 from odeco.models import TensorLDA, UnreliableTopicsWarning
-from odeco.models._simplex import onto_simplex
-from odeco.models._spectral_topics import ReducedMoments, orthonormalise, topics_at
+from odeco.topics.simplex import onto_simplex
+from odeco.topics.spectral import ReducedMoments, orthonormalise, topics_at
 
 pytestmark = pytest.mark.filterwarnings("ignore::odeco.models.UnreliableTopicsWarning")
 

@@ -13,8 +13,7 @@ import pytest
 import odeco
 from odeco import Components, FileFormatError
 from odeco.datasets import gaussian_noise, planted_orthogonal
-from odeco.power_method import Plan, Search, run, step
-from odeco.sphere import normalise, uniform_starts
+from odeco.search import Plan, Search, normalise, run, step, uniform_starts
 
 
 def test_defaults_follow_the_theorem():

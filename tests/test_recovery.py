@@ -12,7 +12,7 @@ import pytest
 import odeco
 from odeco import Components
 from odeco.datasets import planted_orthogonal
-from odeco.power_method import Plan, run
+from odeco.search import Plan, run
 from odeco.tensors import DenseTensor, PackedTensor, SparseTensor
 
 EXACT = 1e-10

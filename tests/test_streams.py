@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import odeco
-from odeco.moments import RowSum, SampleMoment, _chunks, rows_per_chunk
-from odeco.tracking import Tracking
+from odeco.moments import SampleMoment
+from odeco.rows import RowSum, _chunks, rows_per_chunk
+from odeco.search import Tracking
 
 
 def planted_rows(n, d=20, k=3, *, noise=0.2, seed=0, basis_seed=0):

@@ -10,9 +10,9 @@ from scipy import sparse
 
 pytest.importorskip("numba")
 
-from odeco.models import _inference
-from odeco.models._evaluation import coherence, completion_perplexity, split_documents
-from odeco.models._inference import document_topics, log_likelihood
+from odeco.topics import inference as _inference
+from odeco.topics.evaluation import coherence, completion_perplexity, split_documents
+from odeco.topics.inference import document_topics, log_likelihood
 
 
 def corpus(n_documents=40, n_words=30, n_topics=4, seed=0):

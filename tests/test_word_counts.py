@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from odeco.datasets import planted_topics
-from odeco.moments import WordCountError, WordMoment, WordSums, as_counts, corrected_core, count_chunks
+from odeco.moments import WordMoment
+from odeco.topics.counts import WordCountError, as_counts, count_chunks
+from odeco.topics.moments import corrected_core
+from odeco.topics.sums import WordSums
 
 #: Sums of some thousand products of numbers of size one, in double precision.
 ROUNDING = 1e-12
@@ -135,8 +138,8 @@ def test_large_and_small_chunks_hold_the_same_documents(monkeypatch):
     basis = np.random.default_rng(0).standard_normal((60, 4))
     whole, cut = WordSums(60, basis), WordSums(60, basis)
     whole.update(counts)
-    monkeypatch.setattr("odeco.moments._count_chunks._CHUNK_SIZE", 100)
-    monkeypatch.setattr("odeco.moments._word_products._BLOCK_HEIGHT", 7)
+    monkeypatch.setattr("odeco.topics.counts._CHUNK_SIZE", 100)
+    monkeypatch.setattr("odeco.topics.products._BLOCK_HEIGHT", 7)
     assert len(list(count_chunks(counts))) > 10
     cut.update(counts)
     np.testing.assert_allclose(cut.triple_core(), whole.triple_core(), atol=ROUNDING)

@@ -1,19 +1,18 @@
 """Learn the components of a symmetric tensor that is too large to store, too private to look at, or still arriving."""
 
-from odeco._checks import ConvergenceWarning, FileFormatError, NothingFoundError, RankError, StreamEndedError
 from odeco._version import __version__
 from odeco.checking import check_oracle
 from odeco.components import Components
 from odeco.decompose import decompose, decompose_asymmetric
+from odeco.errors import ConvergenceWarning, FileFormatError, NothingFoundError, RankError, StreamEndedError
 from odeco.metrics import match
 from odeco.norms import incoherence, operator_norm
-from odeco.online import OnlineDecomposer
 from odeco.oracle import Oracle, SensitiveOracle
 from odeco.private import decompose_privately, plan_privacy
 from odeco.result import PrivateDecomposition
 from odeco.saving import load_result, save_result
 from odeco.sources import SourceError
-from odeco.stream import decompose_stream
+from odeco.streams import OnlineDecomposer, decompose_stream
 from odeco.tensors import symmetrize
 
 __all__ = [

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from odeco._checks import FileFormatError
+from odeco.errors import FileFormatError
 
 FORMAT_VERSION = 1
 _HEADER = "header"

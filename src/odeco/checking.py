@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from odeco._checks import as_generator
+from odeco._arguments import as_generator
 from odeco._types import FloatArray, RngLike
 from odeco.oracle import Oracle
 

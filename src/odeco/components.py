@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from odeco._checks import MINIMUM_ORDER, check_count
+from odeco._arguments import MINIMUM_ORDER, check_count
 from odeco._files import load_arrays, save_arrays
 from odeco._types import FloatArray, IndexArray
 from odeco.oracle import Oracle

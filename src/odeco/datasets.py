@@ -8,7 +8,7 @@ from typing import Any, Literal, final
 import numpy as np
 from scipy import sparse
 
-from odeco._checks import as_generator, check_choice, check_count, check_n_components
+from odeco._arguments import as_generator, check_choice, check_count, check_n_components
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
 from odeco.norms import operator_norm

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
-from odeco._checks import (
-    RankError,
-    as_generator,
-    check_choice,
-    check_count,
-    check_n_components,
-    check_tolerance,
-    no_signal_error,
-)
+from odeco._arguments import as_generator, check_choice, check_count, check_n_components, check_tolerance
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
-from odeco.norms import as_oracle, squared_norm
+from odeco.errors import ConvergenceWarning, RankError
+from odeco.norms import squared_norm
 from odeco.oracle import Oracle
-from odeco.power_method import Callback, Plan, Search, run, step
 from odeco.rank import RankEvidence, enough_seen, judge_rank
-from odeco.result import AsymmetricDecomposition, Decomposition, describe, warn_if_unconverged
-from odeco.tensors import AsymmetricTensor
+from odeco.result import AsymmetricDecomposition, Decomposition
+from odeco.search import Callback, Plan, Search, run, step
+from odeco.tensors import AsymmetricTensor, as_oracle
 from odeco.whitening import Whitened, Whitener
 
 #: The most components that are looked for when their number is left to the data.
@@ -252,4 +246,52 @@ def _decompose_whitened(
         n_agreed=inner.n_agreed[order],
         histories=tuple(inner.histories[i] for i in order),
         explained=_explained(oracle, components),
+    )
+
+
+def no_signal_error(weights: FloatArray, noise_levels: FloatArray, found: Components) -> RankError:
+    """Say that no component stands clear of the noise."""
+    best = int(np.argmax(np.abs(weights) / noise_levels))
+    return RankError(
+        "At least one component must stand clear of the noise. "
+        f"The clearest has weight {weights[best]:.3g}, where noise alone would show {noise_levels[best]:.3g}. "
+        "Pass n_components as an int to see it all the same.",
+        found,
+    )
+
+
+def describe(search: Search, *, tolerance: float, explained: float | None = None) -> Decomposition:
+    """Sort what a finished search has found, and judge each component."""
+    found = search.components
+    order = found.largest_first()
+    residuals = np.array([np.nan if pair.residual is None else pair.residual for pair in search.found])[order]
+    return Decomposition(
+        components=Components(found.weights[order], found.vectors[:, order], found.order),
+        residuals=residuals,
+        converged=residuals <= tolerance * np.abs(found.weights[order]),
+        n_iterations=np.array([pair.n_iterations for pair in search.found])[order],
+        n_agreed=np.array([pair.n_agreed for pair in search.found])[order],
+        histories=tuple(search.found[i].history for i in order),
+        explained=explained,
+        n_restarts=search.plan.n_restarts,
+    )
+
+
+def warn_if_unconverged(result: Decomposition, *, stacklevel: int) -> None:
+    """Warn about the worst component that did not converge, with the remedy."""
+    relative = result.residuals / np.abs(result.weights)
+    if not result.converged.all():
+        worst = int(np.argmax(np.where(result.converged, 0, relative)))
+        text = unconverged_message(
+            worst, float(result.residuals[worst]), float(result.weights[worst]), int(result.n_iterations[worst])
+        )
+        warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel + 1)
+
+
+def unconverged_message(component: int, residual: float, weight: float, n_iterations: int) -> str:
+    """Say which component did not converge, by how much, and what helps."""
+    return (
+        f"Component {component} did not converge: its residual is {residual:.1e}, or {residual / abs(weight):.1e} of "
+        f"its weight {weight:.3g}, after {n_iterations} iterations. Raise n_iterations, raise tol if that is accurate "
+        "enough, or lower n_components if the weight is at the noise level."
     )

@@ -8,17 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from odeco._checks import as_generator
+from odeco._arguments import as_generator
 from odeco._types import RngLike
 from odeco.components import Components
 from odeco.oracle import Oracle
-from odeco.power_method import Plan, run
-from odeco.tensors import DenseTensor
-
-
-def as_oracle(tensor: Any) -> Oracle:
-    """Return an oracle as it is, and a symmetric array as a `DenseTensor`."""
-    return tensor if isinstance(tensor, Oracle) else DenseTensor(tensor)
+from odeco.search import Plan, run
+from odeco.tensors import as_oracle
 
 
 def operator_norm(

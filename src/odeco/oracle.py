@@ -12,7 +12,6 @@ from typing import Any, final
 
 import numpy as np
 
-from odeco._checks import as_block, check_same_shape
 from odeco._types import FloatArray
 
 
@@ -182,3 +181,23 @@ class Scaled(Oracle):
 
     def _value(self, block: FloatArray) -> FloatArray:
         return self.factor * self.oracle.value(block)
+
+
+def as_block(block: Any, dimension: int) -> FloatArray:
+    """Return a question to an oracle as a finite float64 array of shape (dimension, L)."""
+    array: FloatArray = np.asarray(block, dtype=np.float64)
+    if array.ndim != 2 or array.shape[0] != dimension:
+        raise ValueError(
+            f"A block must have shape ({dimension}, L), one candidate a column. Got shape {array.shape}. "
+            "Pass u[:, None] for a single vector u."
+        )
+    return array
+
+
+def check_same_shape(first: tuple[int, int], second: tuple[int, int]) -> None:
+    """Raise if two tensors that are to be added differ in dimension or order."""
+    if first != second:
+        raise ValueError(
+            "Tensors in a sum must share dimension and order. "
+            f"Got dimension {first[0]}, order {first[1]} and dimension {second[0]}, order {second[1]}."
+        )

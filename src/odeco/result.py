@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odeco._checks import ConvergenceWarning, unconverged_message
 from odeco._types import FloatArray, IndexArray
 from odeco.components import Components
-from odeco.power_method import Search
 from odeco.privacy import PrivacyReport
 from odeco.rank import RankEvidence
 
@@ -166,31 +163,3 @@ class AsymmetricDecomposition:
             entries = entries[..., None, :] * factor
         total: FloatArray = np.sum(entries, axis=-1)
         return total
-
-
-def describe(search: Search, *, tolerance: float, explained: float | None = None) -> Decomposition:
-    """Sort what a finished search has found, and judge each component."""
-    found = search.components
-    order = found.largest_first()
-    residuals = np.array([np.nan if pair.residual is None else pair.residual for pair in search.found])[order]
-    return Decomposition(
-        components=Components(found.weights[order], found.vectors[:, order], found.order),
-        residuals=residuals,
-        converged=residuals <= tolerance * np.abs(found.weights[order]),
-        n_iterations=np.array([pair.n_iterations for pair in search.found])[order],
-        n_agreed=np.array([pair.n_agreed for pair in search.found])[order],
-        histories=tuple(search.found[i].history for i in order),
-        explained=explained,
-        n_restarts=search.plan.n_restarts,
-    )
-
-
-def warn_if_unconverged(result: Decomposition, *, stacklevel: int) -> None:
-    """Warn about the worst component that did not converge, with the remedy."""
-    relative = result.residuals / np.abs(result.weights)
-    if not result.converged.all():
-        worst = int(np.argmax(np.where(result.converged, 0, relative)))
-        text = unconverged_message(
-            worst, float(result.residuals[worst]), float(result.weights[worst]), int(result.n_iterations[worst])
-        )
-        warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel + 1)

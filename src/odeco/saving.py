@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import scipy
 
-from odeco._checks import FileFormatError
 from odeco._files import load_arrays, read_contents, save_arrays
 from odeco._version import __version__
 from odeco.components import Components
+from odeco.errors import FileFormatError
 from odeco.privacy import Charge, PrivacyReport
 from odeco.rank import RankEvidence
 from odeco.result import (

@@ -19,7 +19,7 @@ import numpy as np
 import scipy  # its submodules are imported when they are used: optimize takes longer than all of odeco
 from scipy.special import logsumexp, softmax
 
-from odeco._checks import as_generator, check_n_components
+from odeco._arguments import as_generator, check_n_components
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
 from odeco.oracle import Oracle

@@ -9,7 +9,7 @@ from scipy import sparse
 
 import odeco
 from odeco.moments import StreamMoment
-from odeco.power_method import Plan, Search, run
+from odeco.search import Plan, Search, run
 
 D, K, L, R, N = 7, 3, 4, 6, 50
 

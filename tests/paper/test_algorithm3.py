@@ -7,13 +7,9 @@ import pytest
 from paper.algorithm3 import noise_level, private_tensor_power_method
 
 from odeco.datasets import planted_orthogonal
-from odeco.power_method import Plan, Search, uniform_starts
-from odeco.privacy._calibration import paper_noise_multiplier
-from odeco.privacy._entry_level import EntryLevel
-from odeco.privacy._ledger import Ledger
-from odeco.privacy._noise import SeededNoiseForTests
-from odeco.privacy._private import PrivateOracle
+from odeco.privacy import EntryLevel, Ledger, PrivateOracle, SeededNoiseForTests, paper_noise_multiplier
 from odeco.private import decompose_privately
+from odeco.search import Plan, Search, uniform_starts
 
 D, K, L, R, EPSILON, DELTA = 8, 3, 4, 6, 1.0, 1e-6
 

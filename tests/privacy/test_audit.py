@@ -7,14 +7,19 @@ import math
 import numpy as np
 import pytest
 
-from odeco import _sensitivity
+from odeco.errors import BudgetExhausted
 from odeco.moments import SampleMoment
-from odeco.privacy._audit import audit, worst_entries, worst_records
-from odeco.privacy._calibration import gdp_mu
-from odeco.privacy._entry_level import EntryLevel
-from odeco.privacy._ledger import BudgetExhausted
-from odeco.privacy._noise import SecureNoise, SeededNoiseForTests
-from odeco.privacy._record_level import RecordLevel
+from odeco.privacy import (
+    EntryLevel,
+    RecordLevel,
+    SecureNoise,
+    SeededNoiseForTests,
+    _sensitivity,
+    audit,
+    gdp_mu,
+    worst_entries,
+    worst_records,
+)
 
 PAIRS = {
     "literal": lambda: worst_entries(2, "literal"),

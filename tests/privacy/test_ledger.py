@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odeco._checks import FileFormatError
-from odeco.privacy._calibration import ROOM, delta_of, epsilon_of, gdp_mu, noise_multiplier
-from odeco.privacy._ledger import ALL_DATA, BudgetExhausted, Charge, Ledger
+from odeco.errors import BudgetExhausted, FileFormatError
+from odeco.privacy import ALL_DATA, ROOM, Charge, Ledger, delta_of, epsilon_of, gdp_mu, noise_multiplier
 
 NAMES = st.sampled_from(["batch 1", "batch 2", "batch 3", ALL_DATA])
 CHARGES = st.builds(

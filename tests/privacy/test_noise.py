@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import ndtri
 
-from odeco.privacy import _noise
-from odeco.privacy._noise import (
+from odeco.privacy import (
     GRID_BITS,
     SecureNoise,
     SeededNoiseForTests,
+    _noise,
     grid_of,
     noise_scale,
     noisy,

@@ -15,9 +15,9 @@ from scipy.special import ndtri
 
 import odeco
 from odeco._files import load_arrays
-from odeco.moments import RowSum
 from odeco.privacy import BudgetExhausted, Ledger, SeededNoiseForTests, _release, gdp_mu
 from odeco.private import decompose_privately
+from odeco.rows import RowSum
 
 GUARANTEE = {"epsilon": 1.0, "delta": 1e-6, "norm_bound": 1.0}
 

@@ -11,10 +11,8 @@ import pytest
 
 import odeco
 from odeco.datasets import planted_orthogonal
-from odeco.privacy._calibration import gdp_mu, noise_multiplier
-from odeco.privacy._noise import SeededNoiseForTests
-from odeco.privacy._planner import LEAST_SHARE, core_widths
-from odeco.private import decompose_privately, plan_privacy
+from odeco.privacy import SeededNoiseForTests, gdp_mu, noise_multiplier
+from odeco.private import LEAST_SHARE, core_widths, decompose_privately, plan_privacy
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 

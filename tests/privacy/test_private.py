@@ -14,14 +14,23 @@ from scipy import sparse
 
 import odeco
 from odeco.datasets import planted_orthogonal
+from odeco.errors import BudgetExhausted
 from odeco.moments import SampleMoment
-from odeco.privacy._calibration import gdp_mu, noise_multiplier
-from odeco.privacy._entry_level import EntryLevel
-from odeco.privacy._holder import multiplicities, pack, unpack
-from odeco.privacy._ledger import BudgetExhausted, Ledger
-from odeco.privacy._noise import SecureNoise, SeededNoiseForTests, grid_of
-from odeco.privacy._private import PrivateOracle, merge_duplicates
-from odeco.privacy._record_level import RecordLevel
+from odeco.privacy import (
+    EntryLevel,
+    Ledger,
+    PrivateOracle,
+    RecordLevel,
+    SecureNoise,
+    SeededNoiseForTests,
+    gdp_mu,
+    grid_of,
+    merge_duplicates,
+    multiplicities,
+    noise_multiplier,
+    pack,
+    unpack,
+)
 from odeco.private import decompose_privately
 from odeco.result import PrivateDecomposition
 from odeco.whitening import Whitened, Whitener
@@ -505,7 +514,7 @@ def test_epsilon_and_delta_have_no_defaults(missing):
 
 def test_noise_for_a_count_without_the_restarts_is_refused_by_the_ledger(monkeypatch):
     # K = k (R + 1) in place of k L (R + 1).
-    monkeypatch.setattr("odeco.private.noise_multiplier", lambda e, d, n: noise_multiplier(e, d, n // 8))
+    monkeypatch.setattr("odeco.private._recipe.noise_multiplier", lambda e, d, n: noise_multiplier(e, d, n // 8))
     with pytest.raises(BudgetExhausted):
         decompose_privately(np.zeros((4, 4, 4)), 2, **BUDGET, mechanism="wang2016", n_restarts=8, rng=0)
 

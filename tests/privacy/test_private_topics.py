@@ -14,10 +14,10 @@ from scipy.special import ndtri
 
 from odeco.datasets import planted_topics
 from odeco.models import TensorLDA
-from odeco.models._bounded_counts import HISTOGRAM_EDGES, BoundedCounts
-from odeco.models._private_topics import SHARES, learn_privately
-from odeco.models._topic_diagnostics import UnreliableTopicsWarning
 from odeco.privacy import Ledger, SeededNoiseForTests, _release, gdp_mu
+from odeco.topics.bounded import HISTOGRAM_EDGES, BoundedCounts
+from odeco.topics.diagnostics import UnreliableTopicsWarning
+from odeco.topics.private import SHARES, learn_privately
 
 
 def random_document(generator, n_words):
@@ -76,7 +76,7 @@ def test_no_neighbouring_corpus_moves_an_answer_by_more_than_declared(question, 
 
 
 def test_answers_are_the_moments_when_nothing_is_clipped():
-    from odeco.moments import WordSums
+    from odeco.topics.sums import WordSums
 
     generator = np.random.default_rng(1)
     corpus = generator.integers(0, 3, size=(20, 5)).astype(float) + np.eye(5)[generator.integers(5, size=20)] * 3

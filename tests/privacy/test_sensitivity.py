@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odeco import _sensitivity as sensitivity
+from odeco.privacy import _sensitivity as sensitivity
 
 SQRT3, SQRT5 = math.sqrt(3), math.sqrt(5)
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from odeco._checks import as_generator, check_n_components
+from odeco._arguments import as_generator, check_n_components
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
-from odeco.norms import as_oracle
+from odeco.tensors import as_oracle
 from odeco.whitening import slice_matrix
 
 

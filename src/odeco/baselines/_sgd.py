@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from odeco._checks import MINIMUM_ORDER, as_generator, check_choice, check_count, check_n_components
+from odeco._arguments import MINIMUM_ORDER, as_generator, check_choice, check_count, check_n_components
 from odeco._types import FloatArray, RngLike
 from odeco.baselines._random_slice import positive_components
 from odeco.components import Components
@@ -270,8 +270,8 @@ class _Settings:
                 f'`order` must be 4 for variant="ge2015", whose objective pairs the arguments of T. Got {p}. '
                 'Pass variant="huang2015" for other orders.'
             )
-        rate = _check_number("learning_rate", 1 / p**2 if learning_rate is None else learning_rate, positive=True)
-        variance = _check_number("gaussian_variance", gaussian_variance, positive=False)
+        rate = check_number("learning_rate", 1 / p**2 if learning_rate is None else learning_rate, positive=True)
+        variance = check_number("gaussian_variance", gaussian_variance, positive=False)
         if variance and not is_ge:
             raise ValueError(
                 f'`gaussian_variance` must be 0 for variant="huang2015". Got {variance}. '
@@ -393,7 +393,7 @@ def _root_mean_square_length(rows: Any) -> float:
     return math.sqrt(squared)
 
 
-def _check_number(name: str, value: Any, *, positive: bool) -> float:
+def check_number(name: str, value: Any, *, positive: bool) -> float:
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         number = float(value)
         if math.isfinite(number) and (number > 0 or (number == 0 and not positive)):

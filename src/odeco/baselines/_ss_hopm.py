@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from odeco._checks import as_generator, check_count
+from odeco._arguments import as_generator, check_count
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
-from odeco.norms import as_oracle
-from odeco.sphere import normalise, uniform_starts
+from odeco.search import normalise, uniform_starts
+from odeco.tensors import as_oracle
 
 
 def ss_hopm(

@@ -14,7 +14,7 @@ from scipy import sparse
 from odeco.cli import _options
 from odeco.cli._output import console, emit_json, progress_bar
 from odeco.datasets import planted_orthogonal
-from odeco.moments import RowSum
+from odeco.rows import RowSum
 from odeco.tensors import DenseTensor
 
 N_CANDIDATES = 32

@@ -10,12 +10,13 @@ import click
 import numpy as np
 from rich.table import Table
 
-from odeco._checks import FileFormatError, check_finite, check_symmetric
 from odeco._files import Contents, read_contents
 from odeco.cli import _options
 from odeco.cli._inputs import load_npy, load_tensor
 from odeco.cli._output import console, emit_json
+from odeco.errors import FileFormatError
 from odeco.sources import as_source
+from odeco.tensors import check_finite, check_symmetric
 
 #: What the kinds of odeco's own files are for.
 _MEANINGS = {

@@ -183,7 +183,7 @@ def transform(
     from odeco.cli._topics_input import read_for  # scikit-learn may be missing
     from odeco.cli._topics_output import proportions_table, write_proportions
     from odeco.models import TensorLDA
-    from odeco.models._topic_summary import proportions_of
+    from odeco.topics.summary import proportions_of
 
     learnt = TensorLDA.load(model)
     learnt.n_jobs = threads

@@ -15,7 +15,7 @@ from odeco.cli._inputs import load_groups
 from odeco.cli._output import note
 from odeco.cli._topics_input import Corpus, read_corpus, read_stop_words, read_words
 from odeco.models import TensorLDA, TopicSummary, summarise_topics
-from odeco.models._vocabulary import CountedWords, n_never_counted, prune_words
+from odeco.topics.vocabulary import CountedWords, n_never_counted, prune_words
 
 #: Is told the stage of the work, and how much of it is done of how much.
 Show = Callable[[str, int, int | None], object]

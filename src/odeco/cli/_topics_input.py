@@ -12,10 +12,10 @@ import numpy as np
 from scipy import sparse
 
 from odeco.corpus import python_documentation
-from odeco.documents import Text, read_documents
-from odeco.models._vocabulary import STOP_WORDS, CountedWords, VocabularyError, as_words, count_words, select_words
-from odeco.moments import as_counts
 from odeco.sources import as_source
+from odeco.topics.counts import as_counts
+from odeco.topics.documents import Text, read_documents
+from odeco.topics.vocabulary import STOP_WORDS, CountedWords, VocabularyError, as_words, count_words, select_words
 
 #: So much of a document is kept, to be shown.
 _EXCERPT = 400

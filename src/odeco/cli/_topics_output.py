@@ -16,8 +16,8 @@ from odeco._types import FloatArray
 from odeco.cli._faults import command_line
 from odeco.cli._output import console, privacy_sentence
 from odeco.cli._topics_fit import Learnt
-from odeco.models._topic_summary import TopicSummary, leading_documents
 from odeco.saving import versions
+from odeco.topics.summary import TopicSummary, leading_documents
 
 #: Documents shown for each topic on the page, and looked at for it, as some may say the same.
 _SHOWN, _LOOKED_AT = 3, 12

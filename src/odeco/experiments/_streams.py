@@ -13,7 +13,7 @@ from odeco._types import FloatArray
 from odeco.baselines import online_sgd, tune_learning_rate
 from odeco.components import Components
 from odeco.metrics import match
-from odeco.stream import decompose_stream
+from odeco.streams import decompose_stream
 
 WEIGHT = 2.0  # the third cumulant of a Gamma(1) variable
 GAMMA_FOURTH_MOMENT = 9.0

@@ -25,7 +25,7 @@ from odeco.experiments._starts import starts_needed
 from odeco.experiments._trials import Records, Settings, generator_for
 from odeco.norms import operator_norm
 from odeco.oracle import Oracle
-from odeco.power_method import Plan, Search, run
+from odeco.search import Plan, Search, run
 
 K = len(APPENDIX_A_WEIGHTS)
 LEAST_INNER_PRODUCT = 0.25

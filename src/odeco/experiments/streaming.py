@@ -19,7 +19,7 @@ from odeco.experiments._fits import Estimate, log_slope
 from odeco.experiments._report import Experiment, Finding, Verdict, distinct, select
 from odeco.experiments._streams import N_ITERATIONS, SkewedStream, algorithm_2, core, gradient_descent
 from odeco.experiments._trials import Records, Settings, generator_for
-from odeco.stream import decompose_stream
+from odeco.streams import decompose_stream
 
 K, SIGMA = 3, 1.0
 Method: TypeAlias = Callable[[SkewedStream, int], FloatArray]

@@ -22,7 +22,7 @@ from odeco.experiments._trials import Records, Settings, generator_for
 from odeco.metrics import HasComponents, match
 from odeco.norms import operator_norm
 from odeco.oracle import Oracle
-from odeco.power_method import Plan, run
+from odeco.search import Plan, run
 
 Method: TypeAlias = Callable[[Oracle, int, np.random.Generator], HasComponents]
 K = len(APPENDIX_A_WEIGHTS)

@@ -1,7 +1,7 @@
 """scikit-learn estimators: topics."""
 
-from odeco.models._lda import TensorLDA
-from odeco.models._topic_diagnostics import TopicDiagnostics, UnreliableTopicsWarning
-from odeco.models._topic_summary import TopicSummary, summarise_topics
+from odeco.topics.diagnostics import TopicDiagnostics, UnreliableTopicsWarning
+from odeco.topics.lda import TensorLDA
+from odeco.topics.summary import TopicSummary, summarise_topics
 
 __all__ = ["TensorLDA", "TopicDiagnostics", "TopicSummary", "UnreliableTopicsWarning", "summarise_topics"]

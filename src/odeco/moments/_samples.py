@@ -6,11 +6,11 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from odeco import _sensitivity
-from odeco._checks import MINIMUM_ORDER, as_rows, check_choice, check_count, check_norm_bound
+from odeco._arguments import MINIMUM_ORDER, check_choice, check_count, check_norm_bound
 from odeco._types import FloatArray
-from odeco.moments._row_sums import RowSum
 from odeco.oracle import SensitiveOracle
+from odeco.privacy import _sensitivity
+from odeco.rows import RowSum, as_rows
 
 Neighbours = Literal["add or remove", "replace"]
 
@@ -34,7 +34,7 @@ class SampleMoment(SensitiveOracle):
     Notes
     -----
     Neighbours differ in one row x of norm at most B. T(I, u, …, u) is a mean over rows, so adding or removing x moves
-    the answers to a block by the norm of the d x L matrix x (xᵀU)ᵖ⁻¹ over n; see `odeco._sensitivity.record_image` for
+    the answers to a block by the norm of the d x L matrix x (xᵀU)ᵖ⁻¹ over n; see `record_image` of privacy for
     its largest value.
 
     What is declared holds for exact arithmetic, and a row that is not finite raises an error that names it. So the

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, final
 
-from odeco._checks import MINIMUM_ORDER, StreamEndedError, as_rows, check_count
+from odeco._arguments import MINIMUM_ORDER, check_count
 from odeco._types import FloatArray
-from odeco.moments._chunks import row_slice
-from odeco.moments._row_sums import RowSum
+from odeco.errors import StreamEndedError
 from odeco.oracle import Oracle
+from odeco.rows import RowSum, as_rows, row_slice
 
 
 @final

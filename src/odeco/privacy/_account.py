@@ -16,9 +16,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from odeco._checks import FileFormatError
 from odeco._files import replacing
-from odeco.privacy._ledger import BudgetExhausted, Charge, Ledger
+from odeco.errors import BudgetExhausted, FileFormatError
+from odeco.privacy._ledger import Charge, Ledger
 from odeco.privacy._noise import NoiseSource, SecureNoise
 from odeco.privacy._release import Releaser
 

@@ -16,15 +16,14 @@ from typing import Any, Literal, final
 import numpy as np
 from scipy.special import betaincinv, ndtri
 
-from odeco._checks import as_block, check_choice, check_count
+from odeco._arguments import check_choice, check_count, check_number
 from odeco._types import FloatArray
-from odeco.oracle import SensitiveOracle
-from odeco.privacy._calibration import _check_number
+from odeco.oracle import SensitiveOracle, as_block
 from odeco.privacy._entry_level import EntryLevel, EntryNeighbours
 from odeco.privacy._holder import DataHolder
 from odeco.privacy._ledger import Ledger
 from odeco.privacy._noise import NoiseSource, SecureNoise
-from odeco.privacy._private import PrivateOracle, Release
+from odeco.privacy._oracle import PrivateOracle, Release
 from odeco.privacy._record_level import RecordLevel, RecordNeighbours
 from odeco.privacy._release import Releaser
 
@@ -128,8 +127,8 @@ def audit(
     >>> result.violated, result.share > 0.9
     (False, True)
     """
-    mu = _check_number("mu", mu, 0, math.inf)
-    confidence = _check_number("confidence", confidence, 0, 1)
+    mu = check_number("mu", mu, 0, math.inf)
+    confidence = check_number("confidence", confidence, 0, 1)
     check_choice("release", release, tuple(_QUESTIONS))
     block = as_block(question, first.dimension)
     n_runs = check_count("n_runs", n_runs, 100)

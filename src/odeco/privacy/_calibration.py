@@ -12,14 +12,13 @@ too little.
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from scipy.special import erfcx, log_ndtr, ndtr
 
-from odeco._checks import check_count
+from odeco._arguments import check_count, check_number
 from odeco._types import FloatArray
 
 #: `gdp_mu` stays below the exact root by this factor. Whoever plans with it may lose as much to the rounding of
@@ -62,8 +61,8 @@ def delta_of(epsilon: float, mu: float) -> float:
     >>> round(delta_of(1.0, 1.0), 6)
     0.126937
     """
-    epsilon = _check_number("epsilon", epsilon, 0, math.inf, closed=True)
-    mu = _check_number("mu", mu, 0, math.inf, closed=True)
+    epsilon = check_number("epsilon", epsilon, 0, math.inf, closed=True)
+    mu = check_number("mu", mu, 0, math.inf, closed=True)
     return math.exp(_log_delta(epsilon, mu))
 
 
@@ -76,7 +75,7 @@ def epsilon_of(mu: float, delta: float) -> float:
     >>> round(epsilon_of(1.0, 1e-6), 4)
     4.8866
     """
-    mu = _check_number("mu", mu, 0, math.inf, closed=True)
+    mu = check_number("mu", mu, 0, math.inf, closed=True)
     delta = check_delta(delta)
     if math.isinf(mu):
         return math.inf
@@ -169,22 +168,21 @@ def paper_noise_multiplier(epsilon: float, delta: float, n_releases: int) -> flo
 
 def check_epsilon(epsilon: Any) -> float:
     """Return ε as a float if it is positive and finite."""
-    return _check_number("epsilon", epsilon, 0, math.inf)
+    return check_number("epsilon", epsilon, 0, math.inf)
 
 
 def check_delta(delta: Any) -> float:
     """Return δ as a float if it is strictly between 0 and 1."""
-    return _check_number("delta", delta, 0, 1)
+    return check_number("delta", delta, 0, 1)
 
 
-def _check_number(name: str, value: Any, low: float, high: float, *, closed: bool = False) -> float:
-    if isinstance(value, numbers.Real) and not isinstance(value, bool):
-        number = float(value)
-        if low < number < high or (closed and low <= number <= high):
-            return number
-    upper = ", and finite" if math.isinf(high) else f" and below {high:g}"
-    bounds = f"of at least {low:g}" if closed else f"above {low:g}{upper}"
-    raise ValueError(f"`{name}` must be a number {bounds}. Got {value!r}.")
+def check_delta_for(delta: float, n_units: int, unit: str) -> None:
+    """Raise if δ is not below 1/n: publishing one record in full, at random, would satisfy it."""
+    if not delta < 1 / n_units:
+        raise ValueError(
+            f"`delta` must be below 1/n = {1 / n_units:.3g} for {n_units:,} {unit}s. Got {delta!r}. "
+            "Take one far below, such as 1e-6 or 1/n²."
+        )
 
 
 def _log_delta(epsilon: float, mu: float) -> float:

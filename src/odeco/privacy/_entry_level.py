@@ -7,10 +7,9 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from odeco import _sensitivity
-from odeco._checks import check_choice
+from odeco._arguments import check_choice, check_number
 from odeco._types import FloatArray
-from odeco.privacy._calibration import _check_number
+from odeco.privacy import _sensitivity
 from odeco.privacy._holder import ROUNDOFF, DataHolder, column_pairs, pack, unpack
 
 EntryNeighbours = Literal["literal", "distinct"]
@@ -77,9 +76,9 @@ class EntryLevel(DataHolder):
                 f"Got shape {array.shape} of {array.dtype}. For rows of data pass unit='record'."
             )
         self.neighbour_relation = neighbour_relation
-        self.entry_change = _check_number("entry_change", entry_change, 0, math.inf)
+        self.entry_change = check_number("entry_change", entry_change, 0, math.inf)
         limit = DEFAULT_LIMIT * self.entry_change if entry_limit is None else entry_limit
-        self.entry_limit = _check_number("entry_limit", limit, 0, math.inf)
+        self.entry_limit = check_number("entry_limit", limit, 0, math.inf)
         self.entry_units = (1.0, 2.0, 6.0) if neighbour_relation == "literal" else (1.0, 1.0, 1.0)
         self.dimension = int(array.shape[0])
         self.n_units = math.comb(self.dimension + 2, 3)

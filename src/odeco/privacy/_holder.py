@@ -8,9 +8,8 @@ from typing import Any, final
 
 import numpy as np
 
-from odeco._checks import as_block
 from odeco._types import FloatArray, IndexArray
-from odeco.oracle import SensitiveOracle
+from odeco.oracle import SensitiveOracle, as_block
 
 #: Rounding errors of a computation of depth m are below m times this, relative to the sum of the absolute values of
 #: its terms: the unit roundoff 2⁻⁵³, and a little for the terms of higher order (m below 10¹²).

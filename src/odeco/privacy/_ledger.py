@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any, NoReturn
 
-from odeco._checks import FileFormatError, check_count
+from odeco._arguments import check_count
+from odeco.errors import BudgetExhausted, FileFormatError
 from odeco.privacy._calibration import ROOM, epsilon_of
 
 #: The name that stands for every piece of data, named or not. A charge that names nothing is charged to it.
@@ -22,26 +23,6 @@ FORMAT_VERSION = 1
 _TOLERANCE = ROOM / 2  # what rounding may add to a plan that uses its limit exactly; `gdp_mu` leaves twice as much
 _UNITS = 2**320  # squares of mu are whole multiples of 1/_UNITS: their sums are exact, in any order
 _ROUND_UP = 1 + 2.0**-50
-
-
-class BudgetExhausted(RuntimeError):  # noqa: N818 - the name says what happened, as StopIteration does
-    """A question was refused: its answer would have passed the limit. Nothing was released.
-
-    Attributes
-    ----------
-    mu, limit : float
-        What the question would have brought the ledger to, and what it may reach.
-    """
-
-    def __init__(self, mu: float, limit: float) -> None:
-        decimals = 2
-        while f"{mu:.{decimals}f}" == f"{limit:.{decimals}f}" and decimals < 17:
-            decimals += 1
-        super().__init__(
-            f"Budget exhausted: this question would bring mu to {mu:.{decimals}f}, above the limit "
-            f"{limit:.{decimals}f}. Nothing was released."
-        )
-        self.mu, self.limit = mu, limit
 
 
 @dataclass(frozen=True, slots=True)

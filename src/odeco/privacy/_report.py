@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from odeco._checks import FileFormatError
+from odeco.errors import FileFormatError
 from odeco.privacy._ledger import Charge
 from odeco.privacy._release import Releaser
 

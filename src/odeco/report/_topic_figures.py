@@ -14,7 +14,7 @@ from odeco._types import FloatArray
 from odeco.report._figures import _STYLE, COLOURS, WIDTH, Figures, _axes
 
 if TYPE_CHECKING:
-    from odeco.models._topic_diagnostics import TopicDiagnostics
+    from odeco.topics.diagnostics import TopicDiagnostics
 
 #: Height of the map in inches, of few and of many topics; and the share of its area that all circles take together.
 _HEIGHT, _TALL, _MANY, _FILLED = 6.2, 9.0, 40, 0.14

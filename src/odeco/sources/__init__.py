@@ -4,8 +4,8 @@
 `rebatch` cuts the blocks to the size an algorithm wants, and `skip_rows` takes up a pass where it was interrupted.
 """
 
+from odeco.errors import SourceError
 from odeco.sources._coerce import as_source
-from odeco.sources._errors import SourceError
 from odeco.sources._reading import rebatch, skip_rows
 from odeco.sources._source import BatchSource, Block
 

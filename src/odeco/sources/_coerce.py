@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from odeco._checks import check_count
+from odeco._arguments import check_count
 from odeco.sources import _errors
 from odeco.sources._arrays import ArraySource, SlicedSource, SparseSource
 from odeco.sources._arrow import arrow_stream, is_arrow_data

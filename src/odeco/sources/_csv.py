@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from odeco.errors import SourceError
 from odeco.sources import _errors
 from odeco.sources._source import Source, check_not_empty, describe, rows_per_block
 
@@ -80,7 +81,7 @@ class CsvFile(Source):
             return None
         return block if block.shape == (len(lines), self.n_features) else None
 
-    def _blame(self, numbered: list[tuple[int, str]], first_row: int) -> _errors.SourceError:
+    def _blame(self, numbered: list[tuple[int, str]], first_row: int) -> SourceError:
         for row, (number, line) in enumerate(numbered, start=first_row):
             fields = self._fields(line)
             if len(fields) != self.n_features:

@@ -5,22 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-
-class SourceError(ValueError):
-    """Rows cannot be read, or cannot be used.
-
-    Attributes
-    ----------
-    path : Path or None
-        The file at fault, if the rows come from a file.
-    row : int or None
-        The row at fault, counted from 0 within that file (or within the array or stream), if it is one row.
-    """
-
-    def __init__(self, message: str, *, path: Path | None = None, row: int | None = None) -> None:
-        super().__init__(message)
-        self.path = path
-        self.row = row
+from odeco.errors import SourceError
 
 
 def not_finite(name: str, path: Path | None, row: int, what: str) -> SourceError:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from odeco._checks import check_count
+from odeco._arguments import check_count
 from odeco.sources import _errors
 from odeco.sources._cutting import discard, split
 from odeco.sources._source import Source, check_not_empty, describe, is_sparse, n_rows_of, rows_per_block

@@ -14,6 +14,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from odeco.errors import SourceError
 from odeco.sources import _errors
 from odeco.sources._arrays import rows_within
 from odeco.sources._npy import HEADER_FAULTS
@@ -41,7 +42,7 @@ class NpzFile(Source):
                 self._check_parts(archive)
                 shape = _Part(archive, "shape", opened).read(2)
                 parts = {name: _Part(archive, name, opened) for name in _PARTS}
-        except (FileNotFoundError, _errors.SourceError):
+        except (FileNotFoundError, SourceError):
             raise
         except self._faults as error:
             raise _errors.cannot_open(path.name, path, error) from error

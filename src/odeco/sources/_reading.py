@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import vstack
 
-from odeco._checks import check_count
+from odeco._arguments import check_count
 from odeco.sources import _errors
 from odeco.sources._coerce import as_source
 from odeco.sources._source import Block, is_sparse, n_rows_of, take_rows

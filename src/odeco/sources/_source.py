@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from odeco._checks import check_count
+from odeco._arguments import check_count
 from odeco._types import DataArray
+from odeco.errors import SourceError
 from odeco.sources import _errors
 
 #: A block of rows as algorithms read it: float32 or float64, dense or CSR. Read-only by convention: it may be
@@ -88,7 +89,7 @@ class Source(ABC):
         while True:
             try:
                 block = next(blocks, None)
-            except _errors.SourceError:
+            except SourceError:
                 raise
             except self._faults as error:
                 raise _errors.cannot_read_on(self.name, self.path, row, error) from error

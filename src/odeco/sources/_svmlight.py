@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from odeco.errors import SourceError
 from odeco.sources import _errors
 from odeco.sources._cutting import discard, split
 from odeco.sources._source import BLOCK_BYTES, Source, check_not_empty, describe
@@ -91,7 +92,7 @@ class SvmlightFile(Source):
         indices = pairs[:, 0].astype(np.int64) - self._base
         return csr_array((pairs[:, 1].copy(), indices, pointers), shape=(len(rows), self.n_features))
 
-    def _blame(self, rows: list[_Row], first_row: int, first_line: int) -> _errors.SourceError:
+    def _blame(self, rows: list[_Row], first_row: int, first_line: int) -> SourceError:
         for row, (line, label, text) in enumerate(rows):
             pointers = np.array([0, text.count(b":")])
             if b":" in label or _parse_pairs(text, pointers) is None:

@@ -1,8 +1,19 @@
 """Tensors given by their entries: dense, packed, sparse and asymmetric arrays as oracles."""
 
 from odeco.tensors._asymmetric import AsymmetricTensor
+from odeco.tensors._checks import check_finite, check_symmetric
+from odeco.tensors._coerce import as_oracle
 from odeco.tensors._dense import DenseTensor, symmetrize
 from odeco.tensors._packed import PackedTensor
 from odeco.tensors._sparse import SparseTensor
 
-__all__ = ["AsymmetricTensor", "DenseTensor", "PackedTensor", "SparseTensor", "symmetrize"]
+__all__ = [
+    "AsymmetricTensor",
+    "DenseTensor",
+    "PackedTensor",
+    "SparseTensor",
+    "as_oracle",
+    "check_finite",
+    "check_symmetric",
+    "symmetrize",
+]

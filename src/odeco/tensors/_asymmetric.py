@@ -7,10 +7,10 @@ from typing import Any, final
 
 import numpy as np
 
-from odeco._checks import as_entries
 from odeco._threads import map_blocks
 from odeco._types import DataArray, FloatArray
 from odeco.oracle import Oracle
+from odeco.tensors._checks import as_entries
 
 #: Numbers in the intermediate products of one block of leading indices.
 _BLOCK_SIZE = 2**19

@@ -6,10 +6,10 @@ from typing import Any, final
 
 import numpy as np
 
-from odeco._checks import as_entries, check_symmetric
 from odeco._threads import map_blocks, one_blas_thread
 from odeco._types import DataArray, FloatArray
 from odeco.oracle import Oracle
+from odeco.tensors._checks import as_entries, check_symmetric
 from odeco.tensors._slabs import PARALLEL_DIMENSION, image_from_slabs
 
 #: Up to this dimension a call of a NumPy function takes longer than the products that slabs would save.

@@ -9,10 +9,11 @@ from typing import Any, final
 
 import numpy as np
 
-from odeco._checks import MINIMUM_ORDER, as_entries, as_values, check_count, check_symmetric
+from odeco._arguments import MINIMUM_ORDER, check_count
 from odeco._threads import map_blocks
 from odeco._types import DataArray, FloatArray, IndexArray
 from odeco.oracle import Oracle
+from odeco.tensors._checks import as_entries, as_values, check_symmetric
 from odeco.tensors._slabs import image_from_slabs
 
 _ROWS_AT_ONCE = 2048

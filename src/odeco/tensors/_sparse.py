@@ -6,10 +6,11 @@ from typing import Any, final
 
 import numpy as np
 
-from odeco._checks import MINIMUM_ORDER, as_values, check_count
+from odeco._arguments import MINIMUM_ORDER, check_count
 from odeco._threads import map_blocks
 from odeco._types import FloatArray, IndexArray
 from odeco.oracle import Oracle
+from odeco.tensors._checks import as_values
 from odeco.tensors._packed import n_arrangements
 
 #: Numbers in the intermediate products of one chunk of terms.

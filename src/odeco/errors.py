@@ -1,0 +1,78 @@
+"""Every error and warning class of odeco. What they say is worded where they are raised, and tested literally."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from odeco.components import Components
+
+
+class ConvergenceWarning(UserWarning):
+    """A component was returned whose residual is above the tolerance."""
+
+
+class FileFormatError(ValueError):
+    """A file is damaged, holds something else, or was written by another version of odeco."""
+
+
+class RankError(ValueError):
+    """The tensor has fewer components than were asked for; those found are in ``found``."""
+
+    def __init__(self, message: str, found: Components) -> None:
+        super().__init__(message)
+        self.found = found
+
+
+class NothingFoundError(ValueError):
+    """No component is finished yet."""
+
+
+class StreamEndedError(ValueError):
+    """A stream ended before all components were found; those finished are in ``found``, which may be None."""
+
+    def __init__(self, message: str, found: Components | None = None) -> None:
+        super().__init__(message)
+        self.found = found
+
+
+class BadRowError(ValueError):
+    """A row is not finite, or too large for its powers to be."""
+
+
+class SourceError(ValueError):
+    """Rows cannot be read, or cannot be used.
+
+    Attributes
+    ----------
+    path : Path or None
+        The file at fault, if the rows come from a file.
+    row : int or None
+        The row at fault, counted from 0 within that file (or within the array or stream), if it is one row.
+    """
+
+    def __init__(self, message: str, *, path: Path | None = None, row: int | None = None) -> None:
+        super().__init__(message)
+        self.path = path
+        self.row = row
+
+
+class BudgetExhausted(RuntimeError):  # noqa: N818 - the name says what happened, as StopIteration does
+    """A question was refused: its answer would have passed the limit. Nothing was released.
+
+    Attributes
+    ----------
+    mu, limit : float
+        What the question would have brought the ledger to, and what it may reach.
+    """
+
+    def __init__(self, mu: float, limit: float) -> None:
+        decimals = 2
+        while f"{mu:.{decimals}f}" == f"{limit:.{decimals}f}" and decimals < 17:
+            decimals += 1
+        super().__init__(
+            f"Budget exhausted: this question would bring mu to {mu:.{decimals}f}, above the limit "
+            f"{limit:.{decimals}f}. Nothing was released."
+        )
+        self.mu, self.limit = mu, limit

@@ -1,0 +1,56 @@
+"""Components found through noise, and what the known noise says about them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtri
+
+from odeco._types import FloatArray
+from odeco.components import Components
+from odeco.rank import SIGNIFICANCE, ground_state
+
+#: A Lipschitz function of Gaussian noise exceeds its mean by so many standard deviations with chance `SIGNIFICANCE`.
+_TAIL = math.sqrt(-2 * math.log(SIGNIFICANCE))
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Components, with what the known noise says about them; see `odeco.result.PrivateDecomposition`."""
+
+    components: Components
+    weight_errors: FloatArray
+    angle_errors: FloatArray
+    noise_floors: FloatArray
+
+
+def highest_of(n_restarts: int) -> float:
+    """Return what the largest of L standard normal values exceeds with chance `SIGNIFICANCE`, at most."""
+    return float(-ndtri(SIGNIFICANCE / n_restarts))
+
+
+def found_in_core(found: Components, scale: float, width: int, outside: FloatArray) -> Found:
+    """Say how far the noise of a core may have moved what was found in it.
+
+    The core is symmetrised, so its noise has standard deviation `scale` at every unit vector, and `scale`/√p for each
+    coordinate of the image at right angles to it.
+    """
+    errors = np.full(found.n_components, scale)
+    inside = angles_of(scale * math.sqrt((width - 1) / (found.order * found.dimension)), found)
+    floors = errors * noise_ceiling(found.order, width)
+    return Found(found, errors, np.minimum(np.hypot(inside, outside), math.pi / 2), floors)
+
+
+def angles_of(coordinate_errors: FloatArray | float, components: Components) -> FloatArray:
+    """Return the angle, to first order, by which noise of this size on each coordinate of the image turns a vector."""
+    sizes = np.maximum(np.abs(components.weights), np.finfo(np.float64).tiny)
+    with np.errstate(over="ignore"):
+        angles: FloatArray = np.asarray(coordinate_errors) * math.sqrt(components.dimension) / sizes
+    return np.minimum(angles, math.pi / 2)
+
+
+def noise_ceiling(order: int, dimension: int) -> float:
+    """Return what symmetric noise exceeds on the unit sphere with chance `SIGNIFICANCE`, at most, in its deviations."""
+    return ground_state(order) * math.sqrt(dimension) + _TAIL

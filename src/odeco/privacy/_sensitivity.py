@@ -1,0 +1,497 @@
+"""How far one neighbour can move an answer: the sensitivities that the holders of data declare.
+
+A *neighbour relation* says which change of the data a guarantee hides. The *sensitivity* of an answer is the largest
+Euclidean distance between the answers of two neighbours, all numbers that are released together taken as one vector.
+It must hold for every pair of neighbours, so it depends on the question, which is public, and never on the data.
+
+Three relations concern one entry of a tensor, two concern one record of a data set:
+
+* **literal**: T' = T ± symmetrize(e_i ⊗ e_j ⊗ …), the sum over all p! orders of the indices: the paper's Definition
+  4.2. Where indices coincide the terms coincide too, so a diagonal entry moves by p!.
+* **distinct entry**: the number stored for one set of indices {i, j, …} changes by at most 1, together with its mirror
+  images.
+* **asymmetric entry**: one entry of a tensor without symmetry changes by at most 1.
+* **record, added or removed**: in (1/n) Σ x ⊗ x ⊗ …, with every record's norm at most B, one record is blanked out to a
+  zero record, or a zero record is filled. The divisor n is public and does not move.
+* **record, replaced**: one record takes any other value of norm at most B.
+
+If entries may change by more than 1, multiply. A block U holds one question in every column, and its answers are
+released together. Every function says what it claims, why, and whether the claim is attained. Rounding errors, a few
+units in the last place, are within the room that `odeco.privacy._calibration.gdp_mu` leaves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from odeco._types import FloatArray, IndexArray
+
+#: Above this dimension the joint maxima over pairs and triples give way to the bounds by Hölder's inequality.
+EXACT_DIMENSION = 1000
+
+
+# ---- one entry of a symmetric tensor, as the paper defines neighbours ---------------------------------------------
+
+
+def literal_image(block: FloatArray, order: int = 3) -> float:
+    """Return p! max_i √(Σ_τ u_iτ^(2p−2)), the sensitivity of T(I, u, …, u) for all columns u: 6‖u‖∞² for one and p = 3.
+
+    Neighbours: literal.
+
+    Derivation: let E = symmetrize(e_i₁ ⊗ … ⊗ e_iₚ). Each of its p! terms sends u to one basis vector times a product
+    of p − 1 entries of u, so column τ of E(I, u, …, u) is a sum of p! vectors of that length. By the triangle
+    inequality for the whole block, its norm is at most p! times the largest √(Σ_τ Π_s u²_{i_s τ}) over p − 1 indices,
+    and by Hölder's inequality this is at most p! max_i √(Σ_τ u_iτ^(2p−2)).
+
+    Tight: attained by i₁ = … = iₚ = i, where E = p! e_i ⊗ … ⊗ e_i.
+    """
+    return float(math.factorial(order) * _row_norms(block, 2 * order - 2).max() ** (order - 1))
+
+
+def literal_value(block: FloatArray, order: int = 3) -> float:
+    """Return p! max_i √(Σ_τ u_iτ^(2p)), the sensitivity of T(u, …, u) for all columns u: 6‖u‖∞³ for one and p = 3.
+
+    Neighbours: literal.
+
+    Derivation: E(u, …, u) = p! Π_s u_{i_s}, and Hölder's inequality over the columns.
+
+    Tight: attained by equal indices.
+    """
+    return float(math.factorial(order) * _row_norms(block, 2 * order).max() ** order)
+
+
+def literal_core(matrix: FloatArray, order: int = 3, *, open_axis: bool = False) -> float:
+    """Return p! max_i |W_i|^p for T(W, …, W), or p! max_i |W_i|^(p−1) for T(I, W, …, W) (`open_axis`).
+
+    W_i are the rows of W. Neighbours: literal. The norm is that of the whole array, every entry counted as often as
+    it stands there.
+
+    Derivation: the core of e_i ⊗ e_j ⊗ … is W_i ⊗ W_j ⊗ …, of norm |W_i||W_j|⋯; with an open axis the first factor is
+    the basis vector e_i instead, of norm 1. E has p! such terms: triangle inequality.
+
+    Tight: attained by equal indices.
+    """
+    return float(math.factorial(order) * _row_norms(matrix, 2).max() ** (order - open_axis))
+
+
+def literal_entries(order: int = 3) -> float:
+    """Return p!, the sensitivity of the tensor itself, each set of indices stored once.
+
+    Neighbours: literal. Derivation: one stored number changes, by the number of equal terms, at most p!. Tight:
+    attained on the diagonal.
+    """
+    return float(math.factorial(order))
+
+
+# ---- one distinct entry of a symmetric tensor ---------------------------------------------------------------------
+
+
+def distinct_entry_image(block: FloatArray, order: int = 3) -> float:
+    """Return the sensitivity of T(I, u, …, u) for all columns u together.
+
+    Neighbours: distinct entry.
+
+    Statement: for one column and p = 3, with a ≥ b ≥ c the largest |u_i|, the largest of 2√(a²b² + a²c² + b²c²), of
+    √(4a²b² + a⁴) and of a²; never above 2√3 a². For a block and p = 3, with G = (U∘U)(U∘U)ᵀ, the root of the largest of
+    4(G_ij + G_ik + G_jk), of 4G_ij + G_ii and of G_ii, over different i, j, k.
+
+    Derivation: let the indices be different numbers s with multiplicities m_s, Σ m_s = p. E is the sum of p!/Π m_s!
+    different terms; those whose first index is s are a share m_s/p of them, so E(I, u, …, u) has at place s the
+    number (p!/Π m!) (m_s/p) Π_t u_t^(m_t − [t = s]), and zeros elsewhere. For p = 3: (i, j, k) gives 2u_ju_k,
+    2u_iu_k, 2u_iu_j; (i, i, j) gives 2u_iu_j at i and u_i² at j; (i, i, i) gives u_i². Sum the squares over places
+    and columns. For one column each is a polynomial with positive coefficients in |u|, so only the largest entries
+    matter, and all ways to share out the multiplicities among them are tried.
+
+    Tight: attained for one column at every order, and for a block at p = 3 up to dimension `EXACT_DIMENSION`, by
+    trying all pairs and triples. Otherwise a bound: the formula for one column with |u_i| replaced by (Σ_τ
+    u_iτ^(2p−2))^(1/(2p−2)), since by Hölder's inequality Σ_τ Π_s u_sτ^(2k_s) with Σ k_s = p − 1 is at most the
+    product of these to the powers 2k_s.
+    """
+    if order == 3 and block.shape[1] > 1 and block.shape[0] <= EXACT_DIMENSION:
+        largest = float(np.abs(block).max(initial=0.0)) or 1.0
+        squares = (block / largest) ** 2
+        gram = squares @ squares.T
+        return largest**2 * math.sqrt(_heaviest(4 * gram, np.diagonal(gram)))
+    return _distinct_image_of_profile(_row_norms(block, 2 * order - 2), order)
+
+
+def distinct_entry_value(block: FloatArray, order: int = 3) -> float:
+    """Return the sensitivity of T(u, …, u) for all columns u together.
+
+    Neighbours: distinct entry.
+
+    Statement: for one column and p = 3 the largest of 6abc, 3a²b and a³, with a ≥ b ≥ c the largest |u_i|.
+
+    Derivation: E(u, …, u) = (p!/Π m_s!) Π_s u_s^{m_s} for indices s with multiplicities m_s; the largest entries are
+    shared out in every way. For a block, |u_i| is replaced by (Σ_τ u_iτ^(2p))^(1/(2p)): Hölder's inequality.
+
+    Tight: attained for one column. For a block it is a bound, attained if all columns have equal absolute values.
+    """
+    return _distinct_value_of_profile(_row_norms(block, 2 * order), order)
+
+
+def distinct_entry_core(matrix: FloatArray, *, open_axis: bool = False) -> float:
+    """Return the sensitivity of T(W, W, W), or of T(I, W, W) (`open_axis`), for a tensor of order 3.
+
+    Neighbours: distinct entry. The norm is that of the whole array, every entry counted as often as it stands there.
+
+    Statement: with g = W Wᵀ, the root of the largest, over different i, j, k, of
+
+    * T(W, W, W): 6 per(g restricted to i, j, k), of 3g_ii²g_jj + 6g_ii g_ij², and of g_ii³;
+    * T(I, W, W): 2(P_ij + P_ik + P_jk) with P_ij = g_ii g_jj + g_ij², of 2P_ij + g_ii², and of g_ii².
+
+    These are at most 6 max|W_i|³ and 2√3 max|W_i|², reached only where rows of W are parallel; for a random
+    orthonormal W (300 x 5) they are about half and three quarters of that.
+
+    Derivation: the core of E is Σ W_σ(i) ⊗ W_σ(j) ⊗ W_σ(k) over the different orders σ. The inner product of two
+    terms is a product of three entries of g; summed over all pairs of 6 orders they make 6 times the permanent of g
+    on {i, j, k} (Σ over orders of Π g), and for (i, i, j), with 3 orders, 3 g_ii² g_jj from equal terms and 6 g_ii
+    g_ij² from the others. With an open axis the slice at i is W_jW_kᵀ + W_kW_jᵀ, of squared norm 2P_jk, and so on;
+    (i, i, j) has the slice W_iW_jᵀ + W_jW_iᵀ at i and W_iW_iᵀ at j.
+
+    Tight: attained, by trying all pairs and triples (those that cannot win are skipped), up to dimension
+    `EXACT_DIMENSION`. Above it, the bounds by the three largest row norms |W_i|.
+    """
+    norms = _row_norms(matrix, 2)
+    largest = float(norms.max()) or 1.0
+    if matrix.shape[0] > EXACT_DIMENSION:
+        return (_distinct_image_of_profile if open_axis else _distinct_value_of_profile)(norms, 3)
+    gram = (matrix / largest) @ (matrix / largest).T
+    if open_axis:
+        squares = np.diagonal(gram)
+        return largest**2 * math.sqrt(_heaviest(2 * (np.outer(squares, squares) + gram**2), squares**2))
+    return largest**3 * math.sqrt(_heaviest_core(gram))
+
+
+def distinct_entry_entries() -> float:
+    """Return 1, the sensitivity of the tensor itself, each set of indices stored once.
+
+    Neighbours: distinct entry. Derivation: one stored number changes by at most 1. Tight: attained.
+    """
+    return 1.0
+
+
+# ---- one entry of a tensor without symmetry -----------------------------------------------------------------------
+
+
+def asymmetric_image(first: FloatArray, second: FloatArray) -> float:
+    """Return max_jk √(Σ_τ v_jτ² w_kτ²), the sensitivity of T(I, v, w) for all pairs of columns: ‖v‖∞ ‖w‖∞ for one.
+
+    Neighbours: asymmetric entry. It is the same whichever axis is left open.
+
+    Derivation: e_i ⊗ e_j ⊗ e_k sends (v, w) to v_j w_k e_i; the squares are summed over the columns.
+
+    Tight: attained by the best j and k.
+    """
+    return math.sqrt(float(((first**2) @ (second**2).T).max()))
+
+
+def asymmetric_value(first: FloatArray, second: FloatArray, third: FloatArray) -> float:
+    """Return Π max_i (Σ_τ u_iτ⁶)^(1/6) over the three blocks, for T(u, v, w): ‖u‖∞ ‖v‖∞ ‖w‖∞ for one column.
+
+    Neighbours: asymmetric entry.
+
+    Derivation: e_i ⊗ e_j ⊗ e_k gives u_i v_j w_k, and √(Σ_τ u²v²w²) is at most the product by Hölder's inequality.
+
+    Tight: attained for one column; a bound for blocks.
+    """
+    return math.prod(float(_row_norms(block, 6).max()) for block in (first, second, third))
+
+
+def asymmetric_embedding_image(block: FloatArray, parts: tuple[int, ...]) -> float:
+    """Return the sensitivity of S(I, u, u), S the symmetric embedding of T, for all columns u = (a, b, c) together.
+
+    Neighbours: asymmetric entry, of T. S has the entries of T, in all orders of the axes, in its off-diagonal blocks,
+    so that S(I, u, u) = 2 (T(I, b, c), T(a, I, c), T(a, b, I)).
+
+    Statement: 2 max √(G_ij + G_ik + G_jk) over i in the first part, j in the second, k in the third; G = (U∘U)(U∘U)ᵀ.
+
+    Derivation: one entry of T is one distinct entry {i, j, k} of S, with one index in each part; see
+    `distinct_entry_image`.
+
+    Tight: attained, by trying all triples, up to dimension `EXACT_DIMENSION`; above it 2√3 times the largest row's
+    √(Σ_τ u_iτ⁴), a bound.
+    """
+    largest = float(np.abs(block).max(initial=0.0)) or 1.0
+    squares = (block / largest) ** 2
+    if block.shape[0] > EXACT_DIMENSION:
+        return largest**2 * math.sqrt(12 * float(np.sum(squares**2, axis=1).max()))
+    part = np.repeat(np.arange(len(parts)), parts)
+    within = part[:, None] == part[None, :]
+    edges = np.where(within, -np.inf, 4 * (squares @ squares.T))
+    return largest**2 * math.sqrt(_heaviest(edges, np.full(block.shape[0], -np.inf)))
+
+
+# ---- one record ---------------------------------------------------------------------------------------------------
+
+
+def contribution_image(block: FloatArray, bound: float, *, order: int = 3, replace: bool) -> float:
+    """Return C √λ_max((UᵀU)^∘(p−1)), doubled if `replace`, for a sum of tensors, one a record, each of norm at most C.
+
+    The power ∘(p−1) is entry by entry: the Hadamard square of the Gram matrix for p = 3.
+
+    Neighbours: one record's tensor is blanked out to zero (or the reverse); or it is replaced by another.
+
+    Derivation: A ↦ (A(I, u_τ, …, u_τ))_τ applies to every slice of A the linear map with rows u_τ ⊗ … ⊗ u_τ (p − 1
+    factors). Its largest singular value is the root of the largest eigenvalue of the Gram matrix of its rows, and
+    ⟨u ⊗ … ⊗ u, w ⊗ … ⊗ w⟩ = ⟨u, w⟩^(p−1). So the norm of the answer is at most that times the norm of A. Two tensors
+    of norm at most C are at most 2C apart.
+
+    Tight: attained over all tensors A (put the leading right singular vector in one slice); over symmetric tensors
+    and single records x ⊗ x ⊗ x see `record_image`.
+    """
+    return (2 if replace else 1) * bound * _leading_gain(block, order - 1)
+
+
+def contribution_value(block: FloatArray, bound: float, *, order: int = 3, replace: bool) -> float:
+    """Return C √λ_max((UᵀU)^∘p), doubled if `replace`, for T(u, …, u) of a sum of tensors of norm at most C.
+
+    Neighbours and derivation as in `contribution_image`, with the linear functionals A ↦ ⟨A, u_τ ⊗ … ⊗ u_τ⟩ (p
+    factors).
+
+    Tight: attained by the combination of the u_τ ⊗ … ⊗ u_τ that belongs to the leading eigenvector, a symmetric tensor.
+    """
+    return (2 if replace else 1) * bound * _leading_gain(block, order)
+
+
+def record_image(block: FloatArray, norm_bound: float, n_records: int, *, order: int = 3, replace: bool) -> float:
+    """Return (B^p/n) √λ_max((UᵀU)^∘(p−1)) for T = (1/n) Σ x ⊗ … ⊗ x: B^p/n for one unit vector; doubled if `replace`.
+
+    At an even order replacing costs √2 instead of 2.
+
+    Neighbours: record, added or removed (n public), or replaced.
+
+    Derivation: `contribution_image` with C = B^p/n. To replace x by y moves the tensor by x ⊗ … ⊗ x − y ⊗ … ⊗ y,
+    whose squared norm is |x|^2p + |y|^2p − 2⟨x, y⟩^p. At odd p this is largest, (2B^p)², for y = −x. At even p the
+    last term only helps: at most 2B^2p.
+
+    Tight: attained for one column (x = Bu, and y = −x at odd p), for orthogonal columns and for equal ones. For other
+    blocks it is a bound: x ⊗ x is one of many matrices of norm |x|². For three vectors at 120° in a plane it is 15 %
+    too high; for ten random ones in 100 dimensions about 5 %. At even p and with `replace` it is a bound.
+    """
+    single = contribution_image(block, norm_bound**order / n_records, order=order, replace=False)
+    return _replacing(order, replace) * single
+
+
+def record_value(block: FloatArray, norm_bound: float, n_records: int, *, order: int = 3, replace: bool) -> float:
+    """Return (B^p/n) √λ_max((UᵀU)^∘p) for T(u, …, u) of T = (1/n) Σ x ⊗ … ⊗ x: B^p/n for one unit vector.
+
+    Replacing costs 2 times that at an odd order; at an even order √2 times for a block, and nothing more for one
+    column.
+
+    Neighbours: record, added or removed (n public), or replaced.
+
+    Derivation: as for `record_image`, with `contribution_value`. At even p every ⟨x, u⟩^p is between 0 and
+    (B|u|)^p, so two of them are never further apart than the larger.
+
+    Tight: attained for one column and for orthogonal or equal columns (even p, `replace`: for one column, and for two
+    or more orthogonal ones).
+    """
+    single = replace and order % 2 == 0 and block.shape[1] == 1
+    factor = 1.0 if single else _replacing(order, replace)
+    return factor * contribution_value(block, norm_bound**order / n_records, order=order, replace=False)
+
+
+def record_core(
+    matrix: FloatArray, norm_bound: float, n_records: int, *, order: int = 3, replace: bool, open_axis: bool = False
+) -> float:
+    """Return (B|W|)^p/n for T(W, …, W), or B^p|W|^(p−1)/n for T(I, W, …, W) (`open_axis`).
+
+    |W| is the largest singular value. Replacing costs 2 times that at an odd order, √2 times at an even one.
+
+    Neighbours: record, added or removed (n public), or replaced. The norm is that of the whole array.
+
+    Derivation: the core of x ⊗ … ⊗ x is y ⊗ … ⊗ y with y = Wᵀx, of norm |y|^p ≤ (B|W|)^p; with an open axis one
+    factor is x itself. Replacing as in `record_image`: T ↦ T(W, …, W) is linear, with largest singular value |W|^p.
+
+    Tight: attained by x along the leading left singular vector of W, and y = −x; at an even order if the two
+    leading singular values are equal, as for orthonormal columns.
+    """
+    gain = float(np.linalg.norm(matrix, 2)) ** (order - open_axis)
+    return _replacing(order, replace) * norm_bound**order / n_records * gain
+
+
+def record_entries(norm_bound: float, n_records: int, *, order: int = 3, replace: bool) -> float:
+    """Return B^p/n for the tensor (1/n) Σ x ⊗ … ⊗ x itself; if `replace`, 2 times that, √2 times at an even order.
+
+    Neighbours: record, added or removed (n public), or replaced. It holds for the whole array and, being no larger
+    there, for each set of indices stored once. Order 2 is the second moment.
+
+    Derivation: |x ⊗ … ⊗ x| = |x|^p; replacing as in `record_image`.
+
+    Tight: attained by x along an axis, with y = −x, or y along another axis at an even order.
+    """
+    return _replacing(order, replace) * norm_bound**order / n_records
+
+
+# ---- rows that keep their bound exactly ---------------------------------------------------------------------------
+
+
+def quantise_rows(rows: FloatArray, norm_bound: float, grid: float) -> IndexArray:
+    """Return the rows, clipped to `norm_bound`, as whole multiples of `grid`; one with NaN or infinity becomes 0.
+
+    Sums of integers are exact and do not depend on the order, the number of threads or the layout, so the sensitivity
+    of such a sum is that of the formula, with no rounding error on top. What a row becomes depends on that row alone.
+
+    Derivation: entries are rounded towards zero, which makes no entry larger in absolute value, so the norm stays
+    within the bound. (Rounding to nearest could lift it by grid √d / 2.) Clipping aims a factor 1 − 2⁻³² below the
+    bound, more than the rounding errors of a norm of up to 2²⁰ numbers.
+
+    Use it on contributions (rows of numbers to be summed) with the grid of ``integer_grid(norm_bound, n)`` and sum in
+    int64; or on the records with ``integer_grid(norm_bound, n, power=p, bits=53)``, after which their products of
+    degree p can be summed as doubles, matrix products included, and every partial sum is exact.
+    """
+    largest = np.abs(rows).max(axis=1, initial=0.0)
+    usable = np.isfinite(largest) & (largest > 0)
+    finite = np.where(usable[:, None], rows, 0.0)
+    unit = finite / np.where(usable, largest, 1.0)[:, None]  # largest entry 1: squares cannot overflow
+    norms = np.maximum(np.sqrt(np.einsum("nd,nd->n", unit, unit)), 1.0)
+    allowed = norm_bound * (1 - 2.0**-32) / norms  # how large the largest entry may be
+    clipped = np.where((largest <= allowed)[:, None], finite, unit * allowed[:, None])
+    return np.trunc(clipped / grid).astype(np.int64)
+
+
+def integer_grid(norm_bound: float, n_records: int, *, power: int = 1, bits: int = 62) -> float:
+    """Return the smallest power of two g for which n records of norm B have n (B/g)^p ≤ 2^bits.
+
+    Every partial sum of products of p entries, one record at a time, is then at most 2^bits in units of g^p, by
+    Cauchy and Schwarz's inequality: no overflow in int64 (62 bits), no rounding in float64 (53 bits). It depends on
+    public numbers only.
+
+    Examples
+    --------
+    >>> from odeco.privacy._sensitivity import integer_grid
+    >>> integer_grid(1.0, 100_000), integer_grid(1.0, 100_000, power=2, bits=53)
+    (2.842170943040401e-14, 3.814697265625e-06)
+    """
+    exponent = math.ceil(math.log2(norm_bound) + (math.log2(n_records) - bits) / power)
+    grid = math.ldexp(1.0, exponent)
+    while n_records * (norm_bound / grid) ** power > 2.0**bits:  # the logarithms may be off by a rounding error
+        grid *= 2
+    return grid
+
+
+# ---- helpers ------------------------------------------------------------------------------------------------------
+
+
+def _replacing(order: int, replace: bool) -> float:
+    """Return how many times the norm of one record's tensor two records' tensors can be apart."""
+    if not replace:
+        return 1.0
+    return 2.0 if order % 2 else math.sqrt(2)
+
+
+def _leading_gain(block: FloatArray, power: int) -> float:
+    # Scaled to size 1 first, so that no power underflows.
+    largest = float(np.abs(block).max(initial=0.0)) or 1.0
+    scaled = block / largest
+    gram = scaled.T @ scaled
+    return largest**power * math.sqrt(max(float(np.linalg.eigvalsh(gram**power)[-1]), 0.0))
+
+
+def _row_norms(block: FloatArray, power: int) -> FloatArray:
+    """Return (Σ_τ |u_iτ|^power)^(1/power) for every row i."""
+    largest = float(np.abs(block).max(initial=0.0)) or 1.0
+    norms: FloatArray = largest * np.sum(np.abs(block / largest) ** power, axis=1) ** (1 / power)
+    return norms
+
+
+def _distinct_image_of_profile(profile: FloatArray, order: int) -> float:
+    """Return the distinct-entry sensitivity of an image of one vector with these absolute values."""
+    best = 0.0
+    for counts, entries in _shares(profile, order):
+        arrangements = math.factorial(order) / math.prod(math.factorial(m) for m in counts)
+        places = [
+            m / order * math.prod(u ** (k - (s == t)) for t, (k, u) in enumerate(zip(counts, entries, strict=True)))
+            for s, m in enumerate(counts)
+        ]
+        best = max(best, arrangements * math.hypot(*places))
+    return best
+
+
+def _distinct_value_of_profile(profile: FloatArray, order: int) -> float:
+    """Return the distinct-entry sensitivity of the value at one vector with these absolute values."""
+    best = 0.0
+    for counts, entries in _shares(profile, order):
+        arrangements = math.factorial(order) / math.prod(math.factorial(m) for m in counts)
+        best = max(best, arrangements * math.prod(u**m for m, u in zip(counts, entries, strict=True)))
+    return best
+
+
+def _shares(profile: FloatArray, order: int) -> Iterator[tuple[tuple[int, ...], list[float]]]:
+    """Yield every way to share `order` indices among the largest entries of `profile`: multiplicities and entries."""
+    top = [float(entry) for entry in np.sort(profile)[::-1][:order]]
+    for n_different in range(1, len(top) + 1):
+        for counts in _compositions(order, n_different):
+            yield counts, top[:n_different]
+
+
+def _compositions(total: int, n_parts: int) -> Iterator[tuple[int, ...]]:
+    if n_parts == 1:
+        yield (total,)
+        return
+    for first in range(1, total - n_parts + 2):
+        for rest in _compositions(total - first, n_parts - 1):
+            yield (first, *rest)
+
+
+def _heaviest(edges: FloatArray, vertices: FloatArray) -> float:
+    """Return the largest of e_ij + e_ik + e_jk, of e_ij + v_i and of v_i over different i, j, k.
+
+    A triangle is at most three times its heaviest edge.
+    """
+    edges = edges.copy()
+    np.fill_diagonal(edges, -np.inf)
+    best = float(max(vertices.max(), (edges + vertices[:, None]).max()))
+
+    def best_third(i: IndexArray, j: IndexArray) -> float:
+        return float((edges[i, j, None] + edges[i] + edges[j]).max())
+
+    return _best_triple(3 * edges, best_third, best)
+
+
+def _heaviest_core(gram: FloatArray) -> float:
+    """Return the largest squared norm of the core of a distinct entry, given g = W Wᵀ.
+
+    The permanent on i, j, k is at most g_ii g_jj g_kk (1 + 3c² + 2c³), c the largest |cosine| between two of the rows.
+    """
+    squares = np.diagonal(gram)
+    pairs = 3 * squares[:, None] ** 2 * squares[None, :] + 6 * squares[:, None] * gram**2
+    np.fill_diagonal(pairs, squares**3)
+    products = np.outer(squares, squares)
+    cosines = np.minimum(np.abs(gram) / np.sqrt(np.where(products > 0, products, 1.0)), 1.0)
+    limits = 6 * squares.max() * products * (1 + 3 * cosines**2 + 2 * cosines**3)
+    np.fill_diagonal(limits, -np.inf)
+
+    def best_third(i: IndexArray, j: IndexArray) -> float:
+        own = gram[i, j, None]
+        permanents = squares * (products[i, j, None] + own**2) + 2 * own * gram[i] * gram[j]
+        permanents += squares[i, None] * gram[j] ** 2 + squares[j, None] * gram[i] ** 2
+        lines = np.arange(i.size)
+        permanents[lines, i] = permanents[lines, j] = 0.0
+        return 6 * float(permanents.max())
+
+    return _best_triple(limits, best_third, float(pairs.max()))
+
+
+def _best_triple(limits: FloatArray, best_third: Callable[[IndexArray, IndexArray], float], best: float) -> float:
+    """Return the largest weight of three different indices i, j, k, or `best` if that is larger.
+
+    No triple may weigh more than the largest of `limits` at its three pairs. So pairs are tried from the highest limit
+    down, each with its best third index, until the next limit cannot win any more.
+    """
+    if limits.shape[0] < 3:
+        return best
+    first = np.argmax(limits, keepdims=True)
+    best = max(best, best_third(*np.unravel_index(first.ravel(), limits.shape)))
+    rows, columns = np.nonzero(np.triu(limits > best))
+    falling = np.argsort(-limits[rows, columns], kind="stable")
+    for start in range(0, falling.size, 64):
+        chunk = falling[start : start + 64]
+        if limits[rows[chunk[0]], columns[chunk[0]]] <= best:
+            break
+        best = max(best, best_third(rows[chunk], columns[chunk]))
+    return best

@@ -1,0 +1,377 @@
+"""The loop: Algorithms 1, 2 and 3 of Wang and Anandkumar (2016), which differ only in who answers.
+
+Draw candidates, ask for their images again and again, keep the best, subtract it, go on. `Plan` says how often,
+`Search` is where the loop stands, and `run` asks an oracle until the search is done. A search takes in one
+answer at a time, so whoever has answers can drive it: `run` pulls them, a stream pushes them.
+
+The loop sees answers, never data: all it does is post-processing of what the oracle chose to say.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from odeco._arguments import as_seed
+from odeco._files import load_arrays, save_arrays
+from odeco._types import FloatArray, RngLike
+from odeco.components import Components
+from odeco.errors import RankError
+from odeco.oracle import Oracle
+from odeco.search._plan import Plan
+from odeco.search._sphere import column_norms, normalise, uniform_starts
+
+#: A weight below this multiple of the rounding error of the largest is rounding error itself.
+NEGLIGIBLE = 100
+#: Candidates whose cosine with the winner is above this agree with it.
+AGREEMENT = 0.99
+
+Stage = Literal["iterate", "weigh", "polish", "done"]
+Callback = Callable[["Search"], object]
+
+
+@dataclass(frozen=True, eq=False)
+class Eigenpair:
+    """A component as the loop found it, with how it was found.
+
+    Attributes
+    ----------
+    weight, vector
+        The pair (λ, v).
+    residual : float or None
+        ‖T(I,v,…,v) − λv‖ of the deflated tensor; None where the oracle was asked only for values.
+    n_iterations : int
+        Images asked for, polishing included.
+    n_agreed : int
+        How many of the restarts ended at the same vector.
+    history : tuple of float
+        Relative residual of the leading candidate after each image.
+    """
+
+    weight: float
+    vector: FloatArray
+    residual: float | None
+    n_iterations: int
+    n_agreed: int
+    history: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """Where the loop stands: a value that `advance` replaces by the next, and that can be saved at any time.
+
+    Ask an oracle `question`, hand the answer to `advance`, until `done`.
+
+    Attributes
+    ----------
+    plan, order, parts, seed
+        What does not change. The starts of component i depend on (seed, i) alone.
+    found : tuple of Eigenpair
+        Components found so far, in the order of discovery.
+    stage : {"iterate", "weigh", "polish", "done"}
+        What the next answer will be used for.
+    iteration : int
+        Answers taken in for the current component.
+    candidates : array, d x L
+        The unit vectors to ask about next.
+    signs, shifts, values : arrays of L numbers
+        For each candidate: whether it climbs (+1) or descends (−1), the shift that keeps it from cycling, and its
+        last value.
+    history : tuple of float
+        See `Eigenpair`.
+    winner : Eigenpair or None
+        The selected candidate while it is polished.
+    """
+
+    plan: Plan
+    order: int
+    parts: tuple[int, ...]
+    seed: int
+    found: tuple[Eigenpair, ...]
+    stage: Stage
+    iteration: int
+    candidates: FloatArray
+    signs: FloatArray
+    shifts: FloatArray
+    values: FloatArray
+    history: tuple[float, ...] = ()
+    winner: Eigenpair | None = None
+    rounding: float = float(np.finfo(np.float64).eps)
+
+    @classmethod
+    def start(
+        cls,
+        plan: Plan,
+        *,
+        order: int = 3,
+        parts: tuple[int, ...],
+        rng: RngLike = None,
+        seed: int | None = None,
+        rounding: float = float(np.finfo(np.float64).eps),
+    ) -> Search:
+        """Return the search that has asked nothing yet; `seed`, if given, is used instead of one drawn from `rng`."""
+        seed = as_seed(rng) if seed is None else seed
+        empty = np.empty(0)
+        blank = cls(
+            plan,
+            order,
+            parts,
+            seed,
+            (),
+            "iterate",
+            0,
+            np.empty((sum(parts), 0)),
+            empty,
+            empty,
+            empty,
+            rounding=rounding,
+        )
+        return blank._next_component(())
+
+    @property
+    def done(self) -> bool:
+        """Whether all components are found."""
+        return self.stage == "done"
+
+    @property
+    def question(self) -> Literal["image", "value"]:
+        """What to ask the oracle about `candidates` next."""
+        return "value" if self.stage == "weigh" else "image"
+
+    @property
+    def components(self) -> Components:
+        """The components found so far, in the order of discovery."""
+        return _as_components(self.found, sum(self.parts), self.order)
+
+    @property
+    def deflation(self) -> Components:
+        """What is subtracted from every answer: the components found, with their sign twins."""
+        return _with_sign_twins(self.found, self.parts, self.order)
+
+    def advance(self, answer: FloatArray) -> Search:
+        """Take in the answer to `question` and return the next state."""
+        if self.stage == "weigh":
+            return self._select(answer - self.deflation.value(self.candidates), None, None)
+        # At d = 100,000 a block is 24 MB: what follows makes one at a time.
+        image = self.deflation.image(self.candidates) if self.found else np.zeros_like(answer)
+        np.subtract(answer, image, out=image)  # Algorithm 1, line 6, as arithmetic on answers
+        values = np.einsum("il,il->l", self.candidates, image)
+        misfit = values * self.candidates
+        residuals = column_norms(np.subtract(image, misfit, out=misfit))
+        del misfit
+        leader = int(np.argmax(self.signs * values))
+        history = (
+            *self.history,
+            float(residuals[leader] / max(abs(values[leader]), np.finfo(np.float64).tiny)),
+        )
+        now = replace(self, iteration=self.iteration + 1, history=history)._steered(values)
+        if self.stage == "polish":
+            return now._polish(image, float(values[0]), float(residuals[0]))
+        converged = self.plan.tolerance > 0 and bool(np.all(residuals <= self.plan.tolerance * np.abs(values)))
+        if self.plan.weigh == "image" and (converged or self.iteration == self.plan.n_iterations):
+            return now._select(values, residuals, image)
+        if self.plan.weigh == "reuse" and now.iteration == self.plan.n_iterations:
+            return now._moved(image)._select(values, residuals, None)
+        if self.plan.weigh == "value" and now.iteration == self.plan.n_iterations:
+            return replace(now._moved(image), stage="weigh")
+        return now._moved(image)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the search to an ``.npz`` file, atomically and without pickle; `load` goes on from there."""
+        header, arrays = self.to_arrays()
+        save_arrays(path, "search", header, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Search:
+        """Read what `save` wrote."""
+        return cls.from_arrays(*load_arrays(path, "search"))
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the search as a JSON header and named arrays."""
+        pairs = [*self.found, *([] if self.winner is None else [self.winner])]
+        header = {
+            "plan": asdict(self.plan),
+            "pairs": [{**asdict(pair), "vector": None} for pair in pairs],
+            "has_winner": self.winner is not None,
+            **{name: getattr(self, name) for name in _HEADER_FIELDS},
+        }
+        vectors = np.reshape([pair.vector for pair in pairs], (-1, sum(self.parts)))
+        return header, {"vectors": vectors, **{name: getattr(self, name) for name in _ARRAY_FIELDS}}
+
+    @classmethod
+    def from_arrays(cls, header: dict[str, Any], arrays: dict[str, Any]) -> Search:
+        """Return the search that `to_arrays` described."""
+        pairs = [
+            Eigenpair(**{**pair, "vector": vector, "history": tuple(pair["history"])})
+            for pair, vector in zip(header["pairs"], arrays["vectors"], strict=True)
+        ]
+        winner = pairs.pop() if header["has_winner"] else None
+        fields = {name: header[name] for name in _HEADER_FIELDS} | {name: arrays[name] for name in _ARRAY_FIELDS}
+        fields |= {"parts": tuple(header["parts"]), "history": tuple(header["history"])}
+        return cls(plan=Plan(**header["plan"]), found=tuple(pairs), winner=winner, **fields)
+
+    def _steered(self, values: FloatArray) -> Search:
+        """Choose the direction of each candidate at its first answer; raise the shift of one that lost ground.
+
+        At an odd order a candidate and its negative have opposite values, so climbing is enough. At an even order a
+        candidate that starts at a negative value descends. Climbing never loses ground once the shift exceeds
+        (p−1) times the largest value (Kolda and Mayo 2011), so after finitely many doublings nothing can cycle. Where
+        it is not needed the shift stays 0, and convergence stays quadratic.
+        """
+        if self.order % 2 == 0 and self.iteration == 1:
+            signs = np.where(values < 0, -1.0, 1.0)
+            return replace(self, signs=signs, values=values)
+        lost = self.signs * values < self.signs * self.values - 10 * self.rounding * np.abs(self.values)
+        may_shift = self.order % 2 == 0 or self.plan.tolerance > 0
+        if self.iteration > 1 and may_shift and lost.any():
+            raised = np.maximum(2 * self.shifts, np.abs(self.values))
+            return replace(self, shifts=np.where(lost, raised, self.shifts), values=values)
+        return replace(self, values=values)
+
+    def _moved(self, image: FloatArray) -> Search:
+        """Replace every candidate by its normalised image (Algorithm 1, line 4), shifted where it needs to be."""
+        direction = image
+        if self.shifts.any() or np.any(self.signs < 0):
+            direction = self.signs * image + self.shifts * self.candidates
+        return replace(self, candidates=normalise(direction, self.parts, self.candidates))
+
+    def _select(self, values: FloatArray, residuals: FloatArray | None, image: FloatArray | None) -> Search:
+        """Keep the candidate of the best value (Algorithm 1, line 5)."""
+        leader = int(np.argmax(self.signs * values))
+        overlaps = np.abs(self.candidates.T @ self.candidates[:, leader])
+        pair = Eigenpair(
+            weight=float(values[leader]),
+            vector=self.candidates[:, leader].copy(),
+            residual=None if residuals is None else float(residuals[leader]),
+            n_iterations=self.iteration,
+            n_agreed=int(np.sum(overlaps > AGREEMENT)),
+            history=self.history,
+        )
+        if image is None or self.plan.tolerance == 0 or pair.weight == 0:
+            return self._accept(pair)
+        column = [leader]
+        alone = replace(
+            self,
+            stage="polish",
+            winner=pair,
+            candidates=self.candidates[:, column],
+            signs=self.signs[column],
+            shifts=self.shifts[column],
+            values=values[column],
+        )
+        return alone._moved(image[:, column])
+
+    def _polish(self, image: FloatArray, value: float, residual: float) -> Search:
+        """Go on with the winner alone while its residual shrinks."""
+        before = self.winner
+        if before is None:
+            raise RuntimeError("A search that polishes must have a winner.")
+        before = replace(before, n_iterations=self.iteration, history=self.history)
+        if before.residual is None or residual >= 0.99 * before.residual:
+            return self._accept(before)
+        better = replace(before, weight=value, vector=self.candidates[:, 0].copy(), residual=residual)
+        if residual <= self.rounding * abs(value) or self.iteration > 2 * self.plan.n_iterations:
+            return self._accept(better)
+        return replace(self, winner=better)._moved(image)
+
+    def _accept(self, pair: Eigenpair) -> Search:
+        largest = max((abs(before.weight) for before in self.found), default=0.0)
+        if abs(pair.weight) <= NEGLIGIBLE * self.rounding * largest:
+            raise zero_image_error(self.plan.n_components, self.components)
+        return self._next_component((*self.found, pair))
+
+    def _next_component(self, found: tuple[Eigenpair, ...]) -> Search:
+        remaining = len(found) < self.plan.n_components
+        n_starts = self.plan.n_restarts if remaining else 0
+        return replace(
+            self,
+            found=found,
+            stage="iterate" if remaining else "done",
+            iteration=0,
+            candidates=uniform_starts(np.random.default_rng([self.seed, len(found)]), self.parts, n_starts),
+            signs=np.ones(n_starts),
+            shifts=np.zeros(n_starts),
+            values=np.zeros(n_starts),
+            history=(),
+            winner=None,
+        )
+
+
+@lru_cache(maxsize=4)  # every answer of a component subtracts the same
+def _with_sign_twins(found: tuple[Eigenpair, ...], parts: tuple[int, ...], order: int) -> Components:
+    """Return what eigenpairs stand for: themselves, or for vectors of several parts the sum of their sign twins.
+
+    A vector of p parts, (a, b, …)/√p, stands for a term of an asymmetric tensor. Its symmetric embedding is a sum over
+    2ᵖ⁻¹ sign twins (±a, ±b, …)/√p, one of each pair of opposites, each weighted by the product of its signs. The twins
+    are not orthogonal: an eigenvalue λ at one of them means weights of ±λ pᵖ⁻¹ / (2ᵖ⁻¹ (p−1)!).
+    """
+    single = _as_components(found, sum(parts), order)
+    if len(parts) == 1:
+        return single
+    factor = order ** (order - 1) / (2 ** (order - 1) * math.factorial(order - 1))
+    choices = [(1.0, *signs) for signs in itertools.product((1.0, -1.0), repeat=order - 1)]
+    twins = [single.vectors * np.repeat(signs, parts)[:, None] for signs in choices]
+    weights = [math.prod(signs) * factor * single.weights for signs in choices]
+    return Components(np.concatenate(weights), np.concatenate(twins, axis=1), order)
+
+
+def _as_components(found: tuple[Eigenpair, ...], dimension: int, order: int) -> Components:
+    vectors = np.reshape([pair.vector for pair in found], (-1, dimension)).T
+    return Components([pair.weight for pair in found], vectors, order)
+
+
+_HEADER_FIELDS = ("order", "parts", "seed", "stage", "iteration", "history", "rounding")
+_ARRAY_FIELDS = ("candidates", "signs", "shifts", "values")
+
+
+def run(oracle: Oracle, plan: Plan, *, rng: RngLike = None, callback: Callback | None = None) -> Search:
+    """Ask `oracle` until all components of `plan` are found.
+
+    Each question is asked once. `callback` receives the search after every answer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from odeco import Components
+    >>> from odeco.power_method import Plan, run
+    >>> tensor = Components([2.0, 1.0], np.eye(3)[:, :2])
+    >>> run(tensor, Plan(2, n_restarts=5, n_iterations=20), rng=0).components.weights
+    array([2., 1.])
+    """
+    search = Search.start(plan, order=oracle.order, parts=oracle.parts, rng=rng, rounding=oracle.rounding)
+    while not search.done:
+        search = step(oracle, search)
+        if callback is not None:
+            callback(search)
+    return search
+
+
+def step(oracle: Oracle, search: Search) -> Search:
+    """Ask the one question that `search` has, and return the search with its answer."""
+    ask = oracle.value if search.question == "value" else oracle.image
+    return search.advance(ask(search.candidates))
+
+
+def zero_image_error(n_components: int, found: Components) -> RankError:
+    """Say that the search ran out of tensor."""
+    rank = found.n_components
+    if rank == 0:
+        return RankError(
+            "The tensor must hold a non-zero entry. All its answers are zero. Check how it was made.", found
+        )
+    return RankError(
+        f"The image of every candidate is zero: the tensor has rank {rank}, but n_components={n_components}. "
+        f"The {_counted(rank, 'component')} found {'is' if rank == 1 else 'are'} in `error.found`.",
+        found,
+    )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

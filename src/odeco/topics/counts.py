@@ -1,0 +1,188 @@
+"""Word counts in the form that products want: checked, cut into chunks, each with its transpose and its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+import numpy as np
+from scipy import sparse
+
+from odeco._arguments import check_choice
+from odeco._types import FloatArray, IndexArray
+from odeco.rows import row_slice
+
+#: A document needs so many words for its triples.
+FEWEST_WORDS = 3
+#: Stored numbers and documents that end a chunk: its dense products with a basis then take tens of megabytes.
+_CHUNK_SIZE, _CHUNK_DOCUMENTS = 2**21, 2**15
+#: Documents are dealt to so many groups, whose spread gives standard errors.
+N_GROUPS = 8
+
+DocumentWeight = Literal["equal", "length"]
+
+
+class WordCountError(ValueError):
+    """What was given as word counts is none."""
+
+
+@dataclass(frozen=True, eq=False)
+class CountChunk:
+    """Some documents, and what sums over their distinct words, pairs and triples of positions need.
+
+    Attributes
+    ----------
+    rows : CSR array, n x V
+        Counts of the documents with at least three words; the others add nothing.
+    columns : CSR array, u x n
+        The transpose, of those words only that occur.
+    words : array of u indices
+        Which words those are.
+    lengths : array of n numbers
+        Words in each of these documents.
+    single, pair, triple : arrays of n numbers
+        Weight of a document over its number of words, of ordered pairs and of ordered triples of distinct positions.
+    groups : array of n indices
+        Group of each document: its index among all that were ever seen, modulo the number of groups.
+    group_weights : array
+        Sum of the weights of the documents in each group.
+    n_documents, n_empty, n_short, n_tokens : int
+        Documents seen, those with no word, those with one or two, and words in all of them.
+    """
+
+    rows: Any
+    columns: Any
+    words: IndexArray
+    lengths: FloatArray
+    single: FloatArray
+    pair: FloatArray
+    triple: FloatArray
+    groups: IndexArray
+    group_weights: FloatArray
+    n_documents: int
+    n_empty: int
+    n_short: int
+    n_tokens: int
+
+    def among(self, vocabulary: IndexArray) -> CountChunk:
+        """Return the same documents over a smaller vocabulary, sorted, that holds all of their words."""
+        if vocabulary.size == self.rows.shape[1]:
+            return self
+        indices = np.searchsorted(vocabulary, self.rows.indices)
+        rows = sparse.csr_array(
+            (self.rows.data, indices, self.rows.indptr), shape=(self.rows.shape[0], vocabulary.size)
+        )
+        return replace(self, rows=rows, words=np.searchsorted(vocabulary, self.words))
+
+
+def as_counts(counts: Any, n_words: int | None = None) -> Any:
+    """Return word counts, documents x vocabulary, as a checked CSR array of float64 without stored zeros."""
+    if sparse.issparse(counts):
+        array: Any = sparse.csr_array(cast("Any", counts))
+    else:
+        dense = np.asarray(counts)
+        if dense.ndim != 2:
+            raise WordCountError(
+                f"Word counts must have two axes, documents x words. Got shape {dense.shape}. "
+                "Pass counts[None, :] for a single document."
+            )
+        if dense.dtype.kind not in "iubf":
+            raise WordCountError(
+                f"Word counts must be numbers. Got {dense.dtype}. Count words with a vectoriser first."
+            )
+        array = sparse.csr_array(dense)
+    if array.shape[1] == 0:
+        raise WordCountError(
+            f"The vocabulary must hold a word. Got shape {array.shape}. Loosen the pruning of the vocabulary."
+        )
+    if n_words is not None and array.shape[1] != n_words:
+        raise WordCountError(
+            f"All batches must share one vocabulary. It has {n_words:,} words. Got {array.shape[1]:,} columns. "
+            "Count the batch with the vectoriser of the first."
+        )
+    _check_counts(array)
+    if array.dtype != np.float64:
+        array = array.astype(np.float64)
+    if not array.has_canonical_format or bool(np.any(array.data == 0)):
+        array = array.copy()
+        array.sum_duplicates()
+        array.eliminate_zeros()
+    return array
+
+
+def _check_counts(array: Any) -> None:
+    stored = array.data
+    if stored.dtype.kind == "f":
+        bad = ~np.isfinite(stored)
+        if bad.any():
+            raise WordCountError(f"Word counts must be finite. Got {_named(array, bad)}. Replace or drop it.")
+    elif stored.dtype.kind not in "iub":
+        raise WordCountError(f"Word counts must be numbers. Got {stored.dtype}. Count words with a vectoriser first.")
+    negative = stored < 0
+    if negative.any():
+        place = _named(array, negative)
+        raise WordCountError(
+            f"Word counts must not be negative. Negative values in data: {place}. Check how it was made."
+        )
+    if stored.dtype.kind == "f":
+        broken = stored != np.floor(stored)
+        if broken.any():
+            raise WordCountError(
+                f"Word counts must be whole numbers. Got {_named(array, broken)}. "
+                "Pass counts, as of CountVectorizer, not frequencies or tf-idf."
+            )
+
+
+def _named(array: Any, bad: Any) -> str:
+    place = int(np.flatnonzero(bad)[0])
+    document = int(np.searchsorted(array.indptr, place, side="right")) - 1
+    return f"counts[{document}, {int(array.indices[place])}] = {float(array.data[place]):.6g}"
+
+
+def count_chunks(counts: Any, *, weigh: DocumentWeight = "equal", first: int = 0) -> Iterator[CountChunk]:
+    """Cut checked counts into chunks; `first` is the index of the first document among all that were seen."""
+    check_choice("weigh", weigh, ("equal", "length"))
+    start = 0
+    while start < counts.shape[0]:
+        ends = counts.indptr[start + 1 :]
+        n_rows = int(np.searchsorted(ends, counts.indptr[start] + _CHUNK_SIZE)) + 1
+        stop = min(start + min(n_rows, _CHUNK_DOCUMENTS), counts.shape[0])
+        yield _chunk(row_slice(counts, start, stop), weigh, first + start)
+        start = stop
+
+
+def _chunk(rows: Any, weigh: DocumentWeight, first: int) -> CountChunk:
+    lengths = np.asarray(rows.sum(axis=1), dtype=np.float64)
+    groups = (first + np.arange(rows.shape[0])) % N_GROUPS
+    usable = lengths >= FEWEST_WORDS
+    n_empty, n_documents, n_tokens = int(np.sum(lengths == 0)), int(rows.shape[0]), int(lengths.sum())
+    if not usable.all():
+        kept = np.flatnonzero(usable)
+        rows, groups, lengths = rows[kept], groups[kept], lengths[kept]
+    weights = np.ones(lengths.size) if weigh == "equal" else lengths
+    present = np.zeros(rows.shape[1], dtype=np.bool_)
+    present[rows.indices] = True
+    words = np.flatnonzero(present)
+    return CountChunk(
+        rows=rows,
+        columns=_transposed(rows, words),
+        words=words,
+        lengths=lengths,
+        single=weights / lengths,
+        pair=weights / (lengths * (lengths - 1)),
+        triple=weights / (lengths * (lengths - 1) * (lengths - 2)),
+        groups=groups,
+        group_weights=np.bincount(groups, weights, N_GROUPS).astype(np.float64, copy=False),
+        n_documents=n_documents,
+        n_empty=n_empty,
+        n_short=n_documents - n_empty - lengths.size,
+        n_tokens=n_tokens,
+    )
+
+
+def _transposed(rows: Any, words: IndexArray) -> Any:
+    by_word = rows.tocsc()
+    pointers = by_word.indptr[np.append(words, rows.shape[1])] if words.size else np.zeros(1, by_word.indptr.dtype)
+    # The pointer of a word that occurs is where its entries begin; those without entries only repeat one.
+    return sparse.csr_array((by_word.data, by_word.indices, pointers), shape=(words.size, rows.shape[0]))

@@ -1,0 +1,118 @@
+"""How far to trust topics that were read off moments, and what to do if not far."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odeco._types import FloatArray
+from odeco.topics.spectral import ReducedMoments, SpectralTopics
+from odeco.topics.sums import WordSums
+
+#: A topic of which more than this share was negative is more noise than signal.
+_MOST_NEGATIVE = 1 / 3
+
+
+class UnreliableTopicsWarning(UserWarning):
+    """The documents are too short or too few for this number of topics."""
+
+
+@dataclass(frozen=True, eq=False)
+class TopicDiagnostics:
+    """What the moments say about the topics.
+
+    Attributes
+    ----------
+    n_documents : int
+        Documents seen.
+    n_empty, n_short, n_tokens : int or None
+        Those without a word and those with one or two, which add nothing; words seen. None in a private model.
+    n_components : int
+        Number of topics.
+    n_clear : int
+        How many eigenvalues are clear of noise: the number of topics that the pairs of words support, but not more than
+        were looked at.
+    eigenvalues, eigenvalue_errors : arrays
+        Strength of the directions that whitening divides by, largest first, with standard errors; more than k of them.
+    noise_level : float
+        The largest eigenvalue that documents without topics would show.
+    reliable : array of k bool
+        Which of the k whitening directions are clear of noise.
+    concentration : float
+        The α₀ that the moments were corrected with.
+    weights, residuals : arrays
+        Of the components of the whitened third moment, one for each topic; NaN for a topic that it does not hold.
+    explained : float
+        Share of the squared norm of the whitened third moment that the components explain.
+    negative_mass : array
+        For each topic the share of its mass that was negative and was cut off.
+    """
+
+    n_documents: int
+    n_empty: int | None
+    n_short: int | None
+    n_tokens: int | None
+    n_components: int
+    n_clear: int
+    eigenvalues: FloatArray
+    eigenvalue_errors: FloatArray
+    noise_level: float
+    reliable: NDArray[np.bool_]
+    concentration: float
+    weights: FloatArray
+    residuals: FloatArray
+    explained: float
+    negative_mass: FloatArray
+
+    @property
+    def mean_length(self) -> float | None:
+        """Mean number of words in a document; None in a private model."""
+        return None if self.n_tokens is None else self.n_tokens / max(self.n_documents, 1)
+
+
+def diagnose(sums: WordSums, reduced: ReducedMoments, topics: SpectralTopics) -> TopicDiagnostics:
+    """Collect the diagnostics of an estimate, in the order of `topics`."""
+    clear = reduced.clear
+    k = topics.alpha.size
+    return TopicDiagnostics(
+        n_documents=sums.n_documents,
+        n_empty=sums.n_empty,
+        n_short=sums.n_short,
+        n_tokens=sums.n_tokens,
+        n_components=k,
+        n_clear=int(clear.sum()),
+        eigenvalues=reduced.eigenvalues,
+        eigenvalue_errors=reduced.eigenvalue_errors,
+        noise_level=reduced.noise_level,
+        reliable=clear[:k],
+        concentration=float(topics.alpha.sum()),
+        weights=topics.weights,
+        residuals=topics.residuals,
+        explained=topics.explained,
+        negative_mass=topics.negative_mass,
+    )
+
+
+def warn_if_unreliable(diagnostics: TopicDiagnostics, *, stacklevel: int) -> None:
+    """Warn if the documents are too short or too few for this number of topics, with advice."""
+    found = diagnostics
+    n_bad = int(np.sum(~found.reliable))
+    n_negative = int(np.sum(~(found.negative_mass <= _MOST_NEGATIVE)))
+    if n_bad == 0 and n_negative == 0:
+        return
+    what = (
+        f"{n_bad} of {found.n_components} directions are not clear of noise"
+        if n_bad
+        else f"{n_negative} of {found.n_components} topics had more than a third of their mass negative"
+    )
+    of_length = "" if found.mean_length is None else f" of {found.mean_length:.1f} words on average"
+    warnings.warn(
+        f"All topics must stand clear of noise to be trusted. {what}, with {found.n_documents:,} documents{of_length}. "
+        "Pass more or longer documents, prune rare words, or lower n_components: "
+        f"{found.n_clear} directions are clear.",
+        UnreliableTopicsWarning,
+        stacklevel=stacklevel + 1,
+    )

@@ -1,0 +1,123 @@
+"""How good topics are: document-completion perplexity, and coherence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from odeco._types import FloatArray
+from odeco.topics.inference import document_topics, log_likelihood
+
+
+@dataclass(frozen=True)
+class Coherence:
+    """Coherence of each topic, measured on the words that lead it.
+
+    Parameters
+    ----------
+    npmi : ndarray of shape (k,)
+        Mean normalised pointwise mutual information of word pairs: 1 if they always come together, 0 if by chance.
+    umass : ndarray of shape (k,)
+        Mean log((documents with both + 1) / documents with the more probable word), as of Mimno et al. 2011.
+    """
+
+    npmi: FloatArray
+    umass: FloatArray
+
+
+def split_documents(counts: Any, rng: np.random.Generator) -> tuple[Any, Any]:
+    """Return two CSR arrays of counts: each token of a document goes to the first or the second by a fair coin.
+
+    Parameters
+    ----------
+    counts : csr_array of shape (n, V), integers
+        Test documents.
+    rng : numpy.random.Generator
+        The coin.
+    """
+    observed = rng.binomial(counts.data, 0.5).astype(counts.data.dtype)
+    halves = []
+    for data in (observed, counts.data - observed):
+        half = sparse.csr_array((data, counts.indices.copy(), counts.indptr.copy()), shape=counts.shape)
+        half.eliminate_zeros()
+        halves.append(half)
+    return halves[0], halves[1]
+
+
+def completion_perplexity(
+    observed: Any,
+    held_out: Any,
+    topic_word: FloatArray,
+    alpha: FloatArray,
+    *,
+    n_iterations: int = 100,
+    n_jobs: int = 1,
+) -> float:
+    """Return exp(-log-likelihood of a held-out token), given topics inferred from the observed half of its document.
+
+    Parameters
+    ----------
+    observed, held_out : csr_array of shape (n, V)
+        Two halves of the same documents, as `split_documents` makes them.
+    topic_word : ndarray of shape (k, V)
+        Each topic's distribution over words; rows are scaled to sum to one.
+    alpha : ndarray of shape (k,)
+        Prior of a document's topics.
+    n_iterations : int
+        At most so many rounds of inference a document.
+    n_jobs : int
+        How many threads. The result does not depend on it.
+
+    Returns
+    -------
+    float
+        Infinite if a held-out word has no chance at all.
+    """
+    topics = topic_word / topic_word.sum(axis=1, keepdims=True)
+    proportions = document_topics(observed, topics, alpha, n_iterations=n_iterations, n_jobs=n_jobs)
+    total = log_likelihood(held_out, topics, proportions, n_jobs=n_jobs).sum()
+    return float(np.exp(-total / held_out.sum()))
+
+
+def coherence(topic_word: FloatArray, counts: Any, top: int = 10) -> Coherence:
+    """Return how often the leading words of each topic come together in the documents of a reference corpus.
+
+    Parameters
+    ----------
+    topic_word : ndarray of shape (k, V)
+        Each topic's distribution over words.
+    counts : csr_array of shape (n, V)
+        The reference corpus; only whether a word occurs in a document matters.
+    top : int
+        How many leading words; all pairs of them are averaged.
+
+    Notes
+    -----
+    NPMI of words i and j is log(p_ij / (p_i p_j)) / -log(p_ij) with p the share of documents that hold them; -1 if no
+    document holds both, 1 if every document does.
+    """
+    leaders = np.argsort(-topic_word, axis=1, kind="stable")[:, :top]
+    words, places = np.unique(leaders, return_inverse=True)
+    together = _documents_with_both(counts, words)
+    n_documents = counts.shape[0]
+    alone = np.diagonal(together)
+    # Pairs with the more probable word first, so that UMass conditions on it.
+    first, second = np.triu_indices(leaders.shape[1], 1)
+    places = places.reshape(leaders.shape)
+    one, other = places[:, first], places[:, second]
+    both, one_alone, other_alone = together[one, other], alone[one], alone[other]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        information = np.log(both * n_documents / (one_alone * other_alone)) / -np.log(both / n_documents)
+    npmi = np.where(both == 0, -1.0, np.where(both == n_documents, 1.0, information))
+    umass = np.log((both + 1) / np.maximum(one_alone, 1))
+    return Coherence(npmi.mean(axis=1), umass.mean(axis=1))
+
+
+def _documents_with_both(counts: Any, words: NDArray[np.int64]) -> FloatArray:
+    """Return, for each pair of the given words, the number of documents that hold both."""
+    occurs = (counts[:, words] > 0).astype(np.float64)
+    return np.asarray((occurs.T @ occurs).toarray(), dtype=np.float64)

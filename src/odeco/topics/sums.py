@@ -1,0 +1,285 @@
+"""Moments of words in documents: of pairs and triples of words at distinct positions, never formed.
+
+A document is a row c of counts, with l = Σ c words. Words at distinct positions of a document are exchangeable, so the
+mean over its ordered pairs and triples of distinct positions estimates E[x₁ ⊗ x₂] and E[x₁ ⊗ x₂ ⊗ x₃] without bias,
+however long the document is and however often it repeats a word:
+
+    pairs    (c cᵀ − diag c) / l(l−1)
+    triples  (c⊗c⊗c − Σᵥ cᵥ (eᵥ⊗eᵥ⊗c + eᵥ⊗c⊗eᵥ + c⊗eᵥ⊗eᵥ) + 2 Σᵥ cᵥ eᵥ⊗eᵥ⊗eᵥ) / l(l−1)(l−2)
+
+Everything asked of them is a product of the counts, or of their transpose, with V x m matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from odeco._threads import map_blocks
+from odeco._types import FloatArray
+from odeco.rows import row_slice
+from odeco.topics.counts import N_GROUPS, CountChunk, DocumentWeight, WordCountError, as_counts, count_chunks
+from odeco.topics.products import RowsOf, contract, multiply, row_blocks, triples_by_parts, word_blocks
+
+#: Stored numbers of a chunk below which handing parts to threads takes longer than working on them.
+_PARALLEL_NUMBERS = 2**16
+
+
+class WordSums:
+    """Sums over documents of what the first three moments of words answer about a basis; an accumulator.
+
+    Parameters
+    ----------
+    n_words : int
+        Size V of the vocabulary.
+    basis : array, V x m, optional
+        The columns that pairs and triples are asked about. Without it only the first moment is summed.
+    image : bool
+        Whether to sum the image of the basis under the moment of pairs, V x m numbers.
+    core : bool
+        Whether to sum the moments of pairs and triples in the basis, m x m and m x m x m numbers.
+    weigh : {"equal", "length"}
+        Whether a document counts once, or as often as it has words.
+    parallel : bool
+        Whether to use all cores; the result has the same bits either way.
+
+    Attributes
+    ----------
+    n_documents, n_empty, n_short, n_tokens : int
+        Documents seen, those with no word, those with one or two words (they add nothing), and words seen.
+    group_weights : array
+        Total weight in each of the groups that documents are dealt to in turn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from odeco.moments import WordSums
+    >>> sums = WordSums(2, np.eye(2))
+    >>> sums.update([[2, 1]])          # the document "a a b": of 6 ordered pairs, 2 are (a, a), 2 (a, b), 2 (b, a)
+    >>> sums.pair_image().round(3)
+    array([[0.333, 0.333],
+           [0.333, 0.   ]])
+    """
+
+    def __init__(
+        self,
+        n_words: int,
+        basis: FloatArray | None = None,
+        *,
+        image: bool = True,
+        core: bool = True,
+        weigh: DocumentWeight = "equal",
+        parallel: bool = True,
+    ) -> None:
+        self.n_words, self.weigh, self.parallel = n_words, weigh, parallel
+        self.basis: FloatArray = np.zeros((n_words, 0)) if basis is None else np.ascontiguousarray(basis)
+        m = self.basis.shape[1]
+        self.n_documents = self.n_empty = self.n_short = self.n_tokens = 0
+        self.group_weights = np.zeros(N_GROUPS)
+        self._squares = np.zeros(())
+        self._first = np.zeros(n_words)
+        self._image = np.zeros((n_words, m)) if image and m else None
+        self._group_first = np.zeros((N_GROUPS, m)) if core and m else None
+        self._group_pairs = np.zeros((N_GROUPS, m, m)) if core and m else None
+        self._triples = np.zeros((m, m, m)) if core and m else None
+
+    @property
+    def weight(self) -> float:
+        """Total weight of the documents that count."""
+        return float(self.group_weights.sum())
+
+    @property
+    def n_usable(self) -> int:
+        """Number of documents with at least three words."""
+        return self.n_documents - self.n_empty - self.n_short
+
+    def update(self, counts: Any) -> None:
+        """Add documents: counts, documents x words, or chunks of them that are prepared already."""
+        chunks = counts if _are_chunks(counts) else self._cut(counts)
+        for chunk in chunks:
+            self._add(chunk)
+
+    def first_moment(self) -> FloatArray:
+        """Return E[x], the frequencies of the words."""
+        return self._first / self.weight
+
+    def pair_image(self) -> FloatArray:
+        """Return E[x₁ x₂ᵀ] B for the basis B, a V x m array."""
+        return _asked(self._image) / self.weight
+
+    def pair_image_of(self, coordinates: FloatArray) -> FloatArray:
+        """Return the transpose of E[x₁ x₂ᵀ] B A for an m x k matrix A: k rows of V numbers, and no other such array."""
+        rows: FloatArray = (coordinates.T / self.weight) @ _asked(self._image).T
+        return rows
+
+    def image_gram(self) -> FloatArray:
+        """Return Zᵀ Z for the image Z of the basis, an m x m array."""
+        image = _asked(self._image)
+        gram: FloatArray = image.T @ image
+        gram /= self.weight**2
+        return gram
+
+    def take_image(self) -> FloatArray:
+        """Return the image of the basis and let go of it: the sums cannot go on, and no copy is made."""
+        image = _asked(self._image)
+        self._image = None
+        image /= self.weight
+        return image
+
+    def move(self, mixing: FloatArray, lifting: FloatArray) -> None:
+        """Change the basis to B' = Z R, for the image Z of the old one and an m x m matrix R = `mixing`.
+
+        What was summed of a vector x is known as Bᵀx only, and so that B'ᵀx has to be read off that: as Aᵀ Bᵀx with
+        A = `lifting`. Works in place, since basis and image may be large.
+        """
+        image = _asked(self._image)
+        for rows in row_blocks(self.n_words):
+            self.basis[rows] = image[rows] @ (mixing / self.weight)
+            image[rows] = image[rows] @ lifting
+        first, pairs, triples = _asked(self._group_first), _asked(self._group_pairs), _asked(self._triples)
+        self._group_first = first @ lifting
+        self._group_pairs = lifting.T @ pairs @ lifting
+        self._triples = contract(triples, lifting)
+
+    def first_core(self) -> FloatArray:
+        """Return Bᵀ E[x]."""
+        core: FloatArray = np.sum(_asked(self._group_first), axis=0) / self.weight
+        return core
+
+    def pair_core(self) -> FloatArray:
+        """Return Bᵀ E[x₁ x₂ᵀ] B."""
+        core: FloatArray = np.sum(_asked(self._group_pairs), axis=0) / self.weight
+        return core
+
+    def pair_cores(self) -> FloatArray:
+        """Return Bᵀ E[x₁ x₂ᵀ] B of each group of documents alone, for standard errors."""
+        return _asked(self._group_pairs) / np.maximum(self.group_weights, 1e-300)[:, None, None]
+
+    def triple_core(self) -> FloatArray:
+        """Return the m x m x m array E[(Bᵀx₁) ⊗ (Bᵀx₂) ⊗ (Bᵀx₃)]."""
+        return _asked(self._triples) / self.weight
+
+    def pair_variance(self) -> float:
+        """Return Σ w²/l(l−1) over (Σ w)²: entry (u, v) of the moment of pairs has about f_u f_v times this variance."""
+        return float(self._squares) / self.weight**2
+
+    def decay(self, factor: float) -> None:
+        """Multiply the weight of all documents seen so far by `factor`, so that they count less than those to come."""
+        for array in self._arrays().values():
+            np.multiply(array, factor, out=array)
+        self._squares *= factor  # of squared weights
+
+    def __add__(self, other: WordSums) -> WordSums:
+        """Return the sums over the documents of both, for partitions that were read apart."""
+        if self.basis.shape != other.basis.shape or not np.array_equal(self.basis, other.basis):
+            raise ValueError("Sums must share their basis to be added. Got two. Make both with the same basis.")
+        both = WordSums(self.n_words, self.basis, image=False, core=False, weigh=self.weigh, parallel=self.parallel)
+        for name, array in self._arrays().items():
+            setattr(both, name, array + other._arrays()[name])
+        for name in ("n_documents", "n_empty", "n_short", "n_tokens"):
+            setattr(both, name, getattr(self, name) + getattr(other, name))
+        return both
+
+    def to_arrays(self) -> dict[str, Any]:
+        """Return what is needed to go on later, as named arrays."""
+        numbers = np.array([self.n_documents, self.n_empty, self.n_short, self.n_tokens])
+        return {"numbers": numbers, "basis": self.basis, **self._arrays()}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Any], *, weigh: DocumentWeight, parallel: bool) -> WordSums:
+        """Return the sums that `to_arrays` described."""
+        basis = arrays["basis"]
+        sums = cls(basis.shape[0], basis, image=False, core=False, weigh=weigh, parallel=parallel)
+        sums.n_documents, sums.n_empty, sums.n_short, sums.n_tokens = (int(number) for number in arrays["numbers"])
+        for name, array in arrays.items():
+            if name not in ("numbers", "basis"):
+                setattr(sums, name, array)
+        return sums
+
+    def _arrays(self) -> dict[str, FloatArray]:
+        names = ("group_weights", "_squares", "_first", "_image", "_group_first", "_group_pairs", "_triples")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+    def _cut(self, counts: Any) -> Iterable[CountChunk]:
+        return count_chunks(as_counts(counts, self.n_words), weigh=self.weigh, first=self.n_documents)
+
+    def drop_basis(self) -> None:
+        """Let go of the basis when all documents are in: what is summed can still be asked for."""
+        self.basis = self.basis[:0]
+
+    def _add(self, chunk: CountChunk) -> None:
+        if self.basis.shape[1]:
+            inside = multiply(chunk.rows, self.basis, parallel=self.parallel)
+            if self._image is not None:
+                self._add_image(chunk, inside)
+            if self._triples is not None:
+                self._add_group_sums(chunk, inside)
+                self._triples += triples_by_parts(chunk, inside, self._rows_of(chunk), parallel=self.parallel)
+        self._first[chunk.words] += chunk.columns @ chunk.single
+        self._squares += chunk.pair @ (chunk.single * chunk.lengths)
+        self.group_weights += chunk.group_weights
+        self.n_documents += chunk.n_documents
+        self.n_empty += chunk.n_empty
+        self.n_short += chunk.n_short
+        self.n_tokens += chunk.n_tokens
+
+    def _rows_of(self, chunk: CountChunk) -> RowsOf:
+        return lambda part: self.basis[chunk.words[part]]
+
+    def _add_image(self, chunk: CountChunk, inside: FloatArray) -> None:
+        total, rows_of = _asked(self._image), self._rows_of(chunk)
+        weighted = chunk.pair[:, None] * inside
+
+        def work(part: slice) -> None:
+            columns = row_slice(chunk.columns, part.start, part.stop)
+            image: FloatArray = columns @ weighted
+            image -= (columns @ chunk.pair)[:, None] * rows_of(part)
+            total[chunk.words[part]] += image  # each part has words of its own
+
+        for _ in map_blocks(work, word_blocks(chunk), parallel=self.parallel and chunk.rows.nnz >= _PARALLEL_NUMBERS):
+            pass
+
+    def _add_group_sums(self, chunk: CountChunk, inside: FloatArray) -> None:
+        first, pairs, rows_of = _asked(self._group_first), _asked(self._group_pairs), self._rows_of(chunk)
+        own = np.zeros((chunk.groups.size, N_GROUPS))
+        own[np.arange(chunk.groups.size), chunk.groups] = chunk.pair
+
+        def documents(group: int) -> tuple[FloatArray, FloatArray]:
+            chosen = np.flatnonzero(chunk.groups == group)
+            mine = inside[chosen]
+            return chunk.single[chosen] @ mine, mine.T @ (chunk.pair[chosen, None] * mine)
+
+        def diagonals(part: slice) -> FloatArray:
+            local = rows_of(part)
+            repeated: FloatArray = row_slice(chunk.columns, part.start, part.stop) @ own
+            squares: FloatArray = (repeated.T[:, None, :] * local.T) @ local
+            return squares
+
+        parallel = self.parallel and chunk.rows.nnz >= _PARALLEL_NUMBERS
+        for group, (row, square) in enumerate(map_blocks(documents, range(N_GROUPS), parallel=parallel)):
+            first[group] += row
+            pairs[group] += square
+        for squares in map_blocks(diagonals, word_blocks(chunk), parallel=parallel):
+            pairs -= squares
+
+
+def check_usable(sums: WordSums) -> None:
+    """Raise if no document has the three words that a triple takes."""
+    if sums.n_usable == 0:
+        raise WordCountError(
+            "At least one document must hold three words. "
+            f"Got {sums.n_documents:,} documents, {sums.n_empty:,} of them empty, and a vocabulary of "
+            f"n_features={sums.n_words}. Join short documents, or loosen the pruning of the vocabulary."
+        )
+
+
+def _are_chunks(counts: Any) -> bool:
+    return isinstance(counts, tuple) and all(isinstance(each, CountChunk) for each in counts)
+
+
+def _asked(array: FloatArray | None) -> FloatArray:
+    if array is None:
+        raise ValueError("Sums must be asked for when they are made. These were not. Pass image=True or core=True.")
+    return array
