@@ -221,7 +221,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_command_to_go_on(tmp_path):
     assert "Interrupted after" in errors
     assert (tmp_path / "run.ckpt").exists()
     assert not (tmp_path / "result.npz").exists()
-    assert "where an interrupted run of odeco stream stands" in succeed("info", "run.ckpt", cwd=tmp_path)
+    assert "go on with odeco stream --checkpoint and --resume" in succeed("info", "run.ckpt", cwd=tmp_path)
     # Without --resume nothing is overwritten.
     assert "Pass --resume to go on" in fails(2, *arguments, "--checkpoint", "run.ckpt", cwd=tmp_path)
     line = next(line for line in errors.splitlines() if line.startswith("    "))
@@ -324,7 +324,7 @@ def test_info_names_what_a_file_holds(folder, tmp_path):
     online = odeco.OnlineDecomposer(2, method="core", batch_size=100, rng=0)
     online.partial_fit(np.ones((30, 4))).save(tmp_path / "run.ckpt")
     checkpoint = json.loads(succeed("info", tmp_path / "run.ckpt", "--json", cwd=folder))
-    assert (checkpoint["holds"], checkpoint["rows_taken_in"]) == ("online decomposer", 30)
+    assert (checkpoint["holds"], checkpoint["rows_taken_in"]) == ("stream run", 30)
     assert "No such file" in fails(1, "info", "nothing.npy", cwd=folder)
     assert "must be a complete .npy file" in fails(1, "info", "broken.npy", cwd=folder)
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from odeco.errors import FileFormatError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _HEADER = "header"
 
 
@@ -119,6 +119,11 @@ def read_contents(path: str | os.PathLike[str]) -> Contents:
     if version > FORMAT_VERSION:
         raise FileFormatError(
             f"{path} has format version {version}. This odeco reads up to {FORMAT_VERSION}. Install a newer odeco."
+        )
+    if version < FORMAT_VERSION:
+        raise FileFormatError(
+            f"{path} has format version {version}. This odeco reads version {FORMAT_VERSION}. "
+            "Read it with the odeco that wrote it, or make it again."
         )
     return Contents(kind, version, header, arrays)
 

@@ -77,6 +77,11 @@ class Components(Oracle):
         key = np.abs(self.weights) if self.order % 2 == 0 else self.weights
         return np.argsort(-key, kind="stable")
 
+    def sorted_by_weight(self) -> Components:
+        """Return the same components in the order of `largest_first`."""
+        first = self.largest_first()
+        return Components(self.weights[first], self.vectors[:, first], self.order)
+
     def to_dense(self) -> FloatArray:
         """Return all dᵖ entries as an array. For small tensors, tests and plots."""
         entries = self.vectors * self.weights

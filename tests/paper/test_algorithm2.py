@@ -57,7 +57,9 @@ def test_a_stream_moment_in_the_loop_is_the_same_algorithm():
     rows = skewed_rows(K * R * N, 0)
     moment = StreamMoment(iter([rows]), D, batch_size=N)
     search = run(moment, Plan(K, L, R, weigh="reuse"), rng=0)
-    online = odeco.OnlineDecomposer(K, batch_size=N, n_restarts=L, n_iterations=R, rng=0).partial_fit(rows)
+    online = odeco.OnlineDecomposer(K, method="power", batch_size=N, n_restarts=L, n_iterations=R, rng=0).partial_fit(
+        rows
+    )
     assert np.array_equal(search.components.vectors[:, search.components.largest_first()], online.result().vectors)
     assert moment.n_rows_read == len(rows)
     with pytest.raises(odeco.StreamEndedError, match=r"A question needs 50 rows\. The stream ended after 900 in all\."):

@@ -22,10 +22,10 @@ from odeco.tensors import check_finite, check_symmetric
 _MEANINGS = {
     "components": "weights and unit vectors; read with odeco.Components.load",
     "search": "the state of the loop; read with odeco.power_method.Search.load",
-    "online decomposer": "a run that rows are pushed to; read with odeco.OnlineDecomposer.load",
+    "stream run": "where a run over rows stands; if it reads its own data, go on with odeco stream --checkpoint and "
+    "--resume, else read it with odeco.OnlineDecomposer.load",
     "topic model": "topics over words; read with odeco.models.TensorLDA.load, apply with odeco topics transform",
     "topic proportions": "how much of each topic is in each document; read with numpy.load",
-    "stream checkpoint": "where an interrupted run of odeco stream stands; go on with --checkpoint and --resume",
 }
 
 
@@ -86,12 +86,12 @@ def _own(contents: Contents) -> dict[str, Any]:
         shown["meaning"] = _MEANINGS[contents.kind]
     if isinstance(header.get("written_by"), dict):
         shown["written by"] = ", ".join(f"{name} {version}" for name, version in header["written_by"].items())
-    for name in ("command", "order", "settings", "identity", "place", "n_documents", "parameters"):
+    for name in ("command", "order", "settings", "source", "n_documents", "parameters"):
         if header.get(name) is not None:
             shown[name.replace("_", " ")] = header[name]
-    driver = header.get("driver")
-    if isinstance(driver, dict):
-        shown["state"], shown["rows taken in"] = driver.get("state"), driver.get("n_rows")
+    run = header.get("run")
+    if isinstance(run, dict):
+        shown["state"], shown["rows taken in"] = run.get("state"), run.get("n_rows")
     return shown | {"arrays": {name: f"{_shape(shape)} {dtype}" for name, (shape, dtype) in contents.arrays.items()}}
 
 

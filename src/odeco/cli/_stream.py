@@ -29,7 +29,7 @@ from odeco.sources import as_source
 @click.option("--batch-size", type=int, metavar="N", help="Rows for each question; needed by --method power.")
 @_options.n_restarts
 @_options.n_iterations
-@click.option("--n-polish", type=int, default=1, show_default=True, help="Passes that refine, with --method core.")
+@click.option("--n-polish", type=int, metavar="N", help="Passes that refine, with --method core.  [default: 1]")
 @click.option("--order", type=int, default=3, show_default=True, help="Order of the moment.")
 @_options.seed
 @click.option("--checkpoint", type=_options.OUTPUT, metavar="FILE", help="Keep there where the run stands.")
@@ -43,7 +43,7 @@ def command(
     batch_size: int | None,
     n_restarts: int | None,
     n_iterations: int | None,
-    n_polish: int,
+    n_polish: int | None,
     order: int,
     seed: int,
     checkpoint: Path | None,

@@ -1,18 +1,35 @@
-"""Rows of data, dense or CSR: checked, cut, clipped and added up. Everything that is a sum over rows begins here."""
+"""Rows of data, dense or CSR: checked, looked at, cut, clipped and added up.
 
-from odeco.rows._checks import as_rows, bad_row_error, check_private_rows
+`RowSum` is the one seam at which rows become numbers: a question goes in, then rows or another sum over the same
+question, and a sum with its number of rows comes out. Private records are added up in `odeco.privacy`, where the proof
+of their sensitivity needs to know in which order.
+"""
+
+from odeco.rows._checks import (
+    all_finite,
+    as_rows,
+    bad_row_error,
+    check_private_rows,
+    csr_fault,
+    first_bad_row,
+)
 from odeco.rows._chunks import rows_per_chunk
 from odeco.rows._clip import clipped_rows
-from odeco.rows._sums import RowSum
+from odeco.rows._sums import Held, Question, RowSum
 from odeco.rows._views import csr_view, is_sparse, join_rows, row_slice, stored_numbers
 
 __all__ = [
+    "Held",
+    "Question",
     "RowSum",
+    "all_finite",
     "as_rows",
     "bad_row_error",
     "check_private_rows",
     "clipped_rows",
+    "csr_fault",
     "csr_view",
+    "first_bad_row",
     "is_sparse",
     "join_rows",
     "row_slice",

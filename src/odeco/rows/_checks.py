@@ -1,35 +1,106 @@
-"""Rows from outside, made into what the rest of the library works with."""
+"""Rows from outside, made into what the rest of the library works with: one function, and everything is checked here.
+
+Rows are two-dimensional arrays of float32 or float64, dense or CSR. The products of SciPy trust the indices of a CSR
+array and read whatever memory they point to, so no CSR array from outside gets past this file unchecked.
+"""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from odeco.errors import BadRowError
+from odeco.rows._views import csr_view, is_sparse, stored_numbers
+
+
+@dataclass(frozen=True)
+class CsrFault:
+    """Where a CSR array contradicts itself.
+
+    Attributes
+    ----------
+    kind : {"pointers", "index"}
+        Whether its row pointers or a column index are wrong.
+    row : int
+        The first row at fault.
+    index : int
+        The column index at fault.
+    """
+
+    kind: Literal["pointers", "index"]
+    row: int
+    index: int = 0
 
 
 def as_rows(rows: Any, n_features: int | None = None) -> Any:
     """Return rows of data as a checked float32 or float64 array or CSR array, without a copy where possible.
 
-    Integers and booleans, as counts often come, are converted to float64.
+    Integers and booleans, as counts often come, are converted to float64. Whether the numbers are finite is not
+    checked here: it shows in the sum over them, at no cost.
     """
-    if sparse.issparse(rows):
-        array: Any = sparse.csr_array(cast("Any", rows))
-        stored = array.data
-    else:
-        array = stored = np.asarray(rows)
-    if stored.dtype.kind in "iub":
-        array = array.astype(np.float64)
-    elif stored.dtype not in (np.float32, np.float64):
+    if isinstance(rows, np.ma.MaskedArray):
         raise TypeError(
-            f"Rows must hold float32, float64 or integers. Got {stored.dtype}. Convert them with astype(float)."
+            "Rows must not be masked. Got a MaskedArray, whose hidden entries would be read as numbers. "
+            "Fill them with X.filled(value), or drop those rows."
+        )
+    array: Any = _to_csr(rows) if sparse.issparse(rows) else np.asarray(rows)
+    if array.dtype.kind not in "iub" and array.dtype not in (np.float32, np.float64):
+        raise TypeError(
+            f"Rows must hold float32, float64 or integers. Got {array.dtype}. Convert them with astype(float)."
         )
     if array.ndim != 2 or array.shape[1] == 0 or (n_features is not None and array.shape[1] != n_features):
         wanted = "(n, d)" if n_features is None else f"(n, {n_features})"
         raise ValueError(f"Rows must have shape {wanted}. Got shape {array.shape}. Pass X[None, :] for a single row.")
-    return array
+    if is_sparse(array):
+        fault = csr_fault(array)
+        if fault is not None:
+            raise ValueError(_fault_text(fault, array.shape[1]))
+        array = csr_view(array.data, array.indices, array.indptr, array.shape[1])
+    return array.astype(np.float64) if array.dtype.kind in "iub" else array
+
+
+def _to_csr(rows: Any) -> Any:
+    """Return a sparse array of any format by rows; SciPy's conversions trust indices as its products do."""
+    if rows.format in ("csc", "bsr"):
+        rows.check_format(full_check=True)
+    elif rows.format == "coo" and rows.nnz:
+        sizes = zip(rows.coords, rows.shape, strict=True)
+        if any(places.min() < 0 or places.max() >= size for places, size in sizes):
+            raise ValueError("Indices of sparse rows must lie within their shape. They do not. Make the array again.")
+    return rows if rows.format == "csr" else rows.tocsr()
+
+
+def csr_fault(array: Any) -> CsrFault | None:
+    """Return the first place at which a CSR array would lead a product outside of its memory, or None."""
+    data, indices, pointers = array.data, array.indices, array.indptr
+    falling = np.flatnonzero(np.diff(pointers) < 0)
+    if pointers.ndim != 1 or len(pointers) != array.shape[0] + 1 or pointers[0] != 0 or falling.size:
+        return CsrFault("pointers", int(falling[0]) if falling.size else 0)
+    n_stored = int(pointers[-1])
+    if data.ndim != 1 or indices.ndim != 1 or min(data.size, indices.size) < n_stored:
+        return CsrFault("pointers", int(np.searchsorted(pointers, min(data.size, indices.size), side="right")) - 1)
+    indices = indices[:n_stored]
+    # Read as unsigned, a negative index is a huge one: one comparison finds both.
+    if indices.size and indices.view(f"u{indices.itemsize}").max() >= array.shape[1]:
+        place = int(np.flatnonzero((indices < 0) | (indices >= array.shape[1]))[0])
+        return CsrFault("index", row_of(place, pointers), int(indices[place]))
+    return None
+
+
+def _fault_text(fault: CsrFault, n_features: int) -> str:
+    if fault.kind == "index":
+        return (
+            f"Column indices of CSR rows must be in [0, {n_features - 1:,}]. Row {fault.row:,} holds {fault.index:,}. "
+            "The array is damaged, or its width is wrong; make it again."
+        )
+    return (
+        "The row pointers of CSR rows must start at 0, never fall and stay within the stored values. "
+        f"They break this at row {fault.row:,}. The array is damaged; make it again."
+    )
 
 
 def check_private_rows(rows: Any) -> None:
@@ -38,28 +109,51 @@ def check_private_rows(rows: Any) -> None:
         raise TypeError(f"Private rows must be a NumPy array or a CSR array. Got {type(rows).__name__}. Convert them.")
 
 
-def bad_row_error(rows: Any) -> BadRowError:
-    """Say which row is not finite, or that all are and only their products are not."""
-    stored = rows if isinstance(rows, np.ndarray) else rows.data
-    bad = np.argwhere(~np.isfinite(stored))
-    if bad.size == 0:
-        largest = float(np.abs(stored).max())
-        return BadRowError(
-            f"Rows must be small enough for their powers to be finite. The largest entry is {largest:.3g}. "
-            "Nothing of this batch was used; divide all rows by a constant."
-        )
-    first = int(bad[0][0])
-    row = first if isinstance(rows, np.ndarray) else int(np.searchsorted(rows.indptr, first, side="right")) - 1
-    found = "NaN" if np.isnan(stored[tuple(bad[0])]) else "infinity"
-    return BadRowError(
-        f"Row {row:,} holds {found}. Nothing of this batch was used; fix or drop the row and call partial_fit again."
-    )
-
-
 def check_same_kind(before: Any, rows: Any) -> None:
     """Raise if rows are of another kind or type than those before them: their sums would not be the same bits."""
-    kinds = [f"{'dense' if isinstance(each, np.ndarray) else 'CSR'} {each.dtype}" for each in (before, rows)]
+    kinds = [f"{'CSR' if is_sparse(each) else 'dense'} {each.dtype}" for each in (before, rows)]
     if kinds[0] != kinds[1]:
         raise ValueError(
             f"All rows of a run must be of one kind. It began with {kinds[0]} rows. Got {kinds[1]}. Convert these rows."
         )
+
+
+def all_finite(numbers: NDArray[Any]) -> bool:
+    """Tell whether all numbers are finite.
+
+    A sum is finite only if all its terms are, and is several times faster than looking at each of them. Finite terms
+    may overflow it, so a sum that is not finite proves nothing.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(np.add.reduce(numbers, axis=None))) or bool(np.isfinite(numbers).all())
+
+
+def first_bad_row(rows: Any) -> tuple[int, str] | None:
+    """Return the first row that is not finite, with what it holds, or None if all are."""
+    stored = stored_numbers(rows)
+    bad = np.argwhere(~np.isfinite(stored))
+    if bad.size == 0:
+        return None
+    first = int(bad[0][0])
+    row = row_of(first, rows.indptr) if is_sparse(rows) else first
+    return row, "NaN" if np.isnan(stored[first]).any() else "infinity"
+
+
+def bad_row_error(rows: Any) -> BadRowError:
+    """Say which row is not finite, or that all are and only their products are not."""
+    bad = first_bad_row(rows)
+    if bad is None:
+        largest = float(np.abs(stored_numbers(rows)).max())
+        return BadRowError(
+            f"Rows must be small enough for their powers to be finite. The largest entry is {largest:.3g}. "
+            "Nothing of this batch was used; divide all rows by a constant."
+        )
+    return BadRowError(
+        f"Row {bad[0]:,} holds {bad[1]}. Nothing of this batch was used; fix or drop the row and call partial_fit "
+        "again."
+    )
+
+
+def row_of(place: int, pointers: NDArray[Any]) -> int:
+    """Return the row of a CSR array that the stored number at `place` belongs to."""
+    return int(np.searchsorted(pointers, place, side="right")) - 1

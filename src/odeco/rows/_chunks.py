@@ -8,22 +8,26 @@ file.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from odeco.rows._views import join_rows, row_slice
+from odeco.rows._views import is_sparse, join_rows, row_slice
 
-#: A dense chunk has about so many numbers, which the caches hold between its two products,
+#: Rows that wait for a chunk to be complete, in pieces; all dense or all CSR, of one width and type.
+Waiting: TypeAlias = "tuple[Any, ...]"
+
+#: A dense chunk has about this many numbers, so that the caches hold it between its two products.
 _DENSE_SIZE = 2**22
-#: but not so many rows that sums in single precision suffer,
+#: A dense chunk has at most this many rows, because sums in single precision suffer beyond it.
 _MOST_ROWS = 2**13
-#: and of wide rows more, so that the second product pays for adding up its result.
+#: A dense chunk has at least this many rows, so that the second product pays for adding up its result.
 _ENOUGH_ROWS = 768
-#: From this dimension on lanes split columns instead of rows, nothing is added up, and chunks can be small again.
+#: From this dimension on the work is split by columns instead of rows, nothing is added up, and chunks can be small.
 WIDE = 2**14
+#: Numbers in a chunk of wide rows, and the fewest rows that it has.
 _WIDE_SIZE, _FEWEST_ROWS = 2**21, 32
-#: Stored numbers and rows that end a CSR chunk.
+#: A CSR chunk ends with the row that brings it to so many stored numbers, or to so many rows.
 _SPARSE_SIZE, _SPARSE_ROWS = 2**22, 2**15
 
 
@@ -34,51 +38,41 @@ def rows_per_chunk(n_features: int) -> int:
     return min(_MOST_ROWS, max(_ENOUGH_ROWS, _DENSE_SIZE // n_features))
 
 
-class Chunks:
-    """Collects rows and gives them back in chunks; what does not fill a chunk waits for more.
+def cut_chunks(waiting: Waiting, rows: Any) -> Iterator[tuple[Any, Waiting]]:
+    """Yield every chunk that `rows` complete, and what waits after it; at last None and what waits in the end.
 
-    Rows are 2-D arrays, all dense or all CSR, of one width and type.
+    A chunk is a view of `rows` where nothing was waiting. What waits is a copy, since callers may reuse their array.
     """
+    start, n_rows = 0, int(rows.shape[0])
+    while start < n_rows:
+        stop = start + _n_missing(waiting, rows, start)
+        if stop > n_rows:
+            waiting = _grown(waiting, row_slice(rows, start, n_rows).copy())
+            break
+        chunk = join_rows([*waiting, row_slice(rows, start, stop)])
+        waiting, start = (), stop
+        yield chunk, waiting
+    yield None, waiting
 
-    def __init__(self) -> None:
-        self._waiting: list[Any] = []
 
-    def push(self, rows: Any) -> Iterator[Any]:
-        """Yield the chunks that are complete with these rows, as views where nothing was waiting."""
-        start = 0
-        while start < rows.shape[0]:
-            n_rows = self._missing(rows, start)
-            stop = start + n_rows
-            piece = row_slice(rows, start, min(stop, rows.shape[0]))
-            if stop > rows.shape[0]:
-                # The caller may reuse its array, so what waits is copied.
-                self._waiting.append(piece.copy())
-                return
-            chunk = join_rows([*self._waiting, piece])
-            self._waiting = []
-            start = stop
-            yield chunk
+def _n_missing(waiting: Waiting, rows: Any, start: int) -> int:
+    """Return how many rows from `start` on complete the chunk; more than there are if they do not."""
+    n_waiting = sum(int(piece.shape[0]) for piece in waiting)
+    if not is_sparse(rows):
+        return rows_per_chunk(rows.shape[1]) - n_waiting
+    missing_size = _SPARSE_SIZE - sum(int(piece.nnz) for piece in waiting)
+    ends = rows.indptr[start + 1 :]
+    by_size = int(np.searchsorted(ends, rows.indptr[start] + missing_size)) + 1
+    return min(by_size, _SPARSE_ROWS - n_waiting)
 
-    def rest(self) -> Any:
-        """Return the rows that wait, as one incomplete chunk, or None."""
-        if self._waiting:
-            self._waiting = [join_rows(self._waiting)]
-        return self._waiting[0] if self._waiting else None
 
-    def snapshot(self) -> list[Any]:
-        """Return what waits, to be given to `restore`."""
-        return list(self._waiting)
+def _grown(waiting: Waiting, piece: Any) -> Waiting:
+    """Return what waits with one more piece.
 
-    def restore(self, waiting: list[Any]) -> None:
-        """Go back to what `snapshot` saw."""
-        self._waiting = list(waiting)
-
-    def _missing(self, rows: Any, start: int) -> int:
-        """Return how many rows from `start` on complete the chunk; more than there are if they do not."""
-        n_waiting = sum(piece.shape[0] for piece in self._waiting)
-        if isinstance(rows, np.ndarray):
-            return rows_per_chunk(rows.shape[1]) - int(n_waiting)
-        missing_size = _SPARSE_SIZE - sum(piece.nnz for piece in self._waiting)
-        ends = rows.indptr[start + 1 :]
-        by_size = int(np.searchsorted(ends, rows.indptr[start] + missing_size)) + 1
-        return min(by_size, _SPARSE_ROWS - int(n_waiting))
+    A piece is joined with the one before it once it is half as long. So rows that arrive one by one are copied a
+    few times each, not once for every row that follows.
+    """
+    pieces = [*waiting, piece]
+    while len(pieces) > 1 and 2 * pieces[-1].shape[0] >= pieces[-2].shape[0]:
+        pieces[-2:] = [join_rows(pieces[-2:])]
+    return tuple(pieces)

@@ -1,22 +1,24 @@
 """Sums over rows: of images, x (xᵀu)ᵖ⁻¹ for every candidate u, and of cores, (Qᵀx) ⊗ … ⊗ (Qᵀx).
 
 The unit of a stream is an accumulator with ``update`` and ``+``: one object serves a stream, a batch and a partition.
+It is also the one place at which somebody else may do the adding: a question goes out, a sum and a number of rows come
+back.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from odeco._threads import map_blocks
 from odeco._types import DataArray, FloatArray
-from odeco.rows._checks import as_rows, bad_row_error, check_same_kind
-from odeco.rows._chunks import WIDE, Chunks
-from odeco.rows._views import row_slice
+from odeco.rows._checks import all_finite, as_rows, bad_row_error, check_same_kind
+from odeco.rows._chunks import WIDE, Waiting, cut_chunks
+from odeco.rows._views import is_sparse, join_rows, row_slice, stored_numbers
 
 Question = Literal["image", "core"]
 
@@ -24,7 +26,7 @@ Question = Literal["image", "core"]
 _LANES = 4
 #: A sum of this many numbers is added up in lanes too; a CSR chunk then has but two.
 _LARGE = 2**18
-#: A lane takes so many numbers of dense rows at a time, but not fewer rows than that.
+#: A lane takes so many numbers of dense rows at a time, so that the cache holds them, but not fewer rows than that.
 _CACHED_SIZE, _FEWEST_CACHED_ROWS = 2**18, 192
 #: Products below which handing lanes to threads takes longer than making them.
 _PARALLEL_WORK = 2**22
@@ -32,6 +34,14 @@ _PARALLEL_WORK = 2**22
 _CORE_SIZE = 2**19
 #: Rows that are not finite are found by the sum that they spoil, so no warning is wanted on the way to it.
 _quiet = np.errstate(all="ignore")
+
+
+class Held(NamedTuple):
+    """What a sum holds at one moment: rows taken in, the sum over complete chunks, and rows that wait for one."""
+
+    n_rows: int
+    total: FloatArray | None
+    waiting: Waiting
 
 
 class RowSum:
@@ -48,8 +58,12 @@ class RowSum:
 
     Attributes
     ----------
-    n_rows : int
-        Rows taken in so far.
+    held : Held
+        What it holds. An update replaces it in one step and at its very end, so that whatever ends an update early
+        leaves the sum as it was.
+    kept : array or None
+        An array that must not be written over: whoever wants to be able to go back to an earlier `held` names its
+        array here. Otherwise memory is used again.
 
     Examples
     --------
@@ -64,11 +78,20 @@ class RowSum:
 
     def __init__(self, question: Question, block: FloatArray, order: int) -> None:
         self.question, self.block, self.order = question, np.ascontiguousarray(block), order
-        self.n_rows = 0
-        self._chunks = Chunks()
-        self._sum: FloatArray | None = None
-        self._spare: FloatArray | None = None  # where the next sum goes while this one may still be needed
+        self.held = Held(0, None, ())
+        self.kept: FloatArray | None = None
+        self._spare: FloatArray | None = None  # an array of the sum's shape whose numbers nobody needs any more
         self._typed_block: DataArray = self.block
+
+    @property
+    def n_rows(self) -> int:
+        """Rows taken in so far."""
+        return self.held.n_rows
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the sum."""
+        return self.block.shape if self.question == "image" else (self.block.shape[1],) * self.order
 
     def update(self, rows: Any) -> None:
         """Add rows, a dense or CSR array. If one of them is not finite, none is used.
@@ -77,30 +100,28 @@ class RowSum:
         rows only if it is not finite: looking at all rows would cost a fifth of the time.
         """
         checked = as_rows(rows, self.block.shape[0])
-        waiting = self._chunks.snapshot()
-        if waiting:
-            check_same_kind(waiting[0], checked)
-        before, n_before = self._sum, self.n_rows
-        try:
-            for chunk in self._chunks.push(checked):
+        before = self.held
+        if before.waiting:
+            check_same_kind(before.waiting[0], checked)
+        total, waiting = before.total, before.waiting
+        for chunk, left in cut_chunks(before.waiting, checked):
+            waiting = left
+            if chunk is not None:
                 contribution = self._contribution(chunk)
-                _check_finite(contribution, checked)
-                # The sum as it was is kept until all rows are in: a later chunk may be bad, or the user end it all.
-                self._include(contribution, untouched=before)
-            left = self._chunks.rest()
-            if left is not None:
-                self._check_waiting(left, checked)
-            self.n_rows = n_before + int(checked.shape[0])
-        except BaseException:
-            self._sum, self.n_rows = before, n_before
-            self._chunks.restore(waiting)
-            raise
+                if not all_finite(contribution):
+                    raise bad_row_error(checked)
+                total = self._added(total, contribution, keep=before.total)
+        if waiting and not self._may_wait(checked):
+            raise bad_row_error(checked)
+        self.held = Held(before.n_rows + int(checked.shape[0]), total, waiting)
+        if total is not before.total:
+            self._spare = before.total
 
     def total(self) -> FloatArray:
         """Return the sum over all rows so far. Rows that wait for a full chunk are counted, and go on waiting."""
-        rest = self._chunks.rest()
-        total = np.zeros(self.shape) if self._sum is None else self._sum
-        return total if rest is None else total + self._contribution(rest)
+        _, total, waiting = self.held
+        known = np.zeros(self.shape) if total is None else total
+        return known + self._contribution(join_rows([*waiting])) if waiting else known
 
     def mean(self) -> FloatArray:
         """Return the sum divided by the number of rows: the answer to the question."""
@@ -108,90 +129,93 @@ class RowSum:
 
     def finish(self) -> FloatArray:
         """Return the mean and let go of sum and rows: the question is answered, and memory wanted for the next."""
-        total = self.total()
-        self._sum, self._spare, self._chunks, self._typed_block = None, None, Chunks(), self.block
-        total /= self.n_rows
-        return total
+        n_rows, total, waiting = self.held
+        if total is None:
+            total = np.zeros(self.shape)
+        answer = self._free_array(total)
+        if waiting:
+            np.add(total, self._contribution(join_rows([*waiting])), out=answer)
+            answer /= n_rows
+        else:
+            np.divide(total, n_rows, out=answer)
+        self.held, self._spare, self._typed_block = Held(n_rows, None, ()), None, self.block
+        return answer
 
     def let_go_of_rows(self) -> None:
         """Add rows that wait to the sum, so that no row is kept. Later sums may differ from others in the last bits."""
-        if self._chunks.rest() is not None:
-            # In one step, so that rows are never both in the sum and waiting.
-            self._sum, self._chunks = self.total(), Chunks()
-
-    def copy(self) -> RowSum:
-        """Return a sum that can go on without changing this one."""
-        twin = RowSum(self.question, self.block, self.order)
-        twin.n_rows, twin._sum = self.n_rows, None if self._sum is None else self._sum.copy()
-        twin._chunks.restore(self._chunks.snapshot())
-        return twin
+        if self.held.waiting:
+            self.held = Held(self.n_rows, self.total(), ())
 
     def __add__(self, other: RowSum) -> RowSum:
         """Return the sum over the rows of both, for partitions that were read apart."""
         both = RowSum(self.question, self.block, self.order)
-        both._sum, both.n_rows = self.total() + other.total(), self.n_rows + other.n_rows
+        both.held = Held(self.n_rows + other.n_rows, self.total() + other.total(), ())
         return both
 
     def to_arrays(self) -> dict[str, Any]:
         """Return what is needed to go on later, as named arrays; the question is kept by whoever asked it."""
-        arrays: dict[str, Any] = {"n_rows": np.array(self.n_rows)}
-        if self._sum is not None:
-            arrays["sum"] = self._sum
-        rest = self._chunks.rest()
-        if isinstance(rest, np.ndarray):
-            arrays["rows"] = rest
-        elif rest is not None:
+        n_rows, total, waiting = self.held
+        arrays: dict[str, Any] = {"n_rows": np.array(n_rows)}
+        if total is not None:
+            arrays["sum"] = total
+        rest = join_rows([*waiting]) if waiting else None
+        if rest is not None and is_sparse(rest):
             arrays |= {"data": rest.data, "indices": rest.indices, "indptr": rest.indptr, "shape": np.array(rest.shape)}
+        elif rest is not None:
+            arrays["rows"] = rest
         return arrays
 
     def restore(self, arrays: dict[str, Any]) -> None:
         """Take up what `to_arrays` gave."""
-        self.n_rows = int(arrays["n_rows"])
-        self._sum = arrays.get("sum")
+        waiting: Waiting = ()
         if "rows" in arrays:
-            self._chunks.restore([arrays["rows"]])
+            waiting = (as_rows(arrays["rows"], self.block.shape[0]),)
         elif "data" in arrays:
             stored = (arrays["data"], arrays["indices"], arrays["indptr"])
-            self._chunks.restore([sparse.csr_array(stored, shape=tuple(arrays["shape"]))])
+            waiting = (as_rows(sparse.csr_array(stored, shape=tuple(arrays["shape"])), self.block.shape[0]),)
+        self.held = Held(int(arrays["n_rows"]), arrays.get("sum"), waiting)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the sum."""
-        return self.block.shape if self.question == "image" else (self.block.shape[1],) * self.order
+    def _may_wait(self, rows: Any) -> bool:
+        """Tell whether rows that wait for a chunk are finite, and so small that the sum over that chunk will be too.
 
-    def _check_waiting(self, waiting: Any, rows: Any) -> None:
-        """Raise if rows that wait are not finite, or so large that their powers, summed over a chunk, might not be."""
-        stored = waiting if isinstance(waiting, np.ndarray) else waiting.data
+        A chunk has fewer than 2⁴⁰ rows, each of a norm of at most the largest entry times √d, of which powers up to p
+        are taken.
+        """
+        stored = stored_numbers(rows)
         high, low = float(stored.max(initial=0.0)), float(stored.min(initial=0.0))
-        limit = (float(np.finfo(stored.dtype).max) / 2**40) ** (1 / self.order) / math.sqrt(waiting.shape[1])
-        if not (-limit <= low and high <= limit):  # so written that NaN fails it too
-            raise bad_row_error(rows)
+        limit: float = (float(np.finfo(stored.dtype).max) / 2**40) ** (1 / self.order) / math.sqrt(rows.shape[1])
+        return -limit <= low and high <= limit  # so written that NaN fails it too
 
-    def _include(self, contribution: DataArray, *, untouched: FloatArray | None) -> None:
-        if self._sum is None:
-            self._sum = contribution.astype(np.float64)
-        elif self._sum is untouched:
-            spare = np.empty_like(self._sum) if self._spare is None else self._spare
-            add_in_place(self._sum, contribution, out=spare)
-            self._sum, self._spare = spare, self._sum
-        else:
-            add_in_place(self._sum, contribution)
+    def _added(self, total: FloatArray | None, contribution: DataArray, *, keep: FloatArray | None) -> FloatArray:
+        """Return total + contribution, in place unless `total` is the array to keep."""
+        if total is None:
+            return contribution.astype(np.float64)
+        target = self._free_array(total) if total is keep or total is self.kept else total
+        add_in_place(total, contribution, out=target)
+        return target
+
+    def _free_array(self, total: FloatArray) -> FloatArray:
+        """Return an array to write to that is neither `total` nor kept."""
+        taken = self._spare is None or self._spare is total or self._spare is self.kept
+        return np.empty(self.shape) if self._spare is None or taken else self._spare
 
     def _contribution(self, chunk: Any) -> DataArray:
+        """Return the sum over one chunk, in the precision of its rows."""
         if self._typed_block.dtype != chunk.dtype:
             self._typed_block = self.block.astype(chunk.dtype)
         block = self._typed_block
+        if not is_sparse(chunk):
+            chunk = np.ascontiguousarray(chunk)  # the bits of a product depend on the layout of its factors
         if self.question == "core":
             return _core(chunk, block, self.order)
-        if isinstance(chunk, np.ndarray) and chunk.shape[1] >= WIDE:
+        if not is_sparse(chunk) and chunk.shape[1] >= WIDE:
             return _image_by_columns(chunk, block, self.order)
         return _image_by_rows(chunk, block, self.order)
 
 
 def _image_by_rows(chunk: Any, block: DataArray, order: int) -> DataArray:
     """Xᵀ (X U)ᵖ⁻¹, each lane with its own rows; results of lanes are added in order."""
-    dense = isinstance(chunk, np.ndarray)
-    height = max(_FEWEST_CACHED_ROWS, _CACHED_SIZE // chunk.shape[1]) if dense else chunk.shape[0]
+    height = chunk.shape[0] if is_sparse(chunk) else max(_FEWEST_CACHED_ROWS, _CACHED_SIZE // chunk.shape[1])
 
     @_quiet
     def contract(rows: slice) -> DataArray:
@@ -276,11 +300,3 @@ def _power(array: DataArray, exponent: int) -> DataArray:
 def _lanes(size: int, most: int = _LANES) -> list[slice]:
     edges = [size * lane // most for lane in range(most + 1)]
     return [slice(start, stop) for start, stop in itertools.pairwise(edges) if stop > start]
-
-
-def _check_finite(array: DataArray, rows: Any) -> None:
-    """Raise if `array`, which was computed from `rows`, is not finite, naming the row that is to blame."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = float(np.add.reduce(array, axis=None))
-    if not math.isfinite(total) and not bool(np.isfinite(array).all()):
-        raise bad_row_error(rows)

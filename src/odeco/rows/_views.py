@@ -11,7 +11,7 @@ from scipy import sparse
 
 def is_sparse(rows: Any) -> bool:
     """Tell CSR from dense."""
-    return not isinstance(rows, np.ndarray)
+    return bool(sparse.issparse(rows))
 
 
 def stored_numbers(rows: Any) -> NDArray[Any]:

@@ -12,17 +12,20 @@ until `done`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from odeco._arguments import as_seed, check_count, check_n_components
+from odeco._threads import one_blas_thread
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
 from odeco.errors import RankError
 from odeco.search._plan import Plan
 from odeco.search._power import run
+from odeco.search._protocol import Finder
 from odeco.search._sphere import uniform_within
+from odeco.search._tracking import Tracking
 from odeco.tensors import DenseTensor, symmetrize
 
 #: Rounds of images before the core; one more changes little (see benchmarks/streaming.py).
@@ -33,8 +36,13 @@ SPARE_DIRECTIONS = 2
 CORE_TOLERANCE = 1e-6
 
 
+def core_width(dimension: int, n_components: int) -> int:
+    """Return how many vectors a range finder for k components asks about: 2k + 5, or d if that is less."""
+    return min(dimension, 2 * n_components + 5)
+
+
 @dataclass(frozen=True, eq=False)
-class CoreSearch:
+class CoreSearch(Finder):
     """Where a range finder with core stands: a value that `advance` replaces by the next.
 
     Attributes
@@ -50,6 +58,8 @@ class CoreSearch:
     found : Components or None
         The components, once the core is decomposed.
     """
+
+    candidates_meet: ClassVar[bool] = False  # a basis is orthonormal, and mixtures are asked once
 
     n_components: int
     order: int
@@ -73,8 +83,9 @@ class CoreSearch:
         """Return the search that has asked nothing yet; `seed`, if given, is used instead of one drawn from `rng`."""
         k = check_n_components(n_components, dimension)
         seed = as_seed(rng) if seed is None else seed
-        width = min(dimension, 2 * k + 5)
-        block = np.linalg.qr(np.random.default_rng(seed).standard_normal((dimension, width)))[0]
+        width = core_width(dimension, k)
+        with one_blas_thread():
+            block = np.linalg.qr(np.random.default_rng(seed).standard_normal((dimension, width)))[0]
         return cls(k, order, seed, check_count("n_rounds", n_rounds), 0, block)
 
     @property
@@ -87,13 +98,48 @@ class CoreSearch:
         """What to ask about `candidates` next."""
         return "image" if self.round < self.n_rounds else "core"
 
-    def advance(self, answer: FloatArray) -> CoreSearch:
+    @property
+    def components(self) -> Components:
+        """The components, once the core is decomposed; none before."""
+        empty = Components(np.empty(0), np.empty((self.candidates.shape[0], 0)), self.order)
+        return empty if self.found is None else self.found
+
+    @property
+    def n_questions(self) -> int:
+        """How many questions it asks in all."""
+        return self.n_rounds + 1
+
+    @property
+    def n_answered(self) -> int:
+        """How many of them are answered."""
+        return self.round
+
+    @property
+    def doing(self) -> str:
+        """What the next answer is for, in words."""
+        return "finding the span" if self.question == "image" else "core"
+
+    @property
+    def plan_in_words(self) -> str:
+        """What its questions consist of."""
+        return f"{self.n_rounds} rounds and a core"
+
+    def advance(self, answer: FloatArray, n_rows: int | None = None) -> CoreSearch:  # noqa: ARG002 - no answer counts more
         """Take in the answer to `question` and return the next state."""
         if self.question == "image":
-            basis = np.linalg.svd(answer, full_matrices=False)[0]
+            with one_blas_thread():  # the bits of a decomposition depend on the number of threads
+                basis = np.linalg.svd(answer, full_matrices=False)[0]
             last = self.round + 1 == self.n_rounds
             return replace(self, round=self.round + 1, candidates=basis if last else self._mixed(basis))
         return replace(self, round=self.round + 1, found=self._decompose(answer))
+
+    def tracked(self, *, n_rows: int = 0, forgetting: float = 1.0, holding: bool = False) -> Tracking:  # noqa: ARG002
+        """Return what was found, as something that goes on learning.
+
+        The vectors may err outside of the span of the core, whatever it was averaged over: the first image replaces
+        them.
+        """
+        return Tracking.start(self.components, forgetting=forgetting, holding=holding)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the search as a JSON header and named arrays."""
@@ -128,8 +174,7 @@ class CoreSearch:
             inside = run(tensor, plan, rng=self.seed).components
         except RankError as error:
             raise RankError(str(error), self._lifted(error.found)) from error
-        first = inside.largest_first()
-        return self._lifted(Components(inside.weights[first], inside.vectors[:, first], self.order))
+        return self._lifted(inside.sorted_by_weight())
 
     def _lifted(self, inside: Components) -> Components:
         return Components(inside.weights, self.candidates @ inside.vectors, self.order)

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -26,7 +26,9 @@ from odeco.components import Components
 from odeco.errors import RankError
 from odeco.oracle import Oracle
 from odeco.search._plan import Plan
+from odeco.search._protocol import Finder
 from odeco.search._sphere import column_norms, normalise, uniform_starts
+from odeco.search._tracking import Tracking
 
 #: A weight below this multiple of the rounding error of the largest is rounding error itself.
 NEGLIGIBLE = 100
@@ -64,7 +66,7 @@ class Eigenpair:
 
 
 @dataclass(frozen=True, eq=False)
-class Search:
+class Search(Finder):
     """Where the loop stands: a value that `advance` replaces by the next, and that can be saved at any time.
 
     Ask an oracle `question`, hand the answer to `advance`, until `done`.
@@ -89,6 +91,8 @@ class Search:
     winner : Eigenpair or None
         The selected candidate while it is polished.
     """
+
+    candidates_meet: ClassVar[bool] = True
 
     plan: Plan
     order: int
@@ -151,11 +155,32 @@ class Search:
         return _as_components(self.found, sum(self.parts), self.order)
 
     @property
+    def n_questions(self) -> int:
+        """How many questions it asks at most, polishing not counted."""
+        per_component = self.plan.n_iterations + (self.plan.weigh != "reuse")
+        return self.plan.n_components * per_component
+
+    @property
+    def n_answered(self) -> int:
+        """How many questions are answered: all of those for components found, and those of the current one."""
+        return len(self.found) * (self.n_questions // self.plan.n_components) + self.iteration
+
+    @property
+    def doing(self) -> str:
+        """What the next answer is for, in words."""
+        return f"component {len(self.found) + 1} of {self.plan.n_components}, iteration {self.iteration + 1}"
+
+    @property
+    def plan_in_words(self) -> str:
+        """What its questions consist of."""
+        return f"{self.plan.n_components} components x {self.plan.n_iterations} iterations"
+
+    @property
     def deflation(self) -> Components:
         """What is subtracted from every answer: the components found, with their sign twins."""
         return _with_sign_twins(self.found, self.parts, self.order)
 
-    def advance(self, answer: FloatArray) -> Search:
+    def advance(self, answer: FloatArray, n_rows: int | None = None) -> Search:  # noqa: ARG002 - no answer counts more
         """Take in the answer to `question` and return the next state."""
         if self.stage == "weigh":
             return self._select(answer - self.deflation.value(self.candidates), None, None)
@@ -182,6 +207,13 @@ class Search:
         if self.plan.weigh == "value" and now.iteration == self.plan.n_iterations:
             return replace(now._moved(image), stage="weigh")
         return now._moved(image)
+
+    def tracked(self, *, n_rows: int = 0, forgetting: float = 1.0, holding: bool = False) -> Tracking:
+        """Return what was found, largest weight first, as something that goes on learning.
+
+        The vectors were read off the last answer, so they count as the `n_rows` rows of that.
+        """
+        return Tracking.start(self.components.sorted_by_weight(), n_rows=n_rows, forgetting=forgetting, holding=holding)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the search to an ``.npz`` file, atomically and without pickle; `load` goes on from there."""

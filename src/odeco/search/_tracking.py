@@ -7,8 +7,9 @@ refined component, and their spread gives its standard error.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -27,7 +28,7 @@ class Tracking:
     forgetting : float
         What the weight of the past is multiplied by before each batch: 1 keeps all, 0.9 forgets in some ten batches.
     holding : bool
-        Whether vectors wait for `settle` before they move: within one pass over a data set all images are of the same.
+        Whether vectors wait for `settled` before they move: within one pass over a data set all images are of the same.
     images : array, d x k
         The mean of all images so far, each with the other components subtracted.
     values : array of k numbers
@@ -39,6 +40,11 @@ class Tracking:
     n_deviations : float
         How many independent deviations the spreads are made of, faded likewise.
     """
+
+    candidates_meet: ClassVar[bool] = False
+    n_questions: ClassVar[None] = None
+    doing: ClassVar[str] = "refining"
+    plan_in_words: ClassVar[str] = "rows that refine"
 
     components: Components
     forgetting: float
@@ -71,7 +77,7 @@ class Tracking:
         )
 
     @property
-    def question(self) -> str:
+    def question(self) -> Literal["image"]:
         """What to ask about `candidates` next."""
         return "image"
 
@@ -90,8 +96,15 @@ class Tracking:
         """Never: there is always more to learn."""
         return False
 
-    def advance(self, answer: FloatArray, n_rows: int) -> Tracking:
+    @property
+    def n_answered(self) -> int:
+        """Not counted: there is no end to count towards."""
+        return 0
+
+    def advance(self, answer: FloatArray, n_rows: int | None = None) -> Tracking:
         """Take in the images of the current vectors, averaged over `n_rows` fresh rows."""
+        if n_rows is None:
+            raise TypeError("Components that go on learning must know how many rows an answer stands for. Pass n_rows.")
         vectors, weights = self.components.vectors, self.components.weights
         image = answer - self.components.image(vectors) + vectors * weights  # all others subtracted
         value = np.sum(vectors * image, axis=0)
@@ -110,9 +123,9 @@ class Tracking:
             + n_rows * _across(image - self.images, image - images, vectors),
             n_deviations=self.forgetting * self.n_deviations + (self.weight > 0),
         )
-        return seen if self.holding else seen.settle()
+        return seen if self.holding else seen.settled()
 
-    def settle(self) -> Tracking:
+    def settled(self) -> Tracking:
         """Move every vector to the mean of its images."""
         signs = np.where(self.values < 0, -1.0, 1.0)  # at even orders an image of a negative weight points backwards
         vectors = signs * self.images / np.linalg.norm(self.images, axis=0)
@@ -130,6 +143,17 @@ class Tracking:
         weight_errors = np.sqrt(np.maximum(self.value_spread, 0) / rows)
         angle_errors = np.sqrt(np.maximum(self.image_spread, 0) / rows) / np.abs(self.values)
         return weight_errors, angle_errors
+
+    def tracked(self, *, n_rows: int = 0, forgetting: float = 1.0, holding: bool = False) -> Tracking:
+        """Begin to learn anew, from the components as they stand."""
+        return Tracking.start(self.components, n_rows=n_rows, forgetting=forgetting, holding=holding)
+
+    def averaging(self, n_rows: int) -> float | None:
+        """Return the noise in the mean over that in one image, for batches of `n_rows` rows with equal noise.
+
+        For batches of weights aᵢ it is √(Σ aᵢ²)/Σ aᵢ. None before there is anything to average.
+        """
+        return math.sqrt(n_rows * self.squared_weight) / self.weight if self.weight > 0 else None
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the state as a JSON header and named arrays."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odeco.rows import row_slice
 from odeco.sources import _errors
 from odeco.sources._cutting import split
 from odeco.sources._iterables import as_matrix
@@ -20,7 +21,6 @@ from odeco.sources._source import (
     check_not_empty,
     describe,
     rows_per_block,
-    take_rows,
     working_type,
 )
 
@@ -76,8 +76,8 @@ class SparseSource(Source):
 
     def fingerprint(self) -> str:
         """Return kind, shape, number type, number of stored numbers, and a checksum of the first and last row."""
-        last = take_rows(self._matrix, self._matrix.shape[0] - 1, self._matrix.shape[0])
-        first = take_rows(self._matrix, 0, 1)
+        last = row_slice(self._matrix, self._matrix.shape[0] - 1, self._matrix.shape[0])
+        first = row_slice(self._matrix, 0, 1)
         checksum = _checksum(first.indices, first.data, last.indices, last.data)
         return describe(self, "csr", self._matrix.dtype, self._matrix.indptr[-1], checksum)
 
@@ -88,7 +88,7 @@ class SparseSource(Source):
             falling = np.flatnonzero(np.diff(self._matrix.indptr[row : stop + 1]) < 0)
             if falling.size:
                 raise _errors.bad_pointers(self.name, None, row + int(falling[0]))
-            yield take_rows(self._matrix, row, stop)
+            yield row_slice(self._matrix, row, stop)
             row = stop
 
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from odeco.rows import row_slice
 from odeco.sources import _errors
 from odeco.sources._arrow import ArrowFile
 from odeco.sources._csv import CsvFile
 from odeco.sources._npy import NpyFile
 from odeco.sources._npz import NpzFile
-from odeco.sources._source import Block, Source, n_rows_of, take_rows
+from odeco.sources._source import Block, Source
 from odeco.sources._svmlight import Extent, SvmlightFile, scan_svmlight
 
 _SVMLIGHT = (".svm", ".svmlight", ".libsvm")
@@ -92,9 +93,9 @@ class FilesSource(Source):
             if file.n_rows is None:
                 # Only reading tells how many rows the file has, and so whether to begin in it or behind it.
                 for block in file:
-                    n_rows = n_rows_of(block)
+                    n_rows = block.shape[0]
                     if left < n_rows:
-                        yield take_rows(block, left, n_rows) if left else block
+                        yield row_slice(block, left, n_rows) if left else block
                     left = max(0, left - n_rows)
             elif left < file.n_rows:
                 yield from file.iterate_from(left)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from odeco._arguments import check_count
+from odeco.rows import is_sparse
 from odeco.sources import _errors
 from odeco.sources._cutting import discard, split
-from odeco.sources._source import Source, check_not_empty, describe, is_sparse, n_rows_of, rows_per_block
+from odeco.sources._source import Source, check_not_empty, describe, rows_per_block
 
 
 class IterableSource(Source):
@@ -47,9 +48,9 @@ class IterableSource(Source):
         self._first: Any = None
         for block in self._iterator:
             self._first = as_matrix(block, name, 0)
-            if n_rows_of(self._first):
+            if self._first.shape[0]:
                 break
-        if self._first is None or not n_rows_of(self._first):
+        if self._first is None or not self._first.shape[0]:
             raise _errors.no_rows(name, None, "no rows")
         self.n_features = int(self._first.shape[1])
         self._is_sparse = is_sparse(self._first)
@@ -79,7 +80,7 @@ class IterableSource(Source):
             block = as_matrix(given, self.name, row)
             if is_sparse(block) != self._is_sparse:
                 raise _errors.mixed_kinds(self.name, None, row)
-            row += n_rows_of(block)
+            row += block.shape[0]
             yield from split(block, _rows_at_a_time(block, self._batch_rows))
         if self._rows_of_a_pass not in (None, row):
             raise _errors.wrong_length(self.name, None, self._rows_of_a_pass or 0, row)
@@ -117,7 +118,7 @@ class AdaptedSource(Source):
     def _pieces(self, blocks: Iterable[Any], row: int) -> Iterator[Any]:
         for given in blocks:
             block = as_matrix(given, self.name, row)
-            row += n_rows_of(block)
+            row += block.shape[0]
             yield from split(block, _rows_at_a_time(block, self._batch_rows))
 
 
@@ -144,5 +145,5 @@ def as_matrix(block: Any, name: str, row: int) -> Any:
 
 def _rows_at_a_time(block: Any, batch_rows: int | None) -> int:
     if batch_rows is None and is_sparse(block):
-        return n_rows_of(block) or 1
+        return block.shape[0] or 1
     return rows_per_block(block.shape[1], block.dtype.itemsize, batch_rows)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
-from scipy.sparse import vstack
-
 from odeco._arguments import check_count
+from odeco.rows import is_sparse, join_rows, row_slice
 from odeco.sources import _errors
 from odeco.sources._coerce import as_source
-from odeco.sources._source import Block, is_sparse, n_rows_of, take_rows
+from odeco.sources._source import Block
 
 
 def rebatch(source: Any, batch_size: int) -> Iterator[Block]:
@@ -70,10 +68,10 @@ def _rebatched(blocks: Iterable[Block], batch_size: int) -> Iterator[Block]:
     pieces: list[Any] = []
     held = 0
     for block in blocks:
-        start, n_rows = 0, n_rows_of(block)
+        start, n_rows = 0, block.shape[0]
         while start < n_rows:
             stop = min(n_rows, start + batch_size - held)
-            pieces.append(take_rows(block, start, stop))
+            pieces.append(row_slice(block, start, stop))
             held, start = held + stop - start, stop
             if held == batch_size:
                 yield _join(pieces)
@@ -83,12 +81,9 @@ def _rebatched(blocks: Iterable[Block], batch_size: int) -> Iterator[Block]:
 
 
 def _join(pieces: list[Any]) -> Block:
-    if len(pieces) == 1:
-        only: Block = pieces[0]
-        return only
     sparse = [is_sparse(piece) for piece in pieces]
     if len(set(sparse)) > 1:
         before = pieces[: sparse.index(not sparse[0])]
-        raise _errors.mixed_kinds("one batch", None, sum(n_rows_of(piece) for piece in before))
-    joined: Block = vstack(pieces, format="csr") if sparse[0] else np.concatenate(pieces)
+        raise _errors.mixed_kinds("one batch", None, sum(piece.shape[0] for piece in before))
+    joined: Block = join_rows(pieces)
     return joined

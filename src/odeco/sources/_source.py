@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, final, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array
 
 from odeco._arguments import check_count
 from odeco._types import DataArray
 from odeco.errors import SourceError
+from odeco.rows import all_finite, csr_fault, csr_view, first_bad_row, is_sparse, stored_numbers
 from odeco.sources import _errors
 
 #: A block of rows as algorithms read it: float32 or float64, dense or CSR. Read-only by convention: it may be
@@ -95,8 +95,8 @@ class Source(ABC):
                 raise _errors.cannot_read_on(self.name, self.path, row, error) from error
             if block is None:
                 break
-            checked = as_rows(block, self, row)
-            row += n_rows_of(checked)
+            checked = as_block(block, self, row)
+            row += checked.shape[0]
             yield checked
         if start == row == 0:
             raise _errors.no_rows(self.name, self.path, "no rows")
@@ -104,38 +104,31 @@ class Source(ABC):
             raise _errors.wrong_length(self.name, self.path, self.n_rows, row)
 
 
-def as_rows(block: Any, source: Source, first_row: int) -> Block:
+def as_block(block: Any, source: Source, first_row: int) -> Block:
     """Return a block in the form that algorithms read, or raise naming the first row at fault."""
+    name, path, width = source.name, source.path, source.n_features
     if block.ndim != 2:
-        raise _errors.bad_shape(source.name, source.path, block.shape, first_row)
-    if block.shape[1] != source.n_features:
-        raise _errors.wrong_width(source.name, source.path, first_row, source.n_features, block.shape[1])
-    dtype = working_type(block.dtype, source.name, source.path)
+        raise _errors.bad_shape(name, path, block.shape, first_row)
+    if block.shape[1] != width:
+        raise _errors.wrong_width(name, path, first_row, width, block.shape[1])
+    dtype = working_type(block.dtype, name, path)
+    rows: Any = block
     if is_sparse(block):
-        return _as_sparse_rows(block, dtype, source, first_row)
-    rows: DataArray = block.astype(dtype, copy=False)
-    if not _all_finite(rows):
-        bad = int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
-        raise _errors.not_finite(source.name, source.path, first_row + bad, _what(rows[bad]))
-    return rows
-
-
-def _as_sparse_rows(block: Any, dtype: np.dtype[Any], source: Source, first_row: int) -> Block:
-    name, path = source.name, source.path
-    data, indices, pointers = block.data.astype(dtype, copy=False), block.indices, block.indptr
-    falling = np.flatnonzero(np.diff(pointers) < 0)
-    if pointers[0] != 0 or falling.size:
-        raise _errors.bad_pointers(name, path, first_row + (int(falling[0]) if falling.size else 0))
-    # Read as unsigned, a negative index is a huge one: one comparison finds both.
-    if indices.size and indices.view(f"u{indices.itemsize}").max() >= source.n_features:
-        bad = int(np.flatnonzero((indices < 0) | (indices >= source.n_features))[0])
-        raise _errors.bad_index(name, path, first_row + _row_of(bad, pointers), int(indices[bad]), source.n_features)
-    if not _all_finite(data):
-        bad = int(np.flatnonzero(~np.isfinite(data))[0])
-        raise _errors.not_finite(name, path, first_row + _row_of(bad, pointers), _what(data[bad : bad + 1]))
-    if isinstance(block, csr_array) and data is block.data:
-        return block
-    return csr_view(data, indices, pointers, source.n_features)
+        fault = csr_fault(block)
+        if fault is not None and fault.kind == "index":
+            raise _errors.bad_index(name, path, first_row + fault.row, fault.index, width)
+        if fault is not None:
+            raise _errors.bad_pointers(name, path, first_row + fault.row)
+        if not (isinstance(block, csr_array) and block.dtype == dtype):
+            rows = csr_view(block.data.astype(dtype, copy=False), block.indices, block.indptr, width)
+    else:
+        rows = block.astype(dtype, copy=False)
+    if not all_finite(stored_numbers(rows)):
+        bad = first_bad_row(rows)
+        if bad is not None:
+            raise _errors.not_finite(name, path, first_row + bad[0], bad[1])
+    checked: Block = rows
+    return checked
 
 
 def working_type(dtype: np.dtype[Any], name: str, path: Path | None) -> np.dtype[Any]:
@@ -159,34 +152,6 @@ def rows_per_block(n_features: int, itemsize: int, batch_rows: int | None) -> in
     return batch_rows or max(1, BLOCK_BYTES // max(1, n_features * itemsize))
 
 
-def is_sparse(block: Any) -> bool:
-    """Tell CSR from dense."""
-    return bool(issparse(block))
-
-
-def n_rows_of(block: Any) -> int:
-    """Return the number of rows of a block."""
-    return int(block.shape[0])
-
-
-def take_rows(block: Any, start: int, stop: int) -> Any:
-    """Return some rows of a block as a view, whether it is dense or CSR."""
-    if not is_sparse(block):
-        return block[start:stop]
-    pointers: NDArray[Any] = block.indptr[start : stop + 1]
-    first, last = int(pointers[0]), int(pointers[-1])
-    return csr_view(block.data[first:last], block.indices[first:last], pointers - first, block.shape[1])
-
-
-def csr_view(data: NDArray[Any], indices: NDArray[Any], pointers: NDArray[Any], n_features: int) -> csr_array[Any, Any]:
-    """Return a CSR matrix that shares memory with its parts: SciPy's own constructor copies short slices."""
-    matrix: Any = csr_array((len(pointers) - 1, n_features), dtype=data.dtype)
-    matrix.data, matrix.indices = data, indices
-    matrix.indptr = pointers.astype(indices.dtype, copy=False)  # SciPy's products copy both if their types differ
-    checked: csr_array[Any, Any] = matrix
-    return checked
-
-
 def describe(source: Source, kind: str, *more: object) -> str:
     """Compose a fingerprint of the kind, the shape, and what else is known; the file's size and time among it."""
     rows = "?" if source.n_rows is None else source.n_rows
@@ -195,18 +160,3 @@ def describe(source: Source, kind: str, *more: object) -> str:
         status = source.path.stat()
         parts += [source.path.name, status.st_size, status.st_mtime_ns]
     return ":".join(str(part) for part in parts)
-
-
-def _all_finite(numbers: NDArray[Any]) -> bool:
-    # A sum is finite only if all its terms are, and is several times faster than looking at each of them.
-    # Finite terms may overflow it, so a sum that is not finite proves nothing.
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(numbers.sum())) or bool(np.isfinite(numbers).all())
-
-
-def _what(numbers: NDArray[Any]) -> str:
-    return "NaN" if np.isnan(numbers).any() else "infinity"
-
-
-def _row_of(position: int, pointers: NDArray[Any]) -> int:
-    return int(np.searchsorted(pointers, position, side="right")) - 1

@@ -1,0 +1,156 @@
+"""When a batch of rows is closed, and what follows: the two ways in which a search is fed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from odeco.search import Asker
+from odeco.streams._progress import Progress, stream_ended_error
+
+if TYPE_CHECKING:
+    from odeco.streams._run import Run
+
+#: A pass that refines is cut into so many stretches, whose spread gives the standard errors.
+N_STRETCHES = 16
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run stands in the data that it reads.
+
+    Attributes
+    ----------
+    row : int
+        Rows read of the current pass.
+    n_refined : int
+        Passes that have refined what was found.
+    length : int or None
+        Rows of a pass, once they are known.
+    ended : bool
+        Whether the data that can be read once have been read to their end.
+    """
+
+    row: int = 0
+    n_refined: int = 0
+    length: int | None = None
+    ended: bool = False
+
+
+class Batches(Protocol):
+    """A policy: when a batch is closed, and what follows."""
+
+    def room(self, run: Run) -> int | None:
+        """Return how many rows the current batch still takes; None if it takes all of the pass."""
+
+    def following(self, state: Asker) -> Asker:
+        """Return who asks after a batch was closed, given the search that took in its answer."""
+
+    def end_pass(self, run: Run) -> None:
+        """Say that the data have been read to their end."""
+
+    def is_complete(self, run: Run) -> bool:
+        """Tell whether the run wants no more rows."""
+
+    def next_row(self, run: Run) -> int:
+        """Return the row of the data that comes next."""
+
+    def progress(self, run: Run) -> Progress:
+        """Return how far the run is."""
+
+
+@dataclass(frozen=True)
+class FreshRows:
+    """A batch is closed after `batch_size` rows, which are never seen again: for streams, and for Algorithm 2.
+
+    Once all components are found, the rows that follow refine them, with a memory that fades by `forgetting`; or, for
+    Algorithm 2 on data that are pulled, no more rows are wanted (`stops_when_found`).
+    """
+
+    batch_size: int
+    forgetting: float = 1.0
+    stops_when_found: bool = False
+
+    def room(self, run: Run) -> int:
+        """Return how many rows the current batch still takes."""
+        return self.batch_size - run.total.n_rows
+
+    def following(self, state: Asker) -> Asker:
+        """Return the search itself, or, once it is done, what goes on learning."""
+        return state.tracked(n_rows=self.batch_size, forgetting=self.forgetting) if state.done else state
+
+    def end_pass(self, run: Run) -> None:
+        """Raise if the search has not got all its batches."""
+        state = run.state
+        if state.n_questions is not None:
+            plan = f"{state.plan_in_words} of {self.batch_size:,} rows"
+            raise stream_ended_error(run.n_rows // self.batch_size, state.n_questions, plan, state.components)
+        run.go_on_at(Place(run.place.row, ended=True))
+
+    def is_complete(self, run: Run) -> bool:
+        """Tell whether the data have ended, or all is found and that is enough."""
+        return run.place.ended or (self.stops_when_found and run.state.n_questions is None)
+
+    def next_row(self, run: Run) -> int:
+        """Return the number of rows taken in: each is read once."""
+        return run.n_rows
+
+    def progress(self, run: Run) -> Progress:
+        """Return how far the run is; rows that a private run paid for without getting an answer do not count."""
+        state = run.state
+        if state.n_questions is None:
+            return Progress(state.doing, 1.0, run.n_rows, 0)
+        used = (state.n_answered + 1) * self.batch_size - self.room(run)
+        wanted = state.n_questions * self.batch_size
+        return Progress(state.doing, used / wanted, run.n_rows, wanted - used)
+
+
+@dataclass(frozen=True)
+class Passes:
+    """A batch is a pass over data that can be read again; passes that refine are cut into stretches.
+
+    The search asks `n_questions` questions, a pass each; then `n_polish` passes refine what was found. Vectors move
+    only at the end of such a pass, so that all its stretches have images of the same vectors.
+    """
+
+    n_questions: int
+    n_polish: int
+
+    def room(self, run: Run) -> int | None:
+        """Return None while the search asks, and the rows that a stretch still takes while a pass refines."""
+        if run.state.n_questions is not None or run.place.length is None:
+            return None
+        return math.ceil(run.place.length / N_STRETCHES) - run.total.n_rows
+
+    def following(self, state: Asker) -> Asker:
+        """Return the search itself: what follows is decided at the end of a pass."""
+        return state
+
+    def end_pass(self, run: Run) -> None:
+        """Close the batch, and go on with the next question, or with a pass that refines."""
+        if run.total.n_rows:
+            run.close()
+        refining = run.state.n_questions is None
+        place = Place(0, run.place.n_refined + refining, length=run.place.row)
+        state = run.state.settled()
+        if (refining or state.done) and place.n_refined < self.n_polish:
+            state = state.tracked(holding=True)
+        run.go_on_with(state, place=place)
+
+    def is_complete(self, run: Run) -> bool:
+        """Tell whether all passes are made."""
+        return run.place.n_refined >= self.n_polish if self.n_polish else run.state.done
+
+    def next_row(self, run: Run) -> int:
+        """Return the row of the current pass."""
+        return run.place.row
+
+    def progress(self, run: Run) -> Progress:
+        """Return which pass it is, and the share of all rows of all passes."""
+        state, n_passes, length = run.state, self.n_questions + self.n_polish, run.place.length
+        n_done = self.n_questions + run.place.n_refined if state.n_questions is None else state.n_answered
+        stage = f"{state.doing}, pass {n_done + 1} of {n_passes}"
+        if length is None:
+            return Progress(stage, n_done / n_passes, run.n_rows, None)
+        return Progress(stage, run.n_rows / (n_passes * length), run.n_rows, n_passes * length - run.n_rows)
