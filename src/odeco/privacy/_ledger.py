@@ -137,7 +137,8 @@ class Ledger:
         self._within = within
         self._journal: Callable[[Charge], None] | None = None
         self._charges: list[Charge] = []
-        self._squares: dict[str, int] = {ALL_DATA: 0}
+        self._squares: dict[str, tuple[int, int]] = {ALL_DATA: (0, 0)}  # by piece: charges counted, sum of squares
+        self._n_counted = 0  # charges that are counted for all their pieces
         self._lock = threading.Lock()
         self._process = os.getpid()
 
@@ -151,17 +152,20 @@ class Ledger:
     def data(self) -> tuple[str, ...]:
         """The names of all pieces of data, `ALL_DATA` first."""
         with self._lock:
+            self._count_charges()
             return tuple(self._squares)
 
     @property
     def mu(self) -> float:
         """What all charges together cost the piece of data that paid most."""
         with self._lock:
+            self._count_charges()
             return _root(max(self._total(name) for name in self._squares))
 
     def mu_of(self, name: str) -> float:
         """Return what all charges together cost one piece of data."""
         with self._lock:
+            self._count_charges()
             return _root(self._total(name))
 
     def epsilon(self, delta: float) -> float:
@@ -280,11 +284,12 @@ class Ledger:
         return f"Ledger(mu_limit={self.mu_limit:.6g}): {len(self.charges)} charges, mu={self.mu:.6g}"
 
     def _total(self, name: str) -> int:
-        own = 0 if name == ALL_DATA else self._squares.get(name, 0)
-        return own + self._squares[ALL_DATA]
+        own = 0 if name == ALL_DATA else self._squares.get(name, (0, 0))[1]
+        return own + self._squares[ALL_DATA][1]
 
     def _record(self, entry: Charge) -> None:
-        square = math.ceil(_UNITS * entry.count * (Fraction(entry.sensitivity) / Fraction(entry.scale)) ** 2)
+        self._count_charges()
+        square = _square(entry)
         touched = self._squares if ALL_DATA in entry.data else entry.data
         total = square + max(self._total(name) for name in touched)
         if total > _UNITS * (Fraction(self.mu_limit) * (1 + Fraction(_TOLERANCE))) ** 2:
@@ -293,9 +298,22 @@ class Ledger:
             self._within.charge(entry.mechanism, entry.sensitivity, entry.scale, entry.count, entry.data)
         if self._journal is not None:
             self._journal(entry)
-        for name in (ALL_DATA,) if ALL_DATA in entry.data else entry.data:
-            self._squares[name] = self._squares.get(name, 0) + square
-        self._charges.append(entry)
+        self._charges.append(entry)  # the one step that makes the charge; an interrupt before it leaves no trace
+        self._count_charges()
+
+    def _count_charges(self) -> None:
+        """Bring the totals up to date with the list of charges: each counts once, wherever an interrupt comes."""
+        for number, entry in enumerate(self._charges[self._n_counted :], self._n_counted + 1):
+            for name in (ALL_DATA,) if ALL_DATA in entry.data else entry.data:
+                n_counted, total = self._squares.get(name, (0, 0))
+                if n_counted < number:
+                    self._squares[name] = (number, total + _square(entry))
+            self._n_counted = number
+
+
+def _square(entry: Charge) -> int:
+    """Return the square of the μ of a charge as a number of units, rounded up."""
+    return math.ceil(_UNITS * entry.count * (Fraction(entry.sensitivity) / Fraction(entry.scale)) ** 2)
 
 
 def _root(square: int) -> float:

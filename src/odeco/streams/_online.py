@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Literal, Self
 
 from odeco._arguments import as_seed, check_count
@@ -120,7 +119,7 @@ class OnlineDecomposer:
     ) -> None:
         self._settings, self._seed, self._account, self._callback = settings, seed, account, callback
         self._run: Run | None = None
-        self._alone = _OneAtATime()
+        self._one_at_a_time = threading.RLock()
 
     def partial_fit(self, rows: Any, y: None = None) -> Self:  # noqa: ARG002 - as scikit-learn calls it
         """Learn from rows, dense or CSR, any number of them.
@@ -129,7 +128,7 @@ class OnlineDecomposer:
         private run rows that are not finite count as zeros; what was released cannot be taken back, so such a run then
         stands where `n_rows` says: before the call, or after the last batch that was paid for.
         """
-        with self._alone.during("partial_fit"):
+        with self._one_at_a_time:
             if self._account is not None:
                 check_private_rows(rows)
             run = self._run
@@ -196,7 +195,7 @@ class OnlineDecomposer:
         on writes every charge there before the release is made. So a run that goes on from an older checkpoint
         knows which rows have been paid for, and does not use them again: `n_rows` is then beyond them.
         """
-        with self._alone.during("save"):
+        with self._one_at_a_time:
             run, private = self._run, self._account is not None
             header: dict[str, Any] | None = None
             arrays: dict[str, Any] = {}
@@ -231,6 +230,12 @@ class OnlineDecomposer:
             online._skip_what_is_spent(path)
         return online
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_one_at_a_time"}  # locks have no copies
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _one_at_a_time=threading.RLock())
+
     @property
     def _n_charges(self) -> int:
         return 0 if self._account is None else len(self._account.ledger.charges)
@@ -258,7 +263,7 @@ class OnlineDecomposer:
         """
         if self._n_charges == n_charges:
             run.go_back(mark)
-            self._run = None if run.n_rows == 0 == n_charges else run
+            self._run = run if run.n_rows else None
         else:
             run.go_on_with(run.state, n_closed=self._n_spent)
 
@@ -275,26 +280,3 @@ class OnlineDecomposer:
             )
         if n_spent > n_closed and self._run is not None:
             self._run.go_on_with(self._run.state, n_closed=n_spent)
-
-
-class _OneAtATime:
-    """Refuses a second thread: rows that two threads push have no order, so no sum over them could be repeated."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    def __reduce__(self) -> tuple[type[_OneAtATime], tuple[()]]:
-        return type(self), ()  # a copy is another object, with a thread of its own
-
-    @contextmanager
-    def during(self, call: str) -> Iterator[None]:
-        """Hold the object for one call."""
-        if not self._lock.acquire(blocking=False):
-            raise RuntimeError(
-                f"An OnlineDecomposer is for one thread at a time. Got a call of {call} while another call was under "
-                "way. Nothing was changed. Give each thread a decomposer of its own, or a lock around this one."
-            )
-        try:
-            yield
-        finally:
-            self._lock.release()

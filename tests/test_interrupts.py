@@ -1,0 +1,150 @@
+"""An interrupt at any line leaves a run as it was before the call, or as it is after it, and it says which."""
+
+from __future__ import annotations
+
+import copy
+import threading
+
+import numpy as np
+import pytest
+from interrupts import PLACES, moments_of, run_traced
+from scipy import sparse
+
+import odeco
+from odeco.privacy import SeededNoiseForTests
+from odeco.rows import RowSum, _chunks
+
+ROWS = np.random.default_rng(0).gamma(1.0, size=(80, 5)) - 1
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    """Chunks of a few rows, so that a short push completes some and leaves some rows waiting."""
+    monkeypatch.setattr(_chunks, "_DENSE_SIZE", 10)
+    monkeypatch.setattr(_chunks, "_ENOUGH_ROWS", 4)
+    monkeypatch.setattr(_chunks, "_SPARSE_ROWS", 4)
+
+
+def decomposer(method, **more):
+    loop = {"n_restarts": 2, "n_iterations": 2} if method == "power" else {}
+    return odeco.OnlineDecomposer(1, method=method, batch_size=11, rng=0, **loop, **more)
+
+
+@pytest.mark.parametrize(("method", "kind"), [("core", np.asarray), ("power", sparse.csr_array)])
+def test_an_open_run_is_as_before_or_as_after_and_goes_on_to_the_same_bits(method, kind):
+    # The push goes from the middle of a batch over the end of the search into the batches that refine.
+    expected = decomposer(method).partial_fit(kind(ROWS)).result()
+
+    def begun():
+        return decomposer(method).partial_fit(kind(ROWS[:7]))
+
+    def push(online):
+        return lambda: online.partial_fit(kind(ROWS[7:70]))
+
+    moments = moments_of(push(begun()))
+    assert len(moments) > 200
+    for moment in moments:
+        online = begun()
+        run_traced(push(online), moment)
+        assert online.n_rows in (7, 70), moment
+        result = online.partial_fit(kind(ROWS[online.n_rows :])).result()
+        assert result.n_rows == 80
+        assert np.array_equal(result.vectors, expected.vectors), moment
+        assert np.array_equal(result.angle_errors, expected.angle_errors), moment
+
+
+def test_the_very_first_push_can_be_interrupted_too():
+    expected = decomposer("core").partial_fit(ROWS).result()
+    for moment in moments_of(lambda: decomposer("core").partial_fit(ROWS[:30])):
+        online = decomposer("core")
+        run_traced(lambda online=online: online.partial_fit(ROWS[:30]), moment)
+        assert online.n_rows in (0, 30)
+        assert np.array_equal(online.partial_fit(ROWS[online.n_rows :]).result().vectors, expected.vectors)
+
+
+def test_a_private_run_uses_no_row_in_two_releases_wherever_it_is_interrupted():
+    guarantee = {"epsilon": 2.0, "delta": 1e-6, "norm_bound": 1.0}
+
+    def begun():
+        return decomposer("core", **guarantee, noise=SeededNoiseForTests(0)).partial_fit(ROWS[:7])
+
+    def push(online):
+        return lambda: online.partial_fit(ROWS[7:70])
+
+    for moment in moments_of(push(begun()), (*PLACES, "privacy")):
+        online = begun()
+        run_traced(push(online), moment, (*PLACES, "privacy"))
+        n_paid = 11 * len(online._account.ledger.charges)
+        # As before the call if nothing was released, after it, or behind the last batch that was paid for.
+        assert online.n_rows in ((7, 70, n_paid) if n_paid == 66 else (7,) if n_paid == 0 else (n_paid,)), moment
+        online.partial_fit(np.tile(ROWS, (2, 1)))
+        names = [charge.data[0] for charge in online._account.ledger.charges]
+        assert len(set(names)) == len(names), moment
+        assert online._account.ledger.mu <= online._settings.guarantee.mu * (1 + 2**-31)
+
+
+def test_an_update_of_a_sum_is_all_or_nothing():
+    block = np.eye(5)[:, :2]
+    whole = RowSum("image", block, 3)
+    whole.update(ROWS)
+
+    def begun():
+        total = RowSum("image", block, 3)
+        total.update(ROWS[:10])
+        total.update(ROWS[10:19])
+        return total
+
+    def update(total):
+        return lambda: total.update(ROWS[19:50])
+
+    for moment in moments_of(update(begun())):
+        total = begun()
+        run_traced(update(total), moment)
+        assert total.n_rows in (19, 50)
+        total.update(ROWS[total.n_rows : 60])
+        total.update(ROWS[60:])
+        assert np.array_equal(total.total(), whole.total()), moment
+
+
+def test_a_search_that_fails_at_the_end_of_a_batch_leaves_the_run_as_it_was(monkeypatch):
+    online = decomposer("core").partial_fit(ROWS[:9])
+    twin = decomposer("core").partial_fit(ROWS[:9])
+
+    def fail(self, answer, n_rows=None):
+        raise odeco.RankError("made to fail", self.components)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(online._run.state), "advance", fail)
+        with pytest.raises(odeco.RankError):
+            online.partial_fit(ROWS[9:11])  # exactly to the end of the batch
+    assert online.n_rows == 9
+    assert np.array_equal(online.partial_fit(ROWS[9:]).result().vectors, twin.partial_fit(ROWS[9:]).result().vectors)
+
+
+def test_threads_that_push_to_one_decomposer_wait_for_each_other():
+    # Equal rows in every push, so that the order of the pushes does not matter and any loss would show.
+    pushes = [np.tile(ROWS[:1], (7, 1))] * 40
+    expected = decomposer("core")
+    for rows in pushes:
+        expected.partial_fit(rows)
+    online = decomposer("core")
+
+    def push():
+        for rows in pushes[:10]:
+            online.partial_fit(rows)
+
+    threads = [threading.Thread(target=push) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert online.n_rows == 280
+    assert np.array_equal(online.result().vectors, expected.result().vectors)
+
+
+def test_a_copy_goes_on_by_itself():
+    online = decomposer("core").partial_fit(ROWS[:20])
+    twin = copy.deepcopy(online)
+    online.partial_fit(ROWS[20:])
+    assert twin.n_rows == 20
+    assert np.array_equal(twin.partial_fit(ROWS[20:]).result().vectors, online.result().vectors)
