@@ -22,12 +22,12 @@ from odeco.privacy import (
     Found,
     PrivacyReport,
     Releaser,
-    _sensitivity,
     angles_of,
     found_in_core,
     gdp_mu,
     highest_of,
     merge_duplicates,
+    sensitivity,
 )
 from odeco.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.rows import RowSum, clipped_rows
@@ -310,10 +310,10 @@ class PrivateDriver(Driver):
         bound, n_rows, p = self.guarantee.norm_bound, total.n_rows, total.order
         block, replace = total.block, self.guarantee.replace
         if total.question == "core":
-            exact = _sensitivity.record_core(block, bound, n_rows, order=p, replace=replace)
+            exact = sensitivity.record_core(block, bound, n_rows, order=p, replace=replace)
             n_products, gain = p, float(np.linalg.norm(block)) ** p
         else:
-            exact = _sensitivity.record_image(block, bound, n_rows, order=p, replace=replace)
+            exact = sensitivity.record_image(block, bound, n_rows, order=p, replace=replace)
             n_products, gain = p - 1, float(np.linalg.norm(np.linalg.norm(block, axis=0) ** (p - 1)))
         depth = n_rows + n_products * block.shape[0] + 16
         return float(exact + 2 * depth * ROUNDOFF * bound**p * gain)
