@@ -1,6 +1,6 @@
 """Who asks: searches that take in one answer at a time and never see data."""
 
-from odeco.search._core import DEFAULT_ROUNDS, CoreSearch
+from odeco.search._core import DEFAULT_ROUNDS, CoreSearch, core_width
 from odeco.search._plan import Plan
 from odeco.search._power import Callback, Eigenpair, Search, run, step
 from odeco.search._sphere import normalise, uniform_starts
@@ -14,6 +14,7 @@ __all__ = [
     "Plan",
     "Search",
     "Tracking",
+    "core_width",
     "normalise",
     "run",
     "step",

@@ -33,6 +33,11 @@ SPARE_DIRECTIONS = 2
 CORE_TOLERANCE = 1e-6
 
 
+def core_width(dimension: int, n_components: int) -> int:
+    """Return how many directions are asked about to find the span of k components: 2k + 5, or d if that is less."""
+    return min(dimension, 2 * n_components + 5)
+
+
 @dataclass(frozen=True, eq=False)
 class CoreSearch:
     """Where a range finder with core stands: a value that `advance` replaces by the next.
@@ -46,7 +51,7 @@ class CoreSearch:
     round : int
         Answers taken in so far.
     candidates : array, d x m
-        The orthonormal block to ask about next; m is 2k + 5, or d if that is less.
+        The orthonormal block to ask about next; m is `core_width`.
     found : Components or None
         The components, once the core is decomposed.
     """
@@ -73,8 +78,7 @@ class CoreSearch:
         """Return the search that has asked nothing yet; `seed`, if given, is used instead of one drawn from `rng`."""
         k = check_n_components(n_components, dimension)
         seed = as_seed(rng) if seed is None else seed
-        width = min(dimension, 2 * k + 5)
-        block = np.linalg.qr(np.random.default_rng(seed).standard_normal((dimension, width)))[0]
+        block = np.linalg.qr(np.random.default_rng(seed).standard_normal((dimension, core_width(dimension, k))))[0]
         return cls(k, order, seed, check_count("n_rounds", n_rounds), 0, block)
 
     @property
