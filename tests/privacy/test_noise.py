@@ -14,16 +14,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import ndtri
 
-from odeco.privacy import (
-    GRID_BITS,
-    SecureNoise,
-    SeededNoiseForTests,
-    _noise,
-    grid_of,
-    noise_scale,
-    noisy,
-    rounding_slack,
-)
+from odeco.privacy import SecureNoise, SeededNoiseForTests, _noise
+from odeco.privacy._noise import GRID_BITS, grid_of, noise_scale, noisy, rounding_slack
 
 SCALES = st.floats(2.0**-200, 2.0**200)
 

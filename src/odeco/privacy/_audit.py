@@ -122,7 +122,7 @@ def audit(
 
     Examples
     --------
-    >>> from odeco.privacy._audit import audit, worst_entries
+    >>> from odeco.privacy import audit, worst_entries
     >>> result = audit(*worst_entries(2, "literal"), mu=2.0, n_runs=20_000)
     >>> result.violated, result.share > 0.9
     (False, True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from odeco._arguments import check_choice, check_number
 from odeco._types import FloatArray
-from odeco.privacy import _sensitivity
+from odeco.privacy import sensitivity
 from odeco.privacy._holder import ROUNDOFF, DataHolder, column_pairs, pack, unpack
 
 EntryNeighbours = Literal["literal", "distinct"]
@@ -52,12 +52,13 @@ class EntryLevel(DataHolder):
     Examples
     --------
     >>> import numpy as np
-    >>> from odeco.privacy._entry_level import EntryLevel
+    >>> from odeco.privacy import EntryLevel
     >>> tensor = EntryLevel(np.ones((4, 4, 4)), neighbour_relation="literal")
     >>> round(tensor.sensitivity(np.full((4, 1), 0.5)), 6)  # 6 times the square of the largest entry
     1.5
     """
 
+    unit = "entry"
     order = 3
 
     def __init__(
@@ -105,7 +106,7 @@ class EntryLevel(DataHolder):
 
     def packed_sensitivity(self) -> float:
         """Return `entry_change`: one number changes by at most one of its units, which it is divided by."""
-        return self.entry_change * _sensitivity.distinct_entry_entries() + 2 * ROUNDOFF * self.entry_limit
+        return self.entry_change + 2 * ROUNDOFF * self.entry_limit
 
     def _image(self, block: FloatArray) -> FloatArray:
         image: FloatArray = np.einsum("ijl,jl->il", self._entries @ block, block)
@@ -128,22 +129,22 @@ class EntryLevel(DataHolder):
 
     def _sensitivity(self, block: FloatArray) -> float:
         literal = self.neighbour_relation == "literal"
-        single = _sensitivity.literal_image(block) if literal else _sensitivity.distinct_entry_image(block)
+        single = sensitivity.literal_image(block) if literal else sensitivity.distinct_entry_image(block)
         return self.entry_change * single + self._rounding(2, np.linalg.norm(block, axis=0) ** 2)
 
     def _value_sensitivity(self, block: FloatArray) -> float:
         literal = self.neighbour_relation == "literal"
-        single = _sensitivity.literal_value(block) if literal else _sensitivity.distinct_entry_value(block)
+        single = sensitivity.literal_value(block) if literal else sensitivity.distinct_entry_value(block)
         return self.entry_change * single + self._rounding(3, np.linalg.norm(block, axis=0) ** 3)
 
     def _core_sensitivity(self, basis: FloatArray) -> float:
         literal = self.neighbour_relation == "literal"
-        single = _sensitivity.literal_core(basis) if literal else _sensitivity.distinct_entry_core(basis)
+        single = sensitivity.literal_core(basis) if literal else sensitivity.distinct_entry_core(basis)
         return self.entry_change * single + self._rounding(3, np.array([np.linalg.norm(basis) ** 3]))
 
     def _slab_sensitivity(self, basis: FloatArray) -> float:
         literal = self.neighbour_relation == "literal"
-        declared = _sensitivity.literal_core if literal else _sensitivity.distinct_entry_core
+        declared = sensitivity.literal_core if literal else sensitivity.distinct_entry_core
         single = declared(basis, open_axis=True)
         return self.entry_change * single + self._rounding(3, np.array([np.linalg.norm(basis) ** 2]))
 

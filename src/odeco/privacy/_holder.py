@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 
 from odeco._types import FloatArray, IndexArray
 from odeco.oracle import SensitiveOracle, as_block
 
+Unit = Literal["entry", "record", "user"]
 #: Rounding errors of a computation of depth m are below m times this, relative to the sum of the absolute values of
 #: its terms: the unit roundoff 2⁻⁵³, and a little for the terms of higher order (m below 10¹²).
 ROUNDOFF = 1.001 * 2.0**-53
@@ -26,6 +27,8 @@ class DataHolder(SensitiveOracle):
 
     Attributes
     ----------
+    unit : {"entry", "record", "user"}
+        Whom its neighbours protect: one entry of a tensor, one row, or all rows of one user.
     n_units : int
         How many entries, records or users there are; public.
     entry_units : three floats
@@ -34,6 +37,7 @@ class DataHolder(SensitiveOracle):
     """
 
     silent = True
+    unit: Unit
     n_units: int
     entry_units: tuple[float, float, float]
     _sealed = False

@@ -144,7 +144,7 @@ def noisy(value: Any, scale: float, source: NoiseSource) -> FloatArray:
     whoever can time single draws. (3) The declared sensitivity must hold for the value *as computed*: where sums of
     many rows are formed in floating point, their rounding errors differ between neighbours. At the clamp, doubles are
     2⁻¹² of the scale apart; far below it, sums of n rows of size B err by at most about n² B 2⁻⁵³ and usually by √n B
-    2⁻⁵³. `odeco.privacy._sensitivity.quantise_rows` makes sums exact.
+    2⁻⁵³. A `DataHolder` declares these errors as part of its sensitivity.
 
     Examples
     --------

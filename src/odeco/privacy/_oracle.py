@@ -65,9 +65,7 @@ class PrivateOracle(Oracle):
     Examples
     --------
     >>> import numpy as np
-    >>> from odeco.privacy._ledger import Ledger
-    >>> from odeco.privacy._private import PrivateOracle
-    >>> from odeco.privacy._record_level import RecordLevel
+    >>> from odeco.privacy import Ledger, PrivateOracle, RecordLevel
     >>> ledger = Ledger(mu_limit=0.5)
     >>> private = PrivateOracle(RecordLevel(np.eye(3), norm_bound=1.0), ledger, noise_multiplier=4.0)
     >>> private.image(np.eye(3)).shape, round(ledger.mu, 6), round(float(private.last_scales[0]), 6)

@@ -12,7 +12,7 @@ from scipy import sparse
 from odeco._arguments import MINIMUM_ORDER, check_choice, check_count, check_norm_bound
 from odeco._threads import map_blocks, one_blas_thread
 from odeco._types import FloatArray
-from odeco.privacy import _sensitivity
+from odeco.privacy import sensitivity
 from odeco.privacy._holder import ROUNDOFF, DataHolder, column_pairs
 from odeco.rows import as_rows, check_private_rows, clipped_rows
 
@@ -59,7 +59,7 @@ class RecordLevel(DataHolder):
     Examples
     --------
     >>> import numpy as np
-    >>> from odeco.privacy._record_level import RecordLevel
+    >>> from odeco.privacy import RecordLevel
     >>> data = RecordLevel(np.eye(4), norm_bound=1.0)
     >>> round(data.sensitivity(np.eye(4)), 6)  # replaced: 2 B³ / n, for four orthogonal questions together
     0.5
@@ -88,7 +88,7 @@ class RecordLevel(DataHolder):
         self.neighbour_relation = neighbour_relation
         self._rows = clipped_rows(checked, self.norm_bound)
         self._weights, self.n_units = row_weights(groups, self.n_rows)
-        self.of_users = groups is not None
+        self.unit = "record" if groups is None else "user"
         for array in (self._rows if isinstance(self._rows, np.ndarray) else self._rows.data, self._weights):
             array.setflags(write=False)
         self.seal()
@@ -97,7 +97,9 @@ class RecordLevel(DataHolder):
     def neighbours(self) -> str:  # type: ignore[override]
         """The neighbour relation in words."""
         act = "replaced by any other" if self.neighbour_relation == "replace" else "blanked out, or the reverse"
-        whom, public = ("all rows of one user", "which row is whose") if self.of_users else ("one row", "their number")
+        whom, public = (
+            ("one row", "their number") if self.unit == "record" else ("all rows of one user", "which row is whose")
+        )
         return f"{whom}, each of norm at most {self.norm_bound:g}, {act}; {public} public"
 
     def second_moment(self) -> FloatArray:
@@ -110,7 +112,7 @@ class RecordLevel(DataHolder):
 
     def second_moment_sensitivity(self) -> float:
         """Return the largest Euclidean change of `second_moment`, every entry counted as often as it stands there."""
-        exact = _sensitivity.record_entries(self.norm_bound, self.n_units, order=2, replace=self._replace)
+        exact = sensitivity.record_entries(self.norm_bound, self.n_units, order=2, replace=self._replace)
         return exact + self._rounding(0, self.norm_bound**2)
 
     def packed(self) -> FloatArray:
@@ -133,8 +135,8 @@ class RecordLevel(DataHolder):
         return total / self.n_units / self.packed_units()
 
     def packed_sensitivity(self) -> float:
-        """Return Bᵖ/n, twice that if replaced (see `odeco.privacy._sensitivity.record_entries`), and the rounding."""
-        exact = _sensitivity.record_entries(self.norm_bound, self.n_units, order=self.order, replace=self._replace)
+        """Return Bᵖ/n, twice that if replaced (see `sensitivity.record_entries`), and the rounding."""
+        exact = sensitivity.record_entries(self.norm_bound, self.n_units, order=self.order, replace=self._replace)
         return exact + self._rounding(0, self.norm_bound**self.order)
 
     def _image(self, block: FloatArray) -> FloatArray:
@@ -187,25 +189,25 @@ class RecordLevel(DataHolder):
         return self._added_up(shape, part, n_scratch).T * (factors / self.n_units)
 
     def _sensitivity(self, block: FloatArray) -> float:
-        exact = _sensitivity.record_image(block, self.norm_bound, self.n_units, order=self.order, replace=self._replace)
+        exact = sensitivity.record_image(block, self.norm_bound, self.n_units, order=self.order, replace=self._replace)
         gains = np.linalg.norm(block, axis=0) ** (self.order - 1)
         return exact + self._rounding(self.order - 1, self.norm_bound**self.order * float(np.linalg.norm(gains)))
 
     def _value_sensitivity(self, block: FloatArray) -> float:
-        exact = _sensitivity.record_value(block, self.norm_bound, self.n_units, order=self.order, replace=self._replace)
+        exact = sensitivity.record_value(block, self.norm_bound, self.n_units, order=self.order, replace=self._replace)
         gains = np.linalg.norm(block, axis=0) ** self.order
         return exact + self._rounding(self.order, self.norm_bound**self.order * float(np.linalg.norm(gains)))
 
     def _core_sensitivity(self, basis: FloatArray) -> float:
         with one_blas_thread():  # matrices this small are slowed down by threads that wait for each other
-            exact = _sensitivity.record_core(
+            exact = sensitivity.record_core(
                 basis, self.norm_bound, self.n_units, order=self.order, replace=self._replace
             )
         return exact + self._rounding(self.order, (self.norm_bound * float(np.linalg.norm(basis))) ** self.order)
 
     def _slab_sensitivity(self, basis: FloatArray) -> float:
         with one_blas_thread():
-            exact = _sensitivity.record_core(
+            exact = sensitivity.record_core(
                 basis, self.norm_bound, self.n_units, order=3, replace=self._replace, open_axis=True
             )
         return exact + self._rounding(2, self.norm_bound**3 * float(np.linalg.norm(basis)) ** 2)

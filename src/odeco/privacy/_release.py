@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from odeco._types import FloatArray
-from odeco.privacy._ledger import ALL_DATA, Ledger
+from odeco.privacy._charge import ALL_DATA
+from odeco.privacy._ledger import Ledger
 from odeco.privacy._noise import NoiseSource, SecureNoise, grid_of, noise_scale, noisy, rounding_slack
 
 
