@@ -126,7 +126,6 @@ class ScaledNoise:
 
     source: SeededNoiseForTests
     share: float
-    is_private: bool = False
 
     def gaussian(self, shape: tuple[int, ...], scale: float) -> FloatArray:
         """Draw N(0, (share · scale)²)."""

@@ -43,9 +43,9 @@ class AnswersNothing(Mechanism):
     def plan(self, setting):
         return MechanismPlan(self.name, 0, 0.0, 0.0)
 
-    def run(self, holder, setting, planned, releaser, generator):
-        k = setting.search.n_components
-        return Found(Components(np.zeros(k), np.eye(holder.dimension)[:, :k]), *np.zeros((3, k)))
+    def run(self, task):
+        k = task.n_components
+        return Found(Components(np.zeros(k), np.eye(task.holder.dimension)[:, :k]), *np.zeros((3, k)))
 
 
 def test_a_mechanism_in_the_registry_is_planned_run_and_chosen(monkeypatch):

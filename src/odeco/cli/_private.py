@@ -12,7 +12,8 @@ import odeco
 from odeco.cli import _options
 from odeco.cli._inputs import load_groups, load_names, load_rows, load_tensor
 from odeco.cli._output import console, emit_json, print_result, result_document, write_outputs
-from odeco.private import AUTO, MECHANISMS, UNITS, default_neighbours
+from odeco.privacy import UNITS
+from odeco.private import AUTO, MECHANISMS, default_neighbours
 
 
 @click.command("private")

@@ -16,8 +16,8 @@ from odeco.privacy._calibration import (
 )
 from odeco.privacy._charge import Charge
 from odeco.privacy._entry_level import EntryLevel
-from odeco.privacy._found import Found, angles_of, found_in_core, highest_of, noise_ceiling
-from odeco.privacy._holder import ROUNDOFF, DataHolder, Unit, unpack
+from odeco.privacy._found import Found, angles_of, found_in_core, found_in_images, highest_of, noise_ceiling
+from odeco.privacy._holder import ROUNDOFF, UNITS, DataHolder, Unit, unpack
 from odeco.privacy._ledger import Ledger
 from odeco.privacy._noise import NoiseSource, SecureNoise, SeededNoiseForTests
 from odeco.privacy._oracle import MERGE_COSINE, PrivateOracle, merge_duplicates
@@ -50,6 +50,7 @@ __all__ = [
 __all__ += [
     "MERGE_COSINE",
     "ROUNDOFF",
+    "UNITS",
     "Account",
     "DataHolder",
     "Found",
@@ -63,6 +64,7 @@ __all__ += [
     "check_delta_for",
     "check_epsilon",
     "found_in_core",
+    "found_in_images",
     "highest_of",
     "merge_duplicates",
     "noise_ceiling",

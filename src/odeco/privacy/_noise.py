@@ -33,19 +33,7 @@ _AT_ONCE = 2**15
 
 
 class NoiseSource(Protocol):
-    """Who draws the noise.
-
-    Attributes
-    ----------
-    is_private : bool
-        Whether nobody can know the noise. What was released with noise from a source that says no is not private,
-        whatever its ledger says: report an infinite ε.
-    """
-
-    @property
-    def is_private(self) -> bool:
-        """Whether nobody can know the noise."""
-        ...
+    """Who draws the noise. Only that of a `SecureNoise` makes a release private, see `Releaser`."""
 
     def gaussian(self, shape: tuple[int, ...], scale: float) -> FloatArray:
         """Draw independent N(0, scale²), each rounded to the nearest multiple of ``grid_of(scale)``."""
@@ -67,7 +55,6 @@ class SecureNoise:
     """
 
     __slots__ = ()  # nothing can be put in the place of a method of one instance
-    is_private = True
 
     def gaussian(self, shape: tuple[int, ...], scale: float) -> FloatArray:
         """Draw independent N(0, scale²), each rounded to the nearest multiple of ``grid_of(scale)``."""
@@ -80,8 +67,6 @@ class SecureNoise:
 @final
 class SeededNoiseForTests:
     """The same noise from a seeded generator: repeatable, hence not private."""
-
-    is_private = False
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.default_rng(seed)

@@ -13,7 +13,7 @@ from odeco._arguments import MINIMUM_ORDER, check_choice, check_count, check_nor
 from odeco._threads import map_blocks, one_blas_thread
 from odeco._types import FloatArray
 from odeco.privacy import sensitivity
-from odeco.privacy._holder import ROUNDOFF, DataHolder, column_pairs
+from odeco.privacy._holder import ROUNDOFF, DataHolder, column_pairs, packed_slab
 from odeco.rows import as_rows, check_private_rows, clipped_rows
 
 RecordNeighbours = Literal["replace", "add or remove"]
@@ -97,9 +97,8 @@ class RecordLevel(DataHolder):
     def neighbours(self) -> str:  # type: ignore[override]
         """The neighbour relation in words."""
         act = "replaced by any other" if self.neighbour_relation == "replace" else "blanked out, or the reverse"
-        whom, public = (
-            ("one row", "their number") if self.unit == "record" else ("all rows of one user", "which row is whose")
-        )
+        users = self.unit == "user"
+        whom, public = ("all rows of one user", "which row is whose") if users else ("one row", "their number")
         return f"{whom}, each of norm at most {self.norm_bound:g}, {act}; {public} public"
 
     def second_moment(self) -> FloatArray:
@@ -112,8 +111,7 @@ class RecordLevel(DataHolder):
 
     def second_moment_sensitivity(self) -> float:
         """Return the largest Euclidean change of `second_moment`, every entry counted as often as it stands there."""
-        exact = sensitivity.record_entries(self.norm_bound, self.n_units, order=2, replace=self._replace)
-        return exact + self._rounding(0, self.norm_bound**2)
+        return self._exact(sensitivity.record_entries, order=2) + self._rounding(0, self.norm_bound**2)
 
     def packed(self) -> FloatArray:
         """Return the distinct entries, each divided by its `packed_units`."""
@@ -128,7 +126,7 @@ class RecordLevel(DataHolder):
                 size = first + 1
                 with np.errstate(all="ignore"):  # a warning about the data would be an answer without noise
                     slab = (columns[:size] * weighted[first]) @ columns[:size].T  # T[i, j, k] for i = first ≥ j, k
-                total[math.comb(first + 2, 3) : math.comb(first + 3, 3)] += slab[lower[:size, :size]]
+                total[packed_slab(first)] += slab[lower[:size, :size]]
 
             for _ in map_blocks(add, range(d), parallel=columns.size * d >= _PARALLEL_WORK):
                 pass
@@ -136,8 +134,7 @@ class RecordLevel(DataHolder):
 
     def packed_sensitivity(self) -> float:
         """Return Bᵖ/n, twice that if replaced (see `sensitivity.record_entries`), and the rounding."""
-        exact = sensitivity.record_entries(self.norm_bound, self.n_units, order=self.order, replace=self._replace)
-        return exact + self._rounding(0, self.norm_bound**self.order)
+        return self._exact(sensitivity.record_entries) + self._rounding(0, self.norm_bound**self.order)
 
     def _image(self, block: FloatArray) -> FloatArray:
         def part(rows: Any, weights: FloatArray, _scratch: FloatArray) -> FloatArray:
@@ -189,32 +186,29 @@ class RecordLevel(DataHolder):
         return self._added_up(shape, part, n_scratch).T * (factors / self.n_units)
 
     def _sensitivity(self, block: FloatArray) -> float:
-        exact = sensitivity.record_image(block, self.norm_bound, self.n_units, order=self.order, replace=self._replace)
+        exact = self._exact(sensitivity.record_image, block)
         gains = np.linalg.norm(block, axis=0) ** (self.order - 1)
         return exact + self._rounding(self.order - 1, self.norm_bound**self.order * float(np.linalg.norm(gains)))
 
     def _value_sensitivity(self, block: FloatArray) -> float:
-        exact = sensitivity.record_value(block, self.norm_bound, self.n_units, order=self.order, replace=self._replace)
+        exact = self._exact(sensitivity.record_value, block)
         gains = np.linalg.norm(block, axis=0) ** self.order
         return exact + self._rounding(self.order, self.norm_bound**self.order * float(np.linalg.norm(gains)))
 
     def _core_sensitivity(self, basis: FloatArray) -> float:
         with one_blas_thread():  # matrices this small are slowed down by threads that wait for each other
-            exact = sensitivity.record_core(
-                basis, self.norm_bound, self.n_units, order=self.order, replace=self._replace
-            )
+            exact = self._exact(sensitivity.record_core, basis)
         return exact + self._rounding(self.order, (self.norm_bound * float(np.linalg.norm(basis))) ** self.order)
 
     def _slab_sensitivity(self, basis: FloatArray) -> float:
         with one_blas_thread():
-            exact = sensitivity.record_core(
-                basis, self.norm_bound, self.n_units, order=3, replace=self._replace, open_axis=True
-            )
+            exact = self._exact(sensitivity.record_core, basis, order=3, open_axis=True)
         return exact + self._rounding(2, self.norm_bound**3 * float(np.linalg.norm(basis)) ** 2)
 
-    @property
-    def _replace(self) -> bool:
-        return self.neighbour_relation == "replace"
+    def _exact(self, declare: Callable[..., float], *question: FloatArray, **settings: Any) -> float:
+        """Return a sensitivity of records, for the public numbers of this holder."""
+        settings = {"order": self.order, "replace": self.neighbour_relation == "replace", **settings}
+        return declare(*question, self.norm_bound, self.n_units, **settings)
 
     def _rounding(self, n_products: int, largest: float) -> float:
         """Return how far rounding can move two neighbours' answers apart, if `n_products` inner products go in."""

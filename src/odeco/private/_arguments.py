@@ -6,20 +6,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from odeco._arguments import check_choice
-from odeco.privacy import EntryLevel, RecordLevel, Unit
+from odeco.privacy import UNITS, EntryLevel, RecordLevel, Unit
 from odeco.private.mechanisms import MECHANISMS
 from odeco.tensors import DenseTensor
 
-UNITS: tuple[Unit, ...] = ("entry", "record", "user")
 #: The choice that leaves the mechanism to the plan.
 AUTO = "auto"
-_ROWS = ("record", "user")
 _UNITS_THAT_USE = {
-    "norm_bound": _ROWS,
-    "order": _ROWS,
-    "n_units": _ROWS,
-    "entry_change": ("entry",),
-    "entry_limit": ("entry",),
+    **dict.fromkeys(("norm_bound", "order", "n_units"), ("record", "user")),
+    **dict.fromkeys(("entry_change", "entry_limit"), ("entry",)),
 }
 
 
@@ -29,17 +24,13 @@ def check_used_by_unit(unit: Unit, given: dict[str, Any]) -> None:
         _check_goes_with(name, given.get(name), "unit", unit, users)
 
 
-def check_used_by_mechanism(mechanism: str, given: dict[str, Any]) -> None:
-    """Raise if an argument is given that this mechanism does not use; "auto" may choose one that does."""
-    for name, value in given.items():
-        users = [each.name for each in MECHANISMS.values() if name in each.uses]
-        _check_goes_with(name, value, "mechanism", mechanism, [AUTO, *users])
-
-
-def check_calibration(calibration: str, mechanism: str) -> None:
-    """Raise unless the calibration is known, and is the exact one for every mechanism that has no other."""
+def check_mechanism(mechanism: str, calibration: str, given: dict[str, Any]) -> None:
+    """Raise unless the mechanism is known and uses what is given; "auto" may choose one that iterates."""
+    check_choice("mechanism", mechanism, (AUTO, *MECHANISMS))
     check_choice("calibration", calibration, ("exact", "paper"))
-    users = [each.name for each in MECHANISMS.values() if "calibration" in each.uses]
+    for name, value in given.items():
+        _check_goes_with(name, value, "mechanism", mechanism, [AUTO, *_mechanisms_that_use(name)])
+    users = _mechanisms_that_use("calibration")
     if calibration == "paper" and mechanism not in users:
         raise ValueError(
             f"calibration='paper' must go with mechanism={listed(users)}. Got {mechanism!r}. Leave it out."
@@ -75,6 +66,10 @@ def as_holder(data: Any, mechanism: str, settings: dict[str, Any]) -> EntryLevel
     if unit == "entry":
         return EntryLevel(data.entries if isinstance(data, DenseTensor) else data, **given)
     return RecordLevel(data, **{"norm_bound": None, **given})  # None is refused there, with what to do
+
+
+def _mechanisms_that_use(argument: str) -> list[str]:
+    return [each.name for each in MECHANISMS.values() if argument in each.uses]
 
 
 def _check_goes_with(name: str, value: Any, kind: str, chosen: str, users: Iterable[str]) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import Any
 
 from odeco._arguments import check_choice, check_norm_bound, check_number
 from odeco._threads import one_blas_thread
-from odeco._types import FloatArray
 from odeco.privacy import EntryLevel, MechanismPlan, PrivacyPlan, RecordLevel, Unit, sensitivity
 from odeco.private._arguments import AUTO, listed
 from odeco.private.mechanisms import MECHANISMS, Sensitivities, Setting
@@ -15,17 +16,8 @@ from odeco.private.mechanisms import MECHANISMS, Sensitivities, Setting
 def plan_all(setting: Setting, unit: Unit, neighbour_relation: str) -> PrivacyPlan:
     """Return the plan of every mechanism that can be used, smallest signal first."""
     ranked = _ranked(setting)
-    return PrivacyPlan(
-        setting.epsilon,
-        setting.delta,
-        setting.mu,
-        unit,
-        neighbour_relation,
-        setting.dimension,
-        setting.search.n_components,
-        ranked,
-        _best(ranked).mechanism,
-    )
+    public = (setting.epsilon, setting.delta, setting.mu, unit, neighbour_relation, setting.dimension)
+    return PrivacyPlan(*public, setting.search.n_components, ranked, _best(ranked).mechanism)
 
 
 def choose(mechanism: str, setting: Setting) -> MechanismPlan:
@@ -50,14 +42,14 @@ def _best(ranked: tuple[MechanismPlan, ...]) -> MechanismPlan:
     return next(plan for plan in ranked if not plan.remark)
 
 
-def sensitivities_of(holder: EntryLevel | RecordLevel) -> Sensitivities:
+def holder_sensitivities(holder: EntryLevel | RecordLevel) -> Sensitivities:
     """Return what the public numbers of a holder say: its shape and bounds, never its values."""
     if isinstance(holder, EntryLevel):
-        return sensitivities_of_entries(holder.neighbour_relation, holder.entry_change)
-    return sensitivities_of_rows(holder.neighbour_relation, holder.norm_bound, holder.n_units, holder.order)
+        return entry_sensitivities(holder.neighbour_relation, holder.entry_change)
+    return row_sensitivities(holder.neighbour_relation, holder.norm_bound, holder.n_units, holder.order)
 
 
-def sensitivities_of_entries(neighbour_relation: str, entry_change: float) -> Sensitivities:
+def entry_sensitivities(neighbour_relation: str, entry_change: float) -> Sensitivities:
     """Return how far the answers of a tensor move when one entry changes."""
     check_choice("neighbour_relation", neighbour_relation, ("distinct", "literal"))
     change = check_number("entry_change", entry_change, 0, math.inf)
@@ -73,19 +65,16 @@ def sensitivities_of_entries(neighbour_relation: str, entry_change: float) -> Se
     )
 
 
-def sensitivities_of_rows(neighbour_relation: str, norm_bound: float | None, n_units: int, order: int) -> Sensitivities:
+def row_sensitivities(neighbour_relation: str, norm_bound: float | None, n_units: int, order: int) -> Sensitivities:
     """Return how far the answers of the moment of rows move when one row, or one user's, changes."""
     check_choice("neighbour_relation", neighbour_relation, ("replace", "add or remove"))
-    bound, replace = check_norm_bound(norm_bound), neighbour_relation == "replace"
-
-    def core(basis: FloatArray, *, open_axis: bool = False) -> float:
-        return sensitivity.record_core(basis, bound, n_units, order=order, replace=replace, open_axis=open_axis)
-
+    bound = check_norm_bound(norm_bound)
+    known: Any = {"norm_bound": bound, "n_records": n_units, "replace": neighbour_relation == "replace"}
     return Sensitivities(
-        image=lambda block: sensitivity.record_image(block, bound, n_units, order=order, replace=replace),
-        core=core,
-        slab=lambda basis: core(basis, open_axis=True),
-        entries=sensitivity.record_entries(bound, n_units, order=order, replace=replace) / math.sqrt(3),
+        image=partial(sensitivity.record_image, order=order, **known),
+        core=partial(sensitivity.record_core, order=order, **known),
+        slab=partial(sensitivity.record_core, order=order, open_axis=True, **known),
+        entries=sensitivity.record_entries(order=order, **known) / math.sqrt(3),
         # A component of weight λ in the moment of order p has at least λ/B^(p−2) in the second, as |⟨x, v⟩| ≤ B.
-        moment=sensitivity.record_entries(bound, n_units, order=2, replace=replace) * bound ** (order - 2),
+        moment=sensitivity.record_entries(order=2, **known) * bound ** (order - 2),
     )

@@ -10,6 +10,7 @@ from odeco._arguments import MINIMUM_ORDER, as_generator, check_choice, check_co
 from odeco._types import RngLike
 from odeco.components import Components
 from odeco.privacy import (
+    UNITS,
     Ledger,
     NoiseSource,
     PrivacyPlan,
@@ -21,23 +22,9 @@ from odeco.privacy import (
     check_delta_for,
     check_epsilon,
 )
-from odeco.private._arguments import (
-    AUTO,
-    UNITS,
-    as_holder,
-    check_calibration,
-    check_used_by_mechanism,
-    check_used_by_unit,
-    default_neighbours,
-)
-from odeco.private._planner import (
-    choose,
-    plan_all,
-    sensitivities_of,
-    sensitivities_of_entries,
-    sensitivities_of_rows,
-)
-from odeco.private.mechanisms import MECHANISMS, Calibration, Setting
+from odeco.private._arguments import AUTO, as_holder, check_mechanism, check_used_by_unit, default_neighbours
+from odeco.private._planner import choose, entry_sensitivities, holder_sensitivities, plan_all, row_sensitivities
+from odeco.private.mechanisms import MECHANISMS, Calibration, Setting, Task
 from odeco.result import PrivateDecomposition
 from odeco.search import Plan
 
@@ -142,9 +129,7 @@ def decompose_privately(
     (array([0.5, 0.5]), array([ True,  True]), 'input')
     """
     epsilon, delta = check_epsilon(epsilon), check_delta(delta)
-    check_choice("mechanism", mechanism, (AUTO, *MECHANISMS))
-    check_calibration(calibration, mechanism)
-    check_used_by_mechanism(mechanism, {"n_restarts": n_restarts, "n_iterations": n_iterations})
+    check_mechanism(mechanism, calibration, {"n_restarts": n_restarts, "n_iterations": n_iterations})
     generator = as_generator(rng)
     settings = {
         "unit": unit,
@@ -159,18 +144,12 @@ def decompose_privately(
         holder = as_holder(data, mechanism, settings)
     if holder.unit != "entry":
         check_delta_for(delta, holder.n_units, holder.unit)
-    setting = Setting(
-        dimension=holder.dimension,
-        order=holder.order,
-        search=_search(holder.dimension, n_components, n_restarts, n_iterations),
-        epsilon=epsilon,
-        delta=delta,
-        sensitivities=sensitivities_of(holder),
-        calibration=calibration,
-    )
+    search = _search(holder.dimension, n_components, n_restarts, n_iterations)
+    sensitivities = holder_sensitivities(holder)
+    setting = Setting(holder.dimension, holder.order, search, epsilon, delta, sensitivities, calibration)
     planned = choose(mechanism, setting)
     releaser = Releaser(Ledger(setting.mu, within=ledger), SecureNoise() if noise is None else noise)
-    found = MECHANISMS[planned.mechanism].run(holder, setting, planned, releaser, generator)
+    found = MECHANISMS[planned.mechanism].run(Task(holder, setting, planned, releaser, generator))
     report = PrivacyReport.of(
         releaser,
         epsilon=epsilon,
@@ -180,13 +159,9 @@ def decompose_privately(
         mechanism=planned.mechanism if calibration == "exact" else f"{planned.mechanism}, paper's calibration",
     )
     first = found.components.largest_first()
-    return PrivateDecomposition(
-        Components(found.components.weights[first], found.components.vectors[:, first], holder.order),
-        found.weight_errors[first],
-        found.angle_errors[first],
-        found.noise_floors[first],
-        report,
-    )
+    components = Components(found.components.weights[first], found.components.vectors[:, first], holder.order)
+    noise_in_each = (found.weight_errors[first], found.angle_errors[first], found.noise_floors[first])
+    return PrivateDecomposition(components, *noise_in_each, report)
 
 
 def plan_privacy(
@@ -235,11 +210,11 @@ def plan_privacy(
     relation = default_neighbours(unit, AUTO) if neighbour_relation is None else neighbour_relation
     p = check_count("order", MINIMUM_ORDER if order is None else order, MINIMUM_ORDER)
     if unit == "entry":
-        sensitivities = sensitivities_of_entries(relation, 1.0 if entry_change is None else entry_change)
+        sensitivities = entry_sensitivities(relation, 1.0 if entry_change is None else entry_change)
     else:
         n = check_count("n_units", n_units)
         check_delta_for(delta, n, unit)
-        sensitivities = sensitivities_of_rows(relation, norm_bound, n, p)
+        sensitivities = row_sensitivities(relation, norm_bound, n, p)
     return plan_all(Setting(d, p, search, epsilon, delta, sensitivities), unit, relation)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 
@@ -150,8 +151,7 @@ def _row_norms(block: FloatArray, power: int) -> FloatArray:
 def _distinct_image_of_profile(profile: FloatArray, order: int) -> float:
     """Return the distinct-entry sensitivity of an image of one vector with these absolute values."""
     best = 0.0
-    for counts, entries in _shares(profile, order):
-        arrangements = math.factorial(order) / math.prod(math.factorial(m) for m in counts)
+    for arrangements, counts, entries in _shares(profile, order):
         places = [
             m / order * math.prod(u ** (k - (s == t)) for t, (k, u) in enumerate(zip(counts, entries, strict=True)))
             for s, m in enumerate(counts)
@@ -162,28 +162,23 @@ def _distinct_image_of_profile(profile: FloatArray, order: int) -> float:
 
 def _distinct_value_of_profile(profile: FloatArray, order: int) -> float:
     """Return the distinct-entry sensitivity of the value at one vector with these absolute values."""
-    best = 0.0
-    for counts, entries in _shares(profile, order):
-        arrangements = math.factorial(order) / math.prod(math.factorial(m) for m in counts)
-        best = max(best, arrangements * math.prod(u**m for m, u in zip(counts, entries, strict=True)))
-    return best
+    return max(
+        arrangements * math.prod(u**m for m, u in zip(counts, entries, strict=True))
+        for arrangements, counts, entries in _shares(profile, order)
+    )
 
 
-def _shares(profile: FloatArray, order: int) -> Iterator[tuple[tuple[int, ...], list[float]]]:
-    """Yield every way to share `order` indices among the largest entries of `profile`: multiplicities and entries."""
+def _shares(profile: FloatArray, order: int) -> Iterator[tuple[float, tuple[int, ...], list[float]]]:
+    """Yield every way to share `order` indices among the largest entries of `profile`.
+
+    Each is given by how many arrangements of the indices there are, their multiplicities, and the entries.
+    """
     top = [float(entry) for entry in np.sort(profile)[::-1][:order]]
     for n_different in range(1, len(top) + 1):
-        for counts in _compositions(order, n_different):
-            yield counts, top[:n_different]
-
-
-def _compositions(total: int, n_parts: int) -> Iterator[tuple[int, ...]]:
-    if n_parts == 1:
-        yield (total,)
-        return
-    for first in range(1, total - n_parts + 2):
-        for rest in _compositions(total - first, n_parts - 1):
-            yield (first, *rest)
+        for counts in itertools.product(range(1, order + 1), repeat=n_different):
+            if sum(counts) == order:
+                arrangements = math.factorial(order) / math.prod(math.factorial(m) for m in counts)
+                yield arrangements, counts, top[:n_different]
 
 
 def _heaviest(edges: FloatArray, vertices: FloatArray) -> float:

@@ -3,7 +3,7 @@
 from odeco.private.mechanisms._core import Core
 from odeco.private.mechanisms._input import Input
 from odeco.private.mechanisms._joint import Joint
-from odeco.private.mechanisms._mechanism import Calibration, Mechanism, Sensitivities, Setting
+from odeco.private.mechanisms._mechanism import Calibration, Mechanism, Sensitivities, Setting, Task
 from odeco.private.mechanisms._subspace import Subspace
 from odeco.private.mechanisms._wang2016 import Wang2016
 
@@ -16,4 +16,4 @@ MECHANISMS: dict[str, Mechanism] = {
     Subspace.name: Subspace(),
 }
 
-__all__ = ["MECHANISMS", "Calibration", "Mechanism", "Sensitivities", "Setting"]
+__all__ = ["MECHANISMS", "Calibration", "Mechanism", "Sensitivities", "Setting", "Task"]

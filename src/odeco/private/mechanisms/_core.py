@@ -10,9 +10,9 @@ import numpy as np
 
 from odeco._threads import one_blas_thread
 from odeco._types import FloatArray
-from odeco.privacy import DataHolder, Found, MechanismPlan, Releaser, found_in_core
+from odeco.privacy import Found, MechanismPlan, found_in_core
 from odeco.private.mechanisms._cores import cosine_in_core, leading_directions, release_core
-from odeco.private.mechanisms._mechanism import Mechanism, Setting
+from odeco.private.mechanisms._mechanism import Mechanism, Setting, Task
 from odeco.private.mechanisms._shares import best_shares
 from odeco.search import DEFAULT_ROUNDS, core_width
 
@@ -70,32 +70,24 @@ class Core(Mechanism):
 
         return best_shares(self.name, reached, len(widths), noises[0])
 
-    def run(
-        self,
-        holder: DataHolder,
-        setting: Setting,
-        planned: MechanismPlan,
-        releaser: Releaser,
-        generator: np.random.Generator,
-    ) -> Found:
+    def run(self, task: Task) -> Found:
         """Release the slabs, each in the leading directions of the one before, and then the core."""
-        d, k, mu = holder.dimension, setting.search.n_components, setting.mu
-        widths = self.widths(d, k)
+        holder, d = task.holder, task.holder.dimension
+        first, *later = self.widths(d, task.n_components)
         with one_blas_thread():
-            basis = np.linalg.qr(generator.standard_normal((d, widths[0])))[0]
-        asked, scale = basis, 0.0
-        for share, width in zip(planned.shares[:-1], widths[1:], strict=True):
+            basis = np.linalg.qr(task.generator.standard_normal((d, first)))[0]
+        for number, width in enumerate(later):
             asked = basis
             n_pairs = asked.shape[1] * (asked.shape[1] + 1) // 2
-            slab, scale = releaser.release(
+            slab, scale = task.releaser.release(
                 f"slab of {asked.shape[1]} directions, {d} x {n_pairs} numbers",
                 partial(holder.slab, asked),
                 size=d * n_pairs,
                 sensitivity=holder.slab_sensitivity(asked),
-                noise_multiplier=1 / (mu * math.sqrt(share)),
+                noise_multiplier=1 / task.mu(number),
             )
             basis = leading_directions(slab, width)
-        found, core_scale = release_core(holder, basis, k, releaser, mu * math.sqrt(planned.shares[-1]), generator)
+        found, core_scale = release_core(task, basis)
         # To first order the span misses component i by the noise of the last slab times what the pseudo-inverse of its
         # signal, λᵢ (Wᵀvᵢ) ⊗ (Wᵀvᵢ), makes of it.
         inside: FloatArray = asked.T @ found.vectors

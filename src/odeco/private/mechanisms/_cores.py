@@ -10,7 +10,7 @@ import numpy as np
 from odeco._threads import one_blas_thread
 from odeco._types import FloatArray
 from odeco.components import Components
-from odeco.privacy import DataHolder, Releaser
+from odeco.private.mechanisms._mechanism import Task
 from odeco.search import Plan, run
 from odeco.tensors import DenseTensor, symmetrize
 
@@ -24,24 +24,17 @@ def leading_directions(matrix: FloatArray, width: int) -> FloatArray:
         return np.linalg.qr(matrix @ leading)[0] if tall else leading
 
 
-def release_core(
-    holder: DataHolder,
-    basis: FloatArray,
-    n_components: int,
-    releaser: Releaser,
-    mu: float,
-    generator: np.random.Generator,
-) -> tuple[Components, float]:
-    """Release T(Q, …, Q), decompose it, and bring what is found back to d dimensions; also return the noise's scale."""
-    width, order = basis.shape[1], holder.order
-    core, scale = releaser.release(
+def release_core(task: Task, basis: FloatArray) -> tuple[Components, float]:
+    """Release T(Q, …, Q), the last of the plan; return its components in d dimensions, and the scale of the noise."""
+    holder, width, order = task.holder, basis.shape[1], task.holder.order
+    core, scale = task.releaser.release(
         f"core of {width}^{order} numbers",
         partial(holder.core, basis),
         size=width**order,
         sensitivity=holder.core_sensitivity(basis),
-        noise_multiplier=1 / mu,
+        noise_multiplier=1 / task.mu(-1),
     )
-    inside = decompose_core(core, n_components, generator)
+    inside = decompose_core(core, task.n_components, task.generator)
     return Components(inside.weights, basis @ inside.vectors, order), scale
 
 

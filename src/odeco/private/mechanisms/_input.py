@@ -10,9 +10,9 @@ import numpy as np
 
 from odeco._types import FloatArray
 from odeco.components import Components
-from odeco.privacy import DataHolder, Found, MechanismPlan, Releaser, angles_of, noise_ceiling, unpack
+from odeco.privacy import Found, MechanismPlan, angles_of, noise_ceiling, unpack
 from odeco.private.mechanisms._cores import decompose_core, leading_directions
-from odeco.private.mechanisms._mechanism import Mechanism, Setting
+from odeco.private.mechanisms._mechanism import Mechanism, Setting, Task
 from odeco.search import Plan, Search, core_width, step
 from odeco.tensors import DenseTensor
 
@@ -44,24 +44,17 @@ class Input(Mechanism):
         remark = "" if d <= MOST_DIMENSION else f"takes {8 * d**3 / 2**30:.1f} GiB"
         return MechanismPlan(self.name, 1, noise, signal, remark=remark)
 
-    def run(
-        self,
-        holder: DataHolder,
-        setting: Setting,
-        planned: MechanismPlan,  # noqa: ARG002 - there is one release, which gets the whole budget
-        releaser: Releaser,
-        generator: np.random.Generator,
-    ) -> Found:
+    def run(self, task: Task) -> Found:
         """Release all entries and decompose them."""
-        d, units = holder.dimension, holder.packed_units()
-        packed, scale = releaser.release(
+        holder, d, units = task.holder, task.holder.dimension, task.holder.packed_units()
+        packed, scale = task.releaser.release(
             f"all {units.size} distinct entries",
             holder.packed,
             size=units.size,
             sensitivity=holder.packed_sensitivity(),
-            noise_multiplier=1 / setting.mu,
+            noise_multiplier=1 / task.setting.mu,
         )
-        components = _decompose_noisy(DenseTensor(unpack(packed * units, d)), setting.search.n_components, generator)
+        components = _decompose_noisy(DenseTensor(unpack(packed * units, d)), task.n_components, task.generator)
         errors = scale * _value_errors(holder.entry_units, components.vectors)
         # A coordinate of E(I, v, v) is Σ 2 E_ijk v_j v_k over j < k, up to terms with equal indices.
         coordinate = scale * math.sqrt(2) * holder.entry_units[0]

@@ -7,18 +7,9 @@ from typing import final
 
 import numpy as np
 
-from odeco.privacy import (
-    MERGE_COSINE,
-    DataHolder,
-    Found,
-    MechanismPlan,
-    Releaser,
-    angles_of,
-    highest_of,
-    noise_multiplier,
-)
-from odeco.private.mechanisms._iterations import LOOP_ARGUMENTS, private_oracle, smallest_weight
-from odeco.private.mechanisms._mechanism import Mechanism, Setting
+from odeco.privacy import MERGE_COSINE, Found, MechanismPlan, PrivateOracle, found_in_images, noise_multiplier
+from odeco.private.mechanisms._iterations import LOOP_ARGUMENTS, plan_iterations
+from odeco.private.mechanisms._mechanism import Mechanism, Setting, Task
 from odeco.search import Search, run
 
 
@@ -37,31 +28,21 @@ class Joint(Mechanism):
     any_order = True
 
     def plan(self, setting: Setting) -> MechanismPlan:
-        """Say what would be released; the noise is that of candidates in general position."""
-        n_releases = setting.search.n_components * setting.search.n_iterations
-        candidates = setting.random_units(setting.search.n_restarts)
-        multiplier = noise_multiplier(setting.epsilon, setting.delta, n_releases)
-        noise = multiplier * setting.sensitivities.image(candidates)
-        return MechanismPlan(self.name, n_releases, noise, smallest_weight(setting, noise))
+        """Plan with the sensitivity of a block of candidates in general position."""
+        together = setting.sensitivities.image(setting.random_units(setting.search.n_restarts))
+        return plan_iterations(self.name, setting, setting.search.n_components * setting.search.n_iterations, together)
 
-    def run(
-        self,
-        holder: DataHolder,
-        setting: Setting,
-        planned: MechanismPlan,
-        releaser: Releaser,
-        generator: np.random.Generator,
-    ) -> Found:
+    def run(self, task: Task) -> Found:
         """Run the power method on blocks of images, and note the noise in the image that each weight is read off."""
-        multiplier = noise_multiplier(setting.epsilon, setting.delta, planned.n_releases)
-        oracle = private_oracle(holder, releaser, multiplier, release="joint", merge=MERGE_COSINE)
+        setting, ledger, noise = task.setting, task.releaser.ledger, task.releaser.noise
+        z = noise_multiplier(setting.epsilon, setting.delta, task.planned.n_releases)
+        oracle = PrivateOracle(task.holder, ledger, noise_multiplier=z, merge=MERGE_COSINE, noise=noise)
         scales: list[float] = []
 
         def note_scale(search: Search) -> None:
             if len(search.found) > len(scales):
                 scales.append(float(oracle.last_scales[0]))
 
-        search = run(oracle, replace(setting.search, weigh="reuse"), rng=generator, callback=note_scale)
-        components, errors = search.components, np.array(scales)  # ⟨u, noise⟩ has the deviation of one coordinate
-        floors = errors * highest_of(setting.search.n_restarts)
-        return Found(components, errors, angles_of(errors, components), floors)
+        search = run(oracle, replace(setting.search, weigh="reuse"), rng=task.generator, callback=note_scale)
+        errors = np.array(scales)  # ⟨u, noise⟩ has the standard deviation of one coordinate
+        return found_in_images(search.components, errors, errors, setting.search.n_restarts)

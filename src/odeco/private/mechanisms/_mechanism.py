@@ -9,6 +9,7 @@ s√d, so an image whose signal is λc², c the cosine of the question with the 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,47 +29,22 @@ FOUND = 0.9
 
 @dataclass(frozen=True)
 class Sensitivities:
-    """How far a neighbour can move the answers, from public numbers alone and without rounding errors.
+    """How far a neighbour can move the answers, from public numbers alone and without rounding errors."""
 
-    Attributes
-    ----------
-    image, core, slab : callable
-        The sensitivity of T(I, u, …, u) for all columns u of a block together, of T(Q, …, Q) and of T(I, W, W).
-    entries : float
-        The sensitivity of an entry with three different indices, times √2: a coordinate of an image adds up every such
-        entry twice.
-    moment : float or None
-        The sensitivity of the second moment, in the scale of the weights; None for a tensor, which has no rows.
-    """
-
-    image: Callable[[FloatArray], float]
-    core: Callable[[FloatArray], float]
-    slab: Callable[[FloatArray], float]
-    entries: float
-    moment: float | None
+    image: Callable[[FloatArray], float]  # of T(I, u, …, u) for all columns u of a block together
+    core: Callable[[FloatArray], float]  # of T(Q, …, Q)
+    slab: Callable[[FloatArray], float]  # of T(I, W, W)
+    entries: float  # of an entry with three different indices, times √2: that of the noise in an image
+    moment: float | None  # of the second moment, in the scale of the weights; None for a tensor, which has no rows
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The public numbers with which a private decomposition is planned and made.
-
-    Attributes
-    ----------
-    dimension, order : int
-        The d and p of the tensor.
-    search : Plan
-        The paper's k, L and R.
-    epsilon, delta : float
-        The budget.
-    sensitivities : Sensitivities
-        What the neighbour relation says about answers.
-    calibration : {"exact", "paper"}
-        How noise is scaled, by a mechanism that uses this argument.
-    """
+    """The public numbers that a plan is made from."""
 
     dimension: int
     order: int
-    search: Plan
+    search: Plan  # the paper's k, L and R
     epsilon: float
     delta: float
     sensitivities: Sensitivities
@@ -81,16 +57,33 @@ class Setting:
 
     def random_units(self, n_vectors: int) -> FloatArray:
         """Return random unit vectors, the same every time: questions in general position."""
-        block = self._random_block(n_vectors)
+        block = np.random.default_rng(0).standard_normal((self.dimension, n_vectors))
         units: FloatArray = block / np.linalg.norm(block, axis=0)
         return units
 
     def random_basis(self, width: int) -> FloatArray:
         """Return random orthonormal vectors, the same every time."""
-        return np.linalg.qr(self._random_block(width))[0]
+        return np.linalg.qr(np.random.default_rng(0).standard_normal((self.dimension, width)))[0]
 
-    def _random_block(self, width: int) -> FloatArray:
-        return np.random.default_rng(0).standard_normal((self.dimension, width))
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a mechanism runs with: the data, the public numbers, its own plan, who pays, and who draws the starts."""
+
+    holder: DataHolder
+    setting: Setting
+    planned: MechanismPlan
+    releaser: Releaser
+    generator: np.random.Generator
+
+    @property
+    def n_components(self) -> int:
+        """The number of components to find."""
+        return self.setting.search.n_components
+
+    def mu(self, release: int) -> float:
+        """Return the μ of a release that has a share of the budget, by its place in the plan."""
+        return self.setting.mu * math.sqrt(self.planned.shares[release])
 
 
 class Mechanism(ABC):
@@ -136,12 +129,5 @@ class Mechanism(ABC):
         """Say what would be released, with how much noise, and what would still be found."""
 
     @abstractmethod
-    def run(
-        self,
-        holder: DataHolder,
-        setting: Setting,
-        planned: MechanismPlan,
-        releaser: Releaser,
-        generator: np.random.Generator,
-    ) -> Found:
-        """Find components, as `plan` said for this setting; the generator draws starts, which are public."""
+    def run(self, task: Task) -> Found:
+        """Make the planned releases and find components in them."""

@@ -22,18 +22,8 @@ def best_shares(
 ) -> MechanismPlan:
     """Return the plan whose shares of μ² make the smallest signal smallest.
 
-    Parameters
-    ----------
-    mechanism : str
-        Whose plan it is.
-    reached : callable
-        Returns the cosine that is reached for a weight, given the shares.
-    n_releases : int
-        How many shares there are.
-    noise : float
-        The standard deviation of the noise in the first release if that had all of the budget.
-    remark : str
-        What to know before choosing the mechanism.
+    `reached` returns the cosine that is reached for a weight, given the shares; `noise` is the standard deviation of
+    the noise in the first release if that had all of the budget.
     """
 
     def smallest(shares: FloatArray) -> float:
@@ -58,6 +48,4 @@ def best_shares(
     shares = np.floor(shares_of(best.x) * 1000) / 1000
     signal = smallest(shares)
     first = noise / math.sqrt(float(shares[0]))
-    return MechanismPlan(
-        mechanism, n_releases, first, signal, tuple(float(share) for share in shares), equal / signal, remark
-    )
+    return MechanismPlan(mechanism, n_releases, first, signal, tuple(map(float, shares)), equal / signal, remark)

@@ -8,9 +8,9 @@ from typing import cast, final
 import numpy as np
 
 from odeco._types import FloatArray
-from odeco.privacy import DataHolder, Found, MechanismPlan, RecordLevel, Releaser, found_in_core
+from odeco.privacy import Found, MechanismPlan, RecordLevel, found_in_core
 from odeco.private.mechanisms._cores import cosine_in_core, release_core
-from odeco.private.mechanisms._mechanism import Mechanism, Setting
+from odeco.private.mechanisms._mechanism import Mechanism, Setting, Task
 from odeco.private.mechanisms._shares import best_shares
 
 
@@ -47,31 +47,24 @@ class Subspace(Mechanism):
         remark = "right only if the components span the leading directions of the second moment"
         return best_shares(self.name, reached, 2, moment, remark)
 
-    def run(
-        self,
-        holder: DataHolder,
-        setting: Setting,
-        planned: MechanismPlan,
-        releaser: Releaser,
-        generator: np.random.Generator,
-    ) -> Found:
+    def run(self, task: Task) -> Found:
         """Release the second moment, and the core in its leading directions."""
-        rows = cast("RecordLevel", holder)  # `refusal` lets nothing else pass
-        d, k, mu = rows.dimension, setting.search.n_components, setting.mu
+        rows = cast("RecordLevel", task.holder)  # `refusal` lets nothing else pass
+        d, k = rows.dimension, task.n_components
         lower = np.tril_indices(d)
         units = np.where(lower[0] == lower[1], 1.0, math.sqrt(0.5))
-        packed, scale = releaser.release(
+        packed, scale = task.releaser.release(
             f"second moment, {units.size} distinct entries",
             lambda: rows.second_moment()[lower] / units,
             size=units.size,
             sensitivity=rows.second_moment_sensitivity(),
-            noise_multiplier=1 / (mu * math.sqrt(planned.shares[0])),
+            noise_multiplier=1 / task.mu(0),
         )
         moment = np.zeros((d, d))
         moment[lower] = moment.T[lower] = packed * units
         eigenvalues, eigenvectors = np.linalg.eigh(moment)
         basis = eigenvectors[:, -k:]
-        found, core_scale = release_core(rows, basis, k, releaser, mu * math.sqrt(planned.shares[1]), generator)
+        found, core_scale = release_core(task, basis)
         inside = basis.T @ found.vectors / np.maximum(eigenvalues[-k:], scale)[:, None]
         outside = scale * math.sqrt(d / 2) * np.linalg.norm(inside, axis=0)
         return found_in_core(found, core_scale, k, outside)

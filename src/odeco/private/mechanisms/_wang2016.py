@@ -7,18 +7,9 @@ from typing import final
 
 import numpy as np
 
-from odeco.privacy import (
-    DataHolder,
-    Found,
-    MechanismPlan,
-    Releaser,
-    angles_of,
-    highest_of,
-    noise_multiplier,
-    paper_noise_multiplier,
-)
-from odeco.private.mechanisms._iterations import LOOP_ARGUMENTS, private_oracle, smallest_weight
-from odeco.private.mechanisms._mechanism import Mechanism, Setting
+from odeco.privacy import Found, MechanismPlan, PrivateOracle, found_in_images, noise_multiplier, paper_noise_multiplier
+from odeco.private.mechanisms._iterations import LOOP_ARGUMENTS, plan_iterations
+from odeco.private.mechanisms._mechanism import Mechanism, Setting, Task
 from odeco.search import run
 
 
@@ -39,31 +30,23 @@ class Wang2016(Mechanism):
     entry_neighbours = "literal"
 
     def plan(self, setting: Setting) -> MechanismPlan:
-        """Say what would be released; the noise is that of exact calibration for the median candidate."""
+        """Plan with exact calibration, and the sensitivity of the median candidate."""
         search = setting.search
-        n_releases = search.n_components * search.n_restarts * (search.n_iterations + 1)
         candidates = setting.random_units(search.n_restarts)
         single = np.median(
             [setting.sensitivities.image(candidates[:, [column]]) for column in range(search.n_restarts)]
         )
-        noise = noise_multiplier(setting.epsilon, setting.delta, n_releases) * float(single)
-        return MechanismPlan(self.name, n_releases, noise, smallest_weight(setting, noise))
+        n_releases = search.n_components * search.n_restarts * (search.n_iterations + 1)
+        return plan_iterations(self.name, setting, n_releases, float(single))
 
-    def run(
-        self,
-        holder: DataHolder,
-        setting: Setting,
-        planned: MechanismPlan,
-        releaser: Releaser,
-        generator: np.random.Generator,
-    ) -> Found:
-        """Run Algorithm 3; its line 2 is the paper's calibration."""
+    def run(self, task: Task) -> Found:
+        """Run Algorithm 3; the paper's calibration is its line 2."""
+        holder, setting, ledger, noise = task.holder, task.setting, task.releaser.ledger, task.releaser.noise
         calibrate = paper_noise_multiplier if setting.calibration == "paper" else noise_multiplier
-        multiplier = calibrate(setting.epsilon, setting.delta, planned.n_releases)
-        oracle = private_oracle(holder, releaser, multiplier, release="separate")
-        components = run(oracle, replace(setting.search, weigh="value"), rng=generator).components
+        z = calibrate(setting.epsilon, setting.delta, task.planned.n_releases)
+        oracle = PrivateOracle(holder, ledger, noise_multiplier=z, release="separate", noise=noise)
+        components = run(oracle, replace(setting.search, weigh="value"), rng=task.generator).components
         columns = np.split(components.vectors, components.n_components, axis=1)
-        errors = multiplier * np.array([holder.value_sensitivity(column) for column in columns])
-        image_errors = multiplier * np.array([holder.sensitivity(column) for column in columns])
-        floors = errors * highest_of(setting.search.n_restarts)
-        return Found(components, errors, angles_of(image_errors, components), floors)
+        errors = z * np.array([holder.value_sensitivity(column) for column in columns])
+        image_errors = z * np.array([holder.sensitivity(column) for column in columns])
+        return found_in_images(components, errors, image_errors, setting.search.n_restarts)
