@@ -26,7 +26,7 @@ from odeco.privacy._record_level import RecordLevel, row_weights
 from odeco.privacy._release import Releaser
 from odeco.privacy._report import PrivacyReport
 
-#: What users import: docs/api/index.md lists the same.
+#: These names are for users; docs/api/index.md lists the same.
 __all__ = [
     "BudgetExhausted",
     "Charge",
@@ -46,7 +46,7 @@ __all__ = [
     "worst_entries",
     "worst_records",
 ]
-#: What other packages of the library import beside it, to make private decompositions, streams and topics.
+#: These names are for the other packages of the library: private decompositions, streams and topics.
 __all__ += [
     "MERGE_COSINE",
     "ROUNDOFF",

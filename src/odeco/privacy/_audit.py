@@ -28,7 +28,7 @@ from odeco.privacy._record_level import RecordLevel, RecordNeighbours
 from odeco.privacy._release import Releaser
 
 AuditedRelease = Literal["joint", "separate", "core", "input"]
-#: What each releases, the last of it once and what is before it again and again.
+#: The questions of each kind of transcript: the last is asked once, and what stands before it `n_images` times.
 _QUESTIONS: dict[str, tuple[str, ...]] = {
     "joint": ("image", "value"),
     "separate": ("image", "value"),

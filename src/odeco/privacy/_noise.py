@@ -25,10 +25,10 @@ GRID_BITS = 30  # the grid is 2⁻³⁰ of the scale: fine enough to cost nothin
 CLAMP_BITS = 40  # values beyond 2⁴⁰ times the scale are cut: there the rounding errors of the value would show
 _SMALLEST_SCALE, _LARGEST_SCALE = 2.0**-900, 2.0**900
 _HEAD_BITS, _TAIL_BITS = 63, 192
-#: Draws up to 5 times the scale err by less than 2⁻⁴⁷ · 5 + 2⁻⁶⁴ √(2π) e^12.5 < 2⁻⁴³ of it, 2⁻¹² of a step of the grid:
-#: only those nearer than that to the middle between two steps, or further out, are worth a second thought.
+#: A draw up to 5 times the scale errs by less than 2⁻⁴⁷ · 5 + 2⁻⁶⁴ √(2π) e^12.5 < 2⁻⁴³ of it, 2⁻¹² of a step of the
+#: grid. So its error is looked at only if it is nearer than that to the middle between two steps, or larger.
 _FAR, _UNSURE = 5.0, 2.0**-12
-#: Draws made at a time, so that the cache holds them.
+#: So many draws are made at a time, as many as the cache holds.
 _AT_ONCE = 2**15
 
 

@@ -21,7 +21,7 @@ RecordNeighbours = Literal["replace", "add or remove"]
 ROWS_AT_ONCE = 1024
 #: The chunks are shared among so many lanes, whatever the number of threads, so that a sum is always the same.
 _LANES = 4
-#: Numbers in a question's answer, times rows, below which handing lanes to threads takes longer than adding up.
+#: Lanes are handed to threads from this many rows times numbers of the answer on; below, that takes longer than adding.
 _PARALLEL_WORK = 2**20
 
 
