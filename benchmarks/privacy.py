@@ -48,7 +48,7 @@ import odeco
 from odeco._types import FloatArray
 from odeco.datasets import planted_orthogonal
 from odeco.privacy import PrivacyPlan, SeededNoiseForTests, noise_multiplier, paper_noise_multiplier
-from odeco.private import DEFAULT_ITERATIONS, decompose_privately, plan_privacy
+from odeco.private import DEFAULT_ITERATIONS, MECHANISMS, decompose_privately, plan_privacy
 
 EPSILON, DELTA = 1.0, 1e-6
 FOUND = 0.9
@@ -126,7 +126,6 @@ class ScaledNoise:
 
     source: SeededNoiseForTests
     share: float
-    is_private: bool = False
 
     def gaussian(self, shape: tuple[int, ...], scale: float) -> FloatArray:
         """Draw N(0, (share · scale)²)."""
@@ -149,17 +148,19 @@ def decompose(cell: Cell, mechanism: str, seed: int, data: FloatArray, share: fl
         settings["neighbour_relation"] = "add or remove"
     else:
         settings["neighbour_relation"] = "literal" if by_power or mechanism == INPUT_LITERAL else "distinct"
+    name = "wang2016" if by_power else mechanism.split(",")[0]
+    if name == "auto" or "n_restarts" in MECHANISMS[name].uses:
+        settings |= cell.powers
     return decompose_privately(
         data,
         cell.n_components,
         epsilon=EPSILON,
         delta=DELTA,
         unit=cell.level,
-        mechanism="wang2016" if by_power else mechanism.split(",")[0],  # type: ignore[arg-type]
+        mechanism=name,
         calibration="paper" if mechanism == PAPER else "exact",
         rng=seed,
         noise=ScaledNoise(SeededNoiseForTests(seed), share),
-        **cell.powers,
         **settings,
     )
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import odeco
-from odeco.moments import SampleMoment
 from odeco.rows import RowSum, _chunks, rows_per_chunk
 from odeco.search import Tracking
 
@@ -136,19 +135,6 @@ def test_single_precision_rows_keep_a_double_precision_sum():
     expected = 200_000 * float(np.float32(0.1)) ** 3
     # At most 2,048 terms are added up in single precision, where plain summation errs by up to 2,048 / 2 roundings.
     assert total.total()[0, 0] == pytest.approx(expected, rel=2048 / 2 * 2**-24)
-
-
-def test_the_moment_of_samples_declares_its_sensitivity_only_with_a_bound():
-    rows, _ = planted_rows(30, 5)
-    block = np.eye(5)[:, :2]
-    with pytest.raises(ValueError, match="`norm_bound` must be a positive number"):
-        SampleMoment(rows).sensitivity(block)
-    bounded = SampleMoment(rows, norm_bound=0.5, neighbour_relation="add or remove")
-    assert np.linalg.norm(bounded.rows, axis=1).max() <= 0.5 * (1 + 1e-12)
-    assert bounded.sensitivity(block[:, :1]) == pytest.approx(0.5**3 / 30)
-    assert SampleMoment(rows, norm_bound=0.5).sensitivity(block[:, :1]) == pytest.approx(2 * 0.5**3 / 30)
-    clipped = SampleMoment(sparse.csr_array(rows), norm_bound=0.5)
-    np.testing.assert_allclose(clipped.rows.toarray(), bounded.rows)
 
 
 @pytest.mark.parametrize("method", ["power", "core"])

@@ -17,8 +17,6 @@ D, K, L, R, EPSILON, DELTA = 8, 3, 4, 6, 1.0, 1e-6
 class Fixed:
     """The same noise for whoever asks in the same order, whatever the scale; it keeps the scales it was asked for."""
 
-    is_private = False
-
     def __init__(self):
         self.generator, self.scales = np.random.default_rng(1), []
 

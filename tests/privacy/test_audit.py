@@ -14,9 +14,9 @@ from odeco.privacy import (
     RecordLevel,
     SecureNoise,
     SeededNoiseForTests,
-    _sensitivity,
     audit,
     gdp_mu,
+    sensitivity,
     worst_entries,
     worst_records,
 )
@@ -62,8 +62,8 @@ def test_a_usual_guarantee_is_certified():
 
 @pytest.mark.parametrize("constant", [2 * math.sqrt(5), 2 * math.sqrt(3)])
 def test_a_wrong_constant_in_place_of_six_is_flagged(monkeypatch, constant):
-    true_image = _sensitivity.literal_image
-    monkeypatch.setattr(_sensitivity, "literal_image", lambda block, order=3: constant / 6 * true_image(block))
+    true_image = sensitivity.literal_image
+    monkeypatch.setattr(sensitivity, "literal_image", lambda block, order=3: constant / 6 * true_image(block))
     assert audit(*PAIRS["literal"](), mu=1.0, n_runs=20_000, noise=SeededNoiseForTests(0)).violated
 
 
@@ -112,12 +112,12 @@ def test_all_entries_of_a_tensor_are_certified_under_the_distinct_relation():
 
 def test_a_block_with_the_noise_of_its_worst_column_is_flagged(monkeypatch):
     # max over columns in place of the root of the largest eigenvalue: √2 too little for two equal columns.
-    true_image = _sensitivity.record_image
+    true_image = sensitivity.record_image
 
     def of_worst_column(block, *arguments, **settings):
         return max(true_image(block[:, [i]], *arguments, **settings) for i in range(block.shape[1]))
 
-    monkeypatch.setattr(_sensitivity, "record_image", of_worst_column)
+    monkeypatch.setattr(sensitivity, "record_image", of_worst_column)
     first, second, _ = PAIRS["replace"]()
     settings = {"mu": 1.0, "n_runs": 20_000, "noise": SeededNoiseForTests(0)}
     assert audit(first, second, BLOCKS["joint"], **settings).violated
@@ -125,13 +125,13 @@ def test_a_block_with_the_noise_of_its_worst_column_is_flagged(monkeypatch):
 
 @pytest.mark.parametrize("question", ["slab", "core"])
 def test_a_core_without_the_factor_for_replacing_is_flagged(monkeypatch, question):
-    true_core = _sensitivity.record_core
+    true_core = sensitivity.record_core
 
     def too_small(*arguments, open_axis=False, **settings):
         mutated = open_axis == (question == "slab")
         return true_core(*arguments, open_axis=open_axis, **settings) * (0.5 if mutated else 1.0)
 
-    monkeypatch.setattr(_sensitivity, "record_core", too_small)
+    monkeypatch.setattr(sensitivity, "record_core", too_small)
     first, second, _ = PAIRS["replace"]()
     settings = {"mu": 1.0, "n_runs": 20_000, "release": "core", "n_images": 1, "noise": SeededNoiseForTests(0)}
     assert audit(first, second, BLOCKS["core"], **settings).violated
@@ -152,9 +152,9 @@ def test_what_cannot_be_audited_is_refused():
     first, second, question = PAIRS["replace"]()
     with pytest.raises(ValueError, match=r"^`release` must be one of 'joint', 'separate', 'core', 'input'"):
         audit(first, second, question, mu=1.0, release="subspace")
-    silent = SampleMoment(np.eye(2), norm_bound=1.0)
+    no_holder = SampleMoment(np.eye(2))
     with pytest.raises(TypeError, match=r"^release='core' must be asked of holders of data, such as EntryLevel"):
-        audit(silent, silent, question, mu=1.0, release="core")
+        audit(no_holder, no_holder, question, mu=1.0, release="core")
 
 
 def test_the_weakest_mutant_of_googles_suite_is_flagged():

@@ -14,16 +14,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import ndtri
 
-from odeco.privacy import (
-    GRID_BITS,
-    SecureNoise,
-    SeededNoiseForTests,
-    _noise,
-    grid_of,
-    noise_scale,
-    noisy,
-    rounding_slack,
-)
+from odeco.privacy import Ledger, Releaser, SecureNoise, SeededNoiseForTests, _noise
+from odeco.privacy._noise import GRID_BITS, grid_of, noise_scale, noisy, rounding_slack
 
 SCALES = st.floats(2.0**-200, 2.0**200)
 
@@ -138,7 +130,7 @@ def test_a_draw_too_near_a_boundary_for_double_precision_is_decided_by_its_furth
 def test_secure_noise_takes_no_seed_is_private_and_never_repeats():
     with pytest.raises(TypeError):
         SecureNoise(0)
-    assert SecureNoise().is_private
+    assert Releaser(Ledger(1.0), SecureNoise()).is_private
     draws = [SecureNoise().gaussian((4,), 1.0) for _ in range(50)]
     assert len({draw.tobytes() for draw in draws}) == 50
 
@@ -146,7 +138,7 @@ def test_secure_noise_takes_no_seed_is_private_and_never_repeats():
 def test_seeded_noise_repeats_and_says_that_it_is_not_private():
     first, second = (SeededNoiseForTests(3).gaussian((5, 2), 2.0) for _ in range(2))
     np.testing.assert_array_equal(first, second)
-    assert not SeededNoiseForTests(3).is_private
+    assert not Releaser(Ledger(1.0), SeededNoiseForTests(3)).is_private
 
 
 def test_secure_noise_ignores_numpy_s_global_seed():
@@ -223,8 +215,6 @@ def test_rounding_moves_two_values_apart_by_at_most_the_slack(first, data, scale
     second = [x + data.draw(near) for x in first]
 
     class NoNoise:
-        is_private = False
-
         def gaussian(self, shape, scale):
             return np.zeros(shape)
 
@@ -268,8 +258,6 @@ def test_values_beyond_the_clamp_are_cut_and_what_is_not_a_number_becomes_zero_w
 
 def test_zero_has_no_sign():
     class NoNoise:
-        is_private = False
-
         def gaussian(self, shape, scale):
             return -np.zeros(shape)
 

@@ -12,9 +12,12 @@ import pytest
 import odeco
 from odeco.datasets import planted_orthogonal
 from odeco.privacy import SeededNoiseForTests, gdp_mu, noise_multiplier
-from odeco.private import LEAST_SHARE, core_widths, decompose_privately, plan_privacy
+from odeco.private import MECHANISMS, decompose_privately, plan_privacy
+from odeco.private.mechanisms._core import Core
+from odeco.private.mechanisms._shares import LEAST_SHARE
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+FOR_TENSORS = [each.name for each in MECHANISMS.values() if not each.needs_second_moment]
 
 
 def found_share(unit, mechanism, make, n_runs, **settings):
@@ -29,7 +32,7 @@ def found_share(unit, mechanism, make, n_runs, **settings):
     return found / n_runs
 
 
-@pytest.mark.parametrize("mechanism", ["wang2016", "joint", "input", "core"])
+@pytest.mark.parametrize("mechanism", FOR_TENSORS)
 def test_entries_above_the_smallest_signal_are_found_and_far_below_it_are_not(mechanism):
     d = 40
     smallest = plan_privacy(dimension=d, n_components=3, neighbour_relation="distinct", **BUDGET)[
@@ -48,7 +51,7 @@ def test_entries_above_the_smallest_signal_are_found_and_far_below_it_are_not(me
     assert found_share("entry", mechanism, make(0.5 * smallest), 8, **settings) <= 0.25
 
 
-@pytest.mark.parametrize("mechanism", ["joint", "input", "core", "subspace"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_records_above_the_smallest_signal_are_found_and_far_below_it_are_not(mechanism):
     d = 40
     # Single-topic rows have weights of 1/3, and noise falls as 1/n: so many records make it the smallest signal.
@@ -72,7 +75,7 @@ def test_noise_and_releases_are_those_of_the_run():
     d, k = 20, 2
     T = planted_orthogonal(d, k, weights=[1e4, 9e3], rng=0).to_dense()
     plan = plan_privacy(dimension=d, n_components=k, **BUDGET)
-    for mechanism in ("wang2016", "joint", "input", "core"):
+    for mechanism in FOR_TENSORS:
         report = decompose_privately(T, k, **BUDGET, mechanism=mechanism, neighbour_relation="distinct", rng=0).privacy
         assert sum(charge.count for charge in report.charges) == plan[mechanism].n_releases
     assert plan["input"].noise == pytest.approx(math.sqrt(2) / gdp_mu(1.0, 1e-6))
@@ -80,6 +83,7 @@ def test_noise_and_releases_are_those_of_the_run():
     assert sum(shares) <= 1
     assert sum(shares) > 0.99
     assert min(shares) >= LEAST_SHARE - 0.001
+    report = decompose_privately(T, k, **BUDGET, mechanism="core", neighbour_relation="distinct", rng=0).privacy
     mus = [charge.mu for charge in report.charges]
     np.testing.assert_allclose(mus, gdp_mu(1.0, 1e-6) * np.sqrt(shares), rtol=1e-6)
     assert plan["core"].gain > 1
@@ -123,7 +127,7 @@ def test_a_plan_is_a_table_and_json():
 
 def test_no_data_can_be_given():
     assert "data" not in inspect.signature(plan_privacy).parameters
-    assert core_widths(5, 3) == (5, 5, 5, 5)
+    assert Core.widths(5, 3) == (5, 5, 5, 5)
 
 
 @pytest.mark.parametrize(

@@ -24,19 +24,19 @@ from odeco.privacy import (
     SecureNoise,
     SeededNoiseForTests,
     gdp_mu,
-    grid_of,
     merge_duplicates,
-    multiplicities,
     noise_multiplier,
-    pack,
     unpack,
 )
-from odeco.private import decompose_privately
+from odeco.privacy._holder import multiplicities, pack
+from odeco.privacy._noise import grid_of
+from odeco.private import MECHANISMS, decompose_privately
 from odeco.result import PrivateDecomposition
 from odeco.whitening import Whitened, Whitener
 
 D = 6
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+FOR_TENSORS = [each.name for each in MECHANISMS.values() if not each.needs_second_moment]
 
 
 def unit_columns(seed, width, dimension=D):
@@ -328,8 +328,23 @@ def test_only_the_noise_of_the_operating_system_is_private():
 
 
 def test_an_oracle_that_may_speak_without_noise_is_refused():
-    with pytest.raises(TypeError, match=r"^SampleMoment may say things about its data without noise"):
-        PrivateOracle(SampleMoment(np.eye(3), norm_bound=1.0), Ledger(1.0), noise_multiplier=9.0)
+    class Talkative(odeco.SensitiveOracle):
+        dimension, order, neighbours = 3, 3, "none"
+
+        def _image(self, block):
+            return block
+
+        def _sensitivity(self, block):
+            return 1.0
+
+        _value_sensitivity = _sensitivity
+
+    with pytest.raises(TypeError, match=r"^Talkative may say things about its data without noise"):
+        PrivateOracle(Talkative(), Ledger(1.0), noise_multiplier=9.0)
+    with pytest.raises(
+        TypeError, match=r"^SampleMoment declares no sensitivity, so no noise makes its answers private"
+    ):
+        PrivateOracle(SampleMoment(np.eye(3)), Ledger(1.0), noise_multiplier=9.0)
 
 
 def test_nothing_can_take_the_place_of_the_noise_of_the_operating_system():
@@ -360,7 +375,7 @@ def test_private_rows_must_be_an_array():
 # ---- the recipe ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mechanism", ["auto", "wang2016", "joint", "input", "core"])
+@pytest.mark.parametrize("mechanism", ["auto", *FOR_TENSORS])
 def test_every_mechanism_finds_strong_components_of_a_tensor_within_its_budget(mechanism):
     # Four times what the planner says that Algorithm 3 needs.
     truth = planted_orthogonal(30, 3, weights=[6000.0, 5500.0, 5000.0], rng=1)
@@ -378,7 +393,7 @@ def test_every_mechanism_finds_strong_components_of_a_tensor_within_its_budget(m
     assert result.privacy.private
 
 
-@pytest.mark.parametrize("mechanism", ["auto", "wang2016", "joint", "input", "core", "subspace"])
+@pytest.mark.parametrize("mechanism", ["auto", *MECHANISMS])
 @pytest.mark.parametrize("unit", ["record", "user"])
 def test_every_mechanism_finds_strong_components_of_rows_within_its_budget(mechanism, unit):
     rows, truth = topics(60_000, 10, 2, seed=0)
@@ -402,13 +417,19 @@ def test_even_orders_work_where_they_are_offered():
         decompose_privately(rows[:9], 2, **BUDGET, unit="record", norm_bound=1.0, order=4, mechanism="core")
 
 
-@pytest.mark.parametrize("mechanism", ["wang2016", "joint", "input", "core"])
-def test_a_tensor_without_signal_shows_nothing_clear_of_the_noise(mechanism):
+def without_signal(mechanism, dimension):
+    """Return a tensor of zeros, or rows of zeros for a mechanism that needs rows."""
+    if MECHANISMS[mechanism].needs_second_moment:
+        return RecordLevel(np.zeros((10, dimension)), norm_bound=1.0)
+    return np.zeros((dimension,) * 3)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_data_without_signal_show_nothing_clear_of_the_noise(mechanism):
     # Each floor is passed with a chance of at most 1 in 1,000 for each of 3 x 10 components.
+    data = without_signal(mechanism, 12)
     clear = [
-        decompose_privately(
-            np.zeros((12, 12, 12)), 3, **BUDGET, mechanism=mechanism, rng=i, noise=SeededNoiseForTests(i)
-        ).clear.any()
+        decompose_privately(data, 3, **BUDGET, mechanism=mechanism, rng=i, noise=SeededNoiseForTests(i)).clear.any()
         for i in range(10)
     ]
     assert sum(clear) <= 1
@@ -420,17 +441,17 @@ def test_all_zeros_and_bad_entries_are_answered_without_a_word():
     T[1, 2, 3] = 5.0  # not symmetric
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for mechanism in ("wang2016", "joint", "input", "core"):
-            result = decompose_privately(T, 1, **BUDGET, mechanism=mechanism, n_iterations=2, rng=0)
+        for mechanism in FOR_TENSORS:
+            result = decompose_privately(T, 1, **BUDGET, mechanism=mechanism, rng=0)
             assert np.isfinite(result.weights).all()
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3])
 def test_the_smallest_tensors_and_rows_are_answered(dimension):
-    for mechanism in ("wang2016", "joint", "input", "core"):
+    for mechanism in FOR_TENSORS:
         result = decompose_privately(np.zeros((dimension,) * 3), dimension, **BUDGET, mechanism=mechanism, rng=0)
         assert np.isfinite(result.vectors).all()
-    for mechanism in ("auto", "core", "subspace"):
+    for mechanism in ("auto", *MECHANISMS):
         settings = {"unit": "record", "norm_bound": 1.0, "mechanism": mechanism}
         assert decompose_privately(np.zeros((1, dimension)), 1, **BUDGET, **settings).weights.shape == (1,)
     rows = np.eye(dimension)
@@ -492,7 +513,6 @@ def test_nothing_comes_back_but_what_is_listed():
         ({"mechanism": "magic"}, r"^`mechanism` must be one of"),
         ({"calibration": "paper"}, r"^calibration='paper' must go with mechanism='wang2016'"),
         ({"neighbour_relation": "distinct"}, r"^`neighbour_relation` must be one of 'replace', 'add or remove'"),
-        ({"unit": "entry"}, r"^A private tensor has order 3 and no norm_bound"),
         ({"unit": "entry", "norm_bound": None}, r"^A private tensor must be a d x d x d array of real numbers"),
     ],
 )
@@ -514,16 +534,17 @@ def test_epsilon_and_delta_have_no_defaults(missing):
 
 def test_noise_for_a_count_without_the_restarts_is_refused_by_the_ledger(monkeypatch):
     # K = k (R + 1) in place of k L (R + 1).
-    monkeypatch.setattr("odeco.private._recipe.noise_multiplier", lambda e, d, n: noise_multiplier(e, d, n // 8))
+    short = "odeco.private.mechanisms._wang2016.noise_multiplier"
+    monkeypatch.setattr(short, lambda e, d, n: noise_multiplier(e, d, n // 8))
     with pytest.raises(BudgetExhausted):
         decompose_privately(np.zeros((4, 4, 4)), 2, **BUDGET, mechanism="wang2016", n_restarts=8, rng=0)
 
 
-@pytest.mark.parametrize("mechanism", ["wang2016", "joint", "input", "core"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_noise_five_percent_short_is_refused_by_the_ledger(monkeypatch, mechanism):
     from odeco.privacy import _release
 
     true_scale = _release.noise_scale
     monkeypatch.setattr(_release, "noise_scale", lambda *arguments: 0.95 * true_scale(*arguments))
     with pytest.raises(BudgetExhausted):
-        decompose_privately(np.zeros((4, 4, 4)), 2, **BUDGET, mechanism=mechanism, rng=0)
+        decompose_privately(without_signal(mechanism, 4), 2, **BUDGET, mechanism=mechanism, rng=0)

@@ -2,14 +2,14 @@
 
 import itertools
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odeco.privacy import _sensitivity as sensitivity
+from odeco.privacy import sensitivity
+from odeco.privacy.sensitivity import _entries
 
 SQRT3, SQRT5 = math.sqrt(3), math.sqrt(5)
 
@@ -96,7 +96,6 @@ def test_the_paper_s_constants_are_the_literal_sensitivities_of_one_vector():
     u = unit(np.random.default_rng(0).standard_normal((20, 1)))
     assert sensitivity.literal_image(u) == pytest.approx(6 * np.abs(u).max() ** 2, rel=1e-14)
     assert sensitivity.literal_value(u) == pytest.approx(6 * np.abs(u).max() ** 3, rel=1e-14)
-    assert sensitivity.literal_entries() == 6
 
 
 @pytest.mark.parametrize("block", blocks())
@@ -167,48 +166,10 @@ def test_neighbours_move_cores_exactly_as_declared(matrix):
 def test_above_the_exact_dimension_the_bounds_hold(question, monkeypatch):
     exact_image = sensitivity.distinct_entry_image(question)
     cores = [sensitivity.distinct_entry_core(question, open_axis=is_open) for is_open in (False, True)]
-    parts = (1, 1, question.shape[0] - 2) if question.shape[0] > 2 else None
-    embedded = sensitivity.asymmetric_embedding_image(question, parts) if parts else 0.0
-    monkeypatch.setattr(sensitivity, "EXACT_DIMENSION", 0)
+    monkeypatch.setattr(_entries, "EXACT_DIMENSION", 0)
     assert sensitivity.distinct_entry_image(question) >= exact_image * (1 - 1e-12)
     bounds = [sensitivity.distinct_entry_core(question, open_axis=is_open) for is_open in (False, True)]
     assert all(bound >= core * (1 - 1e-12) for bound, core in zip(bounds, cores, strict=True))
-    if parts:
-        assert sensitivity.asymmetric_embedding_image(question, parts) >= embedded * (1 - 1e-12)
-
-
-def test_releasing_the_tensor_itself_stores_each_entry_once():
-    for literal, declared in ((True, sensitivity.literal_entries()), (False, sensitivity.distinct_entry_entries())):
-        stored = [
-            np.linalg.norm([change[i] for i in itertools.combinations_with_replacement(range(3), 3)])
-            for change in symmetric_changes(3, 3, literal=literal)
-        ]
-        assert max(stored) == declared
-
-
-@pytest.mark.parametrize("width", [1, 4])
-def test_asymmetric_neighbours_move_answers_as_declared(width):
-    rng = np.random.default_rng(width)
-    first, second, third = (rng.standard_normal((size, width)) for size in (3, 4, 5))
-    parts, block = (3, 4, 5), np.vstack([first, second, third])
-    images, values, embedded = [], [], []
-    for i, j, k in itertools.product(range(3), range(4), range(5)):
-        change = np.zeros((3, 4, 5))
-        change[i, j, k] = 1
-        answer = np.einsum("ijk,jl,kl->il", change, second, third)
-        middle = np.einsum("ijk,il,kl->jl", change, first, third)
-        last = np.einsum("ijk,il,jl->kl", change, first, second)
-        images.append(np.linalg.norm(answer))
-        values.append(np.linalg.norm(np.einsum("il,il->l", first, answer)))
-        embedded.append(2 * np.linalg.norm(np.vstack([answer, middle, last])))
-    declared_value = sensitivity.asymmetric_value(first, second, third)
-    assert max(images) == pytest.approx(sensitivity.asymmetric_image(second, third), rel=1e-12)
-    assert max(embedded) == pytest.approx(sensitivity.asymmetric_embedding_image(block, parts), rel=1e-12)
-    assert max(values) <= declared_value * (1 + 1e-12)
-    if width == 1:
-        assert max(values) == pytest.approx(declared_value, rel=1e-12)
-        largest = [np.abs(part).max() for part in (first, second, third)]
-        assert declared_value == pytest.approx(math.prod(largest), rel=1e-12)
 
 
 # ---- records ------------------------------------------------------------------------------------------------------
@@ -291,28 +252,6 @@ def test_the_block_formula_for_records_is_a_bound_and_not_attained_by_three_vect
     assert sensitivity.record_image(block, 1.0, 1, replace=False) == pytest.approx(math.sqrt(3 / 2))
 
 
-@pytest.mark.parametrize("block", blocks())
-def test_general_contributions_move_answers_as_declared(block):
-    dimension, order = block.shape[0], 3
-    rng = np.random.default_rng(5)
-    rows = np.array([np.outer(u, u).ravel() for u in block.T])
-    leading = np.linalg.svd(rows)[2][0].reshape(dimension, dimension)
-    worst = np.zeros((dimension,) * 3)
-    worst[0] = leading
-    random = rng.standard_normal((10, dimension, dimension, dimension))
-    tensors = [worst, *(tensor / np.linalg.norm(tensor) for tensor in random)]
-    moved = [np.linalg.norm(np.einsum("ijk,jl,kl->il", tensor, block, block)) for tensor in tensors]
-    declared = sensitivity.contribution_image(block, 2.0, order=order, replace=False)
-    assert 2 * max(moved) == pytest.approx(declared, rel=1e-9)
-    assert sensitivity.contribution_image(block, 2.0, order=order, replace=True) == pytest.approx(2 * declared)
-
-    cubes = np.array([np.einsum("i,j,k->ijk", u, u, u).ravel() for u in block.T])
-    values = np.linalg.norm(cubes @ np.linalg.svd(cubes)[2][0])
-    declared_value = sensitivity.contribution_value(block, 2.0, order=order, replace=False)
-    assert 2 * values == pytest.approx(declared_value, rel=1e-9)
-    assert sensitivity.contribution_value(block, 2.0, order=order, replace=True) == pytest.approx(2 * declared_value)
-
-
 @pytest.mark.parametrize("order", [2, 3, 4])
 def test_records_move_cores_and_the_tensor_itself_as_declared(order):
     rng = np.random.default_rng(6)
@@ -371,53 +310,3 @@ def test_add_remove_declared_for_replace_is_refuted_by_a_record():
 def test_the_norm_of_a_block_of_separate_answers_is_refuted_as_a_bound_when_candidates_collapse():
     block = unit(np.repeat(np.random.default_rng(11).standard_normal((5, 1)), 4, axis=1))
     assert furthest_record(block, record_image_of, 3, replace=False) > 1.9 * BOUND**3 / N_RECORDS
-
-
-# ---- rows on an integer grid --------------------------------------------------------------------------------------
-
-
-@given(st.integers(0, 2**32), st.floats(1e-3, 1e3), st.integers(1, 40), st.sampled_from([62, 20, 8]))
-def test_quantised_rows_keep_the_bound_in_exact_arithmetic(seed, bound, dimension, bits):
-    rng = np.random.default_rng(seed)
-    rows = rng.standard_normal((5, dimension)) * 10.0 ** rng.uniform(-5, 5, (5, 1))
-    rows[0] *= bound / np.linalg.norm(rows[0])  # a row that just meets the bound
-    grid = sensitivity.integer_grid(bound, 5, bits=bits)
-    for row in sensitivity.quantise_rows(rows, bound, grid):
-        assert sum(int(entry) ** 2 for entry in row) * Fraction(grid) ** 2 <= Fraction(bound) ** 2
-
-
-def test_quantised_rows_are_close_to_the_rows_and_whole_rows_stay_as_they_are():
-    rows = np.array([[0.5, -0.25], [3.0, 4.0], [0.0, 0.0]])
-    grid = sensitivity.integer_grid(1.0, 1000)
-    quantised = sensitivity.quantise_rows(rows, 1.0, grid) * grid
-    np.testing.assert_array_equal(quantised[[0, 2]], rows[[0, 2]])
-    np.testing.assert_allclose(quantised[1], [0.6, 0.8], rtol=1e-9)
-
-
-def test_a_bad_row_becomes_zero_and_leaves_the_others_alone():
-    rows = np.array([[0.1, 0.2], [np.nan, 0.5], [np.inf, 0.0], [1e200, 1e200], [5e-324, 0.0]])
-    quantised = sensitivity.quantise_rows(rows, 1.0, 2.0**-20)
-    np.testing.assert_array_equal(quantised[1:3], 0)
-    np.testing.assert_array_equal(quantised[[0]], sensitivity.quantise_rows(rows[[0]], 1.0, 2.0**-20))
-    np.testing.assert_allclose(quantised[3] * 2.0**-20, [0.5**0.5, 0.5**0.5], rtol=1e-5)
-
-
-@pytest.mark.parametrize(("power", "bits"), [(1, 62), (1, 53), (2, 53), (3, 53)])
-def test_sums_on_the_integer_grid_are_exact_in_any_order(power, bits):
-    rng = np.random.default_rng(12)
-    n_records, bound = 3000, 1.3
-    grid = sensitivity.integer_grid(bound, n_records, power=power, bits=bits)
-    assert n_records * (bound / grid) ** power <= 2.0**bits < n_records * (2 * bound / grid) ** power * 2
-    rows = sensitivity.quantise_rows(rng.standard_normal((n_records, 4)) * 3, bound, grid)
-    exact = np.zeros((4,) * power, dtype=object)
-    for row in rows:
-        product = row.astype(object)
-        for _ in range(power - 1):
-            product = np.multiply.outer(product, row.astype(object))
-        exact += product
-    work = rows if bits == 62 else rows.astype(np.float64)
-    letters = "abc"[:power]
-    formula = ",".join(f"n{letter}" for letter in letters) + "->" + letters
-    for order in (np.arange(n_records), rng.permutation(n_records)):
-        total = np.einsum(formula, *[work[order]] * power, optimize=True)
-        assert np.array_equal(total.astype(object).astype(object), exact)

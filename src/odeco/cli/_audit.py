@@ -16,8 +16,8 @@ from odeco.privacy import audit, epsilon_of, gdp_mu, worst_entries, worst_record
 @click.option(
     "--dimension", type=click.IntRange(3), default=10, show_default=True, metavar="D", help="Size of the tensor."
 )
-@click.option("--n-records", type=int, default=1000, show_default=True, metavar="N", help="For --unit record.")
-@click.option("--norm-bound", type=float, default=1.0, show_default=True, metavar="B", help="For --unit record.")
+@click.option("--n-records", type=int, metavar="N", help="For --unit record: number of rows; 1000 by default.")
+@click.option("--norm-bound", type=float, metavar="B", help="For --unit record: largest norm of a row; 1 by default.")
 @click.option(
     "--neighbour-relation", metavar="NAME", help="distinct or literal (entries); replace or 'add or remove' (rows)."
 )
@@ -40,8 +40,8 @@ def command(
     context: click.Context,
     unit: str,
     dimension: int,
-    n_records: int,
-    norm_bound: float,
+    n_records: int | None,
+    norm_bound: float | None,
     neighbour_relation: str | None,
     epsilon: float | None,
     delta: float | None,
@@ -68,9 +68,13 @@ def command(
         raise click.UsageError("The budget must be given once: as --epsilon with --delta, or as --mu.")
     budget = gdp_mu(epsilon, delta) if epsilon is not None and delta is not None else float(mu or 0.0)
     if unit == "entry":
+        if n_records is not None or norm_bound is not None:
+            raise click.UsageError("--n-records and --norm-bound go with --unit record. Leave them out.")
         pair = worst_entries(dimension, neighbour_relation or "distinct")  # type: ignore[arg-type]  # checked there
     else:
-        pair = worst_records(dimension, n_records, norm_bound, neighbour_relation or "replace")  # type: ignore[arg-type,assignment]
+        rows = 1000 if n_records is None else n_records
+        bound = 1.0 if norm_bound is None else norm_bound
+        pair = worst_records(dimension, rows, bound, neighbour_relation or "replace")  # type: ignore[arg-type,assignment]
     found = audit(*pair, mu=budget, n_images=n_images, n_runs=n_runs, confidence=confidence, noise_share=noise_share)
     if as_json:
         emit_json(

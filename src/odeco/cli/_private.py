@@ -12,6 +12,8 @@ import odeco
 from odeco.cli import _options
 from odeco.cli._inputs import load_groups, load_names, load_rows, load_tensor
 from odeco.cli._output import console, emit_json, print_result, result_document, write_outputs
+from odeco.privacy import UNITS
+from odeco.private import AUTO, MECHANISMS, default_neighbours
 
 
 @click.command("private")
@@ -21,7 +23,7 @@ from odeco.cli._output import console, emit_json, print_result, result_document,
 @click.option("--delta", type=float, required=True, help="The δ of the guarantee, far below 1/n.")
 @click.option(
     "--unit",
-    type=click.Choice(["entry", "record", "user"]),
+    type=click.Choice(UNITS),
     required=True,
     help="Whom it protects: one entry of a tensor, one row, or all rows of one user.",
 )
@@ -31,10 +33,13 @@ from odeco.cli._output import console, emit_json, print_result, result_document,
 )
 @click.option(
     "--mechanism",
-    type=click.Choice(["auto", "wang2016", "joint", "input", "core", "subspace"]),
-    default="auto",
+    type=click.Choice([AUTO, *MECHANISMS]),
+    default=AUTO,
     show_default=True,
-    help="How answers are made; auto takes the one that the plan predicts to be best.",
+    help=" ".join(
+        ["How answers are made; auto takes the one that the plan predicts to be best."]
+        + [f"{each.name}: {each.summary}" for each in MECHANISMS.values()]
+    ),
 )
 @click.option(
     "--calibration",
@@ -46,12 +51,12 @@ from odeco.cli._output import console, emit_json, print_result, result_document,
 @click.option(
     "--neighbour-relation", metavar="NAME", help="distinct or literal (entries); replace or 'add or remove' (rows)."
 )
-@click.option("--entry-change", type=float, default=1.0, show_default=True, help="How far one entry may change.")
-@click.option("--entry-limit", type=float, help="Entries beyond are cut off there.")
+@click.option("--entry-change", type=float, help="For a tensor: how far one entry may change; 1 by default.")
+@click.option("--entry-limit", type=float, help="For a tensor: entries beyond are cut off there.")
 @_options.n_restarts
 @_options.n_iterations
-@click.option("--order", type=int, default=3, show_default=True, help="Order of the moment of rows.")
-@click.option("--key", metavar="NAME", help="Which array of a .npz archive, for a tensor.")
+@click.option("--order", type=int, help="Order of the moment of rows; 3 by default.")
+@click.option("--key", metavar="NAME", help="For a tensor: which array of a .npz archive.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and stop. Needs no FILE, but then --dimension.")
 @click.option("--dimension", type=int, metavar="D", help="For --dry-run without a FILE.")
 @click.option("--n-units", type=int, metavar="N", help="Number of records or users, for --dry-run without a FILE.")
@@ -84,7 +89,7 @@ def command(
       odeco private rows.npy -k 5 --epsilon 1 --delta 1e-6 --unit record --norm-bound 1 --out result.npz
       odeco private tensor.npy -k 3 --epsilon 1 --delta 1e-6 --unit entry
     """
-    _check_usage(files, dry_run=dry_run, dimension=dimension, n_units=n_units, **settings)
+    _check_usage(files, dry_run=dry_run, dimension=dimension, n_units=n_units, key=key, **settings)
     labels = load_groups(groups)
     with _options.limited(threads):
         data = None
@@ -112,7 +117,14 @@ def command(
 
 
 def _check_usage(
-    files: tuple[Path, ...], *, dry_run: bool, dimension: int | None, n_units: int | None, unit: str, **_: Any
+    files: tuple[Path, ...],
+    *,
+    dry_run: bool,
+    dimension: int | None,
+    n_units: int | None,
+    key: str | None,
+    unit: str,
+    **_: Any,
 ) -> None:
     if files and (dimension is not None or n_units is not None):
         raise click.UsageError("--dimension and --n-units are read off FILE. Leave them out.")
@@ -124,13 +136,15 @@ def _check_usage(
         raise click.UsageError(f"--dry-run without a FILE needs --n-units N, the number of {unit}s.")
     if unit == "entry" and len(files) > 1:
         raise click.UsageError("--unit entry takes one FILE, a tensor.")
+    if unit != "entry" and key is not None:
+        raise click.UsageError(f"--key names the array of a tensor, and --unit {unit} takes rows. Leave it out.")
 
 
 def _plan(dimension: int | None, n_units: int | None, **settings: Any) -> Any:
     planned = ("n_components", "epsilon", "delta", "unit", "norm_bound", "n_restarts", "n_iterations", "order")
     relation = settings["neighbour_relation"]
-    if relation is None and settings["unit"] == "entry" and settings["mechanism"] == "wang2016":
-        relation = "literal"  # as the run will take it
+    if relation is None:
+        relation = default_neighbours(settings["unit"], settings["mechanism"])  # as the run will take it
     return odeco.plan_privacy(
         dimension=dimension,  # type: ignore[arg-type]  # checked there
         n_units=n_units,

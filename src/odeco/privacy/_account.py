@@ -18,7 +18,8 @@ from typing import Any
 
 from odeco._files import replacing
 from odeco.errors import BudgetExhausted, FileFormatError
-from odeco.privacy._ledger import Charge, Ledger
+from odeco.privacy._charge import Charge
+from odeco.privacy._ledger import Ledger
 from odeco.privacy._noise import NoiseSource, SecureNoise
 from odeco.privacy._release import Releaser
 

@@ -28,7 +28,7 @@ from odeco.privacy._record_level import RecordLevel, RecordNeighbours
 from odeco.privacy._release import Releaser
 
 AuditedRelease = Literal["joint", "separate", "core", "input"]
-#: What each releases, the last of it once and what is before it again and again.
+#: The questions of each kind of transcript: the last is asked once, and what stands before it `n_images` times.
 _QUESTIONS: dict[str, tuple[str, ...]] = {
     "joint": ("image", "value"),
     "separate": ("image", "value"),
@@ -122,7 +122,7 @@ def audit(
 
     Examples
     --------
-    >>> from odeco.privacy._audit import audit, worst_entries
+    >>> from odeco.privacy import audit, worst_entries
     >>> result = audit(*worst_entries(2, "literal"), mu=2.0, n_runs=20_000)
     >>> result.violated, result.share > 0.9
     (False, True)
@@ -220,10 +220,8 @@ def worst_entries(
     Under the literal relation the diagonal entry moves by 6 and the question is e₁: nothing moves any answer further.
     Under the distinct relation three different indices do, and the question is (1, 1, 1)/√3.
     """
-    literal = neighbour_relation == "literal"
-    entries = np.zeros((dimension,) * 3)
-    other = entries.copy()
-    if literal:
+    entries, other = np.zeros((2, dimension, dimension, dimension))
+    if neighbour_relation == "literal":
         other[0, 0, 0] = 6.0
         question = np.eye(dimension)[:, :1]
     else:
@@ -285,8 +283,6 @@ class _Runs(SensitiveOracle):
 @final
 class _Short:
     """Noise that is smaller than it should be: what the auditor must notice."""
-
-    is_private = False
 
     def __init__(self, share: float, noise: NoiseSource | None) -> None:
         self._share, self._noise = share, SecureNoise() if noise is None else noise

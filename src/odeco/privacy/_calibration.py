@@ -3,7 +3,7 @@
 A release f(D) + σ N(0, I) of sensitivity Δ is *μ-GDP* with μ = Δ/σ: telling two neighbours D, D' apart from it is
 exactly as hard as telling N(0, 1) from N(μ, 1) (Dong, Roth and Su, arXiv 1905.02383). Several releases of μ₁, μ₂, …
 are together √(μ₁² + μ₂² + …)-GDP, with nothing lost, so one number is all there is to account for. This module turns
-that number into the (ε, δ) that people ask for, and back; `odeco.privacy._ledger` adds the numbers up.
+that number into the (ε, δ) that people ask for, and back; `Ledger` adds the numbers up.
 
 Every answer is rounded to the safe side: `gdp_mu` never returns too much, `epsilon_of` and `noise_multiplier` never
 too little.
@@ -57,7 +57,7 @@ def delta_of(epsilon: float, mu: float) -> float:
 
     Examples
     --------
-    >>> from odeco.privacy._calibration import delta_of
+    >>> from odeco.privacy import delta_of
     >>> round(delta_of(1.0, 1.0), 6)
     0.126937
     """
@@ -71,7 +71,7 @@ def epsilon_of(mu: float, delta: float) -> float:
 
     Examples
     --------
-    >>> from odeco.privacy._calibration import epsilon_of
+    >>> from odeco.privacy import epsilon_of
     >>> round(epsilon_of(1.0, 1e-6), 4)
     4.8866
     """
@@ -113,7 +113,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
 
     Examples
     --------
-    >>> from odeco.privacy._calibration import epsilon_of, gdp_mu
+    >>> from odeco.privacy import epsilon_of, gdp_mu
     >>> mu = gdp_mu(1.0, 1e-6)
     >>> round(mu, 4), epsilon_of(mu, 1e-6) <= 1.0
     (0.2367, True)
@@ -133,7 +133,7 @@ def noise_multiplier(epsilon: float, delta: float, n_releases: int = 1) -> float
 
     Examples
     --------
-    >>> from odeco.privacy._calibration import noise_multiplier, paper_noise_multiplier
+    >>> from odeco.privacy import noise_multiplier, paper_noise_multiplier
     >>> round(noise_multiplier(1.0, 1e-6, 264), 2), round(paper_noise_multiplier(1.0, 1e-6, 264), 2)
     (68.64, 445.49)
     """

@@ -9,7 +9,7 @@ import numpy as np
 
 from odeco._arguments import check_choice, check_number
 from odeco._types import FloatArray
-from odeco.privacy import _sensitivity
+from odeco.privacy import sensitivity
 from odeco.privacy._holder import ROUNDOFF, DataHolder, column_pairs, pack, unpack
 
 EntryNeighbours = Literal["literal", "distinct"]
@@ -52,12 +52,13 @@ class EntryLevel(DataHolder):
     Examples
     --------
     >>> import numpy as np
-    >>> from odeco.privacy._entry_level import EntryLevel
+    >>> from odeco.privacy import EntryLevel
     >>> tensor = EntryLevel(np.ones((4, 4, 4)), neighbour_relation="literal")
     >>> round(tensor.sensitivity(np.full((4, 1), 0.5)), 6)  # 6 times the square of the largest entry
     1.5
     """
 
+    unit = "entry"
     order = 3
 
     def __init__(
@@ -75,11 +76,11 @@ class EntryLevel(DataHolder):
                 "A private tensor must be a d x d x d array of real numbers. "
                 f"Got shape {array.shape} of {array.dtype}. For rows of data pass unit='record'."
             )
-        self.neighbour_relation = neighbour_relation
+        self.neighbour_relation, self._literal = neighbour_relation, neighbour_relation == "literal"
         self.entry_change = check_number("entry_change", entry_change, 0, math.inf)
         limit = DEFAULT_LIMIT * self.entry_change if entry_limit is None else entry_limit
         self.entry_limit = check_number("entry_limit", limit, 0, math.inf)
-        self.entry_units = (1.0, 2.0, 6.0) if neighbour_relation == "literal" else (1.0, 1.0, 1.0)
+        self.entry_units = (1.0, 2.0, 6.0) if self._literal else (1.0, 1.0, 1.0)
         self.dimension = int(array.shape[0])
         self.n_units = math.comb(self.dimension + 2, 3)
         with np.errstate(all="ignore"):  # a warning about the data would be an answer without noise
@@ -92,7 +93,7 @@ class EntryLevel(DataHolder):
     @property
     def neighbours(self) -> str:  # type: ignore[override]
         """The neighbour relation in words."""
-        if self.neighbour_relation == "literal":
+        if self._literal:
             return (
                 f"T' - T = ± {self.entry_change:g} symmetrize(e_i x e_j x e_k), so that a diagonal entry changes by "
                 f"{6 * self.entry_change:g}"
@@ -105,7 +106,7 @@ class EntryLevel(DataHolder):
 
     def packed_sensitivity(self) -> float:
         """Return `entry_change`: one number changes by at most one of its units, which it is divided by."""
-        return self.entry_change * _sensitivity.distinct_entry_entries() + 2 * ROUNDOFF * self.entry_limit
+        return self.entry_change + 2 * ROUNDOFF * self.entry_limit
 
     def _image(self, block: FloatArray) -> FloatArray:
         image: FloatArray = np.einsum("ijl,jl->il", self._entries @ block, block)
@@ -127,24 +128,20 @@ class EntryLevel(DataHolder):
         return (once @ basis)[:, first, second] * factors
 
     def _sensitivity(self, block: FloatArray) -> float:
-        literal = self.neighbour_relation == "literal"
-        single = _sensitivity.literal_image(block) if literal else _sensitivity.distinct_entry_image(block)
-        return self.entry_change * single + self._rounding(2, np.linalg.norm(block, axis=0) ** 2)
+        declare = sensitivity.literal_image if self._literal else sensitivity.distinct_entry_image
+        return self.entry_change * declare(block) + self._rounding(2, np.linalg.norm(block, axis=0) ** 2)
 
     def _value_sensitivity(self, block: FloatArray) -> float:
-        literal = self.neighbour_relation == "literal"
-        single = _sensitivity.literal_value(block) if literal else _sensitivity.distinct_entry_value(block)
-        return self.entry_change * single + self._rounding(3, np.linalg.norm(block, axis=0) ** 3)
+        declare = sensitivity.literal_value if self._literal else sensitivity.distinct_entry_value
+        return self.entry_change * declare(block) + self._rounding(3, np.linalg.norm(block, axis=0) ** 3)
 
     def _core_sensitivity(self, basis: FloatArray) -> float:
-        literal = self.neighbour_relation == "literal"
-        single = _sensitivity.literal_core(basis) if literal else _sensitivity.distinct_entry_core(basis)
-        return self.entry_change * single + self._rounding(3, np.array([np.linalg.norm(basis) ** 3]))
+        declare = sensitivity.literal_core if self._literal else sensitivity.distinct_entry_core
+        return self.entry_change * declare(basis) + self._rounding(3, np.array([np.linalg.norm(basis) ** 3]))
 
     def _slab_sensitivity(self, basis: FloatArray) -> float:
-        literal = self.neighbour_relation == "literal"
-        declared = _sensitivity.literal_core if literal else _sensitivity.distinct_entry_core
-        single = declared(basis, open_axis=True)
+        declare = sensitivity.literal_core if self._literal else sensitivity.distinct_entry_core
+        single = declare(basis, open_axis=True)
         return self.entry_change * single + self._rounding(3, np.array([np.linalg.norm(basis) ** 2]))
 
     def _rounding(self, n_contractions: int, gains: FloatArray) -> float:

@@ -31,6 +31,11 @@ def highest_of(n_restarts: int) -> float:
     return float(-ndtri(SIGNIFICANCE / n_restarts))
 
 
+def found_in_images(found: Components, errors: FloatArray, image_errors: FloatArray, n_looks: int) -> Found:
+    """Say how far noise of these sizes, in weights and images, may have moved the best of `n_looks` candidates."""
+    return Found(found, errors, angles_of(image_errors, found), errors * highest_of(n_looks))
+
+
 def found_in_core(found: Components, scale: float, width: int, outside: FloatArray) -> Found:
     """Say how far the noise of a core may have moved what was found in it.
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 
 from odeco._types import FloatArray, IndexArray
 from odeco.oracle import SensitiveOracle, as_block
 
+Unit = Literal["entry", "record", "user"]
+UNITS: tuple[Unit, ...] = ("entry", "record", "user")
 #: Rounding errors of a computation of depth m are below m times this, relative to the sum of the absolute values of
 #: its terms: the unit roundoff 2⁻⁵³, and a little for the terms of higher order (m below 10¹²).
 ROUNDOFF = 1.001 * 2.0**-53
@@ -26,6 +28,8 @@ class DataHolder(SensitiveOracle):
 
     Attributes
     ----------
+    unit : {"entry", "record", "user"}
+        Whom its neighbours protect: one entry of a tensor, one row, or all rows of one user.
     n_units : int
         How many entries, records or users there are; public.
     entry_units : three floats
@@ -34,6 +38,7 @@ class DataHolder(SensitiveOracle):
     """
 
     silent = True
+    unit: Unit
     n_units: int
     entry_units: tuple[float, float, float]
     _sealed = False
@@ -117,16 +122,17 @@ def column_pairs(width: int) -> tuple[IndexArray, IndexArray, FloatArray]:
 # ---- every distinct entry of a tensor of order 3, once ------------------------------------------------------------
 
 
+def packed_slab(first: int) -> slice:
+    """Return where the entries T[first, j, k], first ≥ j ≥ k, stand among all distinct ones."""
+    return slice(math.comb(first + 2, 3), math.comb(first + 3, 3))
+
+
 def pack(slab: Any, dimension: int) -> FloatArray:
     """Return T[i, j, k], i ≥ j ≥ k, in the order of i, then j, then k; ``slab(i)`` is T[i, :i+1, :i+1]."""
     packed = np.empty(math.comb(dimension + 2, 3))
     lower = np.tri(dimension, dtype=bool)
-    start = 0
     for first in range(dimension):
-        size = first + 1
-        stop = start + size * (size + 1) // 2
-        packed[start:stop] = slab(first)[lower[:size, :size]]
-        start = stop
+        packed[packed_slab(first)] = slab(first)[lower[: first + 1, : first + 1]]
     return packed
 
 
@@ -134,15 +140,12 @@ def unpack(packed: FloatArray, dimension: int) -> FloatArray:
     """Return the full symmetric array of which `pack` kept the distinct entries."""
     entries = np.empty((dimension,) * 3)
     lower = np.tri(dimension, dtype=bool)
-    start = 0
     for first in range(dimension):
         size = first + 1
-        stop = start + size * (size + 1) // 2
         own = np.empty((size, size))
-        own[lower[:size, :size]] = own.T[lower[:size, :size]] = packed[start:stop]
+        own[lower[:size, :size]] = own.T[lower[:size, :size]] = packed[packed_slab(first)]
         # One of the three indices is `first`, and no other is larger.
         entries[first, :size, :size] = entries[:size, first, :size] = entries[:size, :size, first] = own
-        start = stop
     return entries
 
 

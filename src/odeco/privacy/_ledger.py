@@ -4,64 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-import numbers
 import os
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from fractions import Fraction
 from typing import Any, NoReturn
 
-from odeco._arguments import check_count
 from odeco.errors import BudgetExhausted, FileFormatError
 from odeco.privacy._calibration import ROOM, epsilon_of
-
-#: The name that stands for every piece of data, named or not. A charge that names nothing is charged to it.
-ALL_DATA = "all data"
+from odeco.privacy._charge import ALL_DATA, Charge, check_size
 
 FORMAT_VERSION = 1
 _TOLERANCE = ROOM / 2  # what rounding may add to a plan that uses its limit exactly; `gdp_mu` leaves twice as much
 _UNITS = 2**320  # squares of mu are whole multiples of 1/_UNITS: their sums are exact, in any order
 _ROUND_UP = 1 + 2.0**-50
-
-
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """One entry of a ledger: `count` releases f(D) + scale · N(0, I), each of the same sensitivity.
-
-    Attributes
-    ----------
-    mechanism : str
-        What was released, in words for a reader of the ledger.
-    sensitivity : float
-        Largest Euclidean change of one release between neighbours, the rounding to a grid included.
-    scale : float
-        Standard deviation of the noise on every coordinate.
-    count : int
-        Number of releases.
-    data : tuple of str
-        Names of the pieces of data that the releases depend on; a single name may be given as a string.
-    """
-
-    mechanism: str
-    sensitivity: float
-    scale: float
-    count: int = 1
-    data: tuple[str, ...] = (ALL_DATA,)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.mechanism, str) or not self.mechanism:
-            raise ValueError(f"`mechanism` must be a text. Got {self.mechanism!r}. Say what is released.")
-        set_field = object.__setattr__  # the dataclass is frozen; this is its constructor
-        set_field(self, "sensitivity", _check_size("sensitivity", self.sensitivity, zero=True))
-        set_field(self, "scale", _check_size("scale", self.scale, zero=False))
-        set_field(self, "count", check_count("count", self.count))
-        set_field(self, "data", _check_names(self.data))
-
-    @property
-    def mu(self) -> float:
-        """μ of these releases alone: √count · sensitivity / scale."""
-        return math.sqrt(self.count) * self.sensitivity / self.scale
 
 
 class Ledger:
@@ -118,7 +75,7 @@ class Ledger:
 
     Examples
     --------
-    >>> from odeco.privacy._ledger import BudgetExhausted, Ledger
+    >>> from odeco.privacy import BudgetExhausted, Ledger
     >>> ledger = Ledger(0.5)
     >>> ledger.charge("image of 10 candidates", sensitivity=1.0, scale=2.5, data="batch 1").mu
     0.4
@@ -133,7 +90,7 @@ class Ledger:
     """
 
     def __init__(self, mu_limit: float, *, within: Ledger | None = None) -> None:
-        self.mu_limit = _check_size("mu_limit", mu_limit, zero=False)
+        self.mu_limit = check_size("mu_limit", mu_limit, zero=False)
         self._within = within
         self._journal: Callable[[Charge], None] | None = None
         self._charges: list[Charge] = []
@@ -322,18 +279,3 @@ def _root(square: int) -> float:
         return math.sqrt(square / _UNITS) * _ROUND_UP
     except OverflowError:
         return math.inf
-
-
-def _check_size(name: str, value: Any, *, zero: bool) -> float:
-    if isinstance(value, numbers.Real) and not isinstance(value, bool):
-        number = float(value)
-        if 0 < number < math.inf or (zero and number == 0):
-            return number
-    raise ValueError(f"`{name}` must be a finite number {'of at least' if zero else 'above'} 0. Got {value!r}.")
-
-
-def _check_names(data: Any) -> tuple[str, ...]:
-    names = (data,) if isinstance(data, str) else tuple(dict.fromkeys(data))
-    if not names or not all(isinstance(name, str) and name for name in names):
-        raise ValueError(f"`data` must name at least one piece of data. Got {data!r}. Leave it out to mean all data.")
-    return names

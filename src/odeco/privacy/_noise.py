@@ -25,27 +25,15 @@ GRID_BITS = 30  # the grid is 2⁻³⁰ of the scale: fine enough to cost nothin
 CLAMP_BITS = 40  # values beyond 2⁴⁰ times the scale are cut: there the rounding errors of the value would show
 _SMALLEST_SCALE, _LARGEST_SCALE = 2.0**-900, 2.0**900
 _HEAD_BITS, _TAIL_BITS = 63, 192
-#: Draws up to 5 times the scale err by less than 2⁻⁴⁷ · 5 + 2⁻⁶⁴ √(2π) e^12.5 < 2⁻⁴³ of it, 2⁻¹² of a step of the grid:
-#: only those nearer than that to the middle between two steps, or further out, are worth a second thought.
+#: A draw up to 5 times the scale errs by less than 2⁻⁴⁷ · 5 + 2⁻⁶⁴ √(2π) e^12.5 < 2⁻⁴³ of it, 2⁻¹² of a step of the
+#: grid. So its error is looked at only if it is nearer than that to the middle between two steps, or larger.
 _FAR, _UNSURE = 5.0, 2.0**-12
-#: Draws made at a time, so that the cache holds them.
+#: So many draws are made at a time, as many as the cache holds.
 _AT_ONCE = 2**15
 
 
 class NoiseSource(Protocol):
-    """Who draws the noise.
-
-    Attributes
-    ----------
-    is_private : bool
-        Whether nobody can know the noise. What was released with noise from a source that says no is not private,
-        whatever its ledger says: report an infinite ε.
-    """
-
-    @property
-    def is_private(self) -> bool:
-        """Whether nobody can know the noise."""
-        ...
+    """Who draws the noise. Only that of a `SecureNoise` makes a release private, see `Releaser`."""
 
     def gaussian(self, shape: tuple[int, ...], scale: float) -> FloatArray:
         """Draw independent N(0, scale²), each rounded to the nearest multiple of ``grid_of(scale)``."""
@@ -67,7 +55,6 @@ class SecureNoise:
     """
 
     __slots__ = ()  # nothing can be put in the place of a method of one instance
-    is_private = True
 
     def gaussian(self, shape: tuple[int, ...], scale: float) -> FloatArray:
         """Draw independent N(0, scale²), each rounded to the nearest multiple of ``grid_of(scale)``."""
@@ -80,8 +67,6 @@ class SecureNoise:
 @final
 class SeededNoiseForTests:
     """The same noise from a seeded generator: repeatable, hence not private."""
-
-    is_private = False
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.default_rng(seed)
@@ -144,7 +129,7 @@ def noisy(value: Any, scale: float, source: NoiseSource) -> FloatArray:
     whoever can time single draws. (3) The declared sensitivity must hold for the value *as computed*: where sums of
     many rows are formed in floating point, their rounding errors differ between neighbours. At the clamp, doubles are
     2⁻¹² of the scale apart; far below it, sums of n rows of size B err by at most about n² B 2⁻⁵³ and usually by √n B
-    2⁻⁵³. `odeco.privacy._sensitivity.quantise_rows` makes sums exact.
+    2⁻⁵³. A `DataHolder` declares these errors as part of its sensitivity.
 
     Examples
     --------

@@ -15,10 +15,10 @@ from odeco.privacy._noise import NoiseSource, SecureNoise
 from odeco.privacy._release import Releaser
 
 Release = Literal["separate", "joint"]
-#: Candidates of a joint release are asked as one from this cosine on. Where the signal is just enough it hardly matters
-#: (251 to 279 and 264 to 294 for 0.5 to 1 at d = 50 and 100); above that, merging saves noise.
+#: Candidates of a joint release are asked as one from this cosine on. It hardly matters for the signal that is needed
+#: (251 to 279 at d = 50, and 264 to 294 at d = 100, for cosines from 0.5 to 1); with more signal, merging saves noise.
 MERGE_COSINE = 0.8
-#: Questions of smaller size are refused: powers of it, in a sensitivity, could underflow.
+#: A question whose largest entry is smaller is refused, because its powers in a sensitivity could underflow.
 _SHORTEST = 2.0**-60
 
 
@@ -65,9 +65,7 @@ class PrivateOracle(Oracle):
     Examples
     --------
     >>> import numpy as np
-    >>> from odeco.privacy._ledger import Ledger
-    >>> from odeco.privacy._private import PrivateOracle
-    >>> from odeco.privacy._record_level import RecordLevel
+    >>> from odeco.privacy import Ledger, PrivateOracle, RecordLevel
     >>> ledger = Ledger(mu_limit=0.5)
     >>> private = PrivateOracle(RecordLevel(np.eye(3), norm_bound=1.0), ledger, noise_multiplier=4.0)
     >>> private.image(np.eye(3)).shape, round(ledger.mu, 6), round(float(private.last_scales[0]), 6)

@@ -19,7 +19,7 @@ class MechanismPlan:
     noise : float
         Standard deviation of the noise on a coordinate of its first answer.
     smallest_signal : float
-        The weight that it would still find; see the module.
+        The weight that every component must have to be found with cosine 0.9 through no noise but that of privacy.
     shares : tuple of float
         Shares of μ² that its releases get, for mechanisms that do not treat all alike.
     gain : float

@@ -12,8 +12,8 @@ from scipy import sparse
 from odeco._arguments import MINIMUM_ORDER, check_choice, check_count, check_norm_bound
 from odeco._threads import map_blocks, one_blas_thread
 from odeco._types import FloatArray
-from odeco.privacy import _sensitivity
-from odeco.privacy._holder import ROUNDOFF, DataHolder, column_pairs
+from odeco.privacy import sensitivity
+from odeco.privacy._holder import ROUNDOFF, DataHolder, column_pairs, packed_slab
 from odeco.rows import as_rows, check_private_rows, clipped_rows
 
 RecordNeighbours = Literal["replace", "add or remove"]
@@ -21,7 +21,7 @@ RecordNeighbours = Literal["replace", "add or remove"]
 ROWS_AT_ONCE = 1024
 #: The chunks are shared among so many lanes, whatever the number of threads, so that a sum is always the same.
 _LANES = 4
-#: Numbers in a question's answer, times rows, below which handing lanes to threads takes longer than adding up.
+#: Lanes are handed to threads from this many rows times numbers of the answer on; below, that takes longer than adding.
 _PARALLEL_WORK = 2**20
 
 
@@ -59,7 +59,7 @@ class RecordLevel(DataHolder):
     Examples
     --------
     >>> import numpy as np
-    >>> from odeco.privacy._record_level import RecordLevel
+    >>> from odeco.privacy import RecordLevel
     >>> data = RecordLevel(np.eye(4), norm_bound=1.0)
     >>> round(data.sensitivity(np.eye(4)), 6)  # replaced: 2 B³ / n, for four orthogonal questions together
     0.5
@@ -88,7 +88,7 @@ class RecordLevel(DataHolder):
         self.neighbour_relation = neighbour_relation
         self._rows = clipped_rows(checked, self.norm_bound)
         self._weights, self.n_units = row_weights(groups, self.n_rows)
-        self.of_users = groups is not None
+        self.unit = "record" if groups is None else "user"
         for array in (self._rows if isinstance(self._rows, np.ndarray) else self._rows.data, self._weights):
             array.setflags(write=False)
         self.seal()
@@ -97,7 +97,8 @@ class RecordLevel(DataHolder):
     def neighbours(self) -> str:  # type: ignore[override]
         """The neighbour relation in words."""
         act = "replaced by any other" if self.neighbour_relation == "replace" else "blanked out, or the reverse"
-        whom, public = ("all rows of one user", "which row is whose") if self.of_users else ("one row", "their number")
+        users = self.unit == "user"
+        whom, public = ("all rows of one user", "which row is whose") if users else ("one row", "their number")
         return f"{whom}, each of norm at most {self.norm_bound:g}, {act}; {public} public"
 
     def second_moment(self) -> FloatArray:
@@ -110,8 +111,7 @@ class RecordLevel(DataHolder):
 
     def second_moment_sensitivity(self) -> float:
         """Return the largest Euclidean change of `second_moment`, every entry counted as often as it stands there."""
-        exact = _sensitivity.record_entries(self.norm_bound, self.n_units, order=2, replace=self._replace)
-        return exact + self._rounding(0, self.norm_bound**2)
+        return self._exact(sensitivity.record_entries, order=2) + self._rounding(0, self.norm_bound**2)
 
     def packed(self) -> FloatArray:
         """Return the distinct entries, each divided by its `packed_units`."""
@@ -126,16 +126,15 @@ class RecordLevel(DataHolder):
                 size = first + 1
                 with np.errstate(all="ignore"):  # a warning about the data would be an answer without noise
                     slab = (columns[:size] * weighted[first]) @ columns[:size].T  # T[i, j, k] for i = first ≥ j, k
-                total[math.comb(first + 2, 3) : math.comb(first + 3, 3)] += slab[lower[:size, :size]]
+                total[packed_slab(first)] += slab[lower[:size, :size]]
 
             for _ in map_blocks(add, range(d), parallel=columns.size * d >= _PARALLEL_WORK):
                 pass
         return total / self.n_units / self.packed_units()
 
     def packed_sensitivity(self) -> float:
-        """Return Bᵖ/n, twice that if replaced (see `odeco.privacy._sensitivity.record_entries`), and the rounding."""
-        exact = _sensitivity.record_entries(self.norm_bound, self.n_units, order=self.order, replace=self._replace)
-        return exact + self._rounding(0, self.norm_bound**self.order)
+        """Return Bᵖ/n, twice that if replaced (see `sensitivity.record_entries`), and the rounding."""
+        return self._exact(sensitivity.record_entries) + self._rounding(0, self.norm_bound**self.order)
 
     def _image(self, block: FloatArray) -> FloatArray:
         def part(rows: Any, weights: FloatArray, _scratch: FloatArray) -> FloatArray:
@@ -187,32 +186,29 @@ class RecordLevel(DataHolder):
         return self._added_up(shape, part, n_scratch).T * (factors / self.n_units)
 
     def _sensitivity(self, block: FloatArray) -> float:
-        exact = _sensitivity.record_image(block, self.norm_bound, self.n_units, order=self.order, replace=self._replace)
+        exact = self._exact(sensitivity.record_image, block)
         gains = np.linalg.norm(block, axis=0) ** (self.order - 1)
         return exact + self._rounding(self.order - 1, self.norm_bound**self.order * float(np.linalg.norm(gains)))
 
     def _value_sensitivity(self, block: FloatArray) -> float:
-        exact = _sensitivity.record_value(block, self.norm_bound, self.n_units, order=self.order, replace=self._replace)
+        exact = self._exact(sensitivity.record_value, block)
         gains = np.linalg.norm(block, axis=0) ** self.order
         return exact + self._rounding(self.order, self.norm_bound**self.order * float(np.linalg.norm(gains)))
 
     def _core_sensitivity(self, basis: FloatArray) -> float:
         with one_blas_thread():  # matrices this small are slowed down by threads that wait for each other
-            exact = _sensitivity.record_core(
-                basis, self.norm_bound, self.n_units, order=self.order, replace=self._replace
-            )
+            exact = self._exact(sensitivity.record_core, basis)
         return exact + self._rounding(self.order, (self.norm_bound * float(np.linalg.norm(basis))) ** self.order)
 
     def _slab_sensitivity(self, basis: FloatArray) -> float:
         with one_blas_thread():
-            exact = _sensitivity.record_core(
-                basis, self.norm_bound, self.n_units, order=3, replace=self._replace, open_axis=True
-            )
+            exact = self._exact(sensitivity.record_core, basis, order=3, open_axis=True)
         return exact + self._rounding(2, self.norm_bound**3 * float(np.linalg.norm(basis)) ** 2)
 
-    @property
-    def _replace(self) -> bool:
-        return self.neighbour_relation == "replace"
+    def _exact(self, declare: Callable[..., float], *question: FloatArray, **settings: Any) -> float:
+        """Return a sensitivity of records, for the public numbers of this holder."""
+        settings = {"order": self.order, "replace": self.neighbour_relation == "replace", **settings}
+        return declare(*question, self.norm_bound, self.n_units, **settings)
 
     def _rounding(self, n_products: int, largest: float) -> float:
         """Return how far rounding can move two neighbours' answers apart, if `n_products` inner products go in."""

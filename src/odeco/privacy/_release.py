@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from odeco._types import FloatArray
-from odeco.privacy._ledger import ALL_DATA, Ledger
+from odeco.privacy._charge import ALL_DATA
+from odeco.privacy._ledger import Ledger
 from odeco.privacy._noise import NoiseSource, SecureNoise, grid_of, noise_scale, noisy, rounding_slack
 
 
@@ -32,10 +33,7 @@ class Releaser:
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody can know the noise: only the operating system's own counts, whatever a source says of itself.
-
-        A subclass or a stand-in could return anything, so it is the type that is looked at.
-        """
+        """Whether nobody can know the noise: that of the operating system counts, and no stand-in or subclass of it."""
         return type(self.noise) is SecureNoise
 
     def release(
@@ -65,7 +63,7 @@ class Releaser:
         scale = noise_scale(sensitivity, noise_multiplier, size)
         slack = rounding_slack(size, grid_of(scale))  # raises for a sensitivity of 0 or NaN, before anything is charged
         self.ledger.charge(what, sensitivity + slack, scale, data=self.data)
-        return self._noisy(answer, scale), scale
+        return noisy(self._quietly(answer), scale, self.noise), scale
 
     def release_columns(
         self,
@@ -91,9 +89,6 @@ class Releaser:
         exact = self._quietly(answer)
         columns = [noisy(exact[..., column], scale, self.noise) for column, scale in enumerate(scales)]
         return np.stack(columns, axis=-1), np.array(scales)
-
-    def _noisy(self, answer: Callable[[], FloatArray], scale: float) -> FloatArray:
-        return noisy(self._quietly(answer), scale, self.noise)
 
     @staticmethod
     def _quietly(answer: Callable[[], FloatArray]) -> FloatArray:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from odeco.errors import FileFormatError
-from odeco.privacy._ledger import Charge
+from odeco.privacy._charge import Charge
 from odeco.privacy._release import Releaser
 
 

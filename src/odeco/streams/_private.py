@@ -22,10 +22,9 @@ from odeco.privacy import (
     Found,
     PrivacyReport,
     Releaser,
-    angles_of,
     found_in_core,
+    found_in_images,
     gdp_mu,
-    highest_of,
     merge_duplicates,
     sensitivity,
 )
@@ -190,7 +189,8 @@ class NoisyMean:
             outside = _outside_of_span(components, notes.last)
             known = found_in_core(components, release.scale, release.block.shape[1], outside)
         elif components.n_components > errors.size:
-            known = _found_in_images(components, np.append(errors, release.scale), run.state.candidates.shape[1])
+            scales = np.append(errors, release.scale)
+            known = found_in_images(components, scales, scales, run.state.candidates.shape[1])
         return replace(notes, last=release, found=known)
 
     def described(self, found: StreamDecomposition, run: Run) -> PrivateStreamDecomposition:
@@ -248,7 +248,8 @@ class NoisyMean:
         averaging = None if last is None else run.state.averaging(last.n_rows)
         if last is not None and averaging is not None:
             k = components.n_components
-            return _found_in_images(components, np.full(k, last.scale * averaging), k)
+            scales = np.full(k, last.scale * averaging)
+            return found_in_images(components, scales, scales, k)
         if notes.found is None:
             raise RuntimeError("A private run knows of noise in components only once its search has found some.")
         return notes.found
@@ -280,12 +281,6 @@ def _check_size(norm_bound: float, dimension: int, order: int) -> None:
             f"`norm_bound` to the power {order} must lie between 1e-{_MOST_DIGITS} and 1e{_MOST_DIGITS}, with room for "
             f"{dimension:,} columns. Got norm_bound={norm_bound:g}. Measure the rows in another unit."
         )
-
-
-def _found_in_images(components: Components, scales: FloatArray, n_looks: int) -> Found:
-    """Say what noise of these scales in images means: ⟨v, noise⟩ has that of one coordinate, the best of `n_looks`."""
-    floors = scales * highest_of(n_looks)
-    return Found(components, scales, angles_of(scales, components), floors)
 
 
 def _outside_of_span(found: Components, release: Release) -> FloatArray:
