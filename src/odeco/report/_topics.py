@@ -15,7 +15,7 @@ from odeco.report._statements import again_section, privacy_section
 from odeco.report._topic_figures import clear_directions, draw_map, draw_spectrum
 
 if TYPE_CHECKING:  # scikit-learn and numba are not needed to write a page
-    from odeco.topics.summary import TopicSummary
+    from odeco.topics.summarise import TopicSummary
 
 #: A document of a topic: where it comes from, how it begins, and the topic's share in it.
 Example = tuple[str, str, float]

@@ -1,4 +1,4 @@
-"""Word counts in the form that products want: checked, cut into chunks, each with its transpose and its weights."""
+"""Word counts are checked, and cut into chunks that hold what sums over their documents need."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from scipy import sparse
 
 from odeco._arguments import check_choice
 from odeco._types import FloatArray, IndexArray
-from odeco.rows import row_slice
+from odeco.errors import WordCountError
+from odeco.rows import csr_view, row_slice
 
-#: A document needs so many words for its triples.
+#: A document needs at least this many words to have a triple of them.
 FEWEST_WORDS = 3
-#: Stored numbers and documents that end a chunk: its dense products with a basis then take tens of megabytes.
-_CHUNK_SIZE, _CHUNK_DOCUMENTS = 2**21, 2**15
-#: Documents are dealt to so many groups, whose spread gives standard errors.
+#: A chunk ends after this many stored numbers, so that its dense products with a basis take tens of megabytes.
+_CHUNK_SIZE = 2**21
+#: A chunk has at most this many documents.
+_CHUNK_DOCUMENTS = 2**15
+#: Documents are dealt in turn to this many groups; the spread between groups gives standard errors.
 N_GROUPS = 8
 
 DocumentWeight = Literal["equal", "length"]
 
 
-class WordCountError(ValueError):
-    """What was given as word counts is none."""
-
-
 @dataclass(frozen=True, eq=False)
 class CountChunk:
-    """Some documents, and what sums over their distinct words, pairs and triples of positions need.
+    """Some documents, with what sums over their words, and over pairs and triples of distinct positions, need.
 
     Attributes
     ----------
     rows : CSR array, n x V
-        Counts of the documents with at least three words; the others add nothing.
+        Counts of the n documents with at least three words; other documents add nothing to the sums.
     columns : CSR array, u x n
-        The transpose, of those words only that occur.
+        The transpose of `rows`, only of the u words that occur.
     words : array of u indices
         Which words those are.
     lengths : array of n numbers
-        Words in each of these documents.
+        Number of words in each of these documents.
     single, pair, triple : arrays of n numbers
-        Weight of a document over its number of words, of ordered pairs and of ordered triples of distinct positions.
+        Weight of each document, divided by its number of words, of ordered pairs of distinct positions, and of ordered
+        triples of distinct positions.
     groups : array of n indices
-        Group of each document: its index among all that were ever seen, modulo the number of groups.
+        Group of each document: its index among all documents ever seen, modulo the number of groups.
     group_weights : array
         Sum of the weights of the documents in each group.
     n_documents, n_empty, n_short, n_tokens : int
-        Documents seen, those with no word, those with one or two, and words in all of them.
+        Number of all documents of the chunk, of those without a word, of those with one or two words, and of all words.
     """
 
     rows: Any
@@ -66,13 +66,11 @@ class CountChunk:
     n_tokens: int
 
     def among(self, vocabulary: IndexArray) -> CountChunk:
-        """Return the same documents over a smaller vocabulary, sorted, that holds all of their words."""
+        """Return the same documents over a smaller, sorted vocabulary that holds all of their words."""
         if vocabulary.size == self.rows.shape[1]:
             return self
         indices = np.searchsorted(vocabulary, self.rows.indices)
-        rows = sparse.csr_array(
-            (self.rows.data, indices, self.rows.indptr), shape=(self.rows.shape[0], vocabulary.size)
-        )
+        rows = csr_view(self.rows.data, indices, self.rows.indptr, vocabulary.size)
         return replace(self, rows=rows, words=np.searchsorted(vocabulary, self.words))
 
 
@@ -87,10 +85,7 @@ def as_counts(counts: Any, n_words: int | None = None) -> Any:
                 f"Word counts must have two axes, documents x words. Got shape {dense.shape}. "
                 "Pass counts[None, :] for a single document."
             )
-        if dense.dtype.kind not in "iubf":
-            raise WordCountError(
-                f"Word counts must be numbers. Got {dense.dtype}. Count words with a vectoriser first."
-            )
+        _check_type(dense.dtype)
         array = sparse.csr_array(dense)
     if array.shape[1] == 0:
         raise WordCountError(
@@ -101,7 +96,8 @@ def as_counts(counts: Any, n_words: int | None = None) -> Any:
             f"All batches must share one vocabulary. It has {n_words:,} words. Got {array.shape[1]:,} columns. "
             "Count the batch with the vectoriser of the first."
         )
-    _check_counts(array)
+    _check_type(array.dtype)
+    _check_values(array)
     if array.dtype != np.float64:
         array = array.astype(np.float64)
     if not array.has_canonical_format or bool(np.any(array.data == 0)):
@@ -111,37 +107,39 @@ def as_counts(counts: Any, n_words: int | None = None) -> Any:
     return array
 
 
-def _check_counts(array: Any) -> None:
-    stored = array.data
-    if stored.dtype.kind == "f":
-        bad = ~np.isfinite(stored)
-        if bad.any():
-            raise WordCountError(f"Word counts must be finite. Got {_named(array, bad)}. Replace or drop it.")
-    elif stored.dtype.kind not in "iub":
-        raise WordCountError(f"Word counts must be numbers. Got {stored.dtype}. Count words with a vectoriser first.")
-    negative = stored < 0
-    if negative.any():
-        place = _named(array, negative)
+def _check_type(dtype: np.dtype[Any]) -> None:
+    if dtype.kind not in "iubf":
+        raise WordCountError(f"Word counts must be numbers. Got {dtype}. Count words with a vectoriser first.")
+
+
+def _check_values(array: Any) -> None:
+    """Raise unless every stored number is finite, not negative and whole."""
+    stored, fractional = array.data, array.dtype.kind == "f"
+    if fractional and not np.isfinite(stored).all():
+        place = _named(array, ~np.isfinite(stored))
+        raise WordCountError(f"Word counts must be finite. Got {place}. Replace or drop it.")
+    if (stored < 0).any():
+        place = _named(array, stored < 0)
         raise WordCountError(
             f"Word counts must not be negative. Negative values in data: {place}. Check how it was made."
         )
-    if stored.dtype.kind == "f":
-        broken = stored != np.floor(stored)
-        if broken.any():
-            raise WordCountError(
-                f"Word counts must be whole numbers. Got {_named(array, broken)}. "
-                "Pass counts, as of CountVectorizer, not frequencies or tf-idf."
-            )
+    if fractional and (stored != np.floor(stored)).any():
+        place = _named(array, stored != np.floor(stored))
+        raise WordCountError(
+            f"Word counts must be whole numbers. Got {place}. "
+            "Pass counts, as of CountVectorizer, not frequencies or tf-idf."
+        )
 
 
 def _named(array: Any, bad: Any) -> str:
+    """Return the first bad count with its document and word."""
     place = int(np.flatnonzero(bad)[0])
     document = int(np.searchsorted(array.indptr, place, side="right")) - 1
     return f"counts[{document}, {int(array.indices[place])}] = {float(array.data[place]):.6g}"
 
 
 def count_chunks(counts: Any, *, weigh: DocumentWeight = "equal", first: int = 0) -> Iterator[CountChunk]:
-    """Cut checked counts into chunks; `first` is the index of the first document among all that were seen."""
+    """Cut checked counts into chunks; `first` is the number of documents that were seen before them."""
     check_choice("weigh", weigh, ("equal", "length"))
     start = 0
     while start < counts.shape[0]:
@@ -182,7 +180,8 @@ def _chunk(rows: Any, weigh: DocumentWeight, first: int) -> CountChunk:
 
 
 def _transposed(rows: Any, words: IndexArray) -> Any:
+    """Return the transpose of CSR rows, only of the words that occur."""
     by_word = rows.tocsc()
-    pointers = by_word.indptr[np.append(words, rows.shape[1])] if words.size else np.zeros(1, by_word.indptr.dtype)
-    # The pointer of a word that occurs is where its entries begin; those without entries only repeat one.
-    return sparse.csr_array((by_word.data, by_word.indices, pointers), shape=(words.size, rows.shape[0]))
+    # A word without entries only repeats a pointer, so the pointers of the words that occur are all that is needed.
+    pointers = by_word.indptr[np.append(words, rows.shape[1])]
+    return csr_view(by_word.data, by_word.indices, pointers, rows.shape[0])

@@ -1,4 +1,4 @@
-"""The distribution that is nearest to an estimate with negative entries."""
+"""An estimate with negative entries is replaced by the nearest distribution."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from odeco._types import FloatArray
 
 #: Newton's method ends after finitely many steps; this many are never needed in practice.
 _MOST_STEPS = 100
-#: A row is scaled to sum 1, but no larger than to this positive mass: with more, its sum is a difference of noise.
+#: A row is scaled to sum 1, but its positive mass is not made larger than this: beyond it the sum is mostly noise.
 _MOST_POSITIVE_MASS = 2.0
 
 

@@ -25,20 +25,20 @@ from odeco.decompose import decompose
 from odeco.errors import ConvergenceWarning, RankError
 from odeco.metrics import match
 from odeco.tensors import symmetrize
-from odeco.topics.counts import CountChunk
-from odeco.topics.moments import corrected_core
-from odeco.topics.products import contract, row_blocks
+from odeco.topics.basis import RANK_TOLERANCE
+from odeco.topics.corrected_moments import corrected_core
+from odeco.topics.count_products import contract
+from odeco.topics.moments import WordSums
 from odeco.topics.simplex import onto_simplex
-from odeco.topics.sums import WordSums
 
-#: Restarts and iterations with which components are looked for one by one, before they are polished all at once
+#: Algorithm 1 looks for a first estimate of each component with this many restarts and iterations.
 _N_RESTARTS, _N_ITERATIONS = 20, 10
-#: until no entry changes by more than this, or in so many rounds.
-_TOLERANCE, _MOST_STEPS = 1e-6, 100
-#: An eigenvalue is clear of noise if it is so many standard errors above the largest that noise alone shows.
+#: All components are then polished together, until no entry changes by more than this.
+_TOLERANCE = 1e-6
+#: The polishing ends after this many rounds in any case.
+_MOST_ROUNDS = 100
+#: An eigenvalue is clear of noise if it is this many standard errors above the largest that noise alone shows.
 _STANDARD_ERRORS = 3.0
-#: Directions of the second moment that are weaker than this share of the strongest are no directions.
-_RANK_TOLERANCE = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +50,12 @@ class ReducedMoments:
     directions : array, m x k
         The directions, as coordinates in the basis of the sums.
     eigenvalues, eigenvalue_errors : arrays of m numbers
-        How strong pairs are in each direction that was looked at, largest first, and the standard errors of that from
+        How strong pairs are in each direction that was looked at, largest first, and the standard errors of that, from
         the spread between groups of documents.
     noise_level : float
         The largest eigenvalue that documents without topics would show.
     first, pairs, triples : arrays
-        Moments of words, pairs and triples in the k directions.
+        Moments of words, of pairs and of triples in the k directions.
     """
 
     directions: FloatArray
@@ -69,12 +69,12 @@ class ReducedMoments:
     @property
     def clear(self) -> NDArray[np.bool_]:
         """Which eigenvalues are clear of noise."""
-        return np.asarray(self.eigenvalues - _STANDARD_ERRORS * self.eigenvalue_errors > self.noise_level)
+        return _clear(self.eigenvalues, self.eigenvalue_errors, self.noise_level)
 
 
 @dataclass(frozen=True, eq=False)
 class SpectralTopics:
-    """Topics read off the moments.
+    """Topics that were read off the moments.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class SpectralTopics:
     negative_mass : array
         For each topic the share of its absolute mass that was negative and was cut off.
     weights, residuals : arrays
-        Weights λⱼ of the components of the whitened third moment and the norms ‖T(I,b,b) − λb‖; NaN for a topic that
+        Weights λⱼ of the components of the whitened third moment, and the norms ‖T(I,b,b) − λb‖; NaN for a topic that
         was not found there.
     explained : float
         Share of the squared norm of the whitened third moment that the components explain.
@@ -110,74 +110,12 @@ class Moments(Protocol):
         ...
 
     def pair_image_of(self, coordinates: FloatArray, /) -> FloatArray:
-        """Return the image of a combination of the basis under the moment of pairs, one a row."""
+        """Return the images of some combinations of the basis under the moment of pairs, one a row."""
         ...
 
 
-def find_basis(
-    chunks: tuple[CountChunk, ...], n_words: int, size: int, *, n_passes: int, seed: int, parallel: bool
-) -> FloatArray:
-    """Return an orthonormal basis, V x m, of the strongest directions of pairs, by randomised subspace iteration."""
-    # A word that does not occur has a row of zeros, so all work is done on those that do.
-    present = np.unique(np.concatenate([chunk.words for chunk in chunks]))
-    if present.size < size:
-        present = np.arange(n_words)
-    chunks = tuple(chunk.among(present) for chunk in chunks)
-    basis = random_block(present.size, size, seed)
-    for _ in range(n_passes):
-        sums = WordSums(present.size, basis, core=False, parallel=parallel)
-        sums.update(chunks)
-        basis = sums.take_image()
-        del sums  # and with it the basis before: at most two arrays of this size are held
-        orthonormalise(basis, seed)
-    if present.size < n_words:
-        inside, basis = basis, np.zeros((n_words, size))
-        basis[present] = inside
-    return basis
-
-
-def random_block(n_words: int, size: int, seed: int) -> FloatArray:
-    """Return a V x m array of normal numbers, of about unit columns."""
-    block = np.random.default_rng(seed).standard_normal((n_words, size))
-    block /= math.sqrt(n_words)
-    return block
-
-
-def orthonormalise(block: FloatArray, seed: int) -> None:
-    """Replace the columns of a tall array by an orthonormal basis of their span, in place.
-
-    By the eigenvectors of the Gram matrix, twice, which takes no second array of this size as a QR decomposition would.
-    Columns that the span lacks are drawn at random.
-    """
-    lacking = _orthonormalise_once(block)
-    if lacking.any():
-        block[:, lacking] = random_block(block.shape[0], int(lacking.sum()), seed + 1)
-        _orthonormalise_once(block)
-    _orthonormalise_once(block)
-
-
-def _orthonormalise_once(block: FloatArray) -> NDArray[np.bool_]:
-    """Orthonormalise to within rounding times the squared condition number; say which columns came out as zero."""
-    values, vectors = np.linalg.eigh(_gram(block))
-    lacking = values <= _RANK_TOLERANCE * max(values[-1], np.finfo(np.float64).tiny)
-    scales = np.where(lacking, 0.0, 1 / np.sqrt(np.where(lacking, 1.0, values)))
-    apply_in_place(block, vectors * scales)
-    return np.asarray(lacking)
-
-
-def _gram(block: FloatArray) -> FloatArray:
-    gram: FloatArray = block.T @ block
-    return gram
-
-
-def apply_in_place(block: FloatArray, matrix: FloatArray) -> None:
-    """Replace a tall array X by X A, some rows at a time."""
-    for rows in row_blocks(block.shape[0]):
-        block[rows] = block[rows] @ matrix
-
-
 def reduce_moments(sums: WordSums, n_components: int | Literal["auto"]) -> ReducedMoments:
-    """Return the moments in the k strongest directions; ``"auto"`` takes as many as are clear of noise, or one."""
+    """Return the moments in the k strongest directions; ``"auto"`` takes as many as are clear of noise, at least 1."""
     values, vectors = np.linalg.eigh(sums.pair_core())
     values, vectors = values[::-1], np.ascontiguousarray(vectors[:, ::-1])
     by_group = np.einsum("im,gij,jm->gm", vectors, sums.pair_cores(), vectors, optimize=True)
@@ -185,10 +123,9 @@ def reduce_moments(sums: WordSums, n_components: int | Literal["auto"]) -> Reduc
     errors = np.full(values.size, np.inf)
     if len(by_group) > 1:
         errors = by_group.std(axis=0, ddof=1) / math.sqrt(len(by_group))
-    level = noise_level(sums)
+    level = _noise_level(sums)
     if n_components == "auto":
-        clear = values - _STANDARD_ERRORS * errors > level
-        n_components = max(1, int(clear.sum()))
+        n_components = max(1, int(_clear(values, errors, level).sum()))
     directions = vectors[:, :n_components]
     return ReducedMoments(
         directions=directions,
@@ -201,7 +138,7 @@ def reduce_moments(sums: WordSums, n_components: int | Literal["auto"]) -> Reduc
     )
 
 
-def noise_level(sums: WordSums) -> float:
+def _noise_level(sums: WordSums) -> float:
     """Return a bound on the largest eigenvalue that sampling noise alone gives the moment of pairs.
 
     In a document of l words drawn independently with frequencies f, the entry (u, v) of the mean over ordered pairs has
@@ -212,10 +149,14 @@ def noise_level(sums: WordSums) -> float:
     return 2 * math.sqrt(sums.pair_variance() * float(sums.first_moment().max()))
 
 
+def _clear(eigenvalues: FloatArray, errors: FloatArray, level: float) -> NDArray[np.bool_]:
+    return np.asarray(eigenvalues - _STANDARD_ERRORS * errors > level)
+
+
 def topics_at(
     concentration: float,
     reduced: ReducedMoments,
-    sums: Moments,
+    moments: Moments,
     *,
     seed: int,
     near: FloatArray | None = None,
@@ -223,26 +164,42 @@ def topics_at(
 ) -> SpectralTopics:
     """Return the topics for a given concentration α₀, the largest first.
 
-    With the coordinates `near` of topics for another α₀, components are followed from there instead of looked for. With
-    the coordinates `before` of topics that were found earlier, topics come in the order of those. A direction that the
-    whitened moment does not hold (there are too few documents for k topics) is given a topic at random around the
-    frequencies of the words, for a refinement to begin with; its weight and residual are NaN.
+    Parameters
+    ----------
+    concentration : float
+        The concentration α₀.
+    reduced : ReducedMoments
+        The moments in the k strongest directions.
+    moments : Moments
+        The same moments over all words.
+    seed : int
+        Seed of the search, and of topics that are drawn at random.
+    near : array, optional
+        Coordinates of topics for another α₀. Components are followed from there instead of looked for.
+    before : array, optional
+        Coordinates of topics that were found earlier. Topics come in the order of those.
+
+    Notes
+    -----
+    If there are too few documents for k topics, the whitened moment lacks some directions. Each of them is given a
+    topic at random around the frequencies of the words, for a refinement to begin with; its weight and residual are
+    NaN.
     """
     second, third = corrected_core(reduced.triples, reduced.pairs, reduced.first, concentration)
     values, vectors = np.linalg.eigh(second)
-    kept = values > _RANK_TOLERANCE * max(values[-1], 0.0) if values.size else np.zeros(0, dtype=np.bool_)
+    kept = values > RANK_TOLERANCE * max(values[-1], 0.0)
     whiten = vectors[:, kept] / np.sqrt(values[kept])
     core: FloatArray = np.zeros((0, 0, 0))
     if kept.any():
         core = symmetrize(contract(third, whiten)).astype(np.float64, copy=False)
     start = whiten.T @ near if near is not None and near.shape[1] == core.shape[0] else _search(core, seed)
-    components, weights, residuals, explained = _decompose_at_once(core, start)
+    components, weights, residuals, explained = _polish(core, start)
     order = _order(second @ whiten @ components, weights, before)
     components, weights, residuals = components[:, order], weights[order], residuals[order]
     inside = whiten @ components  # k numbers for each component b: W b in the strongest directions
     share = concentration / (concentration + 1)
-    frequencies = sums.first_moment()
-    topics = sums.pair_image_of(reduced.directions @ inside)  # M₂ W b = √mⱼ μⱼ
+    frequencies = moments.first_moment()
+    topics = moments.pair_image_of(reduced.directions @ inside)  # M₂ W b = √mⱼ μⱼ, once the next lines are done
     for index, amount in enumerate(share * (reduced.first @ inside)):
         topics[index] -= amount * frequencies
     topics, negative_mass = onto_simplex(topics, frequencies)
@@ -256,14 +213,6 @@ def topics_at(
         negative_mass = np.append(negative_mass, nothing)
     alpha = concentration * sizes / sizes.sum()
     return SpectralTopics(topics, alpha, negative_mass, weights, residuals, explained, second @ inside)
-
-
-def _order(coordinates: FloatArray, weights: FloatArray, before: FloatArray | None) -> IndexArray:
-    """Return the order of topics before, or else of their size, which falls with the weight."""
-    if before is None or before.shape != coordinates.shape or not weights.size:
-        return np.argsort(weights, kind="stable")
-    ones = np.ones(weights.size)
-    return match(Components(ones, coordinates), Components(ones, before)).found_index
 
 
 def _search(core: FloatArray, seed: int) -> FloatArray:
@@ -280,7 +229,7 @@ def _search(core: FloatArray, seed: int) -> FloatArray:
         return error.found.vectors
 
 
-def _decompose_at_once(core: FloatArray, start: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+def _polish(core: FloatArray, start: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, float]:
     """Polish components all at once; return them with weights, residuals and the share of the tensor they explain.
 
     Algorithm 1 finds components one by one, and in a noisy tensor they come out not quite orthogonal: what noise did to
@@ -293,7 +242,7 @@ def _decompose_at_once(core: FloatArray, start: FloatArray) -> tuple[FloatArray,
     with one_blas_thread():  # for matrices this small, more threads only get in each other's way
         vectors = _nearest_orthogonal(start)
         images = _images(core, vectors)
-        for _ in range(_MOST_STEPS):
+        for _ in range(_MOST_ROUNDS):
             moved = _nearest_orthogonal(images * np.sign(np.sum(images * vectors, axis=0)))
             change = float(np.abs(moved - vectors).max())
             vectors, images = moved, _images(core, moved)
@@ -317,6 +266,14 @@ def _nearest_orthogonal(matrix: FloatArray) -> FloatArray:
     left, _, right = np.linalg.svd(matrix, full_matrices=False)
     nearest: FloatArray = left @ right
     return nearest
+
+
+def _order(coordinates: FloatArray, weights: FloatArray, before: FloatArray | None) -> IndexArray:
+    """Return the order of the topics before, or else that of their size, which falls with the weight."""
+    if before is None or before.shape != coordinates.shape or not weights.size:
+        return np.argsort(weights, kind="stable")
+    ones = np.ones(weights.size)
+    return match(Components(ones, coordinates), Components(ones, before)).found_index
 
 
 def _random_topics(n_topics: int, frequencies: FloatArray, seed: int) -> FloatArray:

@@ -1,4 +1,4 @@
-"""What a document is about, given topics: its expected proportions, and how likely its words are."""
+"""What a document is about, given topics: the expected proportions of topics in it, and how likely its words are."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from numba import njit
 from numpy.typing import NDArray
 
 from odeco._types import FloatArray
-from odeco.topics.gibbs import compiled
+from odeco.topics.gibbs_kernels import compiled
 
 #: A document is done when its topic counts move by less than this share of its length.
 TOLERANCE = 1e-4
+#: A thread works on this many documents at a time.
 _BLOCK = 512
 
 
@@ -33,7 +34,7 @@ def document_topics(
     alpha : ndarray of shape (k,)
         Prior of a document's topics.
     n_iterations : int
-        At most so many rounds; a document stops when its topic counts move by less than 1e-4 of its length.
+        The most rounds; a document stops when its topic counts move by less than 1e-4 of its length.
     n_jobs : int
         How many threads, or -1 for all cores. The result does not depend on it.
 
@@ -44,9 +45,9 @@ def document_topics(
 
     Notes
     -----
-    The fixed point of zero-order collapsed variational Bayes (Asuncion et al. 2009): the probabilities of a token's
-    topic are proportional to topic_word[k, w] (alpha_k + expected count of k among the document's other tokens). A word
-    that no topic knows tells nothing and is left out.
+    This is the fixed point of zero-order collapsed variational Bayes (Asuncion et al. 2009): the probabilities of a
+    token's topic are proportional to topic_word[k, w] (alpha_k + expected count of k among the document's other
+    tokens). A word that no topic knows tells nothing and is left out.
 
     Examples
     --------
@@ -104,7 +105,7 @@ def log_likelihood(counts: Any, topic_word: FloatArray, proportions: FloatArray,
 
 
 def _words_that_occur(counts: Any, topic_word: FloatArray) -> tuple[NDArray[np.int32], FloatArray]:
-    """Return which row each entry of the counts needs, and the topics as rows: one for each word that occurs."""
+    """Return the topics as one row for each word that occurs, after which of these rows each entry of counts needs."""
     occurs = np.zeros(counts.shape[1], dtype=np.bool_)
     occurs[counts.indices] = True
     places = np.cumsum(occurs, dtype=np.int32) - np.int32(1)
@@ -153,7 +154,7 @@ def _infer(  # noqa: C901 - the hot loop, in one piece
             total = 0.0
             for k in range(n_topics):
                 total += row[k] * alpha[k]
-            # A word without any chance gets no topic, now or later: its row of zeros is kept.
+            # A word without any chance gets no topic, now or later, because its row of zeros is kept.
             scale = 1.0 / total if total > 0.0 else 0.0
             count = counts[start + place]
             length += count if total > 0.0 else 0.0
@@ -190,7 +191,7 @@ def _infer(  # noqa: C901 - the hot loop, in one piece
             proportions[document, k] = (in_document[k] + alpha[k]) / total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # infinities count here, so no fastmath
+@njit(cache=True, nogil=True, error_model="numpy")  # without fastmath, since infinities count here
 def _measure(
     first: int,
     last: int,
