@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odeco._types import FloatArray
-from odeco.topics.count_products import blocks
-from odeco.topics.counts import CountChunk, count_chunks
+from odeco.topics.counts import CountChunk, blocks, count_chunks
 from odeco.topics.lda_settings import LdaSettings
 from odeco.topics.moments import WordSums, check_usable
 
@@ -37,8 +36,7 @@ def sum_moments(counts: Any, settings: LdaSettings, *, seed: int, tell: Tell) ->
     check_usable(words)
     _check_supported(words, settings.n_components)
     tell("pairs", 0, 1)
-    size = settings.basis_size(n_words)
-    basis = find_basis(chunks, n_words, size, n_passes=settings.n_passes, seed=seed, parallel=settings.parallel)
+    basis = _find_basis(chunks, n_words, settings, seed)
     tell("triples", 0, 1)
     sums = WordSums(n_words, basis, weigh=settings.weigh, parallel=settings.parallel)
     sums.add(chunks)
@@ -56,18 +54,17 @@ def _check_supported(words: WordSums, n_components: int | str) -> None:
         )
 
 
-def find_basis(
-    chunks: tuple[CountChunk, ...], n_words: int, size: int, *, n_passes: int, seed: int, parallel: bool
-) -> FloatArray:
+def _find_basis(chunks: tuple[CountChunk, ...], n_words: int, settings: LdaSettings, seed: int) -> FloatArray:
     """Return an orthonormal basis, V x m, of the strongest directions of pairs, by randomised subspace iteration."""
+    size = settings.basis_size(n_words)
     # A word that does not occur has a row of zeros, so all work is done on the words that do.
     present = np.unique(np.concatenate([chunk.words for chunk in chunks]))
     if present.size < size:
         present = np.arange(n_words)
     chunks = tuple(chunk.among(present) for chunk in chunks)
     basis = _random_columns(present.size, size, seed)
-    for _ in range(n_passes):
-        sums = WordSums(present.size, basis, core=False, parallel=parallel)
+    for _ in range(settings.n_passes):
+        sums = WordSums(present.size, basis, core=False, parallel=settings.parallel)
         sums.add(chunks)
         basis = sums.take_image()
         del sums  # it holds the basis before; at most two arrays of this size are kept

@@ -25,8 +25,7 @@ from odeco._arguments import check_choice
 from odeco._types import FloatArray
 from odeco.privacy import ROUNDOFF, row_weights
 from odeco.rows import row_slice
-from odeco.topics.count_products import multiply, triple_core
-from odeco.topics.counts import FEWEST_WORDS, CountChunk, count_chunks
+from odeco.topics.counts import FEWEST_WORDS, CountChunk, count_chunks, multiply, triple_core
 
 #: The bins of the histogram of q end here: from 2⁻⁶ to 1, eight to an octave.
 HISTOGRAM_EDGES: FloatArray = 2.0 ** (np.arange(-48, 1) / 8)

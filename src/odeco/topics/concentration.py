@@ -73,7 +73,7 @@ def find_topics(
     if concentration is None:
         concentration, near = _choose_concentration(reduced, sums, counts, seed=seed, n_jobs=settings.n_jobs)
     topics = topics_at(concentration, reduced, sums, seed=seed, near=near, before=before)
-    diagnostics = diagnose(sums, reduced, topics)
+    diagnostics = diagnose(reduced, topics, sums.n_documents, sums)
     return FoundTopics(topics, diagnostics, concentration, reduced.directions @ topics.coordinates)
 
 

@@ -72,21 +72,22 @@ class TopicDiagnostics:
         return None if self.n_tokens is None else self.n_tokens / max(self.n_documents, 1)
 
 
-def diagnose(sums: WordSums, reduced: ReducedMoments, topics: SpectralTopics) -> TopicDiagnostics:
-    """Collect the diagnostics of an estimate, in the order of `topics`."""
-    clear = reduced.clear
+def diagnose(
+    reduced: ReducedMoments, topics: SpectralTopics, n_documents: int, sums: WordSums | None = None
+) -> TopicDiagnostics:
+    """Collect the diagnostics of an estimate, in the order of `topics`; `sums` are None in a private model."""
     k = topics.alpha.size
     return TopicDiagnostics(
-        n_documents=sums.n_documents,
-        n_empty=sums.n_empty,
-        n_short=sums.n_short,
-        n_tokens=sums.n_tokens,
+        n_documents=n_documents,
+        n_empty=None if sums is None else sums.n_empty,
+        n_short=None if sums is None else sums.n_short,
+        n_tokens=None if sums is None else sums.n_tokens,
         n_components=k,
-        n_clear=int(clear.sum()),
+        n_clear=int(reduced.clear.sum()),
         eigenvalues=reduced.eigenvalues,
         eigenvalue_errors=reduced.eigenvalue_errors,
         noise_level=reduced.noise_level,
-        reliable=clear[:k],
+        reliable=reduced.clear[:k],
         concentration=float(topics.alpha.sum()),
         weights=topics.weights,
         residuals=topics.residuals,

@@ -67,11 +67,6 @@ class Tokens:
         starts = np.concatenate([[0], np.cumsum(repeats)])[counts.indptr]
         return cls(starts.astype(np.int64), words, vocabulary, counts.shape[1])
 
-    def frequencies(self) -> FloatArray:
-        """Return how often each word of `vocabulary` occurs, as a share of all tokens."""
-        shares: FloatArray = np.bincount(self.words, minlength=len(self.vocabulary)) / max(1, len(self.words))
-        return shares
-
     def lanes(self, n_lanes: int) -> list[tuple[int, int]]:
         """Cut the documents into at most `n_lanes` stretches of about equally many tokens."""
         levels = np.linspace(0, len(self.words), n_lanes + 1)[1:-1]

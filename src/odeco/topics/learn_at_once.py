@@ -16,19 +16,15 @@ from odeco.topics.refine import refine_topics
 
 def learn_at_once(counts: Any, settings: LdaSettings, *, seed: int, tell: Tell) -> FittedTopics:
     """Learn topics from the checked counts of all documents; `tell` hears of every stage of the work."""
-    found = _found_in_moments(counts, settings, seed, tell)
+    sums = sum_moments(counts, settings, seed=seed, tell=tell)
+    sums.drop_basis()
+    found = find_topics(sums, counts, settings, seed=seed)
+    del sums  # they may be large, and the sweeps take memory too
     fitted = _refined(counts, found, settings, seed, tell) if settings.refine else None
     if fitted is None:
         n_tokens, prior = float(counts.sum()), settings.topic_word_prior
         fitted = fitted_by_shares(found.topics.topic_word, found.topics.alpha, n_tokens, prior, found.diagnostics)
     return fitted
-
-
-def _found_in_moments(counts: Any, settings: LdaSettings, seed: int, tell: Tell) -> FoundTopics:
-    # The sums may be large, and end with this function, before the sweeps begin.
-    sums = sum_moments(counts, settings, seed=seed, tell=tell)
-    sums.drop_basis()
-    return find_topics(sums, counts, settings, seed=seed)
 
 
 def _refined(counts: Any, found: FoundTopics, settings: LdaSettings, seed: int, tell: Tell) -> FittedTopics | None:

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from odeco._types import FloatArray
 from odeco.topics.basis import move_basis, sum_moments
 from odeco.topics.concentration import find_topics
-from odeco.topics.count_products import blocks
-from odeco.topics.counts import count_chunks
+from odeco.topics.counts import blocks, count_chunks
 from odeco.topics.diagnostics import TopicDiagnostics, diagnose
 from odeco.topics.evaluate import completion_scores, split_sample
 from odeco.topics.fitted import FittedTopics, fitted_by_counts, fitted_by_shares
@@ -116,7 +115,8 @@ class TopicStream:
         sums, reduced = self.sums, reduce_moments(self.sums, self.n_components)
         near = reduced.directions.T @ self.places
         topics = topics_at(self.concentration, reduced, sums, seed=self.seed, near=near, before=near)
-        prior, diagnostics = self.settings.topic_word_prior, diagnose(sums, reduced, topics)
+        diagnostics = diagnose(reduced, topics, sums.n_documents, sums)
+        prior = self.settings.topic_word_prior
         return fitted_by_shares(topics.topic_word, topics.alpha, sums.n_tokens, prior, diagnostics)
 
     def _look_for_topics(self, counts: Any, places: FloatArray | None) -> SpectralTopics:

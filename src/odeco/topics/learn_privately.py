@@ -24,7 +24,7 @@ from odeco.privacy import Ledger, NoiseSource, PrivacyReport, Releaser, SecureNo
 from odeco.tensors import symmetrize
 from odeco.topics.bounded_counts import HISTOGRAM_EDGES, BoundedCounts
 from odeco.topics.concentration import CANDIDATES
-from odeco.topics.diagnostics import TopicDiagnostics
+from odeco.topics.diagnostics import diagnose
 from odeco.topics.fitted import FittedTopics
 from odeco.topics.spectral import ReducedMoments, SpectralTopics, topics_at
 
@@ -123,6 +123,7 @@ def learn_privately(
         # Off the diagonal an entry of the noise deviates by this; along an eigenvector the noise is √2 times that.
         eigenvalue_errors=np.full(eigenvalues.size, math.sqrt(2) * deviation / weight),
         noise_level=level / weight,
+        clear=np.arange(max(n_components, eigenvalues.size)) < n_clear,
         first=basis.T @ frequencies,
         pairs=np.diag(strengths) / weight,
         triples=triples / weight,
@@ -137,31 +138,9 @@ def learn_privately(
         neighbours=held.neighbours,
         mechanism="word frequencies, pairs of words, and triples in the span of the topics",
     )
-    diagnostics = _diagnostics(held.n_documents, reduced, topics, n_clear)
+    diagnostics = diagnose(reduced, topics, held.n_documents)
     totals = held.n_documents * topics.alpha / topics.alpha.sum()
     return PrivateTopics(FittedTopics(topics.topic_word, totals, topics.alpha, 0.0, diagnostics), bound, report)
-
-
-def _diagnostics(n_documents: int, reduced: ReducedMoments, topics: SpectralTopics, n_clear: int) -> TopicDiagnostics:
-    """Return what the noisy moments say about the topics."""
-    k = topics.alpha.size
-    return TopicDiagnostics(
-        n_documents=n_documents,
-        n_empty=None,
-        n_short=None,
-        n_tokens=None,
-        n_components=k,
-        n_clear=n_clear,
-        eigenvalues=reduced.eigenvalues,
-        eigenvalue_errors=reduced.eigenvalue_errors,
-        noise_level=reduced.noise_level,
-        reliable=np.arange(k) < n_clear,
-        concentration=float(topics.alpha.sum()),
-        weights=topics.weights,
-        residuals=topics.residuals,
-        explained=topics.explained,
-        negative_mass=topics.negative_mass,
-    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,8 @@ however long the document is and however often it repeats a word:
     pairs    (c cᵀ − diag c) / l(l−1)
     triples  (c⊗c⊗c − Σᵥ cᵥ (eᵥ⊗eᵥ⊗c + eᵥ⊗c⊗eᵥ + c⊗eᵥ⊗eᵥ) + 2 Σᵥ cᵥ eᵥ⊗eᵥ⊗eᵥ) / l(l−1)(l−2)
 
-Everything that is asked of the moments is a product of the counts, or of their transpose, with V x m matrices.
+Everything that is asked of the moments is a product of the counts, or of their transpose, with V x m matrices. The
+moments of latent Dirichlet allocation, whose components are the topics, are these moments with a correction.
 """
 
 from __future__ import annotations
@@ -21,8 +22,16 @@ from odeco._threads import map_blocks
 from odeco._types import FloatArray
 from odeco.errors import WordCountError
 from odeco.rows import row_slice
-from odeco.topics.count_products import blocks, contract, multiply, triple_core
-from odeco.topics.counts import N_GROUPS, CountChunk, DocumentWeight, as_counts, count_chunks
+from odeco.topics.counts import (
+    N_GROUPS,
+    CountChunk,
+    DocumentWeight,
+    as_counts,
+    blocks,
+    count_chunks,
+    multiply,
+    triple_core,
+)
 
 #: If a chunk stores fewer numbers than this, handing parts to threads takes longer than working on them.
 _PARALLEL_NUMBERS = 2**16
@@ -263,3 +272,26 @@ def _asked(array: FloatArray | None) -> FloatArray:
     if array is None:
         raise ValueError("Sums must be asked for when they are made. These were not. Pass a basis and core=True.")
     return array
+
+
+def contract(core: FloatArray, matrix: FloatArray) -> FloatArray:
+    """Return T(A, A, A) for an m x m x m array T and an m x k matrix A."""
+    for _ in range(3):  # each turn contracts the first axis and moves it to the end
+        core = np.tensordot(core, matrix, axes=(0, 0))
+    return core
+
+
+def corrected_core(
+    triples: FloatArray, pairs: FloatArray, first: FloatArray, concentration: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return the second and the third moment of the model in a basis, from those of words in the same basis."""
+    mixed, pure = correction_factors(concentration)
+    product = pairs[:, :, None] * first
+    third = triples - mixed * (product + product.transpose(0, 2, 1) + product.transpose(2, 0, 1))
+    third += pure * first[:, None, None] * first[:, None] * first
+    return pairs - concentration / (concentration + 1) * np.outer(first, first), third
+
+
+def correction_factors(concentration: float) -> tuple[float, float]:
+    """Return the factors of the mixed terms, α₀/(α₀+2), and of the cube of the mean, 2α₀²/(α₀+1)(α₀+2)."""
+    return concentration / (concentration + 2), 2 * concentration**2 / ((concentration + 1) * (concentration + 2))

@@ -144,7 +144,8 @@ def _mixed(topic_word: FloatArray, tokens: Tokens) -> NDArray[np.float32]:
     """Return topics over the words that occur, mixed with the frequencies of the whole corpus."""
     rows = topic_word[:, tokens.vocabulary].astype(np.float32)
     rows *= _TRUST
-    rows += ((1 - _TRUST) * tokens.frequencies()).astype(np.float32)
+    frequencies = np.bincount(tokens.words, minlength=len(tokens.vocabulary)) / max(1, len(tokens.words))
+    rows += ((1 - _TRUST) * frequencies).astype(np.float32)
     return rows
 
 

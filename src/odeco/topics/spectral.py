@@ -11,7 +11,6 @@ and α₀ can be chosen afterwards, with k x k x k numbers in hand.
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -21,15 +20,12 @@ from numpy.typing import NDArray
 from odeco._threads import one_blas_thread
 from odeco._types import FloatArray, IndexArray
 from odeco.components import Components
-from odeco.decompose import decompose
-from odeco.errors import ConvergenceWarning, RankError
+from odeco.errors import RankError
 from odeco.metrics import match
-from odeco.tensors import symmetrize
+from odeco.search import Plan, run
+from odeco.tensors import DenseTensor, symmetrize
 from odeco.topics.basis import RANK_TOLERANCE
-from odeco.topics.corrected_moments import corrected_core
-from odeco.topics.count_products import contract
-from odeco.topics.moments import WordSums
-from odeco.topics.simplex import onto_simplex
+from odeco.topics.moments import WordSums, contract, corrected_core
 
 #: Algorithm 1 looks for a first estimate of each component with this many restarts and iterations.
 _N_RESTARTS, _N_ITERATIONS = 20, 10
@@ -39,6 +35,10 @@ _TOLERANCE = 1e-6
 _MOST_ROUNDS = 100
 #: An eigenvalue is clear of noise if it is this many standard errors above the largest that noise alone shows.
 _STANDARD_ERRORS = 3.0
+#: Newton's method projects onto the simplex in finitely many steps; this many are never needed in practice.
+_MOST_STEPS = 100
+#: A row is scaled to sum 1, but its positive mass is not made larger than this: beyond it the sum is mostly noise.
+_MOST_POSITIVE_MASS = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +54,8 @@ class ReducedMoments:
         the spread between groups of documents.
     noise_level : float
         The largest eigenvalue that documents without topics would show.
+    clear : array of bool
+        Which eigenvalues are clear of noise.
     first, pairs, triples : arrays
         Moments of words, of pairs and of triples in the k directions.
     """
@@ -62,14 +64,10 @@ class ReducedMoments:
     eigenvalues: FloatArray
     eigenvalue_errors: FloatArray
     noise_level: float
+    clear: NDArray[np.bool_]
     first: FloatArray
     pairs: FloatArray
     triples: FloatArray
-
-    @property
-    def clear(self) -> NDArray[np.bool_]:
-        """Which eigenvalues are clear of noise."""
-        return _clear(self.eigenvalues, self.eigenvalue_errors, self.noise_level)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,14 +122,16 @@ def reduce_moments(sums: WordSums, n_components: int | Literal["auto"]) -> Reduc
     if len(by_group) > 1:
         errors = by_group.std(axis=0, ddof=1) / math.sqrt(len(by_group))
     level = _noise_level(sums)
+    clear = values - _STANDARD_ERRORS * errors > level
     if n_components == "auto":
-        n_components = max(1, int(_clear(values, errors, level).sum()))
+        n_components = max(1, int(clear.sum()))
     directions = vectors[:, :n_components]
     return ReducedMoments(
         directions=directions,
         eigenvalues=values,
         eigenvalue_errors=errors,
         noise_level=level,
+        clear=clear,
         first=directions.T @ sums.first_core(),
         pairs=directions.T @ sums.pair_core() @ directions,
         triples=contract(sums.triple_core(), directions),
@@ -147,10 +147,6 @@ def _noise_level(sums: WordSums) -> float:
     theorem 1.1, leading term).
     """
     return 2 * math.sqrt(sums.pair_variance() * float(sums.first_moment().max()))
-
-
-def _clear(eigenvalues: FloatArray, errors: FloatArray, level: float) -> NDArray[np.bool_]:
-    return np.asarray(eigenvalues - _STANDARD_ERRORS * errors > level)
 
 
 def topics_at(
@@ -220,13 +216,10 @@ def _search(core: FloatArray, seed: int) -> FloatArray:
     if not core.any():
         return np.zeros((core.shape[0], 0))
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # they are polished, and their residuals reported
-            return decompose(
-                core, core.shape[0], n_restarts=_N_RESTARTS, n_iterations=_N_ITERATIONS, tol=0, rng=seed
-            ).vectors
+        found = run(DenseTensor(core), Plan(core.shape[0], _N_RESTARTS, _N_ITERATIONS), rng=seed).components
     except RankError as error:
         return error.found.vectors
+    return found.vectors[:, found.largest_first()]
 
 
 def _polish(core: FloatArray, start: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, float]:
@@ -281,3 +274,44 @@ def _random_topics(n_topics: int, frequencies: FloatArray, seed: int) -> FloatAr
     topics: FloatArray = noise * frequencies
     topics /= topics.sum(axis=1, keepdims=True)
     return topics
+
+
+def onto_simplex(rows: FloatArray, variances: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Project rows onto the simplex in place, and return with them the share of their mass that was negative.
+
+    A row that is mostly negative is taken with the other sign. Then it is scaled to sum 1 and projected in the norm
+    Σ x²ᵥ/variancesᵥ, in which errors of words count by how uncertain they are: x becomes max(x − τ variances, 0), with
+    τ such that the sum is 1.
+    """
+    negative_share = np.empty(rows.shape[0])
+    for index, row in enumerate(rows):
+        positive = float(np.sum(row, where=row > 0))
+        negative = positive - float(np.sum(row))
+        if negative > positive:
+            np.negative(row, out=row)
+            positive, negative = negative, positive
+        negative_share[index] = negative / max(positive + negative, np.finfo(np.float64).tiny)
+        divisor = max(positive - negative, positive / _MOST_POSITIVE_MASS)
+        if divisor > 0:
+            np.divide(row, divisor, out=row)
+            _project(row, variances)
+        else:  # nothing at all was found of this topic
+            row[:] = variances
+        np.divide(row, row.sum(), out=row)
+    return rows, negative_share
+
+
+def _project(row: FloatArray, variances: FloatArray) -> None:
+    """Replace x by max(x − τ v, 0) with sum 1; Newton's method finds τ, and from below it never overshoots."""
+    kept = np.flatnonzero(row > 0)
+    values, weights = row[kept], variances[kept]
+    level = 0.0
+    for _ in range(_MOST_STEPS):
+        above = values > level * weights
+        slope = float(np.sum(weights, where=above))
+        excess = float(np.sum(values, where=above)) - level * slope - 1
+        if excess <= 1e-12 or slope <= 0:
+            break
+        level += excess / slope
+    row.fill(0)
+    row[kept] = np.maximum(values - level * weights, 0)

@@ -1,4 +1,4 @@
-"""The moments of latent Dirichlet allocation: those of words, corrected so that their components are the topics."""
+"""The third moment of latent Dirichlet allocation as an oracle, for those who want to decompose it themselves."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import numpy as np
 
 from odeco._types import FloatArray
 from odeco.oracle import Oracle
-from odeco.topics.count_products import multiply
-from odeco.topics.counts import DocumentWeight, as_counts, count_chunks
-from odeco.topics.moments import WordSums, check_usable
+from odeco.topics.counts import DocumentWeight, as_counts, count_chunks, multiply
+from odeco.topics.moments import WordSums, check_usable, correction_factors
 
 
 @final
@@ -74,25 +73,9 @@ class WordMoment(Oracle):
             triples[chunk.words] += image
         pairs /= self._weight
         triples /= self._weight
-        mixed, pure = _correction_factors(self.concentration)
+        mixed, pure = correction_factors(self.concentration)
         overlaps = self._mean @ block
         values = np.einsum("vl,vl->l", block, pairs)
         triples -= mixed * (2 * overlaps * pairs + self._mean[:, None] * values)
         triples += pure * self._mean[:, None] * overlaps**2
         return triples
-
-
-def corrected_core(
-    triples: FloatArray, pairs: FloatArray, first: FloatArray, concentration: float
-) -> tuple[FloatArray, FloatArray]:
-    """Return the second and the third moment of the model in a basis, from those of words in the same basis."""
-    mixed, pure = _correction_factors(concentration)
-    product = pairs[:, :, None] * first
-    third = triples - mixed * (product + product.transpose(0, 2, 1) + product.transpose(2, 0, 1))
-    third += pure * first[:, None, None] * first[:, None] * first
-    return pairs - concentration / (concentration + 1) * np.outer(first, first), third
-
-
-def _correction_factors(concentration: float) -> tuple[float, float]:
-    """Return the factors of the mixed terms, α₀/(α₀+2), and of the cube of the mean, 2α₀²/(α₀+1)(α₀+2)."""
-    return concentration / (concentration + 2), 2 * concentration**2 / ((concentration + 1) * (concentration + 2))
