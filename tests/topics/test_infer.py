@@ -36,7 +36,7 @@ def fixed_point(row, topics, alpha, n_rounds):
 
 
 @pytest.mark.parametrize("n_rounds", [1, 7])
-def test_each_round_is_that_of_collapsed_variationalinfer(monkeypatch, n_rounds):
+def test_each_round_is_that_of_collapsed_variational_inference(monkeypatch, n_rounds):
     counts, topics, alpha = corpus()
     monkeypatch.setattr(infer, "TOLERANCE", 0.0)
     found = document_topics(counts, topics, alpha, n_iterations=n_rounds)
