@@ -21,7 +21,7 @@ from odeco.topics.vocabulary import STOP_WORDS, CountedWords, as_words, count_wo
 
 #: This many characters of a document are kept, to be shown.
 _EXCERPT = 400
-#: Progress is shown each time that so many documents have been read.
+#: Progress is shown after every 500 documents.
 _EVERY = 500
 
 #: A function of this type is shown the stage of the work, how much of it is done, and of how much.

@@ -10,7 +10,6 @@ of the span is dropped.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,9 @@ from numpy.typing import NDArray
 
 from odeco._types import FloatArray
 from odeco.topics.counts import CountChunk, blocks, count_chunks
-from odeco.topics.lda_settings import LdaSettings
+from odeco.topics.lda_settings import LdaSettings, Tell
 from odeco.topics.moments import WordSums, check_usable
 
-#: A callback of this type is told the stage of the work, how much of it is done, and of how much.
-Tell = Callable[[str, int, int], object]
 #: A direction counts as absent if its eigenvalue is below this share of the largest.
 RANK_TOLERANCE = 1e-10
 

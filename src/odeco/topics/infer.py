@@ -64,8 +64,7 @@ def document_topics(
     prior = np.asarray(alpha, dtype=np.float64)
     data = np.asarray(counts.data, dtype=np.float64)
 
-    def infer(first: int) -> None:
-        last = min(first + _BLOCK, counts.shape[0])
+    def infer(first: int, last: int) -> None:
         _infer(first, last, counts.indptr, words, data, by_word, prior, n_iterations, TOLERANCE, proportions)
 
     _for_each_block(infer, counts.shape[0], n_jobs)
@@ -96,8 +95,7 @@ def log_likelihood(counts: Any, topic_word: FloatArray, proportions: FloatArray,
     shares = np.ascontiguousarray(proportions, dtype=np.float64)
     likelihoods = np.empty(counts.shape[0])
 
-    def measure(first: int) -> None:
-        last = min(first + _BLOCK, counts.shape[0])
+    def measure(first: int, last: int) -> None:
         _measure(first, last, counts.indptr, words, data, by_word, shares, likelihoods)
 
     _for_each_block(measure, counts.shape[0], n_jobs)
@@ -105,22 +103,27 @@ def log_likelihood(counts: Any, topic_word: FloatArray, proportions: FloatArray,
 
 
 def _words_that_occur(counts: Any, topic_word: FloatArray) -> tuple[NDArray[np.int32], FloatArray]:
-    """Return the topics as one row for each word that occurs, after which of these rows each entry of counts needs."""
+    """Return the topics as rows, one for each word that occurs, as the second of two arrays.
+
+    The first says which of these rows belongs to each stored entry of the counts.
+    """
     occurs = np.zeros(counts.shape[1], dtype=np.bool_)
     occurs[counts.indices] = True
     places = np.cumsum(occurs, dtype=np.int32) - np.int32(1)
     return places[counts.indices], np.ascontiguousarray(topic_word[:, occurs].T, dtype=np.float64)
 
 
-def _for_each_block(work: Callable[[int], None], n_documents: int, n_jobs: int) -> None:
+def _for_each_block(work: Callable[[int, int], None], n_documents: int, n_jobs: int) -> None:
+    """Call `work` with the first row of every block of documents and the row after its last."""
     n_threads = os.cpu_count() or 1 if n_jobs < 0 else n_jobs
-    blocks = range(0, n_documents, _BLOCK)
-    if n_threads <= 1 or len(blocks) <= 1:
-        for first in blocks:
-            work(first)
+    starts = range(0, n_documents, _BLOCK)
+    stops = [min(start + _BLOCK, n_documents) for start in starts]
+    if n_threads <= 1 or len(starts) <= 1:
+        for start, stop in zip(starts, stops, strict=True):
+            work(start, stop)
         return
     with ThreadPoolExecutor(n_threads) as pool:
-        for _ in pool.map(work, blocks):
+        for _ in pool.map(work, starts, stops):
             pass
 
 

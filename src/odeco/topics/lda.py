@@ -13,14 +13,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from odeco._arguments import check_count
 from odeco._types import FloatArray
 from odeco.privacy import check_delta, check_epsilon
-from odeco.topics.basis import Tell
 from odeco.topics.bounded_counts import BoundedCounts
 from odeco.topics.counts import DocumentWeight, as_counts
 from odeco.topics.diagnostics import TopicDiagnostics, warn_if_unreliable
 from odeco.topics.fitted import FittedTopics
 from odeco.topics.infer import document_topics, log_likelihood
 from odeco.topics.lda_file import load_model, save_model
-from odeco.topics.lda_settings import check_private, check_settings
+from odeco.topics.lda_settings import Tell, check_private, check_settings
 from odeco.topics.learn_at_once import learn_at_once
 from odeco.topics.learn_in_batches import TopicStream
 from odeco.topics.learn_privately import learn_privately

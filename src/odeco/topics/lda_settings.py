@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,6 +12,8 @@ import numpy as np
 from odeco._arguments import check_choice, check_count
 from odeco.topics.counts import DocumentWeight
 
+#: A callback of this type is told the stage of the work, how much of it is done, and of how much.
+Tell = Callable[[str, int, int], object]
 #: At most this many topics are looked for when their number is left to the data.
 _MOST_AUTOMATIC = 100
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from odeco.topics.basis import Tell, sum_moments
+from odeco.topics.basis import sum_moments
 from odeco.topics.concentration import FoundTopics, find_topics
 from odeco.topics.evaluate import clearly_better, completion_scores, split_sample
 from odeco.topics.fitted import FittedTopics, fitted_by_shares
-from odeco.topics.lda_settings import LdaSettings
+from odeco.topics.lda_settings import LdaSettings, Tell
 from odeco.topics.refine import refine_topics
 
 
