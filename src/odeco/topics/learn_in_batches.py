@@ -91,19 +91,16 @@ class TopicStream:
     def update(self, counts: Any) -> None:
         """Learn from the checked counts of one more batch."""
         sums, forget = self.sums, self.settings.forget
-        chunks = tuple(count_chunks(counts, weigh=self.settings.weigh, first=sums.n_documents))
         if forget is not None:
             sums.decay(0.5 ** (counts.shape[0] / forget))
-        sums.add(chunks)
+        sums.add(count_chunks(counts, weigh=self.settings.weigh, first=sums.n_documents))
         topics = None
         if sums.n_documents >= self.next_move:
             lifting = move_basis(sums, self.n_components)
             step = sums.n_documents if forget is None else min(sums.n_documents, round(forget))
             self.next_move = sums.n_documents + max(step, _FEWEST_BEFORE_MOVE)
-            refined = self.topic_counts
-            topics = self._look_for_topics(
-                counts, lifting.T @ self.places if refined is None else self._places_of(refined)
-            )
+            places = lifting.T @ self.places if self.topic_counts is None else self._places_of(self.topic_counts)
+            topics = self._look_for_topics(counts, places)
         if self.topic_counts is not None and self.settings.refine:
             self._refine(counts.astype(np.int64), self.topic_counts, topics)
         self.n_batches += 1
