@@ -1,7 +1,8 @@
-"""Learn the Dirichlet priors from counts: Minka's fixed point, on histograms of counts.
+"""The Dirichlet priors are learnt from counts, by Minka's fixed point on histograms of counts.
 
 With h[n] groups that hold n of something, the sum over groups of digamma(n + a) - digamma(a) is the sum over j of
-t[j] / (a + j), t[j] being the number of groups that hold more than j: a step is one division an entry of t.
+t[j] / (a + j), where t[j] is the number of groups that hold more than j. So a step takes one division for each entry
+of t.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from scipy.special import digamma
 
 from odeco._types import FloatArray
 
-#: No prior is learnt to be smaller: a topic nobody uses would otherwise be lost for good.
-SMALLEST_PRIOR = 1e-4
+#: No prior is learnt to be smaller, since a topic that no document uses would otherwise be lost for good.
+_SMALLEST_PRIOR = 1e-4
+#: Word counts up to this share a histogram. The few that are larger are terms of their own.
 _CAP = 4096
 
 
 def exceedances(histogram: NDArray[Any]) -> FloatArray:
-    """Return t[..., j], the number of groups with more than j, from h[..., n], the number with n."""
+    """Return t[..., j], the number of groups that hold more than j, from h[..., n], the number that hold n."""
     reversed_sums = np.cumsum(histogram[..., ::-1], axis=-1, dtype=np.float64)[..., ::-1]
     return np.ascontiguousarray(reversed_sums[..., 1:])
 
@@ -45,7 +47,7 @@ def learn_alpha(
     lengths = np.arange(len(length_exceedances))
     for _ in range(n_iterations):
         gain = np.einsum("kj,kj->k", topic_exceedances, 1 / (alpha[:, None] + steps))
-        alpha = np.maximum(alpha * gain / np.sum(length_exceedances / (alpha.sum() + lengths)), SMALLEST_PRIOR)
+        alpha = np.maximum(alpha * gain / np.sum(length_exceedances / (alpha.sum() + lengths)), _SMALLEST_PRIOR)
     return alpha
 
 
@@ -66,7 +68,6 @@ def learn_eta(eta: float, word_counts: NDArray[Any], n_features: int, n_iteratio
     totals = word_counts.sum(axis=0, dtype=np.float64)
     if not totals.any():
         return eta
-    # Counts far up the tail are few: each is a term of its own, all others share a histogram.
     flat = np.minimum(word_counts, _CAP).astype(np.int64).ravel()
     tail = exceedances(np.bincount(flat, minlength=2))
     steps = np.arange(len(tail))
@@ -74,5 +75,5 @@ def learn_eta(eta: float, word_counts: NDArray[Any], n_features: int, n_iteratio
     for _ in range(n_iterations):
         gain = np.sum(tail / (eta + steps)) + np.sum(digamma(large + eta) - digamma(_CAP + eta))
         loss = n_features * np.sum(digamma(totals + n_features * eta) - digamma(n_features * eta))
-        eta = max(float(eta * gain / loss), SMALLEST_PRIOR)
+        eta = max(float(eta * gain / loss), _SMALLEST_PRIOR)
     return eta

@@ -10,12 +10,13 @@ import numpy as np
 
 from odeco._types import FloatArray, IndexArray
 from odeco.privacy import PrivacyReport
+from odeco.rows import row_slice
 from odeco.topics.diagnostics import TopicDiagnostics
-from odeco.topics.evaluation import coherence, completion_perplexity, split_documents
+from odeco.topics.evaluate import coherence, completion_perplexity, split_documents
 from odeco.topics.lda import TensorLDA
 from odeco.topics.vocabulary import Words
 
-#: Documents whose proportions are worked out at a time.
+#: The proportions of this many documents are worked out at a time.
 _BLOCK = 20_000
 
 
@@ -26,7 +27,7 @@ class Perplexity:
     Attributes
     ----------
     topics, unigram : float
-        Perplexity by the topics; and by the frequencies of words alone, as if there were none.
+        Perplexity by the topics, and by the frequencies of words alone, as if there were no topics.
     n_documents : int
         How many documents were kept out.
     """
@@ -34,22 +35,6 @@ class Perplexity:
     topics: float
     unigram: float
     n_documents: int
-
-
-@dataclass(frozen=True, eq=False)
-class LeadingDocuments:
-    """The documents in which each topic has its largest share.
-
-    Attributes
-    ----------
-    places : array, k x n
-        Their row numbers, largest share first.
-    shares : array, k x n
-        The share of the topic in each.
-    """
-
-    places: IndexArray
-    shares: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,13 +50,13 @@ class TopicSummary:
     shares : array
         Share of all words that belongs to each topic.
     npmi : array, optional
-        Coherence of each topic. Not known of private topics: it would have to be asked of the documents.
+        Coherence of each topic. It is not known of private topics, since the documents would have to be asked for it.
     perplexity : Perplexity, optional
-        If documents were kept out.
+        Known if documents were kept out.
     diagnostics : TopicDiagnostics
         How far to trust the topics.
     privacy : PrivacyReport, optional
-        Of private topics, what is guaranteed to whom.
+        What is guaranteed to whom, if the topics are private.
     advice : tuple of str
         Warnings of the fit.
     """
@@ -106,7 +91,7 @@ def summarise_topics(
     Parameters
     ----------
     model : TensorLDA
-        Fitted to `counts`.
+        A model that was fitted to `counts`.
     words : array of str
         The vocabulary.
     counts : csr_array, documents x words
@@ -114,7 +99,7 @@ def summarise_topics(
     held_out : csr_array, optional
         Documents that the model has not seen.
     seed : int
-        Deals the words of these to the two halves.
+        Seed of the coin that deals the words of the held-out documents to two halves.
     advice : tuple of str
         Warnings of the fit.
     """
@@ -136,12 +121,12 @@ def _perplexity(model: TensorLDA, counts: Any, held_out: Any, seed: int) -> Perp
     observed, hidden = split_documents(held_out, np.random.default_rng(seed))
     if hidden.sum() == 0:
         return None
-    # The same prior count as in a topic, so that a word which is new in these documents is not impossible.
+    # The prior count is that of a word in a topic, so that a word which is new in these documents is not impossible.
     unigram = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel() + max(model.topic_word_prior_, 1e-9)
-    jobs = -1 if model.n_jobs is None else model.n_jobs
+    n_jobs = -1 if model.n_jobs is None else model.n_jobs
     return Perplexity(
-        topics=completion_perplexity(observed, hidden, model.topic_word_, model.doc_topic_prior_, n_jobs=jobs),
-        unigram=completion_perplexity(observed, hidden, unigram[None, :], np.ones(1), n_jobs=jobs),
+        topics=completion_perplexity(observed, hidden, model.topic_word_, model.doc_topic_prior_, n_jobs=n_jobs),
+        unigram=completion_perplexity(observed, hidden, unigram[None, :], np.ones(1), n_jobs=n_jobs),
         n_documents=held_out.shape[0],
     )
 
@@ -154,14 +139,17 @@ def proportions_of(model: TensorLDA, counts: Any) -> FloatArray:
         return model.transform(counts)
 
 
-def leading_documents(model: TensorLDA, counts: Any, n_documents: int) -> LeadingDocuments:
-    """Return the documents in which each topic has its largest share, some rows at a time."""
+def leading_documents(model: TensorLDA, counts: Any, n_documents: int) -> tuple[IndexArray, FloatArray]:
+    """Return the documents in which each topic has its largest share, largest first, and these shares.
+
+    Both arrays have a row for each topic. Documents are given by their row numbers, and worked on some at a time.
+    """
     k = model.n_components_
     places, shares = np.zeros((k, 0), dtype=np.int64), np.zeros((k, 0))
     for start in range(0, counts.shape[0], _BLOCK):
-        block = proportions_of(model, counts[start : start + _BLOCK]).T
+        block = proportions_of(model, row_slice(counts, start, min(start + _BLOCK, counts.shape[0]))).T
         rows = np.broadcast_to(np.arange(start, start + block.shape[1]), block.shape)
         shares, places = np.concatenate([shares, block], axis=1), np.concatenate([places, rows], axis=1)
         first = np.argsort(-shares, axis=1, kind="stable")[:, :n_documents]
         shares, places = np.take_along_axis(shares, first, axis=1), np.take_along_axis(places, first, axis=1)
-    return LeadingDocuments(places, shares)
+    return places, shares

@@ -1,15 +1,14 @@
-"""The compiled loops over tokens: draw first topics, and sweep over a stretch of documents.
+"""The compiled loops over tokens: they draw first topics, and sweep over a stretch of documents.
 
-Tables are word-major, one row of single-precision numbers a word, padded with zeros to a multiple of eight topics: so
-the only long loop, a product and a sum over a row, is a handful of vector instructions. Counts are whole numbers
-below 2^24, which single precision holds exactly. Unsigned indices and views of rows are there for speed: with signed
-ones, which may count from the end, the compiler does not see that a row is contiguous, and the loop is 5 times slower.
+Tables have one row of single-precision numbers for each word, padded with zeros to a multiple of eight topics. So the
+only long loop, a product and a sum over a row, is a handful of vector instructions. Counts are whole numbers below
+2^24, which single precision holds exactly. Unsigned indices and views of rows are there for speed: with signed indices,
+which may count from the end, the compiler does not see that a row is contiguous, and the loop is 5 times slower.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 from numba import njit
@@ -19,16 +18,12 @@ from odeco._types import FloatArray
 
 Table: TypeAlias = NDArray[np.float32]
 
+#: Rows of tables are padded to a multiple of this many topics.
 WIDTH = 8
-#: The largest number of times that one word may occur, so that its counts stay exact.
+#: Every word must occur fewer times than this, so that its counts stay exact.
 LARGEST_COUNT = 2**24
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def compiled(function: Function) -> Function:
-    """Compile a loop that no array operation expresses: once, kept on disk, run without the interpreter lock."""
-    return cast(Function, njit(cache=True, nogil=True, fastmath=True, error_model="numpy")(function))
+#: Compiles a loop that no array operation expresses: once, kept on disk, and run without the interpreter lock.
+compiled = njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 
 
 @compiled
@@ -49,7 +44,7 @@ def search(weight: Table, row: Table, eta: np.float32, n_topics: int, level: np.
     for k in range(n_topics):
         step = weight[k] * (row[k] + eta)
         running += step
-        # Rounding may leave the level above the whole sum: then it is the last topic with any chance.
+        # Rounding may leave the level above the whole sum; the last topic with any chance is then returned.
         if step > 0:
             found = np.uint64(k)
         if running > level:
@@ -89,7 +84,7 @@ def draw_topics(
     n_steps: int,
     seed: np.uint64,
 ) -> None:
-    """Draw a topic for each token of documents first .. last - 1, given topics (as rows of words) that stay."""
+    """Draw a topic for each token of documents first .. last - 1, given topics, as rows of words, that stay."""
     width = alpha.shape[0]
     share = np.empty(width, np.float32)
     state = seed
@@ -130,13 +125,14 @@ def sweep_documents(  # noqa: C901 - the hot loop, in one piece
 ) -> None:
     """Draw the topic of each token of documents first .. last - 1 anew, given the topics of all other tokens.
 
-    One sweep of collapsed Gibbs sampling: P(topic k) is proportional to (n_dk + alpha_k)(n_wk + eta)/(n_k + V eta), the
-    token itself not counted. ``table`` and ``totals`` change with every draw. If ``expected`` has rows, these
-    probabilities are added to it. ``histogram[k, n]`` counts documents with n > 0 tokens of topic k.
+    This is one sweep of collapsed Gibbs sampling: P(topic k) is proportional to
+    (n_dk + alpha_k)(n_wk + eta)/(n_k + V eta), the token itself not counted. ``table`` and ``totals`` change with every
+    draw. If ``expected`` has rows, these probabilities are added to it. ``histogram[k, n]`` counts documents with n > 0
+    tokens of topic k.
 
-    Most tokens keep their topic. So all probabilities are summed with the token still counted, which needs
-    no store before the vector loads; only the term of its own topic is corrected; and the search for a new topic
-    runs only when the draw falls outside of it.
+    Most tokens keep their topic. So all probabilities are summed with the token still counted, which needs no store
+    before the vector loads; only the term of its own topic is corrected; and the search for a new topic runs only when
+    the draw falls outside of it.
     """
     one = np.float32(1)
     width = alpha.shape[0]

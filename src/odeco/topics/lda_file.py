@@ -1,4 +1,7 @@
-"""A TensorLDA in a file: settings, topics, diagnostics and where its stream stands; no pickle."""
+"""A TensorLDA is written to a file and read again, without pickle.
+
+The file holds the settings, the topics, their diagnostics, and where the stream stands.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ import numpy as np
 from odeco._files import load_arrays, save_arrays
 from odeco.privacy import PrivacyReport
 from odeco.topics.diagnostics import TopicDiagnostics
-from odeco.topics.learnt import LearntTopics
-from odeco.topics.online import OnlineLda
-from odeco.topics.settings import check_settings
+from odeco.topics.fitted import FittedTopics
+from odeco.topics.lda_settings import check_settings
+from odeco.topics.learn_in_batches import TopicStream
 
 if TYPE_CHECKING:
     from odeco.topics.lda import TensorLDA
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 _KIND = "topic model"
 
 
-def save(model: TensorLDA, path: str | os.PathLike[str]) -> None:
+def save_model(model: TensorLDA, path: str | os.PathLike[str]) -> None:
     """Write a fitted model."""
     parameters = model.get_params()
     state = parameters["random_state"]
@@ -31,48 +34,49 @@ def save(model: TensorLDA, path: str | os.PathLike[str]) -> None:
             "what is learnt already does not depend on it."
         )
     parameters["random_state"] = None if state is None else int(state)
-    learnt = model._answer("topic_word_")
+    fitted = model._fitted_topics("topic_word_")
     diagnostics = {
-        field.name: getattr(learnt.diagnostics, field.name) for field in dataclasses.fields(TopicDiagnostics)
+        field.name: getattr(fitted.diagnostics, field.name) for field in dataclasses.fields(TopicDiagnostics)
     }
     numbers = {name: value for name, value in diagnostics.items() if not isinstance(value, np.ndarray)}
     header: dict[str, Any] = {
         "parameters": parameters,
         "seed": model._seed,
         "n_documents": model.n_documents_,
-        "eta": learnt.eta,
+        "eta": fitted.eta,
         "diagnostics": numbers,
     }
     if hasattr(model, "privacy_"):
         header["privacy"] = model.privacy_.to_json()
-    arrays: dict[str, Any] = {"topic_word": learnt.topic_word, "alpha": learnt.alpha, "totals": learnt.totals}
+    arrays: dict[str, Any] = {"topic_word": fitted.topic_word, "alpha": fitted.alpha, "totals": fitted.totals}
     arrays |= {f"diagnostics.{name}": diagnostics[name] for name in diagnostics if name not in numbers}
     if hasattr(model, "feature_names_in_"):
         arrays["feature_names"] = np.array([str(name) for name in model.feature_names_in_])
-    if model._online is not None:
-        online, further = model._online.to_arrays()
-        header["online"] = online
+    if model._stream is not None:
+        header["online"], further = model._stream.to_arrays()
         arrays |= {f"online.{name}": array for name, array in further.items()}
     save_arrays(path, _KIND, header, arrays)
 
 
-def load(cls: type[TensorLDA], path: str | os.PathLike[str]) -> TensorLDA:
-    """Read what `save` wrote."""
+def load_model(cls: type[TensorLDA], path: str | os.PathLike[str]) -> TensorLDA:
+    """Read what `save_model` wrote."""
     header, arrays = load_arrays(path, _KIND)
     model = cls(**header["parameters"])
-    shown: dict[str, Any] = {name[12:]: array for name, array in arrays.items() if name.startswith("diagnostics.")}
-    diagnostics = TopicDiagnostics(**header["diagnostics"], **shown)
-    model._learnt = LearntTopics(arrays["topic_word"], arrays["totals"], arrays["alpha"], header["eta"], diagnostics)
+    diagnostics = TopicDiagnostics(**header["diagnostics"], **_named(arrays, "diagnostics."))
+    model._fitted = FittedTopics(arrays["topic_word"], arrays["totals"], arrays["alpha"], header["eta"], diagnostics)
     model._seed, model.n_documents_ = header["seed"], header["n_documents"]
     model.n_components_, model.n_features_in_ = (int(size) for size in arrays["topic_word"].shape)
     if "feature_names" in arrays:
         model.feature_names_in_ = arrays["feature_names"].astype(object)
     if "privacy" in header:
         model.privacy_ = PrivacyReport.from_json(header["privacy"])
-    model._online = None
+    model._stream = None
     if "online" in header:
-        further = {name[7:]: array for name, array in arrays.items() if name.startswith("online.")}
-        model._online = OnlineLda.from_arrays(
-            check_settings(model, online=True), header["online"], further, diagnostics
-        )
+        settings = check_settings(model, in_batches=True)
+        model._stream = TopicStream.from_arrays(settings, header["online"], _named(arrays, "online."), diagnostics)
     return model
+
+
+def _named(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """Return the arrays whose names begin with a prefix, under the rest of their names."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -1,19 +1,20 @@
-"""Word counts of which every document, or all of one user, is to be protected: what may be asked of them.
+"""Private word counts answer questions about their moments, to which no document adds more than a bound.
 
 A document with counts c and l words adds its frequencies c/l to the first moment, its ordered pairs of distinct
-positions to the second, its triples to the third, each divided by their number. All three are arrays without negative
-entries, of norm at most |c|/l, |c|²/l(l−1) and |c|³/l(l−1)(l−2). With
+positions to the second, and its triples to the third, each divided by their number. All three are arrays without
+negative entries, of norm at most |c|/l, |c|²/l(l−1) and |c|³/l(l−1)(l−2). With
 
     q = |c| / (l (l−1) (l−2))^(1/3),
 
-these are at most q, q² and q³. Few documents are near q = 1, which is one word over and over: a document of l
-different words has q of about 1/√l. So documents with q above a bound b are counted less, (b/q)³ times; then none adds
-more than b, b² and b³, whatever it says, and the noise is that much smaller.
+these norms are at most q, q² and q³. A document that repeats one word over and over has q near 1, but few documents
+do: one of l different words has q of about 1/√l. So a document with q above a bound b is counted less, (b/q)³ times.
+Then none adds more than b, b² and b³, whatever it says, and the noise is that much smaller.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -24,43 +25,46 @@ from odeco._arguments import check_choice
 from odeco._types import FloatArray
 from odeco.privacy import ROUNDOFF, row_weights
 from odeco.rows import row_slice
-from odeco.topics.counts import FEWEST_WORDS, CountChunk, count_chunks
-from odeco.topics.products import multiply, triple_core
+from odeco.topics.counts import FEWEST_WORDS, CountChunk, count_chunks, multiply, triple_core
 
-#: Bins of the histogram of q: from 2⁻⁶ to 1, eight to an octave.
+#: The bins of the histogram of q end here: from 2⁻⁶ to 1, eight to an octave.
 HISTOGRAM_EDGES: FloatArray = 2.0 ** (np.arange(-48, 1) / 8)
-#: Documents with more words than this count as empty: sums of their powers would not be exact.
+#: A document with more words than this counts as empty, because sums of its powers would not be exact.
 _MOST_WORDS = 2.0**40
-#: What a product costs in a sparse matrix product, in products of a dense one.
+#: A multiplication in a sparse matrix product takes as long as this many in a dense one.
 _SPARSE_COST = 400.0
-#: Numbers of documents that are made dense at a time.
+#: At most this many numbers of documents are made dense at a time.
 _DENSE_SIZE = 2**22
 
 
 class BoundedCounts:
-    """Moments of words over n documents, none of which adds more than a bound; or over users, each its own mean.
+    """Moments of words over n documents, none of which adds more than a bound.
+
+    With users, the moments are means over users, and each user adds the mean over the user's documents.
 
     Parameters
     ----------
     counts : array or CSR array, documents x words
-        A document with a count that is negative, not whole or not finite counts as empty, without a message.
+        Word counts. A document with a count that is negative, not whole or not finite counts as empty, without a
+        message.
     groups : array of labels, optional
-        Whose document each is; public. The unit is then the user.
+        Whose each document is; this is public. The unit of privacy is then the user.
     neighbour_relation : {"replace", "add or remove"}
         What a neighbour may do to one document (or to all of one user): exchange it for any other, or empty it. The
         number of documents is public either way.
 
     Notes
     -----
-    **Sensitivity.** A document adds an array u without negative entries and of norm at most R = bᵖ; divided by n. To
-    empty it moves the sum by |u| ≤ R. To replace it by v moves it by |u − v|, and |u − v|² = |u|² + |v|² − 2⟨u, v⟩ ≤
-    2R², since ⟨u, v⟩ ≥ 0: √2 R, not 2 R. With users, u is the mean over the documents of one user: no negative entry
-    either, norm at most R. A linear map that stretches nothing, as to the coordinates in an orthonormal basis, keeps
-    all this. The bound b must be public, or released before.
+    **Sensitivity.** A document adds an array u without negative entries and of norm at most R = bᵖ to a sum that is
+    divided by n. Emptying it moves the sum by |u| ≤ R. Replacing it, so that it adds v instead, moves the sum by
+    |u − v|, and |u − v|² = |u|² + |v|² − 2⟨u, v⟩ ≤ 2R², since ⟨u, v⟩ ≥ 0: that is √2 R, not 2 R. With users, u is the
+    mean over the documents of one user, which has no negative entry either, and norm at most R. A linear map that
+    stretches nothing, as to the coordinates in an orthonormal basis, keeps all this. The bound b must be public, or
+    released before.
 
     **Rounding.** In whatever order they are added up, n terms of size at most R g each give a mean that errs by at most
     n + 3 V + 64 units of roundoff times R g, where g is what absolute values can add: 2 for pairs (the diagonal is
-    subtracted), 6 m^(3/2) for triples in m directions. Twice that is part of what is declared.
+    subtracted), 6 m^(3/2) for triples in m directions. Twice that is part of the sensitivity that is declared.
     """
 
     def __init__(
@@ -93,18 +97,18 @@ class BoundedCounts:
         return f"{whom}, {act}; {public} and the vocabulary are public"
 
     def histogram(self) -> FloatArray:
-        """Return how large a share of the units has its q in each bin of `HISTOGRAM_EDGES`; empty documents in none."""
+        """Return which share of the units has its q in each bin of `HISTOGRAM_EDGES`; empty documents are in none."""
         usable = self._q > 0
         bins = np.clip(np.searchsorted(HISTOGRAM_EDGES, self._q[usable]), 0, HISTOGRAM_EDGES.size - 1)
         totals = np.bincount(bins, self._shares[usable], HISTOGRAM_EDGES.size)
         return totals / self.n_units
 
     def histogram_sensitivity(self) -> float:
-        """Return that of an array with a single 1, or of a mean of such: R = 1."""
+        """Return the sensitivity of the histogram: a document adds an array with a single 1, of norm R = 1."""
         return self._sensitivity(1.0, 1.0)
 
     def words(self, bound: float) -> FloatArray:
-        """Return the first moment, and after it the total weight of all documents times `bound`."""
+        """Return the first moment, and after it the mean weight of a document, or of a user, times `bound`."""
         total = np.zeros(self.n_words + 1)
         for chunk, weights in self._chunks(bound):
             total[chunk.words] += chunk.columns @ (weights * chunk.single)
@@ -112,17 +116,17 @@ class BoundedCounts:
         return total / self.n_units
 
     def words_sensitivity(self, bound: float) -> float:
-        """Return √2 b/n, whether a document is replaced or emptied.
+        """Return the sensitivity of `words`, √2 b/n, whether a document is replaced or emptied.
 
         A document of weight w ≤ 1 adds an array of norm at most b w^(2/3) (it has w = 1, or w = (b/q)³ and norm at most
-        q w), and w b. Two documents are therefore apart by at most b √((w − w')² + w^(4/3) + w'^(4/3)). The root is
-        of a function that is convex in w and in w', hence largest at a corner of the square: 2 for (1, 0) and (1, 1).
+        q w), and w b. Two documents are therefore apart by at most b √((w − w')² + w^(4/3) + w'^(4/3)). The function
+        under the root is convex in w and in w', hence largest at a corner of the square: it is 2 at (1, 0) and (1, 1).
         The mean over a user's documents keeps the bound, as w^(2/3) is concave.
         """
         return self._sensitivity(math.sqrt(2) * bound, 1.0, factor=1.0)
 
     def pairs(self, bound: float) -> FloatArray:
-        """Return the second moment, entries on and below the diagonal, those below it times √2: same norm."""
+        """Return the second moment, its entries on and below the diagonal, those below times √2 to keep its norm."""
         matrix = np.zeros((self.n_words, self.n_words))
         for chunk, weights in self._chunks(bound):
             amounts = weights * chunk.pair
@@ -134,7 +138,7 @@ class BoundedCounts:
         return packed / self.n_units
 
     def pairs_sensitivity(self, bound: float) -> float:
-        """Return that of a symmetric matrix of norm b²."""
+        """Return the sensitivity of `pairs`: a document adds a symmetric matrix of norm at most b²."""
         return self._sensitivity(bound**2, 2.0)
 
     def triples(self, bound: float, basis: FloatArray) -> FloatArray:
@@ -144,11 +148,15 @@ class BoundedCounts:
         for chunk, weights in self._chunks(bound):
             weighted = replace(chunk, triple=weights * chunk.triple)
             inside = multiply(chunk.rows, basis, parallel=True)
-            total += triple_core(weighted, inside, basis[chunk.words], parallel=True)
+            total += triple_core(weighted, inside, basis, parallel=True)
         return total / self.n_units
 
     def triples_sensitivity(self, bound: float, basis: FloatArray) -> float:
-        """Return that of an array of norm b³, in coordinates that stretch it by the cube of the basis' norm at most."""
+        """Return the sensitivity of `triples`.
+
+        A document adds an array of norm at most b³, in coordinates that stretch it by at most the cube of the norm of
+        the basis.
+        """
         norm = max(1.0, float(np.linalg.norm(basis, 2)))
         return self._sensitivity((bound * norm) ** 3, 6 * basis.shape[1] ** 1.5)
 
@@ -158,7 +166,7 @@ class BoundedCounts:
         depth = self.n_documents + 3 * self.n_words + 64
         return factor * radius / self.n_units + 2 * depth * ROUNDOFF * radius * gain
 
-    def _chunks(self, bound: float) -> Any:
+    def _chunks(self, bound: float) -> Iterator[tuple[CountChunk, FloatArray]]:
         """Yield chunks of usable documents, each with the weights of its documents."""
         usable = self._q > 0
         ratio = bound / np.where(usable, self._q, 1.0)
@@ -186,6 +194,7 @@ def _add_gram(matrix: FloatArray, chunk: CountChunk, factors: FloatArray) -> Non
 
 @np.errstate(all="ignore")  # a warning about the data would be an answer without noise
 def _without_bad_documents(counts: Any) -> Any:
+    """Return counts as a CSR array of float64, in which documents that cannot be counted are empty."""
     is_array = isinstance(counts, np.ndarray) or bool(sparse.issparse(counts))
     if not is_array or counts.ndim != 2 or counts.shape[1] == 0:
         raise TypeError(

@@ -1,13 +1,13 @@
-"""Topics under differential privacy: four releases, and everything else made of them.
+"""Topics are learnt under differential privacy: from four releases, and from nothing else.
 
-1. A histogram of how concentrated documents are, from which the bound b on what a document adds follows.
-2. The frequencies of the words; public from then on.
+1. A histogram of how concentrated documents are. The bound b on what a document adds follows from it.
+2. The frequencies of the words; they are public from then on.
 3. The moment of pairs, every entry once. Its leading eigenvectors that stand clear of the noise are the span of the
-   topics, and its eigenvalues, freed of what the noise adds to them, their strength.
+   topics, and its eigenvalues, freed of what the noise adds to them, are their strength.
 4. The moment of triples in that span.
 
 The corrections that latent Dirichlet allocation needs, whitening, the tensor power method and un-whitening use these
-four answers only: post-processing.
+four answers only: they are post-processing.
 """
 
 from __future__ import annotations
@@ -22,22 +22,26 @@ from scipy.sparse.linalg import eigsh
 from odeco._types import FloatArray
 from odeco.privacy import Ledger, NoiseSource, PrivacyReport, Releaser, SecureNoise, check_delta_for, gdp_mu
 from odeco.tensors import symmetrize
-from odeco.topics.bounded import HISTOGRAM_EDGES, BoundedCounts
+from odeco.topics.bounded_counts import HISTOGRAM_EDGES, BoundedCounts
 from odeco.topics.concentration import CANDIDATES
-from odeco.topics.diagnostics import TopicDiagnostics
+from odeco.topics.diagnostics import diagnose
+from odeco.topics.fitted import FittedTopics
 from odeco.topics.spectral import ReducedMoments, SpectralTopics, topics_at
 
-#: Share of μ² that each of the four releases gets.
+#: Each of the four releases gets this share of μ².
 SHARES = {"histogram": 0.01, "words": 0.10, "pairs": 0.54, "triples": 0.35}
-#: The bound is such that this share of the documents counts in full.
-COUNTED_IN_FULL = 0.5
-#: Share of the frequencies of all words in every topic: none is impossible there because noise has hidden it.
-BACKGROUND = 0.05
-#: Share of a topic in the documents, at the least; and of all words that do not stand clear of the noise.
-LEAST_SHARE, LEAST_LEFT = 1e-3, 0.01
-#: All pairs of so many words are released at once; more would take more than a gigabyte.
-MOST_WORDS = 10_000
-#: Noise alone exceeds its edge by so many units of the fluctuation there with a chance of 1 in 1,000 (Tracy and Widom).
+#: The bound is chosen such that this share of the documents counts in full.
+_COUNTED_IN_FULL = 0.5
+#: Every topic gets this share of the frequencies of all words: no word is impossible because noise has hidden it.
+_BACKGROUND = 0.05
+#: Every topic has at least this share of the documents.
+_LEAST_SHARE = 1e-3
+#: The words that do not stand clear of the noise have together at least this share of all words.
+_LEAST_LEFT = 0.01
+#: All pairs of at most this many words are released at once; more would take more than a gigabyte.
+_MOST_WORDS = 10_000
+#: The largest eigenvalue of noise is this many units of its fluctuation above the edge with a chance of 1 in 1,000
+#: (Tracy and Widom).
 _EDGE_QUANTILE = 3.3
 
 
@@ -47,54 +51,20 @@ class PrivateTopics:
 
     Attributes
     ----------
-    topics : SpectralTopics
-        The topics that stand clear of the noise, and after them the rest: copies of what the frequencies of all words
-        leave unexplained.
-    n_clear : int
-        How many stand clear.
-    eigenvalues : array
-        Those of the noisy moment of pairs, largest first.
-    eigenvalue_error : float
-        Standard deviation that the noise gives each of them.
-    noise_level : float
-        What the largest eigenvalue of the noise alone exceeds with a chance of 1 in 1,000.
-    frequencies : array
-        How often each word occurs.
+    fitted : FittedTopics
+        The topics that stand clear of the noise, and after them the rest, which are copies of what the frequencies of
+        all words leave unexplained. In its diagnostics, `eigenvalues` are those of the noisy moment of pairs,
+        `eigenvalue_errors` the standard deviation that the noise gives each of them, and `noise_level` what the largest
+        eigenvalue of the noise alone exceeds with a chance of 1 in 1,000.
     bound : float
-        What no document adds more than.
+        No document adds more than this.
     privacy : PrivacyReport
         What is guaranteed to whom, and every release that was made.
     """
 
-    topics: SpectralTopics
-    n_clear: int
-    eigenvalues: FloatArray
-    eigenvalue_error: float
-    noise_level: float
-    frequencies: FloatArray
+    fitted: FittedTopics
     bound: float
     privacy: PrivacyReport
-
-    def diagnostics(self, n_documents: int) -> TopicDiagnostics:
-        """Return what the noisy moments say about the topics."""
-        k = self.topics.alpha.size
-        return TopicDiagnostics(
-            n_documents=n_documents,
-            n_empty=None,
-            n_short=None,
-            n_tokens=None,
-            n_components=k,
-            n_clear=self.n_clear,
-            eigenvalues=self.eigenvalues,
-            eigenvalue_errors=np.full(self.eigenvalues.size, self.eigenvalue_error),
-            noise_level=self.noise_level,
-            reliable=np.arange(k) < self.n_clear,
-            concentration=float(self.topics.alpha.sum()),
-            weights=self.topics.weights,
-            residuals=self.topics.residuals,
-            explained=self.topics.explained,
-            negative_mass=self.topics.negative_mass,
-        )
 
 
 def learn_privately(
@@ -110,13 +80,28 @@ def learn_privately(
 ) -> PrivateTopics:
     """Learn k topics such that no document (or user) can be told from the result.
 
-    Without a `concentration` α₀, that one of `CANDIDATES` is taken whose components explain most of the released
-    triples: with the true α₀ that is all but the noise.
+    Parameters
+    ----------
+    held : BoundedCounts
+        The documents.
+    n_components : int
+        Number k of topics.
+    concentration : float or None
+        The concentration α₀. With None, that one of `CANDIDATES` is taken whose components explain most of the released
+        triples: with the true α₀ that is all but the noise.
+    epsilon, delta : float
+        The guarantee.
+    seed : int
+        Seed of everything that is drawn after the releases; the noise does not depend on it.
+    bound : float, optional
+        A bound that is known without the documents; the first release is then left out.
+    noise : NoiseSource, optional
+        Where the noise comes from; by default from the operating system.
 
-    With a `bound` that is known without the documents the first release is left out.
-
-    Privacy: the releases are Gaussian mechanisms of √share μ each, with the sensitivities that `BoundedCounts`
-    declares for a bound that is itself released; together they are μ-GDP.
+    Notes
+    -----
+    The releases are Gaussian mechanisms of √share μ each, with the sensitivities that `BoundedCounts` declares for a
+    bound that is itself released; together they are μ-GDP.
     """
     _check_size(held.n_words)
     unit = "user" if held.of_users else "document"
@@ -138,12 +123,13 @@ def learn_privately(
         # Off the diagonal an entry of the noise deviates by this; along an eigenvector the noise is √2 times that.
         eigenvalue_errors=np.full(eigenvalues.size, math.sqrt(2) * deviation / weight),
         noise_level=level / weight,
+        clear=np.arange(max(n_components, eigenvalues.size)) < n_clear,
         first=basis.T @ frequencies,
         pairs=np.diag(strengths) / weight,
         triples=triples / weight,
     )
     moments = _NoisyMoments(frequencies, basis * (strengths / weight))
-    topics = _best_topics(concentration, reduced, moments, seed)
+    topics = _filled_up(_best_topics(concentration, reduced, moments, seed), n_components, frequencies)
     report = PrivacyReport.of(
         releaser,
         epsilon=epsilon,
@@ -152,16 +138,9 @@ def learn_privately(
         neighbours=held.neighbours,
         mechanism="word frequencies, pairs of words, and triples in the span of the topics",
     )
-    return PrivateTopics(
-        topics=_filled_up(topics, n_components, frequencies),
-        n_clear=n_clear,
-        eigenvalues=reduced.eigenvalues,
-        eigenvalue_error=float(reduced.eigenvalue_errors[0]),
-        noise_level=reduced.noise_level,
-        frequencies=frequencies,
-        bound=bound,
-        privacy=report,
-    )
+    diagnostics = diagnose(reduced, topics, held.n_documents)
+    totals = held.n_documents * topics.alpha / topics.alpha.sum()
+    return PrivateTopics(FittedTopics(topics.topic_word, totals, topics.alpha, 0.0, diagnostics), bound, report)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,14 +153,15 @@ class _NoisyMoments:
     def first_moment(self) -> FloatArray:
         return self.frequencies
 
-    def pair_image_of(self, block: FloatArray) -> FloatArray:
-        image: FloatArray = (self.image @ block).T
+    def pair_image_of(self, coordinates: FloatArray) -> FloatArray:
+        image: FloatArray = (self.image @ coordinates).T
         return image
 
 
 def _best_topics(
     concentration: float | None, reduced: ReducedMoments, moments: _NoisyMoments, seed: int
 ) -> SpectralTopics:
+    """Return the topics for the given concentration, or for the candidate whose components explain most."""
     if reduced.first.size == 0:  # nothing stands clear of the noise
         nothing = np.zeros(0)
         return SpectralTopics(
@@ -193,6 +173,7 @@ def _best_topics(
 
 
 def _release_bound(held: BoundedCounts, releaser: Releaser) -> float:
+    """Return the bound on what a document adds, read off a noisy histogram."""
     histogram, _ = releaser.release(
         f"histogram of the concentration of documents, {HISTOGRAM_EDGES.size} bins",
         held.histogram,
@@ -200,7 +181,7 @@ def _release_bound(held: BoundedCounts, releaser: Releaser) -> float:
         sensitivity=held.histogram_sensitivity(),
         noise_multiplier=_multiplier(releaser, "histogram"),
     )
-    reached = np.cumsum(histogram) >= COUNTED_IN_FULL * histogram.sum()
+    reached = np.cumsum(histogram) >= _COUNTED_IN_FULL * histogram.sum()
     return float(HISTOGRAM_EDGES[int(np.argmax(reached))] if reached.any() else HISTOGRAM_EDGES[-1])
 
 
@@ -215,8 +196,9 @@ def _release_words(held: BoundedCounts, releaser: Releaser, bound: float) -> tup
     )
     weight = max(float(words[-1]), scale) / bound
     # Words that do not stand clear of the noise share what the others leave, evenly: the sum is known to be the weight.
-    clear = words[:-1] > math.sqrt(2 * math.log(held.n_words)) * scale  # the largest of so many draws of noise alone
-    left = max(weight - float(words[:-1][clear].sum()), LEAST_LEFT * weight)
+    # The threshold is about the largest of as many draws of noise as there are words.
+    clear = words[:-1] > math.sqrt(2 * math.log(held.n_words)) * scale
+    left = max(weight - float(words[:-1][clear].sum()), _LEAST_LEFT * weight)
     frequencies = np.where(clear, words[:-1], left / max(1, int(np.sum(~clear))))
     return frequencies / frequencies.sum(), weight
 
@@ -240,6 +222,7 @@ def _release_pairs(held: BoundedCounts, releaser: Releaser, bound: float) -> tup
 
 
 def _release_triples(held: BoundedCounts, releaser: Releaser, bound: float, basis: FloatArray) -> FloatArray:
+    """Return the noisy moment of triples in a basis, m x m x m numbers."""
     width = basis.shape[1]
     core, _ = releaser.release(
         f"triples of words in {width} directions, {width}^3 numbers",
@@ -252,6 +235,7 @@ def _release_triples(held: BoundedCounts, releaser: Releaser, bound: float, basi
 
 
 def _multiplier(releaser: Releaser, name: str) -> float:
+    """Return the noise multiplier that spends the share of a release."""
     return 1 / (releaser.ledger.mu_limit * math.sqrt(SHARES[name]))
 
 
@@ -261,26 +245,26 @@ def _leading(matrix: FloatArray, width: int, seed: int) -> tuple[FloatArray, Flo
         values, vectors = np.linalg.eigh(matrix)
     else:
         start = np.random.default_rng(seed).standard_normal((matrix.shape[0],))
-        # Eigenvalues in the bulk of the noise lie so close that they would take for ever; those clear of it do not.
+        # Eigenvalues in the bulk of the noise lie so close that finding them exactly would take for ever.
         values, vectors = eigsh(matrix, k=width, which="LA", v0=start, tol=1e-4)
     first = np.argsort(values)[::-1][:width]
     return values[first], vectors[:, first]
 
 
 def _filled_up(topics: SpectralTopics, n_components: int, frequencies: FloatArray) -> SpectralTopics:
-    """Mix a little of the frequencies of all words into every topic, and add what they leave unexplained as the rest.
+    """Mix a little of the frequencies of all words into every topic, and add the topics that were not found.
 
-    The frequencies are the mean of all topics, each with its share. Those found explain a part of it, by non-negative
-    least squares; what is left of the frequencies stands for all topics that were not found.
+    The frequencies are the mean of all topics, each with its share. Non-negative least squares says which part of them
+    the topics found explain; what is left of the frequencies stands for all topics that were not found.
     """
-    topic_word = (1 - BACKGROUND) * topics.topic_word + BACKGROUND * frequencies
+    topic_word = (1 - _BACKGROUND) * topics.topic_word + _BACKGROUND * frequencies
     n_missing = n_components - topics.topic_word.shape[0]
     if n_missing == 0:
         return replace(topics, topic_word=topic_word)
     shares = nnls(topics.topic_word.T, frequencies)[0] if topics.alpha.size else np.zeros(0)
     shares /= max(1.0, float(shares.sum()))
-    rest = np.maximum(frequencies - shares @ topics.topic_word, 0.0) + BACKGROUND * frequencies
-    shares = np.maximum(np.append(shares, np.full(n_missing, (1 - shares.sum()) / n_missing)), LEAST_SHARE)
+    rest = np.maximum(frequencies - shares @ topics.topic_word, 0.0) + _BACKGROUND * frequencies
+    shares = np.maximum(np.append(shares, np.full(n_missing, (1 - shares.sum()) / n_missing)), _LEAST_SHARE)
     concentration = float(topics.alpha.sum()) if topics.alpha.size else 1.0
     nothing = np.full(n_missing, np.nan)
     return replace(
@@ -294,8 +278,8 @@ def _filled_up(topics: SpectralTopics, n_components: int, frequencies: FloatArra
 
 
 def _check_size(n_words: int) -> None:
-    if not 2 <= n_words <= MOST_WORDS:
+    if not 2 <= n_words <= _MOST_WORDS:
         raise ValueError(
-            f"Private topics take a vocabulary of 2 to {MOST_WORDS:,} words, since all pairs of them are released. "
+            f"Private topics take a vocabulary of 2 to {_MOST_WORDS:,} words, since all pairs of them are released. "
             f"Got {n_words:,}. Prune the vocabulary by a list that does not come from these documents."
         )

@@ -13,11 +13,12 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import ndtri
 
 from odeco.datasets import planted_topics
+from odeco.errors import UnreliableTopicsWarning
 from odeco.models import TensorLDA
-from odeco.privacy import Ledger, SeededNoiseForTests, _release, gdp_mu
-from odeco.topics.bounded import HISTOGRAM_EDGES, BoundedCounts
-from odeco.topics.diagnostics import UnreliableTopicsWarning
-from odeco.topics.private import SHARES, learn_privately
+from odeco.privacy import Ledger, Releaser, SeededNoiseForTests, gdp_mu
+from odeco.topics.bounded_counts import HISTOGRAM_EDGES, BoundedCounts
+from odeco.topics.learn_privately import SHARES, learn_privately
+from odeco.topics.moments import WordSums
 
 
 def random_document(generator, n_words):
@@ -76,8 +77,6 @@ def test_no_neighbouring_corpus_moves_an_answer_by_more_than_declared(question, 
 
 
 def test_answers_are_the_moments_when_nothing_is_clipped():
-    from odeco.topics.sums import WordSums
-
     generator = np.random.default_rng(1)
     corpus = generator.integers(0, 3, size=(20, 5)).astype(float) + np.eye(5)[generator.integers(5, size=20)] * 3
     held, sums = BoundedCounts(corpus), WordSums(5, np.eye(5))
@@ -138,7 +137,7 @@ def test_an_attacker_who_knows_all_but_the_noise_certifies_much_of_the_claimed_m
         for _ in range(n_runs):
             ratio = 0.0
             for name, ask in asks.items():
-                answer, scale = _release.Releaser(ledger, noise).release(
+                answer, scale = Releaser(ledger, noise).release(
                     name,
                     partial(ask, held[truth]),
                     size=exact[0][name].size,
@@ -242,6 +241,16 @@ def test_what_is_no_guarantee_is_refused(settings, groups, text):
     model = TensorLDA(**{"n_components": 2, **settings})
     with pytest.raises((ValueError, TypeError), match=text):
         model.fit(np.ones((10, 4)), groups=groups)
+    assert not hasattr(model, "privacy_")
+
+
+# Whether topics stand clear is up to the noise, and not what is tested here.
+@pytest.mark.filterwarnings("ignore::odeco.models.UnreliableTopicsWarning")
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_model_that_is_learnt_again_without_privacy_no_longer_promises_it(method):
+    corpus = planted_topics(500, 20, [0.5, 0.5], document_length=30, rng=5)
+    model = TensorLDA(2, refine=0, epsilon=4.0, delta=1e-6, random_state=0).fit(corpus.counts)
+    getattr(model.set_params(epsilon=None, delta=None), method)(corpus.counts)
     assert not hasattr(model, "privacy_")
 
 

@@ -1,4 +1,4 @@
-"""The state of a Gibbs sampler over the tokens of a corpus, and its sweeps in lanes."""
+"""The Gibbs sampler holds the topics of all tokens of a corpus, and sweeps over them in lanes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odeco._types import FloatArray
-from odeco.topics.gibbs import _kernels as kernels
-from odeco.topics.gibbs import _priors as priors
+from odeco.topics import gibbs_kernels as kernels
+from odeco.topics import gibbs_priors as priors
 
 Answer = TypeVar("Answer")
 
 _MOST_LANES = 16
 #: Below this many tokens a second lane saves less time than its thread costs.
 _FEWEST_TOKENS = 5_000
-#: The start trusts the given topics this far, and the frequencies of the whole corpus for the rest.
-_TRUST = 0.5
+#: The expected topics of a document are found in this many steps before its first topics are drawn.
 _START_STEPS = 5
+#: After a sweep each prior takes this many steps towards the most likely one.
+_ALPHA_STEPS, _ETA_STEPS = 3, 2
 
 
 @dataclass(frozen=True)
@@ -66,23 +67,18 @@ class Tokens:
         starts = np.concatenate([[0], np.cumsum(repeats)])[counts.indptr]
         return cls(starts.astype(np.int64), words, vocabulary, counts.shape[1])
 
-    @property
-    def n_documents(self) -> int:
-        """Number of documents."""
-        return len(self.starts) - 1
-
     def lanes(self, n_lanes: int) -> list[tuple[int, int]]:
-        """Cut the documents into stretches of about equally many tokens."""
+        """Cut the documents into at most `n_lanes` stretches of about equally many tokens."""
         levels = np.linspace(0, len(self.words), n_lanes + 1)[1:-1]
-        cuts = [0, *np.searchsorted(self.starts[:-1], levels).tolist(), self.n_documents]
+        cuts = [0, *np.searchsorted(self.starts[:-1], levels).tolist(), len(self.starts) - 1]
         return [(first, last) for first, last in pairwise(cuts) if first < last]
 
 
 def choose_lanes(n_tokens: int, n_cells: int) -> int:
     """Return how many lanes are worth their copies of the counts: a power of two that depends on the corpus only.
 
-    Copying and adding a cell takes some 1/40 of the time of a draw. So with at most 2 tokens / cells lanes it takes
-    1/20 of a sweep.
+    Copying and adding a cell takes some 1/40 of the time of a draw. So with at most 2 tokens / cells lanes, copying
+    takes at most 1/20 of a sweep.
     """
     if n_tokens < _FEWEST_TOKENS:
         return 1
@@ -91,7 +87,7 @@ def choose_lanes(n_tokens: int, n_cells: int) -> int:
 
 
 class Sampler:
-    """Topics of all tokens, and the counts that follow from them.
+    """The topics of all tokens of a corpus, and the counts that follow from them.
 
     Parameters
     ----------
@@ -104,65 +100,62 @@ class Sampler:
     seed : int
         Seed of all draws.
     n_jobs : int
-        How many threads; -1 for all cores.
-    known : ndarray of shape (k, m), optional
-        Counts of other tokens that stay as they are, for the words of `tokens`.
-    known_totals : ndarray of shape (k,), optional
-        Their totals, over all words.
-    n_lanes : int, optional
-        How many lanes; chosen by the size of the corpus.
+        How many threads, or -1 for all cores.
     """
 
-    def __init__(
-        self,
-        tokens: Tokens,
-        alpha: FloatArray,
-        eta: float,
-        *,
-        seed: int,
-        n_jobs: int,
-        known: NDArray[np.float32] | None = None,
-        known_totals: FloatArray | None = None,
-        n_lanes: int | None = None,
-    ) -> None:
+    def __init__(self, tokens: Tokens, alpha: FloatArray, eta: float, *, seed: int, n_jobs: int) -> None:
         self.tokens = tokens
         self.alpha = np.array(alpha, dtype=np.float64)
         self.eta = float(eta)
-        self.n_swept = 0
         self.topics = np.zeros(len(tokens.words), dtype=np.uint16)
-        self._seed = seed
+        self._seed, self._n_swept, self._n_averaged = seed, 0, 0
         self._n_topics = len(alpha)
         self._width = -(-self._n_topics // kernels.WIDTH) * kernels.WIDTH
         self._shape = (len(tokens.vocabulary), self._width)
-        self._known = known
-        self._known_totals = known_totals
-        self._lanes = tokens.lanes(n_lanes or choose_lanes(len(tokens.words), max(1, self._shape[0] * self._width)))
+        self._lanes = tokens.lanes(choose_lanes(len(tokens.words), max(1, self._shape[0] * self._width)))
         self._n_jobs = max(1, min(os.cpu_count() or 1 if n_jobs < 0 else n_jobs, len(self._lanes)))
         lengths = np.diff(tokens.starts)
         self._longest = int(lengths.max(initial=0))
         self._length_exceedances = priors.exceedances(np.bincount(lengths, minlength=2))
-        self._n_averaged = 0
         self._table = np.empty((0, self._width), dtype=np.float32)
         self._totals = np.zeros(self._width)
 
-    def start(self, topic_word: FloatArray) -> None:
-        """Draw first topics given a topic-word matrix of shape (k, V)."""
-        frequencies = np.bincount(self.tokens.words, minlength=self._shape[0]) / max(1, len(self.tokens.words))
-        rows = self._padded(topic_word[:, self.tokens.vocabulary])
-        rows *= _TRUST
-        rows[:, : self._n_topics] += ((1 - _TRUST) * frequencies[:, None]).astype(np.float32)
-        self._draw(rows)
+    def start(
+        self,
+        topic_word: NDArray[Any],
+        known: NDArray[np.float32] | None = None,
+        known_totals: FloatArray | None = None,
+    ) -> None:
+        """Draw first topics.
 
-    def start_from_known(self) -> None:
-        """Draw first topics given the known counts."""
-        if self._known is None or self._known_totals is None:
-            raise ValueError("The known counts must be given to start from them. There are none. Call start.")
-        smoothed = (self._known + self.eta) / (self._known_totals + self.tokens.n_features * self.eta)[:, None]
-        self._draw(self._padded(smoothed))
+        Parameters
+        ----------
+        topic_word : ndarray of shape (k, m)
+            Topics over the words of `tokens.vocabulary`.
+        known : ndarray of shape (k, m), optional
+            Counts of other tokens of these words, which stay as they are.
+        known_totals : ndarray of shape (k,), optional
+            Totals of the other tokens, over all words.
+        """
+        tokens, alpha, rows = self.tokens, self._padded_alpha(), self._padded(topic_word)
+
+        def draw_lane(number: int) -> None:
+            kernels.draw_topics(
+                *self._lanes[number], tokens.starts, tokens.words, self.topics, rows, alpha, self._n_topics,
+                _START_STEPS, self._lane_seed(number),
+            )  # fmt: skip
+
+        for _ in self._each_lane(draw_lane):
+            pass
+        self._table = np.zeros(self._shape, dtype=np.float32) if known is None else self._padded(known)
+        kernels.count_topics(tokens.starts, tokens.words, self.topics, self._table)
+        self._totals = np.bincount(self.topics, minlength=self._width).astype(np.float64)
+        if known_totals is not None:
+            self._totals[: self._n_topics] += known_totals
 
     def sweep(self, *, average: bool) -> None:
         """Draw the topic of every token anew; take the probabilities into the mean if `average`."""
-        self.n_swept += 1
+        self._n_swept += 1
         table, totals = self._table.copy(), self._totals.copy()
         histogram = np.zeros((self._n_topics, self._longest + 1), dtype=np.int64)
         if average and self._n_averaged == 0:
@@ -176,26 +169,18 @@ class Sampler:
         self._table, self._totals, self._histogram = table, totals, histogram
         self._n_averaged += average
 
-    def learn_alpha(self, n_iterations: int = 3) -> None:
+    def learn_alpha(self) -> None:
         """Move the prior of a document's topics towards the most likely one for the topics just drawn."""
         largest = int(np.flatnonzero(self._histogram.any(axis=0)).max(initial=0))
         tails = priors.exceedances(self._histogram[:, : largest + 1])
-        self.alpha = priors.learn_alpha(self.alpha, tails, self._length_exceedances, n_iterations)
+        self.alpha = priors.learn_alpha(self.alpha, tails, self._length_exceedances, _ALPHA_STEPS)
 
-    def learn_eta(self, n_iterations: int = 2) -> None:
+    def learn_eta(self) -> None:
         """Move the prior of a topic's words towards the most likely one for the topics just drawn."""
-        self.eta = priors.learn_eta(self.eta, self._table[:, : self._n_topics], self.tokens.n_features, n_iterations)
-
-    def counts(self) -> NDArray[np.float32]:
-        """Return how many tokens of each word have each topic just now, k x m."""
-        drawn = np.zeros(self._shape, dtype=np.float32)
-        kernels.count_topics(self.tokens.starts, self.tokens.words, self.topics, drawn)
-        return np.ascontiguousarray(drawn[:, : self._n_topics].T)
+        self.eta = priors.learn_eta(self.eta, self._table[:, : self._n_topics], self.tokens.n_features, _ETA_STEPS)
 
     def mean_counts(self) -> NDArray[np.float32]:
         """Return how many tokens of each word are expected to have each topic, k x m: the mean over averaged sweeps."""
-        if self._n_averaged == 0:
-            return self.counts()
         mean: NDArray[np.float32] = self._expected[:, : self._n_topics].T / np.float32(self._n_averaged)
         return np.ascontiguousarray(mean)
 
@@ -208,24 +193,7 @@ class Sampler:
         return np.pad(self.alpha, (0, self._width - self._n_topics)).astype(np.float32)
 
     def _lane_seed(self, number: int) -> np.uint64:
-        return np.uint64(np.random.SeedSequence([self._seed, self.n_swept, number]).generate_state(1, np.uint64)[0])
-
-    def _draw(self, rows: NDArray[np.float32]) -> None:
-        tokens, alpha = self.tokens, self._padded_alpha()
-
-        def draw_lane(number: int) -> None:
-            kernels.draw_topics(
-                *self._lanes[number], tokens.starts, tokens.words, self.topics, rows, alpha, self._n_topics,
-                _START_STEPS, self._lane_seed(number),
-            )  # fmt: skip
-
-        for _ in self._each_lane(draw_lane):
-            pass
-        self._table = np.zeros(self._shape, dtype=np.float32) if self._known is None else self._padded(self._known)
-        kernels.count_topics(tokens.starts, tokens.words, self.topics, self._table)
-        self._totals = np.bincount(self.topics, minlength=self._width).astype(np.float64)
-        if self._known_totals is not None:
-            self._totals[: self._n_topics] += self._known_totals
+        return np.uint64(np.random.SeedSequence([self._seed, self._n_swept, number]).generate_state(1, np.uint64)[0])
 
     def _sweep_lane(self, number: int, average: bool) -> _Changes:
         table, totals = self._table.copy(), self._totals.copy()
@@ -243,7 +211,7 @@ class Sampler:
     def _each_lane(self, work: Callable[[int], Answer]) -> Iterator[Answer]:
         """Yield what the work of each lane answers, in the order of the lanes.
 
-        Answers are large: at most one more than there are threads exists at a time, so that one can be added up while
+        Answers are large. At most one more of them than there are threads exists at a time: one can be added up while
         the threads work on the next.
         """
         numbers = range(len(self._lanes))
@@ -262,7 +230,7 @@ class Sampler:
 
 @dataclass(frozen=True)
 class _Changes:
-    """What a lane did in a sweep: changes of the counts, its histogram and its expected counts."""
+    """What a lane did in a sweep: the changes of the counts, its histogram and its expected counts."""
 
     table: NDArray[np.float32]
     totals: FloatArray

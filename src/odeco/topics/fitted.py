@@ -1,4 +1,4 @@
-"""What a topic model has learnt, however it was learnt."""
+"""What a topic model has learnt, whether from all documents at once, in batches, or privately."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from odeco._types import FloatArray
 from odeco.topics.diagnostics import TopicDiagnostics
 
 #: Prior count of every word in every topic where none is given and none is learnt.
-DEFAULT_TOPIC_WORD_PRIOR = 0.01
+_DEFAULT_TOPIC_WORD_PRIOR = 0.01
 
 
 @dataclass(frozen=True, eq=False)
-class LearntTopics:
-    """Topics, their sizes and priors.
+class FittedTopics:
+    """Topics with their sizes, their priors and their diagnostics.
 
     Attributes
     ----------
     topic_word : array, k x V
         The topics; rows are distributions.
     totals : array
-        Words in each topic, prior counts included.
+        Number of words in each topic, prior counts included.
     alpha : array
         Dirichlet parameters of the proportions of topics in a document.
     eta : float
@@ -39,22 +39,22 @@ class LearntTopics:
     diagnostics: TopicDiagnostics
 
 
-def smoothed(
-    topic_word: FloatArray, alpha: FloatArray, n_words: float, eta: float | None, diagnostics: TopicDiagnostics
-) -> LearntTopics:
-    """Return topics that share so many words by their Dirichlet parameters, with the prior added, in place."""
-    prior = DEFAULT_TOPIC_WORD_PRIOR if eta is None else eta
-    sizes = n_words * alpha / alpha.sum()
+def fitted_by_shares(
+    topic_word: FloatArray, alpha: FloatArray, n_tokens: float, eta: float | None, diagnostics: TopicDiagnostics
+) -> FittedTopics:
+    """Return topics that share `n_tokens` words in proportion to `alpha`; adds the prior to `topic_word` in place."""
+    prior = _DEFAULT_TOPIC_WORD_PRIOR if eta is None else eta
+    sizes = n_tokens * alpha / alpha.sum()
     totals = sizes + prior * topic_word.shape[1]
     topic_word *= (sizes / totals)[:, None]
     topic_word += (prior / totals)[:, None]
-    return LearntTopics(topic_word, totals, alpha, prior, diagnostics)
+    return FittedTopics(topic_word, totals, alpha, prior, diagnostics)
 
 
-def counted(topic_counts: Any, alpha: FloatArray, eta: float, diagnostics: TopicDiagnostics) -> LearntTopics:
-    """Return topics by the number of words of each kind in each topic, with the prior added."""
+def fitted_by_counts(topic_counts: Any, alpha: FloatArray, eta: float, diagnostics: TopicDiagnostics) -> FittedTopics:
+    """Return topics that are given by the number of words of each kind in each topic, with the prior added."""
     totals = topic_counts.sum(axis=1, dtype=np.float64) + eta * topic_counts.shape[1]
     topic_word = topic_counts.astype(np.float64)
     topic_word += eta
     topic_word /= totals[:, None]
-    return LearntTopics(topic_word, totals, alpha, float(eta), diagnostics)
+    return FittedTopics(topic_word, totals, alpha, float(eta), diagnostics)

@@ -1,8 +1,9 @@
-"""What TensorLDA may be asked for."""
+"""The settings of a TensorLDA are checked here, once, before anything is learnt."""
 
 from __future__ import annotations
 
 import numbers
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,15 +11,16 @@ import numpy as np
 
 from odeco._arguments import check_choice, check_count
 from odeco.topics.counts import DocumentWeight
-from odeco.topics.sums import WordSums
 
-#: The most topics that are looked for when their number is left to the data.
-MOST_AUTOMATIC = 100
+#: A callback of this type is told the stage of the work, how much of it is done, and of how much.
+Tell = Callable[[str, int, int], object]
+#: At most this many topics are looked for when their number is left to the data.
+_MOST_AUTOMATIC = 100
 
 
 @dataclass(frozen=True)
 class LdaSettings:
-    """The checked settings of a TensorLDA; None for a concentration that is to be chosen."""
+    """The checked settings of a TensorLDA; `concentration` is None if it is to be chosen."""
 
     n_components: int | Literal["auto"]
     concentration: float | None
@@ -36,12 +38,17 @@ class LdaSettings:
         """Whether to use more than one core."""
         return self.n_jobs != 1
 
+    def basis_size(self, n_words: int) -> int:
+        """Return how many directions subspace iteration keeps."""
+        k = _MOST_AUTOMATIC if self.n_components == "auto" else self.n_components
+        return min(k + self.n_oversamples, n_words)
 
-def check_settings(model: Any, *, online: bool = False) -> LdaSettings:
-    """Return the settings of a TensorLDA, or raise."""
+
+def check_settings(model: Any, *, in_batches: bool = False) -> LdaSettings:
+    """Return the settings of a TensorLDA, or raise; `in_batches` if they are for `partial_fit`."""
     k = model.n_components
     automatic = isinstance(k, str) and k == "auto"
-    if automatic and online:
+    if automatic and in_batches:
         raise ValueError(
             "`n_components` must be an int for partial_fit. Got 'auto'. Fit a first part of the documents with 'auto' "
             "and take its n_components_."
@@ -54,20 +61,20 @@ def check_settings(model: Any, *, online: bool = False) -> LdaSettings:
         check_count("n_jobs", n_jobs)
     return LdaSettings(
         n_components="auto" if automatic else check_count("n_components", k),
-        concentration=None if chosen else _positive("doc_topic_concentration", concentration, " or 'auto'"),
+        concentration=None if chosen else _positive("doc_topic_concentration", concentration, "'auto'"),
         refine=check_count("refine", model.refine, 0),
-        topic_word_prior=_optional("topic_word_prior", model.topic_word_prior),
+        topic_word_prior=_positive_or_none("topic_word_prior", model.topic_word_prior),
         weigh=model.document_weight,
         n_oversamples=check_count("n_oversamples", model.n_oversamples, 0),
         n_passes=check_count("n_passes", model.n_passes),
-        forget=_optional("forget", model.forget),
+        forget=_positive_or_none("forget", model.forget),
         n_inference_iterations=check_count("n_inference_iterations", model.n_inference_iterations),
         n_jobs=n_jobs,
     )
 
 
 def check_private(model: Any, groups: Any) -> bool:
-    """Return whether a TensorLDA is to be private, or raise if what it needs for that is not there."""
+    """Return whether a TensorLDA is to be private; raise if something is missing that privacy needs."""
     given = {"epsilon": model.epsilon, "delta": model.delta}
     missing = [name for name, value in given.items() if value is None]
     check_choice("unit", model.unit, ("document", "user"))
@@ -84,29 +91,11 @@ def check_private(model: Any, groups: Any) -> bool:
     return not missing
 
 
-def check_supported(n_components: int | Literal["auto"], words: WordSums) -> None:
-    """Raise if there are more topics than words, or than documents with three words."""
-    n_distinct = int(np.count_nonzero(words.first_moment()))
-    most = min(n_distinct, words.n_usable)
-    if n_components != "auto" and n_components > most:
-        raise ValueError(
-            f"`n_components` must be at most the number of distinct words and of documents with three words. "
-            f"Got n_components={n_components}, {n_distinct:,} distinct words and {words.n_usable:,} such documents "
-            f"(n_samples={words.n_documents}). Lower n_components or pass more documents."
-        )
+def _positive_or_none(name: str, value: Any) -> float | None:
+    return None if value is None else _positive(name, value, "None")
 
 
-def size_of_basis(settings: LdaSettings, n_words: int) -> int:
-    """Return how many directions subspace iteration keeps."""
-    k = MOST_AUTOMATIC if settings.n_components == "auto" else settings.n_components
-    return min(k + settings.n_oversamples, n_words)
-
-
-def _positive(name: str, value: Any, other: str = "") -> float:
+def _positive(name: str, value: Any, alternative: str) -> float:
     if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) < np.inf:
         return float(value)
-    raise ValueError(f"`{name}` must be a positive number{other}. Got {value!r}.")
-
-
-def _optional(name: str, value: Any) -> float | None:
-    return None if value is None else _positive(name, value, " or None")
+    raise ValueError(f"`{name}` must be a positive number or {alternative}. Got {value!r}.")

@@ -1,4 +1,4 @@
-"""What a document is about, given topics: its expected proportions, and how likely its words are."""
+"""What a document is about, given topics: the expected proportions of topics in it, and how likely its words are."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from numba import njit
 from numpy.typing import NDArray
 
 from odeco._types import FloatArray
-from odeco.topics.gibbs import compiled
+from odeco.topics.gibbs_kernels import compiled
 
 #: A document is done when its topic counts move by less than this share of its length.
 TOLERANCE = 1e-4
+#: A thread works on this many documents at a time.
 _BLOCK = 512
 
 
@@ -33,7 +34,7 @@ def document_topics(
     alpha : ndarray of shape (k,)
         Prior of a document's topics.
     n_iterations : int
-        At most so many rounds; a document stops when its topic counts move by less than 1e-4 of its length.
+        The most rounds; a document stops when its topic counts move by less than 1e-4 of its length.
     n_jobs : int
         How many threads, or -1 for all cores. The result does not depend on it.
 
@@ -44,9 +45,9 @@ def document_topics(
 
     Notes
     -----
-    The fixed point of zero-order collapsed variational Bayes (Asuncion et al. 2009): the probabilities of a token's
-    topic are proportional to topic_word[k, w] (alpha_k + expected count of k among the document's other tokens). A word
-    that no topic knows tells nothing and is left out.
+    This is the fixed point of zero-order collapsed variational Bayes (Asuncion et al. 2009): the probabilities of a
+    token's topic are proportional to topic_word[k, w] (alpha_k + expected count of k among the document's other
+    tokens). A word that no topic knows tells nothing and is left out.
 
     Examples
     --------
@@ -63,8 +64,7 @@ def document_topics(
     prior = np.asarray(alpha, dtype=np.float64)
     data = np.asarray(counts.data, dtype=np.float64)
 
-    def infer(first: int) -> None:
-        last = min(first + _BLOCK, counts.shape[0])
+    def infer(first: int, last: int) -> None:
         _infer(first, last, counts.indptr, words, data, by_word, prior, n_iterations, TOLERANCE, proportions)
 
     _for_each_block(infer, counts.shape[0], n_jobs)
@@ -95,8 +95,7 @@ def log_likelihood(counts: Any, topic_word: FloatArray, proportions: FloatArray,
     shares = np.ascontiguousarray(proportions, dtype=np.float64)
     likelihoods = np.empty(counts.shape[0])
 
-    def measure(first: int) -> None:
-        last = min(first + _BLOCK, counts.shape[0])
+    def measure(first: int, last: int) -> None:
         _measure(first, last, counts.indptr, words, data, by_word, shares, likelihoods)
 
     _for_each_block(measure, counts.shape[0], n_jobs)
@@ -104,22 +103,27 @@ def log_likelihood(counts: Any, topic_word: FloatArray, proportions: FloatArray,
 
 
 def _words_that_occur(counts: Any, topic_word: FloatArray) -> tuple[NDArray[np.int32], FloatArray]:
-    """Return which row each entry of the counts needs, and the topics as rows: one for each word that occurs."""
+    """Return the topics as rows, one for each word that occurs, as the second of two arrays.
+
+    The first says which of these rows belongs to each stored entry of the counts.
+    """
     occurs = np.zeros(counts.shape[1], dtype=np.bool_)
     occurs[counts.indices] = True
     places = np.cumsum(occurs, dtype=np.int32) - np.int32(1)
     return places[counts.indices], np.ascontiguousarray(topic_word[:, occurs].T, dtype=np.float64)
 
 
-def _for_each_block(work: Callable[[int], None], n_documents: int, n_jobs: int) -> None:
+def _for_each_block(work: Callable[[int, int], None], n_documents: int, n_jobs: int) -> None:
+    """Call `work` with the first row of every block of documents and the row after its last."""
     n_threads = os.cpu_count() or 1 if n_jobs < 0 else n_jobs
-    blocks = range(0, n_documents, _BLOCK)
-    if n_threads <= 1 or len(blocks) <= 1:
-        for first in blocks:
-            work(first)
+    starts = range(0, n_documents, _BLOCK)
+    stops = [min(start + _BLOCK, n_documents) for start in starts]
+    if n_threads <= 1 or len(starts) <= 1:
+        for start, stop in zip(starts, stops, strict=True):
+            work(start, stop)
         return
     with ThreadPoolExecutor(n_threads) as pool:
-        for _ in pool.map(work, blocks):
+        for _ in pool.map(work, starts, stops):
             pass
 
 
@@ -153,7 +157,7 @@ def _infer(  # noqa: C901 - the hot loop, in one piece
             total = 0.0
             for k in range(n_topics):
                 total += row[k] * alpha[k]
-            # A word without any chance gets no topic, now or later: its row of zeros is kept.
+            # A word without any chance gets no topic, now or later, because its row of zeros is kept.
             scale = 1.0 / total if total > 0.0 else 0.0
             count = counts[start + place]
             length += count if total > 0.0 else 0.0
@@ -190,7 +194,7 @@ def _infer(  # noqa: C901 - the hot loop, in one piece
             proportions[document, k] = (in_document[k] + alpha[k]) / total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # infinities count here, so no fastmath
+@njit(cache=True, nogil=True, error_model="numpy")  # without fastmath, since infinities count here
 def _measure(
     first: int,
     last: int,
