@@ -31,7 +31,7 @@ from odeco.privacy import (
 from odeco.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.rows import RowSum, clipped_rows, is_sparse
 from odeco.search import Asker
-from odeco.streams._run import PlainMean, Run
+from odeco.streams._run import Answerer, Run
 
 #: Powers of rows may have so many digits before or after the point: sums of them neither over- nor underflow.
 _MOST_DIGITS = 200
@@ -108,7 +108,7 @@ class Notes:
     found: Found | None = None
 
 
-class NoisyMean:
+class NoisyMean(Answerer):
     """Answers with the mean over the rows of a batch and noise, which a ledger pays for.
 
     Parameters
@@ -148,7 +148,7 @@ class NoisyMean:
 
     def sum_for(self, state: Asker) -> RowSum:
         """Return the empty sum for the question of a search; candidates that have met are asked about as one."""
-        plain = PlainMean().sum_for(state)
+        plain = super().sum_for(state)
         if not _merges(state):
             return plain
         return RowSum(plain.question, merge_duplicates(plain.block, MERGE_COSINE)[0], plain.order)
