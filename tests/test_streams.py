@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from scipy import sparse
 
 import odeco
+from odeco.privacy import SeededNoiseForTests
 from odeco.search import Tracking
 
 
@@ -24,7 +26,7 @@ def planted_rows(n, d=20, k=3, *, noise=0.2, seed=0, basis_seed=0):
     return rows, odeco.Components(2 * np.ones(k), basis)
 
 
-@pytest.mark.parametrize("method", ["power", "core"])
+@pytest.mark.parametrize("method", ["power", "core", "entries"])
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array, lambda rows: np.asarray(rows, np.float32)])
 def test_pushed_in_any_pieces_equals_pulled_bit_for_bit(method, kind):
     rows, _ = planted_rows(5000)
@@ -109,6 +111,23 @@ def test_core_finds_what_was_planted_with_honest_standard_errors(source, tmp_pat
     assert 0.5 < np.sqrt(np.mean(np.square(ratios))) < 1.5
 
 
+@pytest.mark.parametrize("source", ["array", "stream"])
+def test_the_whole_moment_at_once_is_decomposed_as_a_tensor_of_the_same_entries_is(source):
+    """Both see the same sample, so they differ by less than a tenth of what either errs by."""
+    rows, truth = planted_rows(20_000)
+    data = rows if source == "array" else iter([rows])
+    batch = {"batch_size": 20_000} if source == "stream" else {}
+    result = odeco.decompose_stream(data, 3, method="entries", rng=0, **batch)
+    exact = odeco.decompose(np.einsum("ni,nj,nk->ijk", rows, rows, rows, optimize=True) / 20_000, 3, rng=0)
+    assert odeco.match(result, exact.components).angles.max() < 0.1 * odeco.match(result, truth).angles.min()
+    assert result.n_rows == (40_000 if source == "array" else 20_000)  # one pass more that refines
+
+
+def test_the_whole_moment_of_too_many_columns_is_refused():
+    with pytest.raises(ValueError, match=r"rows must have at most 400 columns\. Got 401\. Take method='core'\."):
+        odeco.decompose_stream(np.ones((2, 401)), 1, method="entries")
+
+
 def test_higher_moments_work_too():
     generator = np.random.default_rng(0)
     basis = np.linalg.qr(generator.standard_normal((12, 2)))[0]
@@ -135,10 +154,85 @@ def test_a_stream_that_ends_too_early_says_what_it_found():
 def test_a_plan_without_its_batch_size_is_refused():
     with pytest.raises(ValueError, match='`batch_size` must be given for method="power"'):
         odeco.decompose_stream(np.ones((5, 5)), 1, method="power")
-    with pytest.raises(ValueError, match=r"`method` must be one of 'core', 'power'\. Got 'svd'\."):
+    with pytest.raises(ValueError, match=r"`method` must be one of 'core', 'power', 'entries'\. Got 'svd'\."):
         odeco.decompose_stream(np.ones((5, 5)), 1, method="svd")
     with pytest.raises(ValueError, match=r"`forgetting` must be a number in \(0, 1\]\. Got 0\."):
         odeco.OnlineDecomposer(1, batch_size=10, forgetting=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        (
+            {"n_restarts": -5},
+            "`n_restarts` is not used by method='core'. Got -5. Leave it out, or pass method='power'.",
+        ),
+        ({"n_iterations": "x"}, "`n_iterations` is not used by method='core'. Got 'x'. Leave it out, or pass method="),
+        ({"method": "power", "n_restarts": -5}, "`n_restarts` must be an int of at least 1. Got -5."),
+        ({"method": "power", "n_iterations": "x"}, "`n_iterations` must be an int of at least 1. Got 'x'."),
+        ({"batch_size": None}, "`batch_size` must be an int of at least 1. Got None."),
+        (
+            {"neighbour_relation": "replace"},
+            "`neighbour_relation` is for private runs. Got 'replace' without `epsilon`",
+        ),
+        ({"noise": SeededNoiseForTests(0)}, "`noise` is for private runs. Got one without `epsilon`"),
+    ],
+)
+def test_a_pushed_run_refuses_what_it_would_not_use_and_checks_what_it_uses(settings, text):
+    with pytest.raises(ValueError, match=re.escape(text)):
+        odeco.OnlineDecomposer(2, **{"batch_size": 10, **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        (
+            {"batch_size": -7},
+            "`batch_size` is not used by method='core' on data that can be read again: every question reads all rows. "
+            "Got -7. Leave it out, or pass an iterator to read the data once.",
+        ),
+        ({"n_restarts": 3}, "`n_restarts` is not used by method='core'. Got 3."),
+        (
+            {"method": "power", "batch_size": 5, "n_polish": 1},
+            "`n_polish` is not used by method='power', nor on data that can be read once only. Got 1 and method=",
+        ),
+        ({"method": "entries", "n_restarts": 3}, "`n_restarts` is not used by method='entries'. Got 3."),
+        (
+            {"method": "entries", "order": 4},
+            "method='entries' takes moments of order 3. Got order 4. Take method='core'.",
+        ),
+        ({"n_polish": -1}, "`n_polish` must be an int of at least 0. Got -1."),
+        ({"method": "power", "batch_size": 0}, "`batch_size` must be an int of at least 1. Got 0."),
+        ({"checkpoint_seconds": -1}, "`checkpoint_seconds` must be a number of at least 0. Got -1."),
+    ],
+)
+def test_a_pulled_run_refuses_what_it_would_not_use_and_checks_what_it_uses(settings, text):
+    with pytest.raises(ValueError, match=re.escape(text)):
+        odeco.decompose_stream(np.eye(5), 2, **settings)
+    if "n_polish" in settings and "method" not in settings:
+        with pytest.raises(ValueError, match="`n_polish` is not used by"):
+            odeco.decompose_stream(iter([np.eye(5)]), 2, **settings)
+
+
+def test_a_pulled_run_goes_on_only_with_its_own_seed(tmp_path):
+    rows, _ = planted_rows(500)
+    path = tmp_path / "run.ckpt"
+
+    def stop(progress):
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        odeco.decompose_stream(rows, 3, checkpoint=path, callback=stop, rng=0)
+    with pytest.raises(
+        odeco.FileFormatError, match=r"must be the checkpoint of this run\. It has seed=\d+, the run seed="
+    ):
+        odeco.decompose_stream(rows, 3, checkpoint=path, rng=1)
+    with pytest.raises(
+        odeco.FileFormatError, match=r"It is that of a run that reads its own data\. Pass it to odeco\.dec"
+    ):
+        odeco.OnlineDecomposer.load(path)
+    resumed = odeco.decompose_stream(rows, 3, checkpoint=path, rng=0)
+    assert np.array_equal(resumed.vectors, odeco.decompose_stream(rows, 3, rng=0).vectors)
 
 
 def test_a_bad_row_in_a_push_over_several_batches_changes_nothing():
@@ -159,7 +253,7 @@ def test_a_bad_row_in_a_push_over_several_batches_changes_nothing():
     )
 
 
-@pytest.mark.parametrize("method", ["power", "core"])
+@pytest.mark.parametrize("method", ["power", "core", "entries"])
 def test_a_checkpoint_after_any_push_goes_on_to_the_same_bits(method, tmp_path):
     rows, _ = planted_rows(2500)
     settings = {"method": method, "batch_size": 100, "rng": 0}

@@ -16,8 +16,16 @@ from odeco.privacy._calibration import (
 )
 from odeco.privacy._charge import Charge
 from odeco.privacy._entry_level import EntryLevel
-from odeco.privacy._found import Found, angles_of, found_in_core, found_in_images, highest_of, noise_ceiling
-from odeco.privacy._holder import ROUNDOFF, UNITS, DataHolder, Unit, unpack
+from odeco.privacy._found import (
+    Found,
+    angles_of,
+    found_in_core,
+    found_in_entries,
+    found_in_images,
+    highest_of,
+    noise_ceiling,
+)
+from odeco.privacy._holder import ROUNDOFF, UNITS, DataHolder, Unit, multiplicities, unpack
 from odeco.privacy._ledger import Ledger
 from odeco.privacy._noise import NoiseSource, SecureNoise, SeededNoiseForTests
 from odeco.privacy._oracle import MERGE_COSINE, PrivateOracle, merge_duplicates
@@ -64,9 +72,11 @@ __all__ += [
     "check_delta_for",
     "check_epsilon",
     "found_in_core",
+    "found_in_entries",
     "found_in_images",
     "highest_of",
     "merge_duplicates",
+    "multiplicities",
     "noise_ceiling",
     "row_weights",
     "sensitivity",

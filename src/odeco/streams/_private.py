@@ -21,11 +21,14 @@ from odeco.privacy import (
     Account,
     Found,
     PrivacyReport,
+    RecordLevel,
     Releaser,
     found_in_core,
+    found_in_entries,
     found_in_images,
     gdp_mu,
     merge_duplicates,
+    multiplicities,
     sensitivity,
 )
 from odeco.result import PrivateStreamDecomposition, StreamDecomposition
@@ -86,7 +89,7 @@ class Release:
     block: FloatArray
     n_rows: int
     scale: float
-    of_core: bool
+    question: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +130,9 @@ class NoisyMean(Answerer):
     row alone).
 
     **Sensitivity** of the mean over a batch of n rows: `sensitivity.record_image` for the block of candidates as one
-    release, `sensitivity.record_core` for a core; that of another batch is 0. The rounding errors of the computed mean
+    release, `sensitivity.record_core` for a core, `sensitivity.record_entries` for all distinct entries, each
+    multiplied by the root of how often it stands in the tensor, so that their norm is that of the tensor; that of
+    another batch is 0. The rounding errors of the computed mean
     are part of what is declared. In whatever order n terms of absolute value at most Bᵖ times the gain of the question
     are added up, and where each is made of inner products of length d, their mean errs by at most n + c d + 16 units of
     roundoff times that, c being the number of inner products; the order may differ between neighbours (CSR rows are
@@ -163,29 +168,32 @@ class NoisyMean(Answerer):
     def answer(self, run: Run) -> tuple[FloatArray, Release]:
         """Pay, and return the mean with noise. The sum is let go of: it is never released again."""
         total, first, state = run.total, run.n_closed + 1, run.state
-        n_rows, of_core = total.n_rows, total.question == "core"
+        n_rows = total.n_rows
+        # The norm of the distinct entries is that of the tensor once each counts as often as it stands there.
+        counts = multiplicities(total.block.shape[0]) ** 0.5 if total.question == "entries" else 1.0
         releaser = Releaser(self.account.ledger, self.account.noise, f"rows {first:,} to {first + n_rows - 1:,}")
         answer, scale = releaser.release(
-            f"core of {total.block.shape[1]}^{total.order} numbers"
-            if of_core
-            else f"image of {total.block.shape[1]} candidates together",
-            total.finish,
+            _in_words(total),
+            lambda: total.finish() * counts,
             size=math.prod(total.shape),
             sensitivity=self._sensitivity(total),
             noise_multiplier=1 / self.guarantee.mu,
         )
+        answer /= counts
         if _merges(state):
             _, members, signs = merge_duplicates(state.candidates, MERGE_COSINE)
             # T(I, −u, …) has the sign (−1)^(p−1).
             answer = answer[:, members] * (signs if total.order % 2 == 0 else 1.0)
-        return answer, Release(total.block, n_rows, scale, of_core)
+        return answer, Release(total.block, n_rows, scale, total.question)
 
     def noted(self, run: Run, release: Release, after: Asker) -> Notes:
         """Keep the release, and what its noise means for components that it completed."""
         notes: Notes = run.notes
         known, components = notes.found, after.components
         errors = np.zeros(0) if known is None else known.weight_errors
-        if release.of_core and notes.last is not None:
+        if release.question == "entries":
+            known = found_in_entries(components, release.scale, RecordLevel.entry_units)
+        elif release.question == "core" and notes.last is not None:
             outside = _outside_of_span(components, notes.last)
             known = found_in_core(components, release.scale, release.block.shape[1], outside)
         elif components.n_components > errors.size:
@@ -230,8 +238,8 @@ class NoisyMean(Answerer):
         """Return the notes that `notes_to_arrays` described."""
         notes = Notes(dense=bool(arrays["dense"]) if "dense" in arrays else None)
         if "last_block" in arrays:
-            last = {name: arrays[f"last_{name}"] for name in ("block", "n_rows", "scale", "of_core")}
-            release = Release(last["block"], int(last["n_rows"]), float(last["scale"]), bool(last["of_core"]))
+            last = {name: arrays[f"last_{name}"] for name in ("block", "n_rows", "scale", "question")}
+            release = Release(last["block"], int(last["n_rows"]), float(last["scale"]), str(last["question"]))
             notes = replace(notes, last=release)
         if "weights" in arrays:
             components = Components(arrays["weights"], arrays["vectors"], state.order)
@@ -257,7 +265,10 @@ class NoisyMean(Answerer):
     def _sensitivity(self, total: RowSum) -> float:
         bound, n_rows, p = self.guarantee.norm_bound, total.n_rows, total.order
         block, replaced = total.block, self.guarantee.replace
-        if total.question == "core":
+        n_products, gain = 0, 1.0
+        if total.question == "entries":
+            exact = sensitivity.record_entries(bound, n_rows, order=p, replace=replaced)
+        elif total.question == "core":
             exact = sensitivity.record_core(block, bound, n_rows, order=p, replace=replaced)
             n_products, gain = p, float(np.linalg.norm(block)) ** p
         else:
@@ -265,6 +276,16 @@ class NoisyMean(Answerer):
             n_products, gain = p - 1, float(np.linalg.norm(np.linalg.norm(block, axis=0) ** (p - 1)))
         depth = n_rows + n_products * block.shape[0] + 16
         return float(exact + 2 * depth * ROUNDOFF * bound**p * gain)
+
+
+def _in_words(total: RowSum) -> str:
+    """Say what is released, for the reader of the ledger."""
+    width = total.block.shape[1]
+    if total.question == "entries":
+        return f"all {math.prod(total.shape)} distinct entries"
+    if total.question == "core":
+        return f"core of {width}^{total.order} numbers"
+    return f"image of {width} candidates together"
 
 
 def _merges(state: Asker) -> bool:

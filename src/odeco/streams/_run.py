@@ -13,13 +13,18 @@ from typing import Any, NamedTuple
 from odeco._types import FloatArray
 from odeco.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.rows import Held, RowSum, row_slice
-from odeco.search import Asker, CoreSearch, Search, Tracking
+from odeco.search import Asker, CoreSearch, EntriesSearch, Search, Tracking
 from odeco.streams._batches import Batches, Place
 from odeco.streams._progress import Progress
 
 AnyStreamDecomposition = StreamDecomposition | PrivateStreamDecomposition
 #: The names of the searches in files.
-_KINDS: dict[str, type[Asker]] = {"power": Search, "core": CoreSearch, "tracking": Tracking}
+_KINDS: dict[str, type[Asker]] = {
+    "power": Search,
+    "core": CoreSearch,
+    "entries": EntriesSearch,
+    "tracking": Tracking,
+}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
@@ -32,7 +37,9 @@ class Answerer:
 
     def sum_for(self, state: Asker) -> RowSum:
         """Return the empty sum for the question of a search."""
-        return RowSum("core" if state.question == "core" else "image", state.candidates, state.order)
+        if state.question == "value":
+            raise RuntimeError("A search that is fed rows asks for images, for cores or for entries, never for values.")
+        return RowSum(state.question, state.candidates, state.order)
 
     def admitted(self, rows: Any, notes: Any) -> tuple[Any, Any]:
         """Return rows as they are added up, and the notes after them."""
