@@ -148,3 +148,19 @@ def test_a_folder_without_texts_is_refused(tmp_path):
     assert str(caught.value) == (
         f"The folder {tmp_path} must hold files whose names end in .txt or .text. It holds none. Check the path."
     )
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".csv", ".jsonl"])
+def test_of_a_private_file_only_the_number_of_lines_shows_whatever_they_hold(suffix, tmp_path):
+    good, bad = {
+        ".txt": (b"words of a document", [b"", b"\xff\xfe\x00", b'"']),
+        ".csv": (b'7,"words of a document"', [b"", b"7", b"\xff,\xff", b'7,a"b', b"7,\x00", b'7,"never closed']),
+        ".jsonl": (b'{"text": "words of a document"}', [b"", b"{", b"[1]", b'{"other": 1}', b'{"text": 5}', b"\xff"]),
+    }[suffix]
+    head = [b"id,text"] if suffix == ".csv" else []
+    path = tmp_path / f"documents{suffix}"
+    for each in bad:
+        path.write_bytes(b"\n".join([*head, good, each, good]) + b"\n")
+        documents = list(read_documents([path], column="text", private=True))
+        assert len(documents) == 3, each
+        assert (documents[0].text, documents[2].text) == ("words of a document",) * 2, each

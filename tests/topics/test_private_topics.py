@@ -12,8 +12,9 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from scipy.special import ndtri
 
+from odeco._files import load_arrays, save_arrays
 from odeco.datasets import planted_topics
-from odeco.errors import UnreliableTopicsWarning
+from odeco.errors import FileFormatError, UnreliableTopicsWarning
 from odeco.models import TensorLDA
 from odeco.privacy import Ledger, Releaser, SeededNoiseForTests, gdp_mu
 from odeco.topics.bounded_counts import HISTOGRAM_EDGES, BoundedCounts
@@ -178,11 +179,11 @@ def test_every_release_has_noise_for_its_share_of_the_budget():
     held = BoundedCounts(corpus.counts)
     found = learn_privately(held, 2, concentration=1.0, epsilon=2.0, delta=1e-6, seed=0, noise=SeededNoiseForTests(0))
     mu = gdp_mu(2.0, 1e-6)
-    assert not found.privacy.private  # the noise is known
+    assert not found.fitted.privacy.private  # the noise is known
     assert sum(SHARES.values()) <= 1
-    for charge, share in zip(found.privacy.charges, SHARES.values(), strict=True):
+    for charge, share in zip(found.fitted.privacy.charges, SHARES.values(), strict=True):
         assert charge.sensitivity / charge.scale == pytest.approx(math.sqrt(share) * mu, rel=1e-6)
-    histogram, words, pairs, triples = found.privacy.charges
+    histogram, words, pairs, triples = found.fitted.privacy.charges
     assert histogram.sensitivity >= held.histogram_sensitivity()
     assert words.sensitivity >= held.words_sensitivity(found.bound)
     assert pairs.sensitivity >= held.pairs_sensitivity(found.bound)
@@ -252,6 +253,55 @@ def test_a_model_that_is_learnt_again_without_privacy_no_longer_promises_it(meth
     model = TensorLDA(2, refine=0, epsilon=4.0, delta=1e-6, random_state=0).fit(corpus.counts)
     getattr(model.set_params(epsilon=None, delta=None), method)(corpus.counts)
     assert not hasattr(model, "privacy_")
+
+
+def test_a_guarantee_goes_with_the_topics_it_is_about_into_a_file_and_never_with_others(tmp_path):
+    corpus = planted_topics(500, 20, [0.5, 0.5], document_length=30, rng=5)
+    model = TensorLDA(2, refine=0, epsilon=4.0, delta=1e-6, random_state=0).fit(corpus.counts)
+    model.save(tmp_path / "private.npz")
+    again = TensorLDA.load(tmp_path / "private.npz")
+    assert again.privacy_ == model.privacy_
+    again.set_params(epsilon=None, delta=None)
+    assert again.privacy_ == model.privacy_  # a parameter is a wish for the next fit, not what was learnt
+    again.partial_fit(corpus.counts)
+    again.save(tmp_path / "open.npz")
+    loaded = TensorLDA.load(tmp_path / "open.npz")
+    for each in (again, loaded):
+        assert not hasattr(each, "privacy_")
+    with pytest.raises(AttributeError, match="This TensorLDA was learnt without privacy"):
+        _ = loaded.privacy_
+
+
+def test_a_file_that_claims_a_guarantee_for_a_stream_is_refused(tmp_path):
+    corpus = planted_topics(500, 20, [0.5, 0.5], document_length=30, rng=5)
+    private = TensorLDA(2, refine=0, epsilon=4.0, delta=1e-6, random_state=0).fit(corpus.counts)
+    TensorLDA(2, refine=0, random_state=0).partial_fit(corpus.counts).save(tmp_path / "model.npz")
+    header, arrays = load_arrays(tmp_path / "model.npz", "topic model")
+    save_arrays(tmp_path / "model.npz", "topic model", {**header, "privacy": private.privacy_.to_json()}, arrays)
+    with pytest.raises(FileFormatError, match=r"must hold a private model or a stream\. It claims to hold both"):
+        TensorLDA.load(tmp_path / "model.npz")
+
+
+SECRET = "a diagnosis"
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [[[1, 2], [SECRET, 3]], [[1.0, 2.0], [3.0, 4.0]], np.array([[1, SECRET]], dtype=object), np.array([["1", SECRET]])],
+)
+def test_a_private_fit_refuses_by_type_and_quotes_nothing(documents):
+    model = TensorLDA(2, epsilon=1.0, delta=1e-6)
+    with pytest.raises(TypeError, match=r"^Private word counts must be") as caught:
+        model.fit(documents)
+    assert SECRET not in str(caught.value)
+
+
+def test_a_private_model_has_no_score_that_a_search_could_choose_by():
+    corpus = planted_topics(500, 20, [0.5, 0.5], document_length=30, rng=5)
+    model = TensorLDA(2, epsilon=4.0, delta=1e-6, random_state=0).fit(corpus.counts)
+    with pytest.raises(ValueError, match="it is exact, and no budget pays for it"):
+        model.score(corpus.counts)
+    assert model.perplexity(corpus.counts) > 1
 
 
 def test_there_is_no_private_stream_of_documents():

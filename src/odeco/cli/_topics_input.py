@@ -52,7 +52,9 @@ def read_corpus(
     """
     if _are_counts(files):
         return Corpus(_read_counts(files, words, private))
-    texts: Iterator[Text | Document] = read_documents(files, column=column) if files else python_documentation()
+    texts: Iterator[Text | Document] = python_documentation()
+    if files:
+        texts = read_documents(files, column=column, private=private)
     names: list[str] = []
     excerpts: list[str] = []
 

@@ -40,7 +40,7 @@ class Text:
     text: str
 
 
-def read_documents(paths: Iterable[str | Path], *, column: str | None = None) -> Iterator[Text]:
+def read_documents(paths: Iterable[str | Path], *, column: str | None = None, private: bool = False) -> Iterator[Text]:
     r"""Yield the documents of some files, one after the other; no file is held in memory as a whole.
 
     Parameters
@@ -52,6 +52,11 @@ def read_documents(paths: Iterable[str | Path], *, column: str | None = None) ->
         for the lines of the standard input. All are UTF-8.
     column : str, optional
         The column of tables and the field of JSON objects that hold the text.
+    private : bool
+        Whether nothing may be learnt of a document but through noise. A line or row that is not valid is then an empty
+        document, without a word: empty lines, rows with too few cells, lines that are no JSON object with a text.
+        Bytes that are no UTF-8 are replaced. Every line of a table is a row of its own. So the number of documents is
+        that of the lines, whatever they hold.
 
     Raises
     ------
@@ -69,16 +74,16 @@ def read_documents(paths: Iterable[str | Path], *, column: str | None = None) ->
     """
     for given in paths:
         if str(given) == "-":
-            yield from _standard_input()
+            yield from _standard_input(private)
         elif Path(given).is_dir():
-            yield from _folder(Path(given))
+            yield from _folder(Path(given), private)
         else:
-            yield from _file(Path(given), column)
+            yield from _file(Path(given), column, private)
 
 
-def _standard_input() -> Iterator[Text]:
+def _standard_input(private: bool) -> Iterator[Text]:
     # The standard input has the encoding of the terminal; documents are UTF-8 wherever they come from.
-    file = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig")
+    file = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig", errors=_decoding(private))
     try:
         with _faults("standard input"):
             yield from _lines(file, "standard input")
@@ -86,7 +91,7 @@ def _standard_input() -> Iterator[Text]:
         file.detach()
 
 
-def _folder(folder: Path) -> Iterator[Text]:
+def _folder(folder: Path, private: bool) -> Iterator[Text]:
     paths = sorted(path for path in folder.rglob("*") if _kind(path) in _LINES and path.is_file())
     if not paths:
         raise DocumentError(
@@ -94,11 +99,11 @@ def _folder(folder: Path) -> Iterator[Text]:
             "Check the path."
         )
     for path in paths:
-        with _opened(path) as file:
+        with _opened(path, private) as file:
             yield Text(str(path.relative_to(folder)), file.read())
 
 
-def _file(path: Path, column: str | None) -> Iterator[Text]:
+def _file(path: Path, column: str | None, private: bool) -> Iterator[Text]:
     kind = _kind(path)
     if kind not in SUFFIXES:
         raise DocumentError(
@@ -108,13 +113,13 @@ def _file(path: Path, column: str | None) -> Iterator[Text]:
     if kind not in _LINES and column is None:
         what = "column" if kind in _TABLES else "field"
         raise DocumentError(f"The {what} of {path.name} that holds the text must be named. None was. {_NAME_IT}")
-    with _opened(path) as file:
+    with _opened(path, private) as file:
         if kind in _LINES:
             yield from _lines(file, path.name)
         elif kind in _TABLES:
-            yield from _cells(file, path.name, str(column), "\t" if kind == ".tsv" else ",")
+            yield from _cells(file, path.name, str(column), "\t" if kind == ".tsv" else ",", private)
         else:
-            yield from _fields(file, path.name, str(column))
+            yield from _fields(file, path.name, str(column), private)
 
 
 def _lines(file: IO[str], name: str) -> Iterator[Text]:
@@ -122,7 +127,7 @@ def _lines(file: IO[str], name: str) -> Iterator[Text]:
         yield Text(f"{name}, line {number}", line.rstrip("\r\n"))
 
 
-def _cells(file: IO[str], name: str, column: str, delimiter: str) -> Iterator[Text]:
+def _cells(file: IO[str], name: str, column: str, delimiter: str, private: bool) -> Iterator[Text]:
     csv.field_size_limit(max(csv.field_size_limit(), _LARGEST_CELL))
     rows = csv.reader(file, delimiter=delimiter, strict=True)
     names = next(rows, [])
@@ -130,6 +135,12 @@ def _cells(file: IO[str], name: str, column: str, delimiter: str) -> Iterator[Te
         held = ", ".join(repr(each) for each in names) or "none"
         raise DocumentError(f"{name} must have one column {column!r}. Its columns are {held}. {_NAME_IT}")
     place = names.index(column)
+    if private:
+        # Line by line: a quote that is never closed would swallow the documents after it, and change their number.
+        for number, line in enumerate(file, rows.line_num + 1):
+            cells = next(csv.reader([line], delimiter=delimiter), [])
+            yield Text(f"{name}, line {number}", cells[place] if len(cells) > place else "")
+        return
     for row in rows:
         if len(row) > place:
             yield Text(f"{name}, line {rows.line_num}", row[place])
@@ -140,11 +151,13 @@ def _cells(file: IO[str], name: str, column: str, delimiter: str) -> Iterator[Te
             )
 
 
-def _fields(file: IO[str], name: str, field: str) -> Iterator[Text]:
+def _fields(file: IO[str], name: str, field: str, private: bool) -> Iterator[Text]:
     for number, line in enumerate(file, 1):
-        if not line.strip():
+        if not (line.strip() or private):
             continue
         text, fault = _text_of(line, field)
+        if text is None and private:
+            text = ""
         if text is None:
             shown = fault if len(fault) <= 80 else fault[:77] + "..."
             raise DocumentError(
@@ -172,10 +185,16 @@ def _kind(path: Path) -> str:
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
+def _decoding(private: bool) -> str:
+    """Say what becomes of bytes that are no UTF-8: an error, unless that would tell something of a private document."""
+    return "replace" if private else "strict"
+
+
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[str]]:
+def _opened(path: Path, private: bool) -> Iterator[IO[str]]:
     opener: Any = gzip.open if path.name.lower().endswith(".gz") else open
-    with _faults(path.name), opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+    encoding = {"encoding": "utf-8-sig", "errors": _decoding(private)}
+    with _faults(path.name), opener(path, "rt", newline="", **encoding) as file:
         yield file
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odeco._types import FloatArray
+from odeco.privacy import PrivacyReport
 from odeco.topics.diagnostics import TopicDiagnostics
 
 #: Prior count of every word in every topic where none is given and none is learnt.
@@ -30,6 +31,8 @@ class FittedTopics:
         Prior count of every word in every topic.
     diagnostics : TopicDiagnostics
         How far to trust the spectral topics.
+    privacy : PrivacyReport or None
+        What is guaranteed about these topics, and about no others; None if nothing is.
     """
 
     topic_word: FloatArray
@@ -37,6 +40,7 @@ class FittedTopics:
     alpha: FloatArray
     eta: float
     diagnostics: TopicDiagnostics
+    privacy: PrivacyReport | None = None
 
 
 def fitted_by_shares(

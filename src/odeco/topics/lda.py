@@ -6,13 +6,15 @@ import os
 from typing import Any, Literal, Self, cast
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from odeco._arguments import check_count
 from odeco._types import FloatArray
-from odeco.privacy import check_delta, check_epsilon
+from odeco.privacy import PrivacyReport, check_delta, check_epsilon
+from odeco.rows import check_structure
 from odeco.topics.bounded_counts import BoundedCounts
 from odeco.topics.counts import DocumentWeight, as_counts
 from odeco.topics.diagnostics import TopicDiagnostics, warn_if_unreliable
@@ -122,6 +124,12 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     ((3, 30), (5, 3))
     """
 
+    _fitted: FittedTopics | None
+    _stream: TopicStream | None
+    _seed: int
+    n_documents_: int
+    n_components_: int
+
     def __init__(
         self,
         n_components: int | Literal["auto"] = 10,
@@ -178,28 +186,22 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             fit does not call it.
         """
         settings = check_settings(self)
+        seed = self._draw_seed()
         if check_private(self, groups):
-            # Even an error that says that a count is not finite would tell something of the documents.
-            counts = validate_data(self, X, reset=True, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
-            seed = self._draw_seed()
-            found = learn_privately(
+            counts = self._validated_privately(X)
+            fitted = learn_privately(
                 BoundedCounts(counts, groups=groups),
                 check_count("n_components", self.n_components),
                 concentration=settings.concentration,
                 epsilon=check_epsilon(self.epsilon),
                 delta=check_delta(self.delta),
                 seed=seed,
-            )
-            fitted, self.privacy_ = found.fitted, found.privacy
+            ).fitted
         else:
             counts = as_counts(self._validated(X, reset=True))
-            seed = self._draw_seed()
             tell: Tell = (lambda *_: None) if callback is None else callback
             fitted = learn_at_once(counts, settings, seed=seed, tell=tell)
-            self.__dict__.pop("privacy_", None)  # that of an earlier fit
-        self._fitted: FittedTopics | None = fitted
-        self._stream: TopicStream | None = None
-        self._seed, self.n_documents_, self.n_components_ = seed, counts.shape[0], fitted.alpha.size
+        self._take(fitted, None, seed, counts.shape[0], fitted.alpha.size)
         warn_if_unreliable(fitted.diagnostics)
         return self
 
@@ -207,7 +209,8 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Learn from one more batch of documents; none is kept, and memory does not grow.
 
         The first batch must hold at least k documents of three words. The topics are worked out when they are next
-        asked for.
+        asked for. If anything ends the call early, an interrupt included, the model is as it was before; a model that
+        takes more than 256 MB is not copied for that, and must then be loaded again from where it was last saved.
         """
         settings = check_settings(self, in_batches=True)
         if self.epsilon is not None or self.delta is not None:
@@ -215,21 +218,35 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         stream: TopicStream | None = getattr(self, "_stream", None)
         counts = as_counts(self._validated(X, reset=stream is None))
         if stream is None:
-            stream = TopicStream.begin(settings, counts, self._draw_seed())
-            self.__dict__.pop("privacy_", None)  # that of an earlier fit
+            after = TopicStream.begin(settings, counts, self._draw_seed())
         else:
-            self._fitted = None  # the topics before this batch may be large
-            stream.update(counts)
-        self._fitted, self._stream, self._seed = None, stream, stream.seed
-        self.n_documents_, self.n_components_ = stream.sums.n_documents, stream.n_components
+            self._fitted = None  # the topics before this batch may be large, and can be worked out again
+            after = stream.updated(counts)
+        self._take(None, after, after.seed, after.sums.n_documents, after.n_components)
         return self
+
+    def _take(
+        self, fitted: FittedTopics | None, stream: TopicStream | None, seed: int, n_documents: int, n_components: int
+    ) -> None:
+        """Make what was learnt the model's own, in one step: an interrupt finds all of it, or nothing."""
+        learnt = {"_fitted": fitted, "_stream": stream, "_seed": seed}
+        self.__dict__.update(learnt, n_documents_=n_documents, n_components_=n_components)
 
     def transform(self, X: Any) -> FloatArray:
         """Return the expected proportions of topics in each document, documents x topics; rows sum to one."""
         return self._inferred(X)[1]
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002 - scikit-learn's signature
-        """Return the log-likelihood of the words of documents, given the topics and the proportions that fit them."""
+        """Return the log-likelihood of the words of documents, given the topics and the proportions that fit them.
+
+        A private model refuses: a search over settings calls this, and would choose by the exact documents that each
+        model was made to hide. Choose the settings on public documents, with `perplexity`.
+        """
+        if hasattr(self, "privacy_"):
+            raise ValueError(
+                "The score of a private model must not choose between models: it is exact, and no budget pays for it. "
+                "Got a call of score. For documents that need no protection call perplexity."
+            )
         counts, proportions = self._inferred(X)
         return float(np.sum(log_likelihood(counts, self.topic_word_, proportions)))
 
@@ -264,6 +281,14 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def diagnostics_(self) -> TopicDiagnostics:
         """How far to trust the spectral topics."""
         return self._fitted_topics("diagnostics_").diagnostics
+
+    @property
+    def privacy_(self) -> PrivacyReport:
+        """What is guaranteed about the topics, if they are private: it belongs to them and goes with them."""
+        privacy = self._fitted_topics("privacy_").privacy
+        if privacy is None:
+            raise AttributeError("`privacy_` is what a private model has. This TensorLDA was learnt without privacy.")
+        return privacy
 
     @property
     def _n_features_out(self) -> int:
@@ -302,7 +327,25 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return counts, proportions
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
+        check_structure(X)
         return validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric")
+
+    def _validated_privately(self, X: Any) -> Any:
+        """Return word counts as an array, without a word that depends on one of them.
+
+        What NumPy makes of a list, and what it says about a cell that is no number, depends on the cells. So only
+        arrays of numbers are taken, and whether a count is finite is not asked here.
+        """
+        types = {dtype.kind for dtype in X.dtypes} if hasattr(X, "dtypes") and hasattr(X, "iloc") else None
+        if types is None and not (isinstance(X, np.ndarray) or sparse.issparse(X)):
+            raise TypeError(
+                "Private word counts must be a NumPy array, a CSR array or a table of numbers. "
+                f"Got {type(X).__name__}. Convert them."
+            )
+        if not (types or {X.dtype.kind}) <= set("iufb"):
+            raise TypeError("Private word counts must be numbers. Got another type of array or column. Convert them.")
+        check_structure(X)
+        return validate_data(self, X, reset=True, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
 
     def _draw_seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))

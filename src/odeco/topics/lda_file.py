@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odeco._files import load_arrays, save_arrays
+from odeco.errors import FileFormatError
 from odeco.privacy import PrivacyReport
 from odeco.topics.diagnostics import TopicDiagnostics
 from odeco.topics.fitted import FittedTopics
@@ -46,8 +47,8 @@ def save_model(model: TensorLDA, path: str | os.PathLike[str]) -> None:
         "eta": fitted.eta,
         "diagnostics": numbers,
     }
-    if hasattr(model, "privacy_"):
-        header["privacy"] = model.privacy_.to_json()
+    if fitted.privacy is not None:
+        header["privacy"] = fitted.privacy.to_json()
     arrays: dict[str, Any] = {"topic_word": fitted.topic_word, "alpha": fitted.alpha, "totals": fitted.totals}
     arrays |= {f"diagnostics.{name}": diagnostics[name] for name in diagnostics if name not in numbers}
     if hasattr(model, "feature_names_in_"):
@@ -63,13 +64,15 @@ def load_model(cls: type[TensorLDA], path: str | os.PathLike[str]) -> TensorLDA:
     header, arrays = load_arrays(path, _KIND)
     model = cls(**header["parameters"])
     diagnostics = TopicDiagnostics(**header["diagnostics"], **_named(arrays, "diagnostics."))
-    model._fitted = FittedTopics(arrays["topic_word"], arrays["totals"], arrays["alpha"], header["eta"], diagnostics)
+    if "privacy" in header and "online" in header:
+        raise FileFormatError(f"{path} must hold a private model or a stream. It claims to hold both. Make it again.")
+    privacy = PrivacyReport.from_json(header["privacy"]) if "privacy" in header else None
+    learnt = (arrays["topic_word"], arrays["totals"], arrays["alpha"], header["eta"], diagnostics, privacy)
+    model._fitted = FittedTopics(*learnt)
     model._seed, model.n_documents_ = header["seed"], header["n_documents"]
     model.n_components_, model.n_features_in_ = (int(size) for size in arrays["topic_word"].shape)
     if "feature_names" in arrays:
         model.feature_names_in_ = arrays["feature_names"].astype(object)
-    if "privacy" in header:
-        model.privacy_ = PrivacyReport.from_json(header["privacy"])
     model._stream = None
     if "online" in header:
         settings = check_settings(model, in_batches=True)

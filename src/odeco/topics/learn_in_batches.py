@@ -6,6 +6,7 @@ refinement, the words of each batch are also dealt to the topics by Gibbs sweeps
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from odeco.topics.spectral import SpectralTopics, reduce_moments, topics_at
 
 #: The basis moves after at least this many further documents.
 _FEWEST_BEFORE_MOVE = 64
+#: A stream of more bytes is not copied before every batch.
+_MOST_COPIED = 2**28
 #: The header of a saved model has these attributes of a stream.
 _IN_HEADER = ("seed", "n_batches", "concentration", "eta", "documents_behind_alpha")
 
@@ -77,6 +80,7 @@ class TopicStream:
         self.topic_counts: NDArray[np.float32] | None = None
         self.alpha: FloatArray = np.zeros(0)
         self.eta, self.documents_behind_alpha = 0.0, 0.0
+        self._half_updated = False
 
     @classmethod
     def begin(cls, settings: LdaSettings, counts: Any, seed: int) -> TopicStream:
@@ -88,8 +92,23 @@ class TopicStream:
         stream.n_batches = 1
         return stream
 
-    def update(self, counts: Any) -> None:
-        """Learn from the checked counts of one more batch."""
+    def updated(self, counts: Any) -> TopicStream:
+        """Return the stream after the checked counts of one more batch.
+
+        It is a copy, so that whatever goes wrong leaves this stream as it was. Only a stream too large for a second one
+        is changed in place; should that be interrupted, it refuses to go on.
+        """
+        self._check_whole()
+        if sum(array.nbytes for array in self.to_arrays()[1].values()) > _MOST_COPIED:
+            self._half_updated = True
+            self._update(counts)
+            self._half_updated = False
+            return self
+        after = copy.deepcopy(self)
+        after._update(counts)
+        return after
+
+    def _update(self, counts: Any) -> None:
         sums, forget = self.sums, self.settings.forget
         if forget is not None:
             sums.decay(0.5 ** (counts.shape[0] / forget))
@@ -107,6 +126,7 @@ class TopicStream:
 
     def fitted(self) -> FittedTopics:
         """Return the topics as they are now; asking for them does not change how the stream goes on."""
+        self._check_whole()
         if self.topic_counts is not None:
             return fitted_by_counts(self.topic_counts, self.alpha, self.eta, self.diagnostics)
         sums, reduced = self.sums, reduce_moments(self.sums, self.n_components)
@@ -115,6 +135,13 @@ class TopicStream:
         diagnostics = diagnose(reduced, topics, sums.n_documents, sums)
         prior = self.settings.topic_word_prior
         return fitted_by_shares(topics.topic_word, topics.alpha, sums.n_tokens, prior, diagnostics)
+
+    def _check_whole(self) -> None:
+        if self._half_updated:
+            raise RuntimeError(
+                "A stream of documents must be whole. This one was interrupted in the middle of a batch, and is too "
+                "large for a copy to be kept. Load the model from where it was last saved."
+            )
 
     def _look_for_topics(self, counts: Any, places: FloatArray | None) -> SpectralTopics:
         """Look for the topics in a new basis, and put them in the order of those before, which had these places."""

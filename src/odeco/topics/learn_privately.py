@@ -56,15 +56,13 @@ class PrivateTopics:
         all words leave unexplained. In its diagnostics, `eigenvalues` are those of the noisy moment of pairs,
         `eigenvalue_errors` the standard deviation that the noise gives each of them, and `noise_level` what the largest
         eigenvalue of the noise alone exceeds with a chance of 1 in 1,000.
+        What is guaranteed is part of it: it is said of these topics and of no others.
     bound : float
         No document adds more than this.
-    privacy : PrivacyReport
-        What is guaranteed to whom, and every release that was made.
     """
 
     fitted: FittedTopics
     bound: float
-    privacy: PrivacyReport
 
 
 def learn_privately(
@@ -140,7 +138,7 @@ def learn_privately(
     )
     diagnostics = diagnose(reduced, topics, held.n_documents)
     totals = held.n_documents * topics.alpha / topics.alpha.sum()
-    return PrivateTopics(FittedTopics(topics.topic_word, totals, topics.alpha, 0.0, diagnostics), bound, report)
+    return PrivateTopics(FittedTopics(topics.topic_word, totals, topics.alpha, 0.0, diagnostics, report), bound)
 
 
 @dataclass(frozen=True, eq=False)
