@@ -27,6 +27,7 @@ from odeco.privacy._found import (
 )
 from odeco.privacy._holder import ROUNDOFF, UNITS, DataHolder, Unit, multiplicities, unpack
 from odeco.privacy._ledger import Ledger
+from odeco.privacy._ledger_file import LedgerFile, as_ledger
 from odeco.privacy._noise import NoiseSource, SecureNoise, SeededNoiseForTests
 from odeco.privacy._oracle import MERGE_COSINE, PrivateOracle, merge_duplicates
 from odeco.privacy._plan import MechanismPlan, PrivacyPlan
@@ -40,6 +41,7 @@ __all__ = [
     "Charge",
     "EntryLevel",
     "Ledger",
+    "LedgerFile",
     "MechanismPlan",
     "PrivacyPlan",
     "PrivacyReport",
@@ -68,6 +70,7 @@ __all__ += [
     "SeededNoiseForTests",
     "Unit",
     "angles_of",
+    "as_ledger",
     "check_delta",
     "check_delta_for",
     "check_epsilon",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,14 @@ from odeco.components import Components
 from odeco.privacy import (
     UNITS,
     Ledger,
+    LedgerFile,
     NoiseSource,
     PrivacyPlan,
     PrivacyReport,
     Releaser,
     SecureNoise,
     Unit,
+    as_ledger,
     check_delta,
     check_delta_for,
     check_epsilon,
@@ -49,7 +52,7 @@ def decompose_privately(
     neighbour_relation: str | None = None,
     entry_change: float | None = None,
     entry_limit: float | None = None,
-    ledger: Ledger | None = None,
+    ledger: Ledger | LedgerFile | str | os.PathLike[str] | None = None,
     rng: RngLike = None,
     noise: NoiseSource | None = None,
 ) -> PrivateDecomposition:
@@ -92,7 +95,7 @@ def decompose_privately(
         (default) or ``"add or remove"``.
     entry_change, entry_limit : float
         For tensors: how far a neighbour may move an entry, 1 by default, and where entries are cut; see `EntryLevel`.
-    ledger : Ledger, optional
+    ledger : Ledger, LedgerFile or path, optional
         The budget of all runs on these data together. It pays for this run too, or refuses it.
     rng : None, int or numpy.random.Generator
         Draws the starts, which are public. It never touches the noise.
@@ -148,7 +151,7 @@ def decompose_privately(
     sensitivities = holder_sensitivities(holder)
     setting = Setting(holder.dimension, holder.order, search, epsilon, delta, sensitivities, calibration)
     planned = choose(mechanism, setting)
-    releaser = Releaser(Ledger(setting.mu, within=ledger), SecureNoise() if noise is None else noise)
+    releaser = Releaser(Ledger(setting.mu, within=as_ledger(ledger)), SecureNoise() if noise is None else noise)
     found = MECHANISMS[planned.mechanism].run(Task(holder, setting, planned, releaser, generator))
     report = PrivacyReport.of(
         releaser,

@@ -63,6 +63,10 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         the number of units. See *Private models*.
     unit : {"document", "user"}
         Whom privacy protects: one document, or all documents of one user (see `fit`).
+    ledger : path, optional
+        For private models: the file of the budget of all models of these documents together, made once with
+        `odeco.privacy.LedgerFile.create`. It pays for each fit too, or refuses it; copies of the estimator, as a
+        search over settings makes them, share it.
     random_state : int, RandomState instance or None
         Draws the first basis, the starts of the power method and the sweeps.
     n_jobs : int or None
@@ -145,6 +149,7 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         epsilon: float | None = None,
         delta: float | None = None,
         unit: Literal["document", "user"] = "document",
+        ledger: str | os.PathLike[str] | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
     ) -> None:
@@ -160,6 +165,7 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.epsilon = epsilon
         self.delta = delta
         self.unit = unit
+        self.ledger = ledger
         self.random_state = random_state
         self.n_jobs = n_jobs
 
@@ -195,6 +201,7 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 concentration=settings.concentration,
                 epsilon=check_epsilon(self.epsilon),
                 delta=check_delta(self.delta),
+                ledger=self.ledger,
                 seed=seed,
             ).fitted
         else:

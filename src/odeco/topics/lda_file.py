@@ -35,6 +35,7 @@ def save_model(model: TensorLDA, path: str | os.PathLike[str]) -> None:
             "what is learnt already does not depend on it."
         )
     parameters["random_state"] = None if state is None else int(state)
+    parameters["ledger"] = None if parameters["ledger"] is None else os.fspath(parameters["ledger"])
     fitted = model._fitted_topics("topic_word_")
     diagnostics = {
         field.name: getattr(fitted.diagnostics, field.name) for field in dataclasses.fields(TopicDiagnostics)

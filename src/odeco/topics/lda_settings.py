@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -87,6 +88,11 @@ def check_private(model: Any, groups: Any) -> bool:
         raise ValueError(
             f"`groups` must be given for unit='user' and for no other. Got unit={model.unit!r} and "
             f"groups{'' if groups is not None else '=None'}. Pass one label a document, or unit='document'."
+        )
+    if missing and model.ledger is not None:
+        raise ValueError(
+            f"`ledger` is for private models. Got {os.fspath(model.ledger)!r} without `epsilon` and `delta`. "
+            "Pass these, or leave it out."
         )
     return not missing
 

@@ -13,6 +13,7 @@ four answers only: they are post-processing.
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +21,17 @@ from scipy.optimize import nnls
 from scipy.sparse.linalg import eigsh
 
 from odeco._types import FloatArray
-from odeco.privacy import Ledger, NoiseSource, PrivacyReport, Releaser, SecureNoise, check_delta_for, gdp_mu
+from odeco.privacy import (
+    Ledger,
+    LedgerFile,
+    NoiseSource,
+    PrivacyReport,
+    Releaser,
+    SecureNoise,
+    as_ledger,
+    check_delta_for,
+    gdp_mu,
+)
 from odeco.tensors import symmetrize
 from odeco.topics.bounded_counts import HISTOGRAM_EDGES, BoundedCounts
 from odeco.topics.concentration import CANDIDATES
@@ -73,6 +84,7 @@ def learn_privately(
     epsilon: float,
     delta: float,
     seed: int,
+    ledger: LedgerFile | str | os.PathLike[str] | None = None,
     bound: float | None = None,
     noise: NoiseSource | None = None,
 ) -> PrivateTopics:
@@ -91,6 +103,8 @@ def learn_privately(
         The guarantee.
     seed : int
         Seed of everything that is drawn after the releases; the noise does not depend on it.
+    ledger : LedgerFile or path, optional
+        The budget of all runs on these documents together. It pays for this one too, or refuses it.
     bound : float, optional
         A bound that is known without the documents; the first release is then left out.
     noise : NoiseSource, optional
@@ -104,7 +118,8 @@ def learn_privately(
     _check_size(held.n_words)
     unit = "user" if held.of_users else "document"
     check_delta_for(delta, held.n_units, unit)
-    releaser = Releaser(Ledger(gdp_mu(epsilon, delta)), SecureNoise() if noise is None else noise)
+    budget = Ledger(gdp_mu(epsilon, delta), within=as_ledger(ledger))
+    releaser = Releaser(budget, SecureNoise() if noise is None else noise)
     bound = _release_bound(held, releaser) if bound is None else bound
     frequencies, weight = _release_words(held, releaser, bound)
     pairs, deviation = _release_pairs(held, releaser, bound)
