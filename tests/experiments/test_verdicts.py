@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 
 import numpy as np
@@ -166,6 +167,15 @@ def test_a_small_run_reaches_the_verdicts_that_are_derived(name, tmp_path):
     assert {path.suffix for path in paths} == {".csv", ".png", ".svg"}
     assert all(path.stat().st_size > 1000 for path in paths)
     check_page(write_page([report], tmp_path / "page.html").read_text(), report)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_quick_run_has_fewer_trials_in_no_larger_dimension_and_none_is_listed_twice(name):
+    quick, full = load(name).tasks(True), load(name).tasks(False)
+    for tasks in (quick, full):
+        assert len({json.dumps(task, sort_keys=True) for task in tasks}) == len(tasks)
+    assert len(quick) < len(full)
+    assert max(task["dimension"] for task in quick) <= max(task["dimension"] for task in full)
 
 
 def check_page(text, report):
