@@ -116,15 +116,23 @@ def command(
       odeco private rows.csv -k 5 --epsilon 1 --delta 1e-6 --unit record --norm-bound 1 --header
       odeco private tensor.npy -k 3 --epsilon 1 --delta 1e-6 --unit entry
     """
-    usage = {"dimension": dimension, "header": header, "first_index": first_index}
-    _check_usage(files, dry_run=dry_run, n_units=n_units, key=key, **usage, **settings)
+    _check_usage(
+        files,
+        dry_run=dry_run,
+        dimension=dimension,
+        n_units=n_units,
+        key=key,
+        header=header,
+        first_index=first_index,
+        **settings,
+    )
     labels = load_groups(groups)
     with _options.limited(threads):
         data: Any = None
         columns, order = None, settings["order"]
         if files and settings["unit"] == "entry":
             data = load_tensor(files[0], key)
-            dimension, order = data.shape[-1] if data.shape else 0, data.ndim
+            dimension, order = data.shape[-1] if data.shape else 0, max(data.ndim, 3)
         elif files:
             data = open_private(files, n_features=dimension, header=header, first_index=first_index)
             dimension, columns = data.n_features, data.columns

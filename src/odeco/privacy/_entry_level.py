@@ -46,7 +46,8 @@ class EntryLevel(DataHolder):
     slabs and all entries at once are answered at order 3 only.
 
     *Units.* Under the literal relation at order 3 an entry moves by 1, by 2 if two of its indices agree, by 6 on the
-    diagonal, and only one moves. Released in these units each has the same sensitivity, and none gets more noise than its own.
+    diagonal, and only one moves. Released in these units each has the same sensitivity, and none gets more noise than
+    its own.
 
     *Delta.* Publishing one of the N = C(d + p − 1, p) distinct entries in full, at random, is (0, 1/N)-private. So a
     δ of 1/N or more promises little to a single entry. It is not refused, as it is for records: N is beyond 10⁶ from
