@@ -50,7 +50,7 @@ def outcome(run: Callable[[], object], folder: Path) -> dict[str, Any]:
 
     That is what it returns or raises, its warnings, what it writes to stdout, stderr and the log, and the files.
     """
-    before, said = os.getcwd(), {"stdout": io.StringIO(), "stderr": io.StringIO(), "log": io.StringIO()}
+    before, said = Path.cwd(), {"stdout": io.StringIO(), "stderr": io.StringIO(), "log": io.StringIO()}
     folder.mkdir()
     handler = logging.StreamHandler(said["log"])
     logging.getLogger().addHandler(handler)
@@ -149,6 +149,50 @@ def wild_tensors(dimension: int, order: int) -> dict[str, Any]:
         "float32": normal.astype(np.float32),
         "integers": (1e6 * normal).astype(np.int64),
     }
+
+
+# ---- text files ---------------------------------------------------------------------------------------------------
+
+
+def write_lines(lines, path):
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+
+
+def write_lines_below_names(lines, path):
+    write_lines([b"a,b,c,d,e", *lines], path)
+
+
+def separated(rows):
+    return [",".join(map(repr, row)).encode() for row in rows.tolist()]
+
+
+def in_pairs(rows):
+    return [b"1 " + b" ".join(b"%d:%r" % (i, x) for i, x in enumerate(row, 1) if x) for row in rows.tolist()]
+
+
+#: Lines that are no rows of five numbers, in one format or in both.
+MALFORMED = [
+    b"name,surname,age,street,town",
+    b"",
+    b"   ",
+    b"1 500:1.0",
+    b"1 0:1",
+    b"1 3:1 2:1",
+    b"1 1:2:3",
+    b"1 1:x",
+    b"# a comment",
+    b"1,2,3",
+    b"1,2,3,4,5,6",
+    b'1,2,3,4,"5',
+    b'"1,2,3,4,5',
+    b"1;2;3;4;5",
+    b"1_0,2,3,4,5",
+    b"0x1p3,2,3,4,5",
+    b"\xff\xfe\x00",
+    b"1 nan:1 inf:2",
+    b"1 1:nan 2:1e999",
+    b"qid:3 1:2",
+]
 
 
 # ---- transcripts ---------------------------------------------------------------------------------------------------

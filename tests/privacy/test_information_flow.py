@@ -15,7 +15,17 @@ from unittest import mock
 import numpy as np
 import pytest
 from scipy import sparse
-from sealing import differences, outcome, wild_rows, wild_tensors
+from sealing import (
+    MALFORMED,
+    differences,
+    in_pairs,
+    outcome,
+    separated,
+    wild_rows,
+    wild_tensors,
+    write_lines,
+    write_lines_below_names,
+)
 
 import odeco
 from odeco.cli._main import run as run_command
@@ -131,45 +141,6 @@ def write_table(rows, path):
     parquet.write_table(table, path) if path.suffix == ".parquet" else feather.write_feather(table, str(path))
 
 
-def write_lines(lines, path):
-    path.write_bytes(b"".join(line + b"\n" for line in lines))
-
-
-def write_lines_below_names(lines, path):
-    write_lines([b"a,b,c,d,e", *lines], path)
-
-
-def separated(rows):
-    return [",".join(map(repr, row)).encode() for row in rows.tolist()]
-
-
-def in_pairs(rows):
-    return [b"1 " + b" ".join(b"%d:%r" % (i, x) for i, x in enumerate(row, 1) if x) for row in rows.tolist()]
-
-
-#: Lines that are no rows of five numbers, in one format or in both.
-MALFORMED = [
-    b"name,surname,age,street,town",
-    b"",
-    b"   ",
-    b"1 500:1.0",
-    b"1 0:1",
-    b"1 3:1 2:1",
-    b"1 1:2:3",
-    b"1 1:x",
-    b"# a comment",
-    b"1,2,3",
-    b"1,2,3,4,5,6",
-    b'1,2,3,4,"5',
-    b'"1,2,3,4,5',
-    b"1;2;3;4;5",
-    b"1_0,2,3,4,5",
-    b"0x1p3,2,3,4,5",
-    b"\xff\xfe\x00",
-    b"1 nan:1 inf:2",
-    b"1 1:nan 2:1e999",
-    b"qid:3 1:2",
-]
 GARBLED = {
     "malformed lines among others": lambda lines: [
         (MALFORMED * 3)[i // 2] if i % 2 else line for i, line in enumerate(lines)

@@ -22,6 +22,7 @@ from odeco.privacy import (
     Found,
     PrivacyReport,
     Releaser,
+    check_delta_for,
     found_in_core,
     found_in_images,
     gdp_mu,
@@ -164,6 +165,7 @@ class NoisyMean:
         """Pay, and return the mean with noise. The sum is let go of: it is never released again."""
         total, first, state = run.total, run.n_closed + 1, run.state
         n_rows, of_core = total.n_rows, total.question == "core"
+        check_delta_for(self.guarantee.delta, first + n_rows - 1, "record")  # the rows of all batches count
         releaser = Releaser(self.account.ledger, self.account.noise, f"rows {first:,} to {first + n_rows - 1:,}")
         answer, scale = releaser.release(
             f"core of {total.block.shape[1]}^{total.order} numbers"
