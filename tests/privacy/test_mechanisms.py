@@ -200,8 +200,8 @@ def test_the_papers_calibration_goes_only_with_who_uses_it(name):
             "Leave it out, or choose another unit.",
         ),
         (
-            {"order": 4},
-            "`order` must go with unit='record' or 'user'. Got order=4 with unit='entry'. "
+            {"nonnegative": True},
+            "`nonnegative` must go with unit='record' or 'user'. Got nonnegative=True with unit='entry'. "
             "Leave it out, or choose another unit.",
         ),
         (

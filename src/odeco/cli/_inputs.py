@@ -9,9 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy_format
-from scipy import sparse
-
-from odeco.sources import SourceError, as_source
 
 _FAULTS = (EOFError, ValueError, TypeError, SyntaxError, TokenError, KeyError)
 
@@ -55,28 +52,6 @@ def load_npy(path: Path) -> np.ndarray[Any, Any]:
             f"{path} must be a complete .npy file of numbers. It is not: {error}. Make it again."
         ) from error
     return array
-
-
-def load_rows(paths: Sequence[Path]) -> Any:
-    """Return rows as one array, dense or CSR, as private runs need them; values are not looked at where possible.
-
-    A ``.npy`` and a ``.npz`` file are taken as they are: what is not finite counts as zero later, without a message.
-    Other files have to be parsed, and a number that is none is an error.
-    """
-    if len(paths) == 1 and paths[0].suffix == ".npy":
-        rows = load_npy(paths[0])
-        if rows.ndim != 2:
-            raise ValueError(f"Rows must have shape (n, d). Got shape {rows.shape} in {paths[0]}. Pass a table.")
-        return rows
-    if len(paths) == 1 and paths[0].suffix == ".npz":
-        try:
-            return sparse.csr_array(sparse.load_npz(paths[0]))
-        except _FAULTS as error:
-            raise SourceError(
-                f"{paths[0]} must hold a CSR matrix. It does not: {error}. Write it with scipy.sparse.save_npz."
-            ) from error
-    blocks: list[Any] = list(as_source([str(path) for path in paths]))
-    return sparse.vstack(blocks, format="csr") if sparse.issparse(blocks[0]) else np.concatenate(blocks)
 
 
 def load_names(path: Path | None, dimension: int, columns: Sequence[str] | None = None) -> list[str] | None:

@@ -10,10 +10,11 @@ import click
 
 import odeco
 from odeco.cli import _options
-from odeco.cli._inputs import load_groups, load_names, load_rows, load_tensor
+from odeco.cli._inputs import load_groups, load_names, load_tensor
 from odeco.cli._output import console, emit_json, print_result, result_document, write_outputs
 from odeco.privacy import UNITS
 from odeco.private import AUTO, MECHANISMS, default_neighbours
+from odeco.sources import open_private
 
 
 @click.command("private")
@@ -55,10 +56,29 @@ from odeco.private import AUTO, MECHANISMS, default_neighbours
 @click.option("--entry-limit", type=float, help="For a tensor: entries beyond are cut off there.")
 @_options.n_restarts
 @_options.n_iterations
-@click.option("--order", type=int, help="Order of the moment of rows; 3 by default.")
+@click.option("--order", type=int, help="Order of the moment of rows; 3 by default. A tensor has its own.")
+@click.option(
+    "--nonnegative",
+    is_flag=True,
+    default=None,
+    help="For rows without negative numbers: these are cut to 0, and less noise is needed.",
+)
+@click.option(
+    "--header/--no-header", default=None, help="For CSV, and needed there: whether the first line holds names."
+)
+@click.option(
+    "--first-index",
+    type=click.IntRange(0, 1),
+    help="For svmlight, and needed there: whether the first column has the index 0 or 1.",
+)
 @click.option("--key", metavar="NAME", help="For a tensor: which array of a .npz archive.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and stop. Needs no FILE, but then --dimension.")
-@click.option("--dimension", type=int, metavar="D", help="For --dry-run without a FILE.")
+@click.option(
+    "--dimension",
+    type=int,
+    metavar="D",
+    help="Number of columns: for --dry-run without a FILE, for svmlight, and for CSV with --no-header.",
+)
 @click.option("--n-units", type=int, metavar="N", help="Number of records or users, for --dry-run without a FILE.")
 @_options.seed
 @_options.outputs
@@ -68,6 +88,8 @@ def command(
     dimension: int | None,
     n_units: int | None,
     key: str | None,
+    header: bool | None,
+    first_index: int | None,
     groups: Path | None,
     names: Path | None,
     as_json: bool,
@@ -83,28 +105,46 @@ def command(
     still find. It needs public numbers only. The noise comes from the operating system; --seed draws the starts,
     never the noise. Every run on the same data adds to what is spent.
 
+    Rows are read from their files again for every question, and never held as a whole. Nothing is learnt from a record
+    but through noise: what a file does not state in its header must be given, and a record that is not valid counts as
+    zeros.
+
     \b
     Examples:
       odeco private --dry-run -k 5 --epsilon 1 --delta 1e-6 --unit record --norm-bound 1 --dimension 100 --n-units 10000
       odeco private rows.npy -k 5 --epsilon 1 --delta 1e-6 --unit record --norm-bound 1 --out result.npz
+      odeco private rows.csv -k 5 --epsilon 1 --delta 1e-6 --unit record --norm-bound 1 --header
       odeco private tensor.npy -k 3 --epsilon 1 --delta 1e-6 --unit entry
     """
-    _check_usage(files, dry_run=dry_run, dimension=dimension, n_units=n_units, key=key, **settings)
+    _check_usage(
+        files,
+        dry_run=dry_run,
+        dimension=dimension,
+        n_units=n_units,
+        key=key,
+        header=header,
+        first_index=first_index,
+        **settings,
+    )
     labels = load_groups(groups)
     with _options.limited(threads):
-        data = None
-        if files:
-            data = load_tensor(files[0], key) if settings["unit"] == "entry" else load_rows(files)
-            dimension = data.shape[-1] if data.shape else 0
-            n_units = data.shape[0] if settings["unit"] == "record" else len(set(labels.tolist())) if groups else None
-        plan = _plan(dimension, n_units, **settings)
+        data: Any = None
+        columns, order = None, settings["order"]
+        if files and settings["unit"] == "entry":
+            data = load_tensor(files[0], key)
+            dimension, order = data.shape[-1] if data.shape else 0, max(data.ndim, 3)
+        elif files:
+            data = open_private(files, n_features=dimension, header=header, first_index=first_index)
+            dimension, columns = data.n_features, data.columns
+            n_units = data.n_rows if settings["unit"] == "record" else len(set(labels.tolist())) if groups else None
+        plan = _plan(dimension, n_units, **{**settings, "order": order})
         if not as_json:
             console().print(str(plan), markup=False, soft_wrap=True)
         if dry_run:
             if as_json:
                 emit_json({"plan": json.loads(plan.to_json())})
             return
-        coordinates = load_names(names, int(dimension or 0))
+        coordinates = load_names(names, int(dimension or 0), columns)
         rng = settings.pop("seed")
         result = odeco.decompose_privately(data, settings.pop("n_components"), groups=labels, rng=rng, **settings)
         title = f"Private components of {files[0].name}"
@@ -123,25 +163,57 @@ def _check_usage(
     dimension: int | None,
     n_units: int | None,
     key: str | None,
+    header: bool | None,
+    first_index: int | None,
     unit: str,
     **_: Any,
 ) -> None:
-    if files and (dimension is not None or n_units is not None):
-        raise click.UsageError("--dimension and --n-units are read off FILE. Leave them out.")
+    if files and n_units is not None:
+        raise click.UsageError("--n-units is read off FILE. Leave it out.")
+    if files and unit == "entry" and dimension is not None:
+        raise click.UsageError("--dimension is read off FILE. Leave it out.")
+    if (not files or unit == "entry") and (header is not None or first_index is not None):
+        raise click.UsageError("--header, --no-header and --first-index go with rows in a FILE. Leave them out.")
     if not files and not dry_run:
         raise click.UsageError("FILE is missing. Pass one, or --dry-run for the plan alone.")
     if not files and dimension is None:
         raise click.UsageError("--dry-run without a FILE needs --dimension D.")
     if not files and unit != "entry" and n_units is None:
         raise click.UsageError(f"--dry-run without a FILE needs --n-units N, the number of {unit}s.")
+    _check_stated(files, dimension=dimension, header=header, first_index=first_index)
     if unit == "entry" and len(files) > 1:
         raise click.UsageError("--unit entry takes one FILE, a tensor.")
     if unit != "entry" and key is not None:
         raise click.UsageError(f"--key names the array of a tensor, and --unit {unit} takes rows. Leave it out.")
 
 
+def _check_stated(
+    files: tuple[Path, ...], *, dimension: int | None, header: bool | None, first_index: int | None
+) -> None:
+    """Raise, in the words of the command, if something is missing that no header states."""
+    svmlight = [file.name for file in files if file.suffix.lower() in (".svm", ".svmlight", ".libsvm")]
+    tables = [file.name for file in files if file.suffix.lower() in (".csv", ".tsv")]
+    why = "a private run does not learn it from records"
+    if svmlight and first_index is None:
+        raise click.UsageError(f"{svmlight[0]} needs --first-index 0 or 1: {why}.")
+    if tables and header is None:
+        raise click.UsageError(f"{tables[0]} needs --header or --no-header: {why}.")
+    if dimension is None and (svmlight or (tables and not header)):
+        raise click.UsageError(f"{(svmlight or tables)[0]} needs --dimension D: {why}.")
+
+
 def _plan(dimension: int | None, n_units: int | None, **settings: Any) -> Any:
-    planned = ("n_components", "epsilon", "delta", "unit", "norm_bound", "n_restarts", "n_iterations", "order")
+    planned = (
+        "n_components",
+        "epsilon",
+        "delta",
+        "unit",
+        "norm_bound",
+        "n_restarts",
+        "n_iterations",
+        "order",
+        "nonnegative",
+    )
     relation = settings["neighbour_relation"]
     if relation is None:
         relation = default_neighbours(settings["unit"], settings["mechanism"])  # as the run will take it

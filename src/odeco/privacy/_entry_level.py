@@ -10,7 +10,7 @@ import numpy as np
 from odeco._arguments import check_choice, check_number
 from odeco._types import FloatArray
 from odeco.privacy import sensitivity
-from odeco.privacy._holder import ROUNDOFF, DataHolder, column_pairs, pack, unpack
+from odeco.privacy._holder import ROUNDOFF, DataHolder, check_order_three, column_pairs, pack, unpack
 
 EntryNeighbours = Literal["literal", "distinct"]
 #: Entries beyond so many times what a neighbour may change are cut, unless told otherwise.
@@ -19,16 +19,16 @@ DEFAULT_LIMIT = 2.0**16
 
 @final
 class EntryLevel(DataHolder):
-    """A symmetric tensor of order 3, whose neighbours differ in one entry and its mirror images.
+    """A symmetric tensor, whose neighbours differ in one entry and its mirror images.
 
     Parameters
     ----------
-    entries : array, d x d x d
-        The tensor. Only i ≥ j ≥ k is looked at, so that the answers are those of a symmetric tensor whatever the array
-        is; NaN and infinities count as 0, so which entries are missing is not protected.
+    entries : array, d x d x d, or of more axes
+        The tensor. Only i ≥ j ≥ k ≥ … is looked at, so that the answers are those of a symmetric tensor whatever the
+        array is; NaN and infinities count as 0, so which entries are missing is not protected.
     neighbour_relation : {"distinct", "literal"}
         ``"distinct"``: the number stored for one set of indices changes by at most `entry_change`. ``"literal"``: the
-        paper's Definition 4.2, times `entry_change`, by which a diagonal entry moves six times as far.
+        paper's Definition 4.2, times `entry_change`, by which a diagonal entry moves p! times as far.
     entry_change : float
         How far a neighbour may move one entry; must be known without looking at the data.
     entry_limit : float, optional
@@ -39,13 +39,17 @@ class EntryLevel(DataHolder):
     -----
     *Rounding.* An axis is contracted at a time. Each contraction with a matrix U errs, in Frobenius norm, by at most d
     units of roundoff times ‖T‖‖U‖, so a question with s contractions by at most s d times that, and two neighbours
-    differ by at most twice it on top of their true difference. ‖T‖ is at most d^(3/2) times the limit, which is
+    differ by at most twice it on top of their true difference. ‖T‖ is at most d^(p/2) times the limit, which is
     public. Cutting entries moves no two tensors apart.
 
-    *Units.* Under the literal relation an entry moves by 1, by 2 if two of its indices agree, by 6 on the diagonal,
-    and only one moves. Released in these units each has the same sensitivity, and none gets more noise than its own.
+    *Orders.* Images and values are answered at every order p, for the mechanisms that ask for nothing else. Cores,
+    slabs and all entries at once are answered at order 3 only.
 
-    *Delta.* Publishing one of the N = d(d + 1)(d + 2)/6 distinct entries in full, at random, is (0, 1/N)-private. So a
+    *Units.* Under the literal relation at order 3 an entry moves by 1, by 2 if two of its indices agree, by 6 on the
+    diagonal, and only one moves. Released in these units each has the same sensitivity, and none gets more noise than
+    its own.
+
+    *Delta.* Publishing one of the N = C(d + p − 1, p) distinct entries in full, at random, is (0, 1/N)-private. So a
     δ of 1/N or more promises little to a single entry. It is not refused, as it is for records: N is beyond 10⁶ from
     d = 181 on, where δ = 10⁻⁶ is still what the literature takes; `n_units` says N.
 
@@ -59,7 +63,6 @@ class EntryLevel(DataHolder):
     """
 
     unit = "entry"
-    order = 3
 
     def __init__(
         self,
@@ -71,9 +74,9 @@ class EntryLevel(DataHolder):
     ) -> None:
         check_choice("neighbour_relation", neighbour_relation, ("distinct", "literal"))
         array = np.asarray(entries)
-        if array.ndim != 3 or len(set(array.shape)) != 1 or array.size == 0 or array.dtype.kind not in "fiub":
+        if array.ndim < 3 or len(set(array.shape)) != 1 or array.size == 0 or array.dtype.kind not in "fiub":
             raise ValueError(
-                "A private tensor must be a d x d x d array of real numbers. "
+                "A private tensor must be a d x d x d array of real numbers, or one of more axes. "
                 f"Got shape {array.shape} of {array.dtype}. For rows of data pass unit='record'."
             )
         self.neighbour_relation, self._literal = neighbour_relation, neighbour_relation == "literal"
@@ -81,12 +84,12 @@ class EntryLevel(DataHolder):
         limit = DEFAULT_LIMIT * self.entry_change if entry_limit is None else entry_limit
         self.entry_limit = check_number("entry_limit", limit, 0, math.inf)
         self.entry_units = (1.0, 2.0, 6.0) if self._literal else (1.0, 1.0, 1.0)
-        self.dimension = int(array.shape[0])
-        self.n_units = math.comb(self.dimension + 2, 3)
+        self.dimension, self.order = int(array.shape[0]), array.ndim
+        self.n_units = math.comb(self.dimension + self.order - 1, self.order)
         with np.errstate(all="ignore"):  # a warning about the data would be an answer without noise
-            kept = pack(lambda first: array[first, : first + 1, : first + 1], self.dimension)
-        kept = np.where(np.isfinite(kept), kept, 0.0)
-        self._entries = unpack(np.clip(kept, -self.entry_limit, self.entry_limit), self.dimension)
+            symmetric = _lower_entries(array)
+        symmetric = np.where(np.isfinite(symmetric), symmetric, 0.0)
+        self._entries: FloatArray = np.clip(symmetric, -self.entry_limit, self.entry_limit)
         self._entries.setflags(write=False)
         self.seal()
 
@@ -94,14 +97,16 @@ class EntryLevel(DataHolder):
     def neighbours(self) -> str:  # type: ignore[override]
         """The neighbour relation in words."""
         if self._literal:
+            vectors = " x ".join(f"e_{index}" for index in "ijk" + "…" * (self.order > 3))
             return (
-                f"T' - T = ± {self.entry_change:g} symmetrize(e_i x e_j x e_k), so that a diagonal entry changes by "
-                f"{6 * self.entry_change:g}"
+                f"T' - T = ± {self.entry_change:g} symmetrize({vectors}), so that a diagonal entry changes by "
+                f"{math.factorial(self.order) * self.entry_change:g}"
             )
         return f"one entry, with its mirror images, changes by at most {self.entry_change:g}"
 
     def packed(self) -> FloatArray:
         """Return the distinct entries, each divided by its `packed_units`."""
+        check_order_three(self.order)
         return pack(lambda i: self._entries[i, : i + 1, : i + 1], self.dimension) / self.packed_units()
 
     def packed_sensitivity(self) -> float:
@@ -109,7 +114,9 @@ class EntryLevel(DataHolder):
         return self.entry_change + 2 * ROUNDOFF * self.entry_limit
 
     def _image(self, block: FloatArray) -> FloatArray:
-        image: FloatArray = np.einsum("ijl,jl->il", self._entries @ block, block)
+        image: FloatArray = self._entries @ block
+        while image.ndim > 2:  # an axis at a time; the last holds the columns of the block
+            image = np.einsum("...jl,jl->...l", image, block)
         return image
 
     def _value(self, block: FloatArray) -> FloatArray:
@@ -117,23 +124,25 @@ class EntryLevel(DataHolder):
         return values
 
     def _core(self, basis: FloatArray) -> FloatArray:
+        check_order_three(self.order)
         core = self._entries
         for _ in range(3):  # the last axis is contracted and becomes the first
             core = np.moveaxis(core @ basis, -1, 0)
         return core
 
     def _slab(self, basis: FloatArray) -> FloatArray:
+        check_order_three(self.order)
         first, second, factors = column_pairs(basis.shape[1])
         once: FloatArray = np.moveaxis(self._entries @ basis, -1, 1)  # i, a, j
         return (once @ basis)[:, first, second] * factors
 
     def _sensitivity(self, block: FloatArray) -> float:
         declare = sensitivity.literal_image if self._literal else sensitivity.distinct_entry_image
-        return self.entry_change * declare(block) + self._rounding(2, np.linalg.norm(block, axis=0) ** 2)
+        return self.entry_change * declare(block, self.order) + self._block_rounding(block, self.order - 1)
 
     def _value_sensitivity(self, block: FloatArray) -> float:
         declare = sensitivity.literal_value if self._literal else sensitivity.distinct_entry_value
-        return self.entry_change * declare(block) + self._rounding(3, np.linalg.norm(block, axis=0) ** 3)
+        return self.entry_change * declare(block, self.order) + self._block_rounding(block, self.order)
 
     def _core_sensitivity(self, basis: FloatArray) -> float:
         declare = sensitivity.literal_core if self._literal else sensitivity.distinct_entry_core
@@ -144,7 +153,20 @@ class EntryLevel(DataHolder):
         single = declare(basis, open_axis=True)
         return self.entry_change * single + self._rounding(3, np.array([np.linalg.norm(basis) ** 2]))
 
+    def _block_rounding(self, block: FloatArray, n_contractions: int) -> float:
+        return self._rounding(n_contractions, np.linalg.norm(block, axis=0) ** n_contractions)
+
     def _rounding(self, n_contractions: int, gains: FloatArray) -> float:
         """Return how far rounding can move two neighbours' answers apart, the columns of a block taken together."""
-        largest = self.entry_limit * math.sqrt(self.dimension) ** 3
+        largest = self.entry_limit * math.sqrt(self.dimension) ** self.order
         return 2 * n_contractions * self.dimension * ROUNDOFF * largest * float(np.linalg.norm(gains))
+
+
+def _lower_entries(array: Any) -> FloatArray:
+    """Return the symmetric array whose entries are those of `array` at i ≥ j ≥ k ≥ …."""
+    if array.ndim == 3:
+        packed = pack(lambda first: array[first, : first + 1, : first + 1], array.shape[0])
+        return unpack(packed, array.shape[0])
+    falling = np.sort(np.indices(array.shape).reshape(array.ndim, -1), axis=0)[::-1]
+    symmetric: FloatArray = array[tuple(falling)].reshape(array.shape).astype(np.float64)
+    return symmetric

@@ -113,6 +113,14 @@ class DataHolder(SensitiveOracle):
     def _slab_sensitivity(self, basis: FloatArray) -> float: ...
 
 
+def check_order_three(order: int) -> None:
+    """Raise if a question that is there for tensors of order 3 is asked of another."""
+    if order != 3:
+        raise ValueError(
+            f"This question must be asked of a tensor of order 3. Got order {order}. Ask for images or values."
+        )
+
+
 def column_pairs(width: int) -> tuple[IndexArray, IndexArray, FloatArray]:
     """Return all pairs a ≥ b of columns, and what each is multiplied by: 1 if they agree, √2 if not."""
     first, second = np.tril_indices(width)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
-from typing import Any, Literal, final
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, Protocol, final, runtime_checkable
 
 import numpy as np
 from scipy import sparse
@@ -13,8 +14,8 @@ from odeco._arguments import MINIMUM_ORDER, check_choice, check_count, check_nor
 from odeco._threads import map_blocks, one_blas_thread
 from odeco._types import FloatArray
 from odeco.privacy import sensitivity
-from odeco.privacy._holder import ROUNDOFF, DataHolder, column_pairs, packed_slab
-from odeco.rows import as_rows, check_private_rows, clipped_rows
+from odeco.privacy._holder import ROUNDOFF, DataHolder, check_order_three, column_pairs, packed_slab
+from odeco.rows import as_rows, check_private_rows, clipped_rows, stored_numbers
 
 RecordNeighbours = Literal["replace", "add or remove"]
 #: Rows are added up in chunks of this many, so that rounding errors grow with the number of chunks, not of rows.
@@ -25,14 +26,39 @@ _LANES = 4
 _PARALLEL_WORK = 2**20
 
 
+@runtime_checkable
+class SilentRows(Protocol):
+    """Rows that lie elsewhere, and are read again for every question, such as `odeco.sources.open_private` returns.
+
+    What a row means must depend on what is stored for that row alone, and reading must never raise, warn or log because
+    of a value: `silent` says that both hold.
+    """
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing is said about any row."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows; public."""
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns; public."""
+
+    def chunks(self, height: int) -> Iterator[Any]:
+        """Start a fresh pass in chunks of exactly `height` rows, the last perhaps of fewer."""
+
+
 @final
 class RecordLevel(DataHolder):
     """The moment (1/n) Σ x⊗ᵖ of n rows, each clipped to a norm; or the mean over users of each user's own mean.
 
     Parameters
     ----------
-    rows : array or CSR array, n x d
-        The data. A row with NaN or infinity counts as a row of zeros.
+    rows : array or CSR array, n x d, or SilentRows
+        The data. A row with NaN or infinity counts as a row of zeros. Rows in files that `odeco.sources.open_private`
+        has opened are read again for every question, and never held as a whole; the answers are the same to the bit.
     norm_bound : float
         The bound B on the Euclidean norm of a row: longer rows are scaled down to it. Must be known without looking at
         the data.
@@ -43,9 +69,15 @@ class RecordLevel(DataHolder):
         The order p of the moment.
     groups : array of n labels, optional
         Which user each row belongs to; public. The unit is then the user.
+    nonnegative : bool
+        Cut negative numbers to 0. To replace a record then costs √2 instead of 2 at odd orders.
 
     Notes
     -----
+    *Non-negative records.* If no entry of x and y is negative, ⟨x, y⟩ ≥ 0, so that |x⊗ᵖ − y⊗ᵖ|², which is
+    |x|²ᵖ + |y|²ᵖ − 2⟨x, y⟩ᵖ, is at most 2B²ᵖ at every order. It stays so for the means of two users: their inner
+    product is a mean of such ⟨x, y⟩ᵖ. Rows are cut after they are clipped, which shortens them further.
+
     *Users.* With ``groups`` the tensor is (1/G) Σ_g (1/n_g) Σ_{x in g} x⊗ᵖ. Each user's own mean has norm at most Bᵖ,
     being an average of tensors within that norm, so all that holds for one record of n holds for one user of G, with
     nothing to clip beyond the rows. What the guarantee hides is the *values* of all rows of one user: which row
@@ -76,21 +108,26 @@ class RecordLevel(DataHolder):
         neighbour_relation: RecordNeighbours = "replace",
         order: int = 3,
         groups: Any = None,
+        nonnegative: bool = False,
     ) -> None:
         check_choice("neighbour_relation", neighbour_relation, ("replace", "add or remove"))
         self.norm_bound = check_norm_bound(norm_bound)
         self.order = check_count("order", order, MINIMUM_ORDER)
-        check_private_rows(rows)
-        checked = as_rows(rows)
-        self.n_rows, self.dimension = (int(size) for size in checked.shape)
-        if self.n_rows == 0:
-            raise ValueError("Rows must not be empty. Got 0 rows. Their number is public, so this is no leak.")
-        self.neighbour_relation = neighbour_relation
-        self._rows = clipped_rows(checked, self.norm_bound)
+        self.nonnegative, self.neighbour_relation = nonnegative, neighbour_relation
+        self._rows: Any = rows
+        if isinstance(rows, SilentRows) and rows.silent:
+            self.n_rows, self.dimension = rows.n_rows, rows.n_features
+        else:
+            check_private_rows(rows)
+            checked = as_rows(rows)
+            self.n_rows, self.dimension = (int(size) for size in checked.shape)
+            if self.n_rows == 0:
+                raise ValueError("Rows must not be empty. Got 0 rows. Their number is public, so this is no leak.")
+            self._rows = self._admitted(checked)
+            (self._rows if isinstance(self._rows, np.ndarray) else self._rows.data).setflags(write=False)
         self._weights, self.n_units = row_weights(groups, self.n_rows)
+        self._weights.setflags(write=False)
         self.unit = "record" if groups is None else "user"
-        for array in (self._rows if isinstance(self._rows, np.ndarray) else self._rows.data, self._weights):
-            array.setflags(write=False)
         self.seal()
 
     @property
@@ -99,7 +136,8 @@ class RecordLevel(DataHolder):
         act = "replaced by any other" if self.neighbour_relation == "replace" else "blanked out, or the reverse"
         users = self.unit == "user"
         whom, public = ("all rows of one user", "which row is whose") if users else ("one row", "their number")
-        return f"{whom}, each of norm at most {self.norm_bound:g}, {act}; {public} public"
+        rows = "non-negative and of norm" if self.nonnegative else "of norm"
+        return f"{whom}, each {rows} at most {self.norm_bound:g}, {act}; {public} public"
 
     def second_moment(self) -> FloatArray:
         """Return (1/n) Σ x xᵀ."""
@@ -115,12 +153,12 @@ class RecordLevel(DataHolder):
 
     def packed(self) -> FloatArray:
         """Return the distinct entries, each divided by its `packed_units`."""
+        check_order_three(self.order)
         d = self.dimension
         total, lower = np.zeros(math.comb(d + 2, 3)), np.tri(d, dtype=bool)
-        for start in range(0, self.n_rows, ROWS_AT_ONCE):  # not in lanes: each would hold all entries
-            chunk = slice(start, start + ROWS_AT_ONCE)
-            columns = np.ascontiguousarray(_dense(self._rows[chunk]).T)
-            weighted = columns * self._weights[chunk]
+        for rows, weights in self._chunks():  # not in lanes: each would hold all entries
+            columns = np.ascontiguousarray(_dense(rows).T)
+            weighted = columns * weights
 
             def add(first: int, columns: FloatArray = columns, weighted: FloatArray = weighted) -> None:
                 size = first + 1
@@ -207,7 +245,8 @@ class RecordLevel(DataHolder):
 
     def _exact(self, declare: Callable[..., float], *question: FloatArray, **settings: Any) -> float:
         """Return a sensitivity of records, for the public numbers of this holder."""
-        settings = {"order": self.order, "replace": self.neighbour_relation == "replace", **settings}
+        replace = self.neighbour_relation == "replace"
+        settings = {"order": self.order, "replace": replace, "nonnegative": self.nonnegative, **settings}
         return declare(*question, self.norm_bound, self.n_units, **settings)
 
     def _rounding(self, n_products: int, largest: float) -> float:
@@ -227,22 +266,50 @@ class RecordLevel(DataHolder):
         longer than filling them. Each lane adds up chunks that lie together, and the lanes are added in order: no
         number passes through more additions than there are chunks and lanes.
         """
-        starts = range(0, self.n_rows, ROWS_AT_ONCE)
-        share = -(-len(starts) // _LANES)
+        n_chunks = -(-self.n_rows // ROWS_AT_ONCE)
+        share = -(-n_chunks // _LANES)
+        lanes = [range(lane * share, min((lane + 1) * share, n_chunks)) for lane in range(min(_LANES, n_chunks))]
 
-        def add_lane(lane: int) -> FloatArray:
+        def add_lane(chunks: Iterator[tuple[Any, FloatArray]]) -> FloatArray:
             total, scratch = np.zeros(shape), np.empty(n_scratch)
             with np.errstate(all="ignore"):  # a warning about the data would be an answer without noise
-                for start in starts[lane * share : (lane + 1) * share]:
-                    chunk = slice(start, start + ROWS_AT_ONCE)
-                    total += part(self._rows[chunk], self._weights[chunk], scratch)
+                for rows, weights in chunks:
+                    total += part(rows, weights, scratch)
             return total
 
         total = np.zeros(shape)
+        if isinstance(self._rows, SilentRows):  # read from front to back, lane after lane
+            chunks = self._chunks()
+            for lane in lanes:
+                total += add_lane(itertools.islice(chunks, len(lane)))
+            return total
         parallel = share * ROWS_AT_ONCE * math.prod(shape) >= _PARALLEL_WORK
-        for each in map_blocks(add_lane, range(min(_LANES, len(starts))), parallel=parallel):
+        for each in map_blocks(lambda lane: add_lane(map(self._chunk, lane)), lanes, parallel=parallel):
             total += each
         return total
+
+    def _chunks(self) -> Iterator[tuple[Any, FloatArray]]:
+        """Yield all rows, clipped, in chunks of `ROWS_AT_ONCE`, with what each row counts."""
+        if not isinstance(self._rows, SilentRows):
+            yield from map(self._chunk, range(-(-self.n_rows // ROWS_AT_ONCE)))
+            return
+        for number, rows in enumerate(self._rows.chunks(ROWS_AT_ONCE)):
+            yield self._admitted(as_rows(rows)), self._weights[_place(number)]
+
+    def _chunk(self, number: int) -> tuple[Any, FloatArray]:
+        return self._rows[_place(number)], self._weights[_place(number)]
+
+    def _admitted(self, rows: Any) -> Any:
+        """Return rows within the bound; what becomes of a row depends on that row alone."""
+        admitted = clipped_rows(rows, self.norm_bound)
+        if self.nonnegative:
+            numbers = stored_numbers(admitted)
+            np.maximum(numbers, 0.0, out=numbers)
+        return admitted
+
+
+def _place(number: int) -> slice:
+    return slice(number * ROWS_AT_ONCE, (number + 1) * ROWS_AT_ONCE)
 
 
 def row_weights(groups: Any, n_rows: int) -> tuple[FloatArray, int]:

@@ -13,7 +13,7 @@ from odeco.tensors import DenseTensor
 #: The choice that leaves the mechanism to the plan.
 AUTO = "auto"
 _UNITS_THAT_USE = {
-    **dict.fromkeys(("norm_bound", "order", "n_units"), ("record", "user")),
+    **dict.fromkeys(("norm_bound", "order", "n_units", "nonnegative"), ("record", "user")),
     **dict.fromkeys(("entry_change", "entry_limit"), ("entry",)),
 }
 

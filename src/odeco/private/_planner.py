@@ -45,11 +45,12 @@ def _best(ranked: tuple[MechanismPlan, ...]) -> MechanismPlan:
 def holder_sensitivities(holder: EntryLevel | RecordLevel) -> Sensitivities:
     """Return what the public numbers of a holder say: its shape and bounds, never its values."""
     if isinstance(holder, EntryLevel):
-        return entry_sensitivities(holder.neighbour_relation, holder.entry_change)
-    return row_sensitivities(holder.neighbour_relation, holder.norm_bound, holder.n_units, holder.order)
+        return entry_sensitivities(holder.neighbour_relation, holder.entry_change, holder.order)
+    known = (holder.neighbour_relation, holder.norm_bound, holder.n_units, holder.order)
+    return row_sensitivities(*known, nonnegative=holder.nonnegative)
 
 
-def entry_sensitivities(neighbour_relation: str, entry_change: float) -> Sensitivities:
+def entry_sensitivities(neighbour_relation: str, entry_change: float, order: int) -> Sensitivities:
     """Return how far the answers of a tensor move when one entry changes."""
     check_choice("neighbour_relation", neighbour_relation, ("distinct", "literal"))
     change = check_number("entry_change", entry_change, 0, math.inf)
@@ -57,7 +58,7 @@ def entry_sensitivities(neighbour_relation: str, entry_change: float) -> Sensiti
     image = sensitivity.literal_image if literal else sensitivity.distinct_entry_image
     core = sensitivity.literal_core if literal else sensitivity.distinct_entry_core
     return Sensitivities(
-        image=lambda block: change * image(block),
+        image=lambda block: change * image(block, order),
         core=lambda basis: change * core(basis),
         slab=lambda basis: change * core(basis, open_axis=True),
         entries=math.sqrt(2) * change,
@@ -65,11 +66,14 @@ def entry_sensitivities(neighbour_relation: str, entry_change: float) -> Sensiti
     )
 
 
-def row_sensitivities(neighbour_relation: str, norm_bound: float | None, n_units: int, order: int) -> Sensitivities:
+def row_sensitivities(
+    neighbour_relation: str, norm_bound: float | None, n_units: int, order: int, *, nonnegative: bool
+) -> Sensitivities:
     """Return how far the answers of the moment of rows move when one row, or one user's, changes."""
     check_choice("neighbour_relation", neighbour_relation, ("replace", "add or remove"))
     bound = check_norm_bound(norm_bound)
-    known: Any = {"norm_bound": bound, "n_records": n_units, "replace": neighbour_relation == "replace"}
+    replace = neighbour_relation == "replace"
+    known: Any = {"norm_bound": bound, "n_records": n_units, "replace": replace, "nonnegative": nonnegative}
     return Sensitivities(
         image=partial(sensitivity.record_image, order=order, **known),
         core=partial(sensitivity.record_core, order=order, **known),

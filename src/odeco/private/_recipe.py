@@ -52,6 +52,7 @@ def decompose_privately(
     neighbour_relation: str | None = None,
     entry_change: float | None = None,
     entry_limit: float | None = None,
+    nonnegative: bool | None = None,
     ledger: Ledger | LedgerFile | str | os.PathLike[str] | None = None,
     rng: RngLike = None,
     noise: NoiseSource | None = None,
@@ -64,8 +65,9 @@ def decompose_privately(
     ----------
     data : array d x d x d, rows n x d, EntryLevel or RecordLevel
         A symmetric tensor (``unit="entry"``), or rows of data, dense or CSR, of which the moment (1/n) Σ x⊗ᵖ is
-        decomposed. NaN and infinities count as zero, a whole row at a time, without a message. A holder of either
-        fixes `unit`, `norm_bound`, `groups`, `order`, `neighbour_relation`, `entry_change` and `entry_limit`.
+        decomposed; rows in files are opened by `odeco.sources.open_private`. NaN and infinities count as zero, a whole
+        row at a time, without a message. A holder of either fixes `unit`, `norm_bound`, `groups`, `order`,
+        `neighbour_relation`, `entry_change`, `entry_limit` and `nonnegative`.
     n_components : int
         The number k of components. Fixed in advance: the data must not choose it. `PrivateDecomposition.clear` says
         afterwards which of them are more than noise.
@@ -88,13 +90,16 @@ def decompose_privately(
     n_restarts, n_iterations : int, optional
         The paper's L and R for ``"wang2016"`` and ``"joint"``; by default L = 2k ln k, from 10 to 64, and R = 10.
     order : int
-        For rows: the order p of the moment, 3 by default; above 3 for ``"wang2016"`` and ``"joint"`` only.
+        For rows: the order p of the moment, 3 by default. (That of a tensor is its number of axes.) Orders above 3 are
+        for ``"wang2016"`` and ``"joint"`` only.
     neighbour_relation : str, optional
         For entries ``"distinct"`` (one entry changes by `entry_change`) or ``"literal"`` (the paper's, by which a
         diagonal entry changes six times as far); by default the paper's for ``"wang2016"``. For rows ``"replace"``
         (default) or ``"add or remove"``.
     entry_change, entry_limit : float
         For tensors: how far a neighbour may move an entry, 1 by default, and where entries are cut; see `EntryLevel`.
+    nonnegative : bool, optional
+        For rows: cut negative numbers to 0, which makes to replace a row cost √2 instead of 2 at odd orders.
     ledger : Ledger, LedgerFile or path, optional
         The budget of all runs on these data together. It pays for this run too, or refuses it.
     rng : None, int or numpy.random.Generator
@@ -142,6 +147,7 @@ def decompose_privately(
         "neighbour_relation": neighbour_relation,
         "entry_change": entry_change,
         "entry_limit": entry_limit,
+        "nonnegative": nonnegative,
     }
     with np.errstate(all="ignore"):  # a warning about the data would be an answer without noise
         holder = as_holder(data, mechanism, settings)
@@ -181,6 +187,7 @@ def plan_privacy(
     order: int | None = None,
     neighbour_relation: str | None = None,
     entry_change: float | None = None,
+    nonnegative: bool | None = None,
 ) -> PrivacyPlan:
     """Say, without any data, what each mechanism would release, with how much noise, and what it would still find.
 
@@ -190,7 +197,11 @@ def plan_privacy(
         The d of the tensor, or the number of columns of the rows.
     n_units : int
         The number of records or users. For entries it follows from d, and is not given.
-    n_components, epsilon, delta, unit, norm_bound, n_restarts, n_iterations, order, neighbour_relation, entry_change
+    order : int
+        The order p of the tensor, 3 by default.
+    n_components, epsilon, delta, unit, norm_bound, n_restarts, n_iterations, neighbour_relation, entry_change
+        As for `decompose_privately`.
+    nonnegative : bool, optional
         As for `decompose_privately`.
 
     Returns
@@ -205,19 +216,19 @@ def plan_privacy(
     'input'
     """
     check_choice("unit", unit, UNITS)
-    given = {"n_units": n_units, "norm_bound": norm_bound, "order": order, "entry_change": entry_change}
-    check_used_by_unit(unit, given)
+    bounds = {"norm_bound": norm_bound, "entry_change": entry_change, "nonnegative": nonnegative}
+    check_used_by_unit(unit, {"n_units": n_units, **bounds})
     epsilon, delta = check_epsilon(epsilon), check_delta(delta)
     d = check_count("dimension", dimension)
     search = _search(d, n_components, n_restarts, n_iterations)
     relation = default_neighbours(unit, AUTO) if neighbour_relation is None else neighbour_relation
     p = check_count("order", MINIMUM_ORDER if order is None else order, MINIMUM_ORDER)
     if unit == "entry":
-        sensitivities = entry_sensitivities(relation, 1.0 if entry_change is None else entry_change)
+        sensitivities = entry_sensitivities(relation, 1.0 if entry_change is None else entry_change, p)
     else:
         n = check_count("n_units", n_units)
         check_delta_for(delta, n, unit)
-        sensitivities = row_sensitivities(relation, norm_bound, n, p)
+        sensitivities = row_sensitivities(relation, norm_bound, n, p, nonnegative=bool(nonnegative))
     return plan_all(Setting(d, p, search, epsilon, delta, sensitivities), unit, relation)
 
 

@@ -2,11 +2,22 @@
 
 `as_source` turns it into a `BatchSource`, which algorithms read block by block and never hold as a whole;
 `rebatch` cuts the blocks to the size an algorithm wants, and `skip_rows` takes up a pass where it was interrupted.
+`open_private` reads files for private runs, in which nothing is learnt from a record or said about one.
 """
 
 from odeco.errors import SourceError
 from odeco.sources._coerce import as_source
+from odeco.sources._private import PrivateRows, open_private
 from odeco.sources._reading import rebatch, skip_rows
 from odeco.sources._source import BatchSource, Block
 
-__all__ = ["BatchSource", "Block", "SourceError", "as_source", "rebatch", "skip_rows"]
+__all__ = [
+    "BatchSource",
+    "Block",
+    "PrivateRows",
+    "SourceError",
+    "as_source",
+    "open_private",
+    "rebatch",
+    "skip_rows",
+]

@@ -31,6 +31,8 @@ class ArrowFile(Source):
     """
 
     sparse: ClassVar[bool] = False
+    #: Whether a number that is missing is read as NaN; otherwise it is an error.
+    nulls_are_nan: ClassVar[bool] = False
 
     def __init__(self, path: Path, batch_rows: int | None) -> None:
         arrow = import_arrow(path.name)
@@ -83,7 +85,8 @@ class ArrowFile(Source):
                 batches = reader
             else:
                 batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
-            yield from rows_of_batches(batches, self.name, self.path, self._rows, row, skipped)
+            nulls = self.nulls_are_nan
+            yield from rows_of_batches(batches, self.name, self.path, self._rows, row, skipped, nulls_are_nan=nulls)
 
 
 def arrow_stream(data: Any, batch_rows: int | None) -> Source:
@@ -128,7 +131,14 @@ def common_type(schema: Any, name: str, path: Path | None) -> np.dtype[Any]:
 
 
 def rows_of_batches(
-    batches: Iterable[Any], name: str, path: Path | None, batch_rows: int | None, row: int = 0, skipped: int = 0
+    batches: Iterable[Any],
+    name: str,
+    path: Path | None,
+    batch_rows: int | None,
+    row: int = 0,
+    skipped: int = 0,
+    *,
+    nulls_are_nan: bool = False,
 ) -> Iterator[NDArray[Any]]:
     """Yield the rows of Arrow record batches from `row` on, when the first batch begins at row `skipped`."""
     at, dtype = skipped, None
@@ -137,7 +147,8 @@ def rows_of_batches(
             dtype = common_type(batch.schema, name, path)
         step = rows_per_block(batch.num_columns, dtype.itemsize, batch_rows)
         for start in range(max(0, row - at), batch.num_rows, step):
-            yield _as_array(batch.slice(start, step), dtype, name, path, at + start)
+            part = batch.slice(start, step)
+            yield _with_nan(part, dtype) if nulls_are_nan else _as_array(part, dtype, name, path, at + start)
         at += batch.num_rows
     if at < row:
         raise _errors.too_short(name, path, row, at)
@@ -163,6 +174,17 @@ def _as_array(batch: Any, dtype: np.dtype[Any], name: str, path: Path | None, fi
     if nulls:
         bad, column_name = min(nulls)
         raise _errors.missing_value(name, path, first_row + bad, column_name)
+    return rows
+
+
+def _with_nan(batch: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return a batch with NaN wherever a number is missing."""
+    rows: NDArray[Any] = np.empty((batch.num_rows, batch.num_columns), dtype)
+    for number, column in enumerate(batch.columns):
+        missing = column.is_null().to_numpy(zero_copy_only=False)
+        # Only what is there is converted: a column of integers with nulls would otherwise become one of floats.
+        rows[~missing, number] = column.drop_null().to_numpy(zero_copy_only=False)
+        rows[missing, number] = np.nan
     return rows
 
 

@@ -14,7 +14,7 @@ from odeco.errors import SourceError
 from odeco.sources import _errors
 from odeco.sources._source import Source, check_not_empty, describe, rows_per_block
 
-_DELIMITERS = ",;\t"
+DELIMITERS = ",;\t"
 
 
 class CsvFile(Source):
@@ -40,7 +40,7 @@ class CsvFile(Source):
             raise
         except OSError as error:
             raise _errors.cannot_open(path.name, path, error) from error
-        self._delimiter = max(_DELIMITERS, key=first.count)
+        self._delimiter = max(DELIMITERS, key=first.count)
         fields = self._fields(first)
         self._has_names = all(_as_number(field) is None for field in fields)
         if not (second if self._has_names else first):

@@ -120,6 +120,15 @@ def cannot_read_on(name: str, path: Path | None, row: int, reason: object) -> So
     )
 
 
+def damaged(name: str, path: Path | None) -> SourceError:
+    """Say that a file of a private run cannot be read, and nothing about its rows."""
+    return SourceError(
+        f"{_sentence(name)} must be complete, and stay as it is during a run. It is damaged, or was changed. Write or "
+        "copy it again. Where the damage is is not said, because the run is private.",
+        path=path,
+    )
+
+
 def wrong_length(name: str, path: Path | None, announced: int, read: int) -> SourceError:
     """Say that a pass ended elsewhere than it should have."""
     return SourceError(

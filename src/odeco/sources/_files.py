@@ -16,31 +16,41 @@ from odeco.sources._npz import NpzFile
 from odeco.sources._source import Block, Source
 from odeco.sources._svmlight import Extent, SvmlightFile, scan_svmlight
 
-_SVMLIGHT = (".svm", ".svmlight", ".libsvm")
-SUFFIXES = (".npy", ".npz", ".parquet", ".arrow", ".feather", *_SVMLIGHT, ".csv", ".tsv")
+SVMLIGHT = (".svm", ".svmlight", ".libsvm")
+SUFFIXES = (".npy", ".npz", ".parquet", ".arrow", ".feather", *SVMLIGHT, ".csv", ".tsv")
 
 File = NpyFile | NpzFile | ArrowFile | SvmlightFile | CsvFile
 
 
 def open_path(path: Path, batch_rows: int | None, n_features: int | None) -> Source:
     """Return the rows of a file, or of all files of a directory in the order of their names."""
+    return open_files(files_of(path), batch_rows, n_features)
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return the path itself, or, of a directory, the data files in it."""
     if not path.is_dir():
-        return open_files([path], batch_rows, n_features)
+        return [path]
     # Names with a dot or an underscore in front belong to the file system and to those who wrote the directory.
     paths = sorted(entry for entry in path.iterdir() if not entry.name.startswith((".", "_")))
     if not paths:
         raise _errors.no_files(path, SUFFIXES)
-    return open_files(paths, batch_rows, n_features)
+    return paths
 
 
-def open_files(paths: Sequence[Path], batch_rows: int | None, n_features: int | None) -> Source:
-    """Return the rows of some files, one file after the other. Every header is looked at now, before a long run."""
+def check_suffixes(paths: Sequence[Path]) -> None:
+    """Raise if the kind of a file is not known by its name."""
     for path in paths:
         if path.suffix.lower() not in SUFFIXES:
             path.stat()
             raise _errors.unknown_suffix(path, SUFFIXES)
+
+
+def open_files(paths: Sequence[Path], batch_rows: int | None, n_features: int | None) -> Source:
+    """Return the rows of some files, one file after the other. Every header is looked at now, before a long run."""
+    check_suffixes(paths)
     # A svmlight file does not state its width, and may never use the last columns: look at all of them together.
-    extents = {path: scan_svmlight(path) for path in paths if path.suffix.lower() in _SVMLIGHT}
+    extents = {path: scan_svmlight(path) for path in paths if path.suffix.lower() in SVMLIGHT}
     files = [_open_file(path, batch_rows, _together(path, extents), n_features) for path in paths]
     return files[0] if len(files) == 1 else FilesSource(files)
 
@@ -72,7 +82,7 @@ class FilesSource(Source):
     def __init__(self, files: list[File]) -> None:
         first = files[0]
         for file in files[1:]:
-            _check_alike(first, file)
+            check_alike(first, file)
         self.name = f"the {len(files):,} files"
         self.n_features = first.n_features
         counts = [file.n_rows for file in files]
@@ -109,7 +119,8 @@ class FilesSource(Source):
         return blocks
 
 
-def _check_alike(first: File, other: File) -> None:
+def check_alike(first: File, other: File) -> None:
+    """Raise if two files cannot be read as one: by what their headers say, never by a row."""
     one, two = first.path or Path(), other.path or Path()
     if first.n_features != other.n_features:
         raise _errors.different_files("width", one, f"{first.n_features:,} columns", two, f"{other.n_features:,}")

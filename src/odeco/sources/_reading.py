@@ -36,7 +36,7 @@ def rebatch(source: Any, batch_size: int) -> Iterator[Block]:
     [2, 2, 2, 1]
     """
     batch_size = check_count("batch_size", batch_size)
-    return _rebatched(source if isinstance(source, Iterator) else as_source(source), batch_size)
+    return cut_into(source if isinstance(source, Iterator) else as_source(source), batch_size)
 
 
 def skip_rows(source: Any, n: int) -> Iterator[Block]:
@@ -64,7 +64,8 @@ def skip_rows(source: Any, n: int) -> Iterator[Block]:
     return as_source(source).iterate_from(check_count("n", n, 0))
 
 
-def _rebatched(blocks: Iterable[Block], batch_size: int) -> Iterator[Block]:
+def cut_into(blocks: Iterable[Block], batch_size: int) -> Iterator[Block]:
+    """Yield the rows of blocks in batches of exactly `batch_size` rows, the last perhaps of fewer."""
     pieces: list[Any] = []
     held = 0
     for block in blocks:

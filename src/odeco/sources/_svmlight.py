@@ -71,8 +71,8 @@ class SvmlightFile(Source):
 
     def _from_start(self, unread: int) -> Iterator[Any]:
         row = 0
-        for line, text in _stretches(self._file):
-            rows = _rows(text)
+        for line, text in stretches(self._file):
+            rows = self._rows(text)
             if not rows:
                 continue
             if row + len(rows) <= unread:  # nobody will look at these, so they are not parsed
@@ -81,21 +81,22 @@ class SvmlightFile(Source):
                 yield from split(self._parse(rows, row, line), self._batch_rows or len(rows))
             row += len(rows)
 
-    def _parse(self, rows: list[_Row], first_row: int, first_line: int) -> Any:
-        counts = [pairs.count(b":") for _, _, pairs in rows]
-        pointers = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-        pairs = None
-        if all(b":" not in label for _, label, _ in rows):
-            pairs = _parse_pairs(b"\n".join(pairs for _, _, pairs in rows), pointers)
+    def _rows(self, text: bytes) -> list[Row]:
+        return [row for row in split_lines(text) if row[1]]
+
+    def _parse(self, rows: list[Row], first_row: int, first_line: int) -> Any:
+        pairs = parse_rows(rows)
         if pairs is None:
             raise self._blame(rows, first_row, first_line)
-        indices = pairs[:, 0].astype(np.int64) - self._base
-        return csr_array((pairs[:, 1].copy(), indices, pointers), shape=(len(rows), self.n_features))
+        return self._as_csr(rows, pairs)
 
-    def _blame(self, rows: list[_Row], first_row: int, first_line: int) -> SourceError:
+    def _as_csr(self, rows: list[Row], pairs: NDArray[np.float64]) -> Any:
+        indices = pairs[:, 0].astype(np.int64) - self._base
+        return csr_array((pairs[:, 1].copy(), indices, _pointers(rows)), shape=(len(rows), self.n_features))
+
+    def _blame(self, rows: list[Row], first_row: int, first_line: int) -> SourceError:
         for row, (line, label, text) in enumerate(rows):
-            pointers = np.array([0, text.count(b":")])
-            if b":" in label or _parse_pairs(text, pointers) is None:
+            if parse_rows(rows[row : row + 1]) is None:
                 given = (label + b" " + text).decode("utf-8", "replace")
                 return _errors.bad_line(self.name, self._file, first_row + row, first_line + line, _MUST, given)
         return _errors.cannot_read_on(self.name, self.path, first_row, f"its lines must be {_MUST}")
@@ -106,8 +107,8 @@ def scan_svmlight(path: Path) -> Extent:
     n_rows = 0
     seen: list[int] = []
     try:
-        for _, text in _stretches(path):
-            rows = _rows(text)
+        for _, text in stretches(path):
+            rows = [row for row in split_lines(text) if row[1]]
             n_rows += len(rows)
             for _, _, pairs in rows:
                 # Indices rise along a line; where they do not, reading the line says so.
@@ -121,11 +122,11 @@ def scan_svmlight(path: Path) -> Extent:
     return Extent(n_rows, seen[0] if seen else None, seen[-1] if seen else None)
 
 
-#: Line within the stretch (the first is 0), label, and the text of the pairs.
-_Row = tuple[int, bytes, bytes]
+#: Line within the stretch (the first is 0), label (empty if the line is blank), and the text of the pairs.
+Row = tuple[int, bytes, bytes]
 
 
-def _stretches(path: Path) -> Iterator[tuple[int, bytes]]:
+def stretches(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the file in stretches of whole lines, each with the number of its first line, counted from 1."""
     line = 1
     with path.open("rb") as file:
@@ -135,17 +136,29 @@ def _stretches(path: Path) -> Iterator[tuple[int, bytes]]:
             line += text.count(b"\n")
 
 
-def _rows(text: bytes) -> list[_Row]:
+def split_lines(text: bytes) -> list[Row]:
+    """Return every line of a stretch, blank ones included, without its comment."""
     rows = []
     comments = b"#" in text
-    for number, line in enumerate(text.split(b"\n")):
+    for number, line in enumerate(text.removesuffix(b"\n").split(b"\n")):
         fields = (line.partition(b"#")[0] if comments else line).split(None, 1)
-        if fields:
-            pairs = fields[1] if len(fields) > 1 else b""
-            if pairs.startswith(b"qid:"):
-                pairs = b"".join(pairs.split(None, 1)[1:])
-            rows.append((number, fields[0], pairs))
+        label, pairs = (*fields, b"", b"")[:2]
+        if pairs.startswith(b"qid:"):
+            pairs = b"".join(pairs.split(None, 1)[1:])
+        rows.append((number, label, pairs))
     return rows
+
+
+def parse_rows(rows: list[Row]) -> NDArray[np.float64] | None:
+    """Return the pairs of rows, one below the other, or None if a row is not as it must be."""
+    if any(b":" in label for _, label, _ in rows):
+        return None
+    return _parse_pairs(b"\n".join(pairs for _, _, pairs in rows), _pointers(rows))
+
+
+def _pointers(rows: list[Row]) -> NDArray[np.int64]:
+    counts = [pairs.count(b":") for _, _, pairs in rows]
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
 
 def _parse_pairs(text: bytes, pointers: NDArray[np.int64]) -> NDArray[np.float64] | None:

@@ -23,6 +23,7 @@ from odeco.privacy import (
     PrivacyReport,
     RecordLevel,
     Releaser,
+    check_delta_for,
     found_in_core,
     found_in_entries,
     found_in_images,
@@ -169,6 +170,7 @@ class NoisyMean(Answerer):
         """Pay, and return the mean with noise. The sum is let go of: it is never released again."""
         total, first, state = run.total, run.n_closed + 1, run.state
         n_rows = total.n_rows
+        check_delta_for(self.guarantee.delta, first + n_rows - 1, "record")  # the rows of all batches count
         # The norm of the distinct entries is that of the tensor once each counts as often as it stands there.
         counts = multiplicities(total.block.shape[0]) ** 0.5 if total.question == "entries" else 1.0
         releaser = Releaser(self.account.ledger, self.account.noise, f"rows {first:,} to {first + n_rows - 1:,}")

@@ -1,0 +1,250 @@
+"""Nothing but what is released depends on the data: every private entry point, on data that differ wildly.
+
+What is released is replaced by constants. Whatever can still be seen of a run, what it returns, raises, warns of,
+prints, logs and writes, must then be the same to the last byte for all data of one shape. To add an entry point is to
+add a line to `ENTRY_POINTS`.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sealing import (
+    MALFORMED,
+    differences,
+    in_pairs,
+    outcome,
+    separated,
+    wild_rows,
+    wild_tensors,
+    write_lines,
+    write_lines_below_names,
+)
+
+import odeco
+from odeco.cli._main import run as run_command
+from odeco.moments import SampleMoment
+from odeco.privacy import EntryLevel, Ledger, PrivateOracle, RecordLevel
+from odeco.private import MECHANISMS, decompose_privately
+from odeco.sources import open_private
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+N, D = 40, 5
+BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+ROWS = {**BUDGET, "unit": "record", "norm_bound": 1.0, "rng": 0}
+USERS = {**ROWS, "unit": "user", "groups": np.arange(N) // 4}
+STREAM = {**BUDGET, "norm_bound": 1.0, "batch_size": 6, "rng": 0}
+
+WILD_ROWS = wild_rows(N, D)
+DENSE = {name: rows for name, rows in WILD_ROWS.items() if isinstance(rows, np.ndarray) and rows.dtype == float}
+CSR = {name: rows for name, rows in WILD_ROWS.items() if not isinstance(rows, np.ndarray)}
+#: A run of the command plans for every mechanism first, which takes time: it gets the dense rows that differ most.
+FEW = {name: DENSE[name] for name in ("normal", "zeros", "NaN", "infinities", "1e308", "denormals")}
+CUBES, FOURTH = wild_tensors(4, 3), wild_tensors(3, 4)
+
+# ---- in Python ----------------------------------------------------------------------------------------------------
+
+
+def decomposed(**settings):
+    return lambda data: decompose_privately(data, 2, **settings)
+
+
+def asked(holder, release):
+    def run(data):
+        oracle = PrivateOracle(holder(data), Ledger(10.0), noise_multiplier=5.0, release=release)
+        block = np.eye(oracle.dimension)[:, :2]
+        return oracle.image(block), oracle.value(block), oracle.last_scales
+
+    return run
+
+
+def read_from_a_file(data):
+    Path("data").mkdir()
+    np.save("data/rows.npy", data)
+    return decompose_privately(open_private([Path("data/rows.npy")]), 2, **ROWS, mechanism="input")
+
+
+def pushed(**settings):
+    """Return rows pushed in pieces: what every callback was told, and the results on the way."""
+
+    def run(rows):
+        told = []
+        online = odeco.OnlineDecomposer(2, **STREAM, **settings, callback=told.append)
+        results = []
+        for start in range(0, N, 13):
+            online.partial_fit(rows[start : start + 13])
+            told.append((online.n_rows, online.progress))
+            if online.progress.n_rows_needed == 0:
+                results.append(online.result())
+        return told, results
+
+    return run
+
+
+def saved_without_the_sum(rows):
+    """Return a run that is saved in the middle of a batch, loaded, and goes on; its files are part of the outcome."""
+    online = odeco.OnlineDecomposer(2, **STREAM)
+    online.partial_fit(rows[:33]).save("run.ckpt", keep_sum=False)
+    online = odeco.OnlineDecomposer.load("run.ckpt")
+    n_rows = online.n_rows
+    online.partial_fit(rows[n_rows:]).save("run.ckpt", keep_sum=False)
+    return n_rows, online.result()
+
+
+def saved_result(rows):
+    odeco.save_result(decompose_privately(rows, 2, **ROWS, mechanism="joint"), "result.npz")
+
+
+# ---- the command --------------------------------------------------------------------------------------------------
+
+COMMAND = ["-k", "2", "--epsilon", "1", "--delta", "1e-6", "--norm-bound", "1", "--unit", "record"]
+
+
+def command(write, name, *options):
+    """Return ``odeco private`` on a file that `write` makes of the data."""
+
+    def run(data):
+        Path("data").mkdir()
+        paths = write(data, Path("data") / name)
+        arguments = ["private", *map(str, paths or [Path("data") / name]), *COMMAND, *options]
+        with mock.patch.object(sys, "argv", ["odeco", *arguments]):
+            return run_command(arguments)
+
+    return run
+
+
+def write_npy(rows, path):
+    np.save(path, rows)
+
+
+def write_two_npy(rows, path):
+    paths = [path.with_name(f"{part}.npy") for part in (0, 1)]
+    np.save(paths[0], rows[:7])
+    np.save(paths[1], rows[7:])
+    return paths
+
+
+def write_npz(rows, path):
+    sparse.save_npz(path, rows)
+
+
+def write_table(rows, path):
+    import pyarrow
+    from pyarrow import feather, parquet
+
+    columns = {f"c{i}": pyarrow.array(rows[:, i], mask=np.isnan(rows[:, i])) for i in range(D)}
+    table = pyarrow.table(columns)
+    parquet.write_table(table, path) if path.suffix == ".parquet" else feather.write_feather(table, str(path))
+
+
+GARBLED = {
+    "malformed lines among others": lambda lines: [
+        (MALFORMED * 3)[i // 2] if i % 2 else line for i, line in enumerate(lines)
+    ],
+    "malformed lines only": lambda lines: (MALFORMED * 3)[:N],
+    "the first line is no row": lambda lines: [MALFORMED[0], *lines[1:]],
+    "the first line has a large index": lambda lines: [MALFORMED[3], *lines[1:]],
+    "blank lines": lambda lines: [b""] * N,
+}
+
+
+def texts(as_lines):
+    lines = {name: as_lines(rows) for name, rows in FEW.items()}
+    return lines | {name: garble(lines["normal"]) for name, garble in GARBLED.items()}
+
+
+def with_indices_outside():
+    """Return CSR arrays that point outside of their columns: SciPy writes and reads them as they are."""
+    wrong = sparse.csr_array(np.ones((N, D)))
+    wrong.indices = np.where(wrong.indices == 2, 10**6, wrong.indices)
+    below = sparse.csr_array(np.ones((N, D)))
+    below.indices = np.where(below.indices == 2, -3, below.indices)
+    return {"an index too large": wrong, "an index below 0": below}
+
+
+COMMA, PAIRS, NPZ = texts(separated), texts(in_pairs), {**CSR, **with_indices_outside()}
+PUBLISHED = ("--out", "result.npz", "--report", "page.html", "--json")
+MATCHED = ("--dimension", str(D), "--first-index", "1")
+
+#: Every private entry point with the data that it is run on.
+ENTRY_POINTS = {
+    **{f"rows, {name}": (decomposed(**ROWS, mechanism=name), WILD_ROWS) for name in MECHANISMS},
+    **{f"users, {name}": (decomposed(**USERS, mechanism=name), WILD_ROWS) for name in MECHANISMS},
+    **{
+        f"{relation} entries, {name}": (
+            decomposed(**BUDGET, rng=0, mechanism=name, neighbour_relation=relation),
+            CUBES,
+        )
+        for name in MECHANISMS
+        if not MECHANISMS[name].needs_second_moment
+        for relation in ("distinct", "literal")
+    },
+    "rows, auto": (decomposed(**ROWS), WILD_ROWS),
+    "rows, paper's calibration": (decomposed(**ROWS, mechanism="wang2016", calibration="paper"), WILD_ROWS),
+    "rows, add or remove": (decomposed(**ROWS, neighbour_relation="add or remove", mechanism="joint"), WILD_ROWS),
+    "rows, non-negative": (decomposed(**ROWS, nonnegative=True, mechanism="joint"), WILD_ROWS),
+    "rows of order 4": (decomposed(**ROWS, order=4, mechanism="joint"), WILD_ROWS),
+    "entries of order 4": (decomposed(**BUDGET, rng=0, mechanism="joint"), FOURTH),
+    "rows in a file": (read_from_a_file, {name: rows for name, rows in WILD_ROWS.items() if name not in CSR}),
+    "oracle, joint": (asked(lambda rows: RecordLevel(rows, norm_bound=1.0), "joint"), WILD_ROWS),
+    "oracle, separate": (asked(EntryLevel, "separate"), CUBES),
+    "stream, core": (pushed(method="core"), WILD_ROWS),
+    "stream, power": (pushed(method="power", n_restarts=3, n_iterations=2), WILD_ROWS),
+    "stream, add or remove": (pushed(method="core", neighbour_relation="add or remove"), WILD_ROWS),
+    "checkpoint of dense rows": (saved_without_the_sum, DENSE),
+    "checkpoint of CSR rows": (saved_without_the_sum, CSR),
+    "saved result": (saved_result, WILD_ROWS),
+    "command, .npy": (command(write_npy, "rows.npy"), FEW),
+    "command, published": (command(write_npy, "rows.npy", *PUBLISHED), FEW),
+    "command, two files": (command(write_two_npy, "rows.npy"), FEW),
+    "command, .npz": (command(write_npz, "rows.npz"), NPZ),
+    "command, .parquet": (command(write_table, "rows.parquet"), FEW),
+    "command, .feather": (command(write_table, "rows.feather"), FEW),
+    "command, CSV with names": (command(write_lines_below_names, "rows.csv", "--header"), COMMA),
+    "command, CSV without": (command(write_lines, "rows.csv", "--no-header", "--dimension", str(D)), COMMA),
+    "command, svmlight": (command(write_lines, "rows.svm", *MATCHED), PAIRS),
+    "command, non-negative": (command(write_lines, "rows.svm", *MATCHED, "--nonnegative"), PAIRS),
+}
+N_PAIRS = sum(len(data) for _, data in ENTRY_POINTS.values())
+
+
+@pytest.mark.parametrize("name", ENTRY_POINTS)
+def test_nothing_but_what_is_released_depends_on_the_data(name, tmp_path):
+    run, data_sets = ENTRY_POINTS[name]
+    first = None
+    for number, (label, data) in enumerate(data_sets.items()):
+        seen = outcome(lambda data=data: run(data), tmp_path / str(number))
+        if first is None:
+            first = seen
+            assert seen["ended"][0] == "returned", seen["ended"]
+            assert not name.startswith("command") or seen["ended"][1] == "0", seen["stderr"]
+        assert differences(first, seen) == [], label
+
+
+def test_the_harness_notices_an_exact_answer_an_error_and_a_warning_that_depend_on_data(tmp_path):
+    def leaks(data):
+        if np.isnan(data).any():
+            odeco.decompose_stream(data, 1)
+        if np.abs(data).max() > 1e300:
+            warnings.warn("large", stacklevel=1)
+        return SampleMoment(data).image(np.eye(D)[:, :1])
+
+    seen = [
+        outcome(lambda name=name: leaks(DENSE[name]), tmp_path / str(number))
+        for number, name in enumerate(("normal", "zeros", "NaN", "1e308"))
+    ]
+    assert differences(seen[0], seen[1])
+    assert seen[2]["ended"][0] == "raised"
+    assert [each["warned"] for each in seen] == [[], [], [], ["large"]]
+
+
+@pytest.mark.skipif(not DOCS.is_dir(), reason="the documentation is not here")
+def test_the_documentation_states_how_much_the_harness_covers():
+    text = " ".join((DOCS / "privacy.md").read_text(encoding="utf-8").split())
+    assert f"{len(ENTRY_POINTS)} entry points, {N_PAIRS} pairs of entry point and data set" in text

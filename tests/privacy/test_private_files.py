@@ -1,0 +1,266 @@
+"""Private runs on files: shape, type and number of records are public, and a record moves one row and nothing else."""
+
+from __future__ import annotations
+
+import sys
+from unittest import mock
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sealing import MALFORMED, in_pairs, separated, write_lines, write_lines_below_names
+
+from odeco.cli._main import run as run_command
+from odeco.errors import SourceError
+from odeco.privacy import RecordLevel
+from odeco.privacy._record_level import ROWS_AT_ONCE
+from odeco.private import decompose_privately
+from odeco.sources import open_private
+
+N, D = 30, 5
+NORMAL = np.random.default_rng(0).standard_normal((N, D))
+COMMAND = ["-k", "2", "--epsilon", "0.01", "--delta", "1e-6", "--norm-bound", "1", "--unit", "record"]
+FORMATS = {
+    "svmlight": ("rows.svm", write_lines, in_pairs(NORMAL), {"n_features": D, "first_index": 1}),
+    "CSV": ("rows.csv", write_lines, separated(NORMAL), {"n_features": D, "header": False}),
+    "CSV with names": ("rows.csv", write_lines_below_names, separated(NORMAL), {"header": True}),
+}
+
+
+def command(*arguments):
+    with mock.patch.object(sys, "argv", ["odeco", *arguments]):
+        return run_command([*map(str, arguments)])
+
+
+def rows_of(opened):
+    """Return the rows as a private run takes them in."""
+    held = RecordLevel(opened, norm_bound=10.0)
+    return np.concatenate([rows if isinstance(rows, np.ndarray) else rows.toarray() for rows, _ in held._chunks()])
+
+
+# ---- what a record must not move ----------------------------------------------------------------------------------
+
+
+def test_a_record_with_a_large_index_does_not_change_the_released_dimension(tmp_path, capsys):
+    lines = in_pairs(NORMAL)
+    for number, line in enumerate((lines[0], b"1 500:1.0", b"1 0:1.0")):
+        path = tmp_path / f"{number}.svm"
+        write_lines([line, *lines[1:]], path)
+        assert command("private", path, *COMMAND, "--dimension", "5", "--first-index", "1") == 0
+        assert f"d = {D}, k = 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "missing"),
+    [
+        ("rows.svm", ["--dimension", "5"], "rows.svm needs --first-index 0 or 1"),
+        ("rows.svm", ["--first-index", "1"], "rows.svm needs --dimension D"),
+        ("rows.csv", ["--dimension", "5"], "rows.csv needs --header or --no-header"),
+        ("rows.csv", ["--no-header"], "rows.csv needs --dimension D"),
+    ],
+)
+def test_what_only_records_could_tell_must_be_given(name, options, missing, tmp_path, capsys):
+    write_lines(separated(NORMAL), tmp_path / name)
+    assert command("private", tmp_path / name, *COMMAND, *options) == 2
+    assert f"{missing}: a private run does not learn it from records." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "text"),
+    [
+        (
+            "rows.svm",
+            {"n_features": D},
+            "`first_index` must be given for svmlight files, the index of the first column",
+        ),
+        ("rows.csv", {"n_features": D}, "`header` must be given for CSV files, whether the first line holds names"),
+        ("rows.csv", {"header": False}, "`n_features` must be given for svmlight files and for CSV files without"),
+        ("rows.svm", {"first_index": 0}, "`n_features` must be given for svmlight files and for CSV files without"),
+        ("rows.svm", {"first_index": 2, "n_features": D}, "`first_index` must be an int in [0, 1]"),
+        ("rows.csv", {"header": True, "first_index": 0}, "`first_index` must go with svmlight files. Got 0 and none"),
+        ("rows.npy", {"header": True}, "`header` must go with CSV files. Got True and none of them. Leave it out."),
+        ("rows.npy", {"n_features": D + 1}, "All rows of rows.npy must have 6 columns. Row 0 has 5."),
+    ],
+)
+def test_the_same_holds_in_python_and_what_would_do_nothing_is_refused(name, settings, text, tmp_path):
+    path = tmp_path / name
+    np.save(path, NORMAL) if name.endswith(".npy") else write_lines(separated(NORMAL), path)
+    with pytest.raises(ValueError, match=r".") as error:
+        open_private([path], **settings)
+    assert str(error.value).startswith(text)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_line_is_a_record_and_moves_no_row_but_its_own(kind, tmp_path):
+    name, write, lines, settings = FORMATS[kind]
+    write(lines, tmp_path / name)
+    before = rows_of(open_private([tmp_path / name], **settings))
+    np.testing.assert_allclose(before, NORMAL, rtol=1e-15)
+    for number, line in enumerate(MALFORMED):
+        place = number % N
+        write([*lines[:place], line, *lines[place + 1 :]], tmp_path / name)
+        opened = open_private([tmp_path / name], **settings)
+        assert (opened.n_rows, opened.n_features) == (N, D), line
+        after = rows_of(opened)
+        np.testing.assert_array_equal(np.delete(after, place, axis=0), np.delete(before, place, axis=0))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_a_line_means_does_not_depend_on_the_lines_around_it(kind, tmp_path):
+    name, write, lines, settings = FORMATS[kind]
+    candidates = [*MALFORMED, *lines, b"1e0 ,2,3,4,5", b' "1",2,3,4,5', b"1 1:1e0  2:+3.5\t3:.5"]
+    for around in (lines[0], b"no row", b""):
+        found = []
+        for pattern in (lambda line: [line], lambda line: [around, line, around]):  # noqa: B023
+            parts = []
+            for line in candidates:
+                written = pattern(line)
+                write(written, tmp_path / name)
+                parts.append(rows_of(open_private([tmp_path / name], **settings))[len(written) // 2])
+            found.append(np.stack(parts))
+        np.testing.assert_array_equal(*found)
+
+
+def test_the_last_line_is_one_record_with_or_without_an_end_of_line(tmp_path):
+    for kind, (name, write, lines, settings) in FORMATS.items():
+        write(lines, tmp_path / name)
+        text = (tmp_path / name).read_bytes()
+        rows = []
+        for content in (text, text.removesuffix(b"\n")):
+            (tmp_path / name).write_bytes(content)
+            rows.append(rows_of(open_private([tmp_path / name], **settings)))
+        np.testing.assert_array_equal(*rows, err_msg=kind)
+        assert len(rows[0]) == N
+
+
+def test_the_names_and_the_separator_of_a_table_come_from_its_first_line(tmp_path):
+    lines = [b'"a;b";c;d', b"1;2;3", b"1,2,3"]
+    write_lines(lines, tmp_path / "rows.csv")
+    opened = open_private([tmp_path / "rows.csv"], header=True)
+    assert opened.columns == ("a;b", "c", "d")
+    np.testing.assert_allclose(rows_of(opened), [[1, 2, 3], [0, 0, 0]])
+
+
+# ---- one rule for records that are not valid ----------------------------------------------------------------------
+
+
+def test_a_record_that_is_not_valid_counts_as_zeros_in_every_format(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import ipc, parquet
+
+    rows = NORMAL.copy()
+    rows[3, 1], rows[7, 2] = np.nan, np.inf
+    np.save(tmp_path / "rows.npy", rows)
+    sparse.save_npz(tmp_path / "rows.npz", sparse.csr_array(rows))
+    columns = [pyarrow.array(column, mask=np.isnan(column)) for column in rows.T]
+    table = pyarrow.table(columns, names=list("abcde"))
+    parquet.write_table(table, tmp_path / "rows.parquet")
+    with ipc.new_stream(tmp_path / "rows.arrow", table.schema) as stream:
+        stream.write_table(table)
+    write_lines(separated(rows), tmp_path / "rows.csv")
+    write_lines(in_pairs(rows), tmp_path / "rows.svm")
+    np.save(tmp_path / "first.npy", rows[:10])
+    np.save(tmp_path / "second.npy", rows[10:])
+    expected = rows.copy()
+    expected[[3, 7]] = 0.0
+    for names, settings in (
+        (["rows.npy"], {}),
+        (["rows.npz"], {}),
+        (["rows.parquet"], {}),
+        (["rows.arrow"], {}),
+        (["first.npy", "second.npy"], {}),
+        (["rows.csv"], {"n_features": D, "header": False}),
+        (["rows.svm"], {"n_features": D, "first_index": 1}),
+    ):
+        opened = open_private([tmp_path / name for name in names], **settings)
+        assert (opened.n_rows, opened.n_features) == (N, D)
+        np.testing.assert_allclose(rows_of(opened), expected, rtol=1e-15, err_msg=str(names))
+
+
+def test_nulls_of_integers_and_bools_are_records_that_are_not_valid(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    table = pyarrow.table({"a": pyarrow.array([2**53 + 1, None, 3]), "b": pyarrow.array([True, True, None])})
+    parquet.write_table(table, tmp_path / "rows.parquet")
+    held = RecordLevel(open_private([tmp_path / "rows.parquet"]), norm_bound=1e20)
+    ((rows, _),) = held._chunks()
+    np.testing.assert_array_equal(rows, [[2.0**53, 1], [0, 0], [0, 0]])
+
+
+def test_a_damaged_file_is_refused_without_a_word_about_its_rows(tmp_path):
+    secret = sparse.csr_array(np.full((5, 3), 4711.0))
+    secret.indptr = np.array([0, 3, 2, 9, 12, 15], dtype=np.int32)  # falls at row 1
+    np.savez(tmp_path / "rows.npz", data=secret.data, indices=secret.indices, indptr=secret.indptr, shape=secret.shape)
+    with pytest.raises(SourceError) as error:
+        decompose_privately(
+            open_private([tmp_path / "rows.npz"]), 2, epsilon=1.0, delta=1e-6, unit="record", norm_bound=1.0
+        )
+    assert str(error.value) == (
+        "rows.npz must be complete, and stay as it is during a run. It is damaged, or was changed. Write or copy it "
+        "again. Where the damage is is not said, because the run is private."
+    )
+    assert error.value.__cause__ is None
+    assert error.value.row is None
+
+
+# ---- larger than memory -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("users", [False, True])
+@pytest.mark.parametrize("kind", ["dense", "CSR", "float32"])
+def test_rows_in_a_file_are_answered_as_rows_in_memory_to_the_bit(kind, users, tmp_path):
+    rows = np.random.default_rng(1).standard_normal((9 * ROWS_AT_ONCE + 17, D))
+    rows[rows < -1] = 0.0
+    rows[100, 2] = np.nan
+    if kind == "CSR":
+        rows = sparse.csr_array(rows)
+        sparse.save_npz(tmp_path / "rows.npz", rows)
+        paths = [tmp_path / "rows.npz"]
+    else:
+        rows = rows.astype(np.float32) if kind == "float32" else rows
+        np.save(tmp_path / "a.npy", rows[:1000])
+        np.save(tmp_path / "b.npy", rows[1000:])
+        paths = [tmp_path / "a.npy", tmp_path / "b.npy"]
+    settings = {"norm_bound": 2.0, "groups": np.arange(rows.shape[0]) // 3 if users else None}
+    held, read = RecordLevel(rows, **settings), RecordLevel(open_private(paths), **settings)
+    basis = np.linalg.qr(np.random.default_rng(2).standard_normal((D, 3)))[0]
+    for question in ("image", "value", "core", "slab"):
+        np.testing.assert_array_equal(getattr(held, question)(basis), getattr(read, question)(basis))
+        name = "sensitivity" if question == "image" else f"{question}_sensitivity"
+        assert getattr(held, name)(basis) == getattr(read, name)(basis)
+    np.testing.assert_array_equal(held.packed(), read.packed())
+    np.testing.assert_array_equal(held.second_moment(), read.second_moment())
+    assert held.neighbours == read.neighbours
+
+
+def test_rows_in_a_file_are_never_held_as_a_whole():
+    class Counted:
+        """Many rows, of which it is noted how many are alive."""
+
+        silent, n_rows, n_features = True, 64 * ROWS_AT_ONCE, 4
+
+        def __init__(self):
+            self.heights = []
+
+        def chunks(self, height):
+            for _ in range(self.n_rows // height):
+                self.heights.append(height)
+                yield np.ones((height, self.n_features))
+
+    rows = Counted()
+    held = RecordLevel(rows, norm_bound=2.0)
+    assert rows.heights == []  # nothing is read before it is asked for
+    np.testing.assert_allclose(held.image(np.eye(4)[:, :1]), np.ones((4, 1)))
+    assert rows.heights == [ROWS_AT_ONCE] * 64
+
+
+def test_rows_that_do_not_promise_silence_are_refused():
+    class Loud:
+        silent, n_rows, n_features = False, 3, 2
+
+        def chunks(self, height):
+            yield np.ones((3, 2))
+
+    with pytest.raises(TypeError, match=r"^Private rows must be a NumPy array or a CSR array\. Got Loud"):
+        RecordLevel(Loud(), norm_bound=1.0)
