@@ -10,7 +10,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
+from odeco._scale import SMALLEST_USABLE, largest, put_back, times_power_of_two, unit_exponent
 from odeco._types import FloatArray
+from odeco.components import Components
+from odeco.errors import BadRowError, RankError
 from odeco.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.rows import Held, RowSum, row_slice
 from odeco.search import Asker, CoreSearch, Search, Tracking
@@ -42,6 +47,9 @@ class Answerer(Protocol):
     def noted(self, run: Run, release: Any, after: Asker) -> Any:
         """Return the notes for the search `after` the one of the run, which has taken in the answer."""
 
+    def components(self, found: Components, notes: Any) -> Components:
+        """Return components of a search in the unit of the rows."""
+
     def described(self, found: StreamDecomposition, run: Run) -> AnyStreamDecomposition:
         """Return a result with what the answerer knows about it."""
 
@@ -53,33 +61,60 @@ class Answerer(Protocol):
 
 
 class PlainMean:
-    """Answers with the mean over the rows of a batch, and needs no notes."""
+    """Answers with the mean over the rows of a batch, in a unit that its notes remember.
+
+    The unit is a power of two, chosen at the first answer and 1 at ordinary sizes: a search squares what it is told,
+    and means over very small or very large rows have squares that double precision cannot hold.
+    """
 
     def sum_for(self, state: Asker) -> RowSum:
         """Return the empty sum for the question of a search."""
         return RowSum("core" if state.question == "core" else "image", state.candidates, state.order)
 
-    def admitted(self, rows: Any, notes: None) -> tuple[Any, None]:
+    def admitted(self, rows: Any, notes: int | None) -> tuple[Any, int | None]:
         """Return rows as they are."""
         return rows, notes
 
-    def answer(self, run: Run) -> tuple[FloatArray, None]:
-        """Return the mean, and let go of the sum."""
-        return run.total.finish(), None
+    def answer(self, run: Run) -> tuple[FloatArray, int | None]:
+        """Return the mean in the unit of the run, and let go of the sum."""
+        mean: FloatArray = run.total.finish()
+        size = largest(mean)
+        if 0 < size < SMALLEST_USABLE:
+            raise BadRowError(
+                "Rows must be large enough for their powers to be told from zero. The largest number in the mean over "
+                f"the batch is {size:.3g}. Nothing of this batch was used; multiply all rows by a constant."
+            )
+        exponent: int | None = run.notes
+        if exponent is None and size > 0:
+            exponent = unit_exponent(size, 2, mean.dtype)
+        return times_power_of_two(mean, -(exponent or 0)), exponent
 
-    def noted(self, run: Run, release: None, after: Asker) -> None:
-        """Note nothing."""
+    def noted(self, run: Run, release: int | None, after: Asker) -> int | None:  # noqa: ARG002 - the unit is all
+        """Note the unit."""
+        return release
 
-    def described(self, found: StreamDecomposition, run: Run) -> StreamDecomposition:  # noqa: ARG002 - nothing to add
-        """Return the result as it is."""
-        return found
+    def components(self, found: Components, notes: int | None) -> Components:
+        """Return components of a search with their weights in the unit of the rows."""
+        return Components(put_back(found.weights, notes or 0, "weights"), found.vectors, found.order)
 
-    def notes_to_arrays(self, notes: None) -> dict[str, Any]:  # noqa: ARG002 - there are none
-        """Return nothing."""
-        return {}
+    def described(self, found: StreamDecomposition, run: Run) -> StreamDecomposition:
+        """Return the result with its weights and their errors in the unit of the rows."""
+        if not run.notes:
+            return found
+        errors = found.weight_errors
+        return replace(
+            found,
+            components=self.components(found.components, run.notes),
+            weight_errors=None if errors is None else put_back(errors, run.notes, "errors of the weights"),
+        )
 
-    def notes_from_arrays(self, arrays: dict[str, Any], state: Asker) -> None:
-        """Return nothing."""
+    def notes_to_arrays(self, notes: int | None) -> dict[str, Any]:
+        """Return the unit, if there is one."""
+        return {} if notes is None else {"exponent": np.array(notes)}
+
+    def notes_from_arrays(self, arrays: dict[str, Any], state: Asker) -> int | None:  # noqa: ARG002
+        """Return the unit, if there is one."""
+        return int(arrays["exponent"]) if "exponent" in arrays else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +183,11 @@ class Run:
         return self._now.notes
 
     @property
+    def components(self) -> Components:
+        """The components found so far; there may be none."""
+        return self.answerer.components(self.state.components, self.notes)
+
+    @property
     def n_rows(self) -> int:
         """Rows taken in altogether."""
         return self.n_closed + self.total.n_rows
@@ -181,7 +221,11 @@ class Run:
         now = self._now
         n_rows = now.total.n_rows
         answer, release = self.answerer.answer(self)
-        after = now.state.advance(answer, n_rows)
+        try:
+            after = now.state.advance(answer, n_rows)
+        except RankError as error:
+            error.found = self.answerer.components(error.found, release)
+            raise
         notes = self.answerer.noted(self, release, after)
         self.go_on_with(self.batches.following(after), n_closed=now.n_closed + n_rows, notes=notes)
 
