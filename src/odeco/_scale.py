@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from odeco._types import DataArray
-
 #: Numbers of a type are of ordinary size if their products lie between 2^-n and 2^n for this n.
 _ORDINARY_BITS = {np.dtype(np.float32): 40, np.dtype(np.float64): 400}
 #: Below this size a number of double precision has fewer than 53 digits between itself and the smallest number.
@@ -38,13 +36,12 @@ def unit_exponent(size: float, n_factors: int, dtype: np.dtype[Any]) -> int:
     return 0 if abs(exponent) <= _ORDINARY_BITS[dtype] // n_factors else exponent
 
 
-def times_power_of_two(numbers: DataArray, exponent: int) -> DataArray:
+def times_power_of_two(numbers: Any, exponent: int) -> Any:
     """Return numbers times 2^exponent, in their own type."""
     if exponent == 0:
         return numbers
     with np.errstate(all="ignore"):
-        product: DataArray = np.ldexp(numbers, exponent)
-    return product
+        return np.ldexp(numbers, exponent)
 
 
 def put_back(numbers: Any, exponent: int, what: str) -> Any:

@@ -243,8 +243,9 @@ def _search_to_noise(
                 remaining.append(whole - float(weights @ weights))
             evidence = judge_rank(weights, np.array(remaining), oracle.dimension, oracle.order)
     if evidence.rank == 0:
-        shown = (put_back(each, oracle.exponent or 0, "weights") for each in (evidence.weights, evidence.noise_levels))
-        raise no_signal_error(*shown, search.components)
+        exponent = oracle.exponent or 0
+        weights = put_back(evidence.weights, exponent, "weights")
+        raise no_signal_error(weights, put_back(evidence.noise_levels, exponent, "noise levels"), search.components)
     return replace(search, found=search.found[: evidence.rank], stage="done"), evidence
 
 

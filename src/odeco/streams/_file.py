@@ -10,12 +10,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from odeco._files import load_arrays, save_arrays
+from odeco._files import faults_of, load_arrays, save_arrays
 from odeco.errors import FileFormatError
+from odeco.privacy import Account
 from odeco.streams._run import Run
+from odeco.streams._schema import check_run_file
 from odeco.streams._settings import Settings
 
 KIND = "stream run"
+_REMEDY = "Go on from another checkpoint, or begin again."
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class RunFile:
         Where it stands, in JSON; None before the first rows.
     arrays : dict
         The arrays that belong to `run`.
+    path : path or None
+        Where it was read.
     """
 
     settings: Settings
@@ -44,6 +49,7 @@ class RunFile:
     account: dict[str, Any] | None = None
     run: dict[str, Any] | None = None
     arrays: dict[str, Any] | None = None
+    path: Path | None = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file, atomically and without pickle; only its owner may read it."""
@@ -54,8 +60,16 @@ class RunFile:
     def load(cls, path: str | os.PathLike[str]) -> RunFile:
         """Read what `save` wrote."""
         header, arrays = load_arrays(path, KIND)
-        settings = Settings(**header.pop("settings"))
-        return cls(settings, header["seed"], header["source"], header["account"], header["run"], arrays)
+        with faults_of(path, _REMEDY):
+            settings = check_run_file(header, arrays)
+        return cls(settings, header["seed"], header["source"], header["account"], header["run"], arrays, Path(path))
+
+    def resume(self, account: Account | None = None, *, stops_when_found: bool = False) -> Run | None:
+        """Return the run as it was saved; None if it had not begun."""
+        if self.run is None or self.arrays is None:
+            return None
+        with faults_of(self.path or "", _REMEDY):
+            return self.settings.resume(self.run, self.arrays, account, stops_when_found=stops_when_found)
 
 
 class Checkpoint:
@@ -96,9 +110,7 @@ class Checkpoint:
                     f"{self.path} must be the checkpoint of this run. It has {name}={held[name]!r}, the run "
                     f"{name}={wanted!r}. Pass another path, or remove the file to begin again."
                 )
-        if file.run is None or file.arrays is None:
-            return None
-        return self.settings.resume(file.run, file.arrays, stops_when_found=stops_when_found)
+        return file.resume(stops_when_found=stops_when_found)
 
     def save_now_and_then(self, run: Run) -> None:
         """Save if it is time to."""

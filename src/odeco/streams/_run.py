@@ -24,8 +24,8 @@ from odeco.streams._progress import Progress
 
 AnyStreamDecomposition = StreamDecomposition | PrivateStreamDecomposition
 #: The names of the searches in files.
-_KINDS: dict[str, type[Asker]] = {"power": Search, "core": CoreSearch, "tracking": Tracking}
-_NAMES = {kind: name for name, kind in _KINDS.items()}
+KINDS: dict[str, type[Asker]] = {"power": Search, "core": CoreSearch, "tracking": Tracking}
+_NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 class Answerer(Protocol):
@@ -287,7 +287,7 @@ class Run:
         cls, header: dict[str, Any], arrays: dict[str, Any], batches: Batches, answerer: Answerer | None = None
     ) -> Run:
         """Return the run that `to_arrays` described."""
-        state = _KINDS[header["state"]].from_arrays(header["state_header"], _without("state_", arrays))
+        state = KINDS[header["state"]].from_arrays(header["state_header"], _without("state_", arrays))
         run = cls(state, batches, answerer)
         run.total.restore(_without("sum_", arrays))
         notes = run.answerer.notes_from_arrays(_without("notes_", arrays), state)

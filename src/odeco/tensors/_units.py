@@ -33,7 +33,8 @@ class EntryTensor(Oracle):
         # Squares of answers are added up, so entries must leave room for two factors and many terms.
         size = max(abs(float(entries.max())), abs(float(entries.min())))
         self.exponent = unit_exponent(size, 2, entries.dtype)
-        return times_power_of_two(entries, -self.exponent)
+        taken: DataArray = times_power_of_two(entries, -self.exponent)
+        return taken
 
     @final
     def squared_norm(self) -> float:
@@ -45,7 +46,8 @@ class EntryTensor(Oracle):
         answer = self._unit_image(block)
         if self.exponent:
             put_back(largest(answer), self.exponent, "entries of an image")
-        return times_power_of_two(answer, self.exponent)
+        image: FloatArray = times_power_of_two(answer, self.exponent)
+        return image
 
     @abstractmethod
     def _unit_image(self, block: FloatArray) -> FloatArray:
@@ -97,7 +99,7 @@ class InUnit(Oracle):
         if known is None or isinstance(self.oracle, Components) or not self.exponent:
             return known
         # Squares of very small or very large numbers are not known: they are 0 or infinite.
-        return float(times_power_of_two(np.float64(known), -2 * self.exponent)) if 0 < known < np.inf else None
+        return float(times_power_of_two(known, -2 * self.exponent)) if 0 < known < np.inf else None
 
     def _image(self, block: FloatArray) -> FloatArray:
         if isinstance(self.oracle, EntryTensor):
@@ -115,4 +117,5 @@ class InUnit(Oracle):
         if self.exponent is None:
             size = largest(answer)
             self.exponent = unit_exponent(size, 2, answer.dtype) if size else None
-        return times_power_of_two(answer, -(self.exponent or 0))
+        scaled: FloatArray = times_power_of_two(answer, -(self.exponent or 0))
+        return scaled
