@@ -6,7 +6,8 @@
 
 from odeco.errors import SourceError
 from odeco.sources._coerce import as_source
+from odeco.sources._passes import Passes
 from odeco.sources._reading import rebatch, skip_rows
 from odeco.sources._source import BatchSource, Block
 
-__all__ = ["BatchSource", "Block", "SourceError", "as_source", "rebatch", "skip_rows"]
+__all__ = ["BatchSource", "Block", "Passes", "SourceError", "as_source", "rebatch", "skip_rows"]

@@ -39,6 +39,8 @@ class RunFile:
         Where it stands, in JSON; None before the first rows.
     arrays : dict
         The arrays that belong to `run`.
+    digest : str or None
+        The digest of the rows read of the current pass, where `source` does not tell enough.
     path : path or None
         Where it was read.
     """
@@ -49,11 +51,12 @@ class RunFile:
     account: dict[str, Any] | None = None
     run: dict[str, Any] | None = None
     arrays: dict[str, Any] | None = None
+    digest: str | None = None
     path: Path | None = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file, atomically and without pickle; only its owner may read it."""
-        header = {name: getattr(self, name) for name in ("seed", "source", "account", "run")}
+        header = {name: getattr(self, name) for name in ("seed", "source", "digest", "account", "run")}
         save_arrays(path, KIND, {**header, "settings": asdict(self.settings)}, self.arrays or {})
 
     @classmethod
@@ -62,7 +65,8 @@ class RunFile:
         header, arrays = load_arrays(path, KIND)
         with faults_of(path, _REMEDY):
             settings = check_run_file(header, arrays)
-        return cls(settings, header["seed"], header["source"], header["account"], header["run"], arrays, Path(path))
+        names = ("seed", "source", "account", "run", "digest")
+        return cls(settings, **{name: header[name] for name in names}, arrays=arrays, path=Path(path))
 
     def resume(self, account: Account | None = None, *, stops_when_found: bool = False) -> Run | None:
         """Return the run as it was saved; None if it had not begun."""
@@ -83,6 +87,11 @@ class Checkpoint:
         At least so long between two saves.
     settings, seed, source
         What the run is: a file of another run is refused.
+
+    Attributes
+    ----------
+    digest : str or None
+        The digest of the rows read of the current pass, which goes into the file.
     """
 
     def __init__(
@@ -90,6 +99,7 @@ class Checkpoint:
     ) -> None:
         self.path = None if path is None else Path(path)
         self.seconds, self.settings, self.seed, self.source = seconds, settings, seed, source
+        self.digest: str | None = None
         self._last = time.monotonic()
 
     def load(self, *, any_seed: bool, stops_when_found: bool) -> Run | None:
@@ -110,6 +120,7 @@ class Checkpoint:
                     f"{self.path} must be the checkpoint of this run. It has {name}={held[name]!r}, the run "
                     f"{name}={wanted!r}. Pass another path, or remove the file to begin again."
                 )
+        self.digest = file.digest
         return file.resume(stops_when_found=stops_when_found)
 
     def save_now_and_then(self, run: Run) -> None:
@@ -121,7 +132,8 @@ class Checkpoint:
         """Save now, if there is a file to save to."""
         if self.path is not None:
             header, arrays = run.to_arrays()
-            RunFile(self.settings, self.seed, self.source, run=header, arrays=arrays).save(self.path)
+            file = RunFile(self.settings, self.seed, self.source, run=header, arrays=arrays, digest=self.digest)
+            file.save(self.path)
             self._last = time.monotonic()
 
     @contextmanager

@@ -71,7 +71,7 @@ _FOUND = {
 def check_run_file(header: dict[str, Any], arrays: dict[str, Any]) -> Settings:
     """Return the settings of a run file; raise `ValueError` unless all of it is as a run writes it."""
     rules = {"seed": whole(), "source": nothing_or(text()), "account": nothing_or(_ACCOUNT), "settings": _SETTINGS}
-    record({**rules, "run": _anything}, {"digest": nothing_or(text())})(header, "", {})
+    record({**rules, "digest": nothing_or(text()), "run": _anything})(header, "", {})
     settings = Settings(**header["settings"])
     private = settings.guarantee is not None
     require(private == (header["account"] is not None), "a private run must have an account, and no other may")
