@@ -7,6 +7,7 @@ import json
 import math
 import os
 import secrets
+import stat
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
+from odeco._schema import Schema
 from odeco.errors import FileFormatError
 
 FORMAT_VERSION = 2
@@ -62,15 +64,21 @@ def replacing(path: str | os.PathLike[str], *, readable: bool = True) -> Iterato
     _sync_directory(target.parent)
 
 
-def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read what `save_arrays` wrote; refuse other kinds, newer versions and damaged files."""
+def load_arrays(
+    path: str | os.PathLike[str], kind: str, schema: Schema | None = None
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Read what `save_arrays` wrote; refuse other kinds, newer versions, damaged files and what breaks the schema."""
     contents = read_contents(path)
     if contents.kind != kind:
         raise FileFormatError(
             f"{path} must hold {kind}. It holds {contents.kind}. Load it with the class that saved it."
         )
-    with _faults_of(path), Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        return contents.header, {name: archive[name] for name in contents.arrays}
+    with faults_of(path):
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in contents.arrays}
+        if schema is not None:
+            schema.check(contents.header, arrays)
+    return contents.header, arrays
 
 
 @dataclass(frozen=True)
@@ -101,8 +109,11 @@ def read_contents(path: str | os.PathLike[str]) -> Contents:
     The file may come from anyone. Nothing in it is executed, and no more memory is taken than the file is long: arrays
     are stored, not compressed, and what each announces is compared with the bytes that are there.
     """
-    with _faults_of(path):
-        size = Path(path).stat().st_size
+    with faults_of(path):
+        status = Path(path).stat()
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            raise ValueError("it is no regular file")  # reading a pipe or a device might never end
+        size = status.st_size
         # NumPy leaves a damaged file open if it opened it itself.
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
@@ -110,8 +121,12 @@ def read_contents(path: str | os.PathLike[str]) -> Contents:
             if compressed or sum(entry.file_size for entry in entries) > size:
                 raise ValueError("its entries are not stored as they are")
             arrays = {entry.filename.removesuffix(".npy"): _announced(archive, entry) for entry in entries}
+            if len(arrays) < len(entries):
+                raise ValueError("it holds two entries of one name")
             with archive.open(f"{_HEADER}.npy") as file:
                 header = json.loads(str(npy_format.read_array(file, allow_pickle=False)))
+                if not isinstance(header, dict):
+                    raise ValueError("its header is no object with names")
         del arrays[_HEADER]
         kind, version = header.pop("kind"), header.pop("format_version")
         if not isinstance(kind, str) or type(version) is not int:
@@ -142,17 +157,17 @@ def _announced(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[tuple[
 
 
 @contextlib.contextmanager
-def _faults_of(path: str | os.PathLike[str]) -> Iterator[None]:
+def faults_of(path: str | os.PathLike[str], remedy: str = "Write it again with save().") -> Iterator[None]:
     """Turn whatever a file that is damaged, or made to do damage, raises while it is read into one error."""
     try:
         yield
     except (FileNotFoundError, IsADirectoryError, PermissionError, FileFormatError):
         raise
     except (
-        *(OSError, EOFError, ValueError, LookupError, AttributeError, TypeError, NotImplementedError, RecursionError),
-        *(MemoryError, OverflowError, SyntaxError, TokenError, zipfile.BadZipFile, zlib.error),
+        *(OSError, EOFError, ValueError, LookupError, AttributeError, TypeError, RuntimeError),
+        *(MemoryError, ArithmeticError, SyntaxError, TokenError, zipfile.BadZipFile, zlib.error),
     ) as error:
-        raise FileFormatError(f"{path} is not a complete odeco file: {error}. Write it again with save().") from error
+        raise FileFormatError(f"{path} is not a complete odeco file: {error}. {remedy}") from error
 
 
 def _sync_directory(directory: Path) -> None:

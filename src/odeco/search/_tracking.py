@@ -13,8 +13,15 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from odeco._schema import Schema, Sizes, array, flag, number, require, require_unit_columns, tensor_order
 from odeco._types import FloatArray
 from odeco.components import Components
+
+
+def _check_state(_: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) -> None:
+    require(1 <= sizes["k"] <= sizes["d"], "there must be 1 to d components")
+    require_unit_columns(arrays["vectors"], "vectors")
+    require(bool(np.all(np.any(arrays["images"], axis=0))), "no mean image may be zero")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +52,21 @@ class Tracking:
     n_questions: ClassVar[None] = None
     doing: ClassVar[str] = "refining"
     plan_in_words: ClassVar[str] = "rows that refine"
+    SCHEMA: ClassVar[Schema] = Schema(
+        {
+            "forgetting": number(0, 1),
+            "holding": flag(),
+            "weight": number(0),
+            "squared_weight": number(0),
+            "n_deviations": number(0),
+            "order": tensor_order(),
+        },
+        {
+            **dict.fromkeys(("images", "vectors"), array("d", "k")),
+            **dict.fromkeys(("values", "value_spread", "image_spread", "weights"), array("k")),
+        },
+        relations=_check_state,
+    )
 
     components: Components
     forgetting: float

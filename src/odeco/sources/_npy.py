@@ -17,7 +17,10 @@ from odeco.sources._cutting import split
 from odeco.sources._source import Source, check_not_empty, describe, rows_per_block, working_type
 
 #: What NumPy raises for a header that is cut short or no longer a Python expression.
-HEADER_FAULTS = (OSError, EOFError, ValueError, TypeError, SyntaxError, TokenError)
+HEADER_FAULTS = (
+    *(OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, SyntaxError, TokenError),
+    *(OverflowError, MemoryError, RecursionError),
+)
 
 
 class NpyFile(Source):

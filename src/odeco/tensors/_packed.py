@@ -10,17 +10,18 @@ from typing import Any, final
 import numpy as np
 
 from odeco._arguments import MINIMUM_ORDER, check_count
+from odeco._scale import times_power_of_two
 from odeco._threads import map_blocks
 from odeco._types import DataArray, FloatArray, IndexArray
-from odeco.oracle import Oracle
 from odeco.tensors._checks import as_entries, as_values, check_symmetric
 from odeco.tensors._slabs import image_from_slabs
+from odeco.tensors._units import EntryTensor
 
 _ROWS_AT_ONCE = 2048
 
 
 @final
-class PackedTensor(Oracle):
+class PackedTensor(EntryTensor):
     """A symmetric tensor that stores T[i, j, k] for i ≤ j ≤ k only.
 
     Parameters
@@ -50,6 +51,7 @@ class PackedTensor(Oracle):
         size = math.comb(self.dimension + self.order - 1, self.order)
         what = f"hold the {size} distinct entries of a tensor of dimension {dimension} and order {order}"
         self.packed: DataArray = np.ascontiguousarray(as_values(packed, (size,), "packed", what))
+        self._scaled = self._taken(self.packed)
         self.rounding = float(np.finfo(self.packed.dtype).eps)
 
     @classmethod
@@ -67,21 +69,22 @@ class PackedTensor(Oracle):
         """Return all d³ entries as an array; order 3 only."""
         if self.order != 3:
             raise ValueError(f"Only tensors of order 3 are unpacked as a whole. Got order {self.order}.")
-        return self._unpack_slab(0, self.dimension)
+        entries: DataArray = times_power_of_two(self._unpack_slab(0, self.dimension), self.exponent)
+        return entries
 
-    def squared_norm(self) -> float:
+    def _unit_squared_norm(self) -> float:
         """Return the sum of the squares of all dᵖ entries, each distinct one counted as often as it occurs."""
         total, start = 0.0, 0
         lower = sorted_tuples(self.dimension, self.order - 1)
         for last in range(self.dimension):
             count = math.comb(last + self.order - 1, self.order - 1)
-            slab = self.packed[start : start + count].astype(np.float64)
+            slab = self._scaled[start : start + count].astype(np.float64)
             indices = np.concatenate([lower[:, :count], np.full((1, count), last)])
             total += float(n_arrangements(indices) @ slab**2)
             start += count
         return total
 
-    def _image(self, block: FloatArray) -> FloatArray:
+    def _unit_image(self, block: FloatArray) -> FloatArray:
         if self.order == 3:
             return image_from_slabs(self._unpack_slab, block, self.packed.dtype)
         return self._image_by_rows(block)
@@ -91,7 +94,9 @@ class PackedTensor(Oracle):
         slab = np.empty((stop - start, stop, stop), self.packed.dtype)
         for last in range(start, stop):
             offset, size = math.comb(last + 2, 3), last + 1
-            np.take(self.packed[offset:], self._places[:size, :size], out=slab[last - start, :size, :size], mode="clip")
+            np.take(
+                self._scaled[offset:], self._places[:size, :size], out=slab[last - start, :size, :size], mode="clip"
+            )
             # The slices before this one still lack the entries in which `last` is the larger index.
             mirrored = slab[last - start, start:last, :size]
             slab[: last - start, last, :size] = mirrored
@@ -114,7 +119,7 @@ class PackedTensor(Oracle):
         def contract(start: int) -> DataArray:
             rows = tuples[:, start : start + _ROWS_AT_ONCE]
             products = np.prod(columns[rows], axis=0) * n_arrangements(rows)[:, None].astype(columns.dtype)
-            part: DataArray = self.packed[self._places_of(rows)].T @ products
+            part: DataArray = self._scaled[self._places_of(rows)].T @ products
             return part
 
         total = np.zeros(block.shape)
