@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from odeco.rows import row_slice
 from odeco.sources import _errors
-from odeco.sources._cutting import split
 from odeco.sources._iterables import as_matrix
 from odeco.sources._source import (
     BLOCK_BYTES,
@@ -23,6 +22,7 @@ from odeco.sources._source import (
     check_not_empty,
     describe,
     rows_per_block,
+    split,
     working_type,
 )
 

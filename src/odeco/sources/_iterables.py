@@ -11,8 +11,7 @@ import numpy as np
 from odeco._arguments import check_count
 from odeco.rows import is_sparse
 from odeco.sources import _errors
-from odeco.sources._cutting import discard, split
-from odeco.sources._source import Source, check_not_empty, describe, rows_per_block
+from odeco.sources._source import Source, check_not_empty, describe, discard, rows_per_block, split
 
 
 class IterableSource(Source):

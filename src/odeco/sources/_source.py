@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, final, runtime_checkable
 
@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from odeco._arguments import check_count
 from odeco._types import DataArray
 from odeco.errors import SourceError
-from odeco.rows import all_finite, csr_fault, csr_view, first_bad_row, is_sparse, stored_numbers
+from odeco.rows import all_finite, csr_fault, csr_view, first_bad_row, is_sparse, row_slice, stored_numbers
 from odeco.sources import _errors
 
 #: A block of rows as algorithms read it: float32 or float64, dense or CSR. Read-only by convention: it may be
@@ -196,3 +196,25 @@ def describe(source: Source, kind: str, *more: object) -> str:
         status = source.path.stat()
         parts += [source.path.name, status.st_size, status.st_mtime_ns]
     return ":".join(str(part) for part in parts)
+
+
+def split(block: Any, rows: int) -> Iterator[Any]:
+    """Yield a block in pieces of at most `rows` rows, as views; nothing if it has no rows."""
+    n_rows = block.shape[0]
+    if 0 < n_rows <= rows:
+        yield block
+        return
+    for start in range(0, n_rows, rows):
+        yield row_slice(block, start, min(start + rows, n_rows))
+
+
+def discard(blocks: Iterable[Any], n: int, name: str, path: Path | None = None) -> Iterator[Any]:
+    """Yield what follows the first `n` rows; raise if there are fewer."""
+    left = n
+    for block in blocks:
+        n_rows = block.shape[0]
+        if left < n_rows:
+            yield row_slice(block, left, n_rows) if left else block
+        left = max(0, left - n_rows)
+    if left:
+        raise _errors.too_short(name, path, n, n - left)

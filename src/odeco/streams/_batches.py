@@ -133,7 +133,7 @@ class Passes:
             run.close()
         refining = run.state.n_questions is None
         place = Place(0, run.place.n_refined + refining, length=run.place.row)
-        state = run.state.settled()
+        state = run.state.settled() if refining else run.state
         if (refining or state.done) and place.n_refined < self.n_polish:
             state = state.tracked(holding=True)
         run.go_on_with(state, place=place)

@@ -10,7 +10,7 @@ from odeco._arguments import as_seed, check_choice, check_number
 from odeco._types import RngLike
 from odeco.result import StreamDecomposition
 from odeco.rows import rows_per_chunk
-from odeco.sources import BatchSource, Passes, as_source, skip_rows
+from odeco.sources import BatchSource, Passes, as_source
 from odeco.streams._file import Checkpoint
 from odeco.streams._progress import Progress
 from odeco.streams._run import Run
@@ -136,7 +136,7 @@ def _pull(source: BatchSource, run: Run, file: Checkpoint, callback: Callable[[P
     passes = None if file.path is None else Passes(source, file.digest)
     while not run.is_complete:
         row = run.batches.next_row(run)
-        for rows in skip_rows(source, row) if passes is None else passes.read_from(row):
+        for rows in source.iterate_from(row) if passes is None else passes.read_from(row):
             run.push(rows)
             file.digest = None if passes is None else passes.digest
             file.save_now_and_then(run)

@@ -8,6 +8,7 @@ import numpy as np
 
 from odeco._threads import map_blocks, one_blas_thread
 from odeco._types import DataArray, FloatArray
+from odeco.oracle import Oracle
 from odeco.tensors._checks import as_entries, check_symmetric
 from odeco.tensors._slabs import PARALLEL_DIMENSION, image_from_slabs
 from odeco.tensors._units import EntryTensor
@@ -103,3 +104,8 @@ def symmetrize(entries: Any) -> DataArray:
         total /= last + 1
         result = total
     return result
+
+
+def as_oracle(tensor: Any) -> Oracle:
+    """Return an oracle as it is, and a symmetric array as a `DenseTensor`."""
+    return tensor if isinstance(tensor, Oracle) else DenseTensor(tensor)
