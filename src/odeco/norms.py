@@ -22,7 +22,8 @@ def operator_norm(
     """Return the largest |T(u, …, u)| over unit vectors u: the operator norm of a symmetric tensor.
 
     Finding the operator norm is hard in general. The number that is returned is the best of `n_restarts` local
-    searches, so it is a lower bound. At even orders a search climbs if its start has a positive value, and descends if not.
+    searches, so it is a lower bound. At even orders a search climbs if its start has a positive value, and descends if
+    not.
 
     Parameters
     ----------

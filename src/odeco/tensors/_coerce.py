@@ -1,4 +1,4 @@
-"""From what a user holds to an oracle."""
+"""Turn what a user holds into an oracle."""
 
 from __future__ import annotations
 
