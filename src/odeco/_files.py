@@ -1,4 +1,4 @@
-"""Arrays and a JSON header in one ``.npz`` file: no pickle, a version, and never half written."""
+"""Files of arrays with a JSON header: ``.npz`` without pickle, with a version, and never half written."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def save_arrays(
     """Write `arrays` and `header` to `path` atomically: the old file stays until the new one is complete.
 
     The file is a plain ``.npz``; the entry ``header`` is a string of JSON with the keys ``kind`` (what the file
-    holds), ``format_version`` and those of `header`. Only its owner may read it unless it is `readable`, by whom the
-    system says: a checkpoint holds rows of data.
+    holds), ``format_version`` and those of `header`. Only its owner may read the file, because a checkpoint holds rows
+    of data. A file that is `readable` has the permissions that the system gives to new files.
     """
     text = json.dumps({"kind": kind, "format_version": FORMAT_VERSION, **header})
     with replacing(path, readable=readable) as file:
@@ -83,18 +83,18 @@ def load_arrays(
 
 @dataclass(frozen=True)
 class Contents:
-    """What a file says of itself.
+    """What a file says about itself.
 
     Attributes
     ----------
     kind : str
-        What it holds.
+        What the file holds, such as ``"components"``.
     format_version : int
-        How it is written.
+        The version of the format that it is written in.
     header : dict
-        What is known besides the arrays.
+        The other entries of its JSON header.
     arrays : dict
-        Shape and type of each array.
+        The shape and type of each array.
     """
 
     kind: str
@@ -106,15 +106,16 @@ class Contents:
 def read_contents(path: str | os.PathLike[str]) -> Contents:
     """Read the header of a file and the shapes of its arrays, not the arrays; refuse what `save_arrays` never wrote.
 
-    The file may come from anyone. Nothing in it is executed, and no more memory is taken than the file is long: arrays
-    are stored, not compressed, and what each announces is compared with the bytes that are there.
+    The file may come from anyone. Nothing in it is executed. Reading takes no more memory than the file is long,
+    because compressed arrays are refused, and the announced size of each array is compared with the bytes that are
+    there.
     """
     with faults_of(path):
         status = Path(path).stat()
         if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
             raise ValueError("it is no regular file")  # reading a pipe or a device might never end
         size = status.st_size
-        # NumPy leaves a damaged file open if it opened it itself.
+        # If NumPy opened a damaged file itself, it would leave the file open.
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
             compressed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
@@ -144,7 +145,7 @@ def read_contents(path: str | os.PathLike[str]) -> Contents:
 
 
 def _announced(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return the shape and type of one array; raise if it is not plain numbers or text, or not all there."""
+    """Return the shape and type of one array; raise if it holds Python objects, or is not complete."""
     with archive.open(entry) as file:
         version = npy_format.read_magic(file)
         read_header = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
@@ -158,7 +159,7 @@ def _announced(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[tuple[
 
 @contextlib.contextmanager
 def faults_of(path: str | os.PathLike[str], remedy: str = "Write it again with save().") -> Iterator[None]:
-    """Turn whatever a file that is damaged, or made to do damage, raises while it is read into one error."""
+    """Turn every error that a damaged or malicious file raises while it is read into a `FileFormatError`."""
     try:
         yield
     except (FileNotFoundError, IsADirectoryError, PermissionError, FileFormatError):
@@ -171,7 +172,7 @@ def faults_of(path: str | os.PathLike[str], remedy: str = "Write it again with s
 
 
 def _sync_directory(directory: Path) -> None:
-    # The new name is safe on disk only once its directory is; some file systems cannot sync one.
+    # The new name is safe on disk only once the directory is. Some file systems cannot sync a directory.
     with contextlib.suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""The answer of a decomposition: weights and unit vectors, which are a tensor in CP form and so an oracle."""
+"""The answer of a decomposition: weights and unit vectors. They are a tensor in CP form, and so an oracle."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Components(Oracle):
     weights : array of k numbers
         The λᵢ, in any order and of any sign.
     vectors : array, d x k
-        The vᵢ, one a column. A column that is not of unit length is normalised and its length moved into the weight.
+        The vᵢ, one in each column. A column that is not of unit length is normalised, and its weight is multiplied by
+        the p-th power of its length.
     order : int
         The number p of factors vᵢ in each term.
 
@@ -93,7 +94,7 @@ class Components(Oracle):
         return Components(self.weights[first], self.vectors[:, first], self.order)
 
     def to_dense(self) -> FloatArray:
-        """Return all dᵖ entries as an array. For small tensors, tests and plots."""
+        """Return all dᵖ entries as an array, which is possible for small tensors only."""
         entries = self.vectors * self.weights
         for _ in range(self.order - 1):
             entries = entries[..., None, :] * self.vectors

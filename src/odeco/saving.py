@@ -1,4 +1,4 @@
-"""Results as files: plain NumPy arrays and JSON in one ``.npz``, no pickle, and only what the result itself shows."""
+"""Results as files: the public attributes of a result as NumPy arrays and JSON in one ``.npz``, without pickle."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from odeco.result import (
 )
 
 AnyResult = Decomposition | StreamDecomposition | AsymmetricDecomposition | PrivateDecomposition
-#: What a file holds, and the class that it becomes.
+#: The kinds of results that a file may hold, and the class of each.
 RESULT_KINDS: dict[str, type[AnyResult]] = {
     "decomposition": Decomposition,
     "stream decomposition": StreamDecomposition,
@@ -49,7 +49,7 @@ RESULT_KINDS: dict[str, type[AnyResult]] = {
     "private decomposition": PrivateDecomposition,
     "private stream decomposition": PrivateStreamDecomposition,
 }
-#: What may stand inside a result. A file can name no other class, so loading one calls nothing else.
+#: The classes that may stand inside a result. A file can name no other class, so loading it calls no other.
 _PARTS: dict[str, Callable[..., Any]] = {
     kind.__name__: kind for kind in (Components, RankEvidence, PrivacyReport, Charge, *RESULT_KINDS.values())
 }
@@ -142,16 +142,18 @@ def save_result(result: AnyResult, path: str | os.PathLike[str], *, command: str
     Parameters
     ----------
     result : Decomposition, StreamDecomposition, AsymmetricDecomposition or PrivateDecomposition
-        What is written is its public attributes and nothing else: of a private result, what may be published.
+        The result. Its public attributes are written and nothing else, so that the file of a private result holds only
+        what may be published.
     path : path
-        Where. The file has no suffix added.
+        Where to write. No suffix is added to the name.
     command : str, optional
-        How to make it again; kept in the header.
+        The command that makes the result again. It is kept in the header.
 
     Notes
     -----
-    Every array is an entry of its own name (``weights``, ``vectors``, ``residuals``, …). The entry ``header`` is JSON;
-    its ``result`` names the fields that are not arrays, and ``written_by`` the versions of what computed it.
+    Every array is an entry under its own name (``weights``, ``vectors``, ``residuals``, …). The entry ``header`` is
+    JSON: its key ``result`` holds the fields that are not arrays, and ``written_by`` the versions of what computed the
+    result.
 
     Examples
     --------
@@ -204,7 +206,7 @@ def _describe(value: Any, name: str, arrays: dict[str, Any]) -> Any:
         arrays[name] = value
         return {"array": name}
     if dataclasses.is_dataclass(value):
-        # The arrays of the components themselves are what most readers want: they get the plain names.
+        # Most readers want the arrays of the components themselves, so these get the plain names.
         prefix = "" if name in ("", "components") else f"{name}_"
         fields = {
             field.name: _describe(getattr(value, field.name), prefix + field.name, arrays)

@@ -1,4 +1,4 @@
-"""An asymmetric tensor as a symmetric one of dimension d₁ + d₂ + …, which is never formed."""
+"""An asymmetric tensor as a symmetric one of dimension d₁ + d₂ + …, of which no entry is formed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ class AsymmetricTensor(EntryTensor):
     """The symmetric embedding of a d₁ x d₂ x … x dₚ array T.
 
     Its value at u = (x, y, …) is p! T(x, y, …), and the part of its image that belongs to x is (p−1)! T(I, y, …). A
-    term λ a ⊗ b ⊗ … of T is an eigenvector (a, b, …)/√p of the embedding with eigenvalue λ (p−1)! p^(1−p/2), and so
-    are its 2ᵖ⁻¹ − 1 sign twins (Ragnarsson and Van Loan 2013).
+    term λ a ⊗ b ⊗ … of T makes (a, b, …)/√p an eigenvector of the embedding, with the eigenvalue λ (p−1)! p^(1−p/2).
+    Other signs of a, b, … give 2ᵖ⁻¹ − 1 more eigenvectors, up to a common sign, whose eigenvalues have the same
+    absolute value (Ragnarsson and Van Loan 2013).
 
     Parameters
     ----------
     entries : array, d₁ x d₂ x … x dₚ
-        float32 or float64, p of 3 or more.
+        The array, of float32 or float64 numbers, with p of 3 or more.
 
     Examples
     --------
@@ -50,7 +51,7 @@ class AsymmetricTensor(EntryTensor):
         return self.entries.shape
 
     def _unit_squared_norm(self) -> float:
-        """Return p! times the sum of the squares of the entries: the embedding holds each p! times."""
+        """Return p! times the sum of the squares of the entries, because the embedding holds each entry p! times."""
         squares = sum(np.sum(np.square(part, dtype=np.float64)) for part in self._scaled)
         return math.factorial(self.order) * float(squares)
 
@@ -84,8 +85,8 @@ class AsymmetricTensor(EntryTensor):
 def _leave_one_out(entries: DataArray, parts: list[DataArray]) -> list[DataArray]:
     """Return T(I, y, z, …), T(x, I, z, …), … for every column of the blocks x, y, z, ….
 
-    From the last index to the first: its own answer takes the product of all parts before it; then it is contracted
-    away.
+    The indices are treated from the last to the first. The answer that leaves an index open is a product with all parts
+    before it. Then this index is contracted with its own part.
     """
     n_columns = parts[0].shape[1]
     before = [parts[0]]

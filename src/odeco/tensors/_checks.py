@@ -55,7 +55,7 @@ def check_unmasked(array: Any, name: str) -> None:
 
 def check_finite(entries: DataArray, name: str) -> None:
     """Raise if an entry is NaN or infinite, naming the first one, or if all are zero."""
-    # Part by part, so that there is no temporary of the tensor's size.
+    # The check goes part by part, so that no temporary array has the size of the tensor.
     parts = entries if entries.ndim > 1 else np.array_split(entries, entries.size // 2**20 + 1)
     largest = 0.0
     for first, part in enumerate(parts):

@@ -19,13 +19,13 @@ SMALL_DIMENSION = 40
 
 @final
 class DenseTensor(EntryTensor):
-    """A symmetric array of order 3 or more, used as it lies in memory.
+    """A symmetric array of order 3 or more, which is used as it lies in memory.
 
     Parameters
     ----------
     entries : array, d x d x … x d
-        float32 or float64, in C or Fortran order, read-only or not. Copied only if it is in neither order. A float32
-        array is multiplied in float32 and added up in float64.
+        The array, of float32 or float64 numbers, read-only or not. It is copied only if it is neither in C order nor in
+        Fortran order. The products of a float32 array are made in float32 and added up in float64.
 
     Examples
     --------
@@ -58,7 +58,7 @@ class DenseTensor(EntryTensor):
         return self._image_by_slices(block)
 
     def _image_at_once(self, block: FloatArray) -> FloatArray:
-        """Contract two indices by one matrix product: where calls cost more than products, the fewest calls."""
+        """Contract two indices by one matrix product. In few dimensions calls cost most, and this needs few."""
         columns = block.astype(self._scaled.dtype, copy=False)
         pairs = (columns[:, None, :] * columns[None, :, :]).reshape(-1, block.shape[1])
         with one_blas_thread():
@@ -66,7 +66,7 @@ class DenseTensor(EntryTensor):
         return answer.astype(np.float64, copy=False)
 
     def _image_by_slices(self, block: FloatArray) -> FloatArray:
-        """Contract T[i] for one i after another: two indices by one matrix product, the others element by element."""
+        """Contract T[i] for one i after another: two indices by one matrix product, then the others one by one."""
         dimension, n_columns = block.shape
         columns = block.astype(self._scaled.dtype)
         pairs = (columns[:, None, :] * columns[None, :, :]).reshape(-1, n_columns)
@@ -96,7 +96,8 @@ def symmetrize(entries: Any) -> DataArray:
     (np.float64(1.0), np.float64(1.0), np.float64(1.0))
     """
     result = as_entries(entries)
-    # Averaging over swaps of axis m with those before it turns symmetry in the first m axes into symmetry in m + 1.
+    # An array that is symmetric in its first m axes becomes symmetric in m + 1 axes if it is averaged over all swaps of
+    # axis m + 1 with one before it, and no swap.
     for last in range(1, result.ndim):
         total = result.copy()
         for axis in range(last):

@@ -1,4 +1,4 @@
-"""A symmetric tensor of which every distinct entry is stored once: at order 3, a sixth of the memory."""
+"""A symmetric tensor of which every distinct entry is stored once. At order 3 that takes a sixth of the memory."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class PackedTensor(EntryTensor):
     Parameters
     ----------
     packed : array of C(d + p − 1, p) numbers
-        The distinct entries in colexicographic order (the last index varies slowest): at order 3, entry i ≤ j ≤ k is at
-        place C(k+2, 3) + C(j+1, 2) + i. float32 or float64; not copied.
+        The distinct entries, float32 or float64, in colexicographic order: the last index varies slowest. At order 3
+        the entry i ≤ j ≤ k is at place C(k+2, 3) + C(j+1, 2) + i. The array is not copied.
     dimension, order : int
         The d and p of the tensor.
 
     Notes
     -----
-    An image unpacks a few slabs at a time, so it takes about three times as long as that of a `DenseTensor`.
+    An image unpacks a few slabs at a time. This takes about three times as long as the image of a `DenseTensor`.
 
     Examples
     --------
@@ -105,14 +105,14 @@ class PackedTensor(EntryTensor):
 
     @cached_property
     def _places(self) -> IndexArray:
-        """Where (i, j) is found within the part of one largest index: the same for all, as parts nest."""
+        """The place of (i, j) among the entries that share one largest index, the same for every largest index."""
         index = np.arange(self.dimension)
         larger, smaller = np.maximum.outer(index, index), np.minimum.outer(index, index)
         places: IndexArray = larger * (larger + 1) // 2 + smaller
         return places
 
     def _image_by_rows(self, block: FloatArray) -> FloatArray:
-        """Unpack the rows of the unfolding that differ, a few at a time, and multiply each by how often it occurs."""
+        """Unpack the distinct rows of the unfolding, a few at a time, and count each as often as it occurs."""
         tuples = sorted_tuples(self.dimension, self.order - 1)
         columns = block.astype(self.packed.dtype)
 
@@ -130,8 +130,8 @@ class PackedTensor(EntryTensor):
     def _places_of(self, rows: IndexArray) -> IndexArray:
         """Return the place of entry (row, a) for every sorted row of p − 1 indices and every a.
 
-        In colexicographic order the place of i₀ ≤ i₁ ≤ … is Σᵣ C(iᵣ + r, r + 1); an index of the row that is larger
-        than a stands one position further on once a is put in its place.
+        In colexicographic order the place of i₀ ≤ i₁ ≤ … is Σᵣ C(iᵣ + r, r + 1). Once a is put into the row, every
+        index that is larger than a stands one position further on.
         """
         inserted = np.arange(self.dimension)
         place = np.zeros((rows.shape[1], self.dimension), np.int64)
@@ -148,7 +148,7 @@ class PackedTensor(EntryTensor):
 def sorted_tuples(dimension: int, length: int) -> IndexArray:
     """Return all i₀ ≤ i₁ ≤ … < `dimension` as the columns of an array, in colexicographic order.
 
-    Those below a smaller dimension come first, in the same order.
+    The tuples of a smaller dimension come first, in the same order.
     """
     tuples = np.arange(dimension)[None, :]
     for shorter in range(1, length):

@@ -19,13 +19,13 @@ _CHUNK_SIZE = 2**18
 
 @final
 class SparseTensor(EntryTensor):
-    """A symmetric tensor that stores its non-zero entries; time and memory are proportional to their number.
+    """A symmetric tensor that stores its non-zero entries. Time and memory are proportional to their number.
 
     Parameters
     ----------
     indices : array of integers, n x p
-        The coordinates of an entry in each row. An entry stands for all permutations of its indices: list it once, or
-        with as many permutations as you like, which must then agree.
+        Each row holds the coordinates of one entry. An entry stands for all permutations of its indices. It may be
+        listed once or with several permutations, whose values must then agree.
     values : array of n numbers
         The entries, float32 or float64.
     dimension : int
@@ -66,8 +66,9 @@ class SparseTensor(EntryTensor):
         arrangements = n_arrangements(distinct)
         self.n_entries = distinct.shape[1]
         self._squared_norm = float(arrangements @ weights**2)
-        # T(u,…,u) is the sum of value · arrangements · Πᵣ u[iᵣ], and T(I,u,…,u) is its gradient over p: each position r
-        # gives one term with the other indices as its factors. Sorted by row, terms can be added up in runs.
+        # T(u,…,u) is the sum of value · arrangements · Πᵣ u[iᵣ], and T(I,u,…,u) is its gradient divided by p. So each
+        # position r of an entry gives one term in row iᵣ, with the other indices as its factors. Terms are sorted by
+        # row, so that the terms of one row lie together and can be added up as a run.
         terms = [(distinct[r], np.delete(distinct, r, axis=0)) for r in range(self.order)]
         rows = np.concatenate([row for row, _ in terms])
         by_row = np.argsort(rows, kind="stable")
