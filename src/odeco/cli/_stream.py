@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-import odeco
 from odeco.cli import _options
 from odeco.cli._faults import Interrupted, Interrupts, Terminated, command_line
 from odeco.cli._inputs import load_names
-from odeco.cli._output import emit_json, note, print_result, progress_bar, result_document, write_outputs
+from odeco.cli._output import deliver, note, progress_bar
 from odeco.sources import as_source
+from odeco.streams import decompose_and_keep
 
 
 @click.command("stream")
@@ -32,7 +32,7 @@ from odeco.sources import as_source
 @click.option("--n-polish", type=int, metavar="N", help="Passes that refine, with --method core.  [default: 1]")
 @click.option("--order", type=int, default=3, show_default=True, help="Order of the moment.")
 @_options.seed
-@click.option("--checkpoint", type=_options.OUTPUT, metavar="FILE", help="Keep there where the run stands.")
+@click.option("--checkpoint", type=_options.CHECKPOINT, metavar="FILE", help="Keep there where the run stands.")
 @click.option("--checkpoint-seconds", type=float, default=30.0, show_default=True, help="How often.")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one.")
 @_options.outputs
@@ -92,7 +92,7 @@ def command(
             interrupts.check()
 
         try:
-            result = odeco.decompose_stream(
+            result, kept = decompose_and_keep(
                 data,
                 n_components,
                 method=method,  # type: ignore[arg-type]
@@ -109,11 +109,11 @@ def command(
         except KeyboardInterrupt:
             raise _interrupted(interrupts, n_rows, checkpoint) from None
     title = f"Components of {files[0].name}" + (f" and {len(files) - 1} more" if len(files) > 1 else "")
-    write_outputs(result, out=out, report=report, names=labels, title=title)
-    if as_json:
-        emit_json(result_document(result))
-    else:
-        print_result(result, labels, top)
+    again = None
+    if checkpoint is not None:
+        again = f"{checkpoint} holds the run as it ended: run the command again with --resume and another path"
+    deliver(result, out=out, report=report, names=labels, title=title, as_json=as_json, top=top, again=again)
+    kept.remove()
 
 
 def _interrupted(interrupts: Interrupts, n_rows: int, checkpoint: Path | None) -> Interrupted:

@@ -2,6 +2,6 @@
 
 from odeco.streams._online import OnlineDecomposer
 from odeco.streams._progress import Progress
-from odeco.streams._pull import decompose_stream
+from odeco.streams._pull import decompose_and_keep, decompose_stream
 
-__all__ = ["OnlineDecomposer", "Progress", "decompose_stream"]
+__all__ = ["OnlineDecomposer", "Progress", "decompose_and_keep", "decompose_stream"]

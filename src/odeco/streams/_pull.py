@@ -86,6 +86,44 @@ def decompose_stream(
     >>> odeco.decompose_stream(rows, 2, rng=0).weights.round(1)
     array([0.7, 0.3])
     """
+    result, file = decompose_and_keep(
+        data,
+        n_components,
+        method=method,
+        batch_size=batch_size,
+        n_restarts=n_restarts,
+        n_iterations=n_iterations,
+        n_polish=n_polish,
+        order=order,
+        rng=rng,
+        checkpoint=checkpoint,
+        checkpoint_seconds=checkpoint_seconds,
+        callback=callback,
+    )
+    file.remove()
+    return result
+
+
+def decompose_and_keep(
+    data: Any,
+    n_components: int,
+    *,
+    method: Method,
+    batch_size: int | None,
+    n_restarts: int | None,
+    n_iterations: int | None,
+    n_polish: int | None,
+    order: int,
+    rng: RngLike,
+    checkpoint: str | os.PathLike[str] | None,
+    checkpoint_seconds: float,
+    callback: Callable[[Progress], object] | None,
+) -> tuple[StreamDecomposition, Checkpoint]:
+    """Do what `decompose_stream` does, and return the result with the checkpoint, which holds the run as it ended.
+
+    Whoever has the result where it is wanted removes the checkpoint. Until then the same call gives the result again,
+    at once.
+    """
     check_choice("method", method, ("core", "power"))
     source = as_source(data)
     if source.repeatable:
@@ -106,8 +144,8 @@ def decompose_stream(
     if run is None:
         run = settings.start(source.n_features, file.seed, stops_when_found=stops_when_found)
     _pull(source, run, file, callback)
-    file.remove()
-    return cast("StreamDecomposition", run.result())  # no guarantee was asked for
+    file.save(run)
+    return cast("StreamDecomposition", run.result()), file  # no guarantee was asked for
 
 
 def _cutting(source: BatchSource, method: Method, batch_size: int | None, n_polish: int | None) -> dict[str, Any]:
