@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import glob
 import json
 import math
 import os
@@ -23,7 +25,16 @@ from numpy.typing import NDArray
 from odeco._schema import Schema
 from odeco.errors import FileFormatError
 
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - no such locks on Windows
+    fcntl = None  # type: ignore[assignment]
+
 FORMAT_VERSION = 2
+#: How pages and tables of odeco begin: one of these stands within the first bytes.
+_SIGNS, _SIGN_BYTES = (b'<meta name="generator" content="odeco">', b"document,topic 1"), 1024
+#: An array in an archive of anyone's may take so many bytes, or so many times the size of its file if that is more.
+_ARRAY_BYTES, _MOST_INFLATED = 1 << 27, 32
 _HEADER = "header"
 
 
@@ -48,20 +59,94 @@ def save_arrays(
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], *, readable: bool = True) -> Iterator[IO[bytes]]:
-    """Open a new file that takes the place of `path` once it is written and safe on disk, and not before."""
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if readable else 0o600)
+    """Open a new file that takes the place of `path` once it is written and safe on disk, and not before.
+
+    A symbolic link stays, and what it points to is replaced. What is neither a file nor nothing is refused.
+    """
+    target = _target(path)
+    temporary, descriptor = _new_temporary(target, 0o666 if readable else 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(target)
+            if fcntl is not None:
+                temporary.replace(target)  # while the file is open, and so locked
+        if fcntl is None:  # pragma: no cover - Windows moves no open file
+            temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     _sync_directory(target.parent)
+
+
+def try_to_write(path: str | os.PathLike[str]) -> None:
+    """Raise now what would be raised when `path` is written, and remove what killed processes left beside it."""
+    temporary, descriptor = _new_temporary(_target(path), 0o600)
+    os.close(descriptor)
+    temporary.unlink()
+
+
+def was_written_by_odeco(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file may be replaced without asking: it is not there, is empty, or odeco wrote it."""
+    file = Path(path)
+    if not file.is_file() or file.stat().st_size == 0:
+        return True
+    with file.open("rb") as opened:
+        start = opened.read(_SIGN_BYTES)
+    if any(sign in start for sign in _SIGNS):
+        return True
+    try:
+        read_contents(file)
+    except FileFormatError:
+        return False
+    return True
+
+
+def _target(path: str | os.PathLike[str]) -> Path:
+    """Return the file to write: what a symbolic link points to, and never a device, a pipe or a directory."""
+    target = Path(path)
+    if target.is_symlink():
+        target = target.resolve()
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if target.exists() and not target.is_file():
+        raise OSError(f"{path} must be a file. It is a device or a pipe, which is not replaced. Pass another path.")
+    return target
+
+
+def _new_temporary(target: Path, mode: int) -> tuple[Path, int]:
+    """Return a new file beside `target` and its descriptor, locked; remove those of processes that were killed."""
+    for entry in target.parent.glob(f".{glob.escape(target.name)}.????????.tmp"):
+        _remove_if_abandoned(entry)
+    while True:
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        _try_to_lock(descriptor)
+        if temporary.exists():  # else it was taken for abandoned before it was locked
+            return temporary, descriptor
+        os.close(descriptor)
+
+
+def _remove_if_abandoned(temporary: Path) -> None:
+    """Remove a temporary file that no process has locked: whoever writes one holds a lock, which ends with it."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(temporary, os.O_RDWR | os.O_NOFOLLOW)
+        try:
+            if _try_to_lock(descriptor):
+                temporary.unlink(missing_ok=True)
+        finally:
+            os.close(descriptor)
+
+
+def _try_to_lock(descriptor: int) -> bool:
+    if fcntl is None:  # pragma: no cover - no such locks on Windows: nothing is removed there
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def load_arrays(
@@ -142,6 +227,30 @@ def read_contents(path: str | os.PathLike[str]) -> Contents:
             "Read it with the odeco that wrote it, or make it again."
         )
     return Contents(kind, version, header, arrays)
+
+
+def announced_arrays(path: str | os.PathLike[str]) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Return shape and type of every array in an archive of NumPy's, compressed or not, without reading the arrays."""
+    with faults_of(path, "Make it again with numpy.savez."), zipfile.ZipFile(path) as archive:
+        return {entry.filename.removesuffix(".npy"): _announced(archive, entry) for entry in archive.infolist()}
+
+
+def read_array(path: str | os.PathLike[str], name: str) -> NDArray[Any]:
+    """Return one array of an archive of NumPy's; refuse one that is far larger than its file."""
+    shape, dtype = announced_arrays(path)[name]
+    size, file_size = math.prod(shape) * dtype.itemsize, Path(path).stat().st_size
+    if size > max(_ARRAY_BYTES, _MOST_INFLATED * file_size):
+        raise FileFormatError(
+            f"An array in {path} must not be far larger than the file. {name!r} takes {size:,} bytes, the file "
+            f"{file_size:,}. If that is right, write it with numpy.save."
+        )
+    with (
+        faults_of(path, "Make it again with numpy.savez."),
+        zipfile.ZipFile(path) as archive,
+        archive.open(f"{name}.npy") as file,
+    ):
+        array: NDArray[Any] = npy_format.read_array(file, allow_pickle=False)
+    return array
 
 
 def _announced(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype[Any]]:

@@ -33,10 +33,18 @@ Rule: TypeAlias = "Callable[[Any, str, Sizes], None]"
 
 #: The largest whole number that a file may hold: it must fit into 64 bits.
 _MOST = 2**63 - 1
+#: Numbers up to this size have squares that can be added up in double precision.
+_LARGEST = 2.0**500
 #: The orders of tensors that NumPy can hold as arrays.
 _ORDERS = (3, 32)
-#: What the kinds of NumPy's number types are called.
-_KIND_NAMES = {"f": "numbers", "i": "whole numbers", "b": "yes or no", "U": "texts"}
+#: What arrays may be made of: the types of NumPy, by our names for them, and what an error calls them.
+_ELEMENTS: dict[str, tuple[Callable[[np.dtype[Any]], bool], str]] = {
+    "f": (lambda dtype: dtype == np.float64, "numbers in double precision"),
+    "rows": (lambda dtype: dtype in (np.float32, np.float64), "numbers"),
+    "i": (lambda dtype: dtype.kind == "i", "whole numbers"),
+    "b": (lambda dtype: dtype.kind == "b", "yes or no"),
+    "U": (lambda dtype: dtype.kind == "U", "texts"),
+}
 
 
 def whole(low: int = 0, high: int = _MOST) -> Rule:
@@ -156,8 +164,8 @@ def array(
     ----------
     *shape : str or None
         The name of the size along each axis; None stands for any size.
-    kind : {"f", "i", "b", "U"}
-        float32 or float64, whole numbers, true or false, or texts.
+    kind : {"f", "rows", "i", "b", "U"}
+        float64, float32 or float64, whole numbers, true or false, or texts.
     low, high : float
         The range of the numbers, its ends included.
     nan : bool
@@ -165,14 +173,15 @@ def array(
     """
 
     def check(value: Any, where: str, sizes: Sizes) -> None:
-        if not isinstance(value, np.ndarray) or value.dtype.kind != kind:
-            raise ValueError(f"`{where}` must be an array of {_KIND_NAMES[kind]}")
+        fits, words = _ELEMENTS[kind]
+        if not isinstance(value, np.ndarray) or not fits(value.dtype):
+            raise ValueError(f"`{where}` must be an array of {words}")
         if value.ndim != len(shape):
             raise ValueError(f"`{where}` must have {len(shape)} axes, and has {value.ndim}")
         for axis, (name, length) in enumerate(zip(shape, value.shape, strict=True)):
             if name is not None:
                 _agree(name, length, where, sizes, f"numbers along axis {axis}")
-        if kind in "fi":
+        if kind in ("f", "i", "rows"):
             usable = (value >= low) & (value <= high) & np.isfinite(value)
             if not np.all(usable | np.isnan(value) if nan else usable):
                 raise ValueError(f"`{where}` must hold finite numbers from {low:g} to {high:g}")
@@ -185,16 +194,27 @@ def _agree(name: str, length: int, where: str, sizes: Sizes, what: str) -> None:
         raise ValueError(f"`{where}` must have {name} = {sizes[name]} {what}, and has {length}")
 
 
+def usable_array(*shape: str | None, low: float = -_LARGEST) -> Rule:
+    """Require an array of numbers whose squares can be added up."""
+    return array(*shape, low=low, high=_LARGEST)
+
+
+def unit_vectors(*shape: str | None, axis: int = 0) -> Rule:
+    """Require vectors of length 1, which lie along one axis of an array with two."""
+    coordinates = array(*shape, low=-2, high=2)
+
+    def check(value: Any, where: str, sizes: Sizes) -> None:
+        coordinates(value, where, sizes)
+        if not np.all(np.abs(np.linalg.norm(value, axis=axis) - 1) < 1e-6):
+            raise ValueError(f"`{where}` must hold vectors of length 1")
+
+    return check
+
+
 def require(condition: bool, text: str) -> None:
     """Raise unless a relation between several values holds."""
     if not condition:
         raise ValueError(text)
-
-
-def require_unit_columns(block: Any, name: str) -> None:
-    """Raise unless every column of a block of vectors has length 1."""
-    lengths = np.linalg.norm(block, axis=0)
-    require(bool(np.all(np.abs(lengths - 1) < 1e-6)), f"the columns of `{name}` must have length 1")
 
 
 def _no_relations(header: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) -> None:

@@ -10,18 +10,11 @@ import numpy as np
 
 from odeco._arguments import MINIMUM_ORDER, check_count
 from odeco._files import load_arrays, save_arrays
-from odeco._schema import Schema, array, require, tensor_order
+from odeco._schema import Schema, array, tensor_order, unit_vectors
 from odeco._types import FloatArray, IndexArray
 from odeco.oracle import Oracle
 
-
-def _check_vectors(_: dict[str, Any], arrays: dict[str, Any], sizes: dict[str, int]) -> None:
-    require(sizes["d"] > 0 and bool(np.all(np.any(arrays["vectors"], axis=0))), "no vector may be zero")
-
-
-_SCHEMA = Schema(
-    {"order": tensor_order()}, {"weights": array("k"), "vectors": array("d", "k")}, relations=_check_vectors
-)
+_SCHEMA = Schema({"order": tensor_order()}, {"weights": array("k"), "vectors": unit_vectors("d", "k")})
 
 
 @dataclass(frozen=True, eq=False)

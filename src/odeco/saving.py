@@ -25,6 +25,7 @@ from odeco._schema import (
     record,
     tensor_order,
     text,
+    unit_vectors,
     whole,
 )
 from odeco._version import __version__
@@ -81,7 +82,7 @@ _PRIVATE = {
 }
 #: The fields of every part, with what must stand in them. A number k is that of components.
 _FIELDS: dict[str, dict[str, Rule]] = {
-    "Components": {"weights": array("k"), "vectors": array("d", "k"), "order": tensor_order()},
+    "Components": {"weights": array("k"), "vectors": unit_vectors("d", "k"), "order": tensor_order()},
     "Decomposition": {
         "components": _part("Components"),
         "residuals": array("k", low=0, nan=True),
@@ -103,7 +104,7 @@ _FIELDS: dict[str, dict[str, Rule]] = {
     "PrivateStreamDecomposition": {**_PRIVATE, "n_rows": whole()},
     "AsymmetricDecomposition": {
         "weights": array("k", low=0),
-        "factors": each(array(None, "k")),
+        "factors": each(unit_vectors(None, "k")),
         "residuals": array("k", low=0, nan=True),
         "converged": array("k", kind="b"),
     },

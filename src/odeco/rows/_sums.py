@@ -180,6 +180,8 @@ class RowSum:
         elif "data" in arrays:
             stored = (arrays["data"], arrays["indices"], arrays["indptr"])
             waiting = (as_rows(sparse.csr_array(stored, shape=tuple(arrays["shape"])), self.block.shape[0]),)
+        if waiting and not self._may_wait(waiting[0]):
+            raise bad_row_error(waiting[0])
         self.held = Held(int(arrays["n_rows"]), arrays.get("sum"), waiting)
 
     def _may_wait(self, rows: Any) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from odeco._arguments import as_seed, check_count, check_n_components
-from odeco._schema import Schema, Sizes, array, require, require_unit_columns, size, tensor_order, whole
+from odeco._schema import Schema, Sizes, require, size, tensor_order, unit_vectors, usable_array, whole
 from odeco._threads import one_blas_thread
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
@@ -49,8 +49,6 @@ def _check_state(header: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) -
     complete = header["round"] == n_answers
     found = {"weights", "vectors"} & arrays.keys()
     require(len(found) == (2 if complete else 0), "it must hold components if all is answered, and only then")
-    require_unit_columns(arrays["candidates"], "candidates")
-    require(not complete or bool(np.all(np.any(arrays["vectors"], axis=0))), "no vector may be zero")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +78,8 @@ class CoreSearch(Finder):
             "n_rounds": whole(1, 1000),
             "round": whole(),
         },
-        {"candidates": array("d", "m")},
-        optional_arrays={"weights": array("k"), "vectors": array("d", "k")},
+        {"candidates": unit_vectors("d", "m")},
+        optional_arrays={"weights": usable_array("k"), "vectors": unit_vectors("d", "k")},
         relations=_check_state,
     )
 

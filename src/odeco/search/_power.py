@@ -24,7 +24,6 @@ from odeco._files import load_arrays, save_arrays
 from odeco._schema import (
     Schema,
     Sizes,
-    array,
     each,
     flag,
     nothing_or,
@@ -32,8 +31,9 @@ from odeco._schema import (
     one_of,
     record,
     require,
-    require_unit_columns,
     tensor_order,
+    unit_vectors,
+    usable_array,
     whole,
 )
 from odeco._types import FloatArray, RngLike
@@ -92,8 +92,6 @@ def _check_state(header: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) -
     require(sizes["L"] == n_candidates, f"there must be {n_candidates} candidates")
     require(header["iteration"] <= 2 * header["plan"]["n_iterations"] + 2, "`iteration` must not pass the plan")
     require(bool(np.all(np.abs(arrays["signs"]) == 1)), "`signs` must be 1 or -1")
-    require_unit_columns(arrays["candidates"], "candidates")
-    require_unit_columns(arrays["vectors"].T, "vectors")
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +136,7 @@ class Search(Finder):
             "pairs": each(
                 record(
                     {
-                        "weight": number(),
+                        "weight": number(-(2.0**500), 2.0**500),
                         "vector": one_of(None),  # vectors are an array
                         "residual": nothing_or(number(0)),
                         "n_iterations": whole(),
@@ -158,9 +156,9 @@ class Search(Finder):
             "rounding": number(0, 1),
         },
         {
-            "vectors": array("pairs", "d"),
-            "candidates": array("d", "L"),
-            **dict.fromkeys(("signs", "shifts", "values"), array("L")),
+            "vectors": unit_vectors("pairs", "d", axis=1),
+            "candidates": unit_vectors("d", "L"),
+            **dict.fromkeys(("signs", "shifts", "values"), usable_array("L")),
         },
         relations=_check_state,
     )

@@ -13,14 +13,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from odeco._schema import Schema, Sizes, array, flag, number, require, require_unit_columns, tensor_order
+from odeco._schema import Schema, Sizes, flag, number, require, tensor_order, unit_vectors, usable_array
 from odeco._types import FloatArray
 from odeco.components import Components
 
 
 def _check_state(_: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) -> None:
     require(1 <= sizes["k"] <= sizes["d"], "there must be 1 to d components")
-    require_unit_columns(arrays["vectors"], "vectors")
     require(bool(np.all(np.any(arrays["images"], axis=0))), "no mean image may be zero")
 
 
@@ -56,14 +55,13 @@ class Tracking:
         {
             "forgetting": number(0, 1),
             "holding": flag(),
-            "weight": number(0),
-            "squared_weight": number(0),
-            "n_deviations": number(0),
+            **dict.fromkeys(("weight", "squared_weight", "n_deviations"), number(0, 2.0**63)),
             "order": tensor_order(),
         },
         {
-            **dict.fromkeys(("images", "vectors"), array("d", "k")),
-            **dict.fromkeys(("values", "value_spread", "image_spread", "weights"), array("k")),
+            "images": usable_array("d", "k"),
+            "vectors": unit_vectors("d", "k"),
+            **dict.fromkeys(("values", "value_spread", "image_spread", "weights"), usable_array("k")),
         },
         relations=_check_state,
     )

@@ -30,6 +30,7 @@ def decompose_stream(
     rng: RngLike = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = 30.0,
+    keep_checkpoint: bool = False,
     callback: Callable[[Progress], object] | None = None,
 ) -> StreamDecomposition:
     """Decompose the moment E[x⊗ᵖ] of rows in memory, in files larger than memory, or in a stream.
@@ -62,6 +63,9 @@ def decompose_stream(
         bit-identical result. A file of other data, settings or another seed is refused. It is removed at the end.
     checkpoint_seconds : float
         How often.
+    keep_checkpoint : bool
+        Leave the checkpoint where it is at the end, so that the same call gives the result again, at once; for whoever
+        removes it once the result is where it is wanted.
     callback : callable, optional
         Receives a `Progress` after every block of rows. If it raises, the run ends with that exception, and the
         checkpoint is written first.
@@ -107,7 +111,10 @@ def decompose_stream(
     if run is None:
         run = settings.start(source.n_features, file.seed, stops_when_found=stops_when_found)
     _pull(source, run, file, callback)
-    file.remove()
+    if keep_checkpoint:
+        file.save(run)
+    else:
+        file.remove()
     return cast("StreamDecomposition", run.result())  # no guarantee was asked for
 
 

@@ -17,6 +17,8 @@ from odeco._schema import (
     size,
     tensor_order,
     text,
+    unit_vectors,
+    usable_array,
     whole,
 )
 from odeco.streams._batches import N_STRETCHES
@@ -44,11 +46,13 @@ _PLACE = record({"row": whole(), "n_refined": whole(), "length": nothing_or(whol
 _RUN = {"state": one_of(*KINDS), "dimension": size("d"), "n_rows": whole(), "place": _PLACE}
 _ACCOUNT = record({"run": text(), "ledger": text(), "is_private": flag()})
 
+#: A sum up to this size leaves room for the rows of many more chunks.
+_MOST = 2.0**1000
 #: The sum over the rows of the current batch, and those that wait for a chunk, dense or CSR.
 _SUM = {"n_rows": array(kind="i", low=0)}
-_DENSE_ROWS = {"rows": array("waiting", "d")}
+_DENSE_ROWS = {"rows": array("waiting", "d", kind="rows")}
 _CSR_ROWS = {
-    "data": array("stored"),
+    "data": array("stored", kind="rows"),
     "indices": array("stored", kind="i", low=0),
     "indptr": array(None, kind="i", low=0),
     "shape": array(None, kind="i", low=0),
@@ -56,15 +60,15 @@ _CSR_ROWS = {
 #: What is remembered from batch to batch: the unit of an open run; what a private one has asked last, and found.
 _OPEN_NOTES = {"exponent": array(kind="i", low=-2000, high=2000)}
 _LAST = {
-    "last_block": array("d", None),
+    "last_block": usable_array("d", None),
     "last_n_rows": array(kind="i", low=1),
-    "last_scale": array(low=0),
+    "last_scale": usable_array(low=0),
     "last_question": array(kind="U"),
 }
 _FOUND = {
-    "weights": array("n_found"),
-    "vectors": array("d", "n_found"),
-    **dict.fromkeys(("weight_errors", "angle_errors", "noise_floors"), array("n_found", low=0)),
+    "weights": usable_array("n_found"),
+    "vectors": unit_vectors("d", "n_found"),
+    **dict.fromkeys(("weight_errors", "angle_errors", "noise_floors"), usable_array("n_found", low=0)),
 }
 
 
@@ -133,10 +137,10 @@ def _check_total(settings: Settings, run: dict[str, Any], total: Any, sizes: Siz
     state = run["state_header"]
     if run["state"] == "entries":
         sizes["distinct"] = math.comb(sizes["d"] + 2, 3)
-        array("distinct")(total, "sum.sum", sizes)
+        array("distinct", low=-_MOST, high=_MOST)(total, "sum.sum", sizes)
         return
     of_core = run["state"] == "core" and state["round"] == state["n_rounds"]
-    array(*(("m",) * settings.order if of_core else ("d", None)))(total, "sum.sum", sizes)
+    array(*(("m",) * settings.order if of_core else ("d", None)), low=-_MOST, high=_MOST)(total, "sum.sum", sizes)
     most = sizes["m" if run["state"] == "core" else "k" if run["state"] == "tracking" else "L"]
     exact = settings.guarantee is None  # a private run asks about candidates that have met as one
     width = total.shape[1]
