@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+import odeco
 from odeco.cli import _options
 from odeco.cli._faults import Interrupted, Interrupts, Terminated, command_line
 from odeco.cli._inputs import load_names
