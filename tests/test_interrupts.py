@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import odeco
 from odeco.privacy import SeededNoiseForTests
 from odeco.rows import RowSum, _chunks
 
-ROWS = np.random.default_rng(0).gamma(1.0, size=(80, 5)) - 1
+ROWS = np.random.default_rng(0).gamma(1.0, size=(48, 5)) - 1
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +28,7 @@ def small_chunks(monkeypatch):
 
 def decomposer(method, **more):
     loop = {"n_restarts": 2, "n_iterations": 2} if method == "power" else {}
-    return odeco.OnlineDecomposer(1, method=method, batch_size=11, rng=0, **loop, **more)
+    return odeco.OnlineDecomposer(1, method=method, batch_size=7, rng=0, **loop, **more)
 
 
 @pytest.mark.parametrize(("method", "kind"), [("core", np.asarray), ("power", sparse.csr_array)])
@@ -36,29 +37,29 @@ def test_an_open_run_is_as_before_or_as_after_and_goes_on_to_the_same_bits(metho
     expected = decomposer(method).partial_fit(kind(ROWS)).result()
 
     def begun():
-        return decomposer(method).partial_fit(kind(ROWS[:7]))
+        return decomposer(method).partial_fit(kind(ROWS[:4]))
 
     def push(online):
-        return lambda: online.partial_fit(kind(ROWS[7:70]))
+        return lambda: online.partial_fit(kind(ROWS[4:40]))
 
     moments = moments_of(push(begun()))
     assert len(moments) > 200
     for moment in moments:
         online = begun()
         run_traced(push(online), moment)
-        assert online.n_rows in (7, 70), moment
+        assert online.n_rows in (4, 40), moment
         result = online.partial_fit(kind(ROWS[online.n_rows :])).result()
-        assert result.n_rows == 80
+        assert result.n_rows == 48
         assert np.array_equal(result.vectors, expected.vectors), moment
         assert np.array_equal(result.angle_errors, expected.angle_errors), moment
 
 
 def test_the_very_first_push_can_be_interrupted_too():
     expected = decomposer("core").partial_fit(ROWS).result()
-    for moment in moments_of(lambda: decomposer("core").partial_fit(ROWS[:30])):
+    for moment in moments_of(lambda: decomposer("core").partial_fit(ROWS[:20])):
         online = decomposer("core")
-        run_traced(lambda online=online: online.partial_fit(ROWS[:30]), moment)
-        assert online.n_rows in (0, 30)
+        run_traced(lambda online=online: online.partial_fit(ROWS[:20]), moment)
+        assert online.n_rows in (0, 20)
         assert np.array_equal(online.partial_fit(ROWS[online.n_rows :]).result().vectors, expected.vectors)
 
 
@@ -66,21 +67,44 @@ def test_a_private_run_uses_no_row_in_two_releases_wherever_it_is_interrupted():
     guarantee = {"epsilon": 2.0, "delta": 1e-6, "norm_bound": 1.0}
 
     def begun():
-        return decomposer("core", **guarantee, noise=SeededNoiseForTests(0)).partial_fit(ROWS[:7])
+        return decomposer("core", **guarantee, noise=SeededNoiseForTests(0)).partial_fit(ROWS[:4])
 
     def push(online):
-        return lambda: online.partial_fit(ROWS[7:70])
+        return lambda: online.partial_fit(ROWS[4:40])
 
     for moment in moments_of(push(begun()), (*PLACES, "privacy")):
         online = begun()
         run_traced(push(online), moment, (*PLACES, "privacy"))
-        n_paid = 11 * len(online._account.ledger.charges)
+        n_paid = 7 * len(online._account.ledger.charges)
         # As before the call if nothing was released, after it, or behind the last batch that was paid for.
-        assert online.n_rows in ((7, 70, n_paid) if n_paid == 66 else (7,) if n_paid == 0 else (n_paid,)), moment
-        online.partial_fit(np.tile(ROWS, (2, 1)))
+        assert online.n_rows in ((40, n_paid) if n_paid == 35 else (4,) if n_paid == 0 else (n_paid,)), moment
+        online.partial_fit(ROWS[:21])
         names = [charge.data[0] for charge in online._account.ledger.charges]
         assert len(set(names)) == len(names), moment
         assert online._account.ledger.mu <= online._settings.guarantee.mu * (1 + 2**-31)
+
+
+def test_a_private_run_that_is_interrupted_while_it_is_saved_writes_every_later_charge(tmp_path):
+    guarantee = {"epsilon": 2.0, "delta": 1e-6, "norm_bound": 1.0}
+    places = ("streams", "privacy/_account.py", "privacy/_ledger.py", "_files.py")
+
+    def begun():
+        return decomposer("core", **guarantee, noise=SeededNoiseForTests(0)).partial_fit(ROWS[:10])
+
+    def save(online, path):
+        return lambda: online.save(path)
+
+    for number in moments_of(save(begun(), tmp_path / "first.ckpt"), places):
+        online, path = begun(), tmp_path / f"{number}.ckpt"
+        run_traced(save(online, path), number, places)
+        try:
+            online.save(path)
+        except FileExistsError:  # the ledger was begun, and the run does not know: it must be saved elsewhere
+            path = tmp_path / f"{number}-again.ckpt"
+            online.save(path)
+        online.partial_fit(ROWS[10:])
+        lines = Path(f"{path}.ledger").read_text().splitlines()
+        assert len(lines) - 1 == len(online._account.ledger.charges), number
 
 
 def test_an_update_of_a_sum_is_all_or_nothing():
@@ -95,20 +119,20 @@ def test_an_update_of_a_sum_is_all_or_nothing():
         return total
 
     def update(total):
-        return lambda: total.update(ROWS[19:50])
+        return lambda: total.update(ROWS[19:34])
 
     for moment in moments_of(update(begun())):
         total = begun()
         run_traced(update(total), moment)
-        assert total.n_rows in (19, 50)
-        total.update(ROWS[total.n_rows : 60])
-        total.update(ROWS[60:])
+        assert total.n_rows in (19, 34)
+        total.update(ROWS[total.n_rows : 40])
+        total.update(ROWS[40:])
         assert np.array_equal(total.total(), whole.total()), moment
 
 
 def test_a_search_that_fails_at_the_end_of_a_batch_leaves_the_run_as_it_was(monkeypatch):
-    online = decomposer("core").partial_fit(ROWS[:9])
-    twin = decomposer("core").partial_fit(ROWS[:9])
+    online = decomposer("core").partial_fit(ROWS[:5])
+    twin = decomposer("core").partial_fit(ROWS[:5])
 
     def fail(self, answer, n_rows=None):
         raise odeco.RankError("made to fail", self.components)
@@ -116,9 +140,9 @@ def test_a_search_that_fails_at_the_end_of_a_batch_leaves_the_run_as_it_was(monk
     with monkeypatch.context() as patch:
         patch.setattr(type(online._run.state), "advance", fail)
         with pytest.raises(odeco.RankError):
-            online.partial_fit(ROWS[9:11])  # exactly to the end of the batch
-    assert online.n_rows == 9
-    assert np.array_equal(online.partial_fit(ROWS[9:]).result().vectors, twin.partial_fit(ROWS[9:]).result().vectors)
+            online.partial_fit(ROWS[5:7])  # exactly to the end of the batch
+    assert online.n_rows == 5
+    assert np.array_equal(online.partial_fit(ROWS[5:]).result().vectors, twin.partial_fit(ROWS[5:]).result().vectors)
 
 
 def test_threads_that_push_to_one_decomposer_wait_for_each_other():

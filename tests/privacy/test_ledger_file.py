@@ -15,7 +15,7 @@ import odeco
 from odeco.datasets import planted_topics
 from odeco.errors import BudgetExhausted
 from odeco.models import TensorLDA
-from odeco.privacy import Ledger, LedgerFile, SeededNoiseForTests, gdp_mu
+from odeco.privacy import Ledger, LedgerFile, SeededNoiseForTests, _ledger_file, gdp_mu
 from odeco.private import decompose_privately
 
 ROWS = np.repeat(np.eye(4)[:2], 100, axis=0)
@@ -115,3 +115,39 @@ def test_a_ledger_in_memory_pays_as_before():
     settings = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "norm_bound": 1.0, "ledger": ledger}
     decompose_privately(ROWS, 2, **settings, noise=SeededNoiseForTests(0))
     assert len(ledger.charges) == 1
+
+
+def test_a_relative_path_is_that_of_the_folder_it_was_given_in(tmp_path, monkeypatch):
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+        LedgerFile.create(tmp_path / folder / "data.ledger", epsilon=1.0, delta=1e-6)
+    monkeypatch.chdir(tmp_path / "first")
+    ledger = LedgerFile("data.ledger")
+    monkeypatch.chdir(tmp_path / "second")
+    ledger.charge("release", 1.0, 100.0)
+    assert len(LedgerFile(tmp_path / "first" / "data.ledger").charges) == 1
+    assert len(LedgerFile("data.ledger").charges) == 0
+
+
+def test_a_file_that_is_replaced_while_its_lock_is_waited_for_is_opened_again(tmp_path, monkeypatch):
+    path = tmp_path / "data.ledger"
+    ledger = LedgerFile.create(path, epsilon=1.0, delta=1e-6)
+    lock, replaced = _ledger_file._lock, []
+
+    def replace_first(file):
+        if not replaced:
+            replaced.append(True)
+            content = path.read_bytes()
+            path.unlink()
+            path.write_bytes(content)
+        lock(file)
+
+    monkeypatch.setattr(_ledger_file, "_lock", replace_first)
+    ledger.charge("release", 1.0, 100.0)
+    assert len(LedgerFile(path).charges) == 1
+
+
+def test_a_ledger_within_a_file_cannot_be_copied_without_it(tmp_path):
+    inner = Ledger(0.1, within=LedgerFile.create(tmp_path / "data.ledger", epsilon=1.0, delta=1e-6))
+    with pytest.raises(TypeError, match="a copy would not charge it"):
+        inner.to_json()

@@ -83,7 +83,8 @@ def test_three_components_above_095_from_100_000_rows_in_one_pass_at_epsilon_1(m
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
 def test_without_noise_it_is_the_run_without_privacy(method, kind):
     # What remains is the rounding to the grid of the noise, 2^-30 of a scale below 1, over a few steps.
-    rows, _ = single_topic_rows(8_000, 6, 2, seed=2)
+    # Up to the end of the search: what it found counts for nothing after it in a private run, and for a batch in others.
+    rows, _ = single_topic_rows({"power": 5_000, "core": 8_000, "entries": 500}[method], 6, 2, seed=2)
     settings = {"method": method, "batch_size": 500, "rng": 3}
     settings |= {"n_restarts": 4, "n_iterations": 5} if method == "power" else {}
     plain = odeco.OnlineDecomposer(2, **settings).partial_fit(kind(rows)).result()
@@ -413,12 +414,10 @@ def test_a_forked_child_cannot_save_the_run(tmp_path):
     os.close(writing)
 
 
-def test_private_runs_cannot_be_copied():
-    online = private_run().partial_fit(ROWS[:150])
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_private_runs_cannot_be_copied(duplicate):
     with pytest.raises(TypeError, match="must stay one of a kind"):
-        copy.deepcopy(online)
-    with pytest.raises(TypeError, match="must stay one of a kind"):
-        pickle.dumps(online)
+        duplicate(private_run().partial_fit(ROWS[:150]))
 
 
 @pytest.mark.parametrize("place", ["update", "finish", "advance"])
@@ -481,8 +480,9 @@ def test_results_before_the_end_and_in_the_middle_say_what_their_noise_is(tmp_pa
     both = online.partial_fit(rows[8_000:16_000]).result()
     assert both.weight_errors.shape == (2,)
     tracked = online.partial_fit(rows[16_000:]).result()
-    # Four more batches and the last of the search, each with the same noise: it falls as the root of five.
-    assert np.allclose(tracked.noise_floors.max() / both.noise_floors.max(), _shrunk(5), rtol=0.15)
+    # Four more batches, each with the same noise: it falls as the root of four. What the search found is forgotten,
+    # because it was chosen for its weight among noisy answers.
+    assert np.allclose(tracked.noise_floors.max() / both.noise_floors.max(), _shrunk(4), rtol=0.15)
 
 
 def _shrunk(n_batches):
@@ -536,3 +536,32 @@ def test_runs_that_share_a_ledger_share_its_limit():
         decompose_privately(rows, 2, **settings, noise=SeededNoiseForTests(2))
     assert len(ledger.charges) == 2 * len(first.privacy.charges)
     assert ledger.mu <= gdp_mu(1.5, 1e-6) * (1 + 2**-31)
+
+
+# ---- what noise alone shows ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_more", [0, 1, 5])
+@pytest.mark.parametrize("method", ["power", "core", "entries"])
+def test_rows_of_zeros_show_nothing_that_is_clear(method, n_more):
+    """Noise alone passes its floor with a chance of 1 in 1,000 for each run: in 40 runs, more than 2 never happens.
+
+    (Its chance is 1e-5.)
+    """
+    loop = {"n_restarts": 10, "n_iterations": 3} if method == "power" else {}
+    n_batches = {"power": 6, "core": 4, "entries": 1}[method] + n_more
+    n_false = 0
+    for seed in range(40):
+        online = odeco.OnlineDecomposer(
+            2, method=method, batch_size=50, rng=seed, **loop, **GUARANTEE, noise=SeededNoiseForTests(seed)
+        )
+        n_false += bool(online.partial_fit(np.zeros((50 * n_batches, 12))).result().clear.any())
+    assert n_false <= 2
+
+
+def test_a_batch_that_a_second_interrupt_left_full_is_closed_before_the_next():
+    online = private_run().partial_fit(ROWS[:150])
+    online._run.total.update(ROWS[150:200])  # as if an interrupt had kept the full batch from being closed
+    assert online._run.batches.room(online._run) == 0
+    online.partial_fit(ROWS[200:250])
+    assert online.n_rows == 250

@@ -164,3 +164,23 @@ def test_of_a_private_file_only_the_number_of_lines_shows_whatever_they_hold(suf
         documents = list(read_documents([path], column="text", private=True))
         assert len(documents) == 3, each
         assert (documents[0].text, documents[2].text) == ("words of a document",) * 2, each
+
+
+def test_of_a_private_file_a_carriage_return_makes_no_second_document(tmp_path):
+    (tmp_path / "lines.txt").write_bytes(b"one\rand more\r\ntwo\n")
+    assert len(list(read_documents([tmp_path / "lines.txt"], private=True))) == 2
+
+
+def test_a_private_folder_says_nothing_about_a_damaged_document(tmp_path):
+    (tmp_path / "one.txt.gz").write_bytes(b"a secret that is no archive")
+    (tmp_path / "two.txt").write_text("words")
+    assert [document.text for document in read_documents([tmp_path], private=True)] == ["", "words"]
+    with pytest.raises(DocumentError, match="must be complete and undamaged"):
+        list(read_documents([tmp_path]))
+
+
+def test_a_private_table_without_names_quotes_no_row(tmp_path):
+    (tmp_path / "table.csv").write_text("7,a secret\n")
+    with pytest.raises(DocumentError, match="Its columns are not said, in a private run") as caught:
+        list(read_documents([tmp_path / "table.csv"], column="text", private=True))
+    assert "secret" not in str(caught.value)

@@ -255,6 +255,7 @@ def test_a_model_that_is_learnt_again_without_privacy_no_longer_promises_it(meth
     assert not hasattr(model, "privacy_")
 
 
+@pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
 def test_a_guarantee_goes_with_the_topics_it_is_about_into_a_file_and_never_with_others(tmp_path):
     corpus = planted_topics(500, 20, [0.5, 0.5], document_length=30, rng=5)
     model = TensorLDA(2, refine=0, epsilon=4.0, delta=1e-6, random_state=0).fit(corpus.counts)
@@ -272,6 +273,7 @@ def test_a_guarantee_goes_with_the_topics_it_is_about_into_a_file_and_never_with
         _ = loaded.privacy_
 
 
+@pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
 def test_a_file_that_claims_a_guarantee_for_a_stream_is_refused(tmp_path):
     corpus = planted_topics(500, 20, [0.5, 0.5], document_length=30, rng=5)
     private = TensorLDA(2, refine=0, epsilon=4.0, delta=1e-6, random_state=0).fit(corpus.counts)
@@ -296,6 +298,29 @@ def test_a_private_fit_refuses_by_type_and_quotes_nothing(documents):
     assert SECRET not in str(caught.value)
 
 
+@pytest.mark.parametrize("form", [sparse.csr_array, sparse.csc_array])
+@pytest.mark.parametrize("private", [True, False])
+def test_damaged_sparse_counts_are_refused_before_anything_reads_past_their_end(form, private):
+    counts = form(np.ones((4, 3)))
+    counts.indices[5] = 10**8
+    model = TensorLDA(2, **({"epsilon": 1.0, "delta": 1e-6} if private else {}))
+    with pytest.raises(ValueError, match=r"indices|index") as caught:
+        model.fit(counts)
+    if private:
+        assert "Which row is to blame is not said" in str(caught.value)
+
+
+def test_a_fit_that_fails_leaves_topics_and_their_words_as_they_were():
+    corpus = planted_topics(500, 20, [0.5, 0.5], document_length=30, rng=5)
+    model = TensorLDA(2, refine=0, random_state=0).fit(corpus.counts)
+    before = model.topic_word_.copy()
+    with pytest.raises(ValueError, match=r"."):
+        model.fit(np.full((3, 7), -1.0))
+    assert model.n_features_in_ == 20
+    assert np.array_equal(model.topic_word_, before)
+
+
+@pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
 def test_a_private_model_has_no_score_that_a_search_could_choose_by():
     corpus = planted_topics(500, 20, [0.5, 0.5], document_length=30, rng=5)
     model = TensorLDA(2, epsilon=4.0, delta=1e-6, random_state=0).fit(corpus.counts)

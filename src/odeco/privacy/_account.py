@@ -77,6 +77,7 @@ class Account:
             target = Path(f"{os.fspath(path)}.ledger").resolve()
             _check_free(target)
             self.ledger.keep_with(lambda charges: self._begin(target, charges))
+            self._path = target  # last: until then no charge can be made that is not written
         where = os.path.relpath(str(self._path), Path(path).resolve().parent)
         return {"run": self.run, "ledger": where, "is_private": self.is_private}
 
@@ -115,7 +116,7 @@ class Account:
         text = b"".join(_line(document) for document in (head, *map(asdict, charges)))
         with replacing(target, readable=False) as file:
             file.write(text)
-        self._size, self._file_number, self._path = len(text), target.stat().st_ino, target
+        self._size, self._file_number = len(text), target.stat().st_ino
         return self._append
 
     def _append(self, charge: Charge) -> None:

@@ -189,6 +189,11 @@ class Ledger:
 
     def to_json(self) -> str:
         """Return the ledger as JSON: the limit, the total, and every charge with all its fields."""
+        if self._within is not None:
+            raise TypeError(
+                "A ledger within a larger budget must stay where that is: a copy would not charge it. "
+                "Keep its `charges`."
+            )
         document = {
             "kind": "privacy ledger",
             "format_version": FORMAT_VERSION,

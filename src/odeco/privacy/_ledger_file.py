@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from odeco.errors import BudgetExhausted, FileFormatError
 from odeco.privacy._account import _line, _lock
@@ -34,8 +35,8 @@ class LedgerFile:
     Notes
     -----
     A charge counts from the moment its line is on disk. Half a line at the end, which a crash may leave, is a charge
-    that was not made: nothing was released for it. The file does not know whether two runs used the same data. It is
-    one budget, for one data set: name it after that.
+    that was not made: nothing was released for it. The file does not know what the runs used, nor whom they protect. It
+    is one budget for one data set, one unit and one neighbour relation: name it after these.
 
     Examples
     --------
@@ -49,7 +50,7 @@ class LedgerFile:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()
         if not self.path.exists():
             raise FileNotFoundError(
                 f"The ledger {self.path} must exist. It does not. Make it once for these data, with "
@@ -93,8 +94,7 @@ class LedgerFile:
         data: str | Iterable[str] = ALL_DATA,
     ) -> Charge:
         """Record a release that is about to be made, or refuse it; see `Ledger.charge`."""
-        with self.path.open("rb+") as file:
-            _lock(file)  # until the file is closed
+        with self._locked("rb+") as file:
             content = file.read()
             whole = content[: content.rfind(b"\n") + 1]
             entry = self._ledger_in(whole).charge(mechanism, sensitivity, scale, count, data)
@@ -105,9 +105,20 @@ class LedgerFile:
             os.fsync(file.fileno())
         return entry
 
+    @contextmanager
+    def _locked(self, mode: str) -> Iterator[IO[bytes]]:
+        """Open the file and hold its lock until it is closed."""
+        while True:
+            with cast("IO[bytes]", self.path.open(mode)) as file:
+                _lock(file)
+                opened, there = os.fstat(file.fileno()), self.path.stat()
+                if (opened.st_ino, opened.st_dev) == (there.st_ino, there.st_dev):
+                    yield file
+                    return
+            # The file was replaced before the lock was had: a charge in the old one would be lost.
+
     def _read(self) -> Ledger:
-        with self.path.open("rb") as file:
-            _lock(file)
+        with self._locked("rb") as file:
             content = file.read()
         return self._ledger_in(content[: content.rfind(b"\n") + 1])
 

@@ -10,9 +10,11 @@ from odeco.rows._checks import (
     as_rows,
     bad_row_error,
     check_private_rows,
+    check_private_structure,
     check_structure,
     csr_fault,
     first_bad_row,
+    to_csr,
 )
 from odeco.rows._chunks import rows_per_chunk
 from odeco.rows._clip import clipped_rows
@@ -27,6 +29,7 @@ __all__ = [
     "as_rows",
     "bad_row_error",
     "check_private_rows",
+    "check_private_structure",
     "check_structure",
     "clipped_rows",
     "csr_fault",
@@ -37,4 +40,5 @@ __all__ = [
     "row_slice",
     "rows_per_chunk",
     "stored_numbers",
+    "to_csr",
 ]

@@ -48,7 +48,7 @@ def as_rows(rows: Any, n_features: int | None = None) -> Any:
             "Rows must not be masked. Got a MaskedArray, whose hidden entries would be read as numbers. "
             "Fill them with X.filled(value), or drop those rows."
         )
-    array: Any = _to_csr(rows) if sparse.issparse(rows) else np.asarray(rows)
+    array: Any = to_csr(rows) if sparse.issparse(rows) else np.asarray(rows)
     if array.dtype.kind not in "iub" and array.dtype not in (np.float32, np.float64):
         raise TypeError(
             f"Rows must hold float32, float64 or integers. Got {array.dtype}. Convert them with astype(float)."
@@ -62,7 +62,7 @@ def as_rows(rows: Any, n_features: int | None = None) -> Any:
     return array.astype(np.float64) if array.dtype.kind in "iub" else array
 
 
-def _to_csr(rows: Any) -> Any:
+def to_csr(rows: Any) -> Any:
     """Return a sparse array of any format by rows; SciPy's conversions trust indices as its products do."""
     if rows.format in ("csc", "bsr"):
         rows.check_format(full_check=True)
@@ -114,6 +114,19 @@ def check_private_rows(rows: Any) -> None:
     """Raise unless rows are an array: the type NumPy gives to a list depends on its values, as would an error."""
     if not (isinstance(rows, np.ndarray) or sparse.issparse(rows)):
         raise TypeError(f"Private rows must be a NumPy array or a CSR array. Got {type(rows).__name__}. Convert them.")
+    check_private_structure(rows)
+
+
+def check_private_structure(rows: Any) -> None:
+    """Raise if a sparse array would lead a product outside of its memory, without saying which row is to blame."""
+    try:
+        if sparse.issparse(rows):
+            check_structure(to_csr(rows))
+    except ValueError:
+        raise ValueError(
+            "Private sparse rows must have indices within their shape. They do not. Make the array again. Which row is "
+            "to blame is not said."
+        ) from None
 
 
 def check_same_kind(before: Any, rows: Any) -> None:

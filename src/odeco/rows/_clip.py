@@ -9,8 +9,13 @@ import numpy as np
 from scipy import sparse
 
 from odeco._threads import map_blocks
-from odeco._types import FloatArray
+from odeco._types import FloatArray, IndexArray
+from odeco.rows._views import is_sparse
 
+#: The scaled norm is below the bound by this factor.
+_MARGIN = 1 - 2.0**-32
+#: Squares of numbers between 1 over this and this are normal, and so are quotients of two such numbers.
+_SURE = 1e100
 #: Dense rows are clipped in so many lanes.
 _LANES = 4
 #: Numbers of dense rows that are clipped while the cache holds them.
@@ -21,69 +26,80 @@ def clipped_rows(rows: Any, norm_bound: float) -> Any:
     """Return rows in double precision, those that are not finite as zeros and those beyond the bound scaled down to it.
 
     What becomes of a row depends on that row alone. The scaled norm aims a factor 1 − 2⁻³² below the bound, more than
-    the rounding errors of a norm of up to 2²⁰ numbers.
+    the rounding errors of a norm of up to 2²⁰ numbers. Rows so long or so short that their squares, or the factor that
+    brings them within the bound, would leave the normal range of double precision are divided by a power of two first.
     """
-    if isinstance(rows, np.ndarray):
-        data = np.empty(rows.shape)
-        height = max(1, _CACHED_SIZE // max(1, rows.shape[1]))
-        starts = range(0, rows.shape[0], height)
+    if is_sparse(rows):
+        return _clipped_sparse(rows, norm_bound)
+    data = np.empty(rows.shape)
+    height = max(1, _CACHED_SIZE // max(1, rows.shape[1]))
+    starts = range(0, rows.shape[0], height)
 
-        def clip(lane: int) -> None:
-            for start in starts[lane::_LANES]:
-                part = slice(start, start + height)
-                _clip_dense(rows[part], data[part], norm_bound)
+    def clip(lane: int) -> None:
+        for start in starts[lane::_LANES]:
+            part = slice(start, start + height)
+            _clip_dense(rows[part], data[part], norm_bound)
 
-        for _ in map_blocks(clip, range(_LANES), parallel=len(starts) >= _LANES):
-            pass
-        return data
-    return _clipped_sparse(rows, norm_bound)
+    for _ in map_blocks(clip, range(_LANES), parallel=len(starts) >= _LANES):
+        pass
+    return data
 
 
 @np.errstate(all="ignore")  # a warning about the data would be an answer without noise
 def _clip_dense(rows: Any, data: FloatArray, norm_bound: float) -> None:
     """Write the clipped rows to `data`."""
     data[:] = rows
+    allowed = norm_bound * _MARGIN
     squares = np.einsum("ij,ij->i", data, data)
-    unsure = ~((squares > 1e-200) & (squares < 1e200))  # zero, too small or large to be squared, or not finite
     lengths = np.sqrt(squares)
-    if unsure.any():
-        some = data[unsure]
-        some[~np.isfinite(some).all(axis=1)] = 0.0
-        data[unsure] = some
-        lengths[unsure] = _lengths(
-            np.abs(some).max(axis=1, initial=0.0), lambda unit: np.linalg.norm(some * unit, axis=1)
-        )
-    data *= _shrinkage(lengths, norm_bound)
+    # So written that NaN is unsure too.
+    sure = (squares > _SURE**-2) & (squares < _SURE**2) & (allowed > 1 / _SURE)
+    factors = np.where(lengths > allowed, allowed / lengths, 1.0)
+    data *= np.where(sure, factors, 1.0)[:, None]
+    if not sure.all():
+        some = data[~sure]
+        largest = np.abs(some).max(axis=1, initial=0.0)
+
+        def norms(exponents: IndexArray) -> FloatArray:
+            lengths: FloatArray = np.linalg.norm(np.ldexp(some, exponents[:, None]), axis=1)
+            return lengths
+
+        units, factors = _in_units(largest, norms, allowed)
+        scaled = np.where((factors == 0)[:, None], 0.0, np.ldexp(some, units[:, None]) * factors[:, None])
+        data[~sure] = np.where(np.isnan(factors)[:, None], some, scaled)
 
 
 @np.errstate(all="ignore")  # a warning about the data would be an answer without noise
 def _clipped_sparse(rows: Any, norm_bound: float) -> Any:
     kept = sparse.csr_array(rows, dtype=np.float64, copy=True)
+    kept.has_canonical_format = False  # whoever made the rows may have said so wrongly
     kept.sum_duplicates()
-    owner = np.repeat(np.arange(kept.shape[0]), np.diff(kept.indptr))
-    bad = np.zeros(kept.shape[0], bool)
-    bad[owner[~np.isfinite(kept.data)]] = True
-    kept.data[bad[owner]] = 0.0
-    largest = np.zeros(kept.shape[0])
-    np.maximum.at(largest, owner, np.abs(kept.data))
+    n_rows = kept.shape[0]
+    owner = np.repeat(np.arange(n_rows), np.diff(kept.indptr))
+    largest = np.zeros(n_rows)
+    np.maximum.at(largest, owner, np.abs(kept.data))  # NaN and infinity stay what they are
 
-    def norms(unit: FloatArray) -> FloatArray:
-        squares = np.bincount(owner, (kept.data * unit[owner, 0]) ** 2, minlength=kept.shape[0])
-        return np.sqrt(squares)
+    def norms(exponents: IndexArray) -> FloatArray:
+        return np.sqrt(np.bincount(owner, np.ldexp(kept.data, exponents[owner]) ** 2, minlength=n_rows))
 
-    kept.data *= _shrinkage(_lengths(largest, norms), norm_bound)[owner, 0]
+    units, factors = _in_units(largest, norms, norm_bound * _MARGIN)
+    scaled = np.ldexp(kept.data, units[owner]) * factors[owner]
+    kept.data = np.where(np.isnan(factors[owner]), kept.data, np.where(factors[owner] == 0, 0.0, scaled))
     return kept
 
 
-def _lengths(largest: FloatArray, norms: Callable[[FloatArray], FloatArray]) -> FloatArray:
-    """Return the norms of rows with these largest entries; `norms` takes those of rows times a factor each."""
-    unit = 1 / np.where(largest > 0, largest, 1.0)  # largest entry 1: squares cannot overflow
-    unit = np.where(np.isfinite(unit), unit, 1.0)
-    return norms(unit[:, None]) / unit
+def _in_units(
+    largest: FloatArray, norms: Callable[[IndexArray], FloatArray], allowed: float
+) -> tuple[IndexArray, FloatArray]:
+    """Return for rows with these largest entries the exponent of a power of two, and the factor after it.
 
-
-def _shrinkage(lengths: FloatArray, norm_bound: float) -> FloatArray:
-    """Return the factor, at most 1, that brings each row within the bound."""
-    allowed = norm_bound * (1 - 2.0**-32)
-    factors: FloatArray = np.where(lengths > allowed, allowed / np.where(lengths > 0, lengths, 1.0), 1.0)
-    return factors[:, None]
+    Times 2 to that exponent, the largest entry of a row is between 1/2 and 1, and its norm between 1/2 and √d: nothing
+    over- or underflows, and the factor is no subnormal number. The factor is NaN for rows within the bound, which stay
+    as they are, and 0 for rows that are not finite. `norms` returns the norms of all rows times powers of two.
+    """
+    usable = np.isfinite(largest)
+    exponents = -np.frexp(np.where(usable, largest, 0.0))[1].astype(np.int64)
+    lengths = norms(exponents)
+    within = np.ldexp(lengths, -exponents) <= allowed
+    factors = np.where(usable & np.isfinite(lengths), np.where(within, np.nan, allowed / lengths), 0.0)
+    return exponents, factors

@@ -143,6 +143,8 @@ class OnlineDecomposer:
                 self._push(run, checked)
             except BadRowError as error:
                 self._go_back(run, mark, n_charges)
+                if self._account is not None:  # clipped rows are never bad; if one were, nothing would be said of it
+                    raise RuntimeError("Rows of a private run could not be added up. Nothing was released.") from None
                 raise bad_row_error(checked) from error  # counted within these rows, not within a batch
             except BaseException:
                 self._go_back(run, mark, n_charges)
@@ -232,6 +234,8 @@ class OnlineDecomposer:
         return online
 
     def __getstate__(self) -> dict[str, Any]:
+        if self._account is not None:
+            raise TypeError("A private run must stay one of a kind: a copy would release the same rows twice. Save it.")
         return {name: value for name, value in vars(self).items() if name != "_one_at_a_time"}  # locks have no copies
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -250,6 +254,8 @@ class OnlineDecomposer:
         """Push rows, and call back after every batch that they close."""
         start = 0
         while start < rows.shape[0]:
+            if run.batches.room(run) == 0:  # a second interrupt came while the first was seen to
+                run.close()
             stop = min(int(rows.shape[0]), start + (run.batches.room(run) or 0))
             n_closed = run.n_closed
             run.push(row_slice(rows, start, stop))

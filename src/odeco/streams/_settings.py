@@ -125,7 +125,7 @@ class Settings:
         """Return when a batch is closed: after `batch_size` fresh rows, or after a pass."""
         if self.batch_size is None:
             return Passes(self.n_questions or 0, 0 if self.n_polish is None else self.n_polish)
-        return FreshRows(self.batch_size, self.forgetting, stops_when_found)
+        return FreshRows(self.batch_size, self.forgetting, stops_when_found, found_counts=self.guarantee is None)
 
     def answerer(self, dimension: int, account: Account | None) -> Answerer | None:
         """Return who answers in a private run; None for others."""

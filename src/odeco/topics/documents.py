@@ -83,7 +83,7 @@ def read_documents(paths: Iterable[str | Path], *, column: str | None = None, pr
 
 def _standard_input(private: bool) -> Iterator[Text]:
     # The standard input has the encoding of the terminal; documents are UTF-8 wherever they come from.
-    file = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig", errors=_decoding(private))
+    file = io.TextIOWrapper(sys.stdin.buffer, **_reading(private))
     try:
         with _faults("standard input"):
             yield from _lines(file, "standard input")
@@ -99,8 +99,14 @@ def _folder(folder: Path, private: bool) -> Iterator[Text]:
             "Check the path."
         )
     for path in paths:
-        with _opened(path, private) as file:
-            yield Text(str(path.relative_to(folder)), file.read())
+        try:
+            with _opened(path, private) as file:
+                text = file.read()
+        except DocumentError:
+            if not private:  # a file is a document here, and what is wrong with one is not said
+                raise
+            text = ""
+        yield Text(str(path.relative_to(folder)), text)
 
 
 def _file(path: Path, column: str | None, private: bool) -> Iterator[Text]:
@@ -132,13 +138,17 @@ def _cells(file: IO[str], name: str, column: str, delimiter: str, private: bool)
     rows = csv.reader(file, delimiter=delimiter, strict=True)
     names = next(rows, [])
     if names.count(column) != 1:
-        held = ", ".join(repr(each) for each in names) or "none"
+        # Without a line of names the first line is a document.
+        held = "not said, in a private run" if private else ", ".join(repr(each) for each in names) or "none"
         raise DocumentError(f"{name} must have one column {column!r}. Its columns are {held}. {_NAME_IT}")
     place = names.index(column)
     if private:
         # Line by line: a quote that is never closed would swallow the documents after it, and change their number.
         for number, line in enumerate(file, rows.line_num + 1):
-            cells = next(csv.reader([line], delimiter=delimiter), [])
+            try:
+                cells = next(csv.reader([line], delimiter=delimiter), [])
+            except csv.Error:
+                cells = []
             yield Text(f"{name}, line {number}", cells[place] if len(cells) > place else "")
         return
     for row in rows:
@@ -185,16 +195,23 @@ def _kind(path: Path) -> str:
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
-def _decoding(private: bool) -> str:
-    """Say what becomes of bytes that are no UTF-8: an error, unless that would tell something of a private document."""
-    return "replace" if private else "strict"
+def _reading(private: bool) -> dict[str, Any]:
+    """Return how text is read.
+
+    In a private run bytes that are no UTF-8 are replaced, since an error would tell something of a document; and a line
+    ends at a line feed only, so that a carriage return within a document does not make two of it.
+    """
+    return {
+        "encoding": "utf-8-sig",
+        "errors": "replace" if private else "strict",
+        "newline": "\n" if private else "",
+    }
 
 
 @contextmanager
 def _opened(path: Path, private: bool) -> Iterator[IO[str]]:
     opener: Any = gzip.open if path.name.lower().endswith(".gz") else open
-    encoding = {"encoding": "utf-8-sig", "errors": _decoding(private)}
-    with _faults(path.name), opener(path, "rt", newline="", **encoding) as file:
+    with _faults(path.name), opener(path, "rt", **_reading(private)) as file:
         yield file
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -14,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from odeco._arguments import check_count
 from odeco._types import FloatArray
 from odeco.privacy import PrivacyReport, check_delta, check_epsilon
-from odeco.rows import check_structure
+from odeco.rows import check_private_structure, check_structure, to_csr
 from odeco.topics.bounded_counts import BoundedCounts
 from odeco.topics.counts import DocumentWeight, as_counts
 from odeco.topics.diagnostics import TopicDiagnostics, warn_if_unreliable
@@ -193,22 +195,23 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """
         settings = check_settings(self)
         seed = self._draw_seed()
-        if check_private(self, groups):
-            counts = self._validated_privately(X)
-            fitted = learn_privately(
-                BoundedCounts(counts, groups=groups),
-                check_count("n_components", self.n_components),
-                concentration=settings.concentration,
-                epsilon=check_epsilon(self.epsilon),
-                delta=check_delta(self.delta),
-                ledger=self.ledger,
-                seed=seed,
-            ).fitted
-        else:
-            counts = as_counts(self._validated(X, reset=True))
-            tell: Tell = (lambda *_: None) if callback is None else callback
-            fitted = learn_at_once(counts, settings, seed=seed, tell=tell)
-        self._take(fitted, None, seed, counts.shape[0], fitted.alpha.size)
+        with self._words_kept_on_failure():
+            if check_private(self, groups):
+                counts = self._validated_privately(X)
+                fitted = learn_privately(
+                    BoundedCounts(counts, groups=groups),
+                    check_count("n_components", self.n_components),
+                    concentration=settings.concentration,
+                    epsilon=check_epsilon(self.epsilon),
+                    delta=check_delta(self.delta),
+                    ledger=self.ledger,
+                    seed=seed,
+                ).fitted
+            else:
+                counts = as_counts(self._validated(X, reset=True))
+                tell: Tell = (lambda *_: None) if callback is None else callback
+                fitted = learn_at_once(counts, settings, seed=seed, tell=tell)
+            self._take(fitted, None, seed, counts.shape[0], fitted.alpha.size)
         warn_if_unreliable(fitted.diagnostics)
         return self
 
@@ -223,14 +226,28 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if self.epsilon is not None or self.delta is not None:
             raise ValueError("A private model is learnt from all documents at once. Got partial_fit. Call fit.")
         stream: TopicStream | None = getattr(self, "_stream", None)
-        counts = as_counts(self._validated(X, reset=stream is None))
-        if stream is None:
-            after = TopicStream.begin(settings, counts, self._draw_seed())
-        else:
-            self._fitted = None  # the topics before this batch may be large, and can be worked out again
-            after = stream.updated(counts)
-        self._take(None, after, after.seed, after.sums.n_documents, after.n_components)
+        with self._words_kept_on_failure():
+            counts = as_counts(self._validated(X, reset=stream is None))
+            if stream is None:
+                after = TopicStream.begin(settings, counts, self._draw_seed())
+            else:
+                self._fitted = None  # the topics before this batch may be large, and can be worked out again
+                after = stream.updated(counts)
+            self._take(None, after, after.seed, after.sums.n_documents, after.n_components)
         return self
+
+    @contextmanager
+    def _words_kept_on_failure(self) -> Iterator[None]:
+        """Go back to the words of the topics that the model has, if learning others fails."""
+        names = ("n_features_in_", "feature_names_in_")
+        before = {name: vars(self)[name] for name in names if name in vars(self)}
+        try:
+            yield
+        except BaseException:
+            for name in names:
+                self.__dict__.pop(name, None)
+            self.__dict__.update(before)
+            raise
 
     def _take(
         self, fitted: FittedTopics | None, stream: TopicStream | None, seed: int, n_documents: int, n_components: int
@@ -334,7 +351,9 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return counts, proportions
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
-        check_structure(X)
+        if sparse.issparse(X):
+            X = to_csr(X)
+            check_structure(X)
         return validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric")
 
     def _validated_privately(self, X: Any) -> Any:
@@ -351,7 +370,7 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             )
         if not (types or {X.dtype.kind}) <= set("iufb"):
             raise TypeError("Private word counts must be numbers. Got another type of array or column. Convert them.")
-        check_structure(X)
+        check_private_structure(X)
         return validate_data(self, X, reset=True, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
 
     def _draw_seed(self) -> int:
