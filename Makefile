@@ -4,13 +4,16 @@ VENV := .venv
 BENCH := .venv-bench
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format docs bench clean
+.PHONY: demo test lint format docs bench mutants clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -q -n auto
+
+mutants: $(VENV)/.test
+	$(BIN)/python tools/mutants.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

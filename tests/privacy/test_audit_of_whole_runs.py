@@ -99,8 +99,8 @@ class Shorter:
         return self.share * self.noise.gaussian(shape, scale)
 
 
-# An error has the rate 0.16. From 100 runs its standard error is 0.037, and its upper bound lies some 3.3 of these above
-# it, at 0.28: μ is certified to 2 · 0.58, give or take 0.21. From 1,000 runs it is 2 − 0.32, give or take 0.07.
+# An error has the rate 0.16. From 100 runs its standard error is 0.037, and its upper bound lies some 3.3 of these
+# above it, at 0.28: μ is certified to 2 · 0.58, give or take 0.21. From 1,000 runs it is 2 − 0.32, give or take 0.07.
 @pytest.mark.parametrize(
     ("n_runs", "least"),
     [(100, 0.25), pytest.param(1_000, 0.7, marks=pytest.mark.slow)],  # the latter takes two minutes for all runs
