@@ -1,8 +1,8 @@
 """Make small edits that break a guarantee, one at a time, and see whether the privacy tests notice.
 
-``make mutants`` applies every edit of `MUTANTS` to a copy of the project, runs the tests that must notice it, and prints
-a table: *killed* if one of them failed, *survived* if none did. The tests are run without any edit first: they must
-pass then. It ends with code 1 unless all are killed.
+``make mutants`` applies every edit of `MUTANTS` to a copy of the project, runs the tests that must notice it, and
+prints a table: *killed* if one of them failed, *survived* if none did. The tests are run without any edit first: they
+must pass then. It ends with code 1 unless all are killed.
 """
 
 from __future__ import annotations
@@ -213,15 +213,16 @@ MUTANTS = [
         "the number of columns of a table is learnt from its first record",
         "sources/_private.py",
         "        self.n_rows = sum(1 for _ in lines)",
-        "        self.n_features = len(self._fields(next(self._lines())[1]))\n        self.n_rows = sum(1 for _ in lines)",
+        "        self.n_features = len(self._fields(next(self._lines())[1]))\n"
+        "        self.n_rows = sum(1 for _ in lines)",
         "test_private_files.py",
         "every_line and CSV",
     ),
     Mutant(
         "the batches of a stream are not counted against delta",
         "streams/_private.py",
-        '        check_delta_for(self.guarantee.delta, first + n_rows - 1, "record")  # the rows of all batches count\n',
-        "",
+        "check_delta_for(self.guarantee.delta, first + n_rows - 1,",
+        "check_delta_for(self.guarantee.delta, n_rows,",
         "test_declared.py",
         "too_many_for_delta",
     ),
