@@ -34,9 +34,9 @@ from scipy.optimize import linear_sum_assignment
 
 from odeco.datasets import planted_topics
 from odeco.models import TensorLDA
-from odeco.topics.bounded import BoundedCounts
-from odeco.topics.evaluation import coherence, completion_perplexity, split_documents
-from odeco.topics.private import learn_privately
+from odeco.topics.bounded_counts import BoundedCounts
+from odeco.topics.evaluate import coherence, completion_perplexity, split_documents
+from odeco.topics.learn_privately import learn_privately
 
 FEWEST_DOCUMENTS, LARGEST_SHARE, SHORTEST = 20, 0.1, 12
 THREADS = 2
@@ -274,7 +274,8 @@ def compare_private(corpus: Corpus, k: int) -> None:
             )
             seconds = time.perf_counter() - start
             name = f"epsilon = {epsilon:g}, {words}"
-            show(name, f"{found.n_clear}", found.topics.topic_word, found.topics.alpha, seconds)
+            fitted = found.fitted
+            show(name, f"{fitted.diagnostics.n_clear}", fitted.topic_word, fitted.alpha, seconds)
 
 
 def warm_up() -> None:

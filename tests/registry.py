@@ -10,6 +10,7 @@ from scipy import sparse
 from odeco import Components, Oracle, symmetrize
 from odeco.datasets import AdversarialNoise, WeaklyCorrelatedNoise, gaussian_noise
 from odeco.moments import SampleMoment, WordMoment
+from odeco.privacy import EntryLevel, RecordLevel
 from odeco.tensors import AsymmetricTensor, DenseTensor, PackedTensor, SparseTensor
 from odeco.whitening import Whitened, Whitener
 
@@ -68,6 +69,21 @@ def _word_counts(generator, dimension, order):
     return WordMoment(counts, concentration=1.5)
 
 
+def _private_records(generator, dimension, order):
+    return RecordLevel(generator.standard_normal((11, dimension)), norm_bound=1.5, order=order)
+
+
+def _private_users(generator, dimension, order):
+    rows = generator.standard_normal((11, dimension)) * (generator.random((11, dimension)) < 0.5)
+    groups = generator.integers(4, size=11)
+    return RecordLevel(sparse.csr_array(rows), norm_bound=1.5, order=order, groups=groups)
+
+
+def _private_entries(generator, dimension, order):
+    # The order is 3 whatever order is asked for. The limit cuts some entries; what is left is symmetric.
+    return EntryLevel(generator.standard_normal((dimension,) * 3), entry_limit=1.5)
+
+
 def _whitened(generator, dimension, order):
     forward = generator.standard_normal((dimension, min(2, dimension)))
     return Whitened(_dense(generator, dimension, order), Whitener(forward, forward))
@@ -108,6 +124,9 @@ ORACLES: dict[str, Callable[[np.random.Generator, int, int], Oracle]] = {
     "samples": _samples,
     "samples, CSR": _samples_csr,
     "words of documents": _word_counts,
+    "private records": _private_records,
+    "private records of users, CSR": _private_users,
+    "private entries": _private_entries,
     "whitened": _whitened,
     "sum": _sum,
     "scaled": _scaled,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,12 +11,10 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import sparse
 
 import odeco
-from odeco.rows import RowSum, _chunks, rows_per_chunk
+from odeco.privacy import SeededNoiseForTests
 from odeco.search import Tracking
 
 
@@ -27,117 +26,7 @@ def planted_rows(n, d=20, k=3, *, noise=0.2, seed=0, basis_seed=0):
     return rows, odeco.Components(2 * np.ones(k), basis)
 
 
-@pytest.fixture
-def small_chunks(monkeypatch):
-    """Chunks of a few rows, so that small data have many."""
-    monkeypatch.setattr(_chunks, "_DENSE_SIZE", 100)
-    monkeypatch.setattr(_chunks, "_ENOUGH_ROWS", 7)
-    monkeypatch.setattr(_chunks, "_SPARSE_ROWS", 9)
-    monkeypatch.setattr(_chunks, "_SPARSE_SIZE", 40)
-
-
-@pytest.mark.usefixtures("small_chunks")
-class TestRowSums:
-    @pytest.mark.parametrize("kind", ["dense", "single", "csr"])
-    @pytest.mark.parametrize("question", ["image", "core"])
-    @pytest.mark.parametrize("order", [3, 4])
-    def test_cuts_change_no_bit(self, kind, question, order):
-        generator = np.random.default_rng(0)
-        rows = generator.standard_normal((101, 10)) * (generator.random((101, 10)) < 0.5)
-        rows = {"dense": rows, "single": rows.astype(np.float32), "csr": sparse.csr_array(rows)}[kind]
-        block = generator.standard_normal((10, 4))
-        whole = RowSum(question, block, order)
-        whole.update(rows)
-        for seed in range(10):
-            cuts = np.sort(np.random.default_rng(seed).integers(0, 102, size=seed * 5))
-            pieces = RowSum(question, block, order)
-            for start, stop in zip([0, *cuts], [*cuts, 101], strict=True):
-                pieces.update(rows[start:stop])
-                saved = RowSum(question, block, order)
-                saved.restore(pieces.to_arrays())
-                pieces = saved
-            assert np.array_equal(pieces.total(), whole.total())
-            assert pieces.n_rows == 101
-
-    @given(seed=st.integers(0, 2**32 - 1), order=st.integers(3, 5))
-    def test_sums_are_what_they_say(self, seed, order):
-        generator = np.random.default_rng(seed)
-        rows, block = generator.standard_normal((23, 5)), generator.standard_normal((5, 3))
-        image, core = RowSum("image", block, order), RowSum("core", block, order)
-        image.update(rows)
-        core.update(sparse.csr_array(rows))
-        np.testing.assert_allclose(image.total(), rows.T @ (rows @ block) ** (order - 1), rtol=1e-12)
-        inside = rows @ block
-        letters = "abcde"[:order]
-        expected = np.einsum(",".join("n" + letter for letter in letters) + "->" + letters, *[inside] * order)
-        np.testing.assert_allclose(core.total(), expected, rtol=1e-10, atol=1e-10)
-
-    def test_partitions_can_be_added(self):
-        rows, _ = planted_rows(50, 6)
-        parts = [RowSum("image", np.eye(6), 3) for _ in range(3)]
-        for part, piece in zip(parts, np.array_split(rows, 3), strict=True):
-            part.update(piece)
-        together = parts[0] + parts[1] + parts[2]
-        assert together.n_rows == 50
-        np.testing.assert_allclose(together.mean(), rows.T @ rows**2 / 50, rtol=1e-12)
-
-    @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-    @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
-    @pytest.mark.parametrize("row", [0, 13, 49])
-    def test_a_bad_row_leaves_the_sum_as_it_was(self, bad, kind, row):
-        rows, _ = planted_rows(50, 6)
-        total = RowSum("image", np.random.default_rng(0).standard_normal((6, 2)), 3)
-        total.update(kind(rows[:33]))
-        before, spoilt = total.total().copy(), rows.copy()
-        spoilt[row, 2] = bad
-        name = "NaN" if np.isnan(bad) else "infinity"
-        with pytest.raises(ValueError, match=rf"^Row {row} holds {name}\. Nothing of this batch was used; fix or drop"):
-            total.update(kind(spoilt))
-        assert np.array_equal(total.total(), before)
-        assert total.n_rows == 33
-        total.update(kind(rows))
-        assert total.n_rows == 83
-
-    def test_rows_too_large_to_be_cubed_say_so(self):
-        total = RowSum("image", np.eye(3), 3)
-        with pytest.raises(ValueError, match=r"The largest entry is 1e\+200\. .*divide all rows by a constant"):
-            total.update(np.full((40, 3), 1e200))
-        assert total.n_rows == 0
-        with pytest.raises(ValueError, match=r"divide all rows by a constant"):
-            total.update(np.full((1, 3), 1e200))  # too few for a chunk: found out before they wait for one
-        assert total.n_rows == 0
-
-    def test_a_change_of_kind_is_refused(self):
-        total = RowSum("image", np.eye(3), 3)
-        total.update(np.ones((1, 3)))
-        with pytest.raises(ValueError, match=r"It began with dense float64 rows\. Got CSR float64\."):
-            total.update(sparse.csr_array(np.ones((1, 3))))
-        with pytest.raises(ValueError, match=r"Rows must have shape \(n, 3\)\. Got shape \(1, 4\)\."):
-            total.update(np.ones((1, 4)))
-        with pytest.raises(TypeError, match=r"Rows must hold float32, float64 or integers\. Got <U1\."):
-            total.update(np.array([["a"]]))
-
-
-def test_wide_rows_are_summed_alike():
-    generator = np.random.default_rng(0)
-    rows, block = generator.standard_normal((3, _chunks.WIDE)), generator.standard_normal((_chunks.WIDE, 2))
-    total = RowSum("image", block, 3)
-    for row in np.concatenate([rows] * 70):
-        total.update(row[None])
-    assert total.n_rows == 210 > rows_per_chunk(_chunks.WIDE)
-    np.testing.assert_allclose(total.total(), 70 * rows.T @ (rows @ block) ** 2, rtol=1e-9)
-
-
-def test_single_precision_rows_keep_a_double_precision_sum():
-    rows = np.full((200_000, 40), 0.1, np.float32)
-    total = RowSum("image", np.eye(40)[:, :1], 3)
-    total.update(rows)
-    expected = 200_000 * float(np.float32(0.1)) ** 3
-    # At most 2,048 terms are added up in single precision, where plain summation errs by up to 2,048 / 2 roundings.
-    assert total.total()[0, 0] == pytest.approx(expected, rel=2048 / 2 * 2**-24)
-
-
-@pytest.mark.parametrize("method", ["power", "core"])
+@pytest.mark.parametrize("method", ["power", "core", "entries"])
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array, lambda rows: np.asarray(rows, np.float32)])
 def test_pushed_in_any_pieces_equals_pulled_bit_for_bit(method, kind):
     rows, _ = planted_rows(5000)
@@ -222,6 +111,23 @@ def test_core_finds_what_was_planted_with_honest_standard_errors(source, tmp_pat
     assert 0.5 < np.sqrt(np.mean(np.square(ratios))) < 1.5
 
 
+@pytest.mark.parametrize("source", ["array", "stream"])
+def test_the_whole_moment_at_once_is_decomposed_as_a_tensor_of_the_same_entries_is(source):
+    """Both see the same sample, so they differ by less than a tenth of what either errs by."""
+    rows, truth = planted_rows(20_000)
+    data = rows if source == "array" else iter([rows])
+    batch = {"batch_size": 20_000} if source == "stream" else {}
+    result = odeco.decompose_stream(data, 3, method="entries", rng=0, **batch)
+    exact = odeco.decompose(np.einsum("ni,nj,nk->ijk", rows, rows, rows, optimize=True) / 20_000, 3, rng=0)
+    assert odeco.match(result, exact.components).angles.max() < 0.1 * odeco.match(result, truth).angles.min()
+    assert result.n_rows == (40_000 if source == "array" else 20_000)  # one pass more that refines
+
+
+def test_the_whole_moment_of_too_many_columns_is_refused():
+    with pytest.raises(ValueError, match=r"rows must have at most 400 columns\. Got 401\. Take method='core'\."):
+        odeco.decompose_stream(np.ones((2, 401)), 1, method="entries")
+
+
 def test_higher_moments_work_too():
     generator = np.random.default_rng(0)
     basis = np.linalg.qr(generator.standard_normal((12, 2)))[0]
@@ -248,10 +154,85 @@ def test_a_stream_that_ends_too_early_says_what_it_found():
 def test_a_plan_without_its_batch_size_is_refused():
     with pytest.raises(ValueError, match='`batch_size` must be given for method="power"'):
         odeco.decompose_stream(np.ones((5, 5)), 1, method="power")
-    with pytest.raises(ValueError, match=r"`method` must be one of 'core', 'power'\. Got 'svd'\."):
+    with pytest.raises(ValueError, match=r"`method` must be one of 'core', 'power', 'entries'\. Got 'svd'\."):
         odeco.decompose_stream(np.ones((5, 5)), 1, method="svd")
     with pytest.raises(ValueError, match=r"`forgetting` must be a number in \(0, 1\]\. Got 0\."):
         odeco.OnlineDecomposer(1, batch_size=10, forgetting=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        (
+            {"n_restarts": -5},
+            "`n_restarts` is not used by method='core'. Got -5. Leave it out, or pass method='power'.",
+        ),
+        ({"n_iterations": "x"}, "`n_iterations` is not used by method='core'. Got 'x'. Leave it out, or pass method="),
+        ({"method": "power", "n_restarts": -5}, "`n_restarts` must be an int of at least 1. Got -5."),
+        ({"method": "power", "n_iterations": "x"}, "`n_iterations` must be an int of at least 1. Got 'x'."),
+        ({"batch_size": None}, "`batch_size` must be an int of at least 1. Got None."),
+        (
+            {"neighbour_relation": "replace"},
+            "`neighbour_relation` is for private runs. Got 'replace' without `epsilon`",
+        ),
+        ({"noise": SeededNoiseForTests(0)}, "`noise` is for private runs. Got one without `epsilon`"),
+    ],
+)
+def test_a_pushed_run_refuses_what_it_would_not_use_and_checks_what_it_uses(settings, text):
+    with pytest.raises(ValueError, match=re.escape(text)):
+        odeco.OnlineDecomposer(2, **{"batch_size": 10, **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        (
+            {"batch_size": -7},
+            "`batch_size` is not used by method='core' on data that can be read again: every question reads all rows. "
+            "Got -7. Leave it out, or pass an iterator to read the data once.",
+        ),
+        ({"n_restarts": 3}, "`n_restarts` is not used by method='core'. Got 3."),
+        (
+            {"method": "power", "batch_size": 5, "n_polish": 1},
+            "`n_polish` is not used by method='power', nor on data that can be read once only. Got 1 and method=",
+        ),
+        ({"method": "entries", "n_restarts": 3}, "`n_restarts` is not used by method='entries'. Got 3."),
+        (
+            {"method": "entries", "order": 4},
+            "method='entries' takes moments of order 3. Got order 4. Take method='core'.",
+        ),
+        ({"n_polish": -1}, "`n_polish` must be an int of at least 0. Got -1."),
+        ({"method": "power", "batch_size": 0}, "`batch_size` must be an int of at least 1. Got 0."),
+        ({"checkpoint_seconds": -1}, "`checkpoint_seconds` must be a number of at least 0. Got -1."),
+    ],
+)
+def test_a_pulled_run_refuses_what_it_would_not_use_and_checks_what_it_uses(settings, text):
+    with pytest.raises(ValueError, match=re.escape(text)):
+        odeco.decompose_stream(np.eye(5), 2, **settings)
+    if "n_polish" in settings and "method" not in settings:
+        with pytest.raises(ValueError, match="`n_polish` is not used by"):
+            odeco.decompose_stream(iter([np.eye(5)]), 2, **settings)
+
+
+def test_a_pulled_run_goes_on_only_with_its_own_seed(tmp_path):
+    rows, _ = planted_rows(500)
+    path = tmp_path / "run.ckpt"
+
+    def stop(progress):
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        odeco.decompose_stream(rows, 3, checkpoint=path, callback=stop, rng=0)
+    with pytest.raises(
+        odeco.FileFormatError, match=r"must be the checkpoint of this run\. It has seed=\d+, the run seed="
+    ):
+        odeco.decompose_stream(rows, 3, checkpoint=path, rng=1)
+    with pytest.raises(
+        odeco.FileFormatError, match=r"It is that of a run that reads its own data\. Pass it to odeco\.dec"
+    ):
+        odeco.OnlineDecomposer.load(path)
+    resumed = odeco.decompose_stream(rows, 3, checkpoint=path, rng=0)
+    assert np.array_equal(resumed.vectors, odeco.decompose_stream(rows, 3, rng=0).vectors)
 
 
 def test_a_bad_row_in_a_push_over_several_batches_changes_nothing():
@@ -272,7 +253,7 @@ def test_a_bad_row_in_a_push_over_several_batches_changes_nothing():
     )
 
 
-@pytest.mark.parametrize("method", ["power", "core"])
+@pytest.mark.parametrize("method", ["power", "core", "entries"])
 def test_a_checkpoint_after_any_push_goes_on_to_the_same_bits(method, tmp_path):
     rows, _ = planted_rows(2500)
     settings = {"method": method, "batch_size": 100, "rng": 0}
@@ -393,20 +374,3 @@ def test_tracking_of_a_negative_weight_at_even_order_keeps_its_sign():
     np.testing.assert_allclose(tracking.components.vectors, np.eye(4)[:, :2], atol=1e-12)
     weight_errors, angle_errors = tracking.standard_errors()
     np.testing.assert_allclose([*weight_errors, *angle_errors], 0, atol=1e-12)
-
-
-def test_a_push_that_fails_leaves_the_sum_as_it_was_even_with_rows_waiting():
-    # 8,192 rows fill a chunk; 4,808 wait; the next push completes a chunk larger than itself and leaves a rest.
-    rows = np.random.default_rng(0).standard_normal((17_500, 6))
-    bad = rows[13_000:].copy()
-    bad[-1, 0] = np.nan
-    total, block = RowSum("image", np.eye(6)[:, :2], 3), np.eye(6)[:, :2]
-    total.update(rows[:8_192])
-    total.update(rows[8_192:13_000])
-    with pytest.raises(ValueError, match="Row 4,499 holds NaN"):
-        total.update(bad)
-    assert total.n_rows == 13_000
-    total.update(rows[13_000:])
-    straight = RowSum("image", block, 3)
-    straight.update(rows)
-    assert np.array_equal(total.total(), straight.total())

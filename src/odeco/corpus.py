@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-#: Folders of the library that are not part of its documentation: tests, and what was installed beside it.
+#: Folders with these names are passed over: they hold tests, or what was installed beside the library.
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__phello__"}
 
 
@@ -23,11 +23,11 @@ class Document:
     Attributes
     ----------
     name : str
-        What it documents or defines, such as ``json.decoder.JSONDecoder.decode``.
+        The name of what it documents or defines, such as ``json.decoder.JSONDecoder.decode``.
     module : str
         The module that it is in.
     text : str
-        The text; a documentation string without the indentation of the source.
+        The text; a documentation string comes without the indentation of the source.
     """
 
     name: str
@@ -41,16 +41,16 @@ def python_documentation(library: Path | None = None) -> Iterator[Document]:
     Parameters
     ----------
     library : path, optional
-        Another folder of Python files; by default that of the running Python's standard library.
+        A folder of Python files; by default that of the running Python's standard library.
 
     Yields
     ------
     Document
-        In the order of the files' names, which is the same on every machine with the same Python.
+        Documents come in the order of the files' names, which is the same on every machine with the same Python.
 
     Notes
     -----
-    Files are parsed and never imported or executed. One that cannot be parsed is passed over: the library has some
+    Files are parsed, and never imported or executed. A file that cannot be parsed is passed over: the library has some
     that are meant for other versions of Python.
 
     Examples
@@ -74,13 +74,13 @@ def python_code(library: Path | None = None) -> Iterator[Document]:
     Parameters
     ----------
     library : path, optional
-        Another folder of Python files; by default that of the running Python's standard library.
+        A folder of Python files; by default that of the running Python's standard library.
 
     Yields
     ------
     Document
-        In the order of the files' names. A function inside another is part of that one's text, and no document of its
-        own.
+        Documents come in the order of the files' names. A function inside another is part of that one's text, and no
+        document of its own.
 
     Examples
     --------
@@ -95,11 +95,7 @@ def python_code(library: Path | None = None) -> Iterator[Document]:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno > last:
                 last = node.end_lineno or node.lineno
                 hidden = _lines_of_docstrings(node)
-                kept = [
-                    line
-                    for number, line in enumerate(lines[:last], 1)
-                    if number >= node.lineno and number not in hidden
-                ]
+                kept = [lines[number - 1] for number in range(node.lineno, last + 1) if number not in hidden]
                 yield Document(name, module, "\n".join(kept))
 
 
@@ -121,7 +117,7 @@ def _parsed(path: Path) -> tuple[ast.Module, list[str]]:
     """Return the tree and the lines of a file; both are empty if it cannot be parsed."""
     try:
         source = path.read_bytes()
-        with warnings.catch_warnings(action="ignore"):  # the library's own, about how its literals are written
+        with warnings.catch_warnings(action="ignore"):  # the library warns about how its literals are written
             tree = ast.parse(source)
         encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
         return tree, source.decode(encoding).splitlines()
@@ -147,5 +143,7 @@ def _walk(node: _Documented, name: str) -> Iterator[tuple[str, _Documented]]:
         inner = waiting.pop()
         if isinstance(inner, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield from _walk(inner, f"{name}.{inner.name}")
-        elif isinstance(inner, ast.stmt | ast.ExceptHandler | ast.match_case):  # one that is defined under an `if`
+        elif isinstance(
+            inner, ast.stmt | ast.ExceptHandler | ast.match_case
+        ):  # it may hold definitions, as an `if` does
             waiting += reversed(list(ast.iter_child_nodes(inner)))

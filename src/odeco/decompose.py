@@ -119,10 +119,10 @@ def decompose(
         search, evidence = _search_to_noise(oracle, plan, generator, callback)
     else:
         search, evidence = run(oracle, plan, rng=generator, callback=callback), None
-    result = describe(search, tolerance=plan.tolerance or math.sqrt(oracle.rounding))
+    result = _described(search, tolerance=plan.tolerance or math.sqrt(oracle.rounding))
     result = replace(result, explained=_explained(oracle, result.components), rank_evidence=evidence)
     if oracle.exact:
-        warn_if_unconverged(result, stacklevel=2)
+        _warn_if_unconverged(result, stacklevel=2)
     return result
 
 
@@ -159,10 +159,10 @@ def decompose_asymmetric(
         n_iterations=n_iterations,
         tolerance=_usable_tolerance(tol, oracle),
     )
-    found = describe(
+    found = _described(
         run(oracle, plan, rng=rng, callback=callback), tolerance=plan.tolerance or math.sqrt(oracle.rounding)
     )
-    warn_if_unconverged(found, stacklevel=2)
+    _warn_if_unconverged(found, stacklevel=2)
     weights = oracle.term_weights(found.weights)
     first, *others = oracle.split(found.vectors)
     return AsymmetricDecomposition(
@@ -213,7 +213,7 @@ def _search_to_noise(
                 remaining.append(whole - float(weights @ weights))
             evidence = judge_rank(weights, np.array(remaining), oracle.dimension, oracle.order)
     if evidence.rank == 0:
-        raise no_signal_error(evidence.weights, evidence.noise_levels, search.components)
+        raise _no_signal_error(evidence.weights, evidence.noise_levels, search.components)
     return replace(search, found=search.found[: evidence.rank], stage="done"), evidence
 
 
@@ -249,7 +249,7 @@ def _decompose_whitened(
     )
 
 
-def no_signal_error(weights: FloatArray, noise_levels: FloatArray, found: Components) -> RankError:
+def _no_signal_error(weights: FloatArray, noise_levels: FloatArray, found: Components) -> RankError:
     """Say that no component stands clear of the noise."""
     best = int(np.argmax(np.abs(weights) / noise_levels))
     return RankError(
@@ -260,35 +260,34 @@ def no_signal_error(weights: FloatArray, noise_levels: FloatArray, found: Compon
     )
 
 
-def describe(search: Search, *, tolerance: float, explained: float | None = None) -> Decomposition:
+def _described(search: Search, *, tolerance: float) -> Decomposition:
     """Sort what a finished search has found, and judge each component."""
     found = search.components
     order = found.largest_first()
     residuals = np.array([np.nan if pair.residual is None else pair.residual for pair in search.found])[order]
     return Decomposition(
-        components=Components(found.weights[order], found.vectors[:, order], found.order),
+        components=found.sorted_by_weight(),
         residuals=residuals,
         converged=residuals <= tolerance * np.abs(found.weights[order]),
         n_iterations=np.array([pair.n_iterations for pair in search.found])[order],
         n_agreed=np.array([pair.n_agreed for pair in search.found])[order],
         histories=tuple(search.found[i].history for i in order),
-        explained=explained,
         n_restarts=search.plan.n_restarts,
     )
 
 
-def warn_if_unconverged(result: Decomposition, *, stacklevel: int) -> None:
+def _warn_if_unconverged(result: Decomposition, *, stacklevel: int) -> None:
     """Warn about the worst component that did not converge, with the remedy."""
     relative = result.residuals / np.abs(result.weights)
     if not result.converged.all():
         worst = int(np.argmax(np.where(result.converged, 0, relative)))
-        text = unconverged_message(
+        text = _unconverged_message(
             worst, float(result.residuals[worst]), float(result.weights[worst]), int(result.n_iterations[worst])
         )
         warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel + 1)
 
 
-def unconverged_message(component: int, residual: float, weight: float, n_iterations: int) -> str:
+def _unconverged_message(component: int, residual: float, weight: float, n_iterations: int) -> str:
     """Say which component did not converge, by how much, and what helps."""
     return (
         f"Component {component} did not converge: its residual is {residual:.1e}, or {residual / abs(weight):.1e} of "

@@ -76,3 +76,19 @@ class BudgetExhausted(RuntimeError):  # noqa: N818 - the name says what happened
             f"{limit:.{decimals}f}. Nothing was released."
         )
         self.mu, self.limit = mu, limit
+
+
+class DocumentError(ValueError):
+    """A file does not hold the documents that it should hold."""
+
+
+class VocabularyError(ValueError):
+    """No word is left to learn topics from, or the given words do not fit the documents."""
+
+
+class WordCountError(ValueError):
+    """An array that was given as word counts does not hold word counts."""
+
+
+class UnreliableTopicsWarning(UserWarning):
+    """The documents are too short or too few for this number of topics."""

@@ -58,7 +58,11 @@ def answers_of(online):
 
 @pytest.mark.parametrize(
     ("method", "settings"),
-    [("core", {"batch_size": 20_000}), ("power", {"batch_size": 3_000, "n_restarts": 10, "n_iterations": 10})],
+    [
+        ("entries", {"batch_size": 2_000}),
+        ("core", {"batch_size": 20_000}),
+        ("power", {"batch_size": 3_000, "n_restarts": 10, "n_iterations": 10}),
+    ],
 )
 def test_three_components_above_095_from_100_000_rows_in_one_pass_at_epsilon_1(method, settings):
     # The bar: d = 100, k = 3, epsilon = 1, delta = 1e-6, cosine 0.95.
@@ -75,7 +79,7 @@ def test_three_components_above_095_from_100_000_rows_in_one_pass_at_epsilon_1(m
     assert result.n_rows == 100_000
 
 
-@pytest.mark.parametrize("method", ["power", "core"])
+@pytest.mark.parametrize("method", ["power", "core", "entries"])
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
 def test_without_noise_it_is_the_run_without_privacy(method, kind):
     # What remains is the rounding to the grid of the noise, 2^-30 of a scale below 1, over a few steps.
@@ -105,7 +109,7 @@ def exact_answers(monkeypatch):
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
 @pytest.mark.parametrize("relation", ["replace", "add or remove"])
-@pytest.mark.parametrize(("method", "order"), [("power", 3), ("power", 4), ("core", 3), ("core", 4)])
+@pytest.mark.parametrize(("method", "order"), [("power", 3), ("power", 4), ("core", 3), ("core", 4), ("entries", 3)])
 def test_no_neighbour_moves_an_answer_by_more_than_the_ledger_says(exact_answers, method, order, relation, kind):
     # Over images, merged blocks, cores and tracking: rows in the worst direction of the block, rows too long, NaN.
     generator = np.random.default_rng(1)

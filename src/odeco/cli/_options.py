@@ -29,7 +29,7 @@ class OutputFile(click.Path):
 OUTPUT = OutputFile(path_type=Path, dir_okay=False)
 
 
-def _number_or_auto(context: click.Context, parameter: click.Parameter, value: str) -> int | str:
+def number_or_auto(context: click.Context, parameter: click.Parameter, value: str) -> int | str:
     """Return an int, or the text ``auto``."""
     if value == "auto":
         return "auto"
@@ -45,7 +45,7 @@ n_components_or_auto = click.option(
     "-k",
     "--n-components",
     metavar="K",
-    callback=_number_or_auto,
+    callback=number_or_auto,
     required=True,
     help="Number of components, or 'auto' for those that stand clear of the noise.",
 )

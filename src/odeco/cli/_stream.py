@@ -21,15 +21,18 @@ from odeco.sources import as_source
 @_options.n_components
 @click.option(
     "--method",
-    type=click.Choice(["core", "power"]),
+    type=click.Choice(["core", "power", "entries"]),
     default="core",
     show_default=True,
-    help="core: find the span, decompose a small core. power: Algorithm 2 of the paper, fresh rows each iteration.",
+    help="core: find the span, decompose a small core. power: Algorithm 2 of the paper, fresh rows each iteration. "
+    "entries: the whole moment at once, up to 400 columns.",
 )
 @click.option("--batch-size", type=int, metavar="N", help="Rows for each question; needed by --method power.")
 @_options.n_restarts
 @_options.n_iterations
-@click.option("--n-polish", type=int, metavar="N", help="Passes that refine, with --method core.  [default: 1]")
+@click.option(
+    "--n-polish", type=int, metavar="N", help="Passes that refine, with --method core or entries.  [default: 1]"
+)
 @click.option("--order", type=int, default=3, show_default=True, help="Order of the moment.")
 @_options.seed
 @click.option("--checkpoint", type=_options.OUTPUT, metavar="FILE", help="Keep there where the run stands.")

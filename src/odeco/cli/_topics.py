@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from odeco.cli import _options
 from odeco.cli._output import emit_json, note, progress_bar
-from odeco.cli._topics_checks import check_usage
+
+#: These options are about which words are kept; with a list of words they have nothing to do.
+_PRUNING = ("min_documents", "max_share", "max_words", "stop_words")
 
 
 class _Topics(click.Group):
-    """Fits unless the first argument names something else: ``odeco topics FILE`` is ``odeco topics fit FILE``."""
+    """Calls `fit` unless the first argument names a sub-command: ``odeco topics FILE`` is ``odeco topics fit FILE``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
@@ -51,14 +54,6 @@ def command() -> None:
     """
 
 
-def _number_or_auto(context: click.Context, parameter: click.Parameter, value: str) -> int | str:
-    try:
-        return value if value == "auto" else int(value)
-    except ValueError:
-        text = f"{value!r} is neither a whole number nor 'auto'."
-        raise click.BadParameter(text, context, parameter) from None
-
-
 @command.command("fit")
 @click.argument("files", type=_options.FILE, nargs=-1, metavar="FILE...")
 @click.option(
@@ -68,7 +63,7 @@ def _number_or_auto(context: click.Context, parameter: click.Parameter, value: s
     "n_components",
     metavar="K",
     required=True,
-    callback=_number_or_auto,
+    callback=_options.number_or_auto,
     help="Number of topics, or 'auto' for as many as stand clear of noise.",
 )
 @click.option("--python-documentation", is_flag=True, help="Instead of FILEs: the documentation of Python's library.")
@@ -122,12 +117,12 @@ def fit(
 ) -> None:
     """Learn K topics from the documents in FILEs; `fit` may be left out. See `odeco topics --help`."""
     private = given["epsilon"] is not None or given["delta"] is not None
-    check_usage(files, python_documentation, n_components, private=private, **given)
+    _check_usage(files, python_documentation, n_components, given, private)
     from odeco.cli._topics_fit import learn  # scikit-learn and numba take a second, and may be missing
     from odeco.cli._topics_output import print_topics, topics_document, write_page_of
 
     with _options.limited(given["threads"]), progress_bar() as bar:
-        learnt = learn(files, python_documentation, n_components, given, private=private, show=_stages(bar))
+        learnt = learn(files, n_components, given, private=private, show=_stages(bar))
         if given["out"] is not None:
             learnt.model.save(given["out"])
             note(f"wrote {given['out']}")
@@ -142,8 +137,52 @@ def fit(
         print_topics(learnt.summary, top, chosen=n_components == "auto")
 
 
+def _check_usage(
+    files: tuple[Path, ...], documentation: bool, n_components: int | str, given: dict[str, Any], private: bool
+) -> None:
+    """Raise if options do not go together."""
+    if documentation == bool(files):
+        raise click.UsageError("Either FILEs or --python-documentation must be given, and not both.")
+    for path in files:
+        if str(path) != "-" and not path.exists():
+            raise FileNotFoundError(2, "No such file or directory", str(path))
+    context = click.get_current_context()
+    explicit = {name for name in given if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    unused = [name for name in _PRUNING if name in explicit]
+    if given["vocabulary"] is not None and unused:
+        raise click.UsageError(f"With --vocabulary all its words are counted. Leave out {_option(unused[0])}.")
+    if (given["unit"] == "user") != (given["groups"] is not None):
+        raise click.UsageError("--unit user and --groups FILE need each other. Pass both or neither.")
+    if private:
+        _check_private(n_components, explicit, given)
+    elif given["groups"] is not None:
+        raise click.UsageError("--unit user is about private runs. Pass --epsilon and --delta, or leave it out.")
+
+
+def _check_private(n_components: int | str, explicit: set[str], given: dict[str, Any]) -> None:
+    """Raise if a private run lacks an option, or has one that it cannot have."""
+    if given["epsilon"] is None or given["delta"] is None:
+        raise click.UsageError(
+            "A private run needs both --epsilon and --delta. Choose δ far below 1 / number of documents, such as 1e-6."
+        )
+    if given["vocabulary"] is None:
+        raise click.UsageError(
+            "A private run needs --vocabulary FILE: words that were read off the documents would give some of them "
+            "away. Pass a list that was made from something else."
+        )
+    if n_components == "auto":
+        raise click.UsageError("A private run needs -k as a number. It says how many of them stand clear of the noise.")
+    for name in ("refine", "held_out"):
+        if name in explicit and given[name] > 0:
+            raise click.UsageError(f"{_option(name)} would look at the documents again, without noise. Leave it out.")
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
 def _stages(bar: Any) -> Callable[[str, int, int | None], None]:
-    """Return what shows a stage of the work and how much of it is done."""
+    """Return a function that shows a stage of the work, and how much of it is done."""
     task = bar.add_task("reading", total=None, count="")
 
     def show(stage: str, done: int, total: int | None) -> None:
@@ -180,10 +219,10 @@ def transform(
     """
     if out is not None and out.suffix not in (".csv", ".npz"):
         raise click.UsageError(f"--out must end in .csv or .npz. Got {out}. Rename it.")
-    from odeco.cli._topics_input import read_for  # scikit-learn may be missing
+    from odeco.cli._topics_input import read_for_model  # scikit-learn may be missing
     from odeco.cli._topics_output import proportions_table, write_proportions
     from odeco.models import TensorLDA
-    from odeco.topics.summary import proportions_of
+    from odeco.topics.summarise import proportions_of
 
     learnt = TensorLDA.load(model)
     learnt.n_jobs = threads
@@ -192,7 +231,7 @@ def transform(
         raise ValueError(f"{model} must know its words to count those of new documents. It does not. Learn it again.")
     with _options.limited(threads), progress_bar() as bar:
         show = _stages(bar)
-        corpus = read_for(words, files, column, lambda number: show("reading", number, None))
+        corpus = read_for_model(words, files, column=column, show=show)
         show("finding topics", 0, None)
         proportions = proportions_of(learnt, corpus.counted.counts)
     if out is not None:

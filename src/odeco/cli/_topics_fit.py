@@ -1,9 +1,8 @@
-"""From files to topics: read, prune, keep some documents out, fit, measure."""
+"""From files to topics: documents are read, words pruned, some documents kept out, topics learnt and measured."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,14 @@ import numpy as np
 from odeco.cli._faults import advice
 from odeco.cli._inputs import load_groups
 from odeco.cli._output import note
-from odeco.cli._topics_input import Corpus, read_corpus, read_stop_words, read_words
+from odeco.cli._topics_input import Corpus, Show, read_corpus, read_stop_words, read_words
 from odeco.models import TensorLDA, TopicSummary, summarise_topics
 from odeco.topics.vocabulary import CountedWords, n_never_counted, prune_words
-
-#: Is told the stage of the work, and how much of it is done of how much.
-Show = Callable[[str, int, int | None], object]
 
 
 @dataclass(frozen=True, eq=False)
 class Learnt:
-    """A fitted model, what there is to say about it, and the documents: as read, and as counted for it."""
+    """A fitted model, what there is to say about it, and the documents: as they were read, and as they were counted."""
 
     model: TensorLDA
     summary: TopicSummary
@@ -31,18 +27,15 @@ class Learnt:
     kept: CountedWords
 
 
-def learn(
-    files: tuple[Path, ...], documentation: bool, n_components: Any, given: dict[str, Any], *, private: bool, show: Show
-) -> Learnt:
+def learn(files: tuple[Path, ...], n_components: Any, given: dict[str, Any], *, private: bool, show: Show) -> Learnt:
     """Learn topics as the options say."""
     words = None if given["vocabulary"] is None else read_words(given["vocabulary"])
     labels = load_groups(given["groups"])
     corpus = read_corpus(
         files,
-        documentation=documentation,
         column=given["column"],
         words=words,
-        progress=lambda number: show("reading", number, None),
+        show=show,
         private=private,
         keep_excerpts=given["report"] is not None and not private,
     )
@@ -72,7 +65,7 @@ def learn(
         warnings.simplefilter("always")
         model.fit(train, groups=labels, callback=show)
     told = tuple(dict.fromkeys(advice(each.message) for each in caught if isinstance(each.message, UserWarning)))
-    # With its words the model is all that is needed to apply it to new texts.
+    # A model that knows its words is all that is needed to apply it to new texts.
     model.feature_names_in_ = np.array(kept.words, dtype=object)
     show("measuring", 0, None)
     summary = summarise_topics(model, kept.words, train, held_out, seed=given["seed"], advice=told)
@@ -80,7 +73,7 @@ def learn(
 
 
 def _split(counts: Any, share: float, seed: int) -> tuple[Any, Any]:
-    """Return documents to learn from, and others to measure with; None if there are too few."""
+    """Return documents to learn from, and others to measure with; None instead of these if there are too few."""
     n_documents = counts.shape[0]
     n_held_out = round(share * n_documents)
     if n_held_out == 0:
@@ -90,6 +83,7 @@ def _split(counts: Any, share: float, seed: int) -> tuple[Any, Any]:
 
 
 def _opening(kept: CountedWords, train: Any, held_out: Any, private: bool) -> str:
+    """Return a sentence about the documents."""
     n_documents, n_words = kept.counts.shape
     text = f"{n_documents:,} documents, {n_words:,} words"
     if private:  # anything more would be an answer without noise

@@ -1,4 +1,4 @@
-"""What ``odeco topics`` says: a table of topics, one JSON document, the proportions of new documents."""
+"""What ``odeco topics`` says: a table of topics, a JSON document, an HTML page, the proportions of new documents."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from odeco.cli._faults import command_line
 from odeco.cli._output import console, privacy_sentence
 from odeco.cli._topics_fit import Learnt
 from odeco.saving import versions
-from odeco.topics.summary import TopicSummary, leading_documents
+from odeco.topics.summarise import TopicSummary, leading_documents
 
-#: Documents shown for each topic on the page, and looked at for it, as some may say the same.
-_SHOWN, _LOOKED_AT = 3, 12
+#: The page shows this many documents for each topic.
+_SHOWN = 3
+#: This many documents are looked at for each topic, as some may say the same.
+_LOOKED_AT = 12
 
 
 def print_topics(summary: TopicSummary, n_top: int, *, chosen: bool) -> None:
     """Write one line for each topic to stdout, and below it what is known of all together."""
     screen = console()
-    table = Table("#", "share", box=None, pad_edge=False)
-    if summary.npmi is not None:
-        table.add_column("coherence")
-    else:
-        table.add_column("clear of noise")
+    standing = "clear of noise" if summary.npmi is None else "coherence"
+    table = Table("#", "share", standing, box=None, pad_edge=False)
     for column in table.columns:
         column.justify = "right"
     table.add_column("words", overflow="fold")
@@ -38,23 +37,24 @@ def print_topics(summary: TopicSummary, n_top: int, *, chosen: bool) -> None:
         words = ", ".join(f"{word} {weight:.3f}" for word, weight in summary.leading_words(topic, n_top))
         table.add_row(str(topic + 1), f"{share:.1%}", _standing(summary, topic), words.replace("[", r"\["))
     screen.print(table)
-    for line in facts(summary, chosen=chosen):
+    for line in _facts(summary, chosen=chosen):
         screen.print(line, soft_wrap=True, markup=False)
     sys.stdout.flush()
 
 
 def _standing(summary: TopicSummary, topic: int) -> str:
+    """Return the coherence of a topic, or whether it is clear of noise if the coherence is not known."""
     if summary.npmi is not None:
         return f"{summary.npmi[topic]:.3f}"
     return "yes" if _clear(summary, topic) else "no"
 
 
 def _clear(summary: TopicSummary, topic: int) -> bool:
-    # What a private run could not tell from noise has no weight.
+    # A topic that a private run could not tell from noise has no weight.
     return bool(np.isfinite(summary.diagnostics.weights[topic]))
 
 
-def facts(summary: TopicSummary, *, chosen: bool) -> list[str]:
+def _facts(summary: TopicSummary, *, chosen: bool) -> list[str]:
     """Return what is known of all topics together, one sentence each."""
     found, lines = summary.diagnostics, []
     if chosen:
@@ -107,13 +107,13 @@ def write_page_of(learnt: Learnt, files: tuple[Path, ...], path: Path) -> None:
 
 
 def _examples(learnt: Learnt) -> list[list[tuple[str, str, float]]]:
-    """Return for each topic the documents that show it best; of those that begin alike, one."""
+    """Return for each topic the documents that show it best; only one of those that begin alike."""
     names, excerpts = learnt.corpus.names, learnt.corpus.excerpts
-    leading = leading_documents(learnt.model, learnt.kept.counts, _LOOKED_AT)
+    places, shares = leading_documents(learnt.model, learnt.kept.counts, _LOOKED_AT)
     examples = []
-    for places, shares in zip(leading.places.tolist(), leading.shares.tolist(), strict=True):
+    for own_places, own_shares in zip(places.tolist(), shares.tolist(), strict=True):
         different: dict[str, tuple[str, str, float]] = {}
-        for place, share in zip(places, shares, strict=True):
+        for place, share in zip(own_places, own_shares, strict=True):
             different.setdefault(excerpts[place], (names[place], excerpts[place], share))
         examples.append(list(different.values())[:_SHOWN])
     return examples

@@ -3,6 +3,6 @@
 from odeco.moments._samples import SampleMoment
 from odeco.moments._stream import StreamMoment
 from odeco.rows import RowSum
-from odeco.topics.moments import WordMoment
+from odeco.topics.word_moment import WordMoment
 
 __all__ = ["RowSum", "SampleMoment", "StreamMoment", "WordMoment"]

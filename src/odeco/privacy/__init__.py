@@ -16,9 +16,18 @@ from odeco.privacy._calibration import (
 )
 from odeco.privacy._charge import Charge
 from odeco.privacy._entry_level import EntryLevel
-from odeco.privacy._found import Found, angles_of, found_in_core, found_in_images, highest_of, noise_ceiling
-from odeco.privacy._holder import ROUNDOFF, UNITS, DataHolder, Unit, unpack
+from odeco.privacy._found import (
+    Found,
+    angles_of,
+    found_in_core,
+    found_in_entries,
+    found_in_images,
+    highest_of,
+    noise_ceiling,
+)
+from odeco.privacy._holder import ROUNDOFF, UNITS, DataHolder, Unit, multiplicities, unpack
 from odeco.privacy._ledger import Ledger
+from odeco.privacy._ledger_file import LedgerFile, as_ledger
 from odeco.privacy._noise import NoiseSource, SecureNoise, SeededNoiseForTests
 from odeco.privacy._oracle import MERGE_COSINE, PrivateOracle, merge_duplicates
 from odeco.privacy._plan import MechanismPlan, PrivacyPlan
@@ -32,6 +41,7 @@ __all__ = [
     "Charge",
     "EntryLevel",
     "Ledger",
+    "LedgerFile",
     "MechanismPlan",
     "PrivacyPlan",
     "PrivacyReport",
@@ -60,13 +70,16 @@ __all__ += [
     "SeededNoiseForTests",
     "Unit",
     "angles_of",
+    "as_ledger",
     "check_delta",
     "check_delta_for",
     "check_epsilon",
     "found_in_core",
+    "found_in_entries",
     "found_in_images",
     "highest_of",
     "merge_duplicates",
+    "multiplicities",
     "noise_ceiling",
     "row_weights",
     "sensitivity",

@@ -48,6 +48,27 @@ def found_in_core(found: Components, scale: float, width: int, outside: FloatArr
     return Found(found, errors, np.minimum(np.hypot(inside, outside), math.pi / 2), floors)
 
 
+def found_in_entries(found: Components, scale: float, units: tuple[float, float, float]) -> Found:
+    """Say how far noise on every distinct entry may have moved what was found: at order 3, in the units of entries."""
+    errors = scale * _value_errors(units, found.vectors)
+    # A coordinate of E(I, v, v) is Σ 2 E_ijk v_j v_k over j < k, up to terms with equal indices.
+    coordinate = scale * math.sqrt(2) * units[0]
+    return Found(found, errors, angles_of(coordinate, found), errors * noise_ceiling(3, found.dimension))
+
+
+def _value_errors(units: tuple[float, float, float], vectors: FloatArray) -> FloatArray:
+    """Return the standard deviation of E(v, v, v) for independent noise E of these units on the distinct entries.
+
+    An entry counts as often as it stands in the array, m = 6, 3 or 1 times, so the variance is Σ m² unit² Π v² over
+    distinct entries. The three sums are symmetric functions of v², which power sums give (Newton's identities).
+    """
+    one, two, three = (np.sum(vectors**power, axis=0) for power in (2, 4, 6))
+    sums = ((one**3 - 3 * one * two + 2 * three) / 6, one * two - three, three)
+    terms = [(m * unit) ** 2 * total for m, unit, total in zip((6, 3, 1), units, sums, strict=True)]
+    deviations: FloatArray = np.sqrt(np.sum(terms, axis=0))
+    return deviations
+
+
 def angles_of(coordinate_errors: FloatArray | float, components: Components) -> FloatArray:
     """Return the angle, to first order, by which noise of this size on each coordinate of the image turns a vector."""
     sizes = np.maximum(np.abs(components.weights), np.finfo(np.float64).tiny)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from fractions import Fraction
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from odeco.errors import BudgetExhausted, FileFormatError
 from odeco.privacy._calibration import ROOM, epsilon_of
@@ -21,6 +21,13 @@ _UNITS = 2**320  # squares of mu are whole multiples of 1/_UNITS: their sums are
 _ROUND_UP = 1 + 2.0**-50
 
 
+class Payer(Protocol):
+    """Whoever records a charge or refuses it: a ledger, here or in a file."""
+
+    def charge(self, mechanism: str, sensitivity: float, scale: float, count: int, data: Iterable[str]) -> Charge:
+        """Record a release that is about to be made, or refuse it."""
+
+
 class Ledger:
     """A list of charges whose total μ never passes a limit.
 
@@ -28,7 +35,7 @@ class Ledger:
     ----------
     mu_limit : float
         What the total μ may reach; `gdp_mu` gives that of a guarantee (ε, δ).
-    within : Ledger, optional
+    within : Ledger or LedgerFile, optional
         A larger budget that pays too, and may refuse: that of all runs on the same data together.
 
     Notes
@@ -89,7 +96,7 @@ class Ledger:
     Budget exhausted: this question would bring mu to 0.52, above the limit 0.50. Nothing was released.
     """
 
-    def __init__(self, mu_limit: float, *, within: Ledger | None = None) -> None:
+    def __init__(self, mu_limit: float, *, within: Payer | None = None) -> None:
         self.mu_limit = check_size("mu_limit", mu_limit, zero=False)
         self._within = within
         self._journal: Callable[[Charge], None] | None = None

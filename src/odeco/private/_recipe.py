@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,14 @@ from odeco.components import Components
 from odeco.privacy import (
     UNITS,
     Ledger,
+    LedgerFile,
     NoiseSource,
     PrivacyPlan,
     PrivacyReport,
     Releaser,
     SecureNoise,
     Unit,
+    as_ledger,
     check_delta,
     check_delta_for,
     check_epsilon,
@@ -50,7 +53,7 @@ def decompose_privately(
     entry_change: float | None = None,
     entry_limit: float | None = None,
     nonnegative: bool | None = None,
-    ledger: Ledger | None = None,
+    ledger: Ledger | LedgerFile | str | os.PathLike[str] | None = None,
     rng: RngLike = None,
     noise: NoiseSource | None = None,
 ) -> PrivateDecomposition:
@@ -97,7 +100,7 @@ def decompose_privately(
         For tensors: how far a neighbour may move an entry, 1 by default, and where entries are cut; see `EntryLevel`.
     nonnegative : bool, optional
         For rows: cut negative numbers to 0, which makes to replace a row cost √2 instead of 2 at odd orders.
-    ledger : Ledger, optional
+    ledger : Ledger, LedgerFile or path, optional
         The budget of all runs on these data together. It pays for this run too, or refuses it.
     rng : None, int or numpy.random.Generator
         Draws the starts, which are public. It never touches the noise.
@@ -154,7 +157,7 @@ def decompose_privately(
     sensitivities = holder_sensitivities(holder)
     setting = Setting(holder.dimension, holder.order, search, epsilon, delta, sensitivities, calibration)
     planned = choose(mechanism, setting)
-    releaser = Releaser(Ledger(setting.mu, within=ledger), SecureNoise() if noise is None else noise)
+    releaser = Releaser(Ledger(setting.mu, within=as_ledger(ledger)), SecureNoise() if noise is None else noise)
     found = MECHANISMS[planned.mechanism].run(Task(holder, setting, planned, releaser, generator))
     report = PrivacyReport.of(
         releaser,

@@ -1,4 +1,4 @@
-"""The figures of topics: where they lie to each other, and how many stand clear of noise."""
+"""The figures of topics: a map of which are alike, and the spectrum that shows how many stand clear of noise."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ from odeco.report._figures import _STYLE, COLOURS, WIDTH, Figures, _axes
 if TYPE_CHECKING:
     from odeco.topics.diagnostics import TopicDiagnostics
 
-#: Height of the map in inches, of few and of many topics; and the share of its area that all circles take together.
-_HEIGHT, _TALL, _MANY, _FILLED = 6.2, 9.0, 40, 0.14
-#: Circles keep so much of the map's height between them, and are moved apart in at most so many steps.
-_GAP, _STEPS = 0.065, 400
+#: The map has this height in inches, or the second one with more than 40 topics.
+_HEIGHT, _TALL, _MANY = 6.2, 9.0, 40
+#: All circles together take this share of the area of the map.
+_FILLED = 0.14
+#: Circles keep this share of the map's height between them.
+_GAP = 0.065
+#: Circles are moved apart in at most this many steps.
+_STEPS = 400
 
 
 def draw_map(figures: Figures, topic_word: FloatArray, shares: FloatArray, labels: Sequence[str]) -> str:
@@ -86,8 +90,9 @@ def _spread(coordinates: FloatArray, radii: FloatArray, width: float) -> FloatAr
 def clear_directions(found: TopicDiagnostics, *, private: bool) -> NDArray[np.bool_]:
     """Return which directions are clear of noise.
 
-    In a private run those above its level, which has the errors in it. Otherwise it is known of the first k, and of
-    the rest how many: those that are farthest above the level.
+    In a private run these are the directions above the level of noise, which allows for errors. Otherwise the
+    diagnostics say which of the first k are clear, and how many of the rest: the rest that are clear are those that are
+    farthest above the level, in standard errors.
     """
     if private:
         return np.asarray(found.eigenvalues > found.noise_level)

@@ -15,13 +15,13 @@ from odeco.report._statements import again_section, privacy_section
 from odeco.report._topic_figures import clear_directions, draw_map, draw_spectrum
 
 if TYPE_CHECKING:  # scikit-learn and numba are not needed to write a page
-    from odeco.topics.summary import TopicSummary
+    from odeco.topics.summarise import TopicSummary
 
-#: A document of a topic: where it comes from, how it begins, and the topic's share in it.
+#: A document that shows a topic: where it comes from, how it begins, and the topic's share in it.
 Example = tuple[str, str, float]
-#: Documents are shortened to so many characters.
+#: Documents are shortened to this many characters.
 _EXCERPT = 400
-#: The documents of so many topics are shown at once; those of others at a click.
+#: The documents of this many topics are shown at once; those of the others are shown at a click.
 _OPEN = 3
 
 
@@ -42,16 +42,16 @@ def write_topics_report(
     summary : TopicSummary
         What is known of the topics, as `odeco.models.summarise_topics` collects it.
     path : path
-        Where; an old file is replaced only by a complete one.
+        Where to write; an old file is replaced only by a complete one.
     title : str
         The heading.
     examples : sequence of sequences, optional
         For each topic some documents that show it best: where each comes from, its text, and the topic's share in it.
-        Left out of the page of private topics, whatever is given.
+        The page of private topics never shows them.
     command : str, optional
-        How to make it again.
+        The command that makes the page again.
     versions : mapping, optional
-        What computed it; by default what is running now.
+        Versions of what computed the topics; by default those that are running now.
     n_top : int
         How many words to show for each topic.
 
@@ -76,17 +76,20 @@ def write_topics_report(
         *([] if summary.privacy is None else [privacy_section(summary.privacy)]),
         again_section(command, versions),
     ]
-    k, n_words = summary.topic_word.shape
+    k = len(summary.shares)
     subtitle = f"{k} {'topic' if k == 1 else 'topics'} of {summary.diagnostics.n_documents:,} documents"
     if summary.privacy is not None:
         subtitle += ", found under differential privacy"
-    write_page(path, title=title, subtitle=subtitle, sections=sections, facts=_facts(summary, n_words), style=_STYLE)
+    write_page(path, title=title, subtitle=subtitle, sections=sections, facts=_facts(summary), style=_STYLE)
 
 
-def _facts(summary: TopicSummary, n_words: int) -> dict[str, str]:
+def _facts(summary: TopicSummary) -> dict[str, str]:
     found = summary.diagnostics
-    facts = {"topics": str(found.n_components), "documents learnt from": f"{found.n_documents:,}"}
-    facts["words known"] = f"{n_words:,}"
+    facts = {
+        "topics": str(found.n_components),
+        "documents learnt from": f"{found.n_documents:,}",
+        "words known": f"{summary.words.size:,}",
+    }
     if summary.perplexity is not None:
         held = summary.perplexity
         facts["perplexity (without topics)"] = f"{held.topics:,.0f} ({held.unigram:,.0f})"
@@ -97,9 +100,6 @@ def _facts(summary: TopicSummary, n_words: int) -> dict[str, str]:
         # The minus of an exponent must not end a line.
         facts["guarantee"] = f"ε = {summary.privacy.epsilon:g}, δ = {summary.privacy.delta:g}".replace("-", "\u2011")
     return facts
-
-
-# ---- the parts of the page ----------------------------------------------------------------------------------------
 
 
 def _topics(summary: TopicSummary, n_top: int) -> Section:
@@ -183,11 +183,11 @@ def _trust(summary: TopicSummary) -> Section:
     if not said:
         said = '<p class="statement">All topics stand clear of noise. There is nothing to be done.</p>\n'
     numbers = [["documents", f"{found.n_documents:,}"]]
-    if found.n_tokens is not None and found.n_empty is not None and found.n_short is not None:
+    if found.mean_length is not None:
         numbers += [
             ["of them without a word of the vocabulary", f"{found.n_empty:,}"],
             ["of them with one or two words, which tell nothing of topics", f"{found.n_short:,}"],
-            ["words in a document, on average", f"{found.n_tokens / max(found.n_documents, 1):.1f}"],
+            ["words in a document, on average", f"{found.mean_length:.1f}"],
         ]
     if summary.perplexity is not None:
         held = summary.perplexity

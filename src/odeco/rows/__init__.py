@@ -10,6 +10,7 @@ from odeco.rows._checks import (
     as_rows,
     bad_row_error,
     check_private_rows,
+    check_structure,
     csr_fault,
     first_bad_row,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "as_rows",
     "bad_row_error",
     "check_private_rows",
+    "check_structure",
     "clipped_rows",
     "csr_fault",
     "csr_view",

@@ -56,9 +56,7 @@ def as_rows(rows: Any, n_features: int | None = None) -> Any:
         wanted = "(n, d)" if n_features is None else f"(n, {n_features})"
         raise ValueError(f"Rows must have shape {wanted}. Got shape {array.shape}. Pass X[None, :] for a single row.")
     if is_sparse(array):
-        fault = csr_fault(array)
-        if fault is not None:
-            raise ValueError(_fault_text(fault, array.shape[1]))
+        check_structure(array)
         array = csr_view(array.data, array.indices, array.indptr, array.shape[1])
     return array.astype(np.float64) if array.dtype.kind in "iub" else array
 
@@ -89,6 +87,14 @@ def csr_fault(array: Any) -> CsrFault | None:
         place = int(np.flatnonzero((indices < 0) | (indices >= array.shape[1]))[0])
         return CsrFault("index", row_of(place, pointers), int(indices[place]))
     return None
+
+
+def check_structure(rows: Any) -> None:
+    """Raise if rows are a CSR array that would lead a product outside of its memory."""
+    is_csr = sparse.issparse(rows) and getattr(rows, "format", None) == "csr"
+    fault = csr_fault(rows) if is_csr else None
+    if fault is not None:
+        raise ValueError(_fault_text(fault, rows.shape[1]))
 
 
 def _fault_text(fault: CsrFault, n_features: int) -> str:

@@ -20,7 +20,7 @@ from odeco.rows._checks import all_finite, as_rows, bad_row_error, check_same_ki
 from odeco.rows._chunks import WIDE, Waiting, cut_chunks
 from odeco.rows._views import is_sparse, join_rows, row_slice, stored_numbers
 
-Question = Literal["image", "core"]
+Question = Literal["image", "core", "entries"]
 
 #: A chunk is worked on in this many lanes, whatever the number of threads, so that the sum is always the same.
 _LANES = 4
@@ -49,10 +49,11 @@ class RowSum:
 
     Parameters
     ----------
-    question : {"image", "core"}
+    question : {"image", "core", "entries"}
         ``"image"``: Σ x (xᵀu)ᵖ⁻¹ for every column u of `block`. ``"core"``: Σ (Qᵀx)⊗ᵖ for the basis Q = `block`.
+        ``"entries"``: the distinct entries of Σ x ⊗ x ⊗ x (i ≥ j ≥ k in the order of i, then j, then k).
     block : array, d x L or d x m
-        The candidates, or the basis.
+        The candidates, or the basis; d x 0 for entries.
     order : int
         The order p of the moment.
 
@@ -91,6 +92,8 @@ class RowSum:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the sum."""
+        if self.question == "entries":
+            return (math.comb(self.block.shape[0] + 2, 3),)
         return self.block.shape if self.question == "image" else (self.block.shape[1],) * self.order
 
     def update(self, rows: Any) -> None:
@@ -208,6 +211,8 @@ class RowSum:
             chunk = np.ascontiguousarray(chunk)  # the bits of a product depend on the layout of its factors
         if self.question == "core":
             return _core(chunk, block, self.order)
+        if self.question == "entries":
+            return _entries(chunk)
         if not is_sparse(chunk) and chunk.shape[1] >= WIDE:
             return _image_by_columns(chunk, block, self.order)
         return _image_by_rows(chunk, block, self.order)
@@ -291,6 +296,24 @@ def _core(chunk: Any, basis: DataArray, order: int) -> FloatArray:
     for part in map_blocks(contract, slices, parallel=True):
         total += part
     return total.reshape((size,) * order)
+
+
+def _entries(chunk: Any) -> FloatArray:
+    """Σ xᵢ xⱼ xₖ for i ≥ j ≥ k in double precision: one matrix product for every i."""
+    rows: FloatArray = (chunk.toarray() if is_sparse(chunk) else chunk).astype(np.float64)
+    columns = np.ascontiguousarray(rows.T)
+    n_features = columns.shape[0]
+    total, lower = np.empty(math.comb(n_features + 2, 3)), np.tri(n_features, dtype=bool)
+
+    @_quiet
+    def contract(first: int) -> None:
+        below = columns[: first + 1]
+        slab = (below * columns[first]) @ below.T
+        total[math.comb(first + 2, 3) : math.comb(first + 3, 3)] = slab[lower[: first + 1, : first + 1]]
+
+    for _ in map_blocks(contract, range(n_features), parallel=chunk.shape[0] * n_features**2 >= _PARALLEL_WORK):
+        pass
+    return total
 
 
 def _power(array: DataArray, exponent: int) -> DataArray:

@@ -26,7 +26,7 @@ class Asker(Protocol):
         """The order of the tensor or moment."""
 
     @property
-    def question(self) -> Literal["image", "value", "core"]:
+    def question(self) -> Literal["image", "value", "core", "entries"]:
         """What to ask about `candidates` next."""
 
     @property

@@ -26,10 +26,12 @@ class OnlineDecomposer:
     ----------
     n_components : int
         The number k of components.
-    method : {"core", "power"}
+    method : {"core", "power", "entries"}
         ``"core"`` needs four batches: three to find the span of the components and one for the core. ``"power"`` is
-        Algorithm 2 of the paper: k R batches, one for each iteration of each component. Both then refine what they
-        found with all rows that follow.
+        Algorithm 2 of the paper: k R batches, one for each iteration of each component. ``"entries"`` adds up all d³/6
+        distinct entries of the moment: one batch, for order 3 and up to 400 columns; the best choice for a private run
+        on as few columns, because a single release has the whole budget. All of them then refine what they found
+        with the rows that follow.
     batch_size : int
         Rows for each question: the paper's n.
     n_restarts, n_iterations : int, optional

@@ -21,18 +21,21 @@ from odeco.privacy import (
     Account,
     Found,
     PrivacyReport,
+    RecordLevel,
     Releaser,
     check_delta_for,
     found_in_core,
+    found_in_entries,
     found_in_images,
     gdp_mu,
     merge_duplicates,
+    multiplicities,
     sensitivity,
 )
 from odeco.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.rows import RowSum, clipped_rows, is_sparse
 from odeco.search import Asker
-from odeco.streams._run import PlainMean, Run
+from odeco.streams._run import Answerer, Run
 
 #: Powers of rows may have so many digits before or after the point: sums of them neither over- nor underflow.
 _MOST_DIGITS = 200
@@ -87,7 +90,7 @@ class Release:
     block: FloatArray
     n_rows: int
     scale: float
-    of_core: bool
+    question: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +112,7 @@ class Notes:
     found: Found | None = None
 
 
-class NoisyMean:
+class NoisyMean(Answerer):
     """Answers with the mean over the rows of a batch and noise, which a ledger pays for.
 
     Parameters
@@ -128,7 +131,9 @@ class NoisyMean:
     row alone).
 
     **Sensitivity** of the mean over a batch of n rows: `sensitivity.record_image` for the block of candidates as one
-    release, `sensitivity.record_core` for a core; that of another batch is 0. The rounding errors of the computed mean
+    release, `sensitivity.record_core` for a core, `sensitivity.record_entries` for all distinct entries, each
+    multiplied by the root of how often it stands in the tensor, so that their norm is that of the tensor; that of
+    another batch is 0. The rounding errors of the computed mean
     are part of what is declared. In whatever order n terms of absolute value at most Bᵖ times the gain of the question
     are added up, and where each is made of inner products of length d, their mean errs by at most n + c d + 16 units of
     roundoff times that, c being the number of inner products; the order may differ between neighbours (CSR rows are
@@ -149,7 +154,7 @@ class NoisyMean:
 
     def sum_for(self, state: Asker) -> RowSum:
         """Return the empty sum for the question of a search; candidates that have met are asked about as one."""
-        plain = PlainMean().sum_for(state)
+        plain = super().sum_for(state)
         if not _merges(state):
             return plain
         return RowSum(plain.question, merge_duplicates(plain.block, MERGE_COSINE)[0], plain.order)
@@ -164,30 +169,33 @@ class NoisyMean:
     def answer(self, run: Run) -> tuple[FloatArray, Release]:
         """Pay, and return the mean with noise. The sum is let go of: it is never released again."""
         total, first, state = run.total, run.n_closed + 1, run.state
-        n_rows, of_core = total.n_rows, total.question == "core"
+        n_rows = total.n_rows
         check_delta_for(self.guarantee.delta, first + n_rows - 1, "record")  # the rows of all batches count
+        # The norm of the distinct entries is that of the tensor once each counts as often as it stands there.
+        counts = multiplicities(total.block.shape[0]) ** 0.5 if total.question == "entries" else 1.0
         releaser = Releaser(self.account.ledger, self.account.noise, f"rows {first:,} to {first + n_rows - 1:,}")
         answer, scale = releaser.release(
-            f"core of {total.block.shape[1]}^{total.order} numbers"
-            if of_core
-            else f"image of {total.block.shape[1]} candidates together",
-            total.finish,
+            _in_words(total),
+            lambda: total.finish() * counts,
             size=math.prod(total.shape),
             sensitivity=self._sensitivity(total),
             noise_multiplier=1 / self.guarantee.mu,
         )
+        answer /= counts
         if _merges(state):
             _, members, signs = merge_duplicates(state.candidates, MERGE_COSINE)
             # T(I, −u, …) has the sign (−1)^(p−1).
             answer = answer[:, members] * (signs if total.order % 2 == 0 else 1.0)
-        return answer, Release(total.block, n_rows, scale, of_core)
+        return answer, Release(total.block, n_rows, scale, total.question)
 
     def noted(self, run: Run, release: Release, after: Asker) -> Notes:
         """Keep the release, and what its noise means for components that it completed."""
         notes: Notes = run.notes
         known, components = notes.found, after.components
         errors = np.zeros(0) if known is None else known.weight_errors
-        if release.of_core and notes.last is not None:
+        if release.question == "entries":
+            known = found_in_entries(components, release.scale, RecordLevel.entry_units)
+        elif release.question == "core" and notes.last is not None:
             outside = _outside_of_span(components, notes.last)
             known = found_in_core(components, release.scale, release.block.shape[1], outside)
         elif components.n_components > errors.size:
@@ -232,8 +240,8 @@ class NoisyMean:
         """Return the notes that `notes_to_arrays` described."""
         notes = Notes(dense=bool(arrays["dense"]) if "dense" in arrays else None)
         if "last_block" in arrays:
-            last = {name: arrays[f"last_{name}"] for name in ("block", "n_rows", "scale", "of_core")}
-            release = Release(last["block"], int(last["n_rows"]), float(last["scale"]), bool(last["of_core"]))
+            last = {name: arrays[f"last_{name}"] for name in ("block", "n_rows", "scale", "question")}
+            release = Release(last["block"], int(last["n_rows"]), float(last["scale"]), str(last["question"]))
             notes = replace(notes, last=release)
         if "weights" in arrays:
             components = Components(arrays["weights"], arrays["vectors"], state.order)
@@ -259,7 +267,10 @@ class NoisyMean:
     def _sensitivity(self, total: RowSum) -> float:
         bound, n_rows, p = self.guarantee.norm_bound, total.n_rows, total.order
         block, replaced = total.block, self.guarantee.replace
-        if total.question == "core":
+        n_products, gain = 0, 1.0
+        if total.question == "entries":
+            exact = sensitivity.record_entries(bound, n_rows, order=p, replace=replaced)
+        elif total.question == "core":
             exact = sensitivity.record_core(block, bound, n_rows, order=p, replace=replaced)
             n_products, gain = p, float(np.linalg.norm(block)) ** p
         else:
@@ -267,6 +278,16 @@ class NoisyMean:
             n_products, gain = p - 1, float(np.linalg.norm(np.linalg.norm(block, axis=0) ** (p - 1)))
         depth = n_rows + n_products * block.shape[0] + 16
         return float(exact + 2 * depth * ROUNDOFF * bound**p * gain)
+
+
+def _in_words(total: RowSum) -> str:
+    """Say what is released, for the reader of the ledger."""
+    width = total.block.shape[1]
+    if total.question == "entries":
+        return f"all {math.prod(total.shape)} distinct entries"
+    if total.question == "core":
+        return f"core of {width}^{total.order} numbers"
+    return f"image of {width} candidates together"
 
 
 def _merges(state: Asker) -> bool:

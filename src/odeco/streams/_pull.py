@@ -14,7 +14,7 @@ from odeco.sources import BatchSource, as_source, skip_rows
 from odeco.streams._file import Checkpoint
 from odeco.streams._progress import Progress
 from odeco.streams._run import Run
-from odeco.streams._settings import DEFAULT_METHOD, Method, Settings
+from odeco.streams._settings import DEFAULT_METHOD, METHODS, Method, Settings
 
 
 def decompose_stream(
@@ -40,10 +40,11 @@ def decompose_stream(
         The rows; see `odeco.sources.as_source`. Files are read block by block, never as a whole.
     n_components : int
         The number k of components.
-    method : {"core", "power"}
+    method : {"core", "power", "entries"}
         ``"core"`` finds the span of the components and decomposes a small core: a few passes where the
         data can be read again, a few batches of a stream otherwise. ``"power"`` is Algorithm 2 of the paper: fresh
-        rows for every iteration, exactly k R batches.
+        rows for every iteration, exactly k R batches. ``"entries"`` adds up all d³/6 distinct entries of the moment at
+        once and decomposes that: one pass or one batch, for order 3 and up to 400 columns.
     batch_size : int, optional
         Rows for each question, the paper's n. Needed by ``"power"``; for ``"core"`` on a stream that can be read once
         it is 10 d by default, at least 1,000; refused where every question reads all rows.
@@ -86,7 +87,7 @@ def decompose_stream(
     >>> odeco.decompose_stream(rows, 2, rng=0).weights.round(1)
     array([0.7, 0.3])
     """
-    check_choice("method", method, ("core", "power"))
+    check_choice("method", method, METHODS)
     source = as_source(data)
     if source.repeatable:
         source = as_source(data, batch_rows=rows_per_chunk(source.n_features))
@@ -112,15 +113,15 @@ def decompose_stream(
 
 def _cutting(source: BatchSource, method: Method, batch_size: int | None, n_polish: int | None) -> dict[str, Any]:
     """Return how rows are cut into batches, refusing what the method does not use on this source."""
-    passes = method == "core" and source.repeatable
+    passes = method != "power" and source.repeatable
     if passes and batch_size is not None:
         raise ValueError(
-            "`batch_size` is not used by method='core' on data that can be read again: every question reads all rows. "
-            f"Got {batch_size!r}. Leave it out, or pass an iterator to read the data once."
+            f"`batch_size` is not used by method={method!r} on data that can be read again: every question reads all "
+            f"rows. Got {batch_size!r}. Leave it out, or pass an iterator to read the data once."
         )
     if not passes and n_polish is not None:
         raise ValueError(
-            "`n_polish` is only used by method='core' on data that can be read again. "
+            "`n_polish` is not used by method='power', nor on data that can be read once only. "
             f"Got {n_polish!r} and method={method!r}. Leave it out."
         )
     if method == "power" and batch_size is None:

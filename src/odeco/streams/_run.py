@@ -8,78 +8,62 @@ that the batch is full, the answer goes to the search, which has its next questi
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from odeco._types import FloatArray
 from odeco.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.rows import Held, RowSum, row_slice
-from odeco.search import Asker, CoreSearch, Search, Tracking
+from odeco.search import Asker, CoreSearch, EntriesSearch, Search, Tracking
 from odeco.streams._batches import Batches, Place
 from odeco.streams._progress import Progress
 
 AnyStreamDecomposition = StreamDecomposition | PrivateStreamDecomposition
 #: The names of the searches in files.
-_KINDS: dict[str, type[Asker]] = {"power": Search, "core": CoreSearch, "tracking": Tracking}
+_KINDS: dict[str, type[Asker]] = {
+    "power": Search,
+    "core": CoreSearch,
+    "entries": EntriesSearch,
+    "tracking": Tracking,
+}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
-class Answerer(Protocol):
-    """Who makes an answer of the sum over the rows of a batch.
+class Answerer:
+    """Makes an answer of the sum over the rows of a batch: the plain mean, unless a subclass knows better.
 
-    What it wants to remember from one batch to the next are its *notes*, a value that the run keeps for it: so a run
-    that goes back to where it was before an interrupt takes the notes with it.
+    What a subclass wants to remember from one batch to the next are its *notes*, a value that the run keeps for it: so
+    a run that goes back to where it was before an interrupt takes the notes with it.
     """
 
     def sum_for(self, state: Asker) -> RowSum:
         """Return the empty sum for the question of a search."""
+        if state.question == "value":
+            raise RuntimeError("A search that is fed rows asks for images, for cores or for entries, never for values.")
+        return RowSum(state.question, state.candidates, state.order)
 
     def admitted(self, rows: Any, notes: Any) -> tuple[Any, Any]:
         """Return rows as they are added up, and the notes after them."""
+        return rows, notes
 
     def answer(self, run: Run) -> tuple[FloatArray, Any]:
         """Return the answer to the question of a run, from the sum over its batch; and what `noted` needs of it."""
-
-    def noted(self, run: Run, release: Any, after: Asker) -> Any:
-        """Return the notes for the search `after` the one of the run, which has taken in the answer."""
-
-    def described(self, found: StreamDecomposition, run: Run) -> AnyStreamDecomposition:
-        """Return a result with what the answerer knows about it."""
-
-    def notes_to_arrays(self, notes: Any) -> dict[str, Any]:
-        """Return the notes as named arrays."""
-
-    def notes_from_arrays(self, arrays: dict[str, Any], state: Asker) -> Any:
-        """Return the notes that `notes_to_arrays` described."""
-
-
-class PlainMean:
-    """Answers with the mean over the rows of a batch, and needs no notes."""
-
-    def sum_for(self, state: Asker) -> RowSum:
-        """Return the empty sum for the question of a search."""
-        return RowSum("core" if state.question == "core" else "image", state.candidates, state.order)
-
-    def admitted(self, rows: Any, notes: None) -> tuple[Any, None]:
-        """Return rows as they are."""
-        return rows, notes
-
-    def answer(self, run: Run) -> tuple[FloatArray, None]:
-        """Return the mean, and let go of the sum."""
         return run.total.finish(), None
 
-    def noted(self, run: Run, release: None, after: Asker) -> None:
-        """Note nothing."""
+    def noted(self, run: Run, release: Any, after: Asker) -> Any:  # noqa: ARG002 - nothing to note
+        """Return the notes for the search `after` the one of the run, which has taken in the answer."""
+        return None
 
-    def described(self, found: StreamDecomposition, run: Run) -> StreamDecomposition:  # noqa: ARG002 - nothing to add
-        """Return the result as it is."""
+    def described(self, found: StreamDecomposition, run: Run) -> AnyStreamDecomposition:  # noqa: ARG002 - nothing to add
+        """Return a result with what the answerer knows about it."""
         return found
 
-    def notes_to_arrays(self, notes: None) -> dict[str, Any]:  # noqa: ARG002 - there are none
-        """Return nothing."""
+    def notes_to_arrays(self, notes: Any) -> dict[str, Any]:  # noqa: ARG002 - there are none
+        """Return the notes as named arrays."""
         return {}
 
-    def notes_from_arrays(self, arrays: dict[str, Any], state: Asker) -> None:
-        """Return nothing."""
+    def notes_from_arrays(self, arrays: dict[str, Any], state: Asker) -> Any:  # noqa: ARG002 - there are none
+        """Return the notes that `notes_to_arrays` described."""
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +103,7 @@ class Run:
 
     def __init__(self, state: Asker, batches: Batches, answerer: Answerer | None = None, *, n_closed: int = 0) -> None:
         self.batches = batches
-        self.answerer: Answerer = PlainMean() if answerer is None else answerer
+        self.answerer = Answerer() if answerer is None else answerer
         self._now = Standing(state, self.answerer.sum_for(state), n_closed)
 
     @property

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from odeco._arguments import check_choice, check_count, check_forgetting, check_order
 from odeco.privacy import Account
-from odeco.search import DEFAULT_ROUNDS, Asker, CoreSearch, Plan, Search
+from odeco.search import DEFAULT_ROUNDS, Asker, CoreSearch, EntriesSearch, Plan, Search
 from odeco.streams._batches import Batches, FreshRows, Passes
 from odeco.streams._private import Guarantee, NoisyMean
 from odeco.streams._run import Answerer, Run
 
-Method = Literal["core", "power"]
+Method = Literal["core", "power", "entries"]
 #: Both pulled and pushed runs take the range finder with its core unless told: it needs far fewer rows.
 DEFAULT_METHOD: Method = "core"
+METHODS: tuple[Method, ...] = get_args(Method)
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Settings:
     ----------
     n_components, order : int
         The number k of components, and the order p of the moment.
-    method : {"core", "power"}
+    method : {"core", "power", "entries"}
         Which search finds the components.
     batch_size : int or None
         Rows of a batch of fresh rows; None where a batch is a pass over data that can be read again.
@@ -53,15 +54,17 @@ class Settings:
     neighbour_relation: str | None = None
 
     def __post_init__(self) -> None:
-        check_choice("method", self.method, ("core", "power"))
+        check_choice("method", self.method, METHODS)
         check_count("n_components", self.n_components)
-        check_order(self.order)
+        if check_order(self.order) != 3 and self.method == "entries":
+            raise ValueError(f"method='entries' takes moments of order 3. Got order {self.order}. Take method='core'.")
         check_forgetting(self.forgetting)
         for name in ("n_restarts", "n_iterations"):
             value = getattr(self, name)
-            if value is not None and self.method == "core":
+            if value is not None and self.method != "power":
                 raise ValueError(
-                    f"`{name}` is not used by method='core'. Got {value!r}. Leave it out, or pass method='power'."
+                    f"`{name}` is not used by method={self.method!r}. Got {value!r}. Leave it out, or pass "
+                    "method='power'."
                 )
             if value is not None:
                 check_count(name, value)
@@ -99,14 +102,16 @@ class Settings:
     @property
     def n_questions(self) -> int | None:
         """How many questions a search asks before it has found all; None if that depends on the data's width."""
-        if self.method == "core":
-            return DEFAULT_ROUNDS + 1
+        if self.method != "power":
+            return DEFAULT_ROUNDS + 1 if self.method == "core" else 1
         return None if self.n_iterations is None else self.n_components * self.n_iterations
 
     def search(self, dimension: int, seed: int) -> Asker:
         """Return the search that has asked nothing yet."""
         if self.method == "core":
             return CoreSearch.start(dimension, self.n_components, order=self.order, seed=seed)
+        if self.method == "entries":
+            return EntriesSearch.start(dimension, self.n_components, seed=seed)
         plan = Plan.default(
             dimension,
             self.n_components,
@@ -119,7 +124,7 @@ class Settings:
     def batches(self, *, stops_when_found: bool = False) -> Batches:
         """Return when a batch is closed: after `batch_size` fresh rows, or after a pass."""
         if self.batch_size is None:
-            return Passes(DEFAULT_ROUNDS + 1, 0 if self.n_polish is None else self.n_polish)
+            return Passes(self.n_questions or 0, 0 if self.n_polish is None else self.n_polish)
         return FreshRows(self.batch_size, self.forgetting, stops_when_found)
 
     def answerer(self, dimension: int, account: Account | None) -> Answerer | None:

@@ -63,6 +63,12 @@ class PackedTensor(Oracle):
         slabs = [full[last][tuple(lower[:, :count])] for last, count in enumerate(counts)]
         return cls(np.concatenate(slabs), dimension, order)
 
+    def to_dense(self) -> DataArray:
+        """Return all d³ entries as an array; order 3 only."""
+        if self.order != 3:
+            raise ValueError(f"Only tensors of order 3 are unpacked as a whole. Got order {self.order}.")
+        return self._unpack_slab(0, self.dimension)
+
     def squared_norm(self) -> float:
         """Return the sum of the squares of all dᵖ entries, each distinct one counted as often as it occurs."""
         total, start = 0.0, 0

@@ -1,4 +1,28 @@
-"""Topics of text. The files follow the flow: documents, counts, moments, spectral, gibbs, inference, summary.
+"""Topics of text, from files to a summary.
 
-Nothing is imported here, because some of the files need scikit-learn and numba and some do not.
+The files, in the order in which data pass them:
+
+- `documents` reads texts from files, one document at a time.
+- `vocabulary` turns texts into word counts, and chooses the words that count.
+- `counts` checks word counts, cuts them into chunks, and multiplies these with matrices.
+- `moments` sums the moments of words, of pairs and of triples of words, in a basis.
+- `basis` finds that basis, and moves it while documents arrive.
+- `spectral` reads topics off the moments: whiten, decompose, un-whiten.
+- `concentration` chooses how many topics a document mixes, and finds the topics for that choice.
+- `diagnostics` says how far to trust the topics.
+- `refine` improves the topics by Gibbs sweeps; `gibbs_sampler`, `gibbs_kernels` and `gibbs_priors` do its work.
+- `fitted` holds what was learnt.
+- `infer` finds the proportions of topics in a document.
+- `evaluate` measures how well topics predict words, and how coherent they are.
+- `summarise` collects what there is to say about the topics.
+
+The files that put these steps together:
+
+- `learn_at_once` learns topics from all documents.
+- `learn_in_batches` learns topics from a stream of documents.
+- `learn_privately` learns topics from the noisy answers of `bounded_counts`.
+- `lda` is the estimator that calls the three; `lda_settings` checks its settings, and `lda_file` saves it.
+- `word_moment` is the third moment as an oracle, apart from the estimator.
+
+Nothing is imported here, because some of the files need scikit-learn and numba and others do not.
 """

@@ -1,9 +1,9 @@
-"""Choose the concentration α₀ of the topics of a document by how well it predicts words.
+"""The concentration α₀ of the topics of a document is chosen by how well it predicts words.
 
 The moments of pairs alone say nothing about α₀, and on real text the triples say little. So topics are made for several
-α₀, and those are kept with which half of the words of a document predict its other half as well as with the best, to
-within a standard error. Of these the one is taken whose components explain most of the third moment: with the true α₀
-that is all of it.
+α₀. Half of the words of a document predict its other half well or less well with each of them. All α₀ stay in the
+choice that predict as well as the best, to within a standard error; of these the one is taken whose components explain
+most of the third moment, because with the true α₀ that is all of it.
 """
 
 from __future__ import annotations
@@ -12,46 +12,91 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from scipy import sparse
-
 from odeco._types import FloatArray
-from odeco.topics.inference import document_topics, log_likelihood
-from odeco.topics.spectral import ReducedMoments, topics_at
-from odeco.topics.sums import WordSums
+from odeco.topics.diagnostics import TopicDiagnostics, diagnose
+from odeco.topics.evaluate import completion_scores, split_sample
+from odeco.topics.lda_settings import LdaSettings
+from odeco.topics.moments import WordSums
+from odeco.topics.spectral import ReducedMoments, SpectralTopics, reduce_moments, topics_at
 
-#: Candidates, a factor of about two apart,
+#: The candidates for α₀ are about a factor of two apart.
 CANDIDATES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-#: of which the first to be tried is this one.
+#: The candidate with this index is tried first.
 _START = 4
-#: Candidates further away are not tried after one that is so many standard errors worse than the best.
+#: The search stops in a direction after a candidate that is this many standard errors worse than the best.
 _HOPELESS = 4.0
-#: So many documents judge them, with so many rounds of inference for each.
-_MOST_DOCUMENTS, _N_ITERATIONS = 500, 20
-#: Words that a topic lacks are given this share of probability, so that none is impossible.
-_SMOOTHING = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class FoundTopics:
+    """Topics that the sums of documents give.
+
+    Attributes
+    ----------
+    topics : SpectralTopics
+        The topics.
+    diagnostics : TopicDiagnostics
+        How far to trust them.
+    concentration : float
+        The α₀ that they were found with.
+    places : array, m x k
+        Their coordinates in the basis of the sums.
+    """
+
+    topics: SpectralTopics
+    diagnostics: TopicDiagnostics
+    concentration: float
+    places: FloatArray
+
+
+def find_topics(
+    sums: WordSums, counts: Any, settings: LdaSettings, *, seed: int, places: FloatArray | None = None
+) -> FoundTopics:
+    """Return the topics that the sums of documents give, for the concentration in the settings or the best one.
+
+    Parameters
+    ----------
+    sums : WordSums
+        The moments of all documents so far.
+    counts : csr_array, documents x words
+        Documents that judge the candidates for the concentration.
+    settings : LdaSettings
+        The settings of the model.
+    seed : int
+        Seed of the search.
+    places : array, m x k, optional
+        Coordinates of earlier topics in the basis of the sums. The topics come in the order of those.
+    """
+    reduced = reduce_moments(sums, settings.n_components)
+    before = None if places is None else reduced.directions.T @ places
+    concentration, near = settings.concentration, None
+    if concentration is None:
+        concentration, near = _choose_concentration(reduced, sums, counts, seed=seed, n_jobs=settings.n_jobs)
+    topics = topics_at(concentration, reduced, sums, seed=seed, near=near, before=before)
+    diagnostics = diagnose(reduced, topics, sums.n_documents, sums)
+    return FoundTopics(topics, diagnostics, concentration, reduced.directions @ topics.coordinates)
 
 
 @dataclass(frozen=True, eq=False)
 class _Trial:
-    """What was found with one candidate: the score of each document, share explained, and where topics lie."""
+    """What one candidate gives: a score for each document, the share explained, and the places of the topics."""
 
     scores: FloatArray
     explained: float
     coordinates: FloatArray
 
 
-def choose_concentration(
+def _choose_concentration(
     reduced: ReducedMoments, sums: WordSums, counts: Any, *, seed: int, n_jobs: int
 ) -> tuple[float, FloatArray]:
-    """Return the best of `CANDIDATES`, and the coordinates of its topics, to be found again from there."""
-    known, hidden = _halves(_sample(counts), seed)
+    """Return the best of `CANDIDATES`, and the coordinates of its topics, from which they are found again."""
+    halves = split_sample(counts, seed=seed)
     frequencies = sums.first_moment()
     trials: dict[int, _Trial] = {}
 
     def attempt(index: int, near: FloatArray | None) -> _Trial:
         topics = topics_at(CANDIDATES[index], reduced, sums, seed=seed, near=near)
-        scores = _scores(topics.topic_word, topics.alpha, frequencies, known, hidden, n_jobs)
+        scores = completion_scores(halves, topics.topic_word, topics.alpha, frequencies, n_jobs=n_jobs)
         return _Trial(scores, topics.explained, topics.coordinates)
 
     trials[_START] = attempt(_START, None)
@@ -73,69 +118,3 @@ def _standard_errors_below(trial: _Trial, best: _Trial) -> float:
     gaps = best.scores - trial.scores
     spread = float(gaps.std()) * math.sqrt(gaps.size)
     return float(gaps.sum()) / spread if spread > 0 else 0.0
-
-
-def completion_scores(
-    topic_word: Any,
-    alpha: FloatArray,
-    frequencies: FloatArray,
-    counts: Any,
-    *,
-    seed: int,
-    n_jobs: int,
-    sizes: FloatArray,
-) -> FloatArray:
-    """Return the mean log-likelihood of half of the words of some documents, proportions inferred from the other half.
-
-    Rows of `topic_word` are divided by `sizes`.
-    """
-    known, hidden = _halves(_sample(counts), seed)
-    return _scores(topic_word, alpha, frequencies, known, hidden, n_jobs, sizes)
-
-
-def clearly_better(scores: FloatArray, others: FloatArray) -> bool:
-    """Return whether documents score better, by more than a standard error of the difference."""
-    gaps = scores - others
-    return float(gaps.sum()) > float(gaps.std()) * math.sqrt(gaps.size)
-
-
-def _scores(
-    topic_word: Any,
-    alpha: FloatArray,
-    frequencies: FloatArray,
-    known: Any,
-    hidden: Any,
-    n_jobs: int,
-    sizes: FloatArray | None = None,
-) -> FloatArray:
-    if known.shape[0] == 0:
-        return np.zeros(1)
-    words = np.union1d(known.indices, hidden.indices)
-    mixed = topic_word[:, words].astype(np.float64)
-    if sizes is not None:
-        mixed /= sizes[:, None]
-    mixed *= 1 - _SMOOTHING
-    mixed += _SMOOTHING * frequencies[words]
-    proportions = document_topics(known[:, words], mixed, alpha, n_iterations=_N_ITERATIONS, n_jobs=n_jobs)
-    # A mean over its words: else one very long document would outweigh all others.
-    scores: FloatArray = log_likelihood(hidden[:, words], mixed, proportions) / np.asarray(hidden.sum(axis=1))
-    return scores
-
-
-def _sample(counts: Any) -> Any:
-    """Return documents of at least two words, spread evenly over those given."""
-    usable = np.flatnonzero(np.asarray(counts.sum(axis=1)) >= 2)
-    chosen = usable[np.linspace(0, usable.size - 1, min(usable.size, _MOST_DOCUMENTS)).astype(np.int64)]
-    return sparse.csr_array(counts[chosen]).astype(np.int64)
-
-
-def _halves(sample: Any, seed: int) -> tuple[Any, Any]:
-    """Return two CSR arrays of counts, the words of documents dealt to one or the other."""
-    known = sample.copy()
-    known.data = np.random.default_rng(seed).binomial(sample.data, 0.5)
-    hidden = sample.copy()
-    hidden.data = sample.data - known.data
-    for half in (known, hidden):
-        half.eliminate_zeros()
-    both = np.flatnonzero((np.diff(known.indptr) > 0) & (np.diff(hidden.indptr) > 0))
-    return known[both], hidden[both]

@@ -1,7 +1,11 @@
-"""Word counts in the form that products want: checked, cut into chunks, each with its transpose and its weights."""
+"""Word counts are checked, cut into chunks that hold what sums over their documents need, and multiplied with matrices.
+
+A product has the same bits on any number of threads, and its temporary arrays stay small.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
@@ -10,45 +14,54 @@ import numpy as np
 from scipy import sparse
 
 from odeco._arguments import check_choice
+from odeco._threads import map_blocks
 from odeco._types import FloatArray, IndexArray
-from odeco.rows import row_slice
+from odeco.errors import WordCountError
+from odeco.rows import csr_view, row_slice
 
-#: A document needs so many words for its triples.
+#: A document needs at least this many words to have a triple of them.
 FEWEST_WORDS = 3
-#: Stored numbers and documents that end a chunk: its dense products with a basis then take tens of megabytes.
-_CHUNK_SIZE, _CHUNK_DOCUMENTS = 2**21, 2**15
-#: Documents are dealt to so many groups, whose spread gives standard errors.
+#: A chunk ends after this many stored numbers, so that its dense products with a basis take tens of megabytes.
+_CHUNK_SIZE = 2**21
+#: A chunk has at most this many documents.
+_CHUNK_DOCUMENTS = 2**15
+#: Documents are dealt in turn to this many groups; the spread between groups gives standard errors.
 N_GROUPS = 8
+#: A product has this many lanes, whatever the number of threads; each lane writes its own part of the result.
+_LANES = 8
+#: This many documents, or words, are contracted at a time: the caches hold their coordinates in a basis.
+_BLOCK_HEIGHT = 2**11
+#: This many rows of a V x m array are changed in place at a time.
+_TALL_HEIGHT = 2**15
+#: With fewer multiplications than this, handing lanes to threads takes longer than the work itself.
+_PARALLEL_WORK = 2**20
 
 DocumentWeight = Literal["equal", "length"]
 
 
-class WordCountError(ValueError):
-    """What was given as word counts is none."""
-
-
 @dataclass(frozen=True, eq=False)
 class CountChunk:
-    """Some documents, and what sums over their distinct words, pairs and triples of positions need.
+    """Some documents, with what sums over their words, and over pairs and triples of distinct positions, need.
 
     Attributes
     ----------
     rows : CSR array, n x V
-        Counts of the documents with at least three words; the others add nothing.
+        Counts of the n documents with at least three words; other documents add nothing to the sums.
     columns : CSR array, u x n
-        The transpose, of those words only that occur.
+        The transpose of `rows`, only of the u words that occur.
     words : array of u indices
         Which words those are.
     lengths : array of n numbers
-        Words in each of these documents.
+        Number of words in each of these documents.
     single, pair, triple : arrays of n numbers
-        Weight of a document over its number of words, of ordered pairs and of ordered triples of distinct positions.
+        Weight of each document, divided by its number of words, of ordered pairs of distinct positions, and of ordered
+        triples of distinct positions.
     groups : array of n indices
-        Group of each document: its index among all that were ever seen, modulo the number of groups.
+        Group of each document: its index among all documents ever seen, modulo the number of groups.
     group_weights : array
         Sum of the weights of the documents in each group.
     n_documents, n_empty, n_short, n_tokens : int
-        Documents seen, those with no word, those with one or two, and words in all of them.
+        Number of all documents of the chunk, of those without a word, of those with one or two words, and of all words.
     """
 
     rows: Any
@@ -66,13 +79,11 @@ class CountChunk:
     n_tokens: int
 
     def among(self, vocabulary: IndexArray) -> CountChunk:
-        """Return the same documents over a smaller vocabulary, sorted, that holds all of their words."""
+        """Return the same documents over a smaller, sorted vocabulary that holds all of their words."""
         if vocabulary.size == self.rows.shape[1]:
             return self
         indices = np.searchsorted(vocabulary, self.rows.indices)
-        rows = sparse.csr_array(
-            (self.rows.data, indices, self.rows.indptr), shape=(self.rows.shape[0], vocabulary.size)
-        )
+        rows = csr_view(self.rows.data, indices, self.rows.indptr, vocabulary.size)
         return replace(self, rows=rows, words=np.searchsorted(vocabulary, self.words))
 
 
@@ -87,10 +98,7 @@ def as_counts(counts: Any, n_words: int | None = None) -> Any:
                 f"Word counts must have two axes, documents x words. Got shape {dense.shape}. "
                 "Pass counts[None, :] for a single document."
             )
-        if dense.dtype.kind not in "iubf":
-            raise WordCountError(
-                f"Word counts must be numbers. Got {dense.dtype}. Count words with a vectoriser first."
-            )
+        _check_type(dense.dtype)
         array = sparse.csr_array(dense)
     if array.shape[1] == 0:
         raise WordCountError(
@@ -101,7 +109,8 @@ def as_counts(counts: Any, n_words: int | None = None) -> Any:
             f"All batches must share one vocabulary. It has {n_words:,} words. Got {array.shape[1]:,} columns. "
             "Count the batch with the vectoriser of the first."
         )
-    _check_counts(array)
+    _check_type(array.dtype)
+    _check_values(array)
     if array.dtype != np.float64:
         array = array.astype(np.float64)
     if not array.has_canonical_format or bool(np.any(array.data == 0)):
@@ -111,37 +120,39 @@ def as_counts(counts: Any, n_words: int | None = None) -> Any:
     return array
 
 
-def _check_counts(array: Any) -> None:
-    stored = array.data
-    if stored.dtype.kind == "f":
-        bad = ~np.isfinite(stored)
-        if bad.any():
-            raise WordCountError(f"Word counts must be finite. Got {_named(array, bad)}. Replace or drop it.")
-    elif stored.dtype.kind not in "iub":
-        raise WordCountError(f"Word counts must be numbers. Got {stored.dtype}. Count words with a vectoriser first.")
-    negative = stored < 0
-    if negative.any():
-        place = _named(array, negative)
+def _check_type(dtype: np.dtype[Any]) -> None:
+    if dtype.kind not in "iubf":
+        raise WordCountError(f"Word counts must be numbers. Got {dtype}. Count words with a vectoriser first.")
+
+
+def _check_values(array: Any) -> None:
+    """Raise unless every stored number is finite, not negative and whole."""
+    stored, fractional = array.data, array.dtype.kind == "f"
+    if fractional and not np.isfinite(stored).all():
+        place = _named(array, ~np.isfinite(stored))
+        raise WordCountError(f"Word counts must be finite. Got {place}. Replace or drop it.")
+    if (stored < 0).any():
+        place = _named(array, stored < 0)
         raise WordCountError(
             f"Word counts must not be negative. Negative values in data: {place}. Check how it was made."
         )
-    if stored.dtype.kind == "f":
-        broken = stored != np.floor(stored)
-        if broken.any():
-            raise WordCountError(
-                f"Word counts must be whole numbers. Got {_named(array, broken)}. "
-                "Pass counts, as of CountVectorizer, not frequencies or tf-idf."
-            )
+    if fractional and (stored != np.floor(stored)).any():
+        place = _named(array, stored != np.floor(stored))
+        raise WordCountError(
+            f"Word counts must be whole numbers. Got {place}. "
+            "Pass counts, as of CountVectorizer, not frequencies or tf-idf."
+        )
 
 
 def _named(array: Any, bad: Any) -> str:
+    """Return the first bad count with its document and word."""
     place = int(np.flatnonzero(bad)[0])
     document = int(np.searchsorted(array.indptr, place, side="right")) - 1
     return f"counts[{document}, {int(array.indices[place])}] = {float(array.data[place]):.6g}"
 
 
 def count_chunks(counts: Any, *, weigh: DocumentWeight = "equal", first: int = 0) -> Iterator[CountChunk]:
-    """Cut checked counts into chunks; `first` is the index of the first document among all that were seen."""
+    """Cut checked counts into chunks; `first` is the number of documents that were seen before them."""
     check_choice("weigh", weigh, ("equal", "length"))
     start = 0
     while start < counts.shape[0]:
@@ -182,7 +193,77 @@ def _chunk(rows: Any, weigh: DocumentWeight, first: int) -> CountChunk:
 
 
 def _transposed(rows: Any, words: IndexArray) -> Any:
+    """Return the transpose of CSR rows, only of the words that occur."""
     by_word = rows.tocsc()
-    pointers = by_word.indptr[np.append(words, rows.shape[1])] if words.size else np.zeros(1, by_word.indptr.dtype)
-    # The pointer of a word that occurs is where its entries begin; those without entries only repeat one.
-    return sparse.csr_array((by_word.data, by_word.indices, pointers), shape=(words.size, rows.shape[0]))
+    # A word without entries only repeats a pointer, so the pointers of the words that occur are all that is needed.
+    pointers = by_word.indptr[np.append(words, rows.shape[1])]
+    return csr_view(by_word.data, by_word.indices, pointers, rows.shape[0])
+
+
+def blocks(n_rows: int, *, tall: bool = False) -> list[slice]:
+    """Return slices of rows that are worked on one at a time; `tall` is for V x m arrays that are changed in place."""
+    height = _TALL_HEIGHT if tall else _BLOCK_HEIGHT
+    return [slice(start, min(start + height, n_rows)) for start in range(0, n_rows, height)]
+
+
+def multiply(rows: Any, matrix: FloatArray, *, parallel: bool) -> FloatArray:
+    """Return the product of a CSR array and a dense matrix, one lane of rows at a time."""
+    product = np.empty((rows.shape[0], matrix.shape[1]))
+    # Lanes hold about the same number of stored entries.
+    ideal = rows.indptr[-1] * np.arange(_LANES + 1) // _LANES
+    edges = np.maximum.accumulate(np.searchsorted(rows.indptr, ideal))
+    edges[0], edges[-1] = 0, rows.shape[0]
+
+    def work(lane: tuple[int, int]) -> None:
+        start, stop = lane
+        if stop > start:
+            product[start:stop] = row_slice(rows, start, stop) @ matrix
+
+    parallel = parallel and rows.nnz * matrix.shape[1] >= _PARALLEL_WORK
+    for _ in map_blocks(work, itertools.pairwise(edges.tolist()), parallel=parallel):
+        pass
+    return product
+
+
+def triple_core(chunk: CountChunk, inside: FloatArray, basis: FloatArray, *, parallel: bool) -> FloatArray:
+    """Return the sum of the triples of a chunk's documents, contracted with a basis B three times.
+
+    `inside` is C B for the counts C of the chunk. With y = Bᵀc for a document c, and wᵥ the row of B that belongs to
+    word v, the sum over triples of distinct positions is Σ y⊗y⊗y minus the three placements of
+    Σᵥ wᵥ⊗wᵥ⊗(dᵥ − ⅔ aᵥ wᵥ), where d = Σ c yᵀ and a = Σ c over documents, each with its weight.
+    """
+    weighted = chunk.triple[:, None] * inside
+    m = inside.shape[1]
+
+    def documents(part: slice) -> FloatArray:
+        return _cubes(weighted[part], inside[part])
+
+    def words(part: slice) -> FloatArray:
+        local, columns = basis[chunk.words[part]], row_slice(chunk.columns, part.start, part.stop)
+        repeated: FloatArray = columns @ weighted
+        repeated -= (2 / 3) * (columns @ chunk.triple)[:, None] * local
+        return _cubes(repeated, local)
+
+    total, twice = np.zeros((m, m, m)), np.zeros((m, m, m))
+    parallel = parallel and (chunk.rows.shape[0] + chunk.words.size) * m**3 >= _PARALLEL_WORK
+    for cubes in map_blocks(documents, blocks(inside.shape[0]), parallel=parallel):
+        total += cubes
+    for cubes in map_blocks(words, blocks(chunk.words.size), parallel=parallel):
+        twice += cubes
+    # Only the entries [a, b, c] with b ≤ c are computed so far. The last two axes are alike, which gives the others.
+    lower = np.arange(m)[:, None] > np.arange(m)
+    total += np.where(lower, total.transpose(0, 2, 1), 0.0)
+    twice += np.where(lower, twice.transpose(0, 2, 1), 0.0)
+    total -= twice
+    total -= twice.transpose(1, 0, 2)
+    total -= twice.transpose(1, 2, 0)
+    return total
+
+
+def _cubes(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Return Σᵢ leftᵢ ⊗ rightᵢ ⊗ rightᵢ as m matrix products, only the entries [a, b, c] with b ≤ c."""
+    m = right.shape[1]
+    total = np.zeros((m, m, m))
+    for b in range(m):
+        total[:, b, b:] = left.T @ (right[:, b:] * right[:, b : b + 1])
+    return total

@@ -1,4 +1,4 @@
-"""How far to trust topics that were read off moments, and what to do if not far."""
+"""Diagnostics say how far to trust topics that were read off moments, and warn if that is not far."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odeco._types import FloatArray
+from odeco.errors import UnreliableTopicsWarning
+from odeco.topics.moments import WordSums
 from odeco.topics.spectral import ReducedMoments, SpectralTopics
-from odeco.topics.sums import WordSums
 
 #: A topic of which more than this share was negative is more noise than signal.
 _MOST_NEGATIVE = 1 / 3
-
-
-class UnreliableTopicsWarning(UserWarning):
-    """The documents are too short or too few for this number of topics."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +24,10 @@ class TopicDiagnostics:
     Attributes
     ----------
     n_documents : int
-        Documents seen.
+        Number of documents seen.
     n_empty, n_short, n_tokens : int or None
-        Those without a word and those with one or two, which add nothing; words seen. None in a private model.
+        Number of documents without a word, of those with one or two words (which add nothing), and of words seen. None
+        in a private model.
     n_components : int
         Number of topics.
     n_clear : int
@@ -44,7 +42,8 @@ class TopicDiagnostics:
     concentration : float
         The α₀ that the moments were corrected with.
     weights, residuals : arrays
-        Of the components of the whitened third moment, one for each topic; NaN for a topic that it does not hold.
+        Weights and residuals of the components of the whitened third moment, one for each topic; NaN for a topic that
+        this moment does not hold.
     explained : float
         Share of the squared norm of the whitened third moment that the components explain.
     negative_mass : array
@@ -73,21 +72,22 @@ class TopicDiagnostics:
         return None if self.n_tokens is None else self.n_tokens / max(self.n_documents, 1)
 
 
-def diagnose(sums: WordSums, reduced: ReducedMoments, topics: SpectralTopics) -> TopicDiagnostics:
-    """Collect the diagnostics of an estimate, in the order of `topics`."""
-    clear = reduced.clear
+def diagnose(
+    reduced: ReducedMoments, topics: SpectralTopics, n_documents: int, sums: WordSums | None = None
+) -> TopicDiagnostics:
+    """Collect the diagnostics of an estimate, in the order of `topics`; `sums` are None in a private model."""
     k = topics.alpha.size
     return TopicDiagnostics(
-        n_documents=sums.n_documents,
-        n_empty=sums.n_empty,
-        n_short=sums.n_short,
-        n_tokens=sums.n_tokens,
+        n_documents=n_documents,
+        n_empty=None if sums is None else sums.n_empty,
+        n_short=None if sums is None else sums.n_short,
+        n_tokens=None if sums is None else sums.n_tokens,
         n_components=k,
-        n_clear=int(clear.sum()),
+        n_clear=int(reduced.clear.sum()),
         eigenvalues=reduced.eigenvalues,
         eigenvalue_errors=reduced.eigenvalue_errors,
         noise_level=reduced.noise_level,
-        reliable=clear[:k],
+        reliable=reduced.clear[:k],
         concentration=float(topics.alpha.sum()),
         weights=topics.weights,
         residuals=topics.residuals,
@@ -96,7 +96,7 @@ def diagnose(sums: WordSums, reduced: ReducedMoments, topics: SpectralTopics) ->
     )
 
 
-def warn_if_unreliable(diagnostics: TopicDiagnostics, *, stacklevel: int) -> None:
+def warn_if_unreliable(diagnostics: TopicDiagnostics) -> None:
     """Warn if the documents are too short or too few for this number of topics, with advice."""
     found = diagnostics
     n_bad = int(np.sum(~found.reliable))
@@ -114,5 +114,5 @@ def warn_if_unreliable(diagnostics: TopicDiagnostics, *, stacklevel: int) -> Non
         "Pass more or longer documents, prune rare words, or lower n_components: "
         f"{found.n_clear} directions are clear.",
         UnreliableTopicsWarning,
-        stacklevel=stacklevel + 1,
+        stacklevel=3,  # the line of the user that called fit
     )

@@ -1,4 +1,4 @@
-"""Texts from whatever holds them: files of lines, tables, JSON lines, folders, a pipe. One document at a time."""
+"""Texts are read from files of lines, tables, JSON lines, folders and the standard input, one document at a time."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from odeco.errors import DocumentError
+
 _LINES, _TABLES, _JSON = (".txt", ".text"), (".csv", ".tsv"), (".jsonl", ".ndjson")
-#: How the names of files end that hold text; each may have ``.gz`` after it.
+#: The name of a file of text ends in one of these, and may have ``.gz`` after it.
 SUFFIXES = (*_LINES, *_TABLES, *_JSON)
 #: A cell of a table may be a whole book; the csv module stops at 128 KB unless told otherwise.
 _LARGEST_CELL = 2**30
-
-
-class DocumentError(ValueError):
-    """A file does not hold the documents that it should."""
+_NAME_IT = "Pass its name as `column`."
 
 
 @dataclass(frozen=True)
@@ -32,32 +31,37 @@ class Text:
     Attributes
     ----------
     name : str
-        Where it comes from, such as ``reviews.txt, line 12``.
+        Where the document comes from, such as ``reviews.txt, line 12``.
     text : str
-        What it says; may be empty.
+        What the document says; it may be empty.
     """
 
     name: str
     text: str
 
 
-def read_documents(paths: Iterable[str | Path], *, column: str | None = None) -> Iterator[Text]:
-    r"""Yield the documents of some files, one after the other; no file is held as a whole.
+def read_documents(paths: Iterable[str | Path], *, column: str | None = None, private: bool = False) -> Iterator[Text]:
+    r"""Yield the documents of some files, one after the other; no file is held in memory as a whole.
 
     Parameters
     ----------
     paths : paths
-        Each a ``.txt`` or ``.text`` file (one document a line, an empty line is an empty document), a ``.csv`` or
+        Each is a ``.txt`` or ``.text`` file (one document a line, an empty line is an empty document), a ``.csv`` or
         ``.tsv`` table with a line of names, a ``.jsonl`` or ``.ndjson`` file of objects, any of these with ``.gz``
         after it, a folder of ``.txt`` and ``.text`` files (one document a file, those of inner folders too), or ``-``
         for the lines of the standard input. All are UTF-8.
     column : str, optional
         The column of tables and the field of JSON objects that hold the text.
+    private : bool
+        Whether nothing may be learnt of a document but through noise. A line or row that is not valid is then an empty
+        document, without a word: empty lines, rows with too few cells, lines that are no JSON object with a text.
+        Bytes that are no UTF-8 are replaced. Every line of a table is a row of its own. So the number of documents is
+        that of the lines, whatever they hold.
 
     Raises
     ------
     DocumentError
-        With the file and line that are at fault.
+        The message names the file and the line that are at fault.
 
     Examples
     --------
@@ -70,13 +74,36 @@ def read_documents(paths: Iterable[str | Path], *, column: str | None = None) ->
     """
     for given in paths:
         if str(given) == "-":
-            yield from _standard_input()
-            continue
-        path = Path(given)
-        yield from _folder(path) if path.is_dir() else _file(path, column)
+            yield from _standard_input(private)
+        elif Path(given).is_dir():
+            yield from _folder(Path(given), private)
+        else:
+            yield from _file(Path(given), column, private)
 
 
-def _file(path: Path, column: str | None) -> Iterator[Text]:
+def _standard_input(private: bool) -> Iterator[Text]:
+    # The standard input has the encoding of the terminal; documents are UTF-8 wherever they come from.
+    file = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig", errors=_decoding(private))
+    try:
+        with _faults("standard input"):
+            yield from _lines(file, "standard input")
+    finally:
+        file.detach()
+
+
+def _folder(folder: Path, private: bool) -> Iterator[Text]:
+    paths = sorted(path for path in folder.rglob("*") if _kind(path) in _LINES and path.is_file())
+    if not paths:
+        raise DocumentError(
+            f"The folder {folder} must hold files whose names end in {' or '.join(_LINES)}. It holds none. "
+            "Check the path."
+        )
+    for path in paths:
+        with _opened(path, private) as file:
+            yield Text(str(path.relative_to(folder)), file.read())
+
+
+def _file(path: Path, column: str | None, private: bool) -> Iterator[Text]:
     kind = _kind(path)
     if kind not in SUFFIXES:
         raise DocumentError(
@@ -86,35 +113,13 @@ def _file(path: Path, column: str | None) -> Iterator[Text]:
     if kind not in _LINES and column is None:
         what = "column" if kind in _TABLES else "field"
         raise DocumentError(f"The {what} of {path.name} that holds the text must be named. None was. {_NAME_IT}")
-    with _opened(path) as file:
+    with _opened(path, private) as file:
         if kind in _LINES:
             yield from _lines(file, path.name)
         elif kind in _TABLES:
-            yield from _cells(file, path.name, str(column), "\t" if kind == ".tsv" else ",")
+            yield from _cells(file, path.name, str(column), "\t" if kind == ".tsv" else ",", private)
         else:
-            yield from _fields(file, path.name, str(column))
-
-
-def _folder(folder: Path) -> Iterator[Text]:
-    paths = sorted(path for path in folder.rglob("*") if _kind(path) in _LINES and path.is_file())
-    if not paths:
-        raise DocumentError(
-            f"The folder {folder} must hold files whose names end in {' or '.join(_LINES)}. It holds none. "
-            "Check the path."
-        )
-    for path in paths:
-        with _opened(path) as file:
-            yield Text(str(path.relative_to(folder)), file.read())
-
-
-def _standard_input() -> Iterator[Text]:
-    # Its own encoding is that of the terminal; documents are UTF-8 wherever they come from.
-    file = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig")
-    try:
-        with _faults("standard input"):
-            yield from _lines(file, "standard input")
-    finally:
-        file.detach()
+            yield from _fields(file, path.name, str(column), private)
 
 
 def _lines(file: IO[str], name: str) -> Iterator[Text]:
@@ -122,7 +127,7 @@ def _lines(file: IO[str], name: str) -> Iterator[Text]:
         yield Text(f"{name}, line {number}", line.rstrip("\r\n"))
 
 
-def _cells(file: IO[str], name: str, column: str, delimiter: str) -> Iterator[Text]:
+def _cells(file: IO[str], name: str, column: str, delimiter: str, private: bool) -> Iterator[Text]:
     csv.field_size_limit(max(csv.field_size_limit(), _LARGEST_CELL))
     rows = csv.reader(file, delimiter=delimiter, strict=True)
     names = next(rows, [])
@@ -130,60 +135,72 @@ def _cells(file: IO[str], name: str, column: str, delimiter: str) -> Iterator[Te
         held = ", ".join(repr(each) for each in names) or "none"
         raise DocumentError(f"{name} must have one column {column!r}. Its columns are {held}. {_NAME_IT}")
     place = names.index(column)
+    if private:
+        # Line by line: a quote that is never closed would swallow the documents after it, and change their number.
+        for number, line in enumerate(file, rows.line_num + 1):
+            cells = next(csv.reader([line], delimiter=delimiter), [])
+            yield Text(f"{name}, line {number}", cells[place] if len(cells) > place else "")
+        return
     for row in rows:
         if len(row) > place:
             yield Text(f"{name}, line {rows.line_num}", row[place])
-        elif row:  # what has no cell at all is an empty line
+        elif row:  # a row without any cell is an empty line, which is passed over
             raise DocumentError(
                 f"Every row of {name} must have a column {column!r}. The row that ends in line {rows.line_num:,} has "
                 f"{len(row)} of {len(names)} columns. Fix or drop it."
             )
 
 
-def _fields(file: IO[str], name: str, field: str) -> Iterator[Text]:
+def _fields(file: IO[str], name: str, field: str, private: bool) -> Iterator[Text]:
     for number, line in enumerate(file, 1):
-        if not line.strip():
+        if not (line.strip() or private):
             continue
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            got: Any = f"no JSON ({error})"
-        else:
-            text = value.get(field) if isinstance(value, dict) else None
-            if isinstance(text, str):
-                yield Text(f"{name}, line {number}", text)
-                continue
-            got = json.dumps(text) if isinstance(value, dict) and field in value else _fields_of(value)
-        shown = got if len(got) <= 80 else got[:77] + "..."
-        raise DocumentError(
-            f"Line {number:,} of {name} must be a JSON object with a text in {field!r}. Got {shown}. {_NAME_FIELD}"
-        )
+        text, fault = _text_of(line, field)
+        if text is None and private:
+            text = ""
+        if text is None:
+            shown = fault if len(fault) <= 80 else fault[:77] + "..."
+            raise DocumentError(
+                f"Line {number:,} of {name} must be a JSON object with a text in {field!r}. Got {shown}. "
+                "Fix or drop the line, or pass another `column`."
+            )
+        yield Text(f"{name}, line {number}", text)
 
 
-def _fields_of(value: Any) -> str:
-    if isinstance(value, dict):
-        return f"the fields {', '.join(repr(each) for each in value)}" if value else "no field"
-    return f"a JSON {type(value).__name__}"
+def _text_of(line: str, field: str) -> tuple[str | None, str]:
+    """Return the text in a field of a JSON object; or None, and what the line holds instead."""
+    try:
+        value: Any = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return None, f"no JSON ({error})"
+    if not isinstance(value, dict):
+        return None, f"a JSON {type(value).__name__}"
+    if field not in value:
+        return None, f"the fields {', '.join(repr(each) for each in value)}" if value else "no field"
+    text = value[field]
+    return (text, "") if isinstance(text, str) else (None, json.dumps(text))
 
 
 def _kind(path: Path) -> str:
-    name = path.name.lower().removesuffix(".gz")
-    return Path(name).suffix
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
+def _decoding(private: bool) -> str:
+    """Say what becomes of bytes that are no UTF-8: an error, unless that would tell something of a private document."""
+    return "replace" if private else "strict"
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[str]]:
-    with _faults(path.name):
-        if path.name.lower().endswith(".gz"):
-            with gzip.open(path, "rt", encoding="utf-8-sig", newline="") as file:
-                yield file
-        else:
-            with path.open(encoding="utf-8-sig", newline="") as file:
-                yield file
+def _opened(path: Path, private: bool) -> Iterator[IO[str]]:
+    opener: Any = gzip.open if path.name.lower().endswith(".gz") else open
+    encoding = {"encoding": "utf-8-sig", "errors": _decoding(private)}
+    with _faults(path.name), opener(path, "rt", newline="", **encoding) as file:
+        yield file
 
 
 @contextmanager
 def _faults(name: str) -> Iterator[None]:
+    """Turn what a damaged file raises while it is read into an error that says what to do."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -193,7 +210,3 @@ def _faults(name: str) -> Iterator[None]:
         ) from error
     except (csv.Error, gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DocumentError(f"{name} must be complete and undamaged. It is not: {error}. Make it again.") from error
-
-
-_NAME_IT = "Pass its name as `column`."
-_NAME_FIELD = "Fix or drop the line, or pass another `column`."

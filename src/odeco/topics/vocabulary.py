@@ -1,7 +1,7 @@
-"""From texts to word counts: what a word is, and which words tell topics apart.
+"""Texts become word counts: this file says what a word is, and which words tell topics apart.
 
-What a word is does not depend on the documents or on any setting, so that a model and its vocabulary are all that is
-needed to count the words of new documents in the same way.
+What a word is does not depend on the documents or on any setting. So a model and its vocabulary are all that is needed
+to count the words of new documents in the same way.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
 
+from odeco.errors import VocabularyError
+
 Words = NDArray[np.str_]
 
-#: A word begins with a letter, goes on with letters, digits and underscores, and has two of them at least. What
+#: A word begins with a letter, goes on with letters, digits and underscores, and has at least two characters. What
 #: follows an apostrophe is left out ("don't" is "don"). Capitals count as small letters.
 WORD = r"(?u)(?<!['’])\b[^\W\d_]\w+"
-#: What `WORD` leaves of contracted words, which lists of stop words do not have.
-_CONTRACTED = ("ain", "aren", "couldn", "didn", "doesn", "don", "hadn", "hasn", "haven", "isn", "shouldn", "wasn")
-_CONTRACTED_TOO = ("weren", "wouldn")
-STOP_WORDS = frozenset(ENGLISH_STOP_WORDS).union(_CONTRACTED, _CONTRACTED_TOO)
-
-
-class VocabularyError(ValueError):
-    """There is no word left to learn topics from, or words that are given do not fit."""
+#: `WORD` leaves these of contracted words; the list of stop words of scikit-learn does not have them.
+_CONTRACTED = (
+    *("ain", "aren", "couldn", "didn", "doesn", "don", "hadn", "hasn", "haven", "isn", "shouldn", "wasn", "weren"),
+    "wouldn",
+)
+STOP_WORDS = frozenset(ENGLISH_STOP_WORDS).union(_CONTRACTED)
 
 
 @dataclass(frozen=True, eq=False)
 class CountedWords:
-    """Word counts with the words.
+    """Word counts, and the words that they count.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class CountedWords:
     words : array of str
         The words, one for each column.
     n_found : int
-        How many different words there were before any was left out.
+        How many different words the documents hold, with those that were left out.
     """
 
     counts: Any
@@ -56,9 +56,9 @@ def count_words(texts: Iterable[str], words: Sequence[str] | None = None) -> Cou
     Parameters
     ----------
     texts : iterable of str
-        The documents. Read once, and not kept.
+        The documents. They are read once and not kept.
     words : sequence of str, optional
-        The words to count, each once and in small letters; others are passed over.
+        The words to count, each once and in small letters; other words are passed over.
 
     Examples
     --------
@@ -96,23 +96,23 @@ def prune_words(
     *,
     min_documents: int = 5,
     max_share: float = 0.3,
-    max_words: int | None = 50_000,
+    max_words: int = 50_000,
     stop_words: Iterable[str] = STOP_WORDS,
 ) -> CountedWords:
-    """Keep the words that may tell topics apart: not too rare, not everywhere, not empty of meaning.
+    """Keep the words that may tell topics apart: those that are neither rare, nor everywhere, nor stop words.
 
     Parameters
     ----------
     counted : CountedWords
         Counts of all words.
     min_documents : int
-        A word must be in so many documents at least.
+        A word is kept only if at least this many documents hold it.
     max_share : float
-        A word must be in at most this share of the documents.
-    max_words : int, optional
-        Of those left, only so many that occur most often are kept.
+        A word is kept only if at most this share of the documents holds it.
+    max_words : int
+        If more words than this are left, those that occur most often are kept.
     stop_words : iterable of str
-        Words that are left out in any case.
+        These words are left out in any case.
 
     Examples
     --------
@@ -122,12 +122,12 @@ def prune_words(
     """
     counts = counted.counts
     n_documents = counts.shape[0]
-    # Counts may hold zeros; a word is in a document only if it is counted there.
+    # A CSR array may store zeros; a document holds a word only if its count is above zero.
     frequency = np.bincount(counts.indices, counts.data > 0, minlength=counts.shape[1])
     kept = (frequency >= min_documents) & (frequency <= max_share * n_documents)
     kept &= ~np.isin(np.char.lower(counted.words), sorted(stop_words))
     places = np.flatnonzero(kept)
-    if max_words is not None and places.size > max_words:
+    if places.size > max_words:
         totals = np.asarray(counts.sum(axis=0)).ravel()[places]
         places = np.sort(places[np.argsort(-totals, kind="stable")[:max_words]])
     if places.size == 0:
@@ -140,7 +140,7 @@ def prune_words(
 
 
 def select_words(counted: CountedWords, words: Sequence[str]) -> CountedWords:
-    """Return the counts of the given words, in their order; where only its capitals differ, a column is taken too.
+    """Return the counts of the given words, in their order; a column whose word differs only in capitals counts too.
 
     Examples
     --------
@@ -155,12 +155,12 @@ def select_words(counted: CountedWords, words: Sequence[str]) -> CountedWords:
     ones = np.ones(places.size, dtype=counted.counts.dtype)
     move = sparse.csr_array((ones, (places, targets[places])), shape=(targets.size, len(words)))
     counts = sparse.csr_array(counted.counts @ move)
-    counts.sort_indices()  # what is drawn for each word of a document depends on their order
+    counts.sort_indices()  # the Gibbs sweeps draw the topics of words in the order in which they are stored
     return CountedWords(counts, np.array(words, dtype=np.str_), counted.n_found)
 
 
 def as_words(lines: Iterable[str]) -> list[str]:
-    """Return a list of words in small letters, each once, without empty ones."""
+    """Return the words of a list, one a line, in small letters and each once; empty lines are passed over."""
     clean = dict.fromkeys(line.strip().lower() for line in lines)
     clean.pop("", None)
     if not clean:
@@ -169,5 +169,5 @@ def as_words(lines: Iterable[str]) -> list[str]:
 
 
 def n_never_counted(words: Iterable[str]) -> int:
-    """Return how many of the words no text can hold, by what a word is."""
+    """Return how many of the words `count_words` can find in no text, since they are no words by `WORD`."""
     return sum(1 for word in words if word != word.lower() or re.fullmatch(WORD, word) is None)

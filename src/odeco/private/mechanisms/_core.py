@@ -11,10 +11,10 @@ import numpy as np
 from odeco._threads import one_blas_thread
 from odeco._types import FloatArray
 from odeco.privacy import Found, MechanismPlan, found_in_core
-from odeco.private.mechanisms._cores import cosine_in_core, leading_directions, release_core
+from odeco.private.mechanisms._cores import cosine_in_core, release_core
 from odeco.private.mechanisms._mechanism import Mechanism, Setting, Task
 from odeco.private.mechanisms._shares import best_shares
-from odeco.search import DEFAULT_ROUNDS, core_width
+from odeco.search import DEFAULT_ROUNDS, core_width, leading_directions
 
 
 @final

@@ -5,23 +5,10 @@ from __future__ import annotations
 import math
 from functools import partial
 
-import numpy as np
-
-from odeco._threads import one_blas_thread
 from odeco._types import FloatArray
 from odeco.components import Components
 from odeco.private.mechanisms._mechanism import Task
-from odeco.search import Plan, run
-from odeco.tensors import DenseTensor, symmetrize
-
-
-def leading_directions(matrix: FloatArray, width: int) -> FloatArray:
-    """Return the leading left singular vectors, from the smaller Gram matrix: noise keeps that well conditioned."""
-    tall = matrix.shape[1] < matrix.shape[0]
-    gram: FloatArray = matrix.T @ matrix if tall else matrix @ matrix.T
-    with one_blas_thread():  # matrices this small are slowed down by threads that wait for each other
-        leading = np.linalg.eigh(gram)[1][:, -width:]
-        return np.linalg.qr(matrix @ leading)[0] if tall else leading
+from odeco.search import decompose_core
 
 
 def release_core(task: Task, basis: FloatArray) -> tuple[Components, float]:
@@ -36,12 +23,6 @@ def release_core(task: Task, basis: FloatArray) -> tuple[Components, float]:
     )
     inside = decompose_core(core, task.n_components, task.generator)
     return Components(inside.weights, basis @ inside.vectors, order), scale
-
-
-def decompose_core(core: FloatArray, n_components: int, generator: np.random.Generator) -> Components:
-    """Run Algorithm 1 on a noisy core."""
-    plan = Plan.default(core.shape[0], n_components, tolerance=1e-8)
-    return run(DenseTensor(symmetrize(core)), plan, rng=generator).components
 
 
 def cosine_in_core(weight: float, noise: float, width: int) -> float:

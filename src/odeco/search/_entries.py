@@ -1,0 +1,99 @@
+"""The whole moment in one question: for small dimensions, and for private streams, where every question costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from odeco._arguments import check_n_components
+from odeco._types import FloatArray
+from odeco.components import Components
+from odeco.search._noisy import decompose_noisy
+from odeco.search._protocol import Finder
+from odeco.search._tracking import Tracking
+from odeco.tensors import DenseTensor, PackedTensor
+
+#: The distinct entries of a tensor of this dimension take 86 MB, and as an array half a gigabyte.
+MOST_DIMENSION = 400
+
+
+@dataclass(frozen=True, eq=False)
+class EntriesSearch(Finder):
+    """A search that asks one question: for every distinct entry of a moment of order 3. Then it decomposes that.
+
+    Attributes
+    ----------
+    dimension, n_components, seed
+        What does not change.
+    found : Components or None
+        The components, once the moment is known.
+    """
+
+    candidates_meet: ClassVar[bool] = False
+    order: ClassVar[int] = 3
+    n_questions: ClassVar[int] = 1
+    doing: ClassVar[str] = "the whole moment"
+    plan_in_words: ClassVar[str] = "the whole moment"
+
+    dimension: int
+    n_components: int
+    seed: int
+    found: Components | None = None
+
+    @classmethod
+    def start(cls, dimension: int, n_components: int, *, seed: int) -> EntriesSearch:
+        """Return the search that has asked nothing yet."""
+        if dimension > MOST_DIMENSION:
+            raise ValueError(
+                f"method='entries' keeps d³/6 numbers, so rows must have at most {MOST_DIMENSION} columns. "
+                f"Got {dimension:,}. Take method='core'."
+            )
+        return cls(dimension, check_n_components(n_components, dimension), seed)
+
+    @property
+    def question(self) -> Literal["entries"]:
+        """What to ask next."""
+        return "entries"
+
+    @property
+    def candidates(self) -> FloatArray:
+        """A block without columns: the question is not about any vector."""
+        return np.empty((self.dimension, 0))
+
+    @property
+    def components(self) -> Components:
+        """The components, once the moment is known; none before."""
+        return Components(np.empty(0), np.empty((self.dimension, 0))) if self.found is None else self.found
+
+    @property
+    def done(self) -> bool:
+        """Whether the moment is decomposed."""
+        return self.found is not None
+
+    @property
+    def n_answered(self) -> int:
+        """How many questions are answered."""
+        return int(self.done)
+
+    def advance(self, answer: FloatArray, n_rows: int | None = None) -> EntriesSearch:  # noqa: ARG002 - one answer
+        """Take in the distinct entries T[i, j, k], i ≥ j ≥ k, in the order of i, then j, then k."""
+        tensor = DenseTensor(PackedTensor(answer, self.dimension).to_dense())
+        found = decompose_noisy(tensor, self.n_components, np.random.default_rng(self.seed))
+        return replace(self, found=found.sorted_by_weight())
+
+    def tracked(self, *, n_rows: int = 0, forgetting: float = 1.0, holding: bool = False) -> Tracking:
+        """Return what was found, as something that goes on learning; it counts as the `n_rows` rows of the moment."""
+        return Tracking.start(self.components, n_rows=n_rows, forgetting=forgetting, holding=holding)
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the search as a JSON header and named arrays."""
+        header = {name: getattr(self, name) for name in ("dimension", "n_components", "seed")}
+        return header, {} if self.found is None else {"weights": self.found.weights, "vectors": self.found.vectors}
+
+    @classmethod
+    def from_arrays(cls, header: dict[str, Any], arrays: dict[str, Any]) -> EntriesSearch:
+        """Return the search that `to_arrays` described."""
+        found = Components(arrays["weights"], arrays["vectors"]) if "weights" in arrays else None
+        return cls(**header, found=found)

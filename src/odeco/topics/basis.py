@@ -1,0 +1,123 @@
+"""The basis in which the moments of words are summed.
+
+Randomised subspace iteration on the first documents finds the basis. If more documents arrive later, a further step of
+subspace iteration moves it, to the image Z of the old one under the moment of pairs, and what was summed before is
+carried along. The documents are gone by then. But a vector x in the span of Z, as topics are, is known from its
+coordinates Bᵀx; so pairs and triples of topics are read off in the new basis without loss, and only what lies outside
+of the span is dropped.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odeco._types import FloatArray
+from odeco.topics.counts import CountChunk, blocks, count_chunks
+from odeco.topics.lda_settings import LdaSettings, Tell
+from odeco.topics.moments import WordSums, check_usable
+
+#: A direction counts as absent if its eigenvalue is below this share of the largest.
+RANK_TOLERANCE = 1e-10
+
+
+def sum_moments(counts: Any, settings: LdaSettings, *, seed: int, tell: Tell) -> WordSums:
+    """Find a basis for the moments of documents, and return their sums in it; raise if there are too few documents."""
+    n_words = counts.shape[1]
+    chunks = tuple(count_chunks(counts, weigh=settings.weigh))
+    words = WordSums(n_words)
+    words.add(chunks)
+    check_usable(words)
+    _check_supported(words, settings.n_components)
+    tell("pairs", 0, 1)
+    basis = _find_basis(chunks, n_words, settings, seed)
+    tell("triples", 0, 1)
+    sums = WordSums(n_words, basis, weigh=settings.weigh, parallel=settings.parallel)
+    sums.add(chunks)
+    return sums
+
+
+def _check_supported(words: WordSums, n_components: int | str) -> None:
+    """Raise if there are more topics than distinct words, or than documents with three words."""
+    n_distinct = int(np.count_nonzero(words.first_moment()))
+    if isinstance(n_components, int) and n_components > min(n_distinct, words.n_usable):
+        raise ValueError(
+            f"`n_components` must be at most the number of distinct words and of documents with three words. "
+            f"Got n_components={n_components}, {n_distinct:,} distinct words and {words.n_usable:,} such documents "
+            f"(n_samples={words.n_documents}). Lower n_components or pass more documents."
+        )
+
+
+def _find_basis(chunks: tuple[CountChunk, ...], n_words: int, settings: LdaSettings, seed: int) -> FloatArray:
+    """Return an orthonormal basis, V x m, of the strongest directions of pairs, by randomised subspace iteration."""
+    size = settings.basis_size(n_words)
+    # A word that does not occur has a row of zeros, so all work is done on the words that do.
+    present = np.unique(np.concatenate([chunk.words for chunk in chunks]))
+    if present.size < size:
+        present = np.arange(n_words)
+    chunks = tuple(chunk.among(present) for chunk in chunks)
+    basis = _random_columns(present.size, size, seed)
+    for _ in range(settings.n_passes):
+        sums = WordSums(present.size, basis, core=False, parallel=settings.parallel)
+        sums.add(chunks)
+        basis = sums.take_image()
+        del sums  # it holds the basis before; at most two arrays of this size are kept
+        orthonormalise(basis, seed)
+    if present.size < n_words:
+        inside, basis = basis, np.zeros((n_words, size))
+        basis[present] = inside
+    return basis
+
+
+def move_basis(sums: WordSums, n_carried: int) -> FloatArray:
+    """Move the basis B of sums to an orthonormal basis B' of the span of its image Z.
+
+    Returns the matrix A whose transpose takes coordinates in the old basis to those in the new one. What was summed is
+    carried along in the `n_carried` strongest directions.
+    """
+    gram = sums.image_gram()
+    values, vectors = np.linalg.eigh(gram)
+    scales = 1 / np.sqrt(np.maximum(values, np.finfo(np.float64).eps * values[-1]))
+    mixing = vectors * scales
+    # With R = `mixing`, x = Z c has Bᵀx = H c for H = BᵀZ, and B'ᵀx = Rᵀ Zᵀ Z c: so Rᵀ ZᵀZ H⁺ takes one to the other.
+    # H⁺ would blow up the directions that are hardly there, so only the strongest are carried.
+    strength, directions = np.linalg.eigh(sums.pair_core())
+    strongest = np.argsort(-np.abs(strength))[:n_carried]
+    inverse = (directions[:, strongest] / strength[strongest]) @ directions[:, strongest].T
+    lifting: FloatArray = inverse @ gram @ mixing
+    sums.move(mixing, lifting)
+    return lifting
+
+
+def orthonormalise(block: FloatArray, seed: int) -> None:
+    """Replace the columns of a tall array by an orthonormal basis of their span, in place.
+
+    The eigenvectors of the Gram matrix give the basis. This is done twice, and takes no second array of this size, as a
+    QR decomposition would. Columns that the span lacks are drawn at random.
+    """
+    lacking = _orthonormalise_once(block)
+    if lacking.any():
+        block[:, lacking] = _random_columns(block.shape[0], int(lacking.sum()), seed + 1)
+        _orthonormalise_once(block)
+    _orthonormalise_once(block)
+
+
+def _orthonormalise_once(block: FloatArray) -> NDArray[np.bool_]:
+    """Orthonormalise to within rounding times the squared condition number; return which columns came out as zero."""
+    values, vectors = np.linalg.eigh(block.T @ block)
+    lacking = values <= RANK_TOLERANCE * max(values[-1], np.finfo(np.float64).tiny)
+    scales = np.where(lacking, 0.0, 1 / np.sqrt(np.where(lacking, 1.0, values)))
+    mixing = vectors * scales
+    for rows in blocks(block.shape[0], tall=True):
+        block[rows] = block[rows] @ mixing
+    return np.asarray(lacking)
+
+
+def _random_columns(n_words: int, size: int, seed: int) -> FloatArray:
+    """Return a V x m array of normal numbers, with columns of about unit norm."""
+    block = np.random.default_rng(seed).standard_normal((n_words, size))
+    block /= math.sqrt(n_words)
+    return block

@@ -1,0 +1,64 @@
+"""What a topic model has learnt, whether from all documents at once, in batches, or privately."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from odeco._types import FloatArray
+from odeco.privacy import PrivacyReport
+from odeco.topics.diagnostics import TopicDiagnostics
+
+#: Prior count of every word in every topic where none is given and none is learnt.
+_DEFAULT_TOPIC_WORD_PRIOR = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class FittedTopics:
+    """Topics with their sizes, their priors and their diagnostics.
+
+    Attributes
+    ----------
+    topic_word : array, k x V
+        The topics; rows are distributions.
+    totals : array
+        Number of words in each topic, prior counts included.
+    alpha : array
+        Dirichlet parameters of the proportions of topics in a document.
+    eta : float
+        Prior count of every word in every topic.
+    diagnostics : TopicDiagnostics
+        How far to trust the spectral topics.
+    privacy : PrivacyReport or None
+        What is guaranteed about these topics, and about no others; None if nothing is.
+    """
+
+    topic_word: FloatArray
+    totals: FloatArray
+    alpha: FloatArray
+    eta: float
+    diagnostics: TopicDiagnostics
+    privacy: PrivacyReport | None = None
+
+
+def fitted_by_shares(
+    topic_word: FloatArray, alpha: FloatArray, n_tokens: float, eta: float | None, diagnostics: TopicDiagnostics
+) -> FittedTopics:
+    """Return topics that share `n_tokens` words in proportion to `alpha`; adds the prior to `topic_word` in place."""
+    prior = _DEFAULT_TOPIC_WORD_PRIOR if eta is None else eta
+    sizes = n_tokens * alpha / alpha.sum()
+    totals = sizes + prior * topic_word.shape[1]
+    topic_word *= (sizes / totals)[:, None]
+    topic_word += (prior / totals)[:, None]
+    return FittedTopics(topic_word, totals, alpha, prior, diagnostics)
+
+
+def fitted_by_counts(topic_counts: Any, alpha: FloatArray, eta: float, diagnostics: TopicDiagnostics) -> FittedTopics:
+    """Return topics that are given by the number of words of each kind in each topic, with the prior added."""
+    totals = topic_counts.sum(axis=1, dtype=np.float64) + eta * topic_counts.shape[1]
+    topic_word = topic_counts.astype(np.float64)
+    topic_word += eta
+    topic_word /= totals[:, None]
+    return FittedTopics(topic_word, totals, alpha, float(eta), diagnostics)

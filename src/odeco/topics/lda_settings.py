@@ -1,0 +1,107 @@
+"""The settings of a TensorLDA are checked here, once, before anything is learnt."""
+
+from __future__ import annotations
+
+import numbers
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from odeco._arguments import check_choice, check_count
+from odeco.topics.counts import DocumentWeight
+
+#: A callback of this type is told the stage of the work, how much of it is done, and of how much.
+Tell = Callable[[str, int, int], object]
+#: At most this many topics are looked for when their number is left to the data.
+_MOST_AUTOMATIC = 100
+
+
+@dataclass(frozen=True)
+class LdaSettings:
+    """The checked settings of a TensorLDA; `concentration` is None if it is to be chosen."""
+
+    n_components: int | Literal["auto"]
+    concentration: float | None
+    refine: int
+    topic_word_prior: float | None
+    weigh: DocumentWeight
+    n_oversamples: int
+    n_passes: int
+    forget: float | None
+    n_inference_iterations: int
+    n_jobs: int
+
+    @property
+    def parallel(self) -> bool:
+        """Whether to use more than one core."""
+        return self.n_jobs != 1
+
+    def basis_size(self, n_words: int) -> int:
+        """Return how many directions subspace iteration keeps."""
+        k = _MOST_AUTOMATIC if self.n_components == "auto" else self.n_components
+        return min(k + self.n_oversamples, n_words)
+
+
+def check_settings(model: Any, *, in_batches: bool = False) -> LdaSettings:
+    """Return the settings of a TensorLDA, or raise; `in_batches` if they are for `partial_fit`."""
+    k = model.n_components
+    automatic = isinstance(k, str) and k == "auto"
+    if automatic and in_batches:
+        raise ValueError(
+            "`n_components` must be an int for partial_fit. Got 'auto'. Fit a first part of the documents with 'auto' "
+            "and take its n_components_."
+        )
+    check_choice("document_weight", model.document_weight, ("length", "equal"))
+    concentration = model.doc_topic_concentration
+    chosen = isinstance(concentration, str) and concentration == "auto"
+    n_jobs = -1 if model.n_jobs is None else model.n_jobs
+    if n_jobs != -1:
+        check_count("n_jobs", n_jobs)
+    return LdaSettings(
+        n_components="auto" if automatic else check_count("n_components", k),
+        concentration=None if chosen else _positive("doc_topic_concentration", concentration, "'auto'"),
+        refine=check_count("refine", model.refine, 0),
+        topic_word_prior=_positive_or_none("topic_word_prior", model.topic_word_prior),
+        weigh=model.document_weight,
+        n_oversamples=check_count("n_oversamples", model.n_oversamples, 0),
+        n_passes=check_count("n_passes", model.n_passes),
+        forget=_positive_or_none("forget", model.forget),
+        n_inference_iterations=check_count("n_inference_iterations", model.n_inference_iterations),
+        n_jobs=n_jobs,
+    )
+
+
+def check_private(model: Any, groups: Any) -> bool:
+    """Return whether a TensorLDA is to be private; raise if something is missing that privacy needs."""
+    given = {"epsilon": model.epsilon, "delta": model.delta}
+    missing = [name for name, value in given.items() if value is None]
+    check_choice("unit", model.unit, ("document", "user"))
+    if len(missing) == 1:
+        raise ValueError(
+            f"A private model needs `epsilon` and `delta`. Got no `{missing[0]}`. Pass both, or neither for a model "
+            "without privacy."
+        )
+    if (model.unit == "user") != (groups is not None):
+        raise ValueError(
+            f"`groups` must be given for unit='user' and for no other. Got unit={model.unit!r} and "
+            f"groups{'' if groups is not None else '=None'}. Pass one label a document, or unit='document'."
+        )
+    if missing and model.ledger is not None:
+        raise ValueError(
+            f"`ledger` is for private models. Got {os.fspath(model.ledger)!r} without `epsilon` and `delta`. "
+            "Pass these, or leave it out."
+        )
+    return not missing
+
+
+def _positive_or_none(name: str, value: Any) -> float | None:
+    return None if value is None else _positive(name, value, "None")
+
+
+def _positive(name: str, value: Any, alternative: str) -> float:
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) < np.inf:
+        return float(value)
+    raise ValueError(f"`{name}` must be a positive number or {alternative}. Got {value!r}.")

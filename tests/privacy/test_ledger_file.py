@@ -1,0 +1,117 @@
+"""One budget in a file for all runs on the same data: shared by processes and copies, and never exceeded."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import odeco
+from odeco.datasets import planted_topics
+from odeco.errors import BudgetExhausted
+from odeco.models import TensorLDA
+from odeco.privacy import Ledger, LedgerFile, SeededNoiseForTests, gdp_mu
+from odeco.private import decompose_privately
+
+ROWS = np.repeat(np.eye(4)[:2], 100, axis=0)
+
+
+def test_what_one_run_spends_another_knows(tmp_path):
+    path = tmp_path / "data.ledger"
+    LedgerFile.create(path, epsilon=1.5, delta=1e-6)
+    settings = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "norm_bound": 1.0, "rng": 0, "ledger": path}
+    first = decompose_privately(ROWS, 2, **settings, noise=SeededNoiseForTests(0))
+    assert LedgerFile(path).charges == first.privacy.charges
+    decompose_privately(ROWS, 2, **settings, noise=SeededNoiseForTests(1))  # mu grows by sqrt(2): epsilon 1.45
+    before = path.read_bytes()
+    with pytest.raises(BudgetExhausted, match="Nothing was released"):
+        decompose_privately(ROWS, 2, **settings, noise=SeededNoiseForTests(2))
+    assert path.read_bytes() == before
+    assert LedgerFile(path).mu == pytest.approx(math.sqrt(2) * first.privacy.charges[0].mu)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
+def test_copies_of_an_estimator_share_its_budget(tmp_path):
+    counts = planted_topics(300, 15, [0.5, 0.5], document_length=30, rng=5).counts
+    path = tmp_path / "texts.ledger"
+    LedgerFile.create(path, epsilon=1.05, delta=1e-6)  # enough for one: a fit spends at least 65 % of its mu squared
+    model = TensorLDA(2, epsilon=1.0, delta=1e-6, ledger=path, random_state=0)
+    clone(model).fit(counts)
+    with pytest.raises(BudgetExhausted, match="Nothing was released"):
+        clone(model).fit(counts)
+    with pytest.raises(ValueError, match=r"`ledger` is for private models\. Got .* without `epsilon` and `delta`\."):
+        TensorLDA(2, ledger=path).fit(counts)
+
+
+def test_a_budget_is_never_begun_by_accident_nor_replaced(tmp_path):
+    path = tmp_path / "data.ledger"
+    with pytest.raises(FileNotFoundError, match=r"must exist\. It does not\. Make it once for these data"):
+        LedgerFile(path)
+    assert not path.exists()
+    LedgerFile.create(path, epsilon=1.0, delta=1e-6).charge("first", 1.0, 100.0)
+    with pytest.raises(FileExistsError):
+        LedgerFile.create(path, epsilon=8.0, delta=1e-6)
+    assert len(LedgerFile(path).charges) == 1
+    assert LedgerFile(path).mu_limit == gdp_mu(1.0, 1e-6)
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense\n", b"[1]\n", b'{"kind": "other"}\n', b"[" * 100_000 + b"\n"])
+def test_a_damaged_file_is_refused_and_left_as_it_is(content, tmp_path):
+    path = tmp_path / "data.ledger"
+    path.write_bytes(content)
+    with pytest.raises(odeco.FileFormatError, match="must be a shared privacy ledger"):
+        LedgerFile(path)
+    assert path.read_bytes() == content
+
+
+def test_half_a_line_is_a_charge_that_was_not_made(tmp_path):
+    path = tmp_path / "data.ledger"
+    ledger = LedgerFile.create(path, epsilon=1.0, delta=1e-6)
+    ledger.charge("first", 1.0, 100.0)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"mechanism": "half a li')
+    assert len(ledger.charges) == 1
+    ledger.charge("second", 1.0, 100.0)
+    assert [charge.mechanism for charge in ledger.charges] == ["first", "second"]
+    overdrawn = whole.replace(b'"scale": 100.0', b'"scale": 0.001')
+    path.write_bytes(overdrawn)
+    with pytest.raises(odeco.FileFormatError, match="Budget exhausted"):
+        ledger.charge("third", 1.0, 100.0)
+
+
+CHARGER = """
+import sys
+from odeco.errors import BudgetExhausted
+from odeco.privacy import LedgerFile
+ledger = LedgerFile(sys.argv[1])
+for number in range(60):
+    try:
+        ledger.charge(f"run {sys.argv[2]}, release {number}", 1.0, 40.0)
+    except BudgetExhausted:
+        break
+"""
+
+
+def test_processes_that_charge_at_once_never_pass_the_limit_and_lose_no_charge(tmp_path):
+    path = tmp_path / "data.ledger"
+    ledger = LedgerFile.create(path, epsilon=1.0, delta=1e-6)
+    possible = math.floor((ledger.mu_limit * 40) ** 2)  # charges of mu = 1/40
+    commands = [[sys.executable, "-c", CHARGER, os.fspath(path), str(run)] for run in range(3)]
+    processes = [subprocess.Popen(command) for command in commands]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    assert possible < 3 * 60
+    assert len(ledger.charges) == possible
+    assert ledger.mu <= ledger.mu_limit * (1 + 2**-31)
+
+
+def test_a_ledger_in_memory_pays_as_before():
+    ledger = Ledger(gdp_mu(1.5, 1e-6))
+    settings = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "norm_bound": 1.0, "ledger": ledger}
+    decompose_privately(ROWS, 2, **settings, noise=SeededNoiseForTests(0))
+    assert len(ledger.charges) == 1

@@ -1,0 +1,37 @@
+"""The methods that others use, beside the power method."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import odeco
+from odeco.baselines import random_slice, simultaneous_diagonalization, ss_hopm
+from odeco.datasets import gaussian_noise, planted_orthogonal
+from odeco.tensors import DenseTensor
+
+
+@pytest.mark.parametrize("order", [3, 4, 5])
+@pytest.mark.parametrize("baseline", [random_slice, simultaneous_diagonalization])
+def test_baselines_recover_an_exact_orthogonal_tensor(baseline, order):
+    truth = planted_orthogonal(10, 4, order=order, rng=0)
+    matched = odeco.match(baseline(truth.to_dense(), 4, rng=0), truth)
+    assert np.all(matched.cosines > 1 - 1e-8)
+    assert np.all(np.abs(matched.weight_errors) < 1e-7)
+
+
+def test_ss_hopm_finds_every_component_of_an_orthogonal_tensor():
+    truth = planted_orthogonal(6, 3, rng=0)
+    np.testing.assert_allclose(ss_hopm(truth, shift=4.0, rng=0).weights[:3], truth.weights, atol=1e-8)
+
+
+def test_many_slices_are_better_than_one_and_the_power_method_is_no_worse_under_noise():
+    errors = {name: [] for name in ("power", "many", "one")}
+    for seed in range(7):
+        truth = planted_orthogonal(30, 3, rng=seed)
+        noisy = DenseTensor(truth.to_dense() + 0.005 * gaussian_noise(30, rng=seed).entries)
+        errors["power"].append(odeco.match(odeco.decompose(noisy, 3, tol=1e-6, rng=seed), truth).angles.max())
+        errors["many"].append(odeco.match(simultaneous_diagonalization(noisy, 3, rng=seed), truth).angles.max())
+        errors["one"].append(odeco.match(random_slice(noisy, 3, rng=seed), truth).angles.max())
+    medians = {name: np.median(values) for name, values in errors.items()}
+    assert medians["power"] <= medians["many"] < medians["one"]

@@ -1,0 +1,87 @@
+"""The house is as CONTRIBUTING draws it: bands, faces of packages, and names that stay."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "odeco"
+
+
+def modules():
+    for path in sorted(SOURCE.rglob("*.py")):
+        yield "odeco." + ".".join(path.relative_to(SOURCE).with_suffix("").parts), ast.parse(path.read_text())
+
+
+def imports_of(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("odeco"):
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("odeco"))
+
+
+def test_a_module_with_an_underscore_is_imported_only_within_its_package():
+    reached = []
+    for importer, tree in modules():
+        for imported in imports_of(tree):
+            parts = imported.split(".")
+            hidden = [i for i, part in enumerate(parts) if part.startswith("_") and not part.startswith("__")]
+            # `odeco._types` and its like stand in the package odeco itself, to which every module belongs.
+            if hidden and not importer.startswith(".".join(parts[: hidden[0]]) + "."):
+                reached.append(f"{importer} imports {imported}")
+    assert not reached
+
+
+def test_no_code_asks_which_search_it_has():
+    searches = {"Search", "CoreSearch", "Tracking", "Asker"}
+    asked = [
+        f"{name}:{node.lineno}"
+        for name, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance"
+        and searches & {each.id for each in ast.walk(node.args[1]) if isinstance(each, ast.Name)}
+    ]  # fmt: skip
+    assert not asked
+
+
+def test_the_picture_in_contributing_has_the_bands_that_the_linter_holds():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    bands = [{name.strip() for name in re.split(r"[|:]", band)} for band in contracts[0]["layers"]]
+    picture = (ROOT / "CONTRIBUTING.md").read_text().split("```")[1]
+    drawn = [set(line.split("  ", 1)[0].split()) for line in picture.splitlines() if line and not line.startswith(" ")]
+    assert drawn == bands
+
+
+def test_every_file_of_the_walks_in_contributing_is_there():
+    walks = (ROOT / "CONTRIBUTING.md").read_text().split("## Three walks")[1].split("\n## ")[0]
+    files = re.findall(r"`([a-z_/0-9]+\.py)`", walks)
+    assert len(files) > 20
+    assert [file for file in files if not (SOURCE / file).exists()] == []
+
+
+def test_every_name_in_the_reference_can_be_imported():
+    text = (ROOT / "docs" / "api" / "index.md").read_text()
+    module, names = "", []
+    for line in text.splitlines():
+        current = re.match(r"\.\. currentmodule:: (\S+)", line)
+        entry = re.match(r"   ([A-Za-z_.]+)$", line)
+        if current:
+            module = current[1]
+        elif entry:
+            names.append(f"{module}.{entry[1]}")
+    assert len(names) > 60
+    for name in names:
+        holder, _, attribute = name.rpartition(".")
+        try:
+            found = importlib.import_module(holder)
+        except ModuleNotFoundError:  # a class within a module
+            pytest.fail(f"{name}: there is no module {holder}")
+        assert hasattr(found, attribute), name

@@ -1,0 +1,18 @@
+"""Print the lowest version that pyproject.toml allows of every package it names, as constraints for pip."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+
+
+def lowest_versions(pyproject: Path) -> list[str]:
+    """Return ``name==version`` for every requirement ``name>=version``."""
+    project = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    return sorted({each.replace(">=", "==") for group in groups for each in group if ">=" in each})
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n".join(lowest_versions(Path(__file__).parents[1] / "pyproject.toml")) + "\n")
