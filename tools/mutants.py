@@ -60,9 +60,8 @@ MUTANTS = [
     Mutant(
         "`input` returns exact weights",
         "private/mechanisms/_input.py",
-        "        errors = scale * _value_errors(",
-        "        components = Components(holder.value(components.vectors), components.vectors)\n"
-        "        errors = scale * _value_errors(",
+        "return found_in_entries(components, scale,",
+        "components.weights[:] = holder.value(components.vectors)\n        return found_in_entries(components, scale,",
         "test_information_flow.py",
         "depends and input",
     ),
@@ -96,7 +95,7 @@ MUTANTS = [
         "found.noise_floors[first])",
         "holder.value(found.components.vectors)[first])",
         "test_audit_of_whole_runs.py",
-        "gives_away and joint and 100",
+        "tells_neighbours and joint",
     ),
     Mutant(
         "CSR rows are clipped without adding up entries stored twice",
@@ -124,7 +123,7 @@ MUTANTS = [
     ),
     Mutant(
         "topics: pairs of words with a thousandth of the noise",
-        "topics/private.py",
+        "topics/learn_privately.py",
         "    packed[lower[0] != lower[1]] *= math.sqrt(0.5)",
         "    packed = held.pairs(bound) + (packed - held.pairs(bound)) / 1000\n"
         "    packed[lower[0] != lower[1]] *= math.sqrt(0.5)",
@@ -132,7 +131,7 @@ MUTANTS = [
     ),
     Mutant(
         "topics: an exact histogram for the bound on documents",
-        "topics/private.py",
+        "topics/learn_privately.py",
         "    reached = np.cumsum(histogram)",
         "    histogram = held.histogram()\n    reached = np.cumsum(histogram)",
         "test_private_topics_noise.py",
