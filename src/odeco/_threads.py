@@ -1,12 +1,11 @@
-"""Work on blocks in threads, with a result that does not depend on how many there are.
+"""Work on blocks in threads, with a result that does not depend on the number of threads.
 
-NumPy and SciPy release the interpreter lock inside their products, so plain threads over blocks keep every
-core busy. The linear algebra library underneath must then stay at one thread, or the two pools fight
-for the cores. Results come back in the order of the blocks: adding them up in that order gives the same
-sum for any number of threads.
+NumPy and SciPy release the interpreter lock inside their products, so plain threads over blocks keep every core busy.
+The linear algebra library underneath must then stay at one thread, or its threads and ours compete for the cores.
+Results come back in the order of the blocks. Adding them up in that order gives the same sum for any number of threads.
 
-How many there are is the least of: the cores that the process may use, ``OMP_NUM_THREADS``, and the limit that the
-linear algebra library is under, which `threadpoolctl.threadpool_limits` sets for a stretch of code.
+The number of threads is the smallest of three: the cores that the process may use, ``OMP_NUM_THREADS``, and the limit
+of the linear algebra library, which `threadpoolctl.threadpool_limits` sets for a stretch of code.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ def one_blas_thread() -> Iterator[None]:
 
 
 class _Hold:
-    """The limit on the linear algebra library, which is one for the whole process, whoever of its threads asks.
+    """The limit of the linear algebra library to one thread. There is one limit for the whole process.
 
-    The first who asks sets it and the last who is done lifts it. If each set and lifted a limit of its own, two that
-    overlap could leave the library with one thread for ever.
+    The first thread that takes the hold sets the limit, and the last that releases it lifts the limit. If each thread
+    set and lifted a limit of its own, two that overlap could leave the library with one thread for ever.
     """
 
     def __init__(self) -> None:
@@ -62,7 +61,7 @@ class _Hold:
 
     @property
     def outside(self) -> int | None:
-        """Threads that the library had before it was held; None if there is no telling."""
+        """The number of threads that the library had before it was held, or None if that is not known."""
         return max((number for number in self._before if number is not None), default=None)
 
     def take(self) -> None:
@@ -109,7 +108,7 @@ def _pool(process: int, n_threads: int) -> ThreadPoolExecutor:  # noqa: ARG001 -
 
 
 def _n_threads() -> int:
-    """Return how many threads may work; asked while the linear algebra library is held."""
+    """Return how many threads may work. The linear algebra library must be held by the caller."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     cores = min(available, int(wanted)) if wanted.isdigit() and int(wanted) > 0 else available

@@ -1,4 +1,4 @@
-"""The laws that every oracle obeys, as a function to call on your own."""
+"""A function that checks whether an oracle obeys the laws that the library relies on."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ def check_oracle(oracle: Oracle, *, rng: RngLike = 0, tol: float | None = None) 
 
     The laws, for a symmetric tensor T of order p:
 
-    1. *Shape*: ``image`` of a d x L block is d x L, ``value`` has L numbers; both finite; the block is left unchanged.
-    2. *Homogeneity*: the image of 2u is 2ᵖ⁻¹ times the image of u, its value 2ᵖ times.
+    1. *Shape*: the ``image`` of a d x L block is d x L, and its ``value`` has L numbers. Both are finite, and the block
+       is left unchanged.
+    2. *Homogeneity*: the image of 2u is 2ᵖ⁻¹ times the image of u, and the value of 2u is 2ᵖ times the value of u.
     3. *Value*: ``value(u)`` is ⟨u, image(u)⟩.
-    4. *Block*: a block answers as its columns one by one.
-    5. *Symmetry*, by polarisation: with T(x, y, …, y) read off ``image`` in two ways, once as ⟨x, image(y)⟩ and once
-       as the derivative of ``value(y + tx) / p`` at t = 0, both agree.
-    6. *Norm*: where ``squared_norm`` is known, no value on the sphere exceeds its root.
+    4. *Block*: the answer for a block is the answers for its columns, one beside the other.
+    5. *Symmetry*: the number T(x, y, …, y) is ⟨x, image(y)⟩, and also the derivative of ``value(y + tx) / p`` at t = 0.
+       Both agree.
+    6. *Norm*: if ``squared_norm`` is known, no value on the sphere exceeds its root.
 
     Parameters
     ----------
     oracle : Oracle
-        Must be exact: of one that answers differently each time, check what it wraps.
+        The oracle to check. It must be exact: if yours answers differently each time, check the oracle that it wraps.
     rng : None, int or numpy.random.Generator
         Draws the vectors that are tried.
     tol : float, optional
-        Allowed relative error; by default a thousand times the oracle's rounding.
+        The relative error that is allowed; by default a thousand times the oracle's rounding.
 
     Examples
     --------

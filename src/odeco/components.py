@@ -1,4 +1,4 @@
-"""The answer of a decomposition: weights and unit vectors, which are a tensor in CP form and so an oracle."""
+"""The answer of a decomposition: weights and unit vectors. They are a tensor in CP form, and so an oracle."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import numpy as np
 
 from odeco._arguments import MINIMUM_ORDER, check_count
 from odeco._files import load_arrays, save_arrays
+from odeco._schema import Schema, array, tensor_order, unit_vectors
 from odeco._types import FloatArray, IndexArray
 from odeco.oracle import Oracle
+
+_SCHEMA = Schema({"order": tensor_order()}, {"weights": array("k"), "vectors": unit_vectors("d", "k")})
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +26,8 @@ class Components(Oracle):
     weights : array of k numbers
         The λᵢ, in any order and of any sign.
     vectors : array, d x k
-        The vᵢ, one a column. A column that is not of unit length is normalised and its length moved into the weight.
+        The vᵢ, one in each column. A column that is not of unit length is normalised, and its weight is multiplied by
+        the p-th power of its length.
     order : int
         The number p of factors vᵢ in each term.
 
@@ -83,7 +87,7 @@ class Components(Oracle):
         return Components(self.weights[first], self.vectors[:, first], self.order)
 
     def to_dense(self) -> FloatArray:
-        """Return all dᵖ entries as an array. For small tensors, tests and plots."""
+        """Return all dᵖ entries as an array, which is possible for small tensors only."""
         entries = self.vectors * self.weights
         for _ in range(self.order - 1):
             entries = entries[..., None, :] * self.vectors
@@ -102,7 +106,7 @@ class Components(Oracle):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote."""
-        header, arrays = load_arrays(path, "components")
+        header, arrays = load_arrays(path, "components", _SCHEMA)
         return cls(arrays["weights"], arrays["vectors"], header["order"])
 
     def _image(self, block: FloatArray) -> FloatArray:

@@ -23,7 +23,25 @@ NoiseModel = Literal["gaussian", "adversarial", "weakly correlated"]
 def planted_orthogonal(
     dimension: int, n_components: int, *, order: int = 3, weights: Any = None, rng: RngLike = None
 ) -> Components:
-    """Return components with uniformly random orthonormal vectors and weights from 2 down to 1 (or those given)."""
+    """Return components with uniformly random orthonormal vectors.
+
+    Parameters
+    ----------
+    dimension, n_components : int
+        The dimension d, and the number k of components.
+    order : int
+        The order p of the tensor.
+    weights : array of k numbers, optional
+        The weights; by default they fall evenly from 2 to 1.
+    rng : None, int or numpy.random.Generator
+        Draws the vectors.
+
+    Examples
+    --------
+    >>> from odeco.datasets import planted_orthogonal
+    >>> planted_orthogonal(10, 3, rng=0).weights
+    array([2. , 1.5, 1. ])
+    """
     k = check_n_components(n_components, dimension)
     generator = as_generator(rng)
     vectors = np.linalg.qr(generator.standard_normal((dimension, k)))[0]
@@ -39,7 +57,21 @@ def planted_independent(
     weights: Any = None,
     rng: RngLike = None,
 ) -> Components:
-    """Return linearly independent components, any two of which have about the cosine `coherence`."""
+    """Return linearly independent components, any two of which have about the same cosine.
+
+    Parameters
+    ----------
+    dimension, n_components : int
+        The dimension d, and the number k of components.
+    order : int
+        The order p of the tensor.
+    coherence : float
+        The cosine of two components, about.
+    weights : array of k numbers, optional
+        The weights; by default they fall evenly from 2 to 1.
+    rng : None, int or numpy.random.Generator
+        Draws the vectors.
+    """
     basis = planted_orthogonal(dimension, n_components, order=order, weights=weights, rng=rng)
     common = np.sum(basis.vectors, axis=1, keepdims=True) / np.sqrt(n_components)
     vectors = np.sqrt(1 - coherence) * basis.vectors + np.sqrt(coherence) * common
@@ -54,9 +86,15 @@ def gaussian_noise(dimension: int, *, order: int = 3, rng: RngLike = None) -> De
 
 @final
 class AdversarialNoise(Oracle):
-    """Σᵢ v⊗eᵢ⊗eᵢ + eᵢ⊗v⊗eᵢ + eᵢ⊗eᵢ⊗v: every image is pulled towards one vector v (Appendix A, model 2).
+    """The noise Σᵢ v⊗eᵢ⊗eᵢ + eᵢ⊗v⊗eᵢ + eᵢ⊗eᵢ⊗v, which pulls every image towards one vector v (Appendix A, model 2).
 
-    E(I, u, u) = ‖u‖² v + 2 ⟨v, u⟩ u, so an image costs O(d). Its operator norm is 3, at v.
+    The image of u is E(I, u, u) = ‖u‖² v + 2 ⟨v, u⟩ u, which takes O(d) operations. For a unit vector v the operator
+    norm is 3, and it is reached at v.
+
+    Parameters
+    ----------
+    vector : array of d numbers
+        The vector v.
     """
 
     order = 3
@@ -75,9 +113,16 @@ class AdversarialNoise(Oracle):
 
 @final
 class WeaklyCorrelatedNoise(Oracle):
-    """Σᵢ eᵢ⊗eᵢ⊗eᵢ over the coordinates from `first` on: orthogonal to the signal (Appendix A, model 3).
+    """The noise Σᵢ eᵢ⊗eᵢ⊗eᵢ over the coordinates from `first` on, orthogonal to the signal (Appendix A, model 3).
 
-    E(I, u, u) is the square of u, coordinate by coordinate, so an image costs O(d). Its operator norm is 1.
+    The image of u is the square of u in each of these coordinates, which takes O(d) operations. The operator norm is 1.
+
+    Parameters
+    ----------
+    dimension : int
+        The dimension d.
+    first : int
+        The first coordinate that has noise.
     """
 
     order = 3
@@ -101,8 +146,20 @@ def appendix_a(
 ) -> tuple[Oracle, Components]:
     """Return the noisy tensor of the paper's Appendix A, and its true components.
 
-    The truth has weights 1, 0.75 and 0.5 on the first three coordinate vectors; the noise is scaled to the operator
-    norm `sigma`, which is found by `operator_norm` with `n_restarts` starts.
+    The true components are the first three coordinate vectors, with weights 1, 0.75 and 0.5.
+
+    Parameters
+    ----------
+    dimension : int
+        The dimension d.
+    noise : {"gaussian", "adversarial", "weakly correlated"}
+        The model of the noise.
+    sigma : float
+        The operator norm to which the noise is scaled.
+    rng : None, int or numpy.random.Generator
+        Draws the noise.
+    n_restarts : int
+        The number of starts from which `operator_norm` measures the noise before it is scaled.
     """
     check_choice("noise", noise, ("gaussian", "adversarial", "weakly correlated"))
     generator = as_generator(rng)
@@ -126,7 +183,7 @@ class TopicCorpus:
     Attributes
     ----------
     counts : CSR array of integers, documents x words
-        How often each document holds each word.
+        The number of times that each document holds each word.
     topics : array, topics x words
         The true topics; each row is a distribution.
     alpha : array
@@ -151,22 +208,22 @@ def planted_topics(
     sparsity: float = 0.1,
     rng: RngLike = None,
 ) -> TopicCorpus:
-    """Return documents of latent Dirichlet allocation, with the topics that they were drawn from.
+    """Return documents drawn from latent Dirichlet allocation, with the topics that they were drawn from.
 
     Parameters
     ----------
     n_documents, n_words : int
-        Size of the corpus and of its vocabulary.
+        The number of documents, and the number of words in the vocabulary.
     alpha : array of k positive numbers
-        Dirichlet parameters of the proportions of topics in a document.
+        The Dirichlet parameters of the proportions of topics in a document.
     document_length : int or array of n_documents ints
-        Words in each document.
+        The number of words in each document.
     topics : array, k x n_words, optional
         The topics; by default drawn from a symmetric Dirichlet distribution with parameter `sparsity`.
     sparsity : float
-        The smaller, the fewer words a drawn topic has.
+        The smaller this is, the fewer words a drawn topic has.
     rng : None, int or numpy.random.Generator
-        Draws it all.
+        Draws topics, proportions and words.
 
     Examples
     --------
@@ -189,7 +246,7 @@ def planted_topics(
         )
     proportions = generator.dirichlet(alpha, size=n_documents)
     lengths = np.broadcast_to(np.asarray(document_length, dtype=np.int64), (n_documents,))
-    # Words of a topic are independent of the document, so all words of one topic are drawn at once.
+    # Given its topic, a word does not depend on its document. So all words of one topic are drawn at once.
     by_topic = generator.multinomial(lengths, proportions)
     documents = [np.repeat(np.arange(n_documents), column) for column in by_topic.T]
     words = [

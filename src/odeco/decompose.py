@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
 from odeco._arguments import as_generator, check_choice, check_count, check_n_components, check_tolerance
+from odeco._scale import put_back
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
 from odeco.errors import ConvergenceWarning, RankError
@@ -18,7 +21,7 @@ from odeco.oracle import Oracle
 from odeco.rank import RankEvidence, enough_seen, judge_rank
 from odeco.result import AsymmetricDecomposition, Decomposition
 from odeco.search import Callback, Plan, Search, run, step
-from odeco.tensors import AsymmetricTensor, as_oracle
+from odeco.tensors import AsymmetricTensor, InUnit, as_oracle
 from odeco.whitening import Whitened, Whitener
 
 #: The most components that are looked for when their number is left to the data.
@@ -93,18 +96,20 @@ def decompose(
     >>> result.weights, result.converged
     (array([3., 2.]), array([ True,  True]))
     """
-    oracle, generator = as_oracle(tensor), as_generator(rng)
+    oracle, generator = InUnit(as_oracle(tensor)), as_generator(rng)
     if whiten is not None:
-        return _decompose_whitened(
-            oracle,
-            n_components,
-            whiten,
-            generator,
-            n_restarts=n_restarts,
-            n_iterations=n_iterations,
-            tol=tol,
-            callback=callback,
-        )
+        with _found_put_back(oracle):
+            result = _decompose_whitened(
+                oracle,
+                n_components,
+                whiten,
+                generator,
+                n_restarts=n_restarts,
+                n_iterations=n_iterations,
+                tol=tol,
+                callback=callback,
+            )
+        return _put_back(result, oracle)
     automatic = isinstance(n_components, str) and n_components == "auto"
     most: Any = min(oracle.dimension, MOST_AUTOMATIC) if automatic else n_components
     plan = Plan.default(
@@ -115,12 +120,14 @@ def decompose(
         tolerance=_usable_tolerance(tol, oracle),
         weigh="image" if oracle.exact else "reuse",
     )
-    if automatic:
-        search, evidence = _search_to_noise(oracle, plan, generator, callback)
-    else:
-        search, evidence = run(oracle, plan, rng=generator, callback=callback), None
+    with _found_put_back(oracle):
+        if automatic:
+            search, evidence = _search_to_noise(oracle, plan, generator, callback)
+        else:
+            search, evidence = run(oracle, plan, rng=generator, callback=callback), None
     result = _described(search, tolerance=plan.tolerance or math.sqrt(oracle.rounding))
     result = replace(result, explained=_explained(oracle, result.components), rank_evidence=evidence)
+    result = _put_back(result, oracle)
     if oracle.exact:
         _warn_if_unconverged(result, stacklevel=2)
     return result
@@ -150,7 +157,8 @@ def decompose_asymmetric(
     >>> result.weights.round(10), [factor.shape for factor in result.factors]
     (array([5., 2.]), [(2, 2), (3, 2), (4, 2)])
     """
-    oracle = tensor if isinstance(tensor, AsymmetricTensor) else AsymmetricTensor(tensor)
+    entries = tensor if isinstance(tensor, AsymmetricTensor) else AsymmetricTensor(tensor)
+    oracle = InUnit(entries)
     check_count("n_components", n_components, 1, min(oracle.parts), f" for a tensor of shape {oracle.parts}")
     plan = Plan.default(
         oracle.dimension,
@@ -159,15 +167,37 @@ def decompose_asymmetric(
         n_iterations=n_iterations,
         tolerance=_usable_tolerance(tol, oracle),
     )
-    found = _described(
-        run(oracle, plan, rng=rng, callback=callback), tolerance=plan.tolerance or math.sqrt(oracle.rounding)
-    )
+    with _found_put_back(oracle):
+        search = run(oracle, plan, rng=rng, callback=callback)
+    found = _put_back(_described(search, tolerance=plan.tolerance or math.sqrt(oracle.rounding)), oracle)
     _warn_if_unconverged(found, stacklevel=2)
-    weights = oracle.term_weights(found.weights)
-    first, *others = oracle.split(found.vectors)
+    weights = entries.term_weights(found.weights)
+    first, *others = entries.split(found.vectors)
     return AsymmetricDecomposition(
         np.abs(weights), (first * np.sign(weights), *others), found.residuals, found.converged
     )
+
+
+@contextmanager
+def _found_put_back(oracle: InUnit) -> Iterator[None]:
+    """Put what an error has found back into the unit that the tensor was given in."""
+    try:
+        yield
+    except RankError as error:
+        error.found = oracle.put_back(error.found)
+        raise
+
+
+def _put_back(result: Decomposition, oracle: InUnit) -> Decomposition:
+    """Put a result back into the unit that the tensor was given in."""
+    exponent, evidence = oracle.exponent or 0, result.rank_evidence
+    if exponent == 0:
+        return result
+    if evidence is not None:
+        weights, levels = (put_back(each, exponent, "weights") for each in (evidence.weights, evidence.noise_levels))
+        evidence = replace(evidence, weights=weights, noise_levels=levels)
+    residuals = put_back(result.residuals, exponent, "residuals")
+    return replace(result, components=oracle.put_back(result.components), residuals=residuals, rank_evidence=evidence)
 
 
 def _usable_tolerance(tol: float, oracle: Oracle) -> float:
@@ -186,13 +216,13 @@ def _explained(oracle: Oracle, components: Components) -> float | None:
 
 
 def _search_to_noise(
-    oracle: Oracle, plan: Plan, generator: np.random.Generator, callback: Callback | None
+    oracle: InUnit, plan: Plan, generator: np.random.Generator, callback: Callback | None
 ) -> tuple[Search, RankEvidence]:
     """Find components until several in a row do not stand clear of the noise, and drop those."""
     if not oracle.exact:
         raise ValueError(
             'n_components="auto" needs an oracle that can be asked again. '
-            f"{type(oracle).__name__} is not exact. Pass n_components as an int."
+            f"{type(oracle.oracle).__name__} is not exact. Pass n_components as an int."
         )
     search = Search.start(plan, order=oracle.order, parts=oracle.parts, rng=generator, rounding=oracle.rounding)
     whole = oracle.squared_norm()
@@ -213,7 +243,9 @@ def _search_to_noise(
                 remaining.append(whole - float(weights @ weights))
             evidence = judge_rank(weights, np.array(remaining), oracle.dimension, oracle.order)
     if evidence.rank == 0:
-        raise _no_signal_error(evidence.weights, evidence.noise_levels, search.components)
+        exponent = oracle.exponent or 0
+        weights = put_back(evidence.weights, exponent, "weights")
+        raise _no_signal_error(weights, put_back(evidence.noise_levels, exponent, "noise levels"), search.components)
     return replace(search, found=search.found[: evidence.rank], stage="done"), evidence
 
 

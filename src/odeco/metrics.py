@@ -1,4 +1,4 @@
-"""Compare found components with true ones, up to order and sign."""
+"""Compare the components that were found with the true ones, up to order and sign."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import scipy  # its submodules are imported when they are used: optimize takes longer than all of odeco
+import scipy  # it imports its submodules when they are used; importing optimize takes longer than importing odeco
 
 from odeco._types import FloatArray, IndexArray
 
@@ -21,7 +21,7 @@ class HasComponents(Protocol):
 
     @property
     def vectors(self) -> FloatArray:
-        """The k unit vectors, one a column."""
+        """The k unit vectors, one in each column."""
         ...
 
     @property
@@ -37,11 +37,11 @@ class Match:
     Attributes
     ----------
     found_index : array of integers
-        For each true component the index of the found one, or −1 if fewer were found.
+        For each true component, the index of the one that was found, or −1 if there is none.
     cosines : array
-        For each true component its inner product with the found one, in [0, 1]; 0 if there is none.
+        For each true component, its inner product with the one that was found, in [0, 1]; 0 if there is none.
     weight_errors : array
-        For each true component the found weight minus the true one; minus the true one if there is none.
+        For each true component, the weight that was found minus the true weight. A missing weight counts as 0.
     """
 
     found_index: IndexArray
@@ -57,8 +57,8 @@ class Match:
 def match(found: HasComponents, truth: HasComponents) -> Match:
     """Pair found components with true ones so that the sum of their cosines is largest.
 
-    At odd orders (λ, v) and (−λ, −v) are the same component, at even orders (λ, v) and (λ, −v): cosines and weights are
-    compared after choosing the sign that makes them agree best.
+    At odd orders (λ, v) and (−λ, −v) are the same component; at even orders (λ, v) and (λ, −v) are. So a vector that
+    was found is turned towards the true one before cosines and weights are compared.
 
     Examples
     --------

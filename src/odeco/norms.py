@@ -1,4 +1,4 @@
-"""How large a symmetric tensor is on the sphere, and how evenly its components are spread."""
+"""Norms of symmetric tensors, and how evenly components are spread over the coordinates."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ def operator_norm(
 ) -> float:
     """Return the largest |T(u, …, u)| over unit vectors u: the operator norm of a symmetric tensor.
 
-    Finding it is hard in general, so this is the best of `n_restarts` local searches, and so a lower bound. At even
-    orders half of the searches climb and half descend.
+    Finding the operator norm is hard in general. The number that is returned is the best of `n_restarts` local
+    searches, so it is a lower bound. At even orders a search climbs if its start has a positive value, and descends if
+    not.
 
     Parameters
     ----------
     tensor : array or Oracle
         A symmetric tensor.
     n_restarts, n_iterations : int
-        Starts, uniform on the sphere, and the most steps for each.
+        The number of starts, which are uniform on the sphere, and the largest number of steps for each.
     tol : float
-        Relative residual at which a search has arrived.
+        A search stops once its relative residual is at most this.
     rng : None, int or numpy.random.Generator
         Draws the starts.
 
     Notes
     -----
-    The shifted power method (SS-HOPM) with a shift that is raised only where an iterate loses ground.
+    This is the shifted power method (SS-HOPM). The shift of a search is raised only when its value gets worse.
 
     References
     ----------
@@ -66,7 +67,7 @@ def squared_norm(oracle: Oracle, *, rng: RngLike = None, n_probes: int = 32) -> 
     n_others = oracle.order - 1
     probes = as_generator(rng).standard_normal((n_others, oracle.dimension, n_probes))
     total = np.zeros((oracle.dimension, n_probes))
-    for signs in itertools.product((1.0, -1.0), repeat=n_others - 1):  # opposite choices give the same term
+    for signs in itertools.product((1.0, -1.0), repeat=n_others - 1):  # the opposite signs would give the same term
         total += math.prod(signs) * oracle.image(np.tensordot((1.0, *signs), probes, axes=1))
     total /= 2 ** (n_others - 1) * math.factorial(n_others)
     return float(np.mean(np.sum(total**2, axis=0)))
@@ -75,7 +76,7 @@ def squared_norm(oracle: Oracle, *, rng: RngLike = None, n_probes: int = 32) -> 
 def incoherence(components: Components) -> float:
     """Return μ₀ = (d/k) maxᵢ ‖Vᵀeᵢ‖²: 1 if the components are spread evenly over coordinates, d/k at worst.
 
-    Assumption 4.1 of the paper; its private algorithm adds noise in proportion to it.
+    The paper defines it in Assumption 4.1. The noise of its private algorithm is proportional to it.
 
     Examples
     --------

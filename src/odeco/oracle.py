@@ -1,8 +1,8 @@
 """A symmetric tensor known only by what it answers.
 
-Whoever decomposes a tensor T of order p never sees its entries. It asks for T(I, u, …, u), the *image* of a
-vector u, or for T(u, u, …, u), its *value*; always for a block of vectors at once. Who answers may hold
-entries, samples, a stream, or answers that cost privacy budget.
+A decomposition never sees the entries of a tensor T of order p. It asks an oracle for T(I, u, …, u), the *image* of a
+vector u, or for T(u, u, …, u), its *value*, always for a block of vectors at once. An oracle may hold entries, samples
+or a stream, and it may charge a privacy budget for its answers.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ class Oracle(ABC):
     order : int
         Number p of axes, 3 or more.
     exact : bool
-        Whether the same question always gets the same answer, at no cost but time. Only then may the loop stop
-        early or ask again; a stream (fresh rows for every question) and a private oracle (every answer costs) say no.
+        Whether the same question always gets the same answer, at no cost but time. The loop stops early, or asks
+        again, only if this is true. It is false for a stream, which reads fresh rows for every question, and for a
+        private oracle, whose answers cost privacy budget.
     rounding : float
-        Relative rounding error of the answers, that of double precision unless told.
+        The relative rounding error of the answers; by default that of double precision.
     parts : tuple of int
-        Sizes of the pieces that a vector is made of: one for a symmetric tensor, p for the symmetric embedding of
-        an asymmetric one. The loop keeps the pieces at equal length and subtracts their sign twins.
+        The sizes of the pieces that a vector is made of: one piece for a symmetric tensor, p pieces for the symmetric
+        embedding of an asymmetric one. The loop keeps the pieces of a vector at equal length. With each component it
+        also subtracts the components that differ from it only in the signs of their pieces.
 
     Examples
     --------
-    A multiple of the sum of all cubes, d numbers instead of d³:
+    The sum of the cubes of all coordinates, an oracle that stores no entry:
 
     >>> import numpy as np, odeco
     >>> class Cubes(odeco.Oracle):
@@ -103,15 +105,15 @@ class Oracle(ABC):
 class SensitiveOracle(Oracle):
     """An oracle that holds data and declares how far one neighbour can move its answers.
 
-    Noise can be scaled only to what the holder of the data declares, so a private oracle wraps nothing else.
+    Noise can be scaled only to a sensitivity that is declared, so a `PrivateOracle` accepts no other kind of oracle.
 
     Attributes
     ----------
     neighbours : str
         The neighbour relation in words: which change of the data the guarantee hides.
     silent : bool
-        Whether it never raises, warns or logs because of a value that it holds, and what it declares covers the
-        rounding errors of its answers. Only then may its answers be made private by noise.
+        Whether the oracle never raises, warns or logs because of a value that it holds, and whether the sensitivities
+        that it declares cover the rounding errors of its answers. Noise makes its answers private only if both hold.
     """
 
     neighbours: str
@@ -136,7 +138,7 @@ class SensitiveOracle(Oracle):
 
 @final
 class Sum(Oracle):
-    """A + B: answers are added."""
+    """The sum A + B of two tensors: their answers are added."""
 
     def __init__(self, first: Oracle, second: Oracle) -> None:
         check_same_shape((first.dimension, first.order), (second.dimension, second.order))
@@ -159,7 +161,7 @@ class Sum(Oracle):
 
 @final
 class Scaled(Oracle):
-    """c A: answers are multiplied by c."""
+    """The multiple c A of a tensor: its answers are multiplied by c."""
 
     def __init__(self, oracle: Oracle, factor: float) -> None:
         self.oracle, self.factor = oracle, factor

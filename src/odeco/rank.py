@@ -1,9 +1,10 @@
 """How many components stand clear of the noise.
 
-A weight is judged against what pure noise would give: a Gaussian symmetric tensor with the norm of what remains after
-the component is taken out. On the unit sphere such a tensor is a spherical p-spin glass. The expected number of its
-local maxima above x times its standard deviation is exp(d Θₚ(x/√d)) up to a power of d, where Θₚ is the complexity of
-Auffinger, Ben Arous and Černý; it is zero at the level E₀ where the largest maximum lies.
+A weight is judged against what pure noise would give. The noise is taken to be a Gaussian symmetric tensor with the
+norm of what remains after the component is subtracted. On the unit sphere such a tensor is a spherical p-spin glass.
+The expected number of its local maxima above x times its standard deviation is exp(d Θₚ(x/√d)), up to a power of d,
+where Θₚ is the complexity of Auffinger, Ben Arous and Černý. Θₚ is zero at the level E₀, where the largest maximum
+lies.
 """
 
 from __future__ import annotations
@@ -12,33 +13,34 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # its submodules are imported when they are used: optimize takes longer than all of odeco
+import scipy  # it imports its submodules when they are used; importing optimize takes longer than importing odeco
 
 from odeco._types import FloatArray
 
-#: A component counts if noise alone would show one as large with at most this chance.
+#: A component is kept if noise alone would show one as large with at most this chance.
 SIGNIFICANCE = 1e-3
-#: So many unclear components in a row end the search,
+#: The search ends after so many components in a row that do not stand clear of the noise.
 PATIENCE = 3
-#: but up to this dimension all are looked at. There, signal that remains can hide the first of many equal components:
-#: r of them raise the noise level to E₀√(p! r / dᵖ⁻¹) of their weight, at order 3 below 1 for r ≤ d from d = 17.
+#: Up to this dimension the search looks at all d components before it ends. In few dimensions the signal that remains
+#: can hide the first of many equal components: r of them raise the noise level to E₀√(p! r / dᵖ⁻¹) of their weight. At
+#: order 3 this is below 1 for every r ≤ d only from d = 17 on.
 SMALL_DIMENSION = 24
 
 
 @dataclass(frozen=True, eq=False)
 class RankEvidence:
-    """Why a rank was chosen: each weight beside the noise level that it was judged against.
+    """The evidence for a rank: each weight beside the noise level that it was judged against.
 
     Attributes
     ----------
     rank : int
         The number of components kept.
     weights : array
-        The weights in order of discovery, those that were dropped included.
+        The weights in order of discovery, including those that were dropped.
     noise_levels : array
-        For each weight the largest that noise is expected to show.
+        For each weight, the largest weight that noise alone is expected to show.
     chances : array
-        For each weight the chance, at most, that noise alone shows one as large.
+        For each weight, an upper bound on the chance that noise alone shows one as large.
     """
 
     rank: int
@@ -53,10 +55,11 @@ class RankEvidence:
 
 
 def judge_rank(weights: FloatArray, remaining: FloatArray, dimension: int, order: int) -> RankEvidence:
-    """Judge weights, in order of discovery, against the noise that could be in what remained after each.
+    """Judge each weight, in order of discovery, against the noise that could be in what remained after it.
 
-    A Gaussian symmetric tensor of squared norm N² has variance N² / C(d+p−1, p) at every unit vector, so that is the
-    variance of the noise if `remaining`, the squared norm without this component and those before it, is all noise.
+    `remaining` holds for each component the squared norm of the tensor without this component and those before it. If
+    all of that is noise, a Gaussian symmetric tensor of squared norm N², then its variance at every unit vector is
+    N² / C(d+p−1, p).
     """
     floor = np.finfo(np.float64).eps * np.max(weights**2, initial=0.0)
     deviation = np.sqrt(np.maximum(remaining, floor) / math.comb(dimension + order - 1, order))
@@ -68,14 +71,14 @@ def judge_rank(weights: FloatArray, remaining: FloatArray, dimension: int, order
 
 
 def enough_seen(n_found: int, evidence: RankEvidence, dimension: int) -> bool:
-    """Say whether further components would hardly change the rank."""
+    """Return whether further components would hardly change the rank."""
     return n_found >= (dimension if dimension <= SMALL_DIMENSION else evidence.rank + PATIENCE)
 
 
 def complexity(height: float, order: int) -> float:
     """Return Θₚ, the exponential rate of the number of local maxima above `height` √d standard deviations.
 
-    Below E∞ = 2√((p−1)/p), where maxima begin, it is counted as that of E∞.
+    Maxima begin at E∞ = 2√((p−1)/p), so a height below E∞ counts as E∞.
     """
     edge = 2 * math.sqrt((order - 1) / order)
     u = max(height, edge)

@@ -1,4 +1,4 @@
-"""Results as files: plain NumPy arrays and JSON in one ``.npz``, no pickle, and only what the result itself shows."""
+"""Results as files: the public attributes of a result as NumPy arrays and JSON in one ``.npz``, without pickle."""
 
 from __future__ import annotations
 
@@ -7,12 +7,27 @@ import math
 import os
 import platform
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
 
-from odeco._files import load_arrays, read_contents, save_arrays
+from odeco._files import faults_of, load_arrays, read_contents, save_arrays
+from odeco._schema import (
+    Rule,
+    Sizes,
+    array,
+    each,
+    flag,
+    nothing_or,
+    number,
+    one_of,
+    record,
+    tensor_order,
+    text,
+    unit_vectors,
+    whole,
+)
 from odeco._version import __version__
 from odeco.components import Components
 from odeco.errors import FileFormatError
@@ -27,7 +42,7 @@ from odeco.result import (
 )
 
 AnyResult = Decomposition | StreamDecomposition | AsymmetricDecomposition | PrivateDecomposition
-#: What a file holds, and the class that it becomes.
+#: The kinds of results that a file may hold, and the class of each.
 RESULT_KINDS: dict[str, type[AnyResult]] = {
     "decomposition": Decomposition,
     "stream decomposition": StreamDecomposition,
@@ -35,11 +50,91 @@ RESULT_KINDS: dict[str, type[AnyResult]] = {
     "private decomposition": PrivateDecomposition,
     "private stream decomposition": PrivateStreamDecomposition,
 }
-#: What may stand inside a result. A file can name no other class, so loading one calls nothing else.
+#: The classes that may stand inside a result. A file can name no other class, so loading it calls no other.
 _PARTS: dict[str, Callable[..., Any]] = {
-    each.__name__: each for each in (Components, RankEvidence, PrivacyReport, Charge, *RESULT_KINDS.values())
+    kind.__name__: kind for kind in (Components, RankEvidence, PrivacyReport, Charge, *RESULT_KINDS.values())
 }
-_DAMAGED = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
+
+
+class _Part(NamedTuple):
+    """A part of a result as a file describes it: the name of its class, and its fields."""
+
+    name: str
+    fields: dict[str, Any]
+
+
+def _part(name: str) -> Rule:
+    """Require a part of this class, whose fields obey the rules for it."""
+
+    def check(value: Any, where: str, sizes: Sizes) -> None:
+        if not isinstance(value, _Part) or value.name != name:
+            raise ValueError(f"`{where}` must be of the class {name}")
+        record(_FIELDS[name])(value.fields, where, sizes)
+
+    return check
+
+
+_DEVIATIONS = array("k", low=0)
+_PRIVATE = {
+    "components": _part("Components"),
+    **dict.fromkeys(("weight_errors", "angle_errors", "noise_floors"), _DEVIATIONS),
+    "privacy": _part("PrivacyReport"),
+}
+#: The fields of every part, with what must stand in them. A number k is that of components.
+_FIELDS: dict[str, dict[str, Rule]] = {
+    "Components": {"weights": array("k"), "vectors": unit_vectors("d", "k"), "order": tensor_order()},
+    "Decomposition": {
+        "components": _part("Components"),
+        "residuals": array("k", low=0, nan=True),
+        "converged": array("k", kind="b"),
+        "n_iterations": array("k", kind="i", low=0),
+        "n_agreed": array("k", kind="i", low=0),
+        "histories": each(each(number(0, infinite=True)), "k"),
+        "explained": nothing_or(number()),
+        "rank_evidence": nothing_or(_part("RankEvidence")),
+        "n_restarts": nothing_or(whole(1)),
+    },
+    "StreamDecomposition": {
+        "components": _part("Components"),
+        "weight_errors": nothing_or(_DEVIATIONS),
+        "angle_errors": nothing_or(_DEVIATIONS),
+        "n_rows": whole(),
+    },
+    "PrivateDecomposition": _PRIVATE,
+    "PrivateStreamDecomposition": {**_PRIVATE, "n_rows": whole()},
+    "AsymmetricDecomposition": {
+        "weights": array("k", low=0),
+        "factors": each(unit_vectors(None, "k")),
+        "residuals": array("k", low=0, nan=True),
+        "converged": array("k", kind="b"),
+    },
+    "RankEvidence": {
+        "rank": whole(),
+        "weights": array("n_judged"),
+        "noise_levels": array("n_judged", low=0),
+        "chances": array("n_judged", low=0, high=1),
+    },
+    "PrivacyReport": {
+        **dict.fromkeys(("epsilon", "epsilon_spent", "mu"), number(0, infinite=True)),
+        "delta": number(0, 1),
+        "private": flag(),
+        "unit": one_of("entry", "record", "user"),
+        "neighbours": text(),
+        "mechanism": text(),
+        "charges": each(_part("Charge")),
+    },
+    "Charge": {
+        "mechanism": text(),
+        "sensitivity": number(0),
+        "scale": number(0),
+        "count": whole(1),
+        "data": each(text()),
+    },
+}
+_HEADER: dict[str, Rule] = {
+    "written_by": record(dict.fromkeys(("odeco", "numpy", "scipy", "python"), text())),
+    "command": nothing_or(text()),
+}
 
 
 def save_result(result: AnyResult, path: str | os.PathLike[str], *, command: str | None = None) -> None:
@@ -48,16 +143,18 @@ def save_result(result: AnyResult, path: str | os.PathLike[str], *, command: str
     Parameters
     ----------
     result : Decomposition, StreamDecomposition, AsymmetricDecomposition or PrivateDecomposition
-        What is written is its public attributes and nothing else: of a private result, what may be published.
+        The result. Its public attributes are written and nothing else, so that the file of a private result holds only
+        what may be published.
     path : path
-        Where. The file has no suffix added.
+        Where to write. No suffix is added to the name.
     command : str, optional
-        How to make it again; kept in the header.
+        The command that makes the result again. It is kept in the header.
 
     Notes
     -----
-    Every array is an entry of its own name (``weights``, ``vectors``, ``residuals``, …). The entry ``header`` is JSON;
-    its ``result`` names the fields that are not arrays, and ``written_by`` the versions of what computed it.
+    Every array is an entry under its own name (``weights``, ``vectors``, ``residuals``, …). The entry ``header`` is
+    JSON: its key ``result`` holds the fields that are not arrays, and ``written_by`` the versions of what computed the
+    result.
 
     Examples
     --------
@@ -86,15 +183,11 @@ def load_result(path: str | os.PathLike[str]) -> AnyResult:
     if kind not in RESULT_KINDS:
         raise FileFormatError(f"{path} must hold a result. It holds {kind}. Load it with the class that saved it.")
     header, arrays = load_arrays(path, kind)
-    try:
-        result = _restore(header["result"], arrays)
-        if type(result) is not RESULT_KINDS[kind]:
-            raise TypeError("it is not of the kind that it names")
-        _check_sizes(result)
-    except _DAMAGED as error:
-        raise FileFormatError(
-            f"{path} is not a complete odeco file: {error}. Write it again with save_result()."
-        ) from error
+    with faults_of(path, "Write it again with save_result()."):
+        described = _read(header.pop("result"), arrays)
+        record(_HEADER)(header, "", {})
+        _part(RESULT_KINDS[kind].__name__)(described, "result", {})
+        result: AnyResult = _built(described)
     return result
 
 
@@ -114,7 +207,7 @@ def _describe(value: Any, name: str, arrays: dict[str, Any]) -> Any:
         arrays[name] = value
         return {"array": name}
     if dataclasses.is_dataclass(value):
-        # The arrays of the components themselves are what most readers want: they get the plain names.
+        # Most readers want the arrays of the components themselves, so these get the plain names.
         prefix = "" if name in ("", "components") else f"{name}_"
         fields = {
             field.name: _describe(getattr(value, field.name), prefix + field.name, arrays)
@@ -128,29 +221,21 @@ def _describe(value: Any, name: str, arrays: dict[str, Any]) -> Any:
     return value
 
 
-def _restore(described: Any, arrays: dict[str, Any]) -> Any:
-    """Return what `_describe` described."""
+def _read(described: Any, arrays: dict[str, Any]) -> Any:
+    """Return what `_describe` described, with parts that are checked and built later."""
     if not isinstance(described, dict):
         return described
     if "array" in described:
         return arrays[described["array"]]
     if "tuple" in described:
-        return tuple(_restore(each, arrays) for each in described["tuple"])
+        return tuple(_read(member, arrays) for member in described["tuple"])
     if "float" in described:
         return float(described["float"])
-    fields = {name: _restore(each, arrays) for name, each in described["fields"].items()}
-    return _PARTS[described["object"]](**fields)
+    return _Part(described["object"], {name: _read(value, arrays) for name, value in described["fields"].items()})
 
 
-def _check_sizes(result: AnyResult) -> None:
-    """Raise if an array of a result does not have one number for each of its components."""
-    if not isinstance(result, AsymmetricDecomposition) and not isinstance(result.components, Components):
-        raise TypeError("it has no components")
-    for field in dataclasses.fields(result):
-        value = getattr(result, field.name)
-        if isinstance(value, np.ndarray) and (value.shape != result.weights.shape or value.dtype.kind not in "fiub"):
-            raise ValueError(f"`{field.name}` must have a number for each component")
-    if isinstance(result, AsymmetricDecomposition):
-        for factor in result.factors:
-            if factor.ndim != 2 or factor.shape[1:] != result.weights.shape:
-                raise ValueError("`factors` must have a column for each component")
+def _built(described: Any) -> Any:
+    """Return a value whose parts are objects of their classes."""
+    if isinstance(described, _Part):
+        return _PARTS[described.name](**{name: _built(value) for name, value in described.fields.items()})
+    return tuple(map(_built, described)) if isinstance(described, tuple) else described

@@ -1,13 +1,13 @@
-"""Linearly independent components made orthogonal: whiten the tensor, decompose it, un-whiten what was found.
+"""Whitening: it makes linearly independent components orthogonal, and leads back from what was found.
 
-If T = Σ tᵢ aᵢ⊗ᵖ and M = Σ mᵢ aᵢ aᵢᵀ with every mᵢ > 0 share their vectors, and Wᵀ M W = I, then the whitened tensor
-T(W, …, W) has the orthonormal components bᵢ = √mᵢ Wᵀ aᵢ with weights tᵢ mᵢ^(−p/2). With B the transposed pseudo-inverse
-of W, B bᵢ = √mᵢ aᵢ leads back.
+Let T = Σ tᵢ aᵢ⊗ᵖ and M = Σ mᵢ aᵢ aᵢᵀ share their vectors, let every mᵢ be positive, and let Wᵀ M W = I. Then the
+whitened tensor T(W, …, W) has the orthonormal components bᵢ = √mᵢ Wᵀ aᵢ with weights tᵢ mᵢ^(−p/2). The transposed
+pseudo-inverse B of W leads back: B bᵢ = √mᵢ aᵢ.
 
-M is a second moment that the user knows, or is made from the tensor alone: every slice T(I, I, θ, …, θ) has the form
-Σ mᵢ aᵢ aᵢᵀ, but with mᵢ of either sign. The paper's Appendix B takes one random slice and so finds only the *span* of
-the components. Among the linear combinations of slices there is a positive definite one, because the aᵢ are
-independent, and finding it is a concave problem: `positive_slice` maximises the smallest eigenvalue.
+M is a second moment that the user knows, or it is made from the tensor alone. Every slice T(I, I, θ, …, θ) has the
+form Σ mᵢ aᵢ aᵢᵀ, but its mᵢ may have either sign. The paper's Appendix B takes one random slice, and so finds only the
+*span* of the components. Because the aᵢ are independent, some linear combination of slices is positive definite.
+Finding it is a concave problem: `positive_slice` maximises the smallest eigenvalue.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, final
 
 import numpy as np
-import scipy  # its submodules are imported when they are used: optimize takes longer than all of odeco
+import scipy  # it imports its submodules when they are used; importing optimize takes longer than importing odeco
 from scipy.special import logsumexp, softmax
 
 from odeco._arguments import as_generator, check_n_components
@@ -24,7 +24,7 @@ from odeco._types import FloatArray, RngLike
 from odeco.components import Components
 from odeco.oracle import Oracle
 
-#: Directions of the span that are weaker than this share of the strongest are rounding error.
+#: Directions that are weaker than this share of the strongest direction count as rounding error.
 _RANK_TOLERANCE = 1e-10
 
 
@@ -35,9 +35,9 @@ class Whitener:
     Attributes
     ----------
     forward : array, d x k
-        W.
+        The map W.
     backward : array, d x k
-        B, with Wᵀ B = I.
+        The map B that leads back: Wᵀ B = I.
     """
 
     forward: FloatArray
@@ -74,12 +74,12 @@ class Whitener:
         Parameters
         ----------
         oracle : Oracle
-            The tensor; it is asked about some dozens of vectors for each component.
+            The tensor. It is asked about some dozens of vectors for each component.
         n_components : int
-            Its rank k.
+            The rank k of the tensor.
         span : {"images", "slice"}
-            Where the span of the components is read: off the images of random vectors, twice, or off the top of one
-            random slice, as in Appendix B of the paper.
+            How the span of the components is found. ``"images"``: from two rounds of images of random vectors.
+            ``"slice"``: from the strongest directions of one random slice, as in Appendix B of the paper.
         rng : None, int or numpy.random.Generator
             Draws the random vectors.
         """
@@ -92,7 +92,7 @@ class Whitener:
 
     def unwhiten(self, components: Components) -> Components:
         """Return components of the whitened tensor as components of the tensor itself."""
-        # Not of unit length: Components moves the length into the weight, tᵢ = ωᵢ ‖B bᵢ‖ᵖ.
+        # These vectors are not of unit length. Components moves their length into the weight: tᵢ = ωᵢ ‖B bᵢ‖ᵖ.
         return Components(components.weights, self.backward @ components.vectors, components.order)
 
 
@@ -112,8 +112,9 @@ class Whitened(Oracle):
 def slice_matrix(oracle: Oracle, direction: FloatArray) -> FloatArray:
     """Return T(I, I, θ, …, θ), a d x d matrix, from images alone.
 
-    The image of θ + t x is a polynomial in t whose linear coefficient is (p−1) T(I, x, θ, …, θ). It is read off the
-    odd part, (image(θ + t x) − image(θ − t x)) / 2, at as many values of t as there are odd powers.
+    The image of θ + t x is a polynomial in t whose linear coefficient is (p−1) T(I, x, θ, …, θ). The odd part of the
+    polynomial is (image(θ + t x) − image(θ − t x)) / 2. It is asked for at as many values of t as there are odd powers,
+    and the linear coefficient is the solution of a small linear system.
     """
     n_odd = oracle.order // 2
     nodes = np.sin(np.pi * (np.arange(n_odd) + 1) / (2 * n_odd))
@@ -127,8 +128,8 @@ def slice_matrix(oracle: Oracle, direction: FloatArray) -> FloatArray:
 def positive_slice(oracle: Oracle, rng: RngLike = None) -> FloatArray:
     """Return the combination of slices of a full-rank tensor whose smallest eigenvalue is largest.
 
-    The smallest eigenvalue is a concave function of the coefficients; it is maximised through its smooth minimum
-    −log Σ exp(−βλᵢ) / β for growing β.
+    The smallest eigenvalue is a concave function of the coefficients. The smooth minimum −log Σ exp(−βλᵢ) / β of the
+    eigenvalues is maximised in its place, for growing β.
     """
     generator = as_generator(rng)
     directions = generator.standard_normal((2 * oracle.dimension, oracle.dimension)) / np.sqrt(oracle.dimension)
@@ -161,8 +162,8 @@ def positive_slice(oracle: Oracle, rng: RngLike = None) -> FloatArray:
 def _image_span(oracle: Oracle, n_components: int, generator: np.random.Generator) -> FloatArray:
     """Return an orthonormal basis of the span of the components, in which every image lies.
 
-    A second round, asked inside the span of the first, has images that are larger by about d / k against the same
-    noise.
+    The second round asks about vectors inside the span that the first round found. Their images are larger by a factor
+    of about d / k, and the noise is the same.
     """
     width = 4 * n_components + 10
     basis = _top_directions(oracle.image(generator.standard_normal((oracle.dimension, width))), n_components)

@@ -11,7 +11,7 @@ import pytest
 
 from odeco._threads import one_blas_thread
 from odeco.experiments import NAMES, Report, figure1, load, privacy
-from odeco.experiments._output import csv_text, write_page, write_report
+from odeco.experiments.output import csv_text, write_page, write_report
 
 # ---- small runs ----------------------------------------------------------------------------------------------------
 

@@ -56,10 +56,10 @@ def test_a_file_cut_short_during_a_pass_is_an_error_that_names_the_row(tmp_path)
     os.truncate(path, 20_000_000)
     n_rows, error = read_until_error(blocks)
     assert str(error) == (
-        "rows.npy cannot be read from row 2,048 on: mmap length is greater than file size. "
-        "The rows before were read; write or copy it again."
+        "rows.npy must not change while it is read. Its size changed since it was opened. Nothing after row 512 of it "
+        "was used; begin again, on a copy that nobody writes to."
     )
-    assert (len(first) + n_rows, error.path, error.row) == (2048, path, 2048)
+    assert (len(first) + n_rows, error.path, error.row) == (512, path, 512)
 
 
 def test_a_file_stored_by_columns_and_cut_short_during_a_pass_is_an_error_too(tmp_path):
@@ -69,10 +69,10 @@ def test_a_file_stored_by_columns_and_cut_short_during_a_pass_is_an_error_too(tm
     os.truncate(path, 20_000_000)
     n_rows, error = read_until_error(blocks)
     assert str(error) == (
-        "rows.npy cannot be read from row 2,048 on: the file ends too early. "
-        "The rows before were read; write or copy it again."
+        "rows.npy must not change while it is read. Its size changed since it was opened. Nothing after row 512 of it "
+        "was used; begin again, on a copy that nobody writes to."
     )
-    assert (len(first) + n_rows, error.path, error.row) == (2048, path, 2048)
+    assert (len(first) + n_rows, error.path, error.row) == (512, path, 512)
 
 
 def test_an_arrow_stream_file_cut_short_is_read_up_to_there(tmp_path):
@@ -90,10 +90,10 @@ def test_a_text_file_that_lost_lines_since_it_was_scanned_is_an_error(tmp_path):
     path.write_text("1 1:1\n")
     n_rows, error = read_until_error(source)
     assert str(error) == (
-        "rows.svm must give the same rows in every pass. It gave 1 rows instead of 23. "
-        "Do not change it during a run; as a callable, return a fresh iterator at every call."
+        "rows.svm must not change while it is read. Its size changed since it was opened. Nothing after row 0 of it "
+        "was used; begin again, on a copy that nobody writes to."
     )
-    assert (n_rows, error.path, error.row) == (1, path, 1)
+    assert (n_rows, error.path, error.row) == (0, path, 0)
 
 
 def test_a_damaged_compressed_file_is_found_out_while_reading(tmp_path):

@@ -1,4 +1,4 @@
-"""What others do, for honest comparison: each takes an oracle and returns `Components`."""
+"""The methods of others, to compare with. Each returns `Components`."""
 
 from odeco.baselines._random_slice import random_slice
 from odeco.baselines._sgd import online_sgd, tune_learning_rate

@@ -16,8 +16,17 @@ from odeco.whitening import slice_matrix
 def random_slice(tensor: Any, n_components: int, *, rng: RngLike = None) -> Components:
     """Return the top eigenvectors of T(I, I, θ, …, θ) for one random unit vector θ.
 
-    For orthogonal components the slice is Σ λᵢ ⟨vᵢ, θ⟩ᵖ⁻² vᵢ vᵢᵀ, so its eigenvectors are the vᵢ. The overlaps ⟨vᵢ,
-    θ⟩ are about 1/√d and come close to each other, which makes the method fragile under noise.
+    For orthogonal components the slice is Σ λᵢ ⟨vᵢ, θ⟩ᵖ⁻² vᵢ vᵢᵀ, so its eigenvectors are the vᵢ. The overlaps ⟨vᵢ, θ⟩
+    are about 1/√d, and two eigenvalues can lie close together. Both make the method fragile under noise.
+
+    Parameters
+    ----------
+    tensor : array or Oracle
+        A symmetric tensor with orthogonal components.
+    n_components : int
+        The number k of components.
+    rng : None, int or numpy.random.Generator
+        Draws θ.
 
     References
     ----------

@@ -1,7 +1,7 @@
 """Stochastic gradient descent on all components at once: the two online methods that the paper compares with.
 
-The paper's own Algorithm 2 finds one component after another. Huang et al. (2015) and Ge et al. (2015) instead descend
-on one objective for all of them. Here both see the rows once, in small batches, and never form the tensor.
+The paper's own Algorithm 2 finds one component after another. Huang et al. (2015) and Ge et al. (2015) instead minimise
+one objective for all components. Here both methods see the rows once, in small batches, and never form the tensor.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from odeco.components import Components
 from odeco.sources import as_source, rebatch
 
 Variant = Literal["huang2015", "ge2015"]
-#: Objective and values T(v, …, v) on a batch, and the gradient: of shapes (S,), (S, k) and (d, S, k).
+#: The objective and the values T(v, …, v) on a batch, and the gradient. Their shapes are (S,), (S, k) and (d, S, k).
 Slope: TypeAlias = tuple[FloatArray, FloatArray, FloatArray]
 
-#: Learning rates that `tune_learning_rate` tries.
+#: The learning rates that `tune_learning_rate` tries.
 LEARNING_RATES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-#: Length of the first vectors of ``"huang2015"`` for rows of mean square length 1: short enough for any learning rate.
+#: The length of the first vectors of ``"huang2015"`` for rows whose mean square length is 1. It is short enough for any
+#: learning rate.
 _START_LENGTH = 0.2
-#: Objectives and weights are averaged over this last share of the batches, where steps are small.
+#: Objectives and weights are averaged over the last batches, this share of them, where the steps are small.
 _SCORED_SHARE = 0.25
 
 
@@ -55,33 +56,33 @@ def online_sgd(
     n_components : int
         The number k of components.
     variant : {"huang2015", "ge2015"}
-        Which objective; see Notes. ``"ge2015"`` works at order 4 and for k = d only.
+        The objective; see Notes. ``"ge2015"`` works at order 4 and for k = d only.
     batch_size : int
-        Rows for each step.
+        The number of rows for each step.
     dimension : int, optional
         The width that the rows must have; by default that of the first block.
     order : int, optional
         The order p of the moment: 3 by default for ``"huang2015"``, 4 for ``"ge2015"``.
     learning_rate : float, optional
-        Length η of the first steps, for rows of mean square length 1; for others it is divided by the power of the root
-        mean square length of the first batch that makes the descent the same up to scale. By default 1/p²; see
-        `tune_learning_rate`.
+        The length η of the first steps, for rows whose mean square length is 1; by default 1/p². For other rows it is
+        divided by a power of the root mean square length of the first batch, so that longer rows give the same descent
+        at another scale. `tune_learning_rate` finds a good one.
     n_rows : int, optional
-        Rows to read, which the steps must know in advance: η stays for the first half and then falls linearly to 0.
-        By default all rows; it must be given for a stream of unknown length.
+        The number of rows to read; by default all. It must be given for a stream of unknown length, because the steps
+        depend on it: η stays the same for the first half of the rows and then falls linearly to 0.
     n_restarts : int
-        Independent descents on the same rows, of which the one with the lowest objective over the last quarter of the
-        batches is returned.
+        The number of independent descents on the same rows. The one with the lowest objective over the last quarter of
+        the batches is returned.
     gaussian_variance : float
-        For ``"ge2015"``: the variance τ² of the rows in every direction. Then T is the fourth cumulant
-        E[x⊗⁴] − τ⁴ (I⊗I + its two permutations) of white rows; 0 keeps the moment.
+        The variance τ² of the rows in every direction, for ``"ge2015"`` only. T is then the fourth cumulant
+        E[x⊗⁴] − τ⁴ (I⊗I + its two permutations) of white rows. With 0, T is the moment.
     rng : None, int or numpy.random.Generator
         Draws the starts, and the noise of ``"ge2015"``.
 
     Returns
     -------
     Components
-        Largest weight first.
+        The components, the largest weight first.
 
     Raises
     ------
@@ -90,7 +91,8 @@ def online_sgd(
 
     Notes
     -----
-    Rows of a batch are the matrix X, of n rows; powers and ∘ are taken entry by entry; vectors are columns of V.
+    The n rows of a batch are the rows of the matrix X. Powers and ∘ are taken entry by entry. The vectors vᵢ are the
+    columns of V.
 
     ``"huang2015"`` minimises F(V) = ½ ‖T − Σᵢ vᵢ⊗ᵖ‖². Up to the constant ½‖T‖² this is
     ½ Σᵢⱼ ⟨vᵢ,vⱼ⟩ᵖ − Σᵢ T(vᵢ,…,vᵢ), with the gradient
@@ -98,19 +100,19 @@ def online_sgd(
         ∂F/∂vᵢ = p (Σⱼ ⟨vᵢ,vⱼ⟩ᵖ⁻¹ vⱼ − T(I,vᵢ,…,vᵢ)),    in matrices    p (V (VᵀV)ᵖ⁻¹ − Xᵀ (XV)ᵖ⁻¹ / n).
 
     The length of vᵢ is the p-th root of its weight, so at even orders all weights must be positive. Starts are
-    orthogonal. The objective has spurious minima, in which two vectors share a component: hence the restarts.
+    orthogonal. The objective has spurious minima, in which two vectors share a component, so several starts are needed.
 
     ``"ge2015"`` minimises G(U) = Σ_{i≠j} T(uᵢ,uᵢ,uⱼ,uⱼ) over unit vectors, all of whose local minima are right if T has
     k = d orthogonal components of positive weight. With s = Σⱼ (XU)²ⱼ, summed along rows, the gradient is
 
         ∂G/∂uᵢ = 4 Σ_{j≠i} T(I,uᵢ,uⱼ,uⱼ),    in matrices    4 Xᵀ (XU ∘ (s − (XU)²)) / n,
 
-    minus 4 τ⁴ Σ_{j≠i} (‖uⱼ‖² uᵢ + 2 ⟨uᵢ,uⱼ⟩ uⱼ) for the cumulant. Each step adds to each gradient a uniformly random
-    unit vector, moves along what is tangent to the sphere, and normalises. If k < d the objective is of no use: it
-    is 0 for any vectors orthogonal to all components.
+    minus 4 τ⁴ Σ_{j≠i} (‖uⱼ‖² uᵢ + 2 ⟨uᵢ,uⱼ⟩ uⱼ) for the cumulant. Each step adds a uniformly random unit vector to each
+    gradient, moves along the part of the sum that is tangent to the sphere, and normalises. If k < d the objective is
+    of no use: it is 0 for any vectors that are orthogonal to all components.
 
-    Deviations: steps fall in the same way for both variants. Huang et al. whiten to k dimensions first, which is a
-    second problem and is left to the caller.
+    Two things differ from the papers. The steps fall in the same way for both variants. And Huang et al. whiten to k
+    dimensions first, which is a problem of its own and is left to the caller.
 
     References
     ----------
@@ -145,14 +147,14 @@ def tune_learning_rate(
 ) -> float:
     """Return the learning rate that gets `online_sgd` to the lowest objective, out of a grid.
 
-    The objective is read on each batch of the last quarter before the batch is learnt from, so it is that of unseen
-    rows, and the true components are not needed. Use rows other than those to be decomposed, but as many: the best
-    rate depends on the number of steps.
+    The objective is measured on each batch of the last quarter before the descent learns from that batch. So it is the
+    objective of unseen rows, and the true components are not needed. Use other rows than those to be decomposed, but as
+    many of them, because the best rate depends on the number of steps.
 
     Parameters
     ----------
     rows : array, path, callable, …
-        Rows that can be read again, once for each rate.
+        Rows that can be read again. They are read once for each rate.
     n_components, variant, batch_size, order, n_rows, n_restarts, gaussian_variance
         As for `online_sgd`.
     learning_rates : iterable of float
@@ -250,7 +252,7 @@ def overlap_slope(vectors: FloatArray, rows: Any, gaussian_variance: float = 0.0
 
 @dataclass(frozen=True)
 class _Settings:
-    """What the public functions were asked for, checked."""
+    """The checked arguments of the public functions."""
 
     variant: Variant
     order: int
@@ -314,11 +316,11 @@ def _descend(
     generator = as_generator(rng)
     scored_from = n_steps - math.ceil(_SCORED_SHARE * n_steps)
     objectives, values = np.zeros(settings.n_restarts), np.zeros((settings.n_restarts, k))
-    # The first vectors are orthonormal; those of "huang2015" get their length with the first batch.
+    # The first vectors are orthonormal. Those of "huang2015" get their length when the first batch is read.
     stack = np.linalg.qr(generator.standard_normal((settings.n_restarts, source.n_features, k)))[0]
     vectors: FloatArray = np.ascontiguousarray(stack.transpose(1, 0, 2))
     scale, step = 1.0, 0
-    # A restart that runs away fills with infinities; the others are not touched by it.
+    # A restart that diverges fills with infinities, and the others are not affected.
     with np.errstate(over="ignore", invalid="ignore"):
         for batch in rebatch(source, size):
             if step == n_steps:

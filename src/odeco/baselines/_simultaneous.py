@@ -19,19 +19,20 @@ def simultaneous_diagonalization(
 ) -> Components:
     """Return the orthogonal vectors that make many random slices T(I, I, θ) as diagonal as possible, all at once.
 
-    Jacobi's method with the rotation angles of Cardoso and Souloumiac (1996), in the span of the strongest directions
-    of all slices together. The paper cites it as the best of the methods that reduce tensors to matrices.
+    This is Jacobi's method with the rotation angles of Cardoso and Souloumiac (1996). It works in the span of the
+    strongest directions of all slices together. The paper cites it as the best of the methods that reduce tensors to
+    matrices.
 
     Parameters
     ----------
     tensor : array or Oracle
         A symmetric tensor with orthogonal components.
     n_components : int
-        Their number k.
+        The number k of components.
     n_slices : int, optional
-        How many random slices; 2k + 5 by default.
+        The number of random slices; by default 2k + 5.
     n_sweeps : int
-        The most sweeps over all pairs of coordinates.
+        The largest number of sweeps over all pairs of coordinates.
     rng : None, int or numpy.random.Generator
         Draws the slices.
 

@@ -22,10 +22,23 @@ def ss_hopm(
     tol: float = 1e-12,
     rng: RngLike = None,
 ) -> Components:
-    """Return the distinct eigenpairs that u ← ±(T(I,u,…,u) + αu), normalised, reaches from random starts.
+    """Return the distinct eigenpairs that the iteration u ← ±(T(I,u,…,u) + αu), normalised, reaches from random starts.
 
-    A positive shift α finds local maxima of T(u,…,u) on the sphere, a negative one local minima; it must exceed (p−1)
-    times the operator norm in absolute value for every start to converge, and converges slowly then.
+    A positive shift α finds local maxima of T(u,…,u) on the sphere, and a negative one finds local minima. Every start
+    converges if |α| exceeds (p−1) times the operator norm, but convergence is slow then.
+
+    Parameters
+    ----------
+    tensor : array or Oracle
+        A symmetric tensor.
+    shift : float
+        The shift α.
+    n_restarts, n_iterations : int
+        The number of starts, which are uniform on the sphere, and the largest number of steps.
+    tol : float
+        The iteration stops once the relative residual of every start is at most this.
+    rng : None, int or numpy.random.Generator
+        Draws the starts.
 
     References
     ----------
@@ -53,7 +66,7 @@ def ss_hopm(
 
 
 def _distinct(values: FloatArray, block: FloatArray, order: int) -> Components:
-    """Keep one of each group of candidates that point the same way, largest absolute value first."""
+    """Return one of each group of candidates that point the same way, the largest absolute value first."""
     kept: list[int] = []
     for candidate in np.argsort(-np.abs(values), kind="stable"):
         if np.all(np.abs(block[:, kept].T @ block[:, candidate]) < 1 - 1e-6):

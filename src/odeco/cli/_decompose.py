@@ -10,7 +10,7 @@ import click
 import odeco
 from odeco.cli import _options
 from odeco.cli._inputs import load_names, load_tensor
-from odeco.cli._output import emit_json, print_result, progress_bar, result_document, write_outputs
+from odeco.cli._output import deliver, progress_bar
 
 
 @click.command("decompose")
@@ -83,8 +83,4 @@ def command(
                 result: Any = odeco.decompose_asymmetric(tensor, n_components, callback=show, **settings)  # type: ignore[arg-type]
             else:
                 result = odeco.decompose(tensor, n_components, whiten=whiten, callback=show, **settings)  # type: ignore[arg-type]
-        write_outputs(result, out=out, report=report, names=labels, title=f"Components of {file.name}")
-    if as_json:
-        emit_json(result_document(result))
-    else:
-        print_result(result, labels, top)
+    deliver(result, out=out, report=report, names=labels, title=f"Components of {file.name}", as_json=as_json, top=top)

@@ -100,6 +100,16 @@ def advice(error: BaseException) -> str:
     return in_options(str(error) or type(error).__name__)
 
 
+def printable(text: str, keep: str = "") -> str:
+    """Return a text with everything that is no visible sign written as an escape, but for the signs in `keep`.
+
+    Names and words come from files of anyone, and a terminal obeys what it is sent.
+    """
+    return "".join(
+        sign if sign.isprintable() or sign in keep else sign.encode("unicode_escape").decode("ascii") for sign in text
+    )
+
+
 def in_options(text: str) -> str:
     """Return the library's advice as that of the command line."""
     for python, option in _TRANSLATIONS.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,10 @@ import click
 import numpy as np
 from rich.table import Table
 
-from odeco._files import Contents, read_contents
+from odeco._files import Contents, announced_arrays, read_array, read_contents
 from odeco.cli import _options
-from odeco.cli._inputs import load_npy, load_tensor
-from odeco.cli._output import console, emit_json
+from odeco.cli._inputs import load_npy
+from odeco.cli._output import as_cell, console, emit_json
 from odeco.errors import FileFormatError
 from odeco.sources import as_source
 from odeco.tensors import check_finite, check_symmetric
@@ -52,9 +53,9 @@ def command(file: Path, check: bool, as_json: bool) -> None:
         if isinstance(value, dict):
             table.add_row(name, "")
             for inner, each in value.items():
-                table.add_row(f"  {inner}", _text(each))
+                table.add_row(as_cell(f"  {inner}"), as_cell(_text(each)))
         else:
-            table.add_row(name, _text(value))
+            table.add_row(name, as_cell(_text(value)))
     console().print(table)
 
 
@@ -62,7 +63,7 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     text = f"{value:,}" if isinstance(value, int) else str(value)
-    return (text if len(text) <= 300 else text[:297] + "...").replace("[", r"\[")
+    return text if len(text) <= 300 else text[:297] + "..."
 
 
 def _describe(file: Path, check: bool) -> dict[str, Any]:
@@ -70,12 +71,12 @@ def _describe(file: Path, check: bool) -> dict[str, Any]:
         try:
             return _own(read_contents(file))
         except FileFormatError:
-            if _names(file) >= {"header"}:
+            if "header" in announced_arrays(file):
                 raise
         return _archive(file, check)
     if file.suffix == ".npy":
         array = load_npy(file)
-        return _tensor(array, check) if array.ndim >= 3 else _rows(file)
+        return _tensor(array.shape, array.dtype, array if check else None) if array.ndim >= 3 else _rows(file)
     return _rows(file)
 
 
@@ -96,31 +97,29 @@ def _own(contents: Contents) -> dict[str, Any]:
 
 
 def _archive(file: Path, check: bool) -> dict[str, Any]:
-    names = _names(file)
-    if names >= {"data", "indices", "indptr", "shape"}:
+    arrays = announced_arrays(file)
+    if arrays.keys() >= {"data", "indices", "indptr", "shape"}:
         return _rows(file)
-    if len(names) == 1:
-        array = load_tensor(file, None)
-        if array.ndim >= 3:
-            return _tensor(array, check)
-    return {"holds": "arrays of NumPy", "names": ", ".join(sorted(names))}
+    if len(arrays) == 1:
+        name, (shape, dtype) = next(iter(arrays.items()))
+        if len(shape) >= 3:
+            return _tensor(shape, dtype, read_array(file, name) if check else None)
+    return {"holds": "arrays of NumPy", "names": ", ".join(sorted(arrays))}
 
 
-def _names(file: Path) -> set[str]:
-    with zipfile.ZipFile(file) as archive:
-        return {name.removesuffix(".npy") for name in archive.namelist()}
-
-
-def _tensor(array: np.ndarray[Any, Any], check: bool) -> dict[str, Any]:
+def _tensor(shape: tuple[int, ...], dtype: np.dtype[Any], array: np.ndarray[Any, Any] | None) -> dict[str, Any]:
+    """Describe a tensor; if its entries are given, say whether they are finite and symmetric."""
     shown: dict[str, Any] = {
         "holds": "a tensor",
-        "order": array.ndim,
-        "shape": _shape(array.shape),
-        "type": str(array.dtype),
-        "size": f"{array.nbytes / 1e6:,.1f} MB",
-        "equal sizes": len(set(array.shape)) == 1,
+        "order": len(shape),
+        "shape": _shape(shape),
+        "type": str(dtype),
+        "size": f"{math.prod(shape) * dtype.itemsize / 1e6:,.1f} MB",
+        "equal sizes": len(set(shape)) == 1,
     }
-    if check:
+    if array is not None and dtype.kind not in "fiub":
+        shown["finite"] = "unknown, for these are no real numbers"
+    elif array is not None:
         check_finite(array, "tensor")
         shown["finite"] = True
         if shown["equal sizes"]:

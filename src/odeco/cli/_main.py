@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import traceback
 import warnings
@@ -13,7 +14,8 @@ from typing import Any
 import click
 
 from odeco import __version__
-from odeco.cli._faults import FAULTS, Interrupted, advice, in_options
+from odeco.cli._destinations import guard
+from odeco.cli._faults import FAULTS, Interrupted, advice, in_options, printable
 
 # Each sub-command is the object `command` of the module odeco.cli._NAME; importing it is put off until it is asked for,
 # so that `odeco --help` is quick.
@@ -58,6 +60,7 @@ def _complete(command: click.Command) -> None:
         command.params.append(_debug_option())
     # click's mark for such a paragraph is a control character, which a raw docstring has as two letters.
     command.help = (command.help or "").replace("\\b\n", "\b\n")
+    guard(command)
     for each in getattr(command, "commands", {}).values():
         _complete(each)
 
@@ -97,7 +100,9 @@ def run(arguments: Sequence[str]) -> int:
         try:
             code = group.main(list(arguments), prog_name="odeco", standalone_mode=False, obj=notes)
         except click.ClickException as error:
-            error.show()
+            shown = io.StringIO()
+            error.show(shown)
+            sys.stderr.write(printable(shown.getvalue(), keep="\n"))
             return error.exit_code
         except click.exceptions.Abort:
             return _end("Interrupted.", Interrupted.exit_code, notes)
@@ -112,9 +117,9 @@ def run(arguments: Sequence[str]) -> int:
 def _end(text: str, code: int, notes: dict[str, Any]) -> int:
     if notes.get("debug"):
         traceback.print_exc()
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(printable(text, keep="\n") + "\n")
     return code
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    sys.stderr.write(f"Warning: {in_options(str(message))}\n")
+    sys.stderr.write(f"Warning: {printable(in_options(str(message)))}\n")

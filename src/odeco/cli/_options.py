@@ -16,7 +16,17 @@ FILE = click.Path(path_type=Path)
 
 
 class OutputFile(click.Path):
-    """A file that will be written: its folder must be there now, not when an hour's work is done."""
+    """A file that will be written: its folder must be there now, not when an hour's work is done.
+
+    Parameters
+    ----------
+    replaces : bool
+        Whether the file is written anew, whatever it holds; a checkpoint is read first.
+    """
+
+    def __init__(self, *, replaces: bool = True) -> None:
+        super().__init__(path_type=Path, dir_okay=False)
+        self.replaces = replaces
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return a path in a folder that exists."""
@@ -26,7 +36,8 @@ class OutputFile(click.Path):
         return path
 
 
-OUTPUT = OutputFile(path_type=Path, dir_okay=False)
+OUTPUT = OutputFile()
+CHECKPOINT = OutputFile(replaces=False)
 
 
 def number_or_auto(context: click.Context, parameter: click.Parameter, value: str) -> int | str:

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
-from odeco.cli._faults import command_line
+from odeco.cli._faults import advice, command_line, printable
 from odeco.privacy import PrivacyReport
 from odeco.result import AsymmetricDecomposition, Decomposition
 from odeco.saving import RESULT_KINDS, AnyResult, save_result
@@ -54,7 +56,17 @@ def emit_json(document: dict[str, Any]) -> None:
 
 def note(text: str) -> None:
     """Say something on stderr that is no part of the answer."""
-    click.echo(text, err=True)
+    click.echo(printable(text), err=True)
+
+
+def as_cell(text: str) -> Text:
+    """Return a text for a table on the terminal: without marks of style, and without signs that the terminal obeys."""
+    return Text(printable(text))
+
+
+def csv_cell(text: str) -> str:
+    """Return a text for a cell of CSV that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def plain(value: Any) -> Any:
@@ -118,7 +130,7 @@ def result_table(result: AnyResult, names: Sequence[str] | None, n_top: int) -> 
         cells = [str(i + 1), *(show(i) for _, show in columns)]
         if n_top and not isinstance(result, AsymmetricDecomposition):
             cells.append(largest_coordinates(result.vectors[:, i], names, n_top))
-        table.add_row(*cells)
+        table.add_row(*map(as_cell, cells))
     return table
 
 
@@ -126,22 +138,65 @@ def largest_coordinates(vector: Any, names: Sequence[str] | None, n_top: int) ->
     """Return the coordinates that are largest in absolute value, with their names or numbers (from 0)."""
     first = np.argsort(-np.abs(vector), kind="stable")[:n_top]
     labels = [f"[{i}]" if names is None else names[i] for i in first]
-    text = ", ".join(f"{label} {vector[i]:+.2f}" for label, i in zip(labels, first, strict=True))
-    return text.replace("[", r"\[")  # square brackets are marks of style to rich
+    return ", ".join(f"{label} {vector[i]:+.2f}" for label, i in zip(labels, first, strict=True))
+
+
+def deliver(
+    result: AnyResult,
+    *,
+    out: Path | None,
+    report: Path | None,
+    names: Sequence[str] | None,
+    title: str,
+    as_json: bool,
+    top: int,
+    again: str | None = None,
+) -> None:
+    """Write the files that were asked for and print the result, even if a file cannot be written; then say so.
+
+    `again` says how to get the result without computing it again; without it the result is saved elsewhere.
+    """
+    try:
+        write_outputs(result, out=out, report=report, names=names, title=title, again=again)
+    finally:
+        if as_json:
+            emit_json(result_document(result))
+        else:
+            print_result(result, names, top)
 
 
 def write_outputs(
-    result: AnyResult, *, out: Path | None, report: Path | None, names: Sequence[str] | None, title: str
+    result: AnyResult,
+    *,
+    out: Path | None,
+    report: Path | None,
+    names: Sequence[str] | None,
+    title: str,
+    again: str | None = None,
 ) -> None:
-    """Write the files that were asked for, and say so."""
-    if out is not None:
-        save_result(result, out, command=command_line())
-        note(f"wrote {out}")
-    if report is not None:
-        from odeco.report import write_report  # matplotlib takes half a second, and may be missing
+    """Write the files that were asked for, and say so; lose no result if one of them cannot be written."""
+    try:
+        if out is not None:
+            save_result(result, out, command=command_line())
+            note(f"wrote {out}")
+        if report is not None:
+            from odeco.report import write_report  # matplotlib takes half a second, and may be missing
 
-        write_report(result, report, title=title, names=names, command=command_line())
-        note(f"wrote {report}")
+            write_report(result, report, title=title, names=names, command=command_line())
+            note(f"wrote {report}")
+    except OSError as error:
+        text = f"The result could not be written: {advice(error)} {again or _saved_elsewhere(result)}."
+        raise click.ClickException(text) from error
+
+
+def _saved_elsewhere(result: AnyResult) -> str:
+    """Save a result where there is room for it, and say where."""
+    path = Path(tempfile.mkdtemp(prefix="odeco-")) / "result.npz"
+    try:
+        save_result(result, path, command=command_line())
+    except OSError:
+        return "It could not be saved elsewhere either"
+    return f"It is in {path} instead: copy it from there"
 
 
 def print_result(result: AnyResult, names: Sequence[str] | None, n_top: int) -> None:
@@ -159,7 +214,7 @@ def print_result(result: AnyResult, names: Sequence[str] | None, n_top: int) -> 
         screen.print(f"rows read: {n_rows:,}")
     privacy = getattr(result, "privacy", None)
     if privacy is not None:
-        screen.print(privacy_sentence(privacy), soft_wrap=True)
+        screen.print(as_cell(privacy_sentence(privacy)), soft_wrap=True)
     sys.stdout.flush()
 
 

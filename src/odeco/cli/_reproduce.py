@@ -52,7 +52,7 @@ for any number of processes. figure1 takes about ten minutes on two cores, the o
 @_options.json_output
 def command(experiment: str, quick: bool, out: Path, seed: int, processes: int | None, as_json: bool) -> None:
     """Run experiments, write their files and print their findings."""
-    from odeco.experiments._output import document, write_page, write_report  # matplotlib, only where it is used
+    from odeco.experiments.output import document, write_page, write_report  # matplotlib, only where it is used
 
     out.mkdir(parents=True, exist_ok=True)
     names = NAMES if experiment == "all" else (experiment,)

@@ -12,7 +12,7 @@ import odeco
 from odeco.cli import _options
 from odeco.cli._faults import Interrupted, Interrupts, Terminated, command_line
 from odeco.cli._inputs import load_names
-from odeco.cli._output import emit_json, note, print_result, progress_bar, result_document, write_outputs
+from odeco.cli._output import deliver, note, progress_bar
 from odeco.sources import as_source
 
 
@@ -35,7 +35,7 @@ from odeco.sources import as_source
 )
 @click.option("--order", type=int, default=3, show_default=True, help="Order of the moment.")
 @_options.seed
-@click.option("--checkpoint", type=_options.OUTPUT, metavar="FILE", help="Keep there where the run stands.")
+@click.option("--checkpoint", type=_options.CHECKPOINT, metavar="FILE", help="Keep there where the run stands.")
 @click.option("--checkpoint-seconds", type=float, default=30.0, show_default=True, help="How often.")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one.")
 @_options.outputs
@@ -107,16 +107,18 @@ def command(
                 rng=seed,
                 checkpoint=checkpoint,
                 checkpoint_seconds=checkpoint_seconds,
+                keep_checkpoint=checkpoint is not None,
                 callback=show,
             )
         except KeyboardInterrupt:
             raise _interrupted(interrupts, n_rows, checkpoint) from None
     title = f"Components of {files[0].name}" + (f" and {len(files) - 1} more" if len(files) > 1 else "")
-    write_outputs(result, out=out, report=report, names=labels, title=title)
-    if as_json:
-        emit_json(result_document(result))
-    else:
-        print_result(result, labels, top)
+    again = None
+    if checkpoint is not None:
+        again = f"{checkpoint} holds the run as it ended: run the command again with --resume and another path"
+    deliver(result, out=out, report=report, names=labels, title=title, as_json=as_json, top=top, again=again)
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
 
 
 def _interrupted(interrupts: Interrupts, n_rows: int, checkpoint: Path | None) -> Interrupted:

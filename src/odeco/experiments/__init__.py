@@ -11,7 +11,7 @@ NAMES = ("figure1", "streaming", "privacy", "whitening")
 
 
 def load(name: str) -> Experiment:
-    """Return an experiment; its module, and matplotlib, are imported only now."""
+    """Return an experiment. Its module, and matplotlib with it, is imported only when this is called."""
     experiment: Experiment = import_module(f"odeco.experiments.{name}").EXPERIMENT
     return experiment
 

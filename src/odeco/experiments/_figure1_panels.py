@@ -1,4 +1,4 @@
-"""The nine panels of Figure 1, and a figure of what is law and what is set-up."""
+"""The nine panels of Figure 1, and a figure that separates the law of one start from the choice of L."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def draw(records: Records) -> dict[str, Any]:
 
 
 def _nine_panels(records: Records) -> Any:
-    from odeco.experiments.figure1 import PRIMARY_RESTARTS, SCALINGS  # here, as that file draws with this one
+    from odeco.experiments.figure1 import PRIMARY_RESTARTS, SCALINGS  # imported here, because figure1 imports this file
 
     figure, axes = _plots.panels(3, 3, height=2.35, sharey=True)
     for row, (noise, (title, scalings, paper)) in zip(axes, ROWS.items(), strict=True):

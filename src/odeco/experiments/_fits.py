@@ -1,4 +1,4 @@
-"""Where failures begin, how that moves with the dimension, and how sure that is."""
+"""Transition points of failure rates, exponents of powers, and their standard errors."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Estimate:
         return f"{self.value:.2f} ± {self.error:.2f}"
 
     def near(self, expected: float, slack: float = 0.0) -> bool:
-        """Whether `expected` is within two standard errors, and `slack`."""
+        """Return whether the number is `expected`, up to two standard errors and `slack`."""
         return abs(self.value - expected) <= 2 * self.error + slack
 
     def at_most(self, expected: float, slack: float = 0.0) -> bool:
-        """Whether the number is no larger than `expected`, up to two standard errors and `slack`."""
+        """Return whether the number is no larger than `expected`, up to two standard errors and `slack`."""
         return self.value <= expected + 2 * self.error + slack
 
 
 def transition(levels: FloatArray, rates: FloatArray) -> float:
-    """Return the level at which a rate crosses ½: interpolated in log(level) on the nearest rising curve; else NaN."""
+    """Return the level at which the nearest rising curve crosses ½, interpolated in log(level); NaN if it does not."""
     rising = isotonic_regression(rates).x
     above = int(np.searchsorted(rising, 0.5))
     if above == 0 or above == len(rising):
@@ -45,7 +45,7 @@ def transition(levels: FloatArray, rates: FloatArray) -> float:
 
 
 def log_slope(x: Any, y: Any) -> Estimate:
-    """Return the exponent b of y ~ xᵇ by least squares in logarithms, with its usual standard error."""
+    """Return the exponent b of y ~ xᵇ by least squares in logarithms, with the standard error of the fit."""
     log_x, log_y = np.log(np.asarray(x, float)), np.log(np.asarray(y, float))
     centred = log_x - log_x.mean()
     value = float(centred @ log_y / (centred @ centred))
@@ -55,21 +55,23 @@ def log_slope(x: Any, y: Any) -> Estimate:
 
 
 def log_spread(values: Any) -> float:
-    """Return the standard deviation of log(values): 0 where curves fall on one another, infinite if one is missing."""
+    """Return the standard deviation of log(values): 0 if all are equal, and infinite if one is missing."""
     spread = float(np.std(np.log(np.asarray(values, float))))
     return spread if np.isfinite(spread) else float("inf")
 
 
 @dataclass(frozen=True, eq=False)
 class Transitions:
-    """Transition points over dimensions, and the same from trials drawn again with replacement.
+    """Transition points by dimension, and the same for trials drawn again with replacement.
 
     Attributes
     ----------
     dimensions : array of D integers
-    points : array of D
+        The dimensions.
+    points : array of D numbers
+        The level at which the rate crosses ½, for each dimension.
     resampled : array, N_RESAMPLES x D
-        NaN where a resample never crosses ½.
+        The same for each resample of the trials; NaN where a rate never crosses ½.
     """
 
     dimensions: FloatArray
@@ -78,9 +80,9 @@ class Transitions:
 
     @classmethod
     def of(cls, dimensions: Sequence[int], levels: FloatArray, outcomes: Sequence[FloatArray]) -> Transitions:
-        """Find them from `outcomes`: for each dimension an array of trials x levels with rates in [0, 1].
+        """Return the transitions of `outcomes`, which hold for each dimension an array of trials x levels in [0, 1].
 
-        Trials are drawn again as wholes: those at all levels of one trial share its noise.
+        A trial is drawn again as a whole, because its outcomes at all levels share one draw of the noise.
         """
         generator = np.random.default_rng(0)
         points = np.array([transition(levels, each.mean(axis=0)) for each in outcomes])
@@ -97,7 +99,7 @@ class Transitions:
 
     @property
     def errors(self) -> FloatArray:
-        """Standard error of the logarithm of each point."""
+        """The standard error of the logarithm of each point."""
         errors: FloatArray = np.nanstd(np.log(self.resampled), axis=0)
         return errors
 
@@ -107,11 +109,11 @@ class Transitions:
         return Estimate(measure(self.points), float(np.std(draws)) if draws else float("nan"))
 
     def exponent(self) -> Estimate:
-        """Return the b of point ~ dᵇ."""
+        """Return the exponent b of point ~ dᵇ."""
         return self.statistic(lambda points: log_slope(self.dimensions, points).value)
 
     def last_exponent(self) -> Estimate:
-        """Return the same between the two largest d alone."""
+        """Return the exponent between the two largest dimensions alone."""
         return self.statistic(lambda points: log_slope(self.dimensions[-2:], points[-2:]).value)
 
     def spread(self, scale: Callable[[FloatArray], FloatArray]) -> Estimate:

@@ -10,7 +10,7 @@ from odeco.oracle import Oracle
 
 @final
 class Within(Oracle):
-    """T(P, P, P) with P the projection on the coordinates from `first` on: nothing of T is seen by the others."""
+    """The tensor T(P, P, P), where P is the projection on the coordinates from `first` on."""
 
     def __init__(self, oracle: Oracle, first: int) -> None:
         self.oracle, self.first = oracle, first

@@ -109,7 +109,7 @@ def _article(report: Report, number: int, finding: Finding) -> str:
 
 
 def _inline(report: Report, name: str) -> str:
-    """Return a figure as SVG in the colours of the page, its ids unlike those of any other figure."""
+    """Return a figure as SVG in the colours of the page, with ids that no other figure has."""
     text = svg_text(report.figures[name]).replace(INK, "currentColor")
     prefix = re.sub(r"\W", "", name)
     text = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', text)

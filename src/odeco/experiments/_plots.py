@@ -15,12 +15,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-#: The colour of text and axes, which the page replaces by that of its own text.
+#: The colour of text and axes. The page replaces it by the colour of its own text.
 INK = "#23262b"
 GRID = "#8f959e"
-#: For an ordered quantity such as the dimension: light enough on black, dark enough on white.
+#: Colours for an ordered quantity such as the dimension, legible on black and on white.
 SEQUENCE = ("#d98f1f", "#c2553c", "#9b3f86", "#4a63c9", "#1c8d8a", "#6f8f2e")
-#: For methods side by side.
+#: Colours for methods that are compared.
 PALETTE = ("#3b74c4", "#d2691e", "#2f9461", "#a24bb0", "#8a7a1f", "#c23b57")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
@@ -52,20 +52,20 @@ _STYLE: Any = {
 
 
 def style() -> AbstractContextManager[Any]:
-    """Return the style of all figures, for a ``with`` block."""
+    """Return a context in which figures are drawn in our style."""
     context: AbstractContextManager[Any] = mpl.rc_context(_STYLE)
     return context
 
 
 def panels(n_rows: int, n_columns: int, *, width: float = 9.2, height: float = 2.7, **settings: Any) -> tuple[Any, Any]:
-    """Return a figure of so many panels, each `height` inches high, and its axes as a 2-D array."""
+    """Return a figure with `n_rows` x `n_columns` panels, each `height` inches high, and its axes as a 2-D array."""
     figure = Figure(figsize=(width, height * n_rows), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.subplots(n_rows, n_columns, squeeze=False, **settings)
 
 
 def reference_line(axes: Any, x: Any, through: tuple[float, float], exponent: float, label: str) -> None:
-    """Draw y ~ xᵇ through a point: what the theory says, dashed."""
+    """Draw the dashed line y ~ xᵇ through a point: what the theory says."""
     x = np.array([np.min(x), np.max(x)], dtype=float)
     axes.plot(x, through[1] * (x / through[0]) ** exponent, "--", color=GRID, linewidth=1.2, label=label, zorder=1)
 
@@ -99,7 +99,7 @@ def save_figure(figure: Any, folder: Path, name: str) -> tuple[Path, Path]:
 def svg_text(figure: Any) -> str:
     """Return the figure as an SVG element: transparent, with no date, no metadata and nothing outside of it."""
     buffer = io.StringIO()
-    with style():  # how text is written is decided when it is written
+    with style():  # matplotlib decides how text is written when it saves, not when it draws
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     text = buffer.getvalue()
     text = text[text.index("<svg") :]

@@ -1,4 +1,4 @@
-"""What an experiment is, and what it says: claims of the paper, what was measured, and a verdict for each."""
+"""Experiments and their reports: claims of the paper, what was measured, and a verdict on each."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class Finding:
     Attributes
     ----------
     claim : str
-        Which theorem, proposition, corollary or figure.
+        The theorem, proposition, corollary or figure.
     says : str
         What the paper says.
     rule : str
-        How the verdict follows from the numbers; written before they are known.
+        How the verdict follows from the numbers. The rule was written before they were known.
     measured : str
-        What came out, with uncertainties.
+        What was measured, with uncertainties.
     verdict : str
-        What follows by the rule.
+        The verdict that follows by the rule.
     figure : str
-        Name of the figure that shows it.
+        The name of the figure that shows the measurement.
     remark : str
-        Why, where it does not hold as stated.
+        The reason, if the claim does not hold as stated.
     """
 
     claim: str
@@ -45,7 +45,7 @@ class Finding:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What an experiment found."""
+    """The findings, records and figures of an experiment."""
 
     name: str
     title: str
@@ -58,7 +58,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment in one short file: settings, what one trial does, and what follows from all of them.
+    """An experiment: the settings of its trials, what one trial does, and what follows from all of them.
 
     Attributes
     ----------

@@ -24,9 +24,10 @@ SGD_BATCH, SGD_RESTARTS, SGD_RATES = 100, 8, (0.5, 1.0, 2.0, 3.0, 5.0)
 
 @dataclass(frozen=True)
 class SkewedStream:
-    """Rows x = V s + σ g: orthonormal V (d x k), independent centred Gamma(1) sources s, Gaussian noise g; float32.
+    """A stream of float32 rows x = V s + σ g.
 
-    The third moment is Σ 2 vᵢ ⊗ vᵢ ⊗ vᵢ.
+    V is an orthonormal d x k matrix, the sources s are independent centred Gamma(1) variables, and g is Gaussian noise.
+    The third moment of the rows is Σ 2 vᵢ ⊗ vᵢ ⊗ vᵢ.
     """
 
     dimension: int
@@ -41,7 +42,7 @@ class SkewedStream:
         return Components(np.full(self.n_components, WEIGHT), np.linalg.qr(raw)[0])
 
     def blocks(self, n_rows: int, *, stretch: int = 2) -> Iterator[NDArray[np.float32]]:
-        """Yield rows, always the same ones; another `stretch` gives others."""
+        """Yield blocks of rows, the same ones at every call. Another `stretch` gives other rows."""
         generator = np.random.default_rng([self.seed, stretch])
         mixing = self.truth.vectors.T.astype(np.float32)
         for start in range(0, n_rows, BLOCK_ROWS):
@@ -53,8 +54,9 @@ class SkewedStream:
     def predicted_error(self, n_rows: int) -> float:
         """Return the root mean square angle of the image of a true vector, averaged over `n_rows` rows.
 
-        Across v the mean of (xᵀv)² x has the variance E[(xᵀv)⁴] per row in each direction times that of x: 1 + σ² in
-        the k − 1 directions of other sources and σ² in the others. Divided by the weight it is an angle.
+        In a direction across v, the variance of (xᵀv)² x is E[(xᵀv)⁴] times the variance of x in that direction. The
+        latter is 1 + σ² in the k − 1 directions of other sources, and σ² in all others. The root of the sum of these
+        variances, divided by √n and by the weight, is the angle.
         """
         along = GAMMA_FOURTH_MOMENT + 6 * self.sigma**2 + 3 * self.sigma**4
         across = (self.n_components - 1) * (1 + self.sigma**2) + (self.dimension - self.n_components) * self.sigma**2

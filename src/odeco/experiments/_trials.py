@@ -1,8 +1,8 @@
-"""Trials in processes: the same numbers for any number of processes, and none run twice.
+"""Trials in processes: their results are the same for any number of processes, and no trial is run twice.
 
-A trial is a function of its settings and a seed, nothing else. Its generator is keyed by both, so that adding settings
-to an experiment changes no other trial. Finished trials are appended to a file, one line each; a run that was
-interrupted reads them and goes on.
+A trial is a function of its settings and a seed, and of nothing else. Its random numbers depend on both, so adding
+settings to an experiment changes no other trial. Finished trials are appended to a file, one in each line. A run that
+was interrupted reads them and goes on.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import numpy as np
 
 from odeco._threads import one_blas_thread
 
-#: What distinguishes a trial: names and numbers, which JSON can hold.
+#: The settings of a trial: names and numbers, which JSON can hold.
 Settings: TypeAlias = dict[str, Any]
-#: What a trial measured: flat rows, the lines of a table.
+#: What a trial measured: the rows of a table.
 Records: TypeAlias = list[dict[str, Any]]
 Trial: TypeAlias = Callable[[Settings, int], Records]
 Progress: TypeAlias = Callable[[int, int], object]
 
-#: To be raised when a trial's meaning changes, so that results of older code are not taken for those of newer.
+#: Raise this when the meaning of a trial changes, so that results of older code are not taken for those of newer code.
 TRIALS_VERSION = 1
 
 
 def generator_for(settings: Settings, seed: int) -> np.random.Generator:
-    """Return the generator of one trial: a function of its settings and the seed alone."""
+    """Return the random generator of one trial, which depends on its settings and the seed alone."""
     words = np.frombuffer(hashlib.sha256(_canonical(settings).encode()).digest(), dtype=np.uint32)
     return np.random.default_rng([seed, *(int(word) for word in words)])
 
@@ -49,25 +49,25 @@ def run_trials(
     n_processes: int = 1,
     progress: Progress | None = None,
 ) -> Records:
-    """Return the records of all tasks, in their order, each with its settings in front.
+    """Return the records of all tasks, in the order of the tasks, each with its settings in front.
 
     Parameters
     ----------
     name : str
-        The experiment; its finished trials are kept in ``<name>.trials.jsonl`` below `folder`.
+        The name of the experiment. Its finished trials are kept in ``<name>.trials.jsonl`` below `folder`.
     trial : callable
-        A function of a module, of settings and seed.
+        A function of settings and seed, defined at the top of a module so that other processes can import it.
     tasks : sequence of dict
         The settings of every trial.
     seed : int
-        Keys all generators, together with the settings.
+        The seed of all trials.
     folder : Path
-        Where finished trials are kept; it must exist.
+        The folder in which finished trials are kept. It must exist.
     n_processes : int
-        Worker processes, one at least: trials run in a process of their own with one thread for linear algebra, so that
-        their number changes nothing.
+        The number of worker processes, at least one. Trials always run in processes other than this one, and with one
+        thread for linear algebra, so that the number of processes changes no result.
     progress : callable, optional
-        Receives how many tasks are done, and how many there are.
+        A function that receives how many tasks are done, and how many there are.
     """
     path = folder / f"{name}.trials.jsonl"
     finished = dict(_read(path))
@@ -90,7 +90,7 @@ def run_trials(
 def _in_processes(
     trial: Trial, missing: Sequence[tuple[str, Settings]], seed: int, n_processes: int
 ) -> Generator[tuple[str, Records], None, None]:
-    """Yield finished trials as they come; whatever ends the loop, no worker is left behind."""
+    """Yield trials as they finish. No worker process is left behind, however the loop ends."""
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(min(n_processes, len(missing)), mp_context=context, initializer=_start_worker)
@@ -100,7 +100,7 @@ def _in_processes(
             yield waiting[future], json.loads(future.result())
     except BaseException:
         for worker in set(multiprocessing.active_children()) - others:
-            worker.terminate()  # a trial takes up to a minute, and whoever interrupts does not want to wait for it
+            worker.terminate()  # a trial takes up to a minute, too long to wait for after an interrupt
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
@@ -112,7 +112,7 @@ def _start_worker() -> None:
 
 
 def _run(trial: Trial, task: Settings, seed: int) -> str:
-    # As text, so that a trial read from the file and one just run are the same to the last bit.
+    # The records go through text, so that a trial read from the file and one just run are the same to the last bit.
     with one_blas_thread():
         return json.dumps(trial(task, seed))
 
@@ -133,7 +133,7 @@ def _append(file: Any, line: dict[str, Any]) -> None:
 
 
 def _read(path: Path) -> Iterator[tuple[str, Records]]:
-    """Yield the finished trials of a file; a line that a crash cut short is dropped, and its end written."""
+    """Yield the finished trials of a file. A last line that a crash cut short is removed from the file."""
     if not path.exists():
         return
     content = path.read_bytes()

@@ -1,11 +1,12 @@
 """Figure 1 (Appendix A): how much noise Algorithm 1 bears, in three noise models and over dimensions.
 
-The tensor has weights 1, 0.75, 0.5 on the first three coordinate vectors; noise is scaled to the operator norm σ. A
-trial fails if some recovered vector, in the order of discovery, has an inner product below 1/4 with its true one:
-the paper's criterion to the letter. One draw of the noise serves the whole grid of σ.
+The tensor has weights 1, 0.75, 0.5 on the first three coordinate vectors, and the noise is scaled to the operator norm
+σ. A trial fails if some recovered vector, in the order of discovery, has an inner product below 1/4 with its true one.
+This is the paper's criterion to the letter. One draw of the noise serves the whole grid of σ.
 
-The paper gives neither L nor R. The nine panels take L = ⌈k ln k⌉ = 4, the number of Theorem 2.2 with the constant one,
-and R = 10 + log₂(1000 d), the library's. The same trials with L = 1 and 10 tell what is law and what is set-up.
+The paper gives neither the number L of restarts nor the number R of iterations. The nine panels take L = ⌈k ln k⌉ = 4,
+the number of Theorem 2.2 with the constant 1, and R = 10 + log₂(1000 d), as the library does. The same trials with
+L = 1 and 10 tell which transitions follow from a law and which from the choice of L.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from odeco.search import Plan, Search, run
 K = len(APPENDIX_A_WEIGHTS)
 LEAST_INNER_PRODUCT = 0.25
 PRIMARY_RESTARTS = 4
-#: Grids of σ that cover every transition with a margin: constant ones, and those that fall like 1/d.
+#: Grids of σ that cover every transition with a margin, those that are constant in d and those that fall like 1/d.
 GAUSSIAN_GRID = tuple(np.geomspace(0.1, 2.0, 11).round(4).tolist())
 PULL_GRID = tuple(np.geomspace(0.01, 2.0, 22).round(4).tolist())
 WEAK_GRID = tuple(np.geomspace(0.08, 1.0, 16).round(4).tolist())
@@ -46,7 +47,7 @@ SCALINGS: dict[str, Callable[[FloatArray], FloatArray]] = {
 POWERS = {"σ": 0.0, "σ√d": -0.5, "σd": -1.0}
 #: For each noise model the scaling that the paper names, and the same up to logs.
 PAPER = {"gaussian": ("σ√d", "σ√d"), "adversarial": ("σd", "σd"), "weakly correlated": ("σ ln d", "σ")}
-#: Over d = 25 … 200 a factor ln d is worth ln(ln 200 / ln 25) / ln(200 / 25) = 0.24 of an exponent.
+#: Over d = 25 … 200 a factor ln d changes an exponent by ln(ln 200 / ln 25) / ln(200 / 25) = 0.24.
 ONE_LOG = 0.24
 
 
@@ -55,7 +56,7 @@ def tasks(quick: bool) -> list[Settings]:
     listed = []
     for noise in GRIDS:
         dimensions, n_trials, restarts = [25, 50, 100, 200], 20, [1, 4, 10]
-        if quick:  # noise given by a formula costs little at any d, so there it can cover the paper's range
+        if quick:  # noise that is given by a formula costs little at any d, so it can cover the paper's range of d
             dimensions = [30, 50, 80] if noise == "gaussian" else [25, 75, 200]
             n_trials, restarts = 18 if noise == "weakly correlated" else 6, [PRIMARY_RESTARTS]
         for d in dimensions:
@@ -65,7 +66,7 @@ def tasks(quick: bool) -> list[Settings]:
 
 
 def raw_noise(noise: str, dimension: int, rng: np.random.Generator) -> Oracle:
-    """Return a draw of one of the paper's noise models, or of our counterexample, of any operator norm."""
+    """Return a draw of one of the paper's noise models, or of our counterexample, before it is scaled."""
     unit = np.eye(dimension)
     if noise == "gaussian":
         return gaussian_noise(dimension, rng=rng)
@@ -105,7 +106,7 @@ def trial(settings: Settings, seed: int) -> Records:
 
 
 class _LastStarts:
-    """Keeps where the starts for the first component ended."""
+    """Keeps the vectors at which the starts for the first component ended."""
 
     def __call__(self, search: Search) -> None:
         if not search.found:
@@ -117,7 +118,7 @@ class _LastStarts:
 
 
 def transitions(records: Records, noise: str, n_restarts: int, outcome: str = "failed") -> Transitions:
-    """Return where an outcome passes ½, for every dimension."""
+    """Return the σ at which the mean outcome passes ½, for every dimension."""
     chosen = select(records, noise=noise, n_restarts=n_restarts)
     dimensions = distinct(chosen, "dimension")
     levels = np.array(distinct(chosen, "sigma"))
@@ -140,7 +141,7 @@ RULE = (
 
 
 def judge(records: Records) -> list[Finding]:
-    """Return a finding for each row of the figure, then law and set-up of the first, and two claims behind it."""
+    """Return a finding for each row of the figure, for the law behind its first row, and for two more claims."""
     rows = [_judge_row(records, noise) for noise in PAPER]
     return [*rows, _judge_law(records), _judge_counterexample(records), _judge_starts()]
 
@@ -161,7 +162,7 @@ def _judge_row(records: Records, noise: str) -> Finding:
     others = ", ".join(
         f"L = {n}: {each.exponent()}, between the two largest d {each.last_exponent()}"
         for n in distinct(records, "n_restarts")
-        if n >= PRIMARY_RESTARTS  # a single start finds components in any order, so that the criterion fails at σ = 0
+        if n >= PRIMARY_RESTARTS  # one start finds components in any order, so the criterion fails even at σ = 0
         for each in [transitions(records, noise, n)]
     )
     return Finding(

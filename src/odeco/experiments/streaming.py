@@ -1,6 +1,7 @@
 """Algorithm 2 on streams: error against rows and dimension (Theorem 3.1 and corollary), memory (Proposition 3.1), SGD.
 
-n is the number of rows behind each answer: Algorithm 2 reads k R n rows in all, the core method n, several times.
+The number of rows behind each answer is n. Algorithm 2 reads k R n rows in all. The core method reads the same n rows
+several times.
 """
 
 from __future__ import annotations
@@ -28,15 +29,16 @@ METHODS: dict[str, Method] = {
     "core": core,
     "SGD": gradient_descent,
 }
-#: Rows that a method reads in all for n rows behind each answer.
+#: The number of rows that a method reads in all, divided by the number n of rows behind each answer.
 ROWS_READ = {"Algorithm 2": K * N_ITERATIONS, "core": 1, "SGD": 1}
 MEMORY_RESTARTS, MEMORY_BATCH = 10, 16
-#: To tell min from max in Theorem 3.1: one component in much noise. A start needs some σ⁴(1 + σ²)d² rows, one that is
-#: near some (9 + 6σ² + 3σ⁴)σ²d: the noisier the rows, the smaller the d from which the first matters.
+#: The noise and the number of restarts with which one component tells min from max in Theorem 3.1. A start needs some
+#: σ⁴(1 + σ²)d² rows, and a vector that is near needs some (9 + 6σ² + 3σ⁴)σ²d rows. The noisier the rows, the smaller
+#: the d from which on the first number is the larger one.
 LONE_SIGMA, FEW_RESTARTS = 1.5, 4
-#: Over d = 25 … 200 one ln d is worth this much of an exponent.
+#: Over d = 25 … 200 a factor ln d changes an exponent by this much.
 ONE_LOG = 0.24
-#: Below half a right angle no vector can stand for two components.
+#: A component counts as found within this angle. At less than half a right angle no vector can stand for two of them.
 FOUND_ANGLE = math.pi / 4
 
 
@@ -102,7 +104,7 @@ def _root_mean_square(angles: FloatArray) -> float:
 
 
 def _rows_needed(error: Callable[[int], float], aim: float, start: int) -> float:
-    """Return the n at which the error falls to `aim`: doubled from `start` on, then interpolated in logarithms."""
+    """Return the n at which the error falls to `aim`: n is doubled from `start` on, then interpolated in logarithms."""
     n, before = start, float("nan")
     while (now := error(n)) > aim:
         before, n = now, 2 * n

@@ -1,7 +1,7 @@
 """Algorithm 1 beside methods that reduce tensors to matrices, under growing Gaussian noise (Appendix B).
 
-Orthonormal components, weights as in Appendix A (or all 1 where k grows), noise scaled to an operator norm. A random
-slice is the method of Proposition B.1; simultaneous diagonalisation takes many slices at once.
+The components are orthonormal. Their weights are those of Appendix A, or all 1 where k grows. The noise is scaled to an
+operator norm. A random slice is the method of Proposition B.1; simultaneous diagonalisation takes many slices at once.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ from odeco.search import Plan, run
 
 Method: TypeAlias = Callable[[Oracle, int, np.random.Generator], HasComponents]
 K = len(APPENDIX_A_WEIGHTS)
-#: Small enough for first-order perturbation theory at every d; the last ones are where methods break down.
+#: The levels of noise. The first are small enough for first-order perturbation theory at every d; at the last ones
+#: methods break down.
 LEVELS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 LINEAR = 0.003
-#: For the span of a slice: so small that its error, which has a heavy tail, stays far below 1.
+#: The noise and the number of slices that measure the span of a slice. The noise is so small that the error of the
+#: span, which has a heavy tail, stays far below 1.
 SLICE_NOISE, N_SLICES = 1e-4, 60
-#: Over k = 4 … 32 a factor ln k is worth ln(ln 32 / ln 4) / ln(32 / 4) = 0.44 of an exponent.
+#: Over k = 4 … 32 a factor ln k changes an exponent by ln(ln 32 / ln 4) / ln(32 / 4) = 0.44.
 ONE_LOG_OF_K = 0.44
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from odeco._files import replacing
+from odeco._schema import each, number, one_of, record, text, whole
 from odeco.errors import BudgetExhausted, FileFormatError
 from odeco.privacy._charge import Charge
 from odeco.privacy._ledger import Ledger
@@ -29,6 +30,18 @@ except ImportError:  # pragma: no cover - no such locks on Windows: refused belo
     fcntl = None  # type: ignore[assignment]
 
 _KIND, _VERSION = "privacy ledger file", 1
+#: The first line of a ledger file, and each of the others.
+_HEAD = record(
+    {
+        "kind": one_of(_KIND),
+        "format_version": one_of(_VERSION),
+        "run": text(),
+        "mu_limit": number(0),
+    }
+)
+_CHARGE = record(
+    {"mechanism": text(), "sensitivity": number(0), "scale": number(0), "count": whole(1), "data": each(text())}
+)
 
 
 class Account:
@@ -73,6 +86,10 @@ class Account:
     ) -> Account:
         """Read the account of a run that was saved, with its ledger as it stands now."""
         source = Path(checkpoint).resolve().parent / header["ledger"]
+        if source.exists() and not source.is_file():
+            raise FileFormatError(
+                f"{source} must be a privacy ledger file. It is no file. Put back the one of this run."
+            )
         try:
             with source.open("rb+") as file:
                 _lock(file)  # until the file is closed: what another process writes is read whole
@@ -127,14 +144,15 @@ class Account:
 def _read(source: Path, content: bytes, run: str) -> Ledger:
     try:
         head, *charges = [json.loads(line) for line in content.splitlines()]
-        if head["kind"] != _KIND or head["format_version"] != _VERSION:
-            raise ValueError(f"kind {head['kind']!r}, format version {head['format_version']!r}")
+        _HEAD(head, "", {})
+        for number, fields in enumerate(charges, 1):
+            _CHARGE(fields, f"charge {number}", {})
         ledger = Ledger(head["mu_limit"])
         for number, fields in enumerate(charges):
             # The same line twice: an interrupt came after the first was written and before its release was made.
             if number == 0 or fields != charges[number - 1]:
                 ledger.charge(**fields)
-    except (ValueError, KeyError, TypeError, BudgetExhausted) as error:
+    except (ValueError, RecursionError, BudgetExhausted) as error:
         raise FileFormatError(
             f"{source} must be a privacy ledger file. Reading it failed: {error!s}. Put back the one of this run."
         ) from error

@@ -1,4 +1,4 @@
-"""Figures as SVG inside the page, in the colours of the page: they follow it into the dark."""
+"""Figures as SVG inside the page. They take the colours of the page, also where it is shown dark."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from matplotlib.figure import Figure
 from odeco._types import FloatArray
 from odeco.report._page import SERIES
 
-# matplotlib knows colours, not names of colours: each name has a colour that stands for it until the SVG is written,
-# and is then replaced by the name.
+# matplotlib cannot write the names of the page's colours. So each name has a colour that stands for it while the figure
+# is drawn, and in the finished SVG that colour is replaced by the name.
 _NAMES = ("ink", "muted", "line", "accent", "warm", "good", "bad", "paper", *SERIES)
 COLOURS = {name: f"#fe{number:02x}01" for number, name in enumerate(_NAMES)}
 _STYLE: Any = {
-    "svg.fonttype": "none",  # text stays text: it can be searched, and takes the font of the page
+    "svg.fonttype": "none",  # text stays text, which can be searched and takes the font of the page
     "svg.hashsalt": "odeco",  # the same figure gives the same bytes
     "figure.facecolor": "none",
     "axes.facecolor": "none",
@@ -41,22 +41,22 @@ _STYLE: Any = {
     "font.size": 9.5,
     "lines.linewidth": 1.6,
 }
-#: Width of every figure in inches; the page scales them all alike.
+#: The width of every figure in inches. The page scales all figures alike.
 WIDTH = 10.0
-#: A vector of more coordinates is drawn by the range of its values in each of so many stretches.
+#: A vector with more coordinates than this is cut into so many stretches, and the range of its values in each is drawn.
 MOST_POINTS = 400
-#: Components beyond these are in the table, not in the figures of vectors and of convergence.
+#: The figures of vectors and of convergence show at most so many components. The table lists all of them.
 MOST_DRAWN = 12
 
 
 class Figures:
-    """Draws the figures of one page, and keeps their inner names apart."""
+    """Draws the figures of one page. Ids inside a figure get a prefix, so that no two figures share one."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def html(self, figure: Figure, description: str, caption: str = "") -> str:
-        """Return a figure as HTML; `description` is for those who cannot see it."""
+        """Return a figure as HTML. The `description` is read to people who cannot see the figure."""
         self._count += 1
         buffer = io.StringIO()
         with mpl.rc_context(_STYLE):
@@ -64,7 +64,7 @@ class Figures:
         svg = buffer.getvalue()
         svg = svg[svg.index("<svg") :]
         svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-        # Names inside an SVG are those of the whole page: without a prefix the second figure would use the first's.
+        # Ids inside an SVG hold for the whole page. Without a prefix the second figure would refer to the first.
         prefix = f"f{self._count}-"
         svg = re.sub(r'\bid="', f'id="{prefix}', svg)
         svg = re.sub(r'href="#', f'href="#{prefix}', svg)
@@ -83,7 +83,7 @@ class Figures:
         floor_name: str = "noise floor",
         n_kept: int | None = None,
     ) -> str:
-        """Draw weights with error bars, and beside each what noise alone would show; those not kept in grey."""
+        """Draw weights with error bars, and across each the weight that noise would show; those not kept are grey."""
         numbers = np.arange(1, len(weights) + 1)
         kept = len(weights) if n_kept is None else n_kept
         colours = [COLOURS["accent"]] * kept + [COLOURS["muted"]] * (len(weights) - kept)
@@ -167,7 +167,7 @@ class Figures:
             axes.grid(axis="both")
             styles = ("-", "--")
             for number, history in enumerate(drawn):
-                # 0 has no place on a logarithmic axis: it is drawn at the smallest number that a double tells from it.
+                # A logarithmic axis has no 0, so a residual of 0 is drawn at half the rounding unit of a double.
                 axes.plot(
                     np.arange(1, len(history) + 1),
                     np.maximum(history, np.finfo(float).eps / 2),

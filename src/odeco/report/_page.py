@@ -1,4 +1,4 @@
-"""The page itself: headings, tables and style. Whatever it is given as text is escaped."""
+"""The page itself: headings, tables and style. Every text that it is given is escaped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from html import escape
 
 from odeco._files import replacing
 
-#: Colours by what they are for, on a light and on a dark page. Series are told apart by lightness too.
+#: Colours by their purpose, on a light and on a dark page. The colours of series differ in lightness, too.
 LIGHT = {
     "paper": "#ffffff",
     "panel": "#f6f7f9",
@@ -66,7 +66,7 @@ class Section:
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], *, text_columns: Iterable[int] = (), narrow: bool = False
 ) -> str:
-    """Return an HTML table of texts; columns are numbers, set flush right, unless they are among `text_columns`."""
+    """Return an HTML table. A column is set flush right, as numbers are, unless it is one of `text_columns`."""
     texts = set(text_columns)
 
     def cell(tag: str, position: int, value: str) -> str:
@@ -98,7 +98,21 @@ def write_page(
     facts: Mapping[str, str] | None = None,
     style: str = "",
 ) -> None:
-    """Write a page to `path`, atomically; `style` is CSS that only this page needs."""
+    """Write a page to `path`, atomically.
+
+    Parameters
+    ----------
+    path : path
+        Where to write. An old file is replaced only by a complete one.
+    title, subtitle : str
+        The heading, and a line below it, as text.
+    sections : iterable of Section
+        What the page holds, from top to bottom.
+    facts : mapping, optional
+        Names and values to show at the top, as text.
+    style : str
+        CSS that only this page needs.
+    """
     body = "".join(
         f"<section>\n<h2>{escape(each.title)}</h2>\n"
         + (f'<p class="lead">{escape(each.lead)}</p>\n' if each.lead else "")
@@ -121,7 +135,7 @@ def _variables(colours: Mapping[str, str], which: int) -> str:
     return "".join(f"--{name}:{value};" for name, value in named.items())
 
 
-# The policy forbids everything but what is inside the page: no script runs, nothing is fetched.
+# The policy allows only what is inside the page: no script runs, and nothing is fetched.
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>

@@ -1,4 +1,4 @@
-"""What a page states about any result: what is guaranteed to whom, and how to do it again."""
+"""Sections for any kind of result: what privacy is guaranteed, and how to make the result again."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _NO_PROMISE = (
     "This result is NOT private. Its noise did not come from the operating system, so whoever knows the noise can "
     "subtract it."
 )
-#: Releases beyond these are counted, not listed.
+#: At most so many kinds of release are listed. The others are counted.
 MOST_RELEASES = 40
 
 
 def privacy_section(privacy: PrivacyReport) -> Section:
-    """Return the guarantee in words and numbers, with every release that it rests on."""
+    """Return the section with the guarantee in words and numbers, and every release that it rests on."""
     text = _PROMISE if privacy.private else _NO_PROMISE
     text = text.format(privacy.epsilon, privacy.delta, privacy.unit, privacy.neighbours)
     kind = "" if privacy.private else " bad"
@@ -60,7 +60,7 @@ def _releases(privacy: PrivacyReport) -> str:
 
 
 def again_section(command: str | None, versions: Mapping[str, str] | None = None) -> Section:
-    """Return how to do it again: the command, and the versions (by default those that are running)."""
+    """Return the section with the command that makes the result again, and the versions; by default those running."""
     shown = (
         f"<pre>{escape(command)}</pre>\n" if command else "<p>No command was recorded: it was made from Python.</p>\n"
     )

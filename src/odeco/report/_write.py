@@ -1,4 +1,4 @@
-"""From a result to its page: what there is to say about each kind of result."""
+"""Write the page of a result: what the page says about each kind of result."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ def write_report(
     Parameters
     ----------
     result : Decomposition, StreamDecomposition, AsymmetricDecomposition or PrivateDecomposition
-        What to show: weights with errors, vectors, residuals, convergence and restarts where it knows them; of a
-        private result also the noise floor and the guarantee.
+        The result. The page shows its weights and vectors and, if the result has them, errors, residuals, convergence
+        and restarts. For a private result it also shows the noise floor and the guarantee.
     path : path
-        Where; an old file is replaced only by a complete one.
+        Where to write. An old file is replaced only by a complete one.
     title : str
         The heading.
     names : sequence of str, optional
         What the coordinates stand for, such as words.
     command : str, optional
-        How to make it again.
+        The command that makes the result again.
     versions : mapping, optional
-        What computed it; by default what is running now.
+        The versions that computed the result; by default those that are running now.
     facts : mapping, optional
-        More to show at the top: name and value, as texts.
+        More names and values to show at the top, as text.
     n_top : int
-        How many of the largest coordinates to list for each component.
+        The number of largest coordinates to list for each component.
 
     Examples
     --------

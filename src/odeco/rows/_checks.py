@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from odeco._scale import largest
 from odeco.errors import BadRowError
 from odeco.rows._views import csr_view, is_sparse, stored_numbers
 
@@ -146,12 +147,17 @@ def first_bad_row(rows: Any) -> tuple[int, str] | None:
 
 
 def bad_row_error(rows: Any) -> BadRowError:
-    """Say which row is not finite, or that all are and only their products are not."""
+    """Say which row is not finite, or that all are and only their powers are too large or too small."""
     bad = first_bad_row(rows)
     if bad is None:
-        largest = float(np.abs(stored_numbers(rows)).max())
+        size = largest(stored_numbers(rows))
+        if size < 1:
+            return BadRowError(
+                f"Rows must be large enough for their powers to be told from zero. The largest entry is {size:.3g}. "
+                "Nothing of this batch was used; multiply all rows by a constant."
+            )
         return BadRowError(
-            f"Rows must be small enough for their powers to be finite. The largest entry is {largest:.3g}. "
+            f"Rows must be small enough for their powers to be finite. The largest entry is {size:.3g}. "
             "Nothing of this batch was used; divide all rows by a constant."
         )
     return BadRowError(

@@ -14,11 +14,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from odeco._scale import largest, ordinary_bits, times_power_of_two, unit_exponent
 from odeco._threads import map_blocks
 from odeco._types import DataArray, FloatArray
 from odeco.rows._checks import all_finite, as_rows, bad_row_error, check_same_kind
 from odeco.rows._chunks import WIDE, Waiting, cut_chunks
-from odeco.rows._views import is_sparse, join_rows, row_slice, stored_numbers
+from odeco.rows._views import csr_view, is_sparse, join_rows, row_slice, stored_numbers
 
 Question = Literal["image", "core", "entries"]
 
@@ -32,6 +33,8 @@ _CACHED_SIZE, _FEWEST_CACHED_ROWS = 2**18, 192
 _PARALLEL_WORK = 2**22
 #: Numbers in the intermediate products of a core.
 _CORE_SIZE = 2**19
+#: So many numbers of a sum are looked at first, to see that it has not vanished.
+_SAMPLE_SIZE = 1024
 #: Rows that are not finite are found by the sum that they spoil, so no warning is wanted on the way to it.
 _quiet = np.errstate(all="ignore")
 
@@ -110,9 +113,10 @@ class RowSum:
         for chunk, left in cut_chunks(before.waiting, checked):
             waiting = left
             if chunk is not None:
-                contribution = self._contribution(chunk)
-                if not all_finite(contribution):
-                    raise bad_row_error(checked)
+                try:
+                    contribution = self._contribution(chunk)
+                except FloatingPointError:
+                    raise bad_row_error(checked) from None
                 total = self._added(total, contribution, keep=before.total)
         if waiting and not self._may_wait(checked):
             raise bad_row_error(checked)
@@ -176,6 +180,8 @@ class RowSum:
         elif "data" in arrays:
             stored = (arrays["data"], arrays["indices"], arrays["indptr"])
             waiting = (as_rows(sparse.csr_array(stored, shape=tuple(arrays["shape"])), self.block.shape[0]),)
+        if waiting and not self._may_wait(waiting[0]):
+            raise bad_row_error(waiting[0])
         self.held = Held(int(arrays["n_rows"]), arrays.get("sum"), waiting)
 
     def _may_wait(self, rows: Any) -> bool:
@@ -186,7 +192,7 @@ class RowSum:
         """
         stored = stored_numbers(rows)
         high, low = float(stored.max(initial=0.0)), float(stored.min(initial=0.0))
-        limit: float = (float(np.finfo(stored.dtype).max) / 2**40) ** (1 / self.order) / math.sqrt(rows.shape[1])
+        limit: float = (float(np.finfo(np.float64).max) / 2**40) ** (1 / self.order) / math.sqrt(rows.shape[1])
         return -limit <= low and high <= limit  # so written that NaN fails it too
 
     def _added(self, total: FloatArray | None, contribution: DataArray, *, keep: FloatArray | None) -> FloatArray:
@@ -203,12 +209,30 @@ class RowSum:
         return np.empty(self.shape) if self._spare is None or taken else self._spare
 
     def _contribution(self, chunk: Any) -> DataArray:
-        """Return the sum over one chunk, in the precision of its rows."""
+        """Return the sum over one chunk; raise FloatingPointError if it is not finite.
+
+        It is computed in the precision of its rows. Where powers of rows leave the range of that precision, the rows
+        are divided by a power of two first, and the sum is multiplied by its power afterwards, in double precision.
+        """
+        if not is_sparse(chunk):
+            chunk = np.ascontiguousarray(chunk)  # the bits of a product depend on the layout of its factors
+        answer = self._product(chunk)
+        finite = all_finite(answer)
+        if finite and not _has_vanished(answer, 2.0 ** -ordinary_bits(chunk.dtype)):
+            return answer
+        exponent = unit_exponent(largest(stored_numbers(chunk)), self.order, chunk.dtype)
+        if exponent:
+            answer = self._product(_in_unit(chunk, exponent)).astype(np.float64)
+            answer = times_power_of_two(answer, exponent * self.order)
+            finite = all_finite(answer)
+        if not finite:
+            raise FloatingPointError
+        return answer
+
+    def _product(self, chunk: Any) -> DataArray:
         if self._typed_block.dtype != chunk.dtype:
             self._typed_block = self.block.astype(chunk.dtype)
         block = self._typed_block
-        if not is_sparse(chunk):
-            chunk = np.ascontiguousarray(chunk)  # the bits of a product depend on the layout of its factors
         if self.question == "core":
             return _core(chunk, block, self.order)
         if self.question == "entries":
@@ -216,6 +240,22 @@ class RowSum:
         if not is_sparse(chunk) and chunk.shape[1] >= WIDE:
             return _image_by_columns(chunk, block, self.order)
         return _image_by_rows(chunk, block, self.order)
+
+
+def _has_vanished(answer: DataArray, threshold: float) -> bool:
+    """Tell whether all numbers of a sum are so small that products on the way to it may have been lost.
+
+    A sum over n rows of length at most r is at most n rᵖ, so a sum that is not small has rows that are not.
+    """
+    numbers = answer.reshape(-1)
+    sample = numbers[:: numbers.size // _SAMPLE_SIZE + 1]
+    return largest(sample) < threshold and largest(numbers) < threshold
+
+
+def _in_unit(chunk: Any, exponent: int) -> Any:
+    """Return rows over 2^exponent."""
+    scaled = times_power_of_two(stored_numbers(chunk), -exponent)
+    return csr_view(scaled, chunk.indices, chunk.indptr, chunk.shape[1]) if is_sparse(chunk) else scaled
 
 
 def _image_by_rows(chunk: Any, block: DataArray, order: int) -> DataArray:

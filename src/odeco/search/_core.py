@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from odeco._arguments import as_seed, check_count, check_n_components
+from odeco._schema import Schema, Sizes, require, size, tensor_order, unit_vectors, usable_array, whole
 from odeco._threads import one_blas_thread
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
@@ -41,6 +42,15 @@ def core_width(dimension: int, n_components: int) -> int:
     return min(dimension, 2 * n_components + 5)
 
 
+def _check_state(header: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) -> None:
+    n_answers = header["n_rounds"] + 1
+    require(sizes["k"] <= sizes["m"] <= sizes["d"], "a search for k components must ask k to d vectors")
+    require(header["round"] <= n_answers, f"`round` must be at most {n_answers}")
+    complete = header["round"] == n_answers
+    found = {"weights", "vectors"} & arrays.keys()
+    require(len(found) == (2 if complete else 0), "it must hold components if all is answered, and only then")
+
+
 @dataclass(frozen=True, eq=False)
 class CoreSearch(Finder):
     """Where a range finder with core stands: a value that `advance` replaces by the next.
@@ -60,6 +70,18 @@ class CoreSearch(Finder):
     """
 
     candidates_meet: ClassVar[bool] = False  # a basis is orthonormal, and mixtures are asked once
+    SCHEMA: ClassVar[Schema] = Schema(
+        {
+            "n_components": size("k"),
+            "order": tensor_order(),
+            "seed": whole(),
+            "n_rounds": whole(1, 1000),
+            "round": whole(),
+        },
+        {"candidates": unit_vectors("d", "m")},
+        optional_arrays={"weights": usable_array("k"), "vectors": unit_vectors("d", "k")},
+        relations=_check_state,
+    )
 
     n_components: int
     order: int

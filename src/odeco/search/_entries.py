@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from odeco._arguments import check_n_components
+from odeco._schema import Schema, Sizes, array, require, size, whole
 from odeco._types import FloatArray
 from odeco.components import Components
 from odeco.search._noisy import decompose_noisy
@@ -17,6 +18,14 @@ from odeco.tensors import DenseTensor, PackedTensor
 
 #: The distinct entries of a tensor of this dimension take 86 MB, and as an array half a gigabyte.
 MOST_DIMENSION = 400
+
+
+def _check_state(header: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) -> None:  # noqa: ARG001 - all in arrays
+    require(len(arrays) in (0, 2), "it must hold both the weights and the vectors of its components, or neither")
+    require(
+        sizes["k"] <= sizes["d"] <= MOST_DIMENSION, f"there must be at most d components, and {MOST_DIMENSION} columns"
+    )
+    require(not arrays or bool(np.all(np.any(arrays["vectors"], axis=0))), "no vector may be zero")
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +41,12 @@ class EntriesSearch(Finder):
     """
 
     candidates_meet: ClassVar[bool] = False
+    SCHEMA: ClassVar[Schema] = Schema(
+        {"dimension": size("d"), "n_components": size("k"), "order": whole(3, 3), "seed": whole()},
+        {},
+        optional_arrays={"weights": array("k"), "vectors": array("d", "k")},
+        relations=_check_state,
+    )
     order: ClassVar[int] = 3
     n_questions: ClassVar[int] = 1
     doing: ClassVar[str] = "the whole moment"
@@ -89,11 +104,11 @@ class EntriesSearch(Finder):
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the search as a JSON header and named arrays."""
-        header = {name: getattr(self, name) for name in ("dimension", "n_components", "seed")}
+        header = {name: getattr(self, name) for name in ("dimension", "n_components", "order", "seed")}
         return header, {} if self.found is None else {"weights": self.found.weights, "vectors": self.found.vectors}
 
     @classmethod
     def from_arrays(cls, header: dict[str, Any], arrays: dict[str, Any]) -> EntriesSearch:
         """Return the search that `to_arrays` described."""
         found = Components(arrays["weights"], arrays["vectors"]) if "weights" in arrays else None
-        return cls(**header, found=found)
+        return cls(header["dimension"], header["n_components"], header["seed"], found)

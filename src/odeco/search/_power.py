@@ -21,6 +21,21 @@ import numpy as np
 
 from odeco._arguments import as_seed
 from odeco._files import load_arrays, save_arrays
+from odeco._schema import (
+    Schema,
+    Sizes,
+    each,
+    flag,
+    nothing_or,
+    number,
+    one_of,
+    record,
+    require,
+    tensor_order,
+    unit_vectors,
+    usable_array,
+    whole,
+)
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
 from odeco.errors import RankError
@@ -65,6 +80,20 @@ class Eigenpair:
     history: tuple[float, ...]
 
 
+def _check_state(header: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) -> None:
+    n_found, parts = sizes["pairs"] - header["has_winner"], header["parts"]
+    stage, n_components = header["stage"], header["plan"]["n_components"]
+    require(sum(parts) == sizes["d"] and len(parts) in (1, header["order"]), "`parts` must add up to the dimension")
+    require(n_components <= sizes["d"], "there must be 1 to d components")
+    require((n_found == n_components) == (stage == "done") and n_found >= 0, "all components must be found at the end")
+    require(n_found <= n_components, "there must be no more components than planned")
+    require(header["has_winner"] == (stage == "polish"), "there must be a winner while it is polished, and only then")
+    n_candidates = {"done": 0, "polish": 1}.get(stage, header["plan"]["n_restarts"])
+    require(sizes["L"] == n_candidates, f"there must be {n_candidates} candidates")
+    require(header["iteration"] <= 2 * header["plan"]["n_iterations"] + 2, "`iteration` must not pass the plan")
+    require(bool(np.all(np.abs(arrays["signs"]) == 1)), "`signs` must be 1 or -1")
+
+
 @dataclass(frozen=True, eq=False)
 class Search(Finder):
     """Where the loop stands: a value that `advance` replaces by the next, and that can be saved at any time.
@@ -93,6 +122,46 @@ class Search(Finder):
     """
 
     candidates_meet: ClassVar[bool] = True
+    SCHEMA: ClassVar[Schema] = Schema(
+        {
+            "plan": record(
+                {
+                    "n_components": whole(1),
+                    "n_restarts": whole(1),
+                    "n_iterations": whole(1),
+                    "tolerance": number(0, 1),
+                    "weigh": one_of("image", "value", "reuse"),
+                }
+            ),
+            "pairs": each(
+                record(
+                    {
+                        "weight": number(-(2.0**500), 2.0**500),
+                        "vector": one_of(None),  # vectors are an array
+                        "residual": nothing_or(number(0)),
+                        "n_iterations": whole(),
+                        "n_agreed": whole(),
+                        "history": each(number(0, infinite=True)),
+                    }
+                ),
+                "pairs",
+            ),
+            "has_winner": flag(),
+            "order": tensor_order(),
+            "parts": each(whole(1)),
+            "seed": whole(),
+            "stage": one_of("iterate", "weigh", "polish", "done"),
+            "iteration": whole(),
+            "history": each(number(0, infinite=True)),
+            "rounding": number(0, 1),
+        },
+        {
+            "vectors": unit_vectors("pairs", "d", axis=1),
+            "candidates": unit_vectors("d", "L"),
+            **dict.fromkeys(("signs", "shifts", "values"), usable_array("L")),
+        },
+        relations=_check_state,
+    )
 
     plan: Plan
     order: int
@@ -223,7 +292,7 @@ class Search(Finder):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Search:
         """Read what `save` wrote."""
-        return cls.from_arrays(*load_arrays(path, "search"))
+        return cls.from_arrays(*load_arrays(path, "search", cls.SCHEMA))
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the search as a JSON header and named arrays."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
+from odeco._schema import Schema
 from odeco._types import FloatArray
 from odeco.components import Components
 
@@ -20,6 +21,8 @@ class Asker(Protocol):
 
     #: Whether candidates may meet, so that those that have met can be asked about as one.
     candidates_meet: ClassVar[bool]
+    #: What `to_arrays` gives and `from_arrays` takes.
+    SCHEMA: ClassVar[Schema]
 
     @property
     def order(self) -> int:

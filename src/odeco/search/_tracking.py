@@ -13,8 +13,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from odeco._schema import Schema, Sizes, flag, number, require, tensor_order, unit_vectors, usable_array
 from odeco._types import FloatArray
 from odeco.components import Components
+
+
+def _check_state(_: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) -> None:
+    require(1 <= sizes["k"] <= sizes["d"], "there must be 1 to d components")
+    require(bool(np.all(np.any(arrays["images"], axis=0))), "no mean image may be zero")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +51,20 @@ class Tracking:
     n_questions: ClassVar[None] = None
     doing: ClassVar[str] = "refining"
     plan_in_words: ClassVar[str] = "rows that refine"
+    SCHEMA: ClassVar[Schema] = Schema(
+        {
+            "forgetting": number(0, 1),
+            "holding": flag(),
+            **dict.fromkeys(("weight", "squared_weight", "n_deviations"), number(0, 2.0**63)),
+            "order": tensor_order(),
+        },
+        {
+            "images": usable_array("d", "k"),
+            "vectors": unit_vectors("d", "k"),
+            **dict.fromkeys(("values", "value_spread", "image_spread", "weights"), usable_array("k")),
+        },
+        relations=_check_state,
+    )
 
     components: Components
     forgetting: float

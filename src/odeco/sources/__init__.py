@@ -7,6 +7,7 @@
 
 from odeco.errors import SourceError
 from odeco.sources._coerce import as_source
+from odeco.sources._passes import Passes
 from odeco.sources._private import PrivateRows, open_private
 from odeco.sources._reading import rebatch, skip_rows
 from odeco.sources._source import BatchSource, Block
@@ -14,6 +15,7 @@ from odeco.sources._source import BatchSource, Block
 __all__ = [
     "BatchSource",
     "Block",
+    "Passes",
     "PrivateRows",
     "SourceError",
     "as_source",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,20 +13,23 @@ from numpy.typing import NDArray
 
 from odeco.rows import row_slice
 from odeco.sources import _errors
-from odeco.sources._cutting import split
 from odeco.sources._iterables import as_matrix
 from odeco.sources._source import (
     BLOCK_BYTES,
     BLOCK_STORED,
     Source,
+    Stamp,
     check_not_empty,
     describe,
     rows_per_block,
+    split,
     working_type,
 )
 
 #: Pages of a mapped file that may stay in memory before they are given back.
 RESIDENT_BYTES = 4 * BLOCK_BYTES
+#: So many rows go into a fingerprint where a row is quickly read, and where it may have to be fetched and unpacked.
+_MOST_ROWS, _FEW_ROWS = 1024, 16
 
 
 class ArraySource(Source):
@@ -42,11 +46,16 @@ class ArraySource(Source):
         # memmap's own slicing is slow, and a plain array looks at the same pages.
         self._array = np.asarray(array)
         self._map = _mapping(array)
+        if isinstance(array, np.memmap) and array.mode == "r" and array.filename is not None:
+            path = Path(array.filename)
+            if path.exists():  # an array may outlive the name of its file
+                self.path, self.stamp = path, Stamp.of(path)
         self._rows = rows_per_block(self.n_features, array.itemsize, batch_rows)
 
     def fingerprint(self) -> str:
-        """Return kind, shape, number type, and a checksum of the first and last row."""
-        return describe(self, "array", self._array.dtype, _checksum(self._array[0], self._array[-1]))
+        """Return kind, shape, number type, and a checksum of evenly spaced rows."""
+        rows = _spaced_rows(len(self._array), self._array[0].nbytes)
+        return describe(self, "array", self._array.dtype, _checksum(*(self._array[row] for row in rows)))
 
     def _blocks(self, row: int) -> Iterator[NDArray[Any]]:
         touched = 0
@@ -75,10 +84,12 @@ class SparseSource(Source):
         self._matrix, self._batch_rows = matrix, batch_rows
 
     def fingerprint(self) -> str:
-        """Return kind, shape, number type, number of stored numbers, and a checksum of the first and last row."""
-        last = row_slice(self._matrix, self._matrix.shape[0] - 1, self._matrix.shape[0])
-        first = row_slice(self._matrix, 0, 1)
-        checksum = _checksum(first.indices, first.data, last.indices, last.data)
+        """Return kind, shape, number type, number of stored numbers, and a checksum of evenly spaced rows."""
+        matrix, parts = self._matrix, []
+        for row in _spaced_rows(matrix.shape[0], matrix.data.nbytes // matrix.shape[0]):
+            places = slice(*matrix.indptr[row : row + 2])
+            parts += [matrix.indices[places], matrix.data[places]]
+        checksum = _checksum(*parts)
         return describe(self, "csr", self._matrix.dtype, self._matrix.indptr[-1], checksum)
 
     def _blocks(self, row: int) -> Iterator[Any]:
@@ -105,8 +116,10 @@ class SlicedSource(Source):
         self._rows = rows_per_block(self.n_features, itemsize, batch_rows)
 
     def fingerprint(self) -> str:
-        """Return kind, shape and number type."""
-        return describe(self, type(self._data).__name__, getattr(self._data, "dtype", "?"))
+        """Return kind, shape, number type, and a checksum of a few rows: each may lie in a chunk of its own."""
+        rows = _spaced_rows(self.n_rows or 0, 1, most=_FEW_ROWS)
+        parts = [as_matrix(self._sliced[row : row + 1], self.name, row) for row in rows]
+        return describe(self, type(self._data).__name__, getattr(self._data, "dtype", "?"), _checksum(*parts))
 
     def _blocks(self, row: int) -> Iterator[Any]:
         # A chunk in the file is decompressed as a whole, so it is read as a whole: else once for every block in it.
@@ -140,6 +153,12 @@ def _mapping(array: NDArray[Any]) -> mmap.mmap | None:
     while base is not None and not isinstance(base, mmap.mmap):
         base = getattr(base, "base", None)
     return base
+
+
+def _spaced_rows(n_rows: int, row_bytes: int, most: int = _MOST_ROWS) -> list[int]:
+    """Return the first, the last and evenly spaced rows between them: up to `most`, and of some megabytes together."""
+    count = min(n_rows, max(2, min(most, BLOCK_BYTES // max(1, row_bytes))))
+    return sorted({int(place) for place in np.linspace(0, n_rows - 1, count)})
 
 
 def _checksum(*parts: NDArray[Any]) -> str:

@@ -149,6 +149,43 @@ def too_short(name: str, path: Path | None, wanted: int, n_rows: int) -> SourceE
     )
 
 
+def changed(name: str, path: Path, row: int, what: str) -> SourceError:
+    """Say that a file changed while a run was reading it."""
+    return SourceError(
+        f"{name} must not change while it is read. {what} since it was opened. Nothing after row {row:,} of it was "
+        "used; begin again, on a copy that nobody writes to.",
+        path=path,
+        row=row,
+    )
+
+
+def changed_stream(name: str) -> SourceError:
+    """Say that two passes gave different rows."""
+    return SourceError(
+        f"{_sentence(name)} must give the same rows in every pass. They did not. "
+        "As a callable, return a fresh iterator of the same rows at every call."
+    )
+
+
+def other_rows(name: str, n_rows: int) -> SourceError:
+    """Say that a run cannot go on with other rows than it began with."""
+    return SourceError(
+        f"{_sentence(name)} must be what the interrupted run was reading. Its first {n_rows:,} rows are others. "
+        "Pass the same rows, or another checkpoint to begin again.",
+        row=n_rows,
+    )
+
+
+def inflated(name: str, path: Path, row: int, size: int, file_size: int) -> SourceError:
+    """Say that a compressed row is too large to be believed."""
+    return SourceError(
+        f"A row of {name} must not be far larger than its file. Row {row:,} takes {size:,} bytes, the file "
+        f"{file_size:,}. If that is right, write the file without compression.",
+        path=path,
+        row=row,
+    )
+
+
 def already_read(name: str) -> SourceError:
     """Say that a one-shot iterator has no second pass."""
     return SourceError(

@@ -13,7 +13,7 @@ from odeco.sources._arrow import ArrowFile
 from odeco.sources._csv import CsvFile
 from odeco.sources._npy import NpyFile
 from odeco.sources._npz import NpzFile
-from odeco.sources._source import Block, Source
+from odeco.sources._source import Block, Source, Stamp
 from odeco.sources._svmlight import Extent, SvmlightFile, scan_svmlight
 
 SVMLIGHT = (".svm", ".svmlight", ".libsvm")
@@ -44,6 +44,8 @@ def check_suffixes(paths: Sequence[Path]) -> None:
         if path.suffix.lower() not in SUFFIXES:
             path.stat()
             raise _errors.unknown_suffix(path, SUFFIXES)
+        if path.exists() and not path.is_file():  # reading a pipe or a device might never end
+            raise _errors.cannot_open(path.name, path, "it is no regular file")
 
 
 def open_files(paths: Sequence[Path], batch_rows: int | None, n_features: int | None) -> Source:
@@ -64,6 +66,13 @@ def _together(path: Path, extents: dict[Path, Extent]) -> Extent | None:
 
 
 def _open_file(path: Path, batch_rows: int | None, extent: Extent | None, n_features: int | None) -> File:
+    stamp = Stamp.of(path)
+    file = _open_kind(path, batch_rows, extent, n_features)
+    file.stamp = stamp  # taken before anything was read, so that a change at any time after that is noticed
+    return file
+
+
+def _open_kind(path: Path, batch_rows: int | None, extent: Extent | None, n_features: int | None) -> File:
     suffix = path.suffix.lower()
     if extent is not None:
         return SvmlightFile(path, batch_rows, extent, n_features)

@@ -11,8 +11,7 @@ import numpy as np
 from odeco._arguments import check_count
 from odeco.rows import is_sparse
 from odeco.sources import _errors
-from odeco.sources._cutting import discard, split
-from odeco.sources._source import Source, check_not_empty, describe, rows_per_block
+from odeco.sources._source import Source, check_not_empty, describe, discard, rows_per_block, split
 
 
 class IterableSource(Source):
@@ -32,6 +31,8 @@ class IterableSource(Source):
     n_rows : int, optional
         Number of rows, if it is known.
     """
+
+    identified = False
 
     def __init__(
         self,
@@ -100,11 +101,17 @@ class AdaptedSource(Source):
         self.repeatable = getattr(source, "repeatable", not is_one_shot(source))
         check_not_empty(self)
         self._source, self._batch_rows, self._read = source, batch_rows, False
+        self.identified = source.identified if isinstance(source, Source) else self._own_fingerprint is not None
 
     def fingerprint(self) -> str:
         """Return what the source itself says, or else its kind and shape."""
+        own = self._own_fingerprint
+        return str(own()) if own is not None else describe(self, type(self._source).__name__)
+
+    @property
+    def _own_fingerprint(self) -> Callable[[], str] | None:
         own = getattr(self._source, "fingerprint", None)
-        return str(own()) if callable(own) else describe(self, type(self._source).__name__)
+        return own if callable(own) else None
 
     def _blocks(self, row: int) -> Iterator[Any]:
         if self._read and not self.repeatable:
@@ -134,6 +141,8 @@ def as_matrix(block: Any, name: str, row: int) -> Any:
         if block.format != "csr":
             raise _errors.not_csr(f"the block at row {row:,} of {name}", None, block.format.upper())
         return block
+    if isinstance(block, np.ma.MaskedArray):
+        raise _errors.masked_values()
     try:
         array = np.asarray(block)
     except ValueError as error:  # rows of different lengths

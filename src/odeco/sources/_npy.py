@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 
 from odeco.sources import _errors
 from odeco.sources._arrays import RESIDENT_BYTES
-from odeco.sources._cutting import split
-from odeco.sources._source import Source, check_not_empty, describe, rows_per_block, working_type
+from odeco.sources._source import Source, check_not_empty, describe, rows_per_block, split, working_type
 
 #: What NumPy raises for a header that is cut short or no longer a Python expression.
-HEADER_FAULTS = (OSError, EOFError, ValueError, TypeError, SyntaxError, TokenError)
+HEADER_FAULTS = (
+    *(OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, SyntaxError, TokenError),
+    *(OverflowError, MemoryError, RecursionError),
+)
 
 
 class NpyFile(Source):

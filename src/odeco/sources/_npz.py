@@ -22,6 +22,11 @@ from odeco.sources._source import Source, check_not_empty, describe, working_typ
 
 _PARTS = ("data", "indices", "indptr")
 _POINTERS_AT_A_TIME = 1 << 18
+#: The word that names the format has no more bytes than that, its header included.
+_WORD_BYTES = 1 << 10
+#: A block may take so many bytes, or so many times the size of its file if that is more: whoever compresses noughts
+#: gets a thousand bytes for one, and a file of 2 MB must not take gigabytes.
+_BLOCK_BYTES, _MOST_INFLATED = 1 << 27, 32
 
 
 class NpzFile(Source):
@@ -40,13 +45,14 @@ class NpzFile(Source):
         try:
             with zipfile.ZipFile(path) as archive, ExitStack() as opened:
                 self._check_parts(archive)
-                shape = _Part(archive, "shape", opened).read(2)
+                shape = [int(size) for size in _Part(archive, "shape", opened).read(2)]
                 parts = {name: _Part(archive, name, opened) for name in _PARTS}
         except (FileNotFoundError, SourceError):
             raise
         except self._faults as error:
             raise _errors.cannot_open(path.name, path, error) from error
-        self.n_rows, self.n_features = (int(size) for size in shape)
+        self.n_rows, self.n_features = shape
+        self._file_size = path.stat().st_size
         self._type, self._stored = parts["data"].dtype, parts["data"].size
         working_type(self._type, path.name, path)
         check_not_empty(self)
@@ -63,6 +69,8 @@ class NpzFile(Source):
         if not held >= {*_PARTS, "shape"}:
             raise _errors.not_csr(self.name, self.path, ", ".join(sorted(held)) or "nothing")
         if "format" in held:
+            if archive.getinfo("format.npy").file_size > _WORD_BYTES:
+                raise ValueError("its format is no word")
             with archive.open("format.npy") as file:
                 kind = npy_format.read_array(file, allow_pickle=False).item()
             kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
@@ -74,10 +82,10 @@ class NpzFile(Source):
             data, indices, indptr = (_Part(archive, name, opened) for name in _PARTS)
             indptr.skip(row)
             pointers = indptr.read(1).astype(np.int64)
+            if not 0 <= pointers[0] <= data.left or (row == 0 and pointers[0] != 0):
+                raise _errors.bad_pointers(self.name, self.path, row)
             data.skip(int(pointers[0]))
             indices.skip(int(pointers[0]))
-            if row == 0 and pointers[0] != 0:
-                raise _errors.bad_pointers(self.name, self.path, 0)
             while indptr.left or len(pointers) > 1:
                 if len(pointers) <= _POINTERS_AT_A_TIME:
                     more = indptr.read(min(indptr.left, _POINTERS_AT_A_TIME))
@@ -86,6 +94,9 @@ class NpzFile(Source):
                 stored = int(pointers[rows] - pointers[0])
                 if (np.diff(pointers[: rows + 1]) < 0).any() or stored > data.left:
                     raise _errors.bad_pointers(self.name, self.path, row + _first_fall(pointers, data.left))
+                size = stored * (data.dtype.itemsize + indices.dtype.itemsize)
+                if size > max(_BLOCK_BYTES, _MOST_INFLATED * self._file_size):
+                    raise _errors.inflated(self.name, self._file, row, size, self._file_size)
                 yield csr_array(
                     (data.read(stored), indices.read(stored), pointers[: rows + 1] - pointers[0]),
                     shape=(rows, self.n_features),
@@ -101,9 +112,11 @@ class _Part:
         version = npy_format.read_magic(self._stream)
         read_header = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
         shape, _, self.dtype = read_header(self._stream)
-        if len(shape) != 1 or self.dtype.hasobject:
+        if len(shape) != 1 or self.dtype.kind not in "fiub":
             raise ValueError(f"{name} is not a plain array of numbers")
         self.size = self.left = shape[0]
+        if self.size * self.dtype.itemsize != archive.getinfo(f"{name}.npy").file_size - self._stream.tell():
+            raise ValueError(f"{name} announces {self.size:,} numbers, which is not what is there")
 
     def read(self, count: int) -> NDArray[Any]:
         buffer = self._stream.read(count * self.dtype.itemsize)

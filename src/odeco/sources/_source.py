@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, final, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, final, runtime_checkable
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from odeco._arguments import check_count
 from odeco._types import DataArray
 from odeco.errors import SourceError
-from odeco.rows import all_finite, csr_fault, csr_view, first_bad_row, is_sparse, stored_numbers
+from odeco.rows import all_finite, csr_fault, csr_view, first_bad_row, is_sparse, row_slice, stored_numbers
 from odeco.sources import _errors
 
 #: A block of rows as algorithms read it: float32 or float64, dense or CSR. Read-only by convention: it may be
@@ -54,14 +54,36 @@ class BatchSource(Protocol):
         """Return a short string that very probably changes if the rows do; cheap, so not a checksum of them."""
 
 
+class Stamp(NamedTuple):
+    """What tells a file from what it was before: its number, its size and the time of its last change."""
+
+    number: int
+    size: int
+    changed: int
+
+    @classmethod
+    def of(cls, path: Path) -> Stamp:
+        """Read the stamp of a file."""
+        status = path.stat()
+        return cls(status.st_ino, status.st_size, status.st_mtime_ns)
+
+
 class Source(ABC):
-    """Base of the sources in odeco: whatever `_blocks` yields is checked before anyone sees it."""
+    """Base of the sources in odeco: whatever `_blocks` yields is checked before anyone sees it.
+
+    A file that is mapped into memory and then cut short would end the process, and one that is rewritten between two
+    passes would give a result on mixed data. So its stamp is compared before every block and at the end of a pass.
+    """
 
     name: str
     path: Path | None = None
     n_features: int
     n_rows: int | None = None
     repeatable: bool = True
+    #: Whether the fingerprint tells these rows from others; otherwise the rows themselves have to be compared.
+    identified: bool = True
+    #: The file as it was when it was opened, if the rows come from one file.
+    stamp: Stamp | None = None
     #: What reading may raise when a file is damaged.
     _faults: tuple[type[Exception], ...] = ()
 
@@ -87,6 +109,7 @@ class Source(ABC):
     def _checked(self, blocks: Iterator[Any], row: int) -> Iterator[Block]:
         start = row
         while True:
+            self._check_unchanged(row)
             try:
                 block = next(blocks, None)
             except SourceError:
@@ -95,6 +118,7 @@ class Source(ABC):
                 raise _errors.cannot_read_on(self.name, self.path, row, error) from error
             if block is None:
                 break
+            self._check_unchanged(row)  # opening and mapping took time
             checked = as_block(block, self, row)
             row += checked.shape[0]
             yield checked
@@ -102,6 +126,18 @@ class Source(ABC):
             raise _errors.no_rows(self.name, self.path, "no rows")
         if self.n_rows is not None and row != self.n_rows:
             raise _errors.wrong_length(self.name, self.path, self.n_rows, row)
+
+    def _check_unchanged(self, row: int) -> None:
+        """Raise if the file is not as it was when it was opened."""
+        if self.path is None or self.stamp is None:
+            return
+        try:
+            now = Stamp.of(self.path)
+        except OSError as error:
+            raise _errors.changed(self.name, self.path, row, "It was removed") from error
+        if now != self.stamp:
+            what = "Its size changed" if now.size != self.stamp.size else "It was written to"
+            raise _errors.changed(self.name, self.path, row, what)
 
 
 def as_block(block: Any, source: Source, first_row: int) -> Block:
@@ -160,3 +196,25 @@ def describe(source: Source, kind: str, *more: object) -> str:
         status = source.path.stat()
         parts += [source.path.name, status.st_size, status.st_mtime_ns]
     return ":".join(str(part) for part in parts)
+
+
+def split(block: Any, rows: int) -> Iterator[Any]:
+    """Yield a block in pieces of at most `rows` rows, as views; nothing if it has no rows."""
+    n_rows = block.shape[0]
+    if 0 < n_rows <= rows:
+        yield block
+        return
+    for start in range(0, n_rows, rows):
+        yield row_slice(block, start, min(start + rows, n_rows))
+
+
+def discard(blocks: Iterable[Any], n: int, name: str, path: Path | None = None) -> Iterator[Any]:
+    """Yield what follows the first `n` rows; raise if there are fewer."""
+    left = n
+    for block in blocks:
+        n_rows = block.shape[0]
+        if left < n_rows:
+            yield row_slice(block, left, n_rows) if left else block
+        left = max(0, left - n_rows)
+    if left:
+        raise _errors.too_short(name, path, n, n - left)

@@ -14,8 +14,7 @@ from scipy.sparse import csr_array
 
 from odeco.errors import SourceError
 from odeco.sources import _errors
-from odeco.sources._cutting import discard, split
-from odeco.sources._source import BLOCK_BYTES, Source, check_not_empty, describe
+from odeco.sources._source import BLOCK_BYTES, Source, check_not_empty, describe, discard, split
 
 _SPACES = bytes.maketrans(b" \t\r\f\v", b"\n\n\n\n\n")
 _MUST = "'label index:value index:value …' with indices that rise"

@@ -85,7 +85,7 @@ class FreshRows:
         state = run.state
         if state.n_questions is not None:
             plan = f"{state.plan_in_words} of {self.batch_size:,} rows"
-            raise stream_ended_error(run.n_rows // self.batch_size, state.n_questions, plan, state.components)
+            raise stream_ended_error(run.n_rows // self.batch_size, state.n_questions, plan, run.components)
         run.go_on_at(Place(run.place.row, ended=True))
 
     def is_complete(self, run: Run) -> bool:
@@ -133,7 +133,7 @@ class Passes:
             run.close()
         refining = run.state.n_questions is None
         place = Place(0, run.place.n_refined + refining, length=run.place.row)
-        state = run.state.settled()
+        state = run.state.settled() if refining else run.state
         if (refining or state.done) and place.n_refined < self.n_polish:
             state = state.tracked(holding=True)
         run.go_on_with(state, place=place)

@@ -10,12 +10,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from odeco._files import load_arrays, save_arrays
+from odeco._files import faults_of, load_arrays, save_arrays
 from odeco.errors import FileFormatError
+from odeco.privacy import Account
 from odeco.streams._run import Run
+from odeco.streams._schema import check_run_file
 from odeco.streams._settings import Settings
 
 KIND = "stream run"
+_REMEDY = "Go on from another checkpoint, or begin again."
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,10 @@ class RunFile:
         Where it stands, in JSON; None before the first rows.
     arrays : dict
         The arrays that belong to `run`.
+    digest : str or None
+        The digest of the rows read of the current pass, where `source` does not tell enough.
+    path : path or None
+        Where it was read.
     """
 
     settings: Settings
@@ -44,18 +51,29 @@ class RunFile:
     account: dict[str, Any] | None = None
     run: dict[str, Any] | None = None
     arrays: dict[str, Any] | None = None
+    digest: str | None = None
+    path: Path | None = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file, atomically and without pickle; only its owner may read it."""
-        header = {name: getattr(self, name) for name in ("seed", "source", "account", "run")}
+        header = {name: getattr(self, name) for name in ("seed", "source", "digest", "account", "run")}
         save_arrays(path, KIND, {**header, "settings": asdict(self.settings)}, self.arrays or {})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> RunFile:
         """Read what `save` wrote."""
         header, arrays = load_arrays(path, KIND)
-        settings = Settings(**header.pop("settings"))
-        return cls(settings, header["seed"], header["source"], header["account"], header["run"], arrays)
+        with faults_of(path, _REMEDY):
+            settings = check_run_file(header, arrays)
+        names = ("seed", "source", "account", "run", "digest")
+        return cls(settings, **{name: header[name] for name in names}, arrays=arrays, path=Path(path))
+
+    def resume(self, account: Account | None = None, *, stops_when_found: bool = False) -> Run | None:
+        """Return the run as it was saved; None if it had not begun."""
+        if self.run is None or self.arrays is None:
+            return None
+        with faults_of(self.path or "", _REMEDY):
+            return self.settings.resume(self.run, self.arrays, account, stops_when_found=stops_when_found)
 
 
 class Checkpoint:
@@ -69,6 +87,11 @@ class Checkpoint:
         At least so long between two saves.
     settings, seed, source
         What the run is: a file of another run is refused.
+
+    Attributes
+    ----------
+    digest : str or None
+        The digest of the rows read of the current pass, which goes into the file.
     """
 
     def __init__(
@@ -76,6 +99,7 @@ class Checkpoint:
     ) -> None:
         self.path = None if path is None else Path(path)
         self.seconds, self.settings, self.seed, self.source = seconds, settings, seed, source
+        self.digest: str | None = None
         self._last = time.monotonic()
 
     def load(self, *, any_seed: bool, stops_when_found: bool) -> Run | None:
@@ -96,9 +120,8 @@ class Checkpoint:
                     f"{self.path} must be the checkpoint of this run. It has {name}={held[name]!r}, the run "
                     f"{name}={wanted!r}. Pass another path, or remove the file to begin again."
                 )
-        if file.run is None or file.arrays is None:
-            return None
-        return self.settings.resume(file.run, file.arrays, stops_when_found=stops_when_found)
+        self.digest = file.digest
+        return file.resume(stops_when_found=stops_when_found)
 
     def save_now_and_then(self, run: Run) -> None:
         """Save if it is time to."""
@@ -109,7 +132,8 @@ class Checkpoint:
         """Save now, if there is a file to save to."""
         if self.path is not None:
             header, arrays = run.to_arrays()
-            RunFile(self.settings, self.seed, self.source, run=header, arrays=arrays).save(self.path)
+            file = RunFile(self.settings, self.seed, self.source, run=header, arrays=arrays, digest=self.digest)
+            file.save(self.path)
             self._last = time.monotonic()
 
     @contextmanager

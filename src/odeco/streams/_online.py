@@ -226,8 +226,7 @@ class OnlineDecomposer:
         account = None if file.account is None else Account.opened(file.account, path, noise)
         online = cls.__new__(cls)
         online._begin(file.settings, file.seed, account, callback)
-        if file.run is not None and file.arrays is not None:
-            online._run = file.settings.resume(file.run, file.arrays, account)
+        online._run = file.resume(account)
         if account is not None:
             online._skip_what_is_spent(path)
         return online

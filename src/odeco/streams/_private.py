@@ -203,6 +203,10 @@ class NoisyMean(Answerer):
             known = found_in_images(components, scales, scales, run.state.candidates.shape[1])
         return replace(notes, last=release, found=known)
 
+    def components(self, found: Components, notes: Notes | None) -> Components:  # noqa: ARG002 - the bound is the unit
+        """Return components as they are: rows of a bounded norm have powers of a bounded size."""
+        return found
+
     def described(self, found: StreamDecomposition, run: Run) -> PrivateStreamDecomposition:
         """Return what was found, with what is guaranteed, every release so far, and what their noise means."""
         noise = self._noise_in_found(run)

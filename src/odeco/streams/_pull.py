@@ -10,7 +10,7 @@ from odeco._arguments import as_seed, check_choice, check_number
 from odeco._types import RngLike
 from odeco.result import StreamDecomposition
 from odeco.rows import rows_per_chunk
-from odeco.sources import BatchSource, as_source, skip_rows
+from odeco.sources import BatchSource, Passes, as_source
 from odeco.streams._file import Checkpoint
 from odeco.streams._progress import Progress
 from odeco.streams._run import Run
@@ -30,6 +30,7 @@ def decompose_stream(
     rng: RngLike = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = 30.0,
+    keep_checkpoint: bool = False,
     callback: Callable[[Progress], object] | None = None,
 ) -> StreamDecomposition:
     """Decompose the moment E[x⊗ᵖ] of rows in memory, in files larger than memory, or in a stream.
@@ -62,6 +63,9 @@ def decompose_stream(
         bit-identical result. A file of other data, settings or another seed is refused. It is removed at the end.
     checkpoint_seconds : float
         How often.
+    keep_checkpoint : bool
+        Leave the checkpoint where it is at the end, so that the same call gives the result again, at once; for whoever
+        removes it once the result is where it is wanted.
     callback : callable, optional
         Receives a `Progress` after every block of rows. If it raises, the run ends with that exception, and the
         checkpoint is written first.
@@ -107,7 +111,10 @@ def decompose_stream(
     if run is None:
         run = settings.start(source.n_features, file.seed, stops_when_found=stops_when_found)
     _pull(source, run, file, callback)
-    file.remove()
+    if keep_checkpoint:
+        file.save(run)
+    else:
+        file.remove()
     return cast("StreamDecomposition", run.result())  # no guarantee was asked for
 
 
@@ -133,9 +140,12 @@ def _cutting(source: BatchSource, method: Method, batch_size: int | None, n_poli
 
 def _pull(source: BatchSource, run: Run, file: Checkpoint, callback: Callable[[Progress], object] | None) -> None:
     """Read a source, as often as the run wants it, until the run is complete."""
+    passes = None if file.path is None else Passes(source, file.digest)
     while not run.is_complete:
-        for rows in skip_rows(source, run.batches.next_row(run)):
+        row = run.batches.next_row(run)
+        for rows in source.iterate_from(row) if passes is None else passes.read_from(row):
             run.push(rows)
+            file.digest = None if passes is None else passes.digest
             file.save_now_and_then(run)
             if callback is not None:
                 with file.saved_if_interrupted(run):

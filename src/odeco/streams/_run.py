@@ -10,7 +10,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from odeco._scale import SMALLEST_USABLE, largest, put_back, times_power_of_two, unit_exponent
 from odeco._types import FloatArray
+from odeco.components import Components
+from odeco.errors import BadRowError, RankError
 from odeco.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.rows import Held, RowSum, row_slice
 from odeco.search import Asker, CoreSearch, EntriesSearch, Search, Tracking
@@ -19,20 +24,22 @@ from odeco.streams._progress import Progress
 
 AnyStreamDecomposition = StreamDecomposition | PrivateStreamDecomposition
 #: The names of the searches in files.
-_KINDS: dict[str, type[Asker]] = {
+KINDS: dict[str, type[Asker]] = {
     "power": Search,
     "core": CoreSearch,
     "entries": EntriesSearch,
     "tracking": Tracking,
 }
-_NAMES = {kind: name for name, kind in _KINDS.items()}
+_NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 class Answerer:
     """Makes an answer of the sum over the rows of a batch: the plain mean, unless a subclass knows better.
 
-    What a subclass wants to remember from one batch to the next are its *notes*, a value that the run keeps for it: so
-    a run that goes back to where it was before an interrupt takes the notes with it.
+    What it wants to remember from one batch to the next are its *notes*, a value that the run keeps for it: so a run
+    that goes back to where it was before an interrupt takes the notes with it. Here the note is the exponent of the
+    unit that answers are given in, a power of two, chosen at the first answer and 1 at ordinary sizes: a search squares
+    what it is told, and means over very small or very large rows have squares that double precision cannot hold.
     """
 
     def sum_for(self, state: Asker) -> RowSum:
@@ -47,23 +54,44 @@ class Answerer:
 
     def answer(self, run: Run) -> tuple[FloatArray, Any]:
         """Return the answer to the question of a run, from the sum over its batch; and what `noted` needs of it."""
-        return run.total.finish(), None
+        mean: FloatArray = run.total.finish()
+        size = largest(mean)
+        if 0 < size < SMALLEST_USABLE:
+            raise BadRowError(
+                "Rows must be large enough for their powers to be told from zero. The largest number in the mean over "
+                f"the batch is {size:.3g}. Nothing of this batch was used; multiply all rows by a constant."
+            )
+        exponent: int | None = run.notes
+        if exponent is None and size > 0:
+            exponent = unit_exponent(size, 2, mean.dtype)
+        return times_power_of_two(mean, -(exponent or 0)), exponent
 
-    def noted(self, run: Run, release: Any, after: Asker) -> Any:  # noqa: ARG002 - nothing to note
+    def noted(self, run: Run, release: Any, after: Asker) -> Any:  # noqa: ARG002 - the unit is all
         """Return the notes for the search `after` the one of the run, which has taken in the answer."""
-        return None
+        return release
 
-    def described(self, found: StreamDecomposition, run: Run) -> AnyStreamDecomposition:  # noqa: ARG002 - nothing to add
-        """Return a result with what the answerer knows about it."""
-        return found
+    def components(self, found: Components, notes: Any) -> Components:
+        """Return components of a search with their weights in the unit of the rows."""
+        return Components(put_back(found.weights, notes or 0, "weights"), found.vectors, found.order)
 
-    def notes_to_arrays(self, notes: Any) -> dict[str, Any]:  # noqa: ARG002 - there are none
+    def described(self, found: StreamDecomposition, run: Run) -> AnyStreamDecomposition:
+        """Return a result with what the answerer knows about it: here, with weights in the unit of the rows."""
+        if not run.notes:
+            return found
+        errors = found.weight_errors
+        return replace(
+            found,
+            components=self.components(found.components, run.notes),
+            weight_errors=None if errors is None else put_back(errors, run.notes, "errors of the weights"),
+        )
+
+    def notes_to_arrays(self, notes: Any) -> dict[str, Any]:
         """Return the notes as named arrays."""
-        return {}
+        return {} if notes is None else {"exponent": np.array(notes)}
 
-    def notes_from_arrays(self, arrays: dict[str, Any], state: Asker) -> Any:  # noqa: ARG002 - there are none
+    def notes_from_arrays(self, arrays: dict[str, Any], state: Asker) -> Any:  # noqa: ARG002 - the unit is all
         """Return the notes that `notes_to_arrays` described."""
-        return None
+        return int(arrays["exponent"]) if "exponent" in arrays else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +160,11 @@ class Run:
         return self._now.notes
 
     @property
+    def components(self) -> Components:
+        """The components found so far; there may be none."""
+        return self.answerer.components(self.state.components, self.notes)
+
+    @property
     def n_rows(self) -> int:
         """Rows taken in altogether."""
         return self.n_closed + self.total.n_rows
@@ -165,7 +198,11 @@ class Run:
         now = self._now
         n_rows = now.total.n_rows
         answer, release = self.answerer.answer(self)
-        after = now.state.advance(answer, n_rows)
+        try:
+            after = now.state.advance(answer, n_rows)
+        except RankError as error:
+            error.found = self.answerer.components(error.found, release)
+            raise
         notes = self.answerer.noted(self, release, after)
         self.go_on_with(self.batches.following(after), n_closed=now.n_closed + n_rows, notes=notes)
 
@@ -227,7 +264,7 @@ class Run:
         cls, header: dict[str, Any], arrays: dict[str, Any], batches: Batches, answerer: Answerer | None = None
     ) -> Run:
         """Return the run that `to_arrays` described."""
-        state = _KINDS[header["state"]].from_arrays(header["state_header"], _without("state_", arrays))
+        state = KINDS[header["state"]].from_arrays(header["state_header"], _without("state_", arrays))
         run = cls(state, batches, answerer)
         run.total.restore(_without("sum_", arrays))
         notes = run.answerer.notes_from_arrays(_without("notes_", arrays), state)

@@ -2,14 +2,15 @@
 
 from odeco.tensors._asymmetric import AsymmetricTensor
 from odeco.tensors._checks import check_finite, check_symmetric
-from odeco.tensors._coerce import as_oracle
-from odeco.tensors._dense import DenseTensor, symmetrize
+from odeco.tensors._dense import DenseTensor, as_oracle, symmetrize
 from odeco.tensors._packed import PackedTensor
 from odeco.tensors._sparse import SparseTensor
+from odeco.tensors._units import InUnit
 
 __all__ = [
     "AsymmetricTensor",
     "DenseTensor",
+    "InUnit",
     "PackedTensor",
     "SparseTensor",
     "as_oracle",

@@ -1,4 +1,4 @@
-"""An asymmetric tensor as a symmetric one of dimension d₁ + d₂ + …, which is never formed."""
+"""An asymmetric tensor as a symmetric one of dimension d₁ + d₂ + …, of which no entry is formed."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ import numpy as np
 
 from odeco._threads import map_blocks
 from odeco._types import DataArray, FloatArray
-from odeco.oracle import Oracle
 from odeco.tensors._checks import as_entries
+from odeco.tensors._units import EntryTensor
 
 #: Numbers in the intermediate products of one block of leading indices.
 _BLOCK_SIZE = 2**19
 
 
 @final
-class AsymmetricTensor(Oracle):
+class AsymmetricTensor(EntryTensor):
     """The symmetric embedding of a d₁ x d₂ x … x dₚ array T.
 
     Its value at u = (x, y, …) is p! T(x, y, …), and the part of its image that belongs to x is (p−1)! T(I, y, …). A
-    term λ a ⊗ b ⊗ … of T is an eigenvector (a, b, …)/√p of the embedding with eigenvalue λ (p−1)! p^(1−p/2), and so
-    are its 2ᵖ⁻¹ − 1 sign twins (Ragnarsson and Van Loan 2013).
+    term λ a ⊗ b ⊗ … of T makes (a, b, …)/√p an eigenvector of the embedding, with the eigenvalue λ (p−1)! p^(1−p/2).
+    Other signs of a, b, … give 2ᵖ⁻¹ − 1 more eigenvectors, up to a common sign, whose eigenvalues have the same
+    absolute value (Ragnarsson and Van Loan 2013).
 
     Parameters
     ----------
     entries : array, d₁ x d₂ x … x dₚ
-        float32 or float64, p of 3 or more.
+        The array, of float32 or float64 numbers, with p of 3 or more.
 
     Examples
     --------
@@ -40,6 +41,7 @@ class AsymmetricTensor(Oracle):
 
     def __init__(self, entries: Any) -> None:
         self.entries: DataArray = np.ascontiguousarray(as_entries(entries, equal_sizes=False))
+        self._scaled = self._taken(self.entries)
         self.order, self.dimension = self.entries.ndim, sum(self.entries.shape)
         self.rounding = float(np.finfo(self.entries.dtype).eps)
 
@@ -48,9 +50,9 @@ class AsymmetricTensor(Oracle):
         """The sizes d₁, d₂, … of the parts of a vector."""
         return self.entries.shape
 
-    def squared_norm(self) -> float:
-        """Return p! times the sum of the squares of the entries: the embedding holds each p! times."""
-        squares = sum(np.sum(np.square(part, dtype=np.float64)) for part in self.entries)
+    def _unit_squared_norm(self) -> float:
+        """Return p! times the sum of the squares of the entries, because the embedding holds each entry p! times."""
+        squares = sum(np.sum(np.square(part, dtype=np.float64)) for part in self._scaled)
         return math.factorial(self.order) * float(squares)
 
     def split(self, vectors: FloatArray) -> tuple[FloatArray, ...]:
@@ -63,7 +65,7 @@ class AsymmetricTensor(Oracle):
         factor: float = self.order ** (self.order / 2 - 1) / math.factorial(self.order - 1)
         return eigenvalues * factor
 
-    def _image(self, block: FloatArray) -> FloatArray:
+    def _unit_image(self, block: FloatArray) -> FloatArray:
         n_columns = block.shape[1]
         parts = [piece.astype(self.entries.dtype) for piece in np.split(block, np.cumsum(self.parts)[:-1])]
         row_size = math.prod(self.parts[1:-1]) * n_columns
@@ -71,7 +73,7 @@ class AsymmetricTensor(Oracle):
         blocks = [slice(start, start + height) for start in range(0, self.parts[0], height)]
         total = [np.zeros((size, n_columns)) for size in self.parts]
         answers = map_blocks(
-            lambda rows: _leave_one_out(self.entries[rows], [parts[0][rows], *parts[1:]]), blocks, parallel=True
+            lambda rows: _leave_one_out(self._scaled[rows], [parts[0][rows], *parts[1:]]), blocks, parallel=True
         )
         for rows, (first, *others) in zip(blocks, answers, strict=True):
             total[0][rows] = first
@@ -83,8 +85,8 @@ class AsymmetricTensor(Oracle):
 def _leave_one_out(entries: DataArray, parts: list[DataArray]) -> list[DataArray]:
     """Return T(I, y, z, …), T(x, I, z, …), … for every column of the blocks x, y, z, ….
 
-    From the last index to the first: its own answer takes the product of all parts before it; then it is contracted
-    away.
+    The indices are treated from the last to the first. The answer that leaves an index open is a product with all parts
+    before it. Then this index is contracted with its own part.
     """
     n_columns = parts[0].shape[1]
     before = [parts[0]]

@@ -14,6 +14,7 @@ from odeco._types import DataArray
 
 def as_entries(array: Any, *, name: str = "tensor", equal_sizes: bool = True) -> DataArray:
     """Return a tensor given by its entries as a checked floating-point array, without a copy."""
+    check_unmasked(array, name)
     entries = np.asarray(array)
     _check_dtype(entries, name)
     if entries.ndim < MINIMUM_ORDER:
@@ -34,6 +35,7 @@ def as_entries(array: Any, *, name: str = "tensor", equal_sizes: bool = True) ->
 
 def as_values(array: Any, shape: tuple[int, ...], name: str, what: str) -> DataArray:
     """Return stored entries as a checked floating-point array of the given shape, without a copy."""
+    check_unmasked(array, f"array `{name}`")
     values = np.asarray(array)
     if values.shape != shape:
         raise ValueError(f"`{name}` must {what}: shape {shape}. Got shape {values.shape}.")
@@ -42,9 +44,18 @@ def as_values(array: Any, shape: tuple[int, ...], name: str, what: str) -> DataA
     return values
 
 
+def check_unmasked(array: Any, name: str) -> None:
+    """Raise if an array is masked: NumPy would give the numbers under the mask."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(
+            f"The {name} must not be masked. Got a MaskedArray, whose hidden entries would be read as numbers. "
+            "Fill them with T.filled(value)."
+        )
+
+
 def check_finite(entries: DataArray, name: str) -> None:
     """Raise if an entry is NaN or infinite, naming the first one, or if all are zero."""
-    # Part by part, so that there is no temporary of the tensor's size.
+    # The check goes part by part, so that no temporary array has the size of the tensor.
     parts = entries if entries.ndim > 1 else np.array_split(entries, entries.size // 2**20 + 1)
     largest = 0.0
     for first, part in enumerate(parts):

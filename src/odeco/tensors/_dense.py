@@ -11,20 +11,21 @@ from odeco._types import DataArray, FloatArray
 from odeco.oracle import Oracle
 from odeco.tensors._checks import as_entries, check_symmetric
 from odeco.tensors._slabs import PARALLEL_DIMENSION, image_from_slabs
+from odeco.tensors._units import EntryTensor
 
 #: Up to this dimension a call of a NumPy function takes longer than the products that slabs would save.
 SMALL_DIMENSION = 40
 
 
 @final
-class DenseTensor(Oracle):
-    """A symmetric array of order 3 or more, used as it lies in memory.
+class DenseTensor(EntryTensor):
+    """A symmetric array of order 3 or more, which is used as it lies in memory.
 
     Parameters
     ----------
     entries : array, d x d x … x d
-        float32 or float64, in C or Fortran order, read-only or not. Copied only if it is in neither order. A float32
-        array is multiplied in float32 and added up in float64.
+        The array, of float32 or float64 numbers, read-only or not. It is copied only if it is neither in C order nor in
+        Fortran order. The products of a float32 array are made in float32 and added up in float64.
 
     Examples
     --------
@@ -40,44 +41,44 @@ class DenseTensor(Oracle):
         # Reversing the axes of a symmetric array changes nothing but its memory order.
         ordered = checked.T if checked.flags.f_contiguous else np.ascontiguousarray(checked)
         self.entries: DataArray = ordered
+        self._scaled = self._taken(ordered)
         self.dimension, self.order = ordered.shape[0], ordered.ndim
         self.rounding = float(np.finfo(ordered.dtype).eps)
 
-    def squared_norm(self) -> float:
-        """Return the sum of the squares of all entries."""
-        return float(sum(np.sum(np.square(part, dtype=np.float64)) for part in self.entries))
+    def _unit_squared_norm(self) -> float:
+        return float(sum(np.sum(np.square(part, dtype=np.float64)) for part in self._scaled))
 
-    def _image(self, block: FloatArray) -> FloatArray:
+    def _unit_image(self, block: FloatArray) -> FloatArray:
         if self.order == 3 and self.dimension <= SMALL_DIMENSION:
             return self._image_at_once(block)
         if self.order == 3:
             return image_from_slabs(
-                lambda start, stop: self.entries[start:stop, :stop, :stop], block, self.entries.dtype
+                lambda start, stop: self._scaled[start:stop, :stop, :stop], block, self._scaled.dtype
             )
         return self._image_by_slices(block)
 
     def _image_at_once(self, block: FloatArray) -> FloatArray:
-        """Contract two indices by one matrix product: where calls cost more than products, the fewest calls."""
-        columns = block.astype(self.entries.dtype, copy=False)
+        """Contract two indices by one matrix product. In few dimensions calls cost most, and this needs few."""
+        columns = block.astype(self._scaled.dtype, copy=False)
         pairs = (columns[:, None, :] * columns[None, :, :]).reshape(-1, block.shape[1])
         with one_blas_thread():
-            answer: DataArray = self.entries.reshape(self.dimension, -1) @ pairs
+            answer: DataArray = self._scaled.reshape(self.dimension, -1) @ pairs
         return answer.astype(np.float64, copy=False)
 
     def _image_by_slices(self, block: FloatArray) -> FloatArray:
-        """Contract T[i] for one i after another: two indices by one matrix product, the others element by element."""
+        """Contract T[i] for one i after another: two indices by one matrix product, then the others one by one."""
         dimension, n_columns = block.shape
-        columns = block.astype(self.entries.dtype)
+        columns = block.astype(self._scaled.dtype)
         pairs = (columns[:, None, :] * columns[None, :, :]).reshape(-1, n_columns)
 
         def contract(index: int) -> DataArray:
-            partial = self.entries[index].reshape(-1, dimension**2) @ pairs
+            partial = self._scaled[index].reshape(-1, dimension**2) @ pairs
             for _ in range(self.order - 3):
                 partial = np.einsum("ijl,jl->il", partial.reshape(-1, dimension, n_columns), columns)
             row: DataArray = partial[0]
             return row
 
-        work = self.entries.size * n_columns
+        work = self._scaled.size * n_columns
         answers = map_blocks(contract, range(dimension), parallel=work >= PARALLEL_DIMENSION**4)
         return np.stack(list(answers)).astype(np.float64)
 
@@ -95,7 +96,8 @@ def symmetrize(entries: Any) -> DataArray:
     (np.float64(1.0), np.float64(1.0), np.float64(1.0))
     """
     result = as_entries(entries)
-    # Averaging over swaps of axis m with those before it turns symmetry in the first m axes into symmetry in m + 1.
+    # An array that is symmetric in its first m axes becomes symmetric in m + 1 axes if it is averaged over all swaps of
+    # axis m + 1 with one before it, and no swap.
     for last in range(1, result.ndim):
         total = result.copy()
         for axis in range(last):
@@ -103,3 +105,8 @@ def symmetrize(entries: Any) -> DataArray:
         total /= last + 1
         result = total
     return result
+
+
+def as_oracle(tensor: Any) -> Oracle:
+    """Return an oracle as it is, and a symmetric array as a `DenseTensor`."""
+    return tensor if isinstance(tensor, Oracle) else DenseTensor(tensor)

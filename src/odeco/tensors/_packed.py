@@ -1,4 +1,4 @@
-"""A symmetric tensor of which every distinct entry is stored once: at order 3, a sixth of the memory."""
+"""A symmetric tensor of which every distinct entry is stored once. At order 3 that takes a sixth of the memory."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from typing import Any, final
 import numpy as np
 
 from odeco._arguments import MINIMUM_ORDER, check_count
+from odeco._scale import times_power_of_two
 from odeco._threads import map_blocks
 from odeco._types import DataArray, FloatArray, IndexArray
-from odeco.oracle import Oracle
 from odeco.tensors._checks import as_entries, as_values, check_symmetric
 from odeco.tensors._slabs import image_from_slabs
+from odeco.tensors._units import EntryTensor
 
 _ROWS_AT_ONCE = 2048
 
 
 @final
-class PackedTensor(Oracle):
+class PackedTensor(EntryTensor):
     """A symmetric tensor that stores T[i, j, k] for i ≤ j ≤ k only.
 
     Parameters
     ----------
     packed : array of C(d + p − 1, p) numbers
-        The distinct entries in colexicographic order (the last index varies slowest): at order 3, entry i ≤ j ≤ k is at
-        place C(k+2, 3) + C(j+1, 2) + i. float32 or float64; not copied.
+        The distinct entries, float32 or float64, in colexicographic order: the last index varies slowest. At order 3
+        the entry i ≤ j ≤ k is at place C(k+2, 3) + C(j+1, 2) + i. The array is not copied.
     dimension, order : int
         The d and p of the tensor.
 
     Notes
     -----
-    An image unpacks a few slabs at a time, so it takes about three times as long as that of a `DenseTensor`.
+    An image unpacks a few slabs at a time. This takes about three times as long as the image of a `DenseTensor`.
 
     Examples
     --------
@@ -50,6 +51,7 @@ class PackedTensor(Oracle):
         size = math.comb(self.dimension + self.order - 1, self.order)
         what = f"hold the {size} distinct entries of a tensor of dimension {dimension} and order {order}"
         self.packed: DataArray = np.ascontiguousarray(as_values(packed, (size,), "packed", what))
+        self._scaled = self._taken(self.packed)
         self.rounding = float(np.finfo(self.packed.dtype).eps)
 
     @classmethod
@@ -67,21 +69,22 @@ class PackedTensor(Oracle):
         """Return all d³ entries as an array; order 3 only."""
         if self.order != 3:
             raise ValueError(f"Only tensors of order 3 are unpacked as a whole. Got order {self.order}.")
-        return self._unpack_slab(0, self.dimension)
+        entries: DataArray = times_power_of_two(self._unpack_slab(0, self.dimension), self.exponent)
+        return entries
 
-    def squared_norm(self) -> float:
+    def _unit_squared_norm(self) -> float:
         """Return the sum of the squares of all dᵖ entries, each distinct one counted as often as it occurs."""
         total, start = 0.0, 0
         lower = sorted_tuples(self.dimension, self.order - 1)
         for last in range(self.dimension):
             count = math.comb(last + self.order - 1, self.order - 1)
-            slab = self.packed[start : start + count].astype(np.float64)
+            slab = self._scaled[start : start + count].astype(np.float64)
             indices = np.concatenate([lower[:, :count], np.full((1, count), last)])
             total += float(n_arrangements(indices) @ slab**2)
             start += count
         return total
 
-    def _image(self, block: FloatArray) -> FloatArray:
+    def _unit_image(self, block: FloatArray) -> FloatArray:
         if self.order == 3:
             return image_from_slabs(self._unpack_slab, block, self.packed.dtype)
         return self._image_by_rows(block)
@@ -91,7 +94,9 @@ class PackedTensor(Oracle):
         slab = np.empty((stop - start, stop, stop), self.packed.dtype)
         for last in range(start, stop):
             offset, size = math.comb(last + 2, 3), last + 1
-            np.take(self.packed[offset:], self._places[:size, :size], out=slab[last - start, :size, :size], mode="clip")
+            np.take(
+                self._scaled[offset:], self._places[:size, :size], out=slab[last - start, :size, :size], mode="clip"
+            )
             # The slices before this one still lack the entries in which `last` is the larger index.
             mirrored = slab[last - start, start:last, :size]
             slab[: last - start, last, :size] = mirrored
@@ -100,21 +105,21 @@ class PackedTensor(Oracle):
 
     @cached_property
     def _places(self) -> IndexArray:
-        """Where (i, j) is found within the part of one largest index: the same for all, as parts nest."""
+        """The place of (i, j) among the entries that share one largest index, the same for every largest index."""
         index = np.arange(self.dimension)
         larger, smaller = np.maximum.outer(index, index), np.minimum.outer(index, index)
         places: IndexArray = larger * (larger + 1) // 2 + smaller
         return places
 
     def _image_by_rows(self, block: FloatArray) -> FloatArray:
-        """Unpack the rows of the unfolding that differ, a few at a time, and multiply each by how often it occurs."""
+        """Unpack the distinct rows of the unfolding, a few at a time, and count each as often as it occurs."""
         tuples = sorted_tuples(self.dimension, self.order - 1)
         columns = block.astype(self.packed.dtype)
 
         def contract(start: int) -> DataArray:
             rows = tuples[:, start : start + _ROWS_AT_ONCE]
             products = np.prod(columns[rows], axis=0) * n_arrangements(rows)[:, None].astype(columns.dtype)
-            part: DataArray = self.packed[self._places_of(rows)].T @ products
+            part: DataArray = self._scaled[self._places_of(rows)].T @ products
             return part
 
         total = np.zeros(block.shape)
@@ -125,8 +130,8 @@ class PackedTensor(Oracle):
     def _places_of(self, rows: IndexArray) -> IndexArray:
         """Return the place of entry (row, a) for every sorted row of p − 1 indices and every a.
 
-        In colexicographic order the place of i₀ ≤ i₁ ≤ … is Σᵣ C(iᵣ + r, r + 1); an index of the row that is larger
-        than a stands one position further on once a is put in its place.
+        In colexicographic order the place of i₀ ≤ i₁ ≤ … is Σᵣ C(iᵣ + r, r + 1). Once a is put into the row, every
+        index that is larger than a stands one position further on.
         """
         inserted = np.arange(self.dimension)
         place = np.zeros((rows.shape[1], self.dimension), np.int64)
@@ -143,7 +148,7 @@ class PackedTensor(Oracle):
 def sorted_tuples(dimension: int, length: int) -> IndexArray:
     """Return all i₀ ≤ i₁ ≤ … < `dimension` as the columns of an array, in colexicographic order.
 
-    Those below a smaller dimension come first, in the same order.
+    The tuples of a smaller dimension come first, in the same order.
     """
     tuples = np.arange(dimension)[None, :]
     for shorter in range(1, length):

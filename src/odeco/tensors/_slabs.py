@@ -1,7 +1,7 @@
 """T(I, u, u) at order 3 from one third of the entries.
 
-A symmetric tensor is cut into slabs by its largest index: slab [k₀, k₁) holds every entry whose largest index
-lies there. Such an entry can be read with that index first, so ``T[k₀:k₁, :k₁, :k₁]`` is all that a slab needs:
+A symmetric tensor is cut into slabs by its largest index: the slab [k₀, k₁) holds every entry whose largest index lies
+there. Such an entry can be read with that index first, so a slab needs ``T[k₀:k₁, :k₁, :k₁]`` and nothing else. In all,
 a third of the tensor is read, and a third of the products of the unfolding are made.
 """
 
@@ -44,18 +44,19 @@ def image_from_slabs(read_slab: Callable[[int, int], DataArray], block: FloatArr
 def contract_slab(slab: DataArray, rows: DataArray, height: int) -> DataArray:
     """Return what the entries of one slab contribute to T(I, u, u), for every row u of `rows`.
 
-    Write u = (w, x) with x the last `height` coordinates, those of the slab. Of the pairs that T(I, u, u) sums over,
+    Write u = (w, x), where x holds the last `height` coordinates, which are those of the slab. T(I, u, u) is a sum over
+    pairs of indices. The slab contributes
 
-    * an answer inside the slab needs all: T(·, w, w) + 2 T(·, x, w) + T(·, x, x);
-    * one outside needs those that touch the slab: 2 T(·, x, w) + T(·, x, x).
+    * all pairs to an answer inside the slab: T(·, w, w) + 2 T(·, x, w) + T(·, x, x);
+    * the pairs that touch the slab to an answer outside of it: 2 T(·, x, w) + T(·, x, x).
 
-    One product z = T[slab](·, (w, x/2)) gives both: 2⟨x, z⟩ outside, and ⟨(w, 3x/2), z⟩ + T(·, x, x)/4 inside.
+    The one product z = T[slab](·, (w, x/2)) gives both: 2⟨x, z⟩ outside, and ⟨(w, 3x/2), z⟩ + T(·, x, x)/4 inside.
     """
     size = rows.shape[1]
     outside = size - height
     halved = rows.copy()
     halved[:, outside:] *= 0.5
-    product = np.matmul(halved, slab).transpose(1, 0, 2)  # L x height x size: slices of the slab are symmetric
+    product = np.matmul(halved, slab).transpose(1, 0, 2)  # L x height x size, as the slices of the slab are symmetric
     in_slab = rows[:, outside:]
     halved[:, outside:] *= 3
     result = np.empty_like(rows)

@@ -9,23 +9,23 @@ import numpy as np
 from odeco._arguments import MINIMUM_ORDER, check_count
 from odeco._threads import map_blocks
 from odeco._types import FloatArray, IndexArray
-from odeco.oracle import Oracle
-from odeco.tensors._checks import as_values
+from odeco.tensors._checks import as_values, check_unmasked
 from odeco.tensors._packed import n_arrangements
+from odeco.tensors._units import EntryTensor
 
 #: Numbers in the intermediate products of one chunk of terms.
 _CHUNK_SIZE = 2**18
 
 
 @final
-class SparseTensor(Oracle):
-    """A symmetric tensor that stores its non-zero entries; time and memory are proportional to their number.
+class SparseTensor(EntryTensor):
+    """A symmetric tensor that stores its non-zero entries. Time and memory are proportional to their number.
 
     Parameters
     ----------
     indices : array of integers, n x p
-        The coordinates of an entry in each row. An entry stands for all permutations of its indices: list it once, or
-        with as many permutations as you like, which must then agree.
+        Each row holds the coordinates of one entry. An entry stands for all permutations of its indices. It may be
+        listed once or with several permutations, whose values must then agree.
     values : array of n numbers
         The entries, float32 or float64.
     dimension : int
@@ -41,6 +41,7 @@ class SparseTensor(Oracle):
     """
 
     def __init__(self, indices: Any, values: Any, dimension: int) -> None:
+        check_unmasked(indices, "array `indices`")
         coordinates = np.asarray(indices)
         self.dimension = check_count("dimension", dimension)
         if coordinates.ndim != 2 or coordinates.shape[1] < MINIMUM_ORDER or coordinates.size == 0:
@@ -60,12 +61,14 @@ class SparseTensor(Oracle):
             )
         self.order = coordinates.shape[1]
         self.rounding = float(np.finfo(checked.dtype).eps)
-        distinct, weights = _merge(coordinates, checked.astype(np.float64))
+        distinct, values_once = _merge(coordinates, checked.astype(np.float64))
+        weights = self._taken(values_once)
         arrangements = n_arrangements(distinct)
         self.n_entries = distinct.shape[1]
         self._squared_norm = float(arrangements @ weights**2)
-        # T(u,…,u) is the sum of value · arrangements · Πᵣ u[iᵣ], and T(I,u,…,u) is its gradient over p: each position r
-        # gives one term with the other indices as its factors. Sorted by row, terms can be added up in runs.
+        # T(u,…,u) is the sum of value · arrangements · Πᵣ u[iᵣ], and T(I,u,…,u) is its gradient divided by p. So each
+        # position r of an entry gives one term in row iᵣ, with the other indices as its factors. Terms are sorted by
+        # row, so that the terms of one row lie together and can be added up as a run.
         terms = [(distinct[r], np.delete(distinct, r, axis=0)) for r in range(self.order)]
         rows = np.concatenate([row for row, _ in terms])
         by_row = np.argsort(rows, kind="stable")
@@ -73,11 +76,11 @@ class SparseTensor(Oracle):
         self._factors: IndexArray = np.concatenate([others for _, others in terms], axis=1)[:, by_row]
         self._weights: FloatArray = np.tile(weights * arrangements / self.order, self.order)[by_row]
 
-    def squared_norm(self) -> float:
+    def _unit_squared_norm(self) -> float:
         """Return the sum of the squares of all entries, each counted with all its permutations."""
         return self._squared_norm
 
-    def _image(self, block: FloatArray) -> FloatArray:
+    def _unit_image(self, block: FloatArray) -> FloatArray:
         block = np.ascontiguousarray(block)
         n_terms, n_columns = self._rows.size, block.shape[1]
         length = max(1, _CHUNK_SIZE // max(1, n_columns))

@@ -1,0 +1,155 @@
+"""What the file of a run holds: every name, type, shape and range, and how they must fit together."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from odeco._schema import (
+    Sizes,
+    array,
+    flag,
+    nothing_or,
+    number,
+    one_of,
+    record,
+    require,
+    size,
+    tensor_order,
+    text,
+    unit_vectors,
+    usable_array,
+    whole,
+)
+from odeco.streams._batches import N_STRETCHES
+from odeco.streams._run import KINDS
+from odeco.streams._settings import METHODS, Settings
+
+#: The settings. Whether they go together is checked where they are made.
+_SETTINGS = record(
+    {
+        "n_components": whole(1),
+        "method": one_of(*METHODS),
+        "batch_size": nothing_or(whole(1)),
+        "n_restarts": nothing_or(whole(1)),
+        "n_iterations": nothing_or(whole(1)),
+        "n_polish": nothing_or(whole()),
+        "order": tensor_order(),
+        "forgetting": number(0, 1),
+        "epsilon": nothing_or(number(0)),
+        "delta": nothing_or(number(0, 1)),
+        "norm_bound": nothing_or(number(0)),
+        "neighbour_relation": one_of(None, "replace", "add or remove"),
+    }
+)
+_PLACE = record({"row": whole(), "n_refined": whole(), "length": nothing_or(whole(1)), "ended": flag()})
+_RUN = {"state": one_of(*KINDS), "dimension": size("d"), "n_rows": whole(), "place": _PLACE}
+_ACCOUNT = record({"run": text(), "ledger": text(), "is_private": flag()})
+
+#: A sum up to this size leaves room for the rows of many more chunks.
+_MOST = 2.0**1000
+#: The sum over the rows of the current batch, and those that wait for a chunk, dense or CSR.
+_SUM = {"n_rows": array(kind="i", low=0)}
+_DENSE_ROWS = {"rows": array("waiting", "d", kind="rows")}
+_CSR_ROWS = {
+    "data": array("stored", kind="rows"),
+    "indices": array("stored", kind="i", low=0),
+    "indptr": array(None, kind="i", low=0),
+    "shape": array(None, kind="i", low=0),
+}
+#: What is remembered from batch to batch: the unit of an open run; what a private one has asked last, and found.
+_OPEN_NOTES = {"exponent": array(kind="i", low=-2000, high=2000)}
+_LAST = {
+    "last_block": usable_array("d", None),
+    "last_n_rows": array(kind="i", low=1),
+    "last_scale": usable_array(low=0),
+    "last_question": array(kind="U"),
+}
+_FOUND = {
+    "weights": usable_array("n_found"),
+    "vectors": unit_vectors("d", "n_found"),
+    **dict.fromkeys(("weight_errors", "angle_errors", "noise_floors"), usable_array("n_found", low=0)),
+}
+
+
+def check_run_file(header: dict[str, Any], arrays: dict[str, Any]) -> Settings:
+    """Return the settings of a run file; raise `ValueError` unless all of it is as a run writes it."""
+    rules = {"seed": whole(), "source": nothing_or(text()), "account": nothing_or(_ACCOUNT), "settings": _SETTINGS}
+    record({**rules, "digest": nothing_or(text()), "run": _anything})(header, "", {})
+    settings = Settings(**header["settings"])
+    private = settings.guarantee is not None
+    require(private == (header["account"] is not None), "a private run must have an account, and no other may")
+    require(settings.batch_size is not None or header["source"] is not None, "rows that are pushed come in batches")
+    if header["run"] is None:
+        require(not arrays, "a run that has not begun must hold no array")
+    else:
+        _check_run(settings, header["run"], arrays)
+    return settings
+
+
+def _anything(value: Any, where: str, sizes: Sizes) -> None:
+    """Require nothing: what stands here is looked at later."""
+
+
+def _check_run(settings: Settings, run: Any, arrays: dict[str, Any]) -> None:
+    sizes: Sizes = {}
+    record({**_RUN, "state_header": _anything})(run, "run", sizes)
+    groups: dict[str, dict[str, Any]] = {"state": {}, "sum": {}, "notes": {}}
+    for name, value in arrays.items():
+        prefix, _, rest = name.partition("_")
+        require(prefix in groups, f"`{name}` must belong to the state, the sum or the notes")
+        groups[prefix][rest] = value
+    kind = KINDS[run["state"]]
+    kind.SCHEMA.check(run["state_header"], groups["state"], sizes)
+    state = run["state_header"]
+    require(run["state"] in (settings.method, "tracking"), "its search must be that of its method")
+    require(state["order"] == settings.order, "its search must be of the order of the run")
+    planned = state["plan"]["n_components"] if run["state"] == "power" else sizes["k"]
+    require(planned == settings.n_components, "its search must be for the components of the run")
+    _check_sum(settings, run, groups["sum"], sizes)
+    _check_notes(settings, groups["notes"], sizes)
+
+
+def _check_sum(settings: Settings, run: dict[str, Any], held: dict[str, Any], sizes: Sizes) -> None:
+    rows = _CSR_ROWS if "data" in held else _DENSE_ROWS if "rows" in held else {}
+    record({**_SUM, **rows}, {"sum": _anything})(held, "sum", sizes)
+    n_held, place = int(held["n_rows"]), run["place"]
+    require(n_held <= run["n_rows"], "its sum must hold no more rows than were taken in")
+    if "data" in held:
+        require(
+            len(held["shape"]) == 2 and int(held["shape"][1]) == sizes["d"], "rows that wait must be as wide as all"
+        )
+        sizes["waiting"] = int(held["shape"][0])
+        require(len(held["indptr"]) == sizes["waiting"] + 1, "rows that wait must have a pointer each")
+    require(sizes.get("waiting", 0) <= n_held, "no more rows may wait than were taken in")
+    if "sum" in held:
+        _check_total(settings, run, held["sum"], sizes)
+    # A batch is closed as soon as it is full: with no room left, rows would be pushed into it for ever.
+    room = settings.batch_size
+    if room is None and run["state"] == "tracking" and place["length"] is not None:
+        room = math.ceil(place["length"] / N_STRETCHES)
+    require(room is None or n_held < room, "its sum must hold fewer rows than a batch")
+    require(place["length"] is None or place["row"] <= place["length"], "its place must lie within a pass")
+
+
+def _check_total(settings: Settings, run: dict[str, Any], total: Any, sizes: Sizes) -> None:
+    """Require a sum of the shape of its question."""
+    state = run["state_header"]
+    if run["state"] == "entries":
+        sizes["distinct"] = math.comb(sizes["d"] + 2, 3)
+        array("distinct", low=-_MOST, high=_MOST)(total, "sum.sum", sizes)
+        return
+    of_core = run["state"] == "core" and state["round"] == state["n_rounds"]
+    array(*(("m",) * settings.order if of_core else ("d", None)), low=-_MOST, high=_MOST)(total, "sum.sum", sizes)
+    most = sizes["m" if run["state"] == "core" else "k" if run["state"] == "tracking" else "L"]
+    exact = settings.guarantee is None  # a private run asks about candidates that have met as one
+    width = total.shape[1]
+    require(width == most if exact else 1 <= width <= most, "its sum must be that of its question")
+
+
+def _check_notes(settings: Settings, notes: dict[str, Any], sizes: Sizes) -> None:
+    if settings.guarantee is None:
+        record({}, _OPEN_NOTES)(notes, "notes", sizes)
+        return
+    rules = {**(_LAST if "last_block" in notes else {}), **(_FOUND if "weights" in notes else {})}
+    record(rules, {"dense": array(kind="b")})(notes, "notes", sizes)

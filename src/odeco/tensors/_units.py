@@ -1,0 +1,121 @@
+"""Tensors of any size: computed in a unit that is a power of two, answered in the unit that they were given in.
+
+Entries of 1e-200 have squares that double precision cannot hold, and so have their answers. `in_unit` gives whoever
+decomposes a tensor the same tensor in a unit in which its entries are of ordinary size, and the exponent of the unit.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, final
+
+import numpy as np
+
+from odeco._scale import largest, put_back, times_power_of_two, unit_exponent
+from odeco._types import DataArray, FloatArray
+from odeco.components import Components
+from odeco.oracle import Oracle
+
+
+class EntryTensor(Oracle):
+    """A tensor given by its entries, which it holds over a power of two if they are very small or very large.
+
+    Attributes
+    ----------
+    exponent : int
+        The exponent of that power: 0 at ordinary sizes, where the entries are not copied.
+    """
+
+    exponent: int = 0
+
+    def _taken(self, entries: Any) -> DataArray:
+        """Choose the unit, and return the entries in it."""
+        # Squares of answers are added up, so entries must leave room for two factors and many terms.
+        size = max(abs(float(entries.max())), abs(float(entries.min())))
+        self.exponent = unit_exponent(size, 2, entries.dtype)
+        taken: DataArray = times_power_of_two(entries, -self.exponent)
+        return taken
+
+    @final
+    def squared_norm(self) -> float:
+        """Return the sum of the squares of all entries."""
+        return float(put_back(self._unit_squared_norm(), 2 * self.exponent, "squares of the entries"))
+
+    @final
+    def _image(self, block: FloatArray) -> FloatArray:
+        answer = self._unit_image(block)
+        if self.exponent:
+            put_back(largest(answer), self.exponent, "entries of an image")
+        image: FloatArray = times_power_of_two(answer, self.exponent)
+        return image
+
+    @abstractmethod
+    def _unit_image(self, block: FloatArray) -> FloatArray:
+        """Answer for the entries in their unit."""
+
+    @abstractmethod
+    def _unit_squared_norm(self) -> float:
+        """Return the sum of the squares of all entries in their unit."""
+
+
+@final
+class InUnit(Oracle):
+    """A tensor in a unit in which its answers are of ordinary size.
+
+    Of a tensor that is known by its entries or components the unit is theirs; of any other it is chosen at the first
+    answer.
+
+    Attributes
+    ----------
+    exponent : int or None
+        The exponent of the unit, once it is chosen.
+    """
+
+    def __init__(self, oracle: Oracle) -> None:
+        self.exponent: int | None = oracle.exponent if isinstance(oracle, EntryTensor) else None
+        if isinstance(oracle, Components):
+            self.exponent = unit_exponent(largest(oracle.weights), 2, oracle.weights.dtype)
+            if self.exponent:
+                weights = times_power_of_two(oracle.weights, -self.exponent)
+                oracle = Components(weights, oracle.vectors, oracle.order)
+        self.oracle = oracle
+        self.dimension, self.order = oracle.dimension, oracle.order
+        self.exact, self.rounding = oracle.exact, oracle.rounding
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Sizes of the pieces that a vector is made of."""
+        return self.oracle.parts
+
+    def put_back(self, found: Components) -> Components:
+        """Return components of this tensor as components of the tensor in its own unit."""
+        return Components(put_back(found.weights, self.exponent or 0, "weights"), found.vectors, found.order)
+
+    def squared_norm(self) -> float | None:
+        """Return the squared norm in the unit, or None if that is not known."""
+        if isinstance(self.oracle, EntryTensor):
+            return self.oracle._unit_squared_norm()
+        known = self.oracle.squared_norm()
+        if known is None or isinstance(self.oracle, Components) or not self.exponent:
+            return known
+        # Squares of very small or very large numbers are not known: they are 0 or infinite.
+        return float(times_power_of_two(known, -2 * self.exponent)) if 0 < known < np.inf else None
+
+    def _image(self, block: FloatArray) -> FloatArray:
+        if isinstance(self.oracle, EntryTensor):
+            return self.oracle._unit_image(block)
+        return self._scaled(self.oracle.image(block))
+
+    def _value(self, block: FloatArray) -> FloatArray:
+        if isinstance(self.oracle, EntryTensor):
+            return super()._value(block)
+        return self._scaled(self.oracle.value(block))
+
+    def _scaled(self, answer: FloatArray) -> FloatArray:
+        if isinstance(self.oracle, Components):
+            return answer
+        if self.exponent is None:
+            size = largest(answer)
+            self.exponent = unit_exponent(size, 2, answer.dtype) if size else None
+        scaled: FloatArray = times_power_of_two(answer, -(self.exponent or 0))
+        return scaled
