@@ -205,6 +205,15 @@ def test_a_damaged_file_is_refused_without_a_word_about_its_rows(tmp_path):
     assert error.value.row is None
 
 
+def test_a_file_that_changes_between_two_questions_is_refused(tmp_path):
+    np.save(tmp_path / "rows.npy", NORMAL)
+    held = RecordLevel(open_private([tmp_path / "rows.npy"]), norm_bound=1.0)
+    held.image(np.eye(D)[:, :1])
+    np.save(tmp_path / "rows.npy", NORMAL[:3])
+    with pytest.raises(SourceError, match=r"^rows\.npy must be complete, and stay as it is during a run\."):
+        held.image(np.eye(D)[:, :1])
+
+
 # ---- larger than memory -------------------------------------------------------------------------------------------
 
 
