@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # The tests that call other packages. The rest is arithmetic of our own, and one set of versions is enough for it.
 TESTS_OF_VERSIONS := tests/sources tests/test_*.py tests/privacy/test_calibration.py tests/privacy/test_noise.py src
 
-.PHONY: check demo test lowest pythons lint format docs bench clean
+.PHONY: check demo test mutants lowest pythons lint format docs bench clean
 
 # All that must pass before a change lands. `make pythons` takes too long for that, and is run by hand.
 check: lint test demo docs lowest
@@ -17,6 +17,10 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -q -n auto
+
+# Edits that break a guarantee: the privacy tests must notice every one.
+mutants: $(VENV)/.test
+	$(BIN)/python tools/mutants.py
 
 # With the lowest versions that pyproject.toml allows. They may warn that others are newer than they expected; and
 # one check of scikit-learn is itself at fault before 1.8, where it subtracts a fraction from integers.

@@ -207,12 +207,12 @@ class Transcript:
     released: list[Any] = field(default_factory=list)
 
 
-def record(run: Callable[[], object]) -> tuple[object, Transcript]:
-    """Run as usual, and note every release."""
+def record(run: Callable[[], object], noise: Any = None) -> tuple[object, Transcript]:
+    """Run as usual, with noise from elsewhere if that is given, and note every release."""
     seen = Transcript()
 
     def noted(value: Any, scale: float, source: Any) -> Any:
-        answer = _noise.noisy(value, scale, source)
+        answer = _noise.noisy(value, scale, source if noise is None else noise)
         seen.exact.append(np.array(value))
         seen.scales.append(scale)
         seen.released.append(answer)

@@ -4,10 +4,13 @@ He has two neighbours that differ as much as neighbours can: one row of three is
 dimension, where every question shows that row in full. He runs a whole decomposition on one of them, and plays the same
 releases back to a run on the other. If anything but the exact answers differs between the two, something got out
 without noise. Otherwise the likelihood ratio of the transcript tells the neighbours apart as well as anything can.
+For topics one document of ninety shares its words with the others, or has none in common with them.
 """
 
 from __future__ import annotations
 
+import warnings
+from functools import partial
 from unittest import mock
 
 import numpy as np
@@ -16,21 +19,24 @@ from scipy.special import ndtri
 from sealing import log_likelihood_ratio, plain, play_back, record
 
 import odeco
+from odeco.models import TensorLDA
 from odeco.privacy import SeededNoiseForTests, gdp_mu
 from odeco.privacy._audit import _upper_bound
 from odeco.private import MECHANISMS, _recipe, decompose_privately
 
-#: μ is 2 here, so that each of the two errors has a rate of 0.16 and few runs tell much.
+#: μ is 2.2 here, so that each of the two errors has a rate of 0.13 and few runs tell much.
 BUDGET = {"epsilon": 7.0, "delta": 1e-2}
 MU = gdp_mu(**BUDGET)
 CONFIDENCE = 0.999
-FIRST, SECOND = np.array([[[1.0], [0.0], [0.0]], [[-1.0], [0.0], [0.0]]])
+ROWS = np.array([[[1.0], [0.0], [0.0]], [[-1.0], [0.0], [0.0]]])
+DOCUMENTS = np.tile([12.0, 12.0, 12.0, 0.0, 0.0, 0.0], (2, 90, 1))
+DOCUMENTS[1, 0] = DOCUMENTS[1, 0, ::-1]
 
 
 def decomposed(mechanism, **settings):
-    def run(rows, noise):
+    def run(rows):
         return decompose_privately(
-            rows, 1, **BUDGET, unit="record", norm_bound=1.0, mechanism=mechanism, rng=0, noise=noise, **settings
+            rows, 1, **BUDGET, unit="record", norm_bound=1.0, mechanism=mechanism, rng=0, **settings
         )
 
     return run
@@ -39,24 +45,32 @@ def decomposed(mechanism, **settings):
 def pushed(method, n_batches, **settings):
     """Return a stream whose first batch holds the row; the batches that follow are zeros."""
 
-    def run(rows, noise):
-        online = odeco.OnlineDecomposer(
-            1, **BUDGET, method=method, batch_size=3, norm_bound=1.0, rng=0, noise=noise, **settings
-        )
+    def run(rows):
+        online = odeco.OnlineDecomposer(1, **BUDGET, method=method, batch_size=3, norm_bound=1.0, rng=0, **settings)
         online.partial_fit(rows)
         return online.partial_fit(np.zeros((3 * (n_batches - 1), 1))).result()
 
     return run
 
 
-#: A whole run: whoever adds one adds a line.
+def topics(counts):
+    model = TensorLDA(1, **BUDGET, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that topics are deep in noise depends on what was released
+        model.fit(counts)
+    return model.topic_word_, model.diagnostics_
+
+
+#: A whole run with its two neighbours: whoever adds one adds a line.
 RUNS = {
-    "wang2016": decomposed("wang2016", n_restarts=2, n_iterations=2),
-    "joint": decomposed("joint", n_restarts=2, n_iterations=3),
-    "input": decomposed("input"),
-    "core": decomposed("core"),
-    "stream, core": pushed("core", 4),
-    "stream, power": pushed("power", 3, n_restarts=2, n_iterations=3),
+    "wang2016": (decomposed("wang2016", n_restarts=2, n_iterations=2), ROWS),
+    "joint": (decomposed("joint", n_restarts=2, n_iterations=3), ROWS),
+    "input": (decomposed("input"), ROWS),
+    "core": (decomposed("core"), ROWS),
+    "stream, core": (pushed("core", 4), ROWS),
+    "stream, power": (pushed("power", 3, n_restarts=2, n_iterations=3), ROWS),
+    "stream, entries": (pushed("entries", 1), ROWS),
+    "topics": (topics, DOCUMENTS),
 }
 
 
@@ -74,14 +88,14 @@ def plan_once():
         yield
 
 
-def certified_mu(run, n_runs, noise_share=1.0):
+def certified_mu(run, pair, n_runs, noise_share=1.0):
     """Return a lower bound on μ with the confidence above, having made sure that nothing else differs."""
     errors = []
-    for number, (own, other) in enumerate(((FIRST, SECOND), (SECOND, FIRST))):
+    for number, (own, other) in enumerate((pair, pair[::-1])):
         noise, mistakes = Shorter(SeededNoiseForTests(number), noise_share), 0
         for _ in range(n_runs):
-            result, seen = record(lambda own=own, noise=noise: run(own, noise))
-            played, unseen = play_back(lambda other=other, noise=noise: run(other, noise), seen.released)
+            result, seen = record(partial(run, own), noise)
+            played, unseen = play_back(partial(run, other), seen.released)
             assert seen.scales == unseen.scales
             assert plain(result) == plain(played)
             mistakes += log_likelihood_ratio(seen, unseen) > 0
@@ -99,28 +113,31 @@ class Shorter:
         return self.share * self.noise.gaussian(shape, scale)
 
 
-# An error has the rate 0.16. From 100 runs its standard error is 0.037, and its upper bound lies some 3.3 of these above
-# it, at 0.28: μ is certified to 2 · 0.58, give or take 0.21. From 1,000 runs it is 2 − 0.32, give or take 0.07.
-@pytest.mark.parametrize(
-    ("n_runs", "least"),
-    [(100, 0.25), pytest.param(1_000, 0.7, marks=pytest.mark.slow)],  # the latter takes two minutes for all runs
-)
 @pytest.mark.parametrize("name", RUNS)
-def test_a_whole_run_gives_away_nearly_what_it_claims_and_not_more(name, n_runs, least):
-    assert least * MU < certified_mu(RUNS[name], n_runs) <= MU
+def test_a_whole_run_tells_neighbours_apart_and_gives_away_no_more_than_it_claims(name):
+    assert 0 < certified_mu(*RUNS[name], 60) <= MU
+
+
+# An error has the rate 0.13, so from 1,000 runs its standard error is 0.011, and its upper bound lies at 0.17: μ is
+# certified to 1.9, or 0.85 of it, give or take 0.03. Topics are left out: this pair is not the worst for each of their
+# releases, and `test_private_topics.py` has one that is. It takes two minutes for all.
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in RUNS if name != "topics"])
+def test_a_whole_run_gives_away_nearly_what_it_claims(name):
+    assert 0.75 * MU < certified_mu(*RUNS[name], 1_000) <= MU
 
 
 def test_noise_of_a_quarter_of_the_size_is_noticed():
-    # μ is then 8, and no error is expected in 100 runs: the upper bound on its rate is 0.073, and μ is at least 2.9.
-    assert certified_mu(RUNS["joint"], 100, noise_share=0.25) > 1.3 * MU
+    # μ is then 9, and no error is expected in 60 runs: the upper bound on its rate is 0.12, and μ is at least 2.3.
+    assert certified_mu(*RUNS["joint"], 60, noise_share=0.25) > MU
 
 
 def test_an_exact_number_in_the_result_is_noticed():
-    def leaks(rows, noise):
-        return RUNS["joint"](rows, noise), float(rows[0, 0])
+    def leaks(rows):
+        return RUNS["joint"][0](rows), float(rows[0, 0])
 
     with pytest.raises(AssertionError):
-        certified_mu(leaks, 100)
+        certified_mu(leaks, ROWS, 60)
 
 
 def test_every_mechanism_that_can_be_attacked_here_is():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from unittest import mock
 
@@ -96,8 +97,8 @@ def test_every_line_is_a_record_and_moves_no_row_but_its_own(kind, tmp_path):
     write(lines, tmp_path / name)
     before = rows_of(open_private([tmp_path / name], **settings))
     np.testing.assert_allclose(before, NORMAL, rtol=1e-15)
-    for number, line in enumerate(MALFORMED):
-        place = number % N
+    places = (0, 7, N - 1)  # the first line is where a reader might look for facts
+    for line, place in itertools.product(MALFORMED, places):
         write([*lines[:place], line, *lines[place + 1 :]], tmp_path / name)
         opened = open_private([tmp_path / name], **settings)
         assert (opened.n_rows, opened.n_features) == (N, D), line
@@ -202,6 +203,15 @@ def test_a_damaged_file_is_refused_without_a_word_about_its_rows(tmp_path):
     )
     assert error.value.__cause__ is None
     assert error.value.row is None
+
+
+def test_a_file_that_changes_between_two_questions_is_refused(tmp_path):
+    np.save(tmp_path / "rows.npy", NORMAL)
+    held = RecordLevel(open_private([tmp_path / "rows.npy"]), norm_bound=1.0)
+    held.image(np.eye(D)[:, :1])
+    np.save(tmp_path / "rows.npy", NORMAL[:3])
+    with pytest.raises(SourceError, match=r"^rows\.npy must be complete, and stay as it is during a run\."):
+        held.image(np.eye(D)[:, :1])
 
 
 # ---- larger than memory -------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from odeco.sources._files import SVMLIGHT, check_alike, check_suffixes, files_of
 from odeco.sources._npy import NpyFile
 from odeco.sources._npz import NpzFile
 from odeco.sources._reading import cut_into
-from odeco.sources._source import Block, Source, check_not_empty, rows_per_block, working_type
+from odeco.sources._source import Block, Source, Stamp, check_not_empty, rows_per_block, working_type
 from odeco.sources._svmlight import Row, SvmlightFile, parse_rows, split_lines, stretches
 
 _CSV = (".csv", ".tsv")
@@ -137,6 +137,13 @@ def _check_given(name: str, value: object, what: str, wanted: bool, kind: str) -
 
 
 def _open(path: Path, n_features: int | None, first_index: int | None, header: bool | None) -> Source:
+    stamp = Stamp.of(path)
+    file = _open_kind(path, n_features, first_index, header)
+    file.stamp = stamp  # taken before anything was read, so that a change at any time after that is noticed
+    return file
+
+
+def _open_kind(path: Path, n_features: int | None, first_index: int | None, header: bool | None) -> Source:
     suffix = path.suffix.lower()
     if suffix in SVMLIGHT:
         return _PrivateSvmlightFile(path, n_features or 0, first_index or 0)
@@ -151,7 +158,10 @@ def _read(file: Source) -> Iterator[Any]:
     """Yield the blocks of a file. What reading raises may quote a record, so it is dropped."""
     faults: tuple[type[Exception], ...] = (SourceError, *file._faults)
     try:
-        yield from file._blocks(0)
+        file._check_unchanged(0)
+        for block in file._blocks(0):
+            file._check_unchanged(0)
+            yield block
     except faults:
         raise _errors.damaged(file.name, file.path) from None
 

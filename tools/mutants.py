@@ -1,0 +1,272 @@
+"""Make small edits that break a guarantee, one at a time, and see whether the privacy tests notice.
+
+``make mutants`` applies every edit of `MUTANTS` to a copy of the project, runs the tests that must notice it, and
+prints a table: *killed* if one of them failed, *survived* if none did. The tests are run without any edit first: they
+must pass then. It ends with code 1 unless all are killed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+_COPIED = ("src", "tests", "docs", "pyproject.toml")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """An edit that breaks a guarantee.
+
+    Attributes
+    ----------
+    breaks : str
+        What it breaks, in words for the table.
+    file : str
+        The file that is edited, below ``src/odeco``.
+    old, new : str
+        The text that stands there once, and what takes its place.
+    tests : str
+        The file of tests that must notice, below ``tests/privacy``.
+    chosen : str
+        Which tests of the file, as for ``pytest -k``.
+    """
+
+    breaks: str
+    file: str
+    old: str
+    new: str
+    tests: str
+    chosen: str = ""
+
+    def apply(self, root: Path) -> None:
+        """Make the edit in a copy of the project; raise if its text does not stand there exactly once."""
+        path = root / "src" / "odeco" / self.file
+        text = path.read_text(encoding="utf-8")
+        if text.count(self.old) != 1:
+            raise ValueError(
+                f"The text of the mutant {self.breaks!r} must stand in {self.file} once. It stands there "
+                f"{text.count(self.old)} times. Bring the list in tools/mutants.py up to date."
+            )
+        path.write_text(text.replace(self.old, self.new), encoding="utf-8")
+
+
+MUTANTS = [
+    Mutant(
+        "`input` returns exact weights",
+        "private/mechanisms/_input.py",
+        "return found_in_entries(components, scale,",
+        "components.weights[:] = holder.value(components.vectors)\n        return found_in_entries(components, scale,",
+        "test_information_flow.py",
+        "depends and input",
+    ),
+    Mutant(
+        "restarts from the sixth on get no noise",
+        "privacy/_release.py",
+        "noisy(exact[..., column], scale, self.noise) for column",
+        "noisy(exact[..., column], scale, self.noise) if column < 5 else exact[..., column] for column",
+        "test_information_flow.py",
+        "depends and wang2016",
+    ),
+    Mutant(
+        "`subspace` takes its basis from exact data",
+        "private/mechanisms/_subspace.py",
+        "np.linalg.eigh(moment)",
+        "np.linalg.eigh(rows.second_moment())",
+        "test_information_flow.py",
+        "depends and subspace",
+    ),
+    Mutant(
+        "`core` takes its basis from exact data",
+        "private/mechanisms/_core.py",
+        "leading_directions(slab, width)",
+        "leading_directions(holder.slab(asked), width)",
+        "test_information_flow.py",
+        "depends and core and rows",
+    ),
+    Mutant(
+        "a result holds exact noise floors",
+        "private/_recipe.py",
+        "found.noise_floors[first])",
+        "holder.value(found.components.vectors)[first])",
+        "test_audit_of_whole_runs.py",
+        "tells_neighbours and joint",
+    ),
+    Mutant(
+        "CSR rows are clipped without adding up entries stored twice",
+        "rows/_clip.py",
+        "    kept.sum_duplicates()\n",
+        "",
+        "test_declared.py",
+        "stored_in_pieces",
+    ),
+    Mutant(
+        "records: no slack for rounding",
+        "privacy/_record_level.py",
+        "return 2 * (depth + _LANES + 16) * ROUNDOFF * largest",
+        "return 0 * depth * largest",
+        "test_declared.py",
+        "records_declare",
+    ),
+    Mutant(
+        "streams: no slack for rounding",
+        "streams/_private.py",
+        "exact + 2 * depth * ROUNDOFF * bound**p * gain",
+        "exact + 0 * depth * gain",
+        "test_declared.py",
+        "stream_declares",
+    ),
+    Mutant(
+        "topics: pairs of words with a thousandth of the noise",
+        "topics/learn_privately.py",
+        "    packed[lower[0] != lower[1]] *= math.sqrt(0.5)",
+        "    packed = held.pairs(bound) + (packed - held.pairs(bound)) / 1000\n"
+        "    packed[lower[0] != lower[1]] *= math.sqrt(0.5)",
+        "test_private_topics_noise.py",
+    ),
+    Mutant(
+        "topics: an exact histogram for the bound on documents",
+        "topics/learn_privately.py",
+        "    reached = np.cumsum(histogram)",
+        "    histogram = held.histogram()\n    reached = np.cumsum(histogram)",
+        "test_private_topics_noise.py",
+    ),
+    Mutant(
+        "noise is 5 % short behind the ledger's back",
+        "privacy/_release.py",
+        "return noisy(self._quietly(answer), scale, self.noise), scale",
+        "return noisy(self._quietly(answer), 0.95 * scale, self.noise), scale",
+        "test_audit.py",
+        "correct_code_is_certified and literal",
+    ),
+    Mutant(
+        "2 √5 in place of 6 for an entry as the paper defines it",
+        "privacy/sensitivity/_entries.py",
+        "return float(math.factorial(order) * _row_norms(block, 2 * order - 2)",
+        "return float(2 * math.sqrt(5) * _row_norms(block, 2 * order - 2)",
+        "test_sensitivity.py",
+        "literal_neighbours",
+    ),
+    Mutant(
+        "the count of releases leaves out the restarts",
+        "private/mechanisms/_wang2016.py",
+        "search.n_components * search.n_restarts * (search.n_iterations + 1)",
+        "search.n_components * (search.n_iterations + 1)",
+        "test_private.py",
+        "finds_strong_components and wang2016",
+    ),
+    Mutant(
+        "the price of blanking a record out is taken for replacing it",
+        "privacy/sensitivity/_records.py",
+        "    if not replace:\n        return 1.0\n",
+        "    return 1.0\n",
+        "test_sensitivity.py",
+        "no_record_moves",
+    ),
+    Mutant(
+        "signed records get the price of non-negative ones",
+        "privacy/sensitivity/_records.py",
+        "math.sqrt(2) if order % 2 == 0 or nonnegative else 2.0",
+        "math.sqrt(2)",
+        "test_private.py",
+        "no_record_neighbour",
+    ),
+    Mutant(
+        "negative numbers are not cut in non-negative records",
+        "privacy/_record_level.py",
+        "np.maximum(numbers, 0.0, out=numbers)",
+        "np.maximum(numbers, -np.inf, out=numbers)",
+        "test_declared.py",
+        "negative_numbers_are_cut",
+    ),
+    Mutant(
+        "blank lines of a svmlight file are no records, so that one moves the number of records",
+        "sources/_private.py",
+        "        return split_lines(text)",
+        "        return [row for row in split_lines(text) if row[1]]",
+        "test_private_files.py",
+        "every_line and svmlight",
+    ),
+    Mutant(
+        "an index outside of the columns is kept",
+        "sources/_private.py",
+        "    if outside.any():",
+        "    if False:",
+        "test_information_flow.py",
+        "depends and npz",
+    ),
+    Mutant(
+        "a null in a table is an error that names its row",
+        "sources/_private.py",
+        "nulls_are_nan: ClassVar[bool] = True",
+        "nulls_are_nan: ClassVar[bool] = False",
+        "test_information_flow.py",
+        "depends and parquet",
+    ),
+    Mutant(
+        "the number of columns of a table is learnt from its first record",
+        "sources/_private.py",
+        "        self.n_rows = sum(1 for _ in lines)",
+        "        self.n_features = len(self._fields(next(self._lines())[1]))\n"
+        "        self.n_rows = sum(1 for _ in lines)",
+        "test_private_files.py",
+        "every_line and CSV",
+    ),
+    Mutant(
+        "the batches of a stream are not counted against delta",
+        "streams/_private.py",
+        "check_delta_for(self.guarantee.delta, first + n_rows - 1,",
+        "check_delta_for(self.guarantee.delta, n_rows,",
+        "test_declared.py",
+        "too_many_for_delta",
+    ),
+]
+
+
+def verdicts(copy: Path) -> Iterator[tuple[Mutant, str]]:
+    """Yield every mutant with what became of it."""
+    for mutant in MUTANTS:
+        shutil.copytree(ROOT / "src", copy / "src", dirs_exist_ok=True)
+        mutant.apply(copy)
+        code = _run_tests(copy, mutant)
+        yield mutant, {0: "survived", 1: "killed"}.get(code, f"its tests cannot be run (pytest ended with {code})")
+
+
+def _run_tests(copy: Path, mutant: Mutant) -> int:
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-p", "no:doctest"]
+    # The options of the project ask for doctests, which these files do not have.
+    command += ["-o", "addopts=--strict-markers", f"tests/privacy/{mutant.tests}", "-k", mutant.chosen]
+    paths = {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "2"}
+    done = subprocess.run(command, cwd=copy, env=paths, capture_output=True, check=False)  # noqa: S603 - our own tests
+    return done.returncode
+
+
+def main() -> int:
+    """Print the table, and return 0 if every mutant was killed."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        for name in _COPIED:
+            source = ROOT / name
+            shutil.copytree(source, copy / name) if source.is_dir() else shutil.copy(source, copy / name)
+        asked = {(mutant.tests, mutant.chosen): mutant for mutant in MUTANTS}
+        failing = [mutant.tests for mutant in asked.values() if _run_tests(copy, mutant) != 0]
+        if failing:
+            sys.stderr.write(f"Without any edit these tests must pass: {', '.join(failing)}. Make them pass first.\n")
+            return 1
+        sys.stdout.write("| what the edit breaks | the tests that must notice | verdict |\n|---|---|---|\n")
+        n_killed = 0
+        for mutant, verdict in verdicts(copy):
+            n_killed += verdict == "killed"
+            sys.stdout.write(f"| {mutant.breaks} | `{mutant.tests}` | {verdict} |\n")
+            sys.stdout.flush()
+        sys.stdout.write(f"\n{n_killed} of {len(MUTANTS)} mutants killed.\n")
+    return 0 if n_killed == len(MUTANTS) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
