@@ -12,6 +12,7 @@ from scipy import sparse
 import odeco
 from odeco._files import load_arrays, save_arrays
 from odeco.cli import _main
+from odeco.moments import SampleMoment
 from odeco.rows import as_rows
 
 RNG = np.random.default_rng(0)
@@ -43,6 +44,7 @@ DAMAGES = (
     *("an index far outside", "an index just outside", "a negative index", "pointers that fall"),
     *("pointers past the end", "too few numbers", "pointers that do not start at 0"),
 )
+OPTIONS = ("--epsilon", "1", "--delta", "1e-6", "--unit", "record", "--norm-bound", "1")
 TEXT = r"(Column indices|row pointers) of .* must (be in|start at 0)"
 
 
@@ -63,7 +65,7 @@ def decompose_privately(rows):
 
 
 def moment(rows):
-    odeco.moments.SampleMoment(rows)
+    SampleMoment(rows)
 
 
 @pytest.mark.parametrize("what", DAMAGES)
@@ -75,7 +77,7 @@ def test_rows_that_contradict_themselves_are_refused(entry, what):
 
 @pytest.mark.parametrize("convert", [sparse.csc_array, sparse.coo_array, sparse.bsr_array])
 def test_other_sparse_formats_are_checked_before_they_are_converted(convert):
-    rows = convert(WHOLE)
+    rows = convert(WHOLE.copy())
     (rows.coords[1] if rows.format == "coo" else rows.indices)[2] = 10**6
     with pytest.raises(ValueError, match=r"(?i)ind(ex|ices)"):
         as_rows(rows)
@@ -97,9 +99,7 @@ except ValueError as error:
     assert done.stdout.startswith("Column indices of CSR rows must be in [0, 49]. Row 1 holds 100,000,000.")
 
 
-@pytest.mark.parametrize(
-    "command", [["stream"], ["private", *"--epsilon 1 --delta 1e-6 --unit record --norm-bound 1".split()]]
-)
+@pytest.mark.parametrize("command", [["stream"], ["private", *OPTIONS]])
 @pytest.mark.parametrize("what", ["an index far outside", "an index just outside", "pointers that fall"])
 def test_the_command_refuses_a_file_of_such_rows(command, what, tmp_path, capsys):
     rows = damaged(what)

@@ -10,7 +10,6 @@ import zipfile
 import fuzz
 import numpy as np
 import pytest
-from scipy import sparse
 
 import odeco
 from odeco import _schema
