@@ -93,15 +93,12 @@ def _go_on(path: Path) -> None:
     """Load a run, and let it take in rows until it must have closed some batches."""
     with contextlib.suppress(odeco.RankError, odeco.errors.NothingFoundError, odeco.errors.BudgetExhausted):
         online = odeco.OnlineDecomposer.load(path)
-        n_features = 6 if online._run is None else online._run.total.block.shape[0]
-        online.partial_fit(np.resize(_ROWS, (60, n_features))).result()
-
-
-def _go_on_with_csr(path: Path) -> None:
-    with contextlib.suppress(odeco.RankError, odeco.errors.NothingFoundError):
-        online = odeco.OnlineDecomposer.load(path)
-        n_features = 6 if online._run is None else online._run.total.block.shape[0]
-        online.partial_fit(sparse.csr_array(np.resize(_ROWS, (60, n_features)))).result()
+        run = online._run
+        rows = np.resize(_ROWS, (60, 6 if run is None else run.total.block.shape[0]))
+        waiting = () if run is None else run.total.held.waiting
+        sparse_before = any(map(sparse.issparse, waiting)) or getattr(run and run.notes, "dense", None) is False
+        rows = rows.astype(waiting[0].dtype if waiting else np.float64)
+        online.partial_fit(sparse.csr_array(rows) if sparse_before else rows).result()
 
 
 def _read_rows(path: Path) -> None:
@@ -130,7 +127,7 @@ KINDS: dict[str, tuple[str, Callable[[Path], object], Callable[[Path], object]]]
     "run, core": (".ckpt", lambda path: _decomposer("core", 20).save(path), _go_on),
     "run, power": (".ckpt", lambda path: _decomposer("power", 40).save(path), _go_on),
     "run, tracking": (".ckpt", lambda path: _decomposer("core", 70).save(path), _go_on),
-    "run, CSR": (".ckpt", lambda path: _decomposer("core", 59, sparse.csr_array).save(path), _go_on_with_csr),
+    "run, CSR": (".ckpt", lambda path: _decomposer("core", 59, sparse.csr_array).save(path), _go_on),
     "run, private": (".ckpt", _private, _go_on),
     "ledger": (".ckpt", _private, _go_on),
     "decomposition": (".npz", _result(lambda: odeco.decompose(_TENSOR, 2, tol=1e-3, rng=0)), odeco.load_result),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,6 +15,12 @@ import odeco
 _PACKAGE = Path(odeco.__file__).parent
 #: Where the state of a run is changed; what is computed elsewhere only becomes state here.
 PLACES = ("streams", "rows", "search/_core.py", "search/_tracking.py")
+
+
+@cache
+def _begins_with_block(file: str, line: int) -> bool:
+    """Tell lines to leave out: Python runs no signal handler between a `with` block and its end, but traces there."""
+    return linecache.getline(file, line).lstrip().startswith("with ")
 
 
 class _Tracer:
@@ -28,8 +35,7 @@ class _Tracer:
         file = frame.f_code.co_filename
         if not file.startswith(self.places):
             return None
-        # Python runs no signal handler between the body of a `with` and its __exit__, but it does trace that moment.
-        if event == "line" and not linecache.getline(file, frame.f_lineno).lstrip().startswith("with "):
+        if event == "line" and not _begins_with_block(file, frame.f_lineno):
             self.lines.append((file, frame.f_lineno))
             if len(self.lines) - 1 == self.stop_at:
                 raise KeyboardInterrupt

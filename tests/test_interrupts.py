@@ -26,6 +26,18 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr(_chunks, "_SPARSE_ROWS", 4)
 
 
+#: The state is compared after every interrupt; that the run goes on from it to the same end, after one in so many.
+GOES_ON_EVERY = 9
+
+
+def state_of(online):
+    """Return all that a run would write to a file, or None before its first rows."""
+    if online._run is None:
+        return None
+    header, arrays = online._run.to_arrays()
+    return header, {name: (array.dtype, array.shape, array.tobytes()) for name, array in arrays.items()}
+
+
 def decomposer(method, **more):
     loop = {"n_restarts": 2, "n_iterations": 2} if method == "power" else {}
     return odeco.OnlineDecomposer(1, method=method, batch_size=7, rng=0, **loop, **more)
@@ -44,10 +56,16 @@ def test_an_open_run_is_as_before_or_as_after_and_goes_on_to_the_same_bits(metho
 
     moments = moments_of(push(begun()))
     assert len(moments) > 200
-    for moment in moments:
+    whole = begun()
+    push(whole)()
+    states = {4: state_of(begun()), 40: state_of(whole)}
+    for number, moment in enumerate(moments):
         online = begun()
         run_traced(push(online), moment)
         assert online.n_rows in (4, 40), moment
+        assert state_of(online) == states[online.n_rows], moment
+        if number % GOES_ON_EVERY:
+            continue
         result = online.partial_fit(kind(ROWS[online.n_rows :])).result()
         assert result.n_rows == 48
         assert np.array_equal(result.vectors, expected.vectors), moment
@@ -56,10 +74,14 @@ def test_an_open_run_is_as_before_or_as_after_and_goes_on_to_the_same_bits(metho
 
 def test_the_very_first_push_can_be_interrupted_too():
     expected = decomposer("core").partial_fit(ROWS).result()
-    for moment in moments_of(lambda: decomposer("core").partial_fit(ROWS[:20])):
+    whole = state_of(decomposer("core").partial_fit(ROWS[:20]))
+    for number, moment in enumerate(moments_of(lambda: decomposer("core").partial_fit(ROWS[:20]))):
         online = decomposer("core")
         run_traced(lambda online=online: online.partial_fit(ROWS[:20]), moment)
         assert online.n_rows in (0, 20)
+        assert state_of(online) == (whole if online.n_rows else None), moment
+        if number % GOES_ON_EVERY:
+            continue
         assert np.array_equal(online.partial_fit(ROWS[online.n_rows :]).result().vectors, expected.vectors)
 
 
@@ -72,13 +94,14 @@ def test_a_private_run_uses_no_row_in_two_releases_wherever_it_is_interrupted():
     def push(online):
         return lambda: online.partial_fit(ROWS[4:40])
 
-    for moment in moments_of(push(begun()), (*PLACES, "privacy")):
+    for number, moment in enumerate(moments_of(push(begun()), (*PLACES, "privacy"))):
         online = begun()
         run_traced(push(online), moment, (*PLACES, "privacy"))
         n_paid = 7 * len(online._account.ledger.charges)
         # As before the call if nothing was released, after it, or behind the last batch that was paid for.
         assert online.n_rows in ((40, n_paid) if n_paid == 35 else (4,) if n_paid == 0 else (n_paid,)), moment
-        online.partial_fit(ROWS[:21])
+        if number % GOES_ON_EVERY == 0:
+            online.partial_fit(ROWS[:21])
         names = [charge.data[0] for charge in online._account.ledger.charges]
         assert len(set(names)) == len(names), moment
         assert online._account.ledger.mu <= online._settings.guarantee.mu * (1 + 2**-31)

@@ -92,3 +92,12 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     if value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"`{name}` must be one of {listed}. Got {value!r}.")
+
+
+def check_unmasked(array: Any, name: str) -> None:
+    """Raise if an array is masked: NumPy would give the numbers under the mask."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(
+            f"The {name} must not be masked. Got a MaskedArray, whose hidden entries would be read as numbers. "
+            "Fill them with filled(value)."
+        )

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from odeco._arguments import MINIMUM_ORDER, check_count
+from odeco._arguments import MINIMUM_ORDER, check_count, check_unmasked
 from odeco._files import load_arrays, save_arrays
 from odeco._schema import Schema, array, tensor_order, unit_vectors
 from odeco._types import FloatArray, IndexArray
@@ -45,6 +45,8 @@ class Components(Oracle):
     order: int = 3
 
     def __init__(self, weights: Any, vectors: Any, order: int = 3) -> None:
+        check_unmasked(weights, "array `weights`")
+        check_unmasked(vectors, "array `vectors`")
         weights = np.array(weights, dtype=np.float64)
         vectors = np.array(vectors, dtype=np.float64)
         order = check_count("order", order, MINIMUM_ORDER)

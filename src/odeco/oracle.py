@@ -12,6 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
+from odeco._arguments import check_unmasked
 from odeco._types import FloatArray
 
 
@@ -187,6 +188,7 @@ class Scaled(Oracle):
 
 def as_block(block: Any, dimension: int) -> FloatArray:
     """Return a question to an oracle as a finite float64 array of shape (dimension, L)."""
+    check_unmasked(block, "block")
     array: FloatArray = np.asarray(block, dtype=np.float64)
     if array.ndim != 2 or array.shape[0] != dimension:
         raise ValueError(

@@ -19,7 +19,7 @@ import numpy as np
 import scipy  # it imports its submodules when they are used; importing optimize takes longer than importing odeco
 from scipy.special import logsumexp, softmax
 
-from odeco._arguments import as_generator, check_n_components
+from odeco._arguments import as_generator, check_n_components, check_unmasked
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
 from odeco.oracle import Oracle
@@ -46,6 +46,7 @@ class Whitener:
     @classmethod
     def from_moment(cls, moment: Any, n_components: int) -> Whitener:
         """Return the whitener of the k strongest directions of a symmetric d x d second moment."""
+        check_unmasked(moment, "second moment")
         matrix = np.asarray(moment, dtype=np.float64)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.allclose(matrix, matrix.T):
             raise ValueError(f"A second moment must be a symmetric d x d matrix. Got shape {matrix.shape}.")

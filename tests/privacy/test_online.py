@@ -83,7 +83,7 @@ def test_three_components_above_095_from_100_000_rows_in_one_pass_at_epsilon_1(m
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
 def test_without_noise_it_is_the_run_without_privacy(method, kind):
     # What remains is the rounding to the grid of the noise, 2^-30 of a scale below 1, over a few steps.
-    # Up to the end of the search: what it found counts for nothing after it in a private run, and for a batch in others.
+    # Up to the end of the search: after it, what was found counts for nothing in a private run, for a batch in others.
     rows, _ = single_topic_rows({"power": 5_000, "core": 8_000, "entries": 500}[method], 6, 2, seed=2)
     settings = {"method": method, "batch_size": 500, "rng": 3}
     settings |= {"n_restarts": 4, "n_iterations": 5} if method == "power" else {}

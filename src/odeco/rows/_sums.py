@@ -215,7 +215,7 @@ class RowSum:
         are divided by a power of two first, and the sum is multiplied by its power afterwards, in double precision.
         """
         if not is_sparse(chunk):
-            chunk = np.ascontiguousarray(chunk)  # the bits of a product depend on the layout of its factors
+            chunk = np.require(chunk, requirements=("C", "A"))  # bits of a product depend on layout and alignment
         answer = self._product(chunk)
         finite = all_finite(answer)
         if finite and not _has_vanished(answer, 2.0 ** -ordinary_bits(chunk.dtype)):

@@ -81,6 +81,8 @@ class SparseSource(Source):
         working_type(matrix.dtype, self.name, None)
         self.n_rows, self.n_features = matrix.shape
         check_not_empty(self)
+        if matrix.indptr[0] != 0:
+            raise _errors.bad_pointers(self.name, None, 0)
         self._matrix, self._batch_rows = matrix, batch_rows
 
     def fingerprint(self) -> str:

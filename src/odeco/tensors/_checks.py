@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odeco._arguments import MINIMUM_ORDER
+from odeco._arguments import MINIMUM_ORDER, check_unmasked
 from odeco._threads import map_blocks
 from odeco._types import DataArray
 
@@ -42,15 +42,6 @@ def as_values(array: Any, shape: tuple[int, ...], name: str, what: str) -> DataA
     _check_dtype(values, f"array `{name}`")
     check_finite(values, f"array `{name}`")
     return values
-
-
-def check_unmasked(array: Any, name: str) -> None:
-    """Raise if an array is masked: NumPy would give the numbers under the mask."""
-    if isinstance(array, np.ma.MaskedArray):
-        raise TypeError(
-            f"The {name} must not be masked. Got a MaskedArray, whose hidden entries would be read as numbers. "
-            "Fill them with T.filled(value)."
-        )
 
 
 def check_finite(entries: DataArray, name: str) -> None:

@@ -6,10 +6,10 @@ from typing import Any, final
 
 import numpy as np
 
-from odeco._arguments import MINIMUM_ORDER, check_count
+from odeco._arguments import MINIMUM_ORDER, check_count, check_unmasked
 from odeco._threads import map_blocks
 from odeco._types import FloatArray, IndexArray
-from odeco.tensors._checks import as_values, check_unmasked
+from odeco.tensors._checks import as_values
 from odeco.tensors._packed import n_arrangements
 from odeco.tensors._units import EntryTensor
 

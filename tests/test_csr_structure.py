@@ -1,0 +1,128 @@
+"""CSR rows whose parts contradict each other are refused wherever they come in: products would read other memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import odeco
+from odeco._files import load_arrays, save_arrays
+from odeco.cli import _main
+from odeco.moments import SampleMoment
+from odeco.rows import as_rows
+
+RNG = np.random.default_rng(0)
+WHOLE = sparse.csr_array(sparse.random_array((300, 50), density=0.1, rng=0, format="csr"))
+PRIVATE = {"epsilon": 1.0, "delta": 1e-6, "norm_bound": 1.0}
+
+
+def damaged(what):
+    """Return rows in which one part is wrong."""
+    rows = WHOLE.copy()
+    if what == "an index far outside":
+        rows.indices[5] = 10**8
+    elif what == "an index just outside":
+        rows.indices[5] = 53
+    elif what == "a negative index":
+        rows.indices[5] = -1
+    elif what == "pointers that fall":
+        rows.indptr[7] = rows.indptr[6] - 3
+    elif what == "pointers past the end":
+        rows.indptr[-1] += 1000
+    elif what == "too few numbers":
+        rows.data = rows.data[:-10]
+    else:
+        rows.indptr[0] = 2
+    return rows
+
+
+DAMAGES = (
+    *("an index far outside", "an index just outside", "a negative index", "pointers that fall"),
+    *("pointers past the end", "too few numbers", "pointers that do not start at 0"),
+)
+OPTIONS = ("--epsilon", "1", "--delta", "1e-6", "--unit", "record", "--norm-bound", "1")
+TEXT = r"(Column indices|row pointers) of .* must (be in|start at 0)"
+
+
+def push(rows):
+    odeco.OnlineDecomposer(2, batch_size=100, rng=0).partial_fit(rows)
+
+
+def push_privately(rows):
+    odeco.OnlineDecomposer(2, batch_size=100, rng=0, **PRIVATE).partial_fit(rows)
+
+
+def pull(rows):
+    odeco.decompose_stream(rows, 2, rng=0)
+
+
+def decompose_privately(rows):
+    odeco.decompose_privately(rows, 2, unit="record", rng=0, **PRIVATE)
+
+
+def moment(rows):
+    SampleMoment(rows)
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+@pytest.mark.parametrize("entry", [push, push_privately, pull, decompose_privately, moment])
+def test_rows_that_contradict_themselves_are_refused(entry, what):
+    with pytest.raises(ValueError, match=TEXT):
+        entry(damaged(what))
+
+
+@pytest.mark.parametrize("convert", [sparse.csc_array, sparse.coo_array, sparse.bsr_array])
+def test_other_sparse_formats_are_checked_before_they_are_converted(convert):
+    rows = convert(WHOLE.copy())
+    (rows.coords[1] if rows.format == "coo" else rows.indices)[2] = 10**6
+    with pytest.raises(ValueError, match=r"(?i)ind(ex|ices)"):
+        as_rows(rows)
+
+
+def test_an_index_far_outside_does_not_end_the_process():
+    script = """
+import numpy as np, odeco
+from scipy import sparse
+rows = sparse.random_array((300, 50), density=0.1, rng=0, format="csr")
+rows.indices[5] = 10**8
+try:
+    odeco.OnlineDecomposer(2, batch_size=100, rng=0).partial_fit(rows)
+except ValueError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Column indices of CSR rows must be in [0, 49]. Row 1 holds 100,000,000.")
+
+
+@pytest.mark.parametrize("command", [["stream"], ["private", *OPTIONS]])
+@pytest.mark.parametrize("what", ["an index far outside", "an index just outside", "pointers that fall"])
+def test_the_command_refuses_a_file_of_such_rows(command, what, tmp_path, capsys):
+    rows = damaged(what)
+    np.savez(
+        tmp_path / "rows.npz",
+        data=rows.data,
+        indices=rows.indices,
+        indptr=rows.indptr,
+        shape=np.array(rows.shape),
+        format=np.array(b"csr"),
+    )
+    name, *options = command
+    assert _main.run([name, str(tmp_path / "rows.npz"), "-k", "2", *options]) == 1
+    assert "odeco failed" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_a_checkpoint_with_such_rows_is_refused(what, tmp_path):
+    path = tmp_path / "run.ckpt"
+    odeco.OnlineDecomposer(2, batch_size=1000, rng=0).partial_fit(WHOLE).save(path)
+    header, arrays = load_arrays(path, "stream run")
+    bad = damaged(what)
+    parts = {"sum_data": bad.data, "sum_indices": bad.indices, "sum_indptr": bad.indptr}
+    save_arrays(path, "stream run", header, {**arrays, **parts})
+    with pytest.raises(odeco.FileFormatError, match=r"run\.ckpt"):
+        odeco.OnlineDecomposer.load(path)

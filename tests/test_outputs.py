@@ -1,0 +1,170 @@
+"""Outputs destroy nothing and lose nothing: what is refused before the work starts, and what is kept when it fails."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import odeco
+from odeco import _files
+from odeco._files import replacing, try_to_write
+from odeco.cli import _main, _output
+from odeco.cli._output import csv_cell, result_table
+from odeco.datasets import planted_orthogonal
+
+ROWS = np.eye(6)[np.random.default_rng(0).choice(3, size=3000, p=[0.5, 0.3, 0.2])]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a tensor and rows, which is the working directory."""
+    monkeypatch.chdir(tmp_path)
+    np.save("tensor.npy", planted_orthogonal(8, 2, weights=[3.0, 2.0], rng=0).to_dense())
+    np.save("rows.npy", ROWS)
+    return tmp_path
+
+
+def test_an_input_is_never_an_output(folder, capsys):
+    before = Path("tensor.npy").read_bytes()
+    Path("link.npz").symlink_to("tensor.npy")
+    for out in ("tensor.npy", "./tensor.npy", "link.npz"):
+        assert _main.run(["decompose", "tensor.npy", "-k", "2", "--out", out, "--force"]) == 2
+        assert "--out must be another file than those that are read or written besides." in capsys.readouterr().err
+    Path("data").mkdir()
+    np.save("data/rows.npy", ROWS)
+    assert _main.run(["stream", "data", "-k", "2", "--out", "data/rows.npy", "--force"]) == 2
+    assert _main.run(["decompose", "tensor.npy", "-k", "2", "--out", "same", "--report", "same"]) == 2
+    assert Path("tensor.npy").read_bytes() == before
+    assert not Path("same").exists()
+
+
+def test_a_file_that_odeco_did_not_write_is_replaced_only_by_force(folder, capsys):
+    arguments = ["decompose", "tensor.npy", "-k", "2", "--out", "notes.npz"]
+    Path("notes.npz").write_text("a week of work")
+    assert _main.run(arguments) == 2
+    assert "--out must be a new file, or one that odeco wrote. notes.npz is neither." in capsys.readouterr().err
+    assert Path("notes.npz").read_text() == "a week of work"
+    assert _main.run([*arguments, "--force"]) == 0
+    assert _main.run(arguments) == 0  # now it is one of ours
+    page = ["report", "notes.npz", "--out", "page.html"]
+    assert _main.run(page) == 0
+    assert _main.run(page) == 0
+    Path("page.html").write_text("<html>")
+    assert _main.run(page) == 2
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_pipe_or_a_directory_is_not_replaced(make, folder):
+    make("out.npz")
+    assert _main.run(["decompose", "tensor.npy", "-k", "2", "--out", "out.npz", "--force"]) in (1, 2)
+    assert not Path("out.npz").is_file()
+    with pytest.raises(OSError, match=r"out\.npz"):
+        odeco.Components([1.0], np.eye(2)[:, :1]).save("out.npz")
+    with pytest.raises(OSError, match=r"/dev/null must be a file\. It is a device or a pipe, which is not replaced\."):
+        odeco.Components([1.0], np.eye(2)[:, :1]).save("/dev/null")
+
+
+def test_a_symbolic_link_stays_and_what_it_points_to_is_written(folder):
+    Path("there").mkdir()
+    Path("here.npz").symlink_to("there/result.npz")
+    odeco.Components([1.0], np.eye(2)[:, :1]).save("here.npz")
+    assert Path("here.npz").is_symlink()
+    assert odeco.Components.load("there/result.npz").weights == [1.0]
+
+
+KILLED = """
+import os, sys
+from odeco._files import replacing
+with replacing(sys.argv[1]) as file:
+    file.write(b"half")
+    file.flush()
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
+    target = tmp_path / "run [1].ckpt"
+    assert subprocess.run([sys.executable, "-c", KILLED, str(target)], check=False).returncode == -9
+    (tmp_path / ".other.ckpt.12345678.tmp").write_text("of another file")
+    assert len(list(tmp_path.iterdir())) == 2
+    with replacing(target) as file:
+        assert len(list(tmp_path.iterdir())) == 2  # that of the killed one is gone, ours is there
+        try_to_write(target)  # as another process would, at the same moment
+        file.write(b"whole")
+    assert target.read_bytes() == b"whole"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_result_that_cannot_be_written_is_printed_and_kept(checkpoint, options, folder, monkeypatch, capsys):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device", "result.npz")
+
+    arguments = ["stream", "rows.npy", "-k", "3", "--out", "result.npz", "--seed", "0", *options]
+    expected = odeco.decompose_stream(ROWS, 3, rng=0)
+    if checkpoint:
+        arguments += ["--checkpoint", "run.ckpt"]
+    written = _output.save_result
+    with monkeypatch.context() as patch:
+        calls = iter([full, written])
+
+        def save(*given, **named):
+            return next(calls)(*given, **named)
+
+        patch.setattr(_output, "save_result", save)
+        assert _main.run(arguments) == 1
+    said = capsys.readouterr()
+    assert "0.5" in said.out
+    assert said.err.startswith("Error: The result could not be written: ")
+    assert "No space left on device" in said.err
+    if checkpoint:
+        assert "run.ckpt holds the run as it ended: run the command again with --resume and another path." in said.err
+        monkeypatch.setattr(odeco.streams._run.Run, "push", pytest.fail)  # nothing is computed again
+        assert _main.run([*arguments, "--resume"]) == 0
+        assert not Path("run.ckpt").exists()
+        kept = Path("result.npz")
+    else:
+        kept = Path(said.err.split("It is in ")[1].split(" instead")[0])
+    np.testing.assert_array_equal(odeco.load_result(kept).vectors, expected.vectors)
+
+
+def test_destinations_are_tried_before_the_work_starts(folder, monkeypatch):
+    monkeypatch.setattr(odeco, "decompose", pytest.fail)
+    Path("closed").mkdir(0o500)
+    if os.access("closed", os.W_OK):  # root may write anywhere
+        monkeypatch.setattr(_files.os, "open", lambda *_: (_ for _ in ()).throw(PermissionError(13, "no", "closed")))
+    assert _main.run(["decompose", "tensor.npy", "-k", "2", "--out", "closed/result.npz"]) == 1
+
+
+def test_signs_that_a_terminal_obeys_are_shown_as_escapes(folder, capsys):
+    Path("names.txt").write_text("\n".join(["\x1b[31mred", "[/bold]", "[link=x]y", "a\u202eb", *"efgh"]))
+    assert _main.run(["decompose", "tensor.npy", "-k", "2", "--names", "names.txt", "--top", "8"]) == 0
+    shown = capsys.readouterr().out.replace("\n", "")
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    for text in (r"\x1b[31mred", "[/bold]", "[link=x]y", r"a\u202eb"):
+        assert text.replace(" ", "") in shown.replace(" ", "")
+    np.savez("\x1b[31m.npz", **{"\x1b]0;title\x07": np.ones(3), "[/red]": np.ones(2)})
+    assert _main.run(["info", "\x1b[31m.npz"]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+    assert _main.run(["info", "\x1b[31m-missing.npz"]) == 1
+    assert _main.run(["decompose", "tensor.npy", "-k", "2", "--out", "\x1b[31m/x"]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_marks_in_a_result_s_own_words_are_printed_as_they_are():
+    result = odeco.decompose(planted_orthogonal(4, 1, rng=0).to_dense(), 1, rng=0)
+    table = result_table(result, ["[/x]", "[bold]", "c", "d"], 4)
+    assert "[/x]" in table.columns[-1]._cells[0].plain
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1"])
+def test_a_cell_of_csv_is_no_formula(text):
+    assert csv_cell(text) == f"'{text}"
+    assert csv_cell("plain") == "plain"
