@@ -4,13 +4,18 @@ VENV := .venv
 BENCH := .venv-bench
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format docs bench clean
+.PHONY: demo test fuzz lint format docs bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -q -n auto
+
+# make fuzz SECONDS=600: damage files of every kind at random, and read them.
+SECONDS ?= 60
+fuzz: $(VENV)/.test
+	$(BIN)/python tests/fuzz.py --seconds $(SECONDS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
