@@ -7,9 +7,9 @@ BIN := $(VENV)/bin
 # The tests that call other packages. The rest is arithmetic of our own, and one set of versions is enough for it.
 TESTS_OF_VERSIONS := tests/sources tests/test_*.py tests/privacy/test_calibration.py tests/privacy/test_noise.py src
 
-.PHONY: check demo test mutants lowest pythons lint format docs bench clean
+.PHONY: check demo test fuzz mutants lowest pythons lint format docs bench clean
 
-# All that must pass before a change lands. `make pythons` takes too long for that, and is run by hand.
+# All that must pass before a change lands. `make pythons`, `make mutants` and `make fuzz` are run by hand.
 check: lint test demo docs lowest
 
 demo: $(VENV)/.demo
@@ -18,7 +18,12 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -q -n auto
 
-# Edits that break a guarantee: the privacy tests must notice every one.
+# Damages files of every kind at random, and reads them: make fuzz SECONDS=600
+SECONDS ?= 60
+fuzz: $(VENV)/.test
+	$(BIN)/python tests/fuzz.py --seconds $(SECONDS)
+
+# Makes edits that break a guarantee: the privacy tests must notice every one.
 mutants: $(VENV)/.test
 	$(BIN)/python tools/mutants.py
 

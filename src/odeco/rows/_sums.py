@@ -118,9 +118,12 @@ class RowSum:
                 except FloatingPointError:
                     raise bad_row_error(checked) from None
                 total = self._added(total, contribution, keep=before.total)
-        if waiting and not self._may_wait(checked):
+        n_rows = int(checked.shape[0])
+        n_left = min(n_rows, sum(int(piece.shape[0]) for piece in waiting))
+        # Rows in complete chunks have shown in the sum what they hold.
+        if n_left and not self._may_wait(row_slice(checked, n_rows - n_left, n_rows)):
             raise bad_row_error(checked)
-        self.held = Held(before.n_rows + int(checked.shape[0]), total, waiting)
+        self.held = Held(before.n_rows + n_rows, total, waiting)
         if total is not before.total:
             self._spare = before.total
 
