@@ -113,7 +113,7 @@ def test_help_explains_learning_and_applying(tmp_path):
             "--seed",
             "--threads",
         ),
-        *("--top", "--out", "--report", "--json", "--debug", "-h,"),
+        *("--top", "--out", "--report", "--json", "--force", "--debug", "-h,"),
     ]
     assert "-k, --k, --n-components K" in text
     # Examples keep their lines.

@@ -55,12 +55,12 @@ class _Commands(click.Group):
 
 
 def _complete(command: click.Command) -> None:
-    """Give a command, and those inside it, what all have: --debug, and examples that keep their lines."""
+    """Give a command, and those inside it, what all have: outputs that destroy nothing, --debug, and whole examples."""
+    guard(command)
     if not any(parameter.name == "debug" for parameter in command.params):
         command.params.append(_debug_option())
     # click's mark for such a paragraph is a control character, which a raw docstring has as two letters.
     command.help = (command.help or "").replace("\\b\n", "\b\n")
-    guard(command)
     for each in getattr(command, "commands", {}).values():
         _complete(each)
 
