@@ -7,9 +7,9 @@ BIN := $(VENV)/bin
 # The tests that call other packages. The rest is arithmetic of our own, and one set of versions is enough for it.
 TESTS_OF_VERSIONS := tests/sources tests/test_*.py tests/privacy/test_calibration.py tests/privacy/test_noise.py src
 
-.PHONY: check demo test fuzz mutants lowest pythons lint format docs bench clean
+.PHONY: check demo test long fuzz mutants lowest pythons lint format docs bench clean
 
-# All that must pass before a change lands. `make pythons`, `make mutants` and `make fuzz` are run by hand.
+# All that must pass before a change lands. `make long`, `make mutants`, `make fuzz` and `make pythons` are run by hand.
 check: lint test demo docs lowest
 
 demo: $(VENV)/.demo
@@ -17,6 +17,10 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -q -n auto
+
+# What takes minutes: audits of whole private runs, a thousand of each.
+long: $(VENV)/.test
+	$(BIN)/python -m pytest -q -n auto -m long
 
 # Damages files of every kind at random, and reads them: make fuzz SECONDS=600
 SECONDS ?= 60
@@ -30,7 +34,7 @@ mutants: $(VENV)/.test
 # With the lowest versions that pyproject.toml allows. They may warn that others are newer than they expected; and
 # one check of scikit-learn is itself at fault before 1.8, where it subtracts a fraction from integers.
 lowest: $(LOWEST)/.lowest
-	$(LOWEST)/bin/python -m pytest -q -n auto -m "not slow" -W default::DeprecationWarning \
+	$(LOWEST)/bin/python -m pytest -q -n auto -m "not slow and not long" -W default::DeprecationWarning \
 		-k "not check_positive_only_tag_during_fit" $(TESTS_OF_VERSIONS)
 
 # Under every Python that pyproject.toml names and this machine has.

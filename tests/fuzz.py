@@ -16,6 +16,7 @@ import resource
 import signal
 import tempfile
 import time
+import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -27,6 +28,8 @@ from scipy import sparse
 
 import odeco
 from odeco.cli import _main
+from odeco.datasets import planted_topics
+from odeco.models import TensorLDA
 from odeco.power_method import Plan, Search, step
 from odeco.privacy import SeededNoiseForTests
 from odeco.sources import SourceError, as_source
@@ -40,6 +43,7 @@ _ROWS = np.random.default_rng(0).gamma(1.0, size=(120, 6)) - 1
 _TENSOR = odeco.symmetrize(
     np.random.default_rng(0).normal(size=(6, 6, 6)) + 4 * odeco.Components([3.0, 2.0], np.eye(6)[:, :2]).to_dense()
 )
+_COUNTS = planted_topics(300, 10, [0.3, 0.3], document_length=30, rng=0).counts
 _PRIVATE = {"epsilon": 4.0, "delta": 1e-6, "norm_bound": 2.0}
 #: Values that do not belong where they are put.
 _STRANGE: tuple[Any, ...] = (
@@ -101,6 +105,15 @@ def _go_on(path: Path) -> None:
         online.partial_fit(sparse.csr_array(rows) if sparse_before else rows).result()
 
 
+def _use_topics(path: Path) -> None:
+    """Load a model, and let it look at documents."""
+    model = TensorLDA.load(path)
+    counts = np.resize(_COUNTS.toarray(), (20, model.n_features_in_))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.transform(counts)
+
+
 def _read_rows(path: Path) -> None:
     for _ in as_source(path):
         pass
@@ -138,6 +151,12 @@ KINDS: dict[str, tuple[str, Callable[[Path], object], Callable[[Path], object]]]
         ".npz",
         _result(lambda: _decomposer("core", 80, noise=SeededNoiseForTests(0), **_PRIVATE).result()),
         odeco.load_result,
+    ),
+    "topic model": (".npz", lambda path: TensorLDA(2, refine=0, random_state=0).fit(_COUNTS).save(path), _use_topics),
+    "topic stream": (
+        ".npz",
+        lambda path: TensorLDA(2, refine=0, random_state=0).partial_fit(_COUNTS).save(path),
+        _use_topics,
     ),
     "rows.npy": (".npy", lambda path: np.save(path, _ROWS), _read_rows),
     "rows.npz": (".npz", _save_csr, _read_rows),

@@ -21,5 +21,5 @@ for version in 3.11 3.12 3.13; do
     echo "Python $version"
     "$python" -m venv ".venv-$version"
     ".venv-$version/bin/pip" install -q -c constraints.txt -e '.[test]'
-    ".venv-$version/bin/python" -m pytest -q -n auto -m "not slow" "${tests[@]}"
+    ".venv-$version/bin/python" -m pytest -q -n auto -m "not slow and not long" "${tests[@]}"
 done

@@ -121,7 +121,7 @@ def test_a_whole_run_tells_neighbours_apart_and_gives_away_no_more_than_it_claim
 # An error has the rate 0.13, so from 1,000 runs its standard error is 0.011, and its upper bound lies at 0.17: μ is
 # certified to 1.9, or 0.85 of it, give or take 0.03. Topics are left out: this pair is not the worst for each of their
 # releases, and `test_private_topics.py` has one that is. It takes two minutes for all.
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in RUNS if name != "topics"])
 def test_a_whole_run_gives_away_nearly_what_it_claims(name):
     assert 0.75 * MU < certified_mu(*RUNS[name], 1_000) <= MU

@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy_format
 
+from odeco._files import announced_arrays, read_array
+from odeco.errors import FileFormatError
+
 _FAULTS = (EOFError, ValueError, TypeError, SyntaxError, TokenError, KeyError)
 
 
@@ -27,13 +30,13 @@ def _load_array(path: Path, key: str | None) -> np.ndarray[Any, Any]:
     if path.suffix != ".npz":
         raise ValueError(f"A tensor must be in a .npy or .npz file. Got {path}. Write it with numpy.save.")
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            held = list(archive.files)
-            if key is None and len(held) == 1:
-                key = held[0]
-            if key in held:
-                array: np.ndarray[Any, Any] = archive[key]
-                return array
+        held = list(announced_arrays(path))
+        if key is None and len(held) == 1:
+            key = held[0]
+        if key in held:
+            return read_array(path, key)
+    except FileFormatError:
+        raise
     except _FAULTS as error:
         raise ValueError(f"{path} must be an archive of plain arrays. It is not: {error}. Make it again.") from error
     listed = ", ".join(held) or "nothing"

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odeco._files import load_arrays, save_arrays
-from odeco.errors import FileFormatError
+from odeco._files import faults_of, load_arrays, save_arrays
+from odeco._schema import Rule, Schema, Sizes, array, nothing_or, number, record, require, text, whole
 from odeco.privacy import PrivacyReport
+from odeco.topics.counts import N_GROUPS
 from odeco.topics.diagnostics import TopicDiagnostics
 from odeco.topics.fitted import FittedTopics
 from odeco.topics.lda_settings import check_settings
@@ -61,24 +62,97 @@ def save_model(model: TensorLDA, path: str | os.PathLike[str]) -> None:
 
 
 def load_model(cls: type[TensorLDA], path: str | os.PathLike[str]) -> TensorLDA:
-    """Read what `save_model` wrote."""
-    header, arrays = load_arrays(path, _KIND)
-    model = cls(**header["parameters"])
-    diagnostics = TopicDiagnostics(**header["diagnostics"], **_named(arrays, "diagnostics."))
-    if "privacy" in header and "online" in header:
-        raise FileFormatError(f"{path} must hold a private model or a stream. It claims to hold both. Make it again.")
-    privacy = PrivacyReport.from_json(header["privacy"]) if "privacy" in header else None
-    learnt = (arrays["topic_word"], arrays["totals"], arrays["alpha"], header["eta"], diagnostics, privacy)
-    model._fitted = FittedTopics(*learnt)
-    model._seed, model.n_documents_ = header["seed"], header["n_documents"]
-    model.n_components_, model.n_features_in_ = (int(size) for size in arrays["topic_word"].shape)
-    if "feature_names" in arrays:
-        model.feature_names_in_ = arrays["feature_names"].astype(object)
-    model._stream = None
-    if "online" in header:
-        settings = check_settings(model, in_batches=True)
-        model._stream = TopicStream.from_arrays(settings, header["online"], _named(arrays, "online."), diagnostics)
+    """Read what `save_model` wrote. The file may come from anyone: nothing in it is executed."""
+    header, arrays = load_arrays(path, _KIND, _SCHEMA)
+    with faults_of(path):
+        model = cls(**header["parameters"])
+        settings = check_settings(model, in_batches="online" in header)
+        diagnostics = TopicDiagnostics(**header["diagnostics"], **_named(arrays, "diagnostics."))
+        privacy = PrivacyReport.from_json(header["privacy"]) if "privacy" in header else None
+        learnt = (arrays["topic_word"], arrays["totals"], arrays["alpha"], header["eta"], diagnostics, privacy)
+        stream = None
+        if "online" in header:
+            stream = TopicStream.from_arrays(settings, header["online"], _named(arrays, "online."), diagnostics)
+        n_components, model.n_features_in_ = (int(size) for size in arrays["topic_word"].shape)
+        if "feature_names" in arrays:
+            model.feature_names_in_ = arrays["feature_names"].astype(object)
+        model._take(FittedTopics(*learnt), stream, header["seed"], header["n_documents"], n_components)
     return model
+
+
+def _check_fit(header: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) -> None:
+    """Require what one rule cannot see: a guarantee or a stream, and if a stream then a whole one, of its topics."""
+    online = {name for name in arrays if name.startswith("online.")}
+    require(not ("privacy" in header and "online" in header), "it must hold a private model or a stream, not both")
+    require(("online" in header) == bool(online), "it must hold all of its stream, or nothing of it")
+    require(not online or {f"online.{name}" for name in _STREAM} <= online, "it must hold all of its stream")
+    wanted = header["parameters"].get("n_components")
+    require(not online or wanted == sizes["k"], "its stream must have as many topics as its parameters ask for")
+    require(not online or sizes["g"] == N_GROUPS, f"documents of a stream must be dealt to {N_GROUPS} groups")
+
+
+def _settings(value: Any, where: str, sizes: Sizes) -> None:  # noqa: ARG001 - a rule of the schema
+    require(isinstance(value, dict), f"`{where}` must be an object with names")
+    plain = all(each is None or isinstance(each, bool | int | float | str) for each in value.values())
+    require(plain, f"`{where}` must hold numbers and texts")
+
+
+_COUNT, _MAYBE = whole(), nothing_or(whole())
+_STREAM: dict[str, Rule] = {
+    "places": array("m", "k"),
+    "alpha": array(None, low=0),
+    "stream.next_move": array(kind="i", low=1),
+    "stream.numbers": array(None, kind="i", low=0),
+    "stream.basis": array("V", "m"),
+    "stream.group_weights": array("g", low=0),
+    "stream._squares": array(low=0),
+    "stream._first": array("V", low=0),
+    "stream._image": array("V", "m"),
+    "stream._group_first": array("g", "m"),
+    "stream._group_pairs": array("g", "m", "m"),
+    "stream._triples": array("m", "m", "m"),
+}
+_SCHEMA = Schema(
+    {
+        "parameters": _settings,
+        "seed": _COUNT,
+        "n_documents": _COUNT,
+        "eta": number(0),
+        "diagnostics": record(
+            {
+                "n_documents": _COUNT,
+                **dict.fromkeys(("n_empty", "n_short", "n_tokens"), _MAYBE),
+                **dict.fromkeys(("n_components", "n_clear"), _COUNT),
+                **dict.fromkeys(("noise_level", "concentration", "explained"), number()),
+            }
+        ),
+    },
+    {
+        "topic_word": array("k", "V", low=0, high=1),
+        "alpha": array("k", low=0),
+        "totals": array("k", low=0),
+        "diagnostics.eigenvalues": array("e"),
+        "diagnostics.eigenvalue_errors": array("e", low=0),
+        "diagnostics.reliable": array(None, kind="b"),
+        **dict.fromkeys(("diagnostics.weights", "diagnostics.residuals"), array("k", nan=True)),
+        "diagnostics.negative_mass": array("k", nan=True),
+    },
+    optional_header={
+        "privacy": text(),
+        "online": record(
+            {
+                **dict.fromkeys(("seed", "n_batches"), _COUNT),
+                **dict.fromkeys(("concentration", "eta", "documents_behind_alpha"), number(0)),
+            }
+        ),
+    },
+    optional_arrays={
+        "feature_names": array("V", kind="U"),
+        "online.topic_counts": array("k", "V", kind="rows", low=0),
+        **{f"online.{name}": rule for name, rule in _STREAM.items()},
+    },
+    relations=_check_fit,
+)
 
 
 def _named(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
