@@ -19,6 +19,7 @@ from test_report import Reader
 
 from odeco._files import read_contents
 from odeco.cli._main import run as odeco_command
+from odeco.cli._topics_output import proportions_table
 from odeco.datasets import planted_topics
 from odeco.models import TensorLDA
 
@@ -353,3 +354,9 @@ def test_ctrl_c_ends_a_run_cleanly(folder):
     output, errors = begun.communicate(timeout=60)
     assert (begun.returncode, output, errors.strip()) == (130, "", "Interrupted.")
     assert not (folder / "never.npz").exists()
+
+
+def test_a_name_that_looks_like_a_formula_is_no_formula_in_a_table():
+    table = proportions_table(np.array([[0.5, 0.5]]), ("=cmd|'/c calc'!A0.txt, line 1",))
+    (_, row) = csv.reader(table.splitlines())
+    assert row[0].startswith("'=")

@@ -14,7 +14,7 @@ from rich.table import Table
 from odeco._files import replacing, save_arrays
 from odeco._types import FloatArray
 from odeco.cli._faults import command_line
-from odeco.cli._output import console, privacy_sentence
+from odeco.cli._output import as_cell, console, csv_cell, privacy_sentence
 from odeco.cli._topics_fit import Learnt
 from odeco.saving import versions
 from odeco.topics.summarise import TopicSummary, leading_documents
@@ -35,7 +35,7 @@ def print_topics(summary: TopicSummary, n_top: int, *, chosen: bool) -> None:
     table.add_column("words", overflow="fold")
     for topic, share in enumerate(summary.shares):
         words = ", ".join(f"{word} {weight:.3f}" for word, weight in summary.leading_words(topic, n_top))
-        table.add_row(str(topic + 1), f"{share:.1%}", _standing(summary, topic), words.replace("[", r"\["))
+        table.add_row(str(topic + 1), f"{share:.1%}", _standing(summary, topic), as_cell(words))
     screen.print(table)
     for line in _facts(summary, chosen=chosen):
         screen.print(line, soft_wrap=True, markup=False)
@@ -139,5 +139,5 @@ def proportions_table(proportions: FloatArray, names: tuple[str, ...]) -> str:
     writer.writerow(["document", *(f"topic {number}" for number in range(1, proportions.shape[1] + 1))])
     for row, values in enumerate(proportions.tolist()):
         name = names[row] if names else f"row {row}"
-        writer.writerow([name, *(f"{value:.6g}" for value in values)])
+        writer.writerow([csv_cell(name), *(f"{value:.6g}" for value in values)])
     return buffer.getvalue()
