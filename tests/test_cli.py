@@ -221,7 +221,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_command_to_go_on(tmp_path):
     assert "Interrupted after" in errors
     assert (tmp_path / "run.ckpt").exists()
     assert not (tmp_path / "result.npz").exists()
-    assert "go on with odeco stream --checkpoint and --resume" in succeed("info", "run.ckpt", cwd=tmp_path)
+    assert "stream run" in succeed("info", "run.ckpt", cwd=tmp_path)
     # Without --resume nothing is overwritten.
     assert "Pass --resume to go on" in fails(2, *arguments, "--checkpoint", "run.ckpt", cwd=tmp_path)
     line = next(line for line in errors.splitlines() if line.startswith("    "))

@@ -544,19 +544,19 @@ def test_runs_that_share_a_ledger_share_its_limit():
 @pytest.mark.parametrize("n_more", [0, 1, 5])
 @pytest.mark.parametrize("method", ["power", "core", "entries"])
 def test_rows_of_zeros_show_nothing_that_is_clear(method, n_more):
-    """Noise alone passes its floor with a chance of 1 in 1,000 for each run: in 40 runs, more than 2 never happens.
+    """Noise alone passes its floor with a chance of 1 in 1,000 for each run: in 25 runs, more than 1 hardly ever happens.
 
-    (Its chance is 1e-5.)
+    (Its chance is 3e-4.)
     """
     loop = {"n_restarts": 10, "n_iterations": 3} if method == "power" else {}
     n_batches = {"power": 6, "core": 4, "entries": 1}[method] + n_more
     n_false = 0
-    for seed in range(40):
+    for seed in range(25):
         online = odeco.OnlineDecomposer(
             2, method=method, batch_size=50, rng=seed, **loop, **GUARANTEE, noise=SeededNoiseForTests(seed)
         )
-        n_false += bool(online.partial_fit(np.zeros((50 * n_batches, 12))).result().clear.any())
-    assert n_false <= 2
+        n_false += bool(online.partial_fit(np.zeros((50 * n_batches, 10))).result().clear.any())
+    assert n_false <= 1
 
 
 def test_a_batch_that_a_second_interrupt_left_full_is_closed_before_the_next():
