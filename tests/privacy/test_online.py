@@ -544,7 +544,7 @@ def test_runs_that_share_a_ledger_share_its_limit():
 @pytest.mark.parametrize("n_more", [0, 1, 5])
 @pytest.mark.parametrize("method", ["power", "core", "entries"])
 def test_rows_of_zeros_show_nothing_that_is_clear(method, n_more):
-    """Noise alone passes its floor with a chance of 1 in 1,000 for each run: in 25 runs, more than 1 hardly ever happens.
+    """Noise alone passes its floor with a chance of 1 in 1,000 for each run: in 25 runs, more than 1 hardly ever.
 
     (Its chance is 3e-4.)
     """
