@@ -72,6 +72,7 @@ class SparseSource(Source):
     """The rows of a CSR matrix in memory, in blocks of about a million stored numbers."""
 
     name = "the CSR matrix"
+    sparse = True
 
     def __init__(self, matrix: Any, batch_rows: int | None) -> None:
         if matrix.format != "csr":

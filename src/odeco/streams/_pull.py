@@ -93,7 +93,8 @@ def decompose_stream(
     """
     check_choice("method", method, METHODS)
     source = as_source(data)
-    if source.repeatable:
+    if source.repeatable and not getattr(source, "sparse", False):
+        # Dense blocks of the size of a chunk need no joining. Of sparse rows so few would make many small products.
         source = as_source(data, batch_rows=rows_per_chunk(source.n_features))
     settings = Settings(
         n_components=n_components,
