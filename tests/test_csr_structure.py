@@ -16,7 +16,7 @@ from odeco.moments import SampleMoment
 from odeco.rows import as_rows
 
 RNG = np.random.default_rng(0)
-WHOLE = sparse.csr_array(sparse.random_array((300, 50), density=0.1, rng=0, format="csr"))
+WHOLE = sparse.csr_array(sparse.random(300, 50, density=0.1, random_state=0, format="csr"))
 PRIVATE = {"epsilon": 1.0, "delta": 1e-6, "norm_bound": 1.0}
 
 
@@ -95,7 +95,7 @@ def test_an_index_far_outside_does_not_end_the_process():
     script = """
 import numpy as np, odeco
 from scipy import sparse
-rows = sparse.random_array((300, 50), density=0.1, rng=0, format="csr")
+rows = sparse.csr_array(sparse.random(300, 50, density=0.1, random_state=0, format="csr"))
 rows.indices[5] = 10**8
 try:
     odeco.OnlineDecomposer(2, batch_size=100, rng=0).partial_fit(rows)

@@ -60,7 +60,10 @@ def _with_indices(rows, dtype):
 
 
 def _with_room(rows):
-    rows.data, rows.indices = np.append(rows.data, np.nan), np.append(rows.indices, 10**6).astype(np.int32)
+    rows.data, rows.indices = (
+        np.append(rows.data, rows.dtype.type(np.nan)),
+        np.append(rows.indices, 10**6).astype(np.int32),
+    )
     return rows
 
 
