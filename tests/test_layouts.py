@@ -60,10 +60,8 @@ def _with_indices(rows, dtype):
 
 
 def _with_room(rows):
-    rows.data, rows.indices = (
-        np.append(rows.data, rows.dtype.type(np.nan)),
-        np.append(rows.indices, 10**6).astype(np.int32),
-    )
+    rows.data = np.append(rows.data, rows.dtype.type(np.nan))
+    rows.indices = np.append(rows.indices, 10**6).astype(np.int32)
     return rows
 
 
