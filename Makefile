@@ -32,10 +32,11 @@ mutants: $(VENV)/.test
 	$(BIN)/python tools/mutants.py
 
 # With the lowest versions that pyproject.toml allows. They may warn that others are newer than they expected; and
-# one check of scikit-learn is itself at fault before 1.8, where it subtracts a fraction from integers.
+# one check of scikit-learn is itself at fault before 1.8, where it subtracts a fraction from integers. Interrupts at
+# every line take long and depend on no version.
 lowest: $(LOWEST)/.lowest
 	$(LOWEST)/bin/python -m pytest -q -n auto -m "not slow and not long" -W default::DeprecationWarning \
-		-k "not check_positive_only_tag_during_fit" $(TESTS_OF_VERSIONS)
+		-k "not check_positive_only_tag_during_fit and not test_interrupts" $(TESTS_OF_VERSIONS)
 
 # Under every Python that pyproject.toml names and this machine has.
 pythons:
