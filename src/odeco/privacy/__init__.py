@@ -18,12 +18,9 @@ from odeco.privacy._charge import Charge
 from odeco.privacy._entry_level import EntryLevel
 from odeco.privacy._found import (
     Found,
-    angles_of,
     found_in_core,
     found_in_entries,
     found_in_images,
-    highest_of,
-    noise_ceiling,
 )
 from odeco.privacy._holder import ROUNDOFF, UNITS, DataHolder, Unit, multiplicities, unpack
 from odeco.privacy._ledger import Ledger
@@ -69,7 +66,6 @@ __all__ += [
     "SecureNoise",
     "SeededNoiseForTests",
     "Unit",
-    "angles_of",
     "as_ledger",
     "check_delta",
     "check_delta_for",
@@ -77,10 +73,8 @@ __all__ += [
     "found_in_core",
     "found_in_entries",
     "found_in_images",
-    "highest_of",
     "merge_duplicates",
     "multiplicities",
-    "noise_ceiling",
     "row_weights",
     "sensitivity",
     "unpack",
