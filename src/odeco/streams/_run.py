@@ -15,10 +15,11 @@ import numpy as np
 from odeco._scale import SMALLEST_USABLE, largest, put_back, times_power_of_two, unit_exponent
 from odeco._types import FloatArray
 from odeco.components import Components
+from odeco.cores import CoreSearch, EntriesSearch
 from odeco.errors import BadRowError, RankError
 from odeco.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.rows import Held, RowSum, row_slice
-from odeco.search import Asker, CoreSearch, EntriesSearch, Search, Tracking
+from odeco.search import Asker, Search, Tracking
 from odeco.streams._batches import Batches, Place
 from odeco.streams._progress import Progress
 

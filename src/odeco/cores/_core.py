@@ -22,11 +22,7 @@ from odeco._threads import one_blas_thread
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
 from odeco.errors import RankError
-from odeco.search._plan import Plan
-from odeco.search._power import run
-from odeco.search._protocol import Finder
-from odeco.search._sphere import uniform_within
-from odeco.search._tracking import Tracking
+from odeco.search import Finder, Plan, Tracking, run, uniform_within
 from odeco.tensors import DenseTensor, symmetrize
 
 #: Rounds of images before the core; one more changes little (see benchmarks/streaming.py).
