@@ -14,7 +14,7 @@ import numpy as np
 from odeco._scale import largest, put_back, times_power_of_two, unit_exponent
 from odeco._types import DataArray, FloatArray
 from odeco.components import Components
-from odeco.oracle import Oracle
+from odeco.oracle import Oracle, polarised_core
 
 
 class EntryTensor(Oracle):
@@ -48,6 +48,28 @@ class EntryTensor(Oracle):
             put_back(largest(answer), self.exponent, "entries of an image")
         image: FloatArray = times_power_of_two(answer, self.exponent)
         return image
+
+    @final
+    def _core(self, basis: FloatArray) -> FloatArray:
+        answer = self._unit_core(basis)
+        if self.exponent:
+            put_back(largest(answer), self.exponent, "entries of a core")
+        core: FloatArray = times_power_of_two(answer, self.exponent)
+        return core
+
+    @final
+    def unfolding_gram(self) -> FloatArray | None:
+        """Return M Mᵀ for the unfolding M, or None if that is not known."""
+        known = self._unit_unfolding_gram()
+        return None if known is None else put_back(known, 2 * self.exponent, "squares of the entries")
+
+    def _unit_core(self, basis: FloatArray) -> FloatArray:
+        """Return T(Q, …, Q) for the entries in their unit."""
+        return polarised_core(self._unit_image, basis, self.order)
+
+    def _unit_unfolding_gram(self) -> FloatArray | None:
+        """Return M Mᵀ for the entries in their unit, or None if that is not known."""
+        return None
 
     @abstractmethod
     def _unit_image(self, block: FloatArray) -> FloatArray:
@@ -100,6 +122,17 @@ class InUnit(Oracle):
             return known
         # Squares of very small or very large numbers are not known: they are 0 or infinite.
         return float(times_power_of_two(known, -2 * self.exponent)) if 0 < known < np.inf else None
+
+    def unfolding_gram(self) -> FloatArray | None:
+        """Return the Gram matrix of the unfolding in the unit, or None if that is not known."""
+        if isinstance(self.oracle, EntryTensor):
+            return self.oracle._unit_unfolding_gram()
+        return self.oracle.unfolding_gram() if isinstance(self.oracle, Components) else None
+
+    def _core(self, basis: FloatArray) -> FloatArray:
+        if isinstance(self.oracle, EntryTensor):
+            return self.oracle._unit_core(basis)
+        return self._scaled(self.oracle.core(basis))
 
     def _image(self, block: FloatArray) -> FloatArray:
         if isinstance(self.oracle, EntryTensor):
