@@ -8,6 +8,7 @@ or a stream, and it may charge a privacy budget for its answers.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
@@ -77,6 +78,14 @@ class Oracle(ABC):
         checked = as_block(block, self.dimension)
         return self._value(checked) if checked.size else np.zeros(0)
 
+    @final
+    def slice(self, direction: Any) -> FloatArray:
+        """Answer T(I, I, u, …, u) for one vector u of d numbers: a symmetric d x d matrix.
+
+        It is made from the images of 2d vectors, at order 3, if the oracle has no faster way.
+        """
+        return self._slice(as_block(np.atleast_2d(direction).T, self.dimension)[:, 0])
+
     def squared_norm(self) -> float | None:
         """Return the sum of the squares of all entries, or None if that is not known."""
         return None
@@ -87,6 +96,9 @@ class Oracle(ABC):
     def _value(self, block: FloatArray) -> FloatArray:
         values: FloatArray = np.einsum("il,il->l", block, self._image(block))
         return values
+
+    def _slice(self, direction: FloatArray) -> FloatArray:
+        return slice_by_images(self._image, direction, self.order)
 
     def __add__(self, other: Oracle) -> Oracle:
         return Sum(self, other)
@@ -159,6 +171,9 @@ class Sum(Oracle):
     def _value(self, block: FloatArray) -> FloatArray:
         return self.first.value(block) + self.second.value(block)
 
+    def _slice(self, direction: FloatArray) -> FloatArray:
+        return self.first.slice(direction) + self.second.slice(direction)
+
 
 @final
 class Scaled(Oracle):
@@ -184,6 +199,25 @@ class Scaled(Oracle):
 
     def _value(self, block: FloatArray) -> FloatArray:
         return self.factor * self.oracle.value(block)
+
+    def _slice(self, direction: FloatArray) -> FloatArray:
+        return self.factor * self.oracle.slice(direction)
+
+
+def slice_by_images(image: Callable[[FloatArray], FloatArray], direction: FloatArray, order: int) -> FloatArray:
+    """Return T(I, I, θ, …, θ) from images alone.
+
+    The image of θ + t x is a polynomial in t whose linear coefficient is (p−1) T(I, x, θ, …, θ). The odd part of the
+    polynomial is (image(θ + t x) − image(θ − t x)) / 2. It is asked for at as many values of t as there are odd powers,
+    with x along every axis, and the linear coefficients are the solution of a small linear system.
+    """
+    n_odd = order // 2
+    nodes = np.sin(np.pi * (np.arange(n_odd) + 1) / (2 * n_odd))
+    coefficients = np.linalg.solve(nodes ** (2 * np.arange(n_odd)[:, None] + 1), np.eye(n_odd)[0])
+    identity, centre = np.eye(direction.size), direction[:, None]
+    odd = [(image(centre + t * identity) - image(centre - t * identity)) / 2 for t in nodes]
+    matrix: FloatArray = np.tensordot(coefficients, odd, axes=1) / (order - 1)
+    return (matrix + matrix.T) / 2
 
 
 def as_block(block: Any, dimension: int) -> FloatArray:

@@ -36,7 +36,6 @@ from odeco.search._protocol import Finder
 from odeco.search._sphere import uniform_starts
 from odeco.search._together_file import LOOP, SCHEMA
 from odeco.search._tracking import Tracking
-from odeco.tensors import slice_from_images, slice_question, slice_width
 
 #: Slices take d² numbers and their eigenvectors some 10 d³ operations. In more dimensions the loop is taken.
 MOST_DIMENSION = 1000
@@ -66,6 +65,8 @@ class Together(Finder):
         What the next answer will be used for.
     round, n_answered : int
         Slices and answers taken in.
+    most_steps : int
+        How many steps the climbers of this round have.
     kept : tuple of Eigenpair
         The largest components found so far; before the polish they are no more accurate than they need to be.
     climbers : Climbers
@@ -84,6 +85,7 @@ class Together(Finder):
     stage: Stage
     round: int
     n_answered: int
+    most_steps: int
     kept: tuple[Eigenpair, ...]
     climbers: Climbers
     loop: Search | None = None
@@ -113,8 +115,8 @@ class Together(Finder):
         plan = Plan.default(dimension, k, tolerance=tolerance)
         by_loop = k * plan.n_restarts * LOOP_IMAGES
         n_starts = max(k + SPARE_STARTS, plan.n_restarts)
-        at_once = 2 * slice_width(dimension, order) + LOOP_IMAGES * n_starts
-        blank = cls(plan, order, seed, rounding, "slice", 0, 0, (), Climbers.start(np.empty((dimension, 0))))
+        at_once = 4 * (order // 2) * dimension + LOOP_IMAGES * n_starts
+        blank = cls(plan, order, seed, rounding, "slice", 0, 0, 0, (), Climbers.start(np.empty((dimension, 0))))
         if len(parts) > 1 or dimension > MOST_DIMENSION or by_loop < at_once:
             loop = Search.start(plan, order=order, parts=parts, seed=seed, rounding=rounding)
             return replace(blank, stage="loop", loop=loop)
@@ -141,24 +143,26 @@ class Together(Finder):
         return as_components(self.found, self.dimension, self.order)
 
     @property
-    def question(self) -> Literal["image", "value"]:
+    def question(self) -> Literal["slice", "image", "value"]:
         """What to ask the oracle about `candidates` next."""
-        return "image" if self.loop is None else self.loop.question
+        if self.loop is not None:
+            return self.loop.question
+        return "slice" if self.stage == "slice" else "image"
 
     @property
     def candidates(self) -> FloatArray:
-        """The vectors to ask about next; those of a slice are not of unit length."""
+        """The vectors to ask about next; of a slice, its direction."""
         if self.loop is not None:
             return self.loop.candidates
         if self.stage == "slice":
-            return slice_question(self._direction, self.order)
+            return uniform_starts(np.random.default_rng([self.seed, self.round]), (self.dimension,), 1)
         return self.climbers.vectors[:, self._asked]
 
     @property
     def n_questions(self) -> int:
         """How many questions it asks at most: as many as if all rounds were needed, and then the loop."""
         of_loop = self.plan.n_components * (self.plan.n_iterations + 1)
-        return MOST_ROUNDS * (1 + self._most_steps) + 2 * self.plan.n_iterations + of_loop
+        return MOST_ROUNDS * (1 + _most_steps(self.dimension)) + 2 * self.plan.n_iterations + of_loop
 
     @property
     def doing(self) -> str:
@@ -180,7 +184,7 @@ class Together(Finder):
             if self.loop is not None:
                 return now._with_loop(self.loop.advance(answer))
             if self.stage == "slice":
-                return now._begin(slice_from_images(answer, self.order))
+                return now._begin(answer)
             if self.stage == "climb":
                 return now._climb(answer)
             return now._polish(answer)
@@ -225,13 +229,6 @@ class Together(Finder):
         )
 
     @property
-    def _direction(self) -> FloatArray:
-        """The direction of the slice of this round, of unit length."""
-        drawn = uniform_starts(np.random.default_rng([self.seed, self.round]), (self.dimension,), 1)
-        direction: FloatArray = drawn[:, 0]
-        return direction
-
-    @property
     def _asked(self) -> BoolArray:
         """Which of the climbers are asked about: all that are polished, and those that have not settled."""
         if self.stage == "polish":
@@ -239,35 +236,32 @@ class Together(Finder):
         unsettled: BoolArray = self.climbers.residuals > SETTLED
         return unsettled
 
-    @property
-    def _most_steps(self) -> int:
-        """How many steps a round has: R of Theorem 2.2 for an accuracy of the order of the weight."""
-        return 10 + math.ceil(math.log2(self.dimension))
-
     def _begin(self, matrix: FloatArray) -> Together:
         """Begin a round at the eigenvectors of a slice, unless nothing is left in it."""
-        weights = np.array([pair.weight for pair in self.kept])
-        vectors = self.components.vectors
-        along = weights * (self._direction @ vectors) ** (self.order - 2)
-        eigenvalues, eigenvectors = np.linalg.eigh(matrix - (vectors * along) @ vectors.T)
+        kept = self.components
+        eigenvalues, eigenvectors = np.linalg.eigh(matrix - kept.slice(self.candidates[:, 0]))
         strength = np.abs(eigenvalues)
         # A component of weight λ shows an eigenvalue λ⟨v, θ⟩ᵖ⁻², and √d⟨v, θ⟩ is nearly standard normal. `visible` is
         # what √d|⟨v, θ⟩| must be for a component as small as the smallest to show above all that is left.
-        missing = self.plan.n_components - weights.size
+        missing = self.plan.n_components - kept.n_components
         visible = math.inf
-        if weights.size:
-            visible = (strength.max() / np.abs(weights).min()) ** (1 / (self.order - 2)) * math.sqrt(self.dimension)
+        if kept.n_components:
+            visible = (strength.max() / np.abs(kept.weights).min()) ** (1 / (self.order - 2)) * math.sqrt(
+                self.dimension
+            )
         now = replace(self, round=self.round + 1)
         if missing == 0 and visible <= QUIET:
             return now._begin_polish()
-        n_starts = missing + SPARE_STARTS
-        if visible > 1:  # noise hides what is left: as many starts as the loop has
+        n_starts, most_steps = missing + SPARE_STARTS, _most_steps(self.dimension)
+        if visible > 1:  # noise may hide what is left: as many starts as the loop has
             n_starts = max(n_starts, Plan.default(self.dimension, self.plan.n_components).n_restarts)
+        else:  # what is left begins near its end
+            most_steps //= 2
         strongest = np.argsort(-strength, kind="stable")[:n_starts]
         generator = np.random.default_rng([self.seed, self.round, 1])
         others = uniform_starts(generator, (self.dimension,), n_starts - strongest.size)
         starts = Climbers.start(np.hstack([eigenvectors[:, strongest], others]))
-        return replace(now, stage="climb", climbers=starts)
+        return replace(now, stage="climb", most_steps=most_steps, climbers=starts)
 
     def _climb(self, answer: FloatArray) -> Together:
         """Let all that have not settled take a step in the tensor without what is kept."""
@@ -275,7 +269,7 @@ class Together(Finder):
         image = answer - self.components.image(self.candidates)
         climbers = self.climbers.measured(image, asked, order=self.order, rounding=self.rounding).moved(image, asked)
         now = replace(self, climbers=climbers)
-        if now._asked.any() and climbers.n_answers < self._most_steps:
+        if now._asked.any() and climbers.n_answers < self.most_steps:
             return now
         return now._end_round()
 
@@ -370,7 +364,7 @@ class Together(Finder):
         return replace(self, loop=loop, stage="done" if loop.done else "loop")
 
 
-_HEADER_FIELDS = ("order", "seed", "rounding", "stage", "round", "n_answered")
+_HEADER_FIELDS = ("order", "seed", "rounding", "stage", "round", "n_answered", "most_steps")
 _CLIMBERS_FIELDS = ("vectors", "signs", "shifts", "values", "history")
 
 
@@ -420,8 +414,18 @@ def run_together(
         n_components, order=oracle.order, parts=oracle.parts, tolerance=tolerance, rng=rng, rounding=oracle.rounding
     )
     while not search.done:
-        ask = oracle.value if search.question == "value" else oracle.image
-        search = search.advance(ask(search.candidates))
+        search = search.advance(_answer(oracle, search))
         if callback is not None:
             callback(search)
     return search
+
+
+def _most_steps(dimension: int) -> int:
+    """Return how many steps a round has: the R of Theorem 2.2 for an accuracy of the order of the weight."""
+    return 10 + math.ceil(math.log2(dimension))
+
+
+def _answer(oracle: Oracle, search: Together) -> FloatArray:
+    if search.question == "slice":
+        return oracle.slice(search.candidates[:, 0])
+    return oracle.value(search.candidates) if search.question == "value" else oracle.image(search.candidates)

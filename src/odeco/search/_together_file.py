@@ -67,6 +67,7 @@ SCHEMA = Schema(
         "stage": one_of("slice", "climb", "polish", "loop", "done"),
         "round": whole(),
         "n_answered": whole(),
+        "most_steps": whole(),
         "kept": each(PAIR, "pairs"),
         "loop": nothing_or(record(Search.SCHEMA.header)),
     },

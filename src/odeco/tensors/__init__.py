@@ -4,7 +4,6 @@ from odeco.tensors._asymmetric import AsymmetricTensor
 from odeco.tensors._checks import check_finite, check_symmetric
 from odeco.tensors._dense import DenseTensor, as_oracle, symmetrize
 from odeco.tensors._packed import PackedTensor
-from odeco.tensors._slices import slice_from_images, slice_question, slice_width
 from odeco.tensors._sparse import SparseTensor
 from odeco.tensors._units import InUnit
 
@@ -17,8 +16,5 @@ __all__ = [
     "as_oracle",
     "check_finite",
     "check_symmetric",
-    "slice_from_images",
-    "slice_question",
-    "slice_width",
     "symmetrize",
 ]
