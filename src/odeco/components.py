@@ -131,3 +131,8 @@ class Components(Oracle):
     def _value(self, block: FloatArray) -> FloatArray:
         overlaps: FloatArray = self.vectors.T @ block
         return self.weights @ overlaps**self.order
+
+    def _slice(self, direction: FloatArray) -> FloatArray:
+        along = self.weights * (direction @ self.vectors) ** (self.order - 2)
+        matrix: FloatArray = (self.vectors * along) @ self.vectors.T
+        return (matrix + matrix.T) / 2

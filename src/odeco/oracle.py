@@ -89,6 +89,14 @@ class Oracle(ABC):
         """Answer T(Q, Q, …, Q) for a d x m basis Q: a small tensor of mᵖ entries."""
         return self._core(as_block(basis, self.dimension))
 
+    @final
+    def slice(self, direction: Any) -> FloatArray:
+        """Answer T(I, I, u, …, u) for one vector u of d numbers: a symmetric d x d matrix.
+
+        It is made from the images of 2d vectors, at order 3, if the oracle has no faster way.
+        """
+        return self._slice(as_block(np.atleast_2d(direction).T, self.dimension)[:, 0])
+
     def squared_norm(self) -> float | None:
         """Return the sum of the squares of all entries, or None if that is not known."""
         return None
@@ -106,6 +114,9 @@ class Oracle(ABC):
     def _value(self, block: FloatArray) -> FloatArray:
         values: FloatArray = np.einsum("il,il->l", block, self._image(block))
         return values
+
+    def _slice(self, direction: FloatArray) -> FloatArray:
+        return slice_by_images(self._image, direction, self.order)
 
     def __add__(self, other: Oracle) -> Oracle:
         return Sum(self, other)
@@ -181,6 +192,9 @@ class Sum(Oracle):
     def _value(self, block: FloatArray) -> FloatArray:
         return self.first.value(block) + self.second.value(block)
 
+    def _slice(self, direction: FloatArray) -> FloatArray:
+        return self.first.slice(direction) + self.second.slice(direction)
+
 
 @final
 class Scaled(Oracle):
@@ -214,6 +228,25 @@ class Scaled(Oracle):
 
     def _value(self, block: FloatArray) -> FloatArray:
         return self.factor * self.oracle.value(block)
+
+    def _slice(self, direction: FloatArray) -> FloatArray:
+        return self.factor * self.oracle.slice(direction)
+
+
+def slice_by_images(image: Callable[[FloatArray], FloatArray], direction: FloatArray, order: int) -> FloatArray:
+    """Return T(I, I, θ, …, θ) from images alone.
+
+    The image of θ + t x is a polynomial in t whose linear coefficient is (p−1) T(I, x, θ, …, θ). The odd part of the
+    polynomial is (image(θ + t x) − image(θ − t x)) / 2. It is asked for at as many values of t as there are odd powers,
+    with x along every axis, and the linear coefficients are the solution of a small linear system.
+    """
+    n_odd = order // 2
+    nodes = np.sin(np.pi * (np.arange(n_odd) + 1) / (2 * n_odd))
+    coefficients = np.linalg.solve(nodes ** (2 * np.arange(n_odd)[:, None] + 1), np.eye(n_odd)[0])
+    identity, centre = np.eye(direction.size), direction[:, None]
+    odd = [(image(centre + t * identity) - image(centre - t * identity)) / 2 for t in nodes]
+    matrix: FloatArray = np.tensordot(coefficients, odd, axes=1) / (order - 1)
+    return (matrix + matrix.T) / 2
 
 
 def polarised_core(image: Callable[[FloatArray], FloatArray], basis: FloatArray, order: int) -> FloatArray:

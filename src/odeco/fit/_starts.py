@@ -18,7 +18,7 @@ from odeco.fit._gauss_newton import Fit, refine
 from odeco.oracle import Oracle
 from odeco.search import Plan, run
 from odeco.tensors import DenseTensor, symmetrize
-from odeco.whitening import Whitened, Whitener, slice_matrix
+from odeco.whitening import Whitened, Whitener
 
 #: Pencils that are tried at most. Two that lead to the same fit are enough.
 _MOST_PENCILS = 5

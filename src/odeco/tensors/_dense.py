@@ -84,6 +84,15 @@ class DenseTensor(EntryTensor):
             )
         return self._image_by_slices(block)
 
+    def _unit_slice(self, direction: FloatArray) -> FloatArray:
+        """Contract the last index with the direction until two are left."""
+        along, matrix = direction.astype(self._scaled.dtype), self._scaled
+        with one_blas_thread():  # reading the entries takes longer than multiplying them
+            for _ in range(self.order - 2):
+                matrix = matrix @ along
+        symmetric: FloatArray = matrix.astype(np.float64)
+        return (symmetric + symmetric.T) / 2
+
     def _image_at_once(self, block: FloatArray) -> FloatArray:
         """Contract two indices by one matrix product. In few dimensions calls cost most, and this needs few."""
         columns = block.astype(self._scaled.dtype, copy=False)
