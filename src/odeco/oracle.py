@@ -19,8 +19,8 @@ from odeco._arguments import check_unmasked
 from odeco._types import FloatArray
 
 
-#: So many vectors are asked about at once when a core is put together from images.
-_CHOICES_AT_ONCE = 512
+#: So many numbers are asked about at once when a core is put together from images.
+_NUMBERS_AT_ONCE = 2**22
 
 
 class Oracle(ABC):
@@ -258,8 +258,9 @@ def polarised_core(image: Callable[[FloatArray], FloatArray], basis: FloatArray,
     width, n_others = basis.shape[1], order - 1
     choices = np.array(list(itertools.combinations_with_replacement(range(width), n_others)))
     core = np.empty((width,) * order)
-    for start in range(0, len(choices), _CHOICES_AT_ONCE):
-        chosen = choices[start : start + _CHOICES_AT_ONCE]
+    count = max(1, _NUMBERS_AT_ONCE // basis.shape[0])
+    for start in range(0, len(choices), count):
+        chosen = choices[start : start + count]
         total = np.zeros((basis.shape[0], len(chosen)))
         for signs in itertools.product((1.0, -1.0), repeat=n_others - 1):  # the opposite signs would give the same term
             mixed = sum(sign * basis[:, chosen[:, i]] for i, sign in enumerate((1.0, *signs)))
