@@ -22,6 +22,8 @@ from odeco._types import FloatArray
 SIGNIFICANCE = 5e-3
 #: The tail of the noise is added up at this many levels, over this many standard deviations.
 _N_LEVELS, _TAIL = 1000, 8.0
+#: A rank is said without reservation if its confidence is at least this.
+SURE = 0.95
 #: The search ends after so many components in a row that do not stand clear of the noise.
 PATIENCE = 3
 #: Up to this dimension the search looks at all d components before it ends. In few dimensions the signal that remains
@@ -84,13 +86,13 @@ def enough_seen(n_found: int, evidence: RankEvidence, dimension: int) -> bool:
 def chance_of_noise(height: float, dimension: int, order: int) -> float:
     """Return an upper bound on the chance that noise reaches `height` √d standard deviations anywhere on the sphere.
 
-    It is the expected number of its local maxima above u = √d times the height, by the formula of Kac and Rice. With n =
-    d − 1, at a point where the noise is u its Hessian is √(p(p−1)) times a Gaussian symmetric matrix, shifted by −p u,
-    whose expected determinant is a Hermite polynomial, and the gradient has variance p. So the expected number is
+    It is the expected number of its local maxima above u = √d times the height, by the formula of Kac and Rice. With
+    n = d − 1, at a point where the noise is u its Hessian is √(p(p−1)) times a Gaussian symmetric matrix, shifted by
+    −p u, whose expected determinant is a Hermite polynomial, and the gradient has variance p. So the number is
 
         |Sⁿ| ((p−1)/2π)^(n/2) ∫ He_n(t √(p/(p−1))) φ(t) dt   over t > u,
 
-    if all critical points there are maxima. They are from E∞ √d on, where the zeros of He_n end; below it, 1 is returned.
+    if all critical points there are maxima. They are from E∞ √d on, where the zeros of He_n end; below it, it is 1.
     """
     edge = 2 * math.sqrt((order - 1) / order)
     if height <= edge:

@@ -1,8 +1,8 @@
 """How far noise moved a fit: standard errors of weights and vectors from the Gauss-Newton matrix.
 
-If the noise has the same variance at every unit vector, a least-squares fit has the covariance σ² H⁻¹ for small noise. Its
-part across the span of the components has a closed form. Its part in the span takes k² unknowns: they are solved for
-exactly up to a number of components; beyond it, what one component's error does to the others' is neglected there.
+If the noise has the same variance at every unit vector, a least-squares fit has the covariance σ² H⁻¹ for small noise.
+Its part across the span of the components has a closed form. Its part in the span takes k² unknowns: they are solved
+for exactly up to a number of components; beyond it, what one component's error does to the others is neglected there.
 """
 
 from __future__ import annotations

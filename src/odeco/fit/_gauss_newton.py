@@ -1,7 +1,7 @@
 """The best fit: all components of a tensor moved together to the least-squares optimum, through images alone.
 
-With xᵢ = |λᵢ|^(1/p) vᵢ and the signs sᵢ of the weights, the misfit is ½‖T − Σ sᵢ xᵢ⊗ᵖ‖². Its gradient takes one image of
-the k vectors. Its Gauss-Newton matrix H takes none: with the Gram matrix G of the xᵢ and powers taken entry by entry,
+With xᵢ = |λᵢ|^(1/p) vᵢ and the signs sᵢ of the weights, the misfit is ½‖T − Σ sᵢ xᵢ⊗ᵖ‖². Its gradient takes one image
+of the k vectors. Its Gauss-Newton matrix H takes none: with the Gram matrix G of the xᵢ and powers entry by entry,
 
     H(Δ) = p (Δ SGᵖ⁻¹S + (p−1) X ((SGᵖ⁻²S) ∘ ΔᵀX)).
 
@@ -30,8 +30,8 @@ _INNER_TOLERANCE = 1e-3
 #: The damping: where it begins, by how much it grows after a step that failed, and shrinks after one that did not.
 _FIRST_DAMPING, _MORE, _LESS = 1e-3, 8.0, 0.1
 _MOST_DAMPING = 1e6
-#: A step that lowers the misfit by less than this share of what it is for each entry is negligible: it moves the fit by a
-#: thousandth of its standard errors.
+#: A step that lowers the misfit by less than this share of what it is for each entry is negligible: it moves the fit
+#: by a thousandth of its standard errors.
 _NEGLIGIBLE = 1e-6
 
 
@@ -71,7 +71,7 @@ def refine(
 ) -> Fit:
     """Move components to the nearest least-squares optimum of an exact tensor.
 
-    Levenberg's and Marquardt's damping makes every step lower the misfit: where a step fails it is tried again, shorter.
+    Levenberg's and Marquardt's damping makes every step lower the misfit: one that fails is tried again, shorter.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def _step(points: FloatArray, signs: FloatArray, images: FloatArray, order: int,
         outer = (signs[:, None] * signs) * gram ** (order - 2) * (order - 1)
         descent = signs * images - points @ inner
         damped = inner + damping * np.diag(np.diagonal(inner))
-        inverse = np.linalg.pinv(damped, hermitian=True)
+        inverse: FloatArray = np.linalg.pinv(damped, hermitian=True).astype(np.float64, copy=False)
         basis, root = np.linalg.qr(points)
         inside = basis.T @ descent
         across = (descent - basis @ inside) @ inverse

@@ -14,26 +14,50 @@ noise themselves. `hidden_components` turns this into an expected number, and th
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy.special import stdtr
 
 from odeco._types import FloatArray
 from odeco.components import Components
+from odeco.errors import RankError
 from odeco.fit._gauss_newton import Fit, refine
 from odeco.fit._spectrum import Spectrum, spectrum_of
 from odeco.fit._starts import fit_in_span, removal_costs
 from odeco.norms import squared_norm
 from odeco.oracle import Oracle
-from odeco.rank import SIGNIFICANCE, RankEvidence, chance_of_noise, clear_height, ground_state
-from odeco.search import Plan, run
+from odeco.rank import SIGNIFICANCE, SURE, RankEvidence, chance_of_noise, clear_height, ground_state
+from odeco.search import Plan, run, zero_image_error
 
 #: Restarts, and the most steps, of the search for one more component in what is left.
 _RESTARTS, _ITERATIONS = 12, 60
+#: One component after another is found to this residual, before all are fitted together.
+_LOOP_TOLERANCE = 1e-6
+#: What noise shows with a chance below this makes one look twice.
+_USUAL_CHANCE = 0.1
 #: With so many imagined components of typical spread the spread of few components is estimated.
-_PRIOR_SPREAD, _PRIOR_COUNT = math.log(2), 2
+_PRIOR_SPREAD, _PRIOR_COUNT = math.log(3), 2
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """What a fit is doing: told to whoever waits for it.
+
+    Attributes
+    ----------
+    doing : str
+        What comes next, in words.
+    components : Components
+        The components of the best fit so far; there may be none.
+    """
+
+    doing: str
+    components: Components
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,25 +68,29 @@ class Judged:
     ----------
     fit : Fit
         The components.
-    evidence : RankEvidence
-        Why so many.
+    evidence : RankEvidence or None
+        Why so many, if the number was not given.
     deviation : float
         Standard deviation of the noise at a unit vector.
-    next_height : float
-        The largest value of what is left, in units of √d standard deviations.
+    left : {"nothing", "noise", "more"}
+        What is left of the tensor: rounding error, what looks like noise, or something that noise would not show.
     """
 
     fit: Fit
-    evidence: RankEvidence
+    evidence: RankEvidence | None
     deviation: float
-    next_height: float
+    left: Literal["nothing", "noise", "more"]
+
+
+#: A callback that is told the stage.
+Tell = Callable[[Stage], object]
 
 
 class Judge:
     """Fits of one tensor with different numbers of components, each made once."""
 
-    def __init__(self, oracle: Oracle, generator: np.random.Generator, *, most: int) -> None:
-        self.oracle, self.generator = oracle, generator
+    def __init__(self, oracle: Oracle, generator: np.random.Generator, tell: Tell | None, *, most: int) -> None:
+        self.oracle, self.generator, self._tell = oracle, generator, tell
         self.dimension, self.order, self.most = oracle.dimension, oracle.order, most
         self.whole = squared_norm(oracle, rng=generator)
         self.spectrum: Spectrum = spectrum_of(oracle, most, generator)
@@ -72,10 +100,10 @@ class Judge:
     def fit(self, rank: int) -> Fit:
         """Return the best fit of `rank` components that is known."""
         if rank not in self._fits:
+            self.tell(f"fitting {rank} components")
             spectrum = self.spectrum
             if rank == 0:
-                none = Components(np.empty(0), np.empty((self.dimension, 0)), self.order)
-                self._fits[0] = refine(self.oracle, none)
+                self._fits[0] = refine(self.oracle, self.nothing)
             elif rank <= min(spectrum.n_usable, spectrum.directions.shape[1]):
                 strengths = np.sqrt(spectrum.eigenvalues[:rank])
                 basis = spectrum.directions[:, :rank]
@@ -83,6 +111,12 @@ class Judge:
             else:
                 self._fits[rank] = self._with_one_more(rank - 1, self.next(rank - 1))
         return self._fits[rank]
+
+    def tell(self, doing: str) -> None:
+        """Say what comes next."""
+        if self._tell is not None:
+            best = max(self._fits.values(), key=lambda fit: fit.explained, default=None)
+            self._tell(Stage(doing, self.nothing if best is None else best.components))
 
     def offer(self, found: Fit) -> None:
         """Keep a fit if it is better than the one that is known."""
@@ -99,6 +133,21 @@ class Judge:
         free = self.size - (rank - spare) * self.dimension - spare * ground_state(self.order) ** 2 * self.dimension
         return math.sqrt(misfit / max(free, 1.0))
 
+    @property
+    def nothing(self) -> Components:
+        """No components."""
+        return Components(np.empty(0), np.empty((self.dimension, 0)), self.order)
+
+    def forget(self, rank: int) -> Fit | None:
+        """Forget a fit, so that another is tried, and return it."""
+        return self._fits.pop(rank, None)
+
+    def left(self, rank: int, chance: float) -> Literal["nothing", "noise", "more"]:
+        """Return what a fit leaves, given the chance that noise shows the strongest component of it."""
+        if self.exhausted(rank):
+            return "nothing"
+        return "noise" if chance > SIGNIFICANCE else "more"
+
     def exhausted(self, rank: int) -> bool:
         """Return whether a fit leaves nothing but rounding error."""
         floor = 100 * max(self.oracle.rounding, np.finfo(np.float64).eps)
@@ -106,6 +155,7 @@ class Judge:
 
     def next(self, rank: int) -> Components:
         """Return the strongest single component of what a fit leaves, found by the paper's loop."""
+        self.tell(f"looking at what {rank} components leave")
         left = self.oracle - self.fit(rank).components
         return run(left, Plan(1, _RESTARTS, _ITERATIONS, 1e-4), rng=self.generator).components
 
@@ -129,25 +179,51 @@ class Judge:
         self.offer(self._with_one_more(rank, one))
         if rank + 1 <= min(self.spectrum.n_usable, self.spectrum.directions.shape[1]):
             known = self._fits.pop(rank + 1)
-            self.fit(rank + 1)
+            self.fit(rank + 1)  # all anew
             self.offer(known)
 
 
-def judge(oracle: Oracle, generator: np.random.Generator, *, most: int) -> Judged:
+def judge(oracle: Oracle, generator: np.random.Generator, *, most: int, tell: Tell | None = None) -> Judged:
     """Fit as many components as the tensor suggests, at most `most`."""
-    tensor = Judge(oracle, generator, most=most)
+    tensor = Judge(oracle, generator, tell, most=most)
     rank = _first_guess(tensor)
-    one, height = _next(tensor, rank)
-    while rank < most and chance_of_noise(height, tensor.dimension, tensor.order) <= SIGNIFICANCE:
+    one, chance = _next(tensor, rank)
+    while rank < most and chance <= SIGNIFICANCE:
         tensor.add(rank, one)
         rank += 1
-        one, height = _next(tensor, rank)
-    last = tensor.height(tensor.gain(rank), tensor.deviation(rank)) if rank else 0.0
+        one, chance = _next(tensor, rank)
+    last = _last_height(tensor, rank)
     while rank and chance_of_noise(last, tensor.dimension, tensor.order) > SIGNIFICANCE:
         rank -= 1
-        last = tensor.height(tensor.gain(rank), tensor.deviation(rank)) if rank else 0.0
-        one, height = _next(tensor, rank)
-    return _judged(tensor, rank, one, height, last)
+        last = _last_height(tensor, rank)
+        one, chance = _next(tensor, rank)
+    return Judged(
+        tensor.fit(rank), _evidence(tensor, rank, one, chance, last), tensor.deviation(rank), tensor.left(rank, chance)
+    )
+
+
+def fit_given(oracle: Oracle, n_components: int, generator: np.random.Generator, *, tell: Tell | None = None) -> Judged:
+    """Fit the number of components that is asked for."""
+    tensor = Judge(oracle, generator, tell, most=n_components)
+    for rank in {min(tensor.spectrum.n_usable, n_components), n_components - 1}:
+        if rank < n_components and tensor.exhausted(rank):
+            raise zero_image_error(n_components, tensor.fit(rank).components)
+    if tensor.spectrum.n_clear < n_components:  # the loop finds orthogonal components that the unfolding hides
+        tensor.tell("one component after another")
+        plan = Plan.default(tensor.dimension, n_components, tolerance=_LOOP_TOLERANCE)
+        with contextlib.suppress(RankError):
+            tensor.offer(refine(oracle, run(oracle, plan, rng=generator).components, whole=tensor.whole))
+        known = tensor.forget(n_components)
+        tensor.fit(n_components)
+        if known is not None:
+            tensor.offer(known)
+    _, chance = _next(tensor, n_components)
+    return Judged(tensor.fit(n_components), None, tensor.deviation(n_components), tensor.left(n_components, chance))
+
+
+def _last_height(tensor: Judge, rank: int) -> float:
+    """Return what the weakest component is worth, in units of √d standard deviations."""
+    return tensor.height(tensor.gain(rank), tensor.deviation(rank)) if rank else 0.0
 
 
 def _first_guess(tensor: Judge) -> int:
@@ -161,36 +237,42 @@ def _first_guess(tensor: Judge) -> int:
 
 
 def _next(tensor: Judge, rank: int) -> tuple[Components, float]:
+    """Return the strongest component of what is left, and the chance that noise shows one as strong."""
     if tensor.exhausted(rank):
-        return tensor.fit(0).components, 0.0
+        return tensor.nothing, 1.0
     one = tensor.next(rank)
-    return one, tensor.height(float(one.weights[0]), tensor.deviation(rank))
+    height = tensor.height(float(one.weights[0]), tensor.deviation(rank))
+    return one, chance_of_noise(height, tensor.dimension, tensor.order)
 
 
-def _judged(tensor: Judge, rank: int, one: Components, height: float, last: float) -> Judged:
-    found = tensor.fit(rank)
-    deviation = tensor.deviation(rank)
-    heights = np.array([tensor.height(math.sqrt(cost), deviation) for cost in removal_costs(found.components)])
-    if rank:  # the other vectors give way too, where one is left out; the weakest tells by how much
+def _evidence(tensor: Judge, rank: int, one: Components, chance: float, last: float) -> RankEvidence:
+    """Return each weight with the chance that it is noise, and how sure all of that is."""
+    found, deviation = tensor.fit(rank).components, tensor.deviation(rank)
+    heights = np.array([tensor.height(math.sqrt(cost), deviation) for cost in removal_costs(found)])
+    if rank:  # the other vectors give way too where one is left out; the weakest tells by how much
         heights *= last / np.min(heights)
-    threshold = clear_height(tensor.dimension, tensor.order)
-    chances = np.array([chance_of_noise(each, tensor.dimension, tensor.order) for each in (*heights, height)])
-    confidence = math.exp(-hidden_components(heights, threshold)) * (1 - float(np.max(chances[:-1], initial=0.0)))
-    candidates: tuple[int, ...] = (rank,)
-    weights = np.concatenate([found.components.weights, one.weights[:1]])
+    kept = np.array([chance_of_noise(height, tensor.dimension, tensor.order) for height in heights])
+    over = float(np.max(kept, initial=0.0))
+    hidden = hidden_components(heights, clear_height(tensor.dimension, tensor.order))
+    confidence = math.exp(-hidden) * (1 - over) * min(1.0, chance / _USUAL_CHANCE)
+    confidence = 0.0 if tensor.spectrum.n_clear > rank or (chance <= SIGNIFICANCE and one.n_components) else confidence
+    candidates = [rank]
+    if confidence < SURE:
+        candidates += [rank + 1] if rank < tensor.most else []
+        candidates += [rank - 1] if over > SIGNIFICANCE / 10 and rank > 1 else []
+        candidates += [tensor.spectrum.n_clear] if tensor.spectrum.n_clear > rank + 1 else []
     level = ground_state(tensor.order) * deviation * math.sqrt(tensor.dimension)
-    evidence = RankEvidence(
-        rank, weights, np.full(weights.size, level), chances[: weights.size], confidence, candidates
-    )
-    return Judged(found, evidence, deviation, height)
+    weights = np.concatenate([found.weights, one.weights])
+    chances = np.concatenate([kept, [chance][: one.n_components]])
+    return RankEvidence(rank, weights, np.full(weights.size, level), chances, confidence, tuple(candidates))
 
 
 def hidden_components(heights: FloatArray, threshold: float) -> float:
     """Return how many components below the threshold are to be expected beside those above it.
 
-    The logarithms of all heights are taken to be a sample of a normal law, seen where they are above the threshold. With
-    the mean and the spread of the k seen (and a little prior spread, for where k is small), the chance q that one more
-    lies below follows Student's law, and k q / (1 − q) lie below for k above.
+    The logarithms of all heights are taken to be a sample of a normal law, seen where they are above the threshold.
+    With the mean and the spread of the k seen (and a little prior spread, for where k is small), the chance q that one
+    more lies below follows Student's law, and k q / (1 − q) lie below for k above.
     """
     if heights.size == 0:
         return 1.0

@@ -1,15 +1,17 @@
 """Where the fit starts: all components at once, in the span of the tensor.
 
-*Halfway whitened.* The unfolding of Σ λᵢ aᵢ⊗ᵖ has M Mᵀ = A (λλᵀ ∘ Gᵖ⁻¹) Aᵀ, with the Gram matrix G of the aᵢ. Coordinates
-divided by its singular values would make nearly parallel aᵢ nearly orthogonal, and would multiply the noise in the
-weakest directions by as much; divided by their roots they do the one well enough and the other far less. There the
-search for orthogonal components finds starts that least squares takes home.
+*Halfway whitened.* The unfolding of Σ λᵢ aᵢ⊗ᵖ has M Mᵀ = A (λλᵀ ∘ Gᵖ⁻¹) Aᵀ, with the Gram matrix G of the aᵢ.
+Coordinates divided by its singular values would make nearly parallel aᵢ nearly orthogonal, and would multiply the noise
+in the weakest directions by as much; divided by their roots they do the one well enough and the other far less. There
+the power steps of many vectors, all at once, end near components that least squares takes home.
 
 *A pencil.* Two random slices are A D Aᵀ and A E Aᵀ with diagonal D and E, so that the aᵢ are the eigenvectors of
 (A D Aᵀ)(A E Aᵀ)⁻¹ = A D E⁻¹ A⁻¹, whatever the signs of the weights (Harshman 1972; Leurgans, Ross and Abel 1993). Noise
 mixes those whose eigenvalues lie close, which of many components some always do.
 
-Neither is always right, so they take turns until a fit leaves nothing but noise, or two agree.
+*An exchange.* Of a fit that went wrong, the weakest components give way to stronger ones in what it leaves.
+
+None is always right, so they take turns until two fits agree.
 """
 
 from __future__ import annotations
@@ -55,28 +57,30 @@ def fit_in_span(
     reduced = _reduced(oracle, basis)
     known = reduced.squared_norm()
     inside_whole = whole if known is None else known
-    best: Fit | None = None
-    for attempt in range(_MOST_STARTS):
-        start = _next_start(attempt, reduced, strengths, best, generator)
-        found = refine(reduced, start, whole=inside_whole, share=_START_SHARE, most_steps=_START_STEPS)
-        agreed = best is not None and abs(found.explained - best.explained) <= _SAME * abs(
-            inside_whole - found.explained
-        )
-        best = found if best is None or found.explained > best.explained else best
-        if agreed or inside_whole - best.explained <= _SAME**2 * inside_whole:
+    best = _from(reduced, _whitened_start(reduced, strengths, generator), inside_whole)
+    for attempt in range(1, _MOST_STARTS):
+        if inside_whole - best.explained <= _SAME**2 * inside_whole:
             break
-    assert best is not None
+        found = _from(reduced, _next_start(attempt, reduced, strengths, best, generator), inside_whole)
+        agreed = abs(found.explained - best.explained) <= _SAME * abs(inside_whole - found.explained)
+        best = found if found.explained > best.explained else best
+        if agreed:
+            break
     inside = best.components
     return refine(oracle, Components(inside.weights, basis @ inside.vectors, oracle.order), whole=whole)
 
 
+def _from(reduced: Oracle, start: Components, whole: float) -> Fit:
+    return refine(reduced, start, whole=whole, share=_START_SHARE, most_steps=_START_STEPS)
+
+
 def _next_start(
-    attempt: int, reduced: Oracle, strengths: FloatArray, best: Fit | None, generator: np.random.Generator
+    attempt: int, reduced: Oracle, strengths: FloatArray, best: Fit, generator: np.random.Generator
 ) -> Components:
-    if best is None or attempt % 3 == 2:
-        return _whitened_start(reduced, strengths, generator)
     if attempt % 3 == 1:
         return _exchanged(reduced, best.components, generator)
+    if attempt % 3 == 2:
+        return _whitened_start(reduced, strengths, generator)
     return _pencil_start(reduced, generator)
 
 
@@ -117,7 +121,7 @@ def _reduced(oracle: Oracle, basis: FloatArray) -> Oracle:
     """Return the tensor in the coordinates of an orthonormal basis, as entries if they are few enough."""
     if basis.shape[1] ** oracle.order > _MOST_ENTRIES:
         return Whitened(oracle, Whitener(basis, basis))
-    return DenseTensor(symmetrize(oracle.core(basis)))
+    return DenseTensor(symmetrize(oracle.inside(basis)))
 
 
 def _whitened_start(reduced: Oracle, strengths: FloatArray, generator: np.random.Generator) -> Components:
