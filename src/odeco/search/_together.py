@@ -193,6 +193,17 @@ class Together(Finder):
         """Return what was found, largest weight first, as something that goes on learning; see `Search.tracked`."""
         return Tracking.start(self.components.sorted_by_weight(), n_rows=n_rows, forgetting=forgetting, holding=holding)
 
+    def misfits(self) -> FloatArray:
+        """Return for each component ‖Σ λⱼ⟨vⱼ, v⟩ᵖ⁻¹ vⱼ‖ over |λ|, where the sum is over all others.
+
+        It is what the others add to the image of a component. Of orthogonal components it is 0, and with noise of the
+        order of its square; where it is larger, the tensor is not the sum of what was found.
+        """
+        found = self.components
+        others: FloatArray = found.image(found.vectors) - found.vectors * found.weights
+        relative: FloatArray = np.linalg.norm(others, axis=0) / np.abs(found.weights)
+        return relative
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the search to an ``.npz`` file, atomically and without pickle; `load` goes on from there."""
         header, arrays = self.to_arrays()
