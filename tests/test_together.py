@@ -91,7 +91,7 @@ def test_components_along_the_axes_come_with_positive_weights(entries):
     assert np.all(np.sum(found.vectors * entries, axis=0) > 1 - EXACT)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(
     seed=st.integers(0, 2**32 - 1),
     dimension=st.integers(12, 24),

@@ -26,11 +26,13 @@ from odeco.topics.basis import RANK_TOLERANCE
 from odeco.topics.moments import WordSums, contract, corrected_core
 
 #: Steps of all components together end when the share that they explain has not risen by this much ...
-_GAIN = 1e-5
+_GAIN = 1e-4
 #: ... for so many steps in a row, and in any case after so many.
-_PATIENCE, _MOST_STEPS = 3, 100
+_PATIENCE, _MOST_STEPS = 2, 100
 #: Squares of singular values down to this share of the largest come out well enough as eigenvalues.
 _WELL_CONDITIONED = 1e-8
+#: A whitened core is made symmetric again if the largest eigenvalue is this many times the smallest: 1e-10 is lost.
+_ROUNDING_GROWS = 1e4
 #: An eigenvalue is clear of noise if it is this many standard errors above the largest that noise alone shows.
 _STANDARD_ERRORS = 3.0
 #: Newton's method projects onto the simplex in finitely many steps; this many are never needed in practice.
@@ -180,12 +182,14 @@ def topics_at(
     NaN.
     """
     second, third = corrected_core(reduced.triples, reduced.pairs, reduced.first, concentration)
-    values, vectors = np.linalg.eigh(second)
+    with one_blas_thread():  # for matrices this small, more threads only get in each other's way
+        values, vectors = np.linalg.eigh(second)
     kept = values > RANK_TOLERANCE * max(values[-1], 0.0)
     whiten = vectors[:, kept] / np.sqrt(values[kept])
-    core: FloatArray = np.zeros((0, 0, 0))
-    if kept.any():
-        core = symmetrize(contract(third, whiten)).astype(np.float64, copy=False)
+    core: FloatArray = contract(third, whiten)
+    # Whitening multiplies rounding errors, and so how far the core is from symmetric, by (largest/smallest)^1.5.
+    if kept.any() and values[-1] > _ROUNDING_GROWS * values[kept][0]:
+        core = symmetrize(core).astype(np.float64, copy=False)
     start = whiten.T @ near if near is not None and near.shape[1] == core.shape[0] else None
     components, weights, residuals, explained = _decompose(core, start, seed)
     order = _order(second @ whiten @ components, weights, before)
@@ -223,7 +227,7 @@ def _decompose(
     if not core.any():
         return np.zeros((core.shape[0], 0)), np.zeros(0), np.zeros(0), 0.0
     tensor = DenseTensor(core)
-    with one_blas_thread():  # for matrices this small, more threads only get in each other's way
+    with one_blas_thread():
         if start is None:
             direction = np.random.default_rng(seed).standard_normal(tensor.dimension)
             start = np.linalg.eigh(tensor.slice(direction))[1]
