@@ -125,7 +125,6 @@ def test_it_finds_what_the_loop_finds(seed, dimension, order, share, spread, sig
 
 @pytest.mark.parametrize("sigma", [1e-3, 5e-3, 1e-2, 2e-2])
 def test_up_to_the_noise_at_which_the_loop_finds_all_nothing_is_lost(sigma):
-    """At a sigma of 0.02 and d = 50 a weight of 1 is the largest eigenvalue of the noise, 2.9 sigma √d = 0.4, twice."""
     truth = planted(50, np.linspace(2, 1, 25), seed=3)
     tensor = noisy(truth, sigma, seed=4)
     loop = run(tensor, Plan.default(50, 25, tolerance=1e-10), rng=0).components

@@ -49,6 +49,8 @@ MOST_ROUNDS = 10
 SETTLED = 1e-3
 #: A slice is quiet if a component as large as the smallest would stand out from what is left with probability 0.99.
 QUIET = 0.01
+#: Once a step divides residuals by less than this, convergence is linear, and ends at the tolerance.
+_QUADRATIC = 1e3
 
 Stage = Literal["slice", "climb", "polish", "loop", "done"]
 
@@ -339,7 +341,8 @@ class Together(Finder):
             rest = tuple(pair for pair, is_real in zip(self.kept, real, strict=True) if is_real)
             return replace(self, kept=rest)._begin_polish()
         worst, worst_before = float(now.residuals.max()), float(before.residuals.max())
-        stalled = worst <= self.plan.tolerance and worst > worst_before / 10  # less than a digit was gained
+        # Without noise convergence is quadratic, and the next step costs little for what it gains.
+        stalled = worst <= self.plan.tolerance and worst > worst_before / _QUADRATIC
         if stalled or worst <= self.rounding or now.n_answers > 2 * self.plan.n_iterations:
             return replace(self, climbers=now)._end_polish()
         return replace(self, climbers=now.moved(image, self._asked))
