@@ -74,7 +74,7 @@ def check_settings(model: Any, *, in_batches: bool = False) -> LdaSettings:
     )
 
 
-def check_private(model: Any, groups: Any) -> bool:
+def check_private(model: Any, groups: Any, vocabulary: Any = None) -> bool:
     """Return whether a TensorLDA is to be private; raise if something is missing that privacy needs."""
     given = {"epsilon": model.epsilon, "delta": model.delta}
     missing = [name for name, value in given.items() if value is None]
@@ -93,6 +93,10 @@ def check_private(model: Any, groups: Any) -> bool:
         raise ValueError(
             f"`ledger` is for private models. Got {os.fspath(model.ledger)!r} without `epsilon` and `delta`. "
             "Pass these, or leave it out."
+        )
+    if missing and vocabulary is not None:
+        raise ValueError(
+            "`vocabulary` is for private models. Got one without `epsilon` and `delta`. Pass these, or leave it out."
         )
     return not missing
 

@@ -1,0 +1,99 @@
+"""How many topics there are is judged twice: which directions stand clear of noise, and which topics are found again.
+
+The first says how many topics the pairs of words can support. On a small corpus that is the answer; on a large one of
+real text hardly any direction is noise, and there is always room for one more. So the documents are cut into two
+halves, and topics are looked for in each, for several numbers k. A topic is *found again* if the other half has one
+with which it shares more than half of its square: (Σᵥ √(pᵥ qᵥ))² > 1/2, that is, the angle between √p and √q is below
+45 degrees and they are nearer to each other than to having nothing in common. What the other half of the same documents
+does not show is no finding. A topic that is found again counts for a k, and one that is not counts against it: the k
+with the best balance is taken, since beyond it a further topic is more likely wrong than right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from odeco._types import FloatArray, IndexArray
+from odeco.topics.moments import WordSums
+from odeco.topics.spectral import reduce_moments, topics_at
+
+#: These numbers of topics are tried, as far as directions stand clear; each is at most a third above the one before.
+CANDIDATES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80)
+#: The search ends after this many candidates in a row that are no better than the best.
+_PATIENCE = 3
+#: The concentration α₀ that topics are compared with, where none is given. Which are found again hardly depends on it.
+_CONCENTRATION = 1.0
+#: Two topics are the same if the square of their affinity is above this.
+_SAME = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class NumberOfTopics:
+    """A number of topics, and what speaks for it.
+
+    Attributes
+    ----------
+    n_components : int
+        The number that was chosen.
+    tried : array, c x 2
+        Numbers of topics that were tried, and how many of each were found again in the other half of the documents.
+    """
+
+    n_components: int
+    tried: IndexArray
+
+
+def choose_number(
+    halves: tuple[WordSums, WordSums], most: int, *, concentration: float | None, seed: int
+) -> NumberOfTopics:
+    """Choose the number of topics, up to a most that noise allows.
+
+    Parameters
+    ----------
+    halves : two WordSums
+        The moments of two halves of the documents, in one basis.
+    most : int
+        How many directions stand clear of noise in all documents.
+    concentration : float or None
+        The α₀ to compare topics with.
+    seed : int
+        Seed of the searches.
+    """
+    if any(half.n_usable == 0 for half in halves):
+        return NumberOfTopics(most, np.zeros((0, 2), dtype=np.int64))
+    tried: dict[int, int] = {}
+    alpha = _CONCENTRATION if concentration is None else concentration
+    best, since = most, 0
+    for k in (most, *(each for each in CANDIDATES if each < most)):
+        if tried and k <= _balance(best, tried):  # even if all of them are found again
+            continue
+        tried[k] = _n_found_again(halves, k, alpha, seed)
+        if k == best:
+            continue
+        better = _balance(k, tried) > _balance(best, tried)
+        best, since = (k, 0) if better else (best, since + 1)
+        if since == _PATIENCE:
+            break
+    return NumberOfTopics(best, np.array(sorted(tried.items()), dtype=np.int64))
+
+
+def _balance(k: int, tried: dict[int, int]) -> int:
+    """Return by how many more topics were found again than not."""
+    return 2 * tried[k] - k
+
+
+def _n_found_again(halves: tuple[WordSums, WordSums], k: int, concentration: float, seed: int) -> int:
+    one, other = (_roots(half, k, concentration, seed + place) for place, half in enumerate(halves))
+    affinities = one @ other.T
+    matched = affinities[linear_sum_assignment(-affinities)]
+    return int(np.sum(matched**2 > _SAME))
+
+
+def _roots(half: WordSums, k: int, concentration: float, seed: int) -> FloatArray:
+    """Return the roots of the topics of one half, a row each; only of those that its moments hold."""
+    topics = topics_at(concentration, reduce_moments(half, k), half, seed=seed)
+    roots: FloatArray = np.sqrt(topics.topic_word[np.isfinite(topics.weights)])
+    return roots
