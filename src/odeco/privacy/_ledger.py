@@ -251,7 +251,8 @@ class Ledger:
         Give each to an accountant on its own; the guarantee of the ledger is the worst of theirs. The noise multiplier
         of an event is scale/sensitivity for the neighbours that the sensitivity was declared for, whichever these are.
         So tell the accountant ``NeighboringRelation.ADD_OR_REMOVE_ONE``: under REPLACE_ONE some of them would double a
-        sensitivity that is already that of replacing.
+        sensitivity that is already that of replacing. It has no event for a `delta` of a charge: ask it for δ less
+        `Ledger.delta`.
         """
         import dp_accounting  # type: ignore[import-untyped]  # optional, for cross-checks only
 
@@ -264,8 +265,6 @@ class Ledger:
                 for charge in self.charges
                 if charge.sensitivity > 0 and (name in charge.data or ALL_DATA in charge.data)
             ]
-            if self.delta > 0:
-                parts.append(dp_accounting.EpsilonDeltaDpEvent(0.0, self.delta))
             events[name] = dp_accounting.ComposedDpEvent(parts)
         return events
 

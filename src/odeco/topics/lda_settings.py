@@ -16,7 +16,7 @@ from odeco.topics.counts import DocumentWeight
 #: A callback of this type is told the stage of the work, how much of it is done, and of how much.
 Tell = Callable[[str, int, int], object]
 #: At most this many topics are looked for when their number is left to the data.
-_MOST_AUTOMATIC = 100
+MOST_AUTOMATIC = 100
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class LdaSettings:
 
     def basis_size(self, n_words: int) -> int:
         """Return how many directions subspace iteration keeps."""
-        k = _MOST_AUTOMATIC if self.n_components == "auto" else self.n_components
+        k = MOST_AUTOMATIC if self.n_components == "auto" else self.n_components
         return min(k + self.n_oversamples, n_words)
 
 

@@ -11,7 +11,7 @@ from odeco.topics.basis import sum_halves, sum_moments
 from odeco.topics.concentration import FoundTopics, find_topics
 from odeco.topics.evaluate import clearly_better, completion_scores, split_sample
 from odeco.topics.fitted import FittedTopics, fitted_by_shares
-from odeco.topics.lda_settings import LdaSettings, Tell
+from odeco.topics.lda_settings import MOST_AUTOMATIC, LdaSettings, Tell
 from odeco.topics.moments import WordSums
 from odeco.topics.number_of_topics import NumberOfTopics, choose_number
 from odeco.topics.refine import refine_topics
@@ -42,7 +42,7 @@ def _sums_and_number(counts: Any, settings: LdaSettings, seed: int, tell: Tell) 
     halves = sum_halves(counts, settings, seed=seed, tell=tell)
     sums = halves[0] + halves[1]
     tell("number of topics", 0, 1)
-    most = reduce_moments(sums, "auto").directions.shape[1]
+    most = min(reduce_moments(sums, "auto").directions.shape[1], MOST_AUTOMATIC)
     return sums, choose_number(halves, most, concentration=settings.concentration, seed=seed)
 
 

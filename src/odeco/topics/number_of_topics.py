@@ -20,10 +20,12 @@ from odeco._types import FloatArray, IndexArray
 from odeco.topics.moments import WordSums
 from odeco.topics.spectral import reduce_moments, topics_at
 
-#: These numbers of topics are tried, as far as directions stand clear; each is at most a third above the one before.
-CANDIDATES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80)
-#: The search ends after this many candidates in a row that are no better than the best.
-_PATIENCE = 3
+#: These numbers of topics are tried first, as far as directions stand clear.
+CANDIDATES = (5, 10, 20, 40, 80)
+#: Larger numbers are not tried if a smaller share than this is found again: there it would have to rise above a half.
+_TOO_FEW = 1 / 3
+#: Then the numbers between the best and its neighbours are halved, until they differ by less than this share.
+_NEAR = 1 / 8
 #: The concentration α₀ that topics are compared with, where none is given. Which are found again hardly depends on it.
 _CONCENTRATION = 1.0
 #: Two topics are the same if the square of their affinity is above this.
@@ -64,20 +66,37 @@ def choose_number(
     """
     if any(half.n_usable == 0 for half in halves):
         return NumberOfTopics(most, np.zeros((0, 2), dtype=np.int64))
-    tried: dict[int, int] = {}
     alpha = _CONCENTRATION if concentration is None else concentration
-    best, since = most, 0
-    for k in (most, *(each for each in CANDIDATES if each < most)):
-        if tried and k <= _balance(best, tried):  # even if all of them are found again
-            continue
-        tried[k] = _n_found_again(halves, k, alpha, seed)
-        if k == best:
-            continue
-        better = _balance(k, tried) > _balance(best, tried)
-        best, since = (k, 0) if better else (best, since + 1)
-        if since == _PATIENCE:
+    tried = {most: _n_found_again(halves, most, alpha, seed)}
+
+    def attempt(k: int) -> None:
+        if k > max(_balance(each, tried) for each in tried):  # or it could not be better if all were found again
+            tried[k] = _n_found_again(halves, k, alpha, seed)
+
+    for k in (each for each in CANDIDATES if each < most):
+        attempt(k)
+        if tried.get(k, k) < _TOO_FEW * k:
             break
-    return NumberOfTopics(best, np.array(sorted(tried.items()), dtype=np.int64))
+    while between := _between(_best(tried), sorted(tried)):
+        before = len(tried)
+        for k in between:
+            attempt(k)
+        if len(tried) == before:
+            break
+    return NumberOfTopics(_best(tried), np.array(sorted(tried.items()), dtype=np.int64))
+
+
+def _best(tried: dict[int, int]) -> int:
+    """Return the number with the best balance; the smaller of two that are as good."""
+    return max(sorted(tried), key=lambda k: _balance(k, tried))
+
+
+def _between(best: int, tried: list[int]) -> list[int]:
+    """Return the numbers half-way from the best to its neighbours among those tried, where these are not near."""
+    place = tried.index(best)
+    below = tried[place - 1] if place else 0
+    sides = [below, *tried[place + 1 : place + 2]]
+    return [(best + side) // 2 for side in sides if abs(best - side) > max(1.0, _NEAR * best)]
 
 
 def _balance(k: int, tried: dict[int, int]) -> int:

@@ -195,7 +195,7 @@ def choose_vocabulary_privately(
         neighbour_relation=neighbour_relation,
     )
     check_delta_for(delta, held.n_units, held.unit)
-    leak = DELTA_SHARE * delta
+    leak = DELTA_SHARE * delta * (1 - 2.0**-30)  # a ledger that has kept this share must not refuse because of rounding
     limit = math.sqrt(share) * gdp_mu(epsilon, delta - leak)
     releaser = Releaser(
         Ledger(limit, delta_limit=leak, within=as_ledger(ledger)), SecureNoise() if noise is None else noise

@@ -61,9 +61,8 @@ class Votes:
         whom, public = (
             ("one document", "their number") if groups is None else ("all documents of one user", "whose each is")
         )
-        self.neighbours = (
-            f"{whom}, {'replaced by any other' if replaced else 'emptied, or the reverse'}; {public} is public"
-        )
+        act = "replaced by any other" if replaced else "emptied, or the reverse"
+        self.neighbours = f"{whom}, {act}; public: {public}"
         self._words = counted.words
         self._held = _words_of_units(counted, groups, frozenset(stop_words))
 
