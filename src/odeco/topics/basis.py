@@ -34,8 +34,13 @@ def sum_moments(counts: Any, settings: LdaSettings, *, seed: int, tell: Tell) ->
 
 
 def sum_halves(counts: Any, settings: LdaSettings, *, seed: int, tell: Tell) -> tuple[WordSums, WordSums]:
-    """Do the same for every second document and for the others, in one basis: the two add up to the sums over all."""
-    halves = [tuple(count_chunks(counts[first::2], weigh=settings.weigh)) for first in (0, 1)]
+    """Do the same for two halves of the documents, in one basis: the two add up to the sums over all.
+
+    Documents that follow each other often repeat each other, as replies do, or versions of one text. So the halves are
+    dealt blocks of √n documents in turn: what only a few neighbours share is then mostly in one of them.
+    """
+    second = np.arange(counts.shape[0]) // math.isqrt(counts.shape[0]) % 2 == 1
+    halves = [tuple(count_chunks(counts[np.flatnonzero(own)], weigh=settings.weigh)) for own in (~second, second)]
     basis = _checked_basis((*halves[0], *halves[1]), counts.shape[1], settings, seed, tell)
     sums = [WordSums(counts.shape[1], basis, weigh=settings.weigh, parallel=settings.parallel) for _ in halves]
     for half, chunks in zip(sums, halves, strict=True):

@@ -1,12 +1,12 @@
 """How many topics there are is judged twice: which directions stand clear of noise, and which topics are found again.
 
 The first says how many topics the pairs of words can support. On a small corpus that is the answer; on a large one of
-real text hardly any direction is noise, and there is always room for one more. So the documents are cut into two
-halves, and topics are looked for in each, for several numbers k. A topic is *found again* if the other half has one
-with which it shares more than half of its square: (Σᵥ √(pᵥ qᵥ))² > 1/2, that is, the angle between √p and √q is below
-45 degrees and they are nearer to each other than to having nothing in common. What the other half of the same documents
-does not show is no finding. A topic that is found again counts for a k, and one that is not counts against it: the k
-with the best balance is taken, since beyond it a further topic is more likely wrong than right.
+real text hardly any direction is noise, and there is always room for one more. So the documents are dealt to two
+halves, in blocks, and topics are looked for in each, for several numbers k. A topic is *found again* if the other half
+has one with which it shares more than half of its square: (Σᵥ √(pᵥ qᵥ))² > 1/2, that is, the angle between √p and √q is
+below 45 degrees and they are nearer to each other than to having nothing in common. What the other half of the same
+documents does not show is no finding. The largest k is taken for which at least half of the topics are found again:
+beyond it a topic is more likely wrong than right.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from odeco.topics.moments import WordSums
 from odeco.topics.spectral import reduce_moments, topics_at
 
 #: These numbers of topics are tried first, as far as directions stand clear.
-CANDIDATES = (5, 10, 20, 40, 80)
+CANDIDATES = (1, 2, 3, 5, 10, 20, 40, 80)
 #: Larger numbers are not tried if a smaller share than this is found again: there it would have to rise above a half.
 _TOO_FEW = 1 / 3
-#: Then the numbers between the best and its neighbours are halved, until they differ by less than this share.
+#: Then the numbers between the best and the next are halved, until they differ by less than this share.
 _NEAR = 1 / 8
 #: The concentration α₀ that topics are compared with, where none is given. Which are found again hardly depends on it.
 _CONCENTRATION = 1.0
@@ -68,40 +68,25 @@ def choose_number(
         return NumberOfTopics(most, np.zeros((0, 2), dtype=np.int64))
     alpha = _CONCENTRATION if concentration is None else concentration
     tried = {most: _n_found_again(halves, most, alpha, seed)}
-
-    def attempt(k: int) -> None:
-        if k > max(_balance(each, tried) for each in tried):  # or it could not be better if all were found again
-            tried[k] = _n_found_again(halves, k, alpha, seed)
-
-    for k in (each for each in CANDIDATES if each < most):
-        attempt(k)
-        if tried.get(k, k) < _TOO_FEW * k:
+    for k in (each for each in CANDIDATES if each < most and 2 * tried[most] < most):
+        tried[k] = _n_found_again(halves, k, alpha, seed)
+        if tried[k] < _TOO_FEW * k and k > CANDIDATES[3]:  # a few large topics may look different in each half
             break
-    while between := _between(_best(tried), sorted(tried)):
-        before = len(tried)
-        for k in between:
-            attempt(k)
-        if len(tried) == before:
-            break
-    return NumberOfTopics(_best(tried), np.array(sorted(tried.items()), dtype=np.int64))
+    while (k := _half_way(tried)) is not None:
+        tried[k] = _n_found_again(halves, k, alpha, seed)
+    return NumberOfTopics(_largest(tried), np.array(sorted(tried.items()), dtype=np.int64))
 
 
-def _best(tried: dict[int, int]) -> int:
-    """Return the number with the best balance; the smaller of two that are as good."""
-    return max(sorted(tried), key=lambda k: _balance(k, tried))
+def _largest(tried: dict[int, int]) -> int:
+    """Return the largest number of topics of which at least half were found again, or 1."""
+    return max((k for k, again in tried.items() if 2 * again >= k), default=1)
 
 
-def _between(best: int, tried: list[int]) -> list[int]:
-    """Return the numbers half-way from the best to its neighbours among those tried, where these are not near."""
-    place = tried.index(best)
-    below = tried[place - 1] if place else 0
-    sides = [below, *tried[place + 1 : place + 2]]
-    return [(best + side) // 2 for side in sides if abs(best - side) > max(1.0, _NEAR * best)]
-
-
-def _balance(k: int, tried: dict[int, int]) -> int:
-    """Return by how many more topics were found again than not."""
-    return 2 * tried[k] - k
+def _half_way(tried: dict[int, int]) -> int | None:
+    """Return a number half-way between the largest that will do and the next that was tried, unless these are near."""
+    best = _largest(tried)
+    following = min((k for k in tried if k > best), default=best)
+    return (best + following) // 2 if following - best > max(1.0, _NEAR * best) else None
 
 
 def _n_found_again(halves: tuple[WordSums, WordSums], k: int, concentration: float, seed: int) -> int:
