@@ -72,8 +72,8 @@ def choose_number(
         tried[k] = _n_found_again(halves, k, alpha, seed)
         if tried[k] < _TOO_FEW * k and k > CANDIDATES[3]:  # a few large topics may look different in each half
             break
-    while (k := _half_way(tried)) is not None:
-        tried[k] = _n_found_again(halves, k, alpha, seed)
+    while (between := _half_way(tried)) is not None:
+        tried[between] = _n_found_again(halves, between, alpha, seed)
     return NumberOfTopics(_largest(tried), np.array(sorted(tried.items()), dtype=np.int64))
 
 
