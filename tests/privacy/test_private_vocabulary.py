@@ -71,8 +71,8 @@ def test_what_a_document_votes_for_depends_on_that_document_alone(most):
 
 
 def test_long_documents_vote_for_different_words():
-    # 60 documents of 9 words, one of which is always there, vote for 2 each: were the choice the same for all, some
-    # words would get nothing. A given word is missed by all with a chance of (7/9)^30 < 1e-3, so one of 9 in 200.
+    # 200 documents vote for 2 of their 13 words, 9 of which all of them hold. Were the choice the same for all, some of
+    # the 9 would get nothing. Otherwise all documents miss one of them with a chance of 9 (11/13)^200 < 1e-13.
     generator = np.random.default_rng(2)
     words = np.array([f"word{place}" for place in range(40)])
     presence = np.zeros((200, 40), dtype=bool)
