@@ -29,7 +29,7 @@ _MOST_INNER_STEPS = 60
 _INNER_TOLERANCE = 1e-3
 #: The damping: where it begins, by how much it grows after a step that failed, and shrinks after one that did not.
 _FIRST_DAMPING, _MORE, _LESS = 1e-3, 8.0, 0.1
-_MOST_DAMPING = 1e6
+_LEAST_DAMPING, _MOST_DAMPING = 1e-12, 1e6
 #: A step that lowers the misfit by less than this share of what it is for each entry is negligible: it moves the fit
 #: by a thousandth of its standard errors.
 _NEGLIGIBLE = 1e-6
@@ -99,13 +99,14 @@ def refine(
         tried_gain = _gain(points + step, signs, tried_images, order)
         won = tried_gain - gain
         negligible = 0.0 if whole is None else share * max(0.0, whole - gain) / n_entries
+        converged = length <= tolerance or 0 <= won <= negligible
         if won >= 0:
             points, images, gain = points + step, tried_images, tried_gain
+        if won >= 0 or converged:
             damping *= _LESS
             history.append(length)
         else:
             damping *= _MORE
-        converged = length <= tolerance or 0 <= won <= negligible
     lengths = np.linalg.norm(points, axis=0)
     components = Components(signs * lengths**order, points / lengths, order)
     misfit = images / lengths ** (order - 1) - components.image(components.vectors)
@@ -135,8 +136,9 @@ def _step(points: FloatArray, signs: FloatArray, images: FloatArray, order: int,
         inner = (signs[:, None] * signs) * gram ** (order - 1)
         outer = (signs[:, None] * signs) * gram ** (order - 2) * (order - 1)
         descent = signs * images - points @ inner
-        damped = inner + damping * np.diag(np.diagonal(inner))
-        inverse: FloatArray = np.linalg.pinv(damped, hermitian=True).astype(np.float64, copy=False)
+        # Powers of a Gram matrix are positive semidefinite, and the damping makes them definite.
+        damped = inner + max(damping, _LEAST_DAMPING) * np.diag(np.diagonal(inner))
+        inverse: FloatArray = np.linalg.inv(damped)
         basis, root = np.linalg.qr(points)
         inside = basis.T @ descent
         across = (descent - basis @ inside) @ inverse
