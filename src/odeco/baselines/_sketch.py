@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, Literal, final
 
 import numpy as np
@@ -18,12 +17,11 @@ import scipy.fft
 from numpy.typing import NDArray
 from scipy import sparse
 
-from odeco._arguments import as_generator, check_choice, check_count, check_n_components, check_order
+from odeco._arguments import as_generator, check_choice, check_count, check_order
 from odeco._types import FloatArray, IndexArray, RngLike
 from odeco.components import Components
 from odeco.oracle import Oracle
 from odeco.rows import as_rows, is_sparse, row_slice
-from odeco.search import Plan, run
 from odeco.tensors import DenseTensor, PackedTensor, sorted_tuples
 
 ComplexArray = NDArray[np.complex128]
@@ -158,16 +156,16 @@ class TensorSketch(Oracle):
             raise ValueError(f"`weights` must hold one number for each of {n_rows} rows. Got shape {factors.shape}.")
         empty = _empty(dimension, check_order(order), length, n_sketches, combine, rng)
         transforms = empty.transforms
-        height = max(1, _CHUNK_SIZE // transforms.size)
+        height = max(1, _CHUNK_SIZE // transforms.shape[1])
         for start in range(0, n_rows, height):
             part = row_slice(checked, start, min(start + height, n_rows))
             columns = (part.toarray() if is_sparse(part) else part).T.astype(np.float64)
-            transforms = transforms + empty._powers(columns) @ factors[start : start + height]
+            transforms = transforms + empty._powers_added(columns, factors[start : start + height])
         return empty._with(transforms)
 
     def without(self, found: Components) -> TensorSketch:
         """Return the sketch of the tensor less some components, with all that these have put into the buckets."""
-        return self._with(self.transforms - self._powers(found.vectors) @ found.weights)
+        return self._with(self.transforms - self._powers_added(found.vectors, found.weights))
 
     def _with(self, transforms: ComplexArray) -> TensorSketch:
         return TensorSketch(self.buckets, self.phases, transforms, self.order, self.combine)
@@ -177,98 +175,40 @@ class TensorSketch(Oracle):
         return np.median(answers, axis=0) if self.combine == "median" else np.mean(answers, axis=0)
 
     def _answers(self, block: FloatArray) -> FloatArray:
-        """Return the image that each sketch gives: B x d x L."""
-        powers = np.conj(self._transformed(block, 1)) ** (self.order - 1)
-        correlations = scipy.fft.ifft(self.transforms[:, :, None] * powers, axis=1, overwrite_x=True)
-        of_index = np.take_along_axis(correlations, self.buckets[:, :, None], axis=1)
-        answers: FloatArray = (np.conj(self.phases)[:, :, None] * of_index).real
+        """Return the image that each sketch gives, one after another to save memory: B x d x L."""
+        answers = np.empty((len(self.buckets), *block.shape))
+        for answer, buckets, phases, transform in zip(answers, self.buckets, self.phases, self.transforms, strict=True):
+            powers = np.conj(self._transformed(block, buckets, phases)) ** (self.order - 1)
+            powers *= transform[:, None]
+            correlations = scipy.fft.ifft(powers, axis=0, overwrite_x=True)
+            answer[:] = (np.conj(phases)[:, None] * correlations[buckets]).real
         return answers
 
-    def _powers(self, columns: FloatArray) -> ComplexArray:
-        """Return the transforms of the sketches of x⊗ᵖ, entries with i ≤ j ≤ k only, for every column x: B x b x n.
+    def _powers_added(self, columns: FloatArray, weights: FloatArray) -> ComplexArray:
+        """Return the transforms of the sketches of Σ w x⊗ᵖ over columns x, entries with i ≤ j ≤ k only: B x b.
 
         Over sorted index sets products of the σ(i) xᵢ add up to the complete symmetric polynomial of degree p, which
         Newton's identity p hₚ = Σ sᵣ hₚ₋ᵣ makes of sums of powers; products of transforms are sums of buckets.
         """
-        sums = [self._transformed(columns**power, power) for power in range(1, self.order + 1)]
-        complete: list[ComplexArray] = [np.ones_like(sums[0])]
-        for degree in range(1, self.order + 1):
-            terms = (sums[power - 1] * complete[degree - power] for power in range(1, degree + 1))
-            complete.append(sum(terms, np.zeros_like(sums[0])) / degree)
-        return complete[-1]
+        added = np.empty_like(self.transforms)
+        for total, buckets, phases in zip(added, self.buckets, self.phases, strict=True):
+            sums = [
+                self._transformed(columns**power, power * buckets % total.size, phases**power)
+                for power in range(1, self.order + 1)
+            ]
+            complete: list[ComplexArray] = [np.ones_like(sums[0])]
+            for degree in range(1, self.order + 1):
+                terms = (sums[power - 1] * complete[degree - power] for power in range(1, degree + 1))
+                complete.append(sum(terms, np.zeros_like(sums[0])) / degree)
+            total[:] = complete[-1] @ weights
+        return added
 
-    def _transformed(self, columns: FloatArray, power: int) -> ComplexArray:
-        """Return the transforms of Σᵢ σ(i)ʳ xᵢ at bucket r h(i), for every column x: B x b x n."""
-        n_sketches, length = self.transforms.shape
-        places = power * self.buckets % length + length * np.arange(n_sketches)[:, None]
-        scatter = sparse.csr_array(
-            ((self.phases**power).ravel(), (places.ravel(), np.tile(np.arange(self.dimension), n_sketches))),
-            shape=(n_sketches * length, self.dimension),
-        )
-        thrown = (scatter @ columns).reshape(n_sketches, length, -1)
-        transformed: ComplexArray = scipy.fft.fft(thrown, axis=1, overwrite_x=True)
+    def _transformed(self, columns: FloatArray, buckets: IndexArray, phases: ComplexArray) -> ComplexArray:
+        """Return the Fourier transform of Σᵢ σ(i) xᵢ at bucket h(i), for every column x: b x n."""
+        shape = (self.transforms.shape[1], self.dimension)
+        scatter = sparse.csr_array((phases, (buckets, np.arange(self.dimension))), shape=shape)
+        transformed: ComplexArray = scipy.fft.fft(scatter @ columns, axis=0, overwrite_x=True)
         return transformed
-
-
-def sketched_power_method(
-    tensor: Any,
-    n_components: int,
-    *,
-    length: int | None = None,
-    n_sketches: int = 9,
-    n_restarts: int | None = None,
-    n_iterations: int | None = None,
-    rng: RngLike = None,
-) -> Components:
-    """Return the components that the tensor power method finds when a sketch answers in place of the tensor.
-
-    Parameters
-    ----------
-    tensor : array, DenseTensor, PackedTensor or TensorSketch
-        A symmetric tensor with orthogonal components.
-    n_components : int
-        The number k of components.
-    length, n_sketches : int
-        As in `TensorSketch.of_entries`; not used, and not needed, if the tensor is a sketch.
-    n_restarts, n_iterations : int, optional
-        As in `odeco.decompose`; the number of iterations is fixed.
-    rng : None, int or numpy.random.Generator
-        Draws the sketches, then the starts.
-
-    Notes
-    -----
-    A component that is found is subtracted from the sketch, as in the paper. Subtracting it from the answers would
-    leave the noise that its own entries make in the buckets.
-
-    References
-    ----------
-    Wang, Tung, Smola and Anandkumar 2015, arXiv:1506.04448.
-
-    Examples
-    --------
-    >>> import numpy as np, odeco
-    >>> from odeco.baselines import sketched_power_method
-    >>> tensor = odeco.Components([2.0, 1.0], np.eye(30)[:, :2]).to_dense()
-    >>> sketched_power_method(tensor, 2, length=1000, rng=0).weights.round(1)
-    array([2., 1.])
-    """
-    generator = as_generator(rng)
-    if isinstance(tensor, TensorSketch):
-        sketch = tensor
-    elif length is None:
-        raise ValueError("`length` must be given for a tensor that is no sketch yet. Pass the length of a sketch.")
-    else:
-        sketch = TensorSketch.of_entries(tensor, length=length, n_sketches=n_sketches, rng=generator)
-    k = check_n_components(n_components, sketch.dimension)
-    plan = Plan.default(sketch.dimension, k, n_restarts=n_restarts, n_iterations=n_iterations)
-    found: list[Components] = []
-    for _ in range(k):
-        component = run(sketch, replace(plan, n_components=1), rng=generator).components
-        found.append(component)
-        sketch = sketch.without(component)
-    weights = np.concatenate([each.weights for each in found])
-    vectors = np.concatenate([each.vectors for each in found], axis=1)
-    return Components(weights, vectors, sketch.order).sorted_by_weight()
 
 
 def _empty(
