@@ -115,6 +115,24 @@ class Components(Oracle):
         overlaps: FloatArray = self.vectors.T @ block
         return self.vectors @ (self.weights[:, None] * overlaps ** (self.order - 1))
 
+    def unfolding_gram(self) -> FloatArray:
+        """Return M Mᵀ for the unfolding M: V (λλᵀ ∘ Gᵖ⁻¹) Vᵀ with the Gram matrix G of the vectors."""
+        gram: FloatArray = self.vectors.T @ self.vectors
+        return self.vectors @ (np.outer(self.weights, self.weights) * gram ** (self.order - 1)) @ self.vectors.T
+
+    def _core(self, basis: FloatArray) -> FloatArray:
+        inside: FloatArray = basis.T @ self.vectors
+        entries = inside * self.weights
+        for _ in range(self.order - 1):
+            entries = entries[..., None, :] * inside
+        core: FloatArray = np.sum(entries, axis=-1)
+        return core
+
     def _value(self, block: FloatArray) -> FloatArray:
         overlaps: FloatArray = self.vectors.T @ block
         return self.weights @ overlaps**self.order
+
+    def _slice(self, direction: FloatArray) -> FloatArray:
+        along = self.weights * (direction @ self.vectors) ** (self.order - 2)
+        matrix: FloatArray = (self.vectors * along) @ self.vectors.T
+        return (matrix + matrix.T) / 2

@@ -4,6 +4,7 @@ from odeco.search._plan import Plan
 from odeco.search._power import Callback, Eigenpair, Search, run, step
 from odeco.search._protocol import Asker, Finder
 from odeco.search._sphere import normalise, uniform_starts, uniform_within
+from odeco.search._together import Together, run_together
 from odeco.search._tracking import Tracking
 
 __all__ = [
@@ -13,9 +14,11 @@ __all__ = [
     "Finder",
     "Plan",
     "Search",
+    "Together",
     "Tracking",
     "normalise",
     "run",
+    "run_together",
     "step",
     "uniform_starts",
     "uniform_within",

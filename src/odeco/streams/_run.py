@@ -45,8 +45,8 @@ class Answerer:
 
     def sum_for(self, state: Asker) -> RowSum:
         """Return the empty sum for the question of a search."""
-        if state.question == "value":
-            raise RuntimeError("A search that is fed rows asks for images, for cores or for entries, never for values.")
+        if state.question == "value" or state.question == "slice":
+            raise RuntimeError("A search that is fed rows asks for images, for cores or for entries, nothing else.")
         return RowSum(state.question, state.candidates, state.order)
 
     def admitted(self, rows: Any, notes: Any) -> tuple[Any, Any]:

@@ -1,0 +1,148 @@
+"""The best fit: all components of a tensor moved together to the least-squares optimum, through images alone.
+
+With xᵢ = |λᵢ|^(1/p) vᵢ and the signs sᵢ of the weights, the misfit is ½‖T − Σ sᵢ xᵢ⊗ᵖ‖². Its gradient takes one image of
+the k vectors. Its Gauss-Newton matrix H takes none: with the Gram matrix G of the xᵢ and powers taken entry by entry,
+
+    H(Δ) = p (Δ SGᵖ⁻¹S + (p−1) X ((SGᵖ⁻²S) ∘ ΔᵀX)).
+
+For steps Δ orthogonal to all xᵢ the second term is zero, and a k x k system is all there is to solve. Steps in the span
+of the xᵢ are k² numbers, found by conjugate gradients. So a step costs one image and O(d k² + n k³) besides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from odeco._threads import one_blas_thread
+from odeco._types import FloatArray
+from odeco.components import Components
+from odeco.oracle import Oracle
+
+#: Steps until the fit gives up. Near the optimum of a good fit every step gains as many digits as the last one had.
+_MOST_STEPS = 60
+#: Conjugate gradients stop here: the step is then as good as exact for everything that the next step corrects anyway.
+_MOST_INNER_STEPS = 60
+_INNER_TOLERANCE = 1e-3
+#: The damping: where it begins, by how much it grows after a step that failed, and shrinks after one that did not.
+_FIRST_DAMPING, _MORE, _LESS = 1e-3, 8.0, 0.1
+_MOST_DAMPING = 1e6
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Components at a least-squares optimum.
+
+    Attributes
+    ----------
+    components : Components
+        Weights and vectors, in the order of the start.
+    explained : float
+        2⟨T, C⟩ − ‖C‖²: what the components take off the squared norm of the tensor.
+    images : array, d x k
+        T(I, v, …, v) for every vector, as it was last asked for.
+    residuals : array
+        ‖T(I, v, …, v) − C(I, v, …, v)‖ for every component: how far it is from a stationary point.
+    history : tuple of float
+        Length of every step over that of the components.
+    converged : bool
+        Whether the last step was shorter than the tolerance.
+    """
+
+    components: Components
+    explained: float
+    images: FloatArray
+    residuals: FloatArray
+    history: tuple[float, ...]
+    converged: bool
+
+
+def refine(oracle: Oracle, start: Components, *, tolerance: float = 1e-10, most_steps: int = _MOST_STEPS) -> Fit:
+    """Move components to the nearest least-squares optimum of an exact tensor.
+
+    Levenberg's and Marquardt's damping makes every step lower the misfit: where a step fails it is tried again, shorter.
+    """
+    order, signs, points = start.order, *_as_points(start)
+    images = oracle.image(points)
+    gain = _gain(points, signs, images, order)
+    damping, history, converged = _FIRST_DAMPING, [], False
+    while len(history) < most_steps and points.size:
+        step = _step(points, signs, images, order, damping)
+        length = float(np.linalg.norm(step) / np.linalg.norm(points))
+        tried = points + step
+        tried_images = oracle.image(tried)
+        tried_gain = _gain(tried, signs, tried_images, order)
+        if tried_gain >= gain or length <= tolerance:
+            if tried_gain >= gain:
+                points, images, gain = tried, tried_images, tried_gain
+            damping *= _LESS
+            history.append(length)
+        else:
+            damping *= _MORE
+        if length <= tolerance or damping > _MOST_DAMPING:
+            converged = length <= tolerance
+            break
+    lengths = np.linalg.norm(points, axis=0)
+    components = Components(signs * lengths**order, points / lengths, order)
+    unit_images = images / lengths ** (order - 1)
+    residuals = np.linalg.norm(unit_images - components.image(components.vectors), axis=0)
+    return Fit(components, gain, unit_images, residuals, tuple(history), converged)
+
+
+def _as_points(components: Components) -> tuple[FloatArray, FloatArray]:
+    """Return signs, and vectors scaled by the p-th root of their weight; at odd orders the vector takes the sign."""
+    weights, vectors = components.weights, components.vectors
+    signs = np.where(weights < 0, -1.0, 1.0)
+    if components.order % 2:
+        vectors, signs = vectors * signs, np.ones_like(signs)
+    return signs, vectors * np.abs(weights) ** (1 / components.order)
+
+
+def _gain(points: FloatArray, signs: FloatArray, images: FloatArray, order: int) -> float:
+    """Return 2⟨T, C⟩ − ‖C‖², which is ‖T‖² less the squared misfit."""
+    gram: FloatArray = points.T @ points
+    return float(2 * signs @ np.einsum("il,il->l", points, images) - signs @ gram**order @ signs)
+
+
+def _step(points: FloatArray, signs: FloatArray, images: FloatArray, order: int, damping: float) -> FloatArray:
+    """Return the damped Gauss-Newton step."""
+    with one_blas_thread():  # the bits of a decomposition depend on the number of threads
+        gram: FloatArray = points.T @ points
+        inner = (signs[:, None] * signs) * gram ** (order - 1)
+        outer = (signs[:, None] * signs) * gram ** (order - 2) * (order - 1)
+        descent = signs * images - points @ inner
+        damped = inner + damping * np.diag(np.diagonal(inner))
+        inverse = np.linalg.pinv(damped, hermitian=True)
+        basis, root = np.linalg.qr(points)
+        inside = basis.T @ descent
+        across = (descent - basis @ inside) @ inverse
+
+        def product(step: FloatArray) -> FloatArray:
+            result: FloatArray = step @ damped + root @ (outer * (step.T @ root))
+            return result
+
+        along = _conjugate_gradients(product, inside, inverse)
+        step: FloatArray = across + basis @ along
+    return step
+
+
+def _conjugate_gradients(product: object, target: FloatArray, inverse: FloatArray) -> FloatArray:
+    """Solve H(Δ) = target for steps in the span, with the inverse of the first term of H as preconditioner."""
+    solution = np.zeros_like(target)
+    residual = target.copy()
+    preconditioned = residual @ inverse
+    direction = preconditioned.copy()
+    strength = float(np.vdot(residual, preconditioned))
+    goal = _INNER_TOLERANCE**2 * strength
+    for _ in range(_MOST_INNER_STEPS):
+        if strength <= goal or strength <= 0:
+            break
+        image = product(direction)  # type: ignore[operator]
+        length = strength / float(np.vdot(direction, image))
+        solution += length * direction
+        residual -= length * image
+        preconditioned = residual @ inverse
+        previous, strength = strength, float(np.vdot(residual, preconditioned))
+        direction = preconditioned + (strength / previous) * direction
+    return solution
