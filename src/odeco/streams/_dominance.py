@@ -13,6 +13,7 @@ of the other components lean on it. With no other component to show that, it mus
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -51,7 +52,7 @@ class ColumnSquares:
         some = rows[places]
         dense: FloatArray = (some.toarray() if is_sparse(some) else some).astype(np.float64)
         size = largest(stored_numbers(dense))
-        if size == 0:
+        if size == 0 or not math.isfinite(size):  # such rows are refused elsewhere
             return
         if self._exponent is None:  # squares of very large and very small numbers are no numbers
             self._exponent = unit_exponent(size, 2, dense.dtype)

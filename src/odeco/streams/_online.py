@@ -142,6 +142,7 @@ class OnlineDecomposer:
             mark, n_charges = run.mark(), self._n_charges
             try:
                 self._run = run
+                self._look_at(rows, checked)
                 self._push(run, checked)
             except BadRowError as error:
                 self._go_back(run, mark, n_charges)
@@ -153,10 +154,6 @@ class OnlineDecomposer:
                 raise
             finally:
                 run.forget_mark(mark)
-            if self._account is None:  # in a private run nothing is kept, and nothing said, that depends on a value
-                self._squares.update(checked)
-                if hasattr(rows, "iloc"):  # what pandas slices by position
-                    self._names = getattr(rows, "columns", None)
         return self
 
     @property
@@ -259,6 +256,13 @@ class OnlineDecomposer:
     def _n_spent(self) -> int:
         """Rows that a private run has paid for: every charge is for one batch."""
         return self._n_charges * (self._settings.batch_size or 0)
+
+    def _look_at(self, rows: Any, checked: Any) -> None:
+        """Note which columns are large. Of a private run nothing is kept, and nothing said, that depends on a value."""
+        if self._account is None:
+            self._squares.update(checked)
+            if hasattr(rows, "iloc"):  # what pandas slices by position
+                self._names = getattr(rows, "columns", None)
 
     def _push(self, run: Run, rows: Any) -> None:
         """Push rows, and call back after every batch that they close."""
