@@ -323,6 +323,6 @@ def _unconverged_message(component: int, residual: float, weight: float, n_itera
     """Say which component did not converge, numbered as in tables, by how much, and what helps."""
     return (
         f"Component {component + 1} did not converge: its residual is {residual:.1e}, or {residual / abs(weight):.1e} "
-        f"of its weight {weight:.3g}, after {n_iterations} iterations. Raise n_iterations, raise tol if that is accurate "
-        "enough, or lower n_components if the weight is at the noise level."
+        f"of its weight {weight:.3g}, after {n_iterations} iterations. Raise n_iterations, raise tol if that is "
+        "accurate enough, or lower n_components if the weight is at the noise level."
     )
