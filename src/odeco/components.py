@@ -120,7 +120,7 @@ class Components(Oracle):
         gram: FloatArray = self.vectors.T @ self.vectors
         return self.vectors @ (np.outer(self.weights, self.weights) * gram ** (self.order - 1)) @ self.vectors.T
 
-    def _core(self, basis: FloatArray) -> FloatArray:
+    def _inside(self, basis: FloatArray) -> FloatArray:
         inside: FloatArray = basis.T @ self.vectors
         entries = inside * self.weights
         for _ in range(self.order - 1):

@@ -18,9 +18,8 @@ import numpy as np
 from odeco._arguments import check_unmasked
 from odeco._types import FloatArray
 
-
-#: So many vectors are asked about at once when a core is put together from images.
-_CHOICES_AT_ONCE = 512
+#: So many numbers are asked about at once when a core is put together from images.
+_NUMBERS_AT_ONCE = 2**22
 
 
 class Oracle(ABC):
@@ -85,9 +84,9 @@ class Oracle(ABC):
         return self._value(checked) if checked.size else np.zeros(0)
 
     @final
-    def core(self, basis: Any) -> FloatArray:
+    def inside(self, basis: Any) -> FloatArray:
         """Answer T(Q, Q, …, Q) for a d x m basis Q: a small tensor of mᵖ entries."""
-        return self._core(as_block(basis, self.dimension))
+        return self._inside(as_block(basis, self.dimension))
 
     @final
     def slice(self, direction: Any) -> FloatArray:
@@ -108,8 +107,8 @@ class Oracle(ABC):
     @abstractmethod
     def _image(self, block: FloatArray) -> FloatArray: ...
 
-    def _core(self, basis: FloatArray) -> FloatArray:
-        return polarised_core(self._image, basis, self.order)
+    def _inside(self, basis: FloatArray) -> FloatArray:
+        return polarised_inside(self._image, basis, self.order)
 
     def _value(self, block: FloatArray) -> FloatArray:
         values: FloatArray = np.einsum("il,il->l", block, self._image(block))
@@ -186,8 +185,8 @@ class Sum(Oracle):
     def _image(self, block: FloatArray) -> FloatArray:
         return self.first.image(block) + self.second.image(block)
 
-    def _core(self, basis: FloatArray) -> FloatArray:
-        return self.first.core(basis) + self.second.core(basis)
+    def _inside(self, basis: FloatArray) -> FloatArray:
+        return self.first.inside(basis) + self.second.inside(basis)
 
     def _value(self, block: FloatArray) -> FloatArray:
         return self.first.value(block) + self.second.value(block)
@@ -223,8 +222,8 @@ class Scaled(Oracle):
     def _image(self, block: FloatArray) -> FloatArray:
         return self.factor * self.oracle.image(block)
 
-    def _core(self, basis: FloatArray) -> FloatArray:
-        return self.factor * self.oracle.core(basis)
+    def _inside(self, basis: FloatArray) -> FloatArray:
+        return self.factor * self.oracle.inside(basis)
 
     def _value(self, block: FloatArray) -> FloatArray:
         return self.factor * self.oracle.value(block)
@@ -249,7 +248,7 @@ def slice_by_images(image: Callable[[FloatArray], FloatArray], direction: FloatA
     return (matrix + matrix.T) / 2
 
 
-def polarised_core(image: Callable[[FloatArray], FloatArray], basis: FloatArray, order: int) -> FloatArray:
+def polarised_inside(image: Callable[[FloatArray], FloatArray], basis: FloatArray, order: int) -> FloatArray:
     """Return T(Q, …, Q) from images alone.
 
     By polarisation T(I, a, b, …) is a signed sum of the images of a ± b ± …. There are about mᵖ⁻¹/(p−1)! different
@@ -258,8 +257,9 @@ def polarised_core(image: Callable[[FloatArray], FloatArray], basis: FloatArray,
     width, n_others = basis.shape[1], order - 1
     choices = np.array(list(itertools.combinations_with_replacement(range(width), n_others)))
     core = np.empty((width,) * order)
-    for start in range(0, len(choices), _CHOICES_AT_ONCE):
-        chosen = choices[start : start + _CHOICES_AT_ONCE]
+    count = max(1, _NUMBERS_AT_ONCE // basis.shape[0])
+    for start in range(0, len(choices), count):
+        chosen = choices[start : start + count]
         total = np.zeros((basis.shape[0], len(chosen)))
         for signs in itertools.product((1.0, -1.0), repeat=n_others - 1):  # the opposite signs would give the same term
             mixed = sum(sign * basis[:, chosen[:, i]] for i, sign in enumerate((1.0, *signs)))

@@ -203,13 +203,19 @@ def _saved_elsewhere(result: AnyResult) -> str:
 def print_result(result: AnyResult, names: Sequence[str] | None, n_top: int) -> None:
     """Write the table of a result, and what is known of it as a whole, to stdout."""
     screen = console()
+    verdict = getattr(result, "verdict", None)
+    if verdict is not None:
+        screen.print(as_cell(verdict), soft_wrap=True)
     screen.print(result_table(result, names, n_top))
     explained = getattr(result, "explained", None)
     if explained is not None:
         screen.print(f"explained: {explained:.4%} of the squared norm")
     evidence = getattr(result, "rank_evidence", None)
     if evidence is not None:
-        screen.print(f"rank {evidence.rank} chosen; confidence that the last is no noise: {evidence.confidence:.4f}")
+        screen.print(f"rank {evidence.rank} chosen; confidence that it is right: {evidence.confidence:.4f}")
+    structure = getattr(result, "structure", None)
+    if structure is not None:
+        screen.print(as_cell(f"{structure.kind}: {structure.reason}"), soft_wrap=True)
     n_rows = getattr(result, "n_rows", None)
     if n_rows is not None:
         screen.print(f"rows read: {n_rows:,}")

@@ -1,7 +1,7 @@
 """The best fit: all components of a tensor moved together to the least-squares optimum, through images alone.
 
-With xᵢ = |λᵢ|^(1/p) vᵢ and the signs sᵢ of the weights, the misfit is ½‖T − Σ sᵢ xᵢ⊗ᵖ‖². Its gradient takes one image of
-the k vectors. Its Gauss-Newton matrix H takes none: with the Gram matrix G of the xᵢ and powers taken entry by entry,
+With xᵢ = |λᵢ|^(1/p) vᵢ and the signs sᵢ of the weights, the misfit is ½‖T − Σ sᵢ xᵢ⊗ᵖ‖². Its gradient takes one image
+of the k vectors. Its Gauss-Newton matrix H takes none: with the Gram matrix G of the xᵢ and powers entry by entry,
 
     H(Δ) = p (Δ SGᵖ⁻¹S + (p−1) X ((SGᵖ⁻²S) ∘ ΔᵀX)).
 
@@ -11,6 +11,8 @@ of the xᵢ are k² numbers, found by conjugate gradients. So a step costs one i
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +30,9 @@ _INNER_TOLERANCE = 1e-3
 #: The damping: where it begins, by how much it grows after a step that failed, and shrinks after one that did not.
 _FIRST_DAMPING, _MORE, _LESS = 1e-3, 8.0, 0.1
 _MOST_DAMPING = 1e6
+#: A step that lowers the misfit by less than this share of what it is for each entry is negligible: it moves the fit
+#: by a thousandth of its standard errors.
+_NEGLIGIBLE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,57 +45,74 @@ class Fit:
         Weights and vectors, in the order of the start.
     explained : float
         2⟨T, C⟩ − ‖C‖²: what the components take off the squared norm of the tensor.
-    images : array, d x k
-        T(I, v, …, v) for every vector, as it was last asked for.
     residuals : array
         ‖T(I, v, …, v) − C(I, v, …, v)‖ for every component: how far it is from a stationary point.
     history : tuple of float
         Length of every step over that of the components.
     converged : bool
-        Whether the last step was shorter than the tolerance.
+        Whether the last step was negligible.
     """
 
     components: Components
     explained: float
-    images: FloatArray
     residuals: FloatArray
     history: tuple[float, ...]
     converged: bool
 
 
-def refine(oracle: Oracle, start: Components, *, tolerance: float = 1e-10, most_steps: int = _MOST_STEPS) -> Fit:
+def refine(
+    oracle: Oracle,
+    start: Components,
+    *,
+    whole: float | None = None,
+    share: float = _NEGLIGIBLE,
+    tolerance: float = 1e-10,
+    most_steps: int = _MOST_STEPS,
+) -> Fit:
     """Move components to the nearest least-squares optimum of an exact tensor.
 
-    Levenberg's and Marquardt's damping makes every step lower the misfit: where a step fails it is tried again, shorter.
+    Levenberg's and Marquardt's damping makes every step lower the misfit: one that fails is tried again, shorter.
+
+    Parameters
+    ----------
+    oracle, start
+        The tensor, and where to start.
+    whole : float, optional
+        The squared norm of the tensor. If it is given, the fit also ends when a step lowers the misfit by less than
+        `share` of what it is for each of the entries: a step that is a small part of the standard errors.
+    tolerance : float
+        The fit ends when a step is shorter than this share of the components.
+    most_steps : int
+        The most steps that are taken; as many may fail.
     """
-    order, signs, points = start.order, *_as_points(start)
+    order, (signs, points) = start.order, as_points(start)
     images = oracle.image(points)
     gain = _gain(points, signs, images, order)
-    damping, history, converged = _FIRST_DAMPING, [], False
-    while len(history) < most_steps and points.size:
+    n_entries = math.comb(oracle.dimension + order - 1, order)
+    damping, history, converged = _FIRST_DAMPING, list[float](), start.n_components == 0
+    for _ in range(2 * most_steps):
+        if converged or len(history) == most_steps or damping > _MOST_DAMPING:
+            break
         step = _step(points, signs, images, order, damping)
         length = float(np.linalg.norm(step) / np.linalg.norm(points))
-        tried = points + step
-        tried_images = oracle.image(tried)
-        tried_gain = _gain(tried, signs, tried_images, order)
-        if tried_gain >= gain or length <= tolerance:
-            if tried_gain >= gain:
-                points, images, gain = tried, tried_images, tried_gain
+        tried_images = oracle.image(points + step)
+        tried_gain = _gain(points + step, signs, tried_images, order)
+        won = tried_gain - gain
+        negligible = 0.0 if whole is None else share * max(0.0, whole - gain) / n_entries
+        if won >= 0:
+            points, images, gain = points + step, tried_images, tried_gain
             damping *= _LESS
             history.append(length)
         else:
             damping *= _MORE
-        if length <= tolerance or damping > _MOST_DAMPING:
-            converged = length <= tolerance
-            break
+        converged = length <= tolerance or 0 <= won <= negligible
     lengths = np.linalg.norm(points, axis=0)
     components = Components(signs * lengths**order, points / lengths, order)
-    unit_images = images / lengths ** (order - 1)
-    residuals = np.linalg.norm(unit_images - components.image(components.vectors), axis=0)
-    return Fit(components, gain, unit_images, residuals, tuple(history), converged)
+    misfit = images / lengths ** (order - 1) - components.image(components.vectors)
+    return Fit(components, gain, np.linalg.norm(misfit, axis=0), tuple(history), converged)
 
 
-def _as_points(components: Components) -> tuple[FloatArray, FloatArray]:
+def as_points(components: Components) -> tuple[FloatArray, FloatArray]:
     """Return signs, and vectors scaled by the p-th root of their weight; at odd orders the vector takes the sign."""
     weights, vectors = components.weights, components.vectors
     signs = np.where(weights < 0, -1.0, 1.0)
@@ -101,7 +123,8 @@ def _as_points(components: Components) -> tuple[FloatArray, FloatArray]:
 
 def _gain(points: FloatArray, signs: FloatArray, images: FloatArray, order: int) -> float:
     """Return 2⟨T, C⟩ − ‖C‖², which is ‖T‖² less the squared misfit."""
-    gram: FloatArray = points.T @ points
+    with one_blas_thread():
+        gram: FloatArray = points.T @ points
     return float(2 * signs @ np.einsum("il,il->l", points, images) - signs @ gram**order @ signs)
 
 
@@ -113,7 +136,7 @@ def _step(points: FloatArray, signs: FloatArray, images: FloatArray, order: int,
         outer = (signs[:, None] * signs) * gram ** (order - 2) * (order - 1)
         descent = signs * images - points @ inner
         damped = inner + damping * np.diag(np.diagonal(inner))
-        inverse = np.linalg.pinv(damped, hermitian=True)
+        inverse: FloatArray = np.linalg.pinv(damped, hermitian=True).astype(np.float64, copy=False)
         basis, root = np.linalg.qr(points)
         inside = basis.T @ descent
         across = (descent - basis @ inside) @ inverse
@@ -127,7 +150,9 @@ def _step(points: FloatArray, signs: FloatArray, images: FloatArray, order: int,
     return step
 
 
-def _conjugate_gradients(product: object, target: FloatArray, inverse: FloatArray) -> FloatArray:
+def _conjugate_gradients(
+    product: Callable[[FloatArray], FloatArray], target: FloatArray, inverse: FloatArray
+) -> FloatArray:
     """Solve H(Δ) = target for steps in the span, with the inverse of the first term of H as preconditioner."""
     solution = np.zeros_like(target)
     residual = target.copy()
@@ -138,7 +163,7 @@ def _conjugate_gradients(product: object, target: FloatArray, inverse: FloatArra
     for _ in range(_MOST_INNER_STEPS):
         if strength <= goal or strength <= 0:
             break
-        image = product(direction)  # type: ignore[operator]
+        image = product(direction)
         length = strength / float(np.vdot(direction, image))
         solution += length * direction
         residual -= length * image

@@ -1,8 +1,8 @@
 """The spectrum of the unfolding: in how many directions a tensor points, and what noise alone would show.
 
 The d x dᵖ⁻¹ unfolding M of Σ λᵢ aᵢ⊗ᵖ has rank k if the aᵢ are independent, orthogonal or not. Noise adds to every
-eigenvalue of M Mᵀ. For a symmetric Gaussian tensor the columns of M repeat: each of the N = C(d+p−2, p−1) different ones
-occurs about (p−1)! times. Its eigenvalues therefore follow the law of Marchenko and Pastur for N columns: they lie
+eigenvalue of M Mᵀ. For a symmetric Gaussian tensor the columns of M repeat: each of the N = C(d+p−2, p−1) different
+ones occurs about (p−1)! times. Its eigenvalues therefore follow the law of Marchenko and Pastur for N columns: they lie
 between s(√N ± √d)² for a variance s, their largest deviates from the edge by Johnstone's law, with the quantiles of
 Tracy and Widom, and their variance is d/N of their squared mean.
 
@@ -58,7 +58,7 @@ class Spectrum:
 
     @property
     def n_clear(self) -> int:
-        """How many of the leading eigenvalues stand clear of the noise that those after them show, one after another."""
+        """How many of the leading eigenvalues stand clear of the noise that those after them show, one by one."""
         for rank in range(self.n_usable):
             rest = self.eigenvalues[rank:]
             if rest.size == 1 or rest[0] <= self._edge(rest):
@@ -66,7 +66,7 @@ class Spectrum:
         return self.n_usable
 
     def rest_is_noise(self, rank: int) -> bool:
-        """Return whether the eigenvalues after the first `rank` ones spread as those of noise do, no more and no less."""
+        """Return whether the eigenvalues after the first `rank` ones spread as those of noise do, not more nor less."""
         rest = self.eigenvalues[rank : self.n_usable]
         if rest.size == 0:
             return True
@@ -79,7 +79,7 @@ class Spectrum:
         """Return what the largest eigenvalue of noise with this mean exceeds with a chance of 1 in 1,000."""
         rows, columns = math.sqrt(noise.size), math.sqrt(self.n_columns)
         centre = (rows + columns) ** 2
-        width = (rows + columns) * (1 / rows + 1 / columns) ** (1 / 3)
+        width: float = (rows + columns) * (1 / rows + 1 / columns) ** (1 / 3)
         return float(np.mean(noise)) / self.n_columns * (centre + _EDGE_QUANTILE * width)
 
 

@@ -1,7 +1,7 @@
 """Who asks: searches that take in one answer at a time and never see data."""
 
 from odeco.search._plan import Plan
-from odeco.search._power import Callback, Eigenpair, Search, run, step
+from odeco.search._power import Callback, Eigenpair, Search, run, step, zero_image_error
 from odeco.search._protocol import Asker, Finder
 from odeco.search._sphere import normalise, uniform_starts, uniform_within
 from odeco.search._together import Together, run_together
@@ -22,4 +22,5 @@ __all__ = [
     "step",
     "uniform_starts",
     "uniform_within",
+    "zero_image_error",
 ]

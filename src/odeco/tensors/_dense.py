@@ -60,7 +60,7 @@ class DenseTensor(EntryTensor):
             total += each
         return total
 
-    def _unit_core(self, basis: FloatArray) -> FloatArray:
+    def _unit_inside(self, basis: FloatArray) -> FloatArray:
         def contract(index: int) -> FloatArray:
             slab = self._scaled[index].astype(np.float64, copy=False)
             for _ in range(self.order - 1):  # the first axis is contracted and becomes the last
@@ -69,7 +69,8 @@ class DenseTensor(EntryTensor):
 
         slabs = np.stack(list(self._over_first_index(contract, basis.shape[1])))
         with one_blas_thread():
-            return (basis.T @ slabs).reshape((basis.shape[1],) * self.order)
+            core: FloatArray = (basis.T @ slabs).reshape((basis.shape[1],) * self.order)
+        return core
 
     def _over_first_index(self, work: Callable[[int], FloatArray], width: int) -> Iterator[FloatArray]:
         parallel = self._scaled.size * width >= PARALLEL_DIMENSION**4

@@ -14,7 +14,7 @@ import numpy as np
 from odeco._scale import largest, put_back, times_power_of_two, unit_exponent
 from odeco._types import DataArray, FloatArray
 from odeco.components import Components
-from odeco.oracle import Oracle, polarised_core, slice_by_images
+from odeco.oracle import Oracle, polarised_inside, slice_by_images
 
 
 class EntryTensor(Oracle):
@@ -56,8 +56,8 @@ class EntryTensor(Oracle):
         return in_own_unit
 
     @final
-    def _core(self, basis: FloatArray) -> FloatArray:
-        return self._answered(self._unit_core(basis), "entries of a core")
+    def _inside(self, basis: FloatArray) -> FloatArray:
+        return self._answered(self._unit_inside(basis), "entries of a core")
 
     @final
     def unfolding_gram(self) -> FloatArray | None:
@@ -65,9 +65,9 @@ class EntryTensor(Oracle):
         known = self._unit_unfolding_gram()
         return None if known is None else put_back(known, 2 * self.exponent, "squares of the entries")
 
-    def _unit_core(self, basis: FloatArray) -> FloatArray:
+    def _unit_inside(self, basis: FloatArray) -> FloatArray:
         """Return T(Q, …, Q) for the entries in their unit."""
-        return polarised_core(self._unit_image, basis, self.order)
+        return polarised_inside(self._unit_image, basis, self.order)
 
     def _unit_unfolding_gram(self) -> FloatArray | None:
         """Return M Mᵀ for the entries in their unit, or None if that is not known."""
@@ -135,10 +135,10 @@ class InUnit(Oracle):
             return self.oracle._unit_unfolding_gram()
         return self.oracle.unfolding_gram() if isinstance(self.oracle, Components) else None
 
-    def _core(self, basis: FloatArray) -> FloatArray:
+    def _inside(self, basis: FloatArray) -> FloatArray:
         if isinstance(self.oracle, EntryTensor):
-            return self.oracle._unit_core(basis)
-        return self._scaled(self.oracle.core(basis))
+            return self.oracle._unit_inside(basis)
+        return self._scaled(self.oracle.inside(basis))
 
     def _image(self, block: FloatArray) -> FloatArray:
         if isinstance(self.oracle, EntryTensor):
