@@ -220,8 +220,8 @@ def _by_odeco(entries: FloatArray, truth: odeco.Components, seed: int, n_compone
         truth.n_components,
         result.weights.size,
         float("nan") if evidence is None else float(evidence.confidence),
-        () if evidence is None else tuple(getattr(evidence, "candidates", ())),
-        str(getattr(result, "structure", "")),
+        () if evidence is None else evidence.candidates,
+        str(result.structure),
     )
 
 

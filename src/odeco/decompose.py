@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -117,25 +117,19 @@ def decompose(
     if isinstance(whiten, str) and whiten == "auto":
         looped = n_restarts is not None or n_iterations is not None or check_tolerance(tol) == 0
         if not looped and oracle.exact and len(oracle.parts) == 1:
-            with _found_put_back(oracle):
-                result = _decompose_together(oracle, n_components, generator, check_tolerance(tol), callback)
-            result = _put_back(result, oracle)
+            unit = _Unit.of(oracle, generator)
+            with unit.kept():
+                result = _decompose_together(unit, n_components, generator, check_tolerance(tol), callback)
+            result = unit.put_back(result)
             _warn_if_unconverged(result, stacklevel=2)
             return result
         whiten = None
     if whiten is not None:
-        with _found_put_back(oracle):
-            result = _decompose_whitened(
-                oracle,
-                n_components,
-                whiten,
-                generator,
-                n_restarts=n_restarts,
-                n_iterations=n_iterations,
-                tol=tol,
-                callback=callback,
-            )
-        return _put_back(result, oracle)
+        settings = {"n_restarts": n_restarts, "n_iterations": n_iterations, "tol": tol, "callback": callback}
+        unit = _Unit.of(oracle, generator)
+        with unit.kept():
+            result = _decompose_whitened(unit, n_components, whiten, generator, **settings)
+        return unit.put_back(result)
     automatic = isinstance(n_components, str) and n_components == "auto"
     most: Any = min(oracle.dimension, MOST_AUTOMATIC) if automatic else n_components
     plan = Plan.default(
@@ -146,14 +140,15 @@ def decompose(
         tolerance=_usable_tolerance(tol, oracle),
         weigh="image" if oracle.exact else "reuse",
     )
-    with _found_put_back(oracle):
+    unit = _Unit(oracle)
+    with unit.kept():
         if automatic:
             search, evidence = _search_to_noise(oracle, plan, generator, callback)
         else:
             search, evidence = run(oracle, plan, rng=generator, callback=callback), None
     result = _described(search, tolerance=plan.tolerance or math.sqrt(oracle.rounding))
     result = replace(result, explained=_explained(oracle, result.components), rank_evidence=evidence)
-    result = _put_back(result, oracle)
+    result = unit.put_back(result)
     if oracle.exact:
         _warn_if_unconverged(result, stacklevel=2)
     return result
@@ -193,9 +188,10 @@ def decompose_asymmetric(
         n_iterations=n_iterations,
         tolerance=_usable_tolerance(tol, oracle),
     )
-    with _found_put_back(oracle):
+    unit = _Unit(oracle)
+    with unit.kept():
         search = run(oracle, plan, rng=rng, callback=callback)
-    found = _put_back(_described(search, tolerance=plan.tolerance or math.sqrt(oracle.rounding)), oracle)
+    found = unit.put_back(_described(search, tolerance=plan.tolerance or math.sqrt(oracle.rounding)))
     _warn_if_unconverged(found, stacklevel=2)
     weights = entries.term_weights(found.weights)
     first, *others = entries.split(found.vectors)
@@ -204,28 +200,61 @@ def decompose_asymmetric(
     )
 
 
-@contextmanager
-def _found_put_back(oracle: InUnit) -> Iterator[None]:
-    """Put what an error has found back into the unit that the tensor was given in."""
-    try:
-        yield
-    except RankError as error:
-        error.found = oracle.put_back(error.found)
-        raise
+@dataclass(frozen=True)
+class _Unit:
+    """A tensor over a power of two, and the way back.
 
+    The loop normalises whatever it is told, so that a tensor and its double lead to the same bits. Least squares takes
+    p-th roots of weights. It gets a tensor whose norm is about 1.
+    """
 
-def _put_back(result: Decomposition, oracle: InUnit) -> Decomposition:
-    """Put a result back into the unit that the tensor was given in."""
-    exponent, evidence = oracle.exponent or 0, result.rank_evidence
-    if exponent == 0:
-        return result
-    if evidence is not None:
-        weights, levels = (put_back(each, exponent, "weights") for each in (evidence.weights, evidence.noise_levels))
-        evidence = replace(evidence, weights=weights, noise_levels=levels)
-    errors = None if result.weight_errors is None else put_back(result.weight_errors, exponent, "errors of weights")
-    residuals = put_back(result.residuals, exponent, "residuals")
-    components = oracle.put_back(result.components)
-    return replace(result, components=components, residuals=residuals, rank_evidence=evidence, weight_errors=errors)
+    given: InUnit
+    shift: int = 0
+
+    @classmethod
+    def of(cls, given: InUnit, generator: np.random.Generator) -> _Unit:
+        """Return the unit in which the norm is between 1/2 and 1, or about that where it can only be estimated."""
+        size = squared_norm(given, rng=generator) if given.exact else 0.0
+        return cls(given, math.frexp(math.sqrt(size))[1])
+
+    @property
+    def oracle(self) -> Oracle:
+        """The tensor in the unit."""
+        return self.given * 2.0**-self.shift
+
+    @property
+    def exponent(self) -> int:
+        """The exponent of the unit."""
+        return (self.given.exponent or 0) + self.shift
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Put what an error has found back into the unit that the tensor was given in."""
+        try:
+            yield
+        except RankError as error:
+            weights = put_back(error.found.weights, self.exponent, "weights")
+            error.found = Components(weights, error.found.vectors, error.found.order)
+            raise
+
+    def put_back(self, result: Decomposition) -> Decomposition:
+        """Put a result back into the unit that the tensor was given in."""
+        exponent, evidence, errors = self.exponent, result.rank_evidence, result.weight_errors
+        if exponent == 0:
+            return result
+        if evidence is not None:
+            weights, levels = (
+                put_back(each, exponent, "weights") for each in (evidence.weights, evidence.noise_levels)
+            )
+            evidence = replace(evidence, weights=weights, noise_levels=levels)
+        weights = put_back(result.weights, exponent, "weights")
+        return replace(
+            result,
+            components=Components(weights, result.vectors, result.order),
+            residuals=put_back(result.residuals, exponent, "residuals"),
+            rank_evidence=evidence,
+            weight_errors=None if errors is None else put_back(errors, exponent, "errors of weights"),
+        )
 
 
 def _usable_tolerance(tol: float, oracle: Oracle) -> float:
@@ -278,17 +307,18 @@ def _search_to_noise(
 
 
 def _decompose_together(
-    oracle: InUnit,
+    unit: _Unit,
     n_components: int | str,
     generator: np.random.Generator,
     tolerance: float,
     callback: Callable[[Stage], object] | None,
 ) -> Decomposition:
     """Fit all components together, as many as are asked for or as the tensor suggests, and judge what they are."""
+    oracle = unit.oracle
     if isinstance(n_components, str) and n_components == "auto":
         most = min(oracle.dimension, MOST_AUTOMATIC)
         judged, complete = judge(oracle, generator, most=most, tell=callback), True
-        _require_signal(oracle, judged)
+        _require_signal(unit, judged)
     else:
         k = check_n_components(n_components, oracle.dimension)
         judged, complete = fit_given(oracle, k, generator, tell=callback), False
@@ -325,26 +355,26 @@ def _fitted(oracle: Oracle, judged: Judged, tolerance: float, *, complete: bool)
     )
 
 
-def _require_signal(oracle: InUnit, judged: Judged) -> None:
+def _require_signal(unit: _Unit, judged: Judged) -> None:
     """Raise if no component stands clear of the noise."""
     evidence = judged.evidence
     if evidence is None or evidence.rank:
         return
     if evidence.weights.size == 0:
         raise zero_image_error(1, judged.fit.components)
-    exponent = oracle.exponent or 0
-    weights = put_back(evidence.weights, exponent, "weights")
-    raise _no_signal_error(weights, put_back(evidence.noise_levels, exponent, "noise levels"), judged.fit.components)
+    weights = put_back(evidence.weights, unit.exponent, "weights")
+    levels = put_back(evidence.noise_levels, unit.exponent, "noise levels")
+    raise _no_signal_error(weights, levels, judged.fit.components)
 
 
 def _decompose_whitened(
-    oracle: InUnit, n_components: int | str, whiten: Whiten, generator: np.random.Generator, **settings: Any
+    unit: _Unit, n_components: int | str, whiten: Whiten, generator: np.random.Generator, **settings: Any
 ) -> Decomposition:
     """Decompose in whitened coordinates, go back, and fit all components to the tensor itself."""
-    evidence = None
+    oracle, evidence = unit.oracle, None
     if isinstance(n_components, str) and n_components == "auto":
         judged = judge(oracle, generator, most=min(oracle.dimension, MOST_AUTOMATIC))
-        _require_signal(oracle, judged)
+        _require_signal(unit, judged)
         n_components, evidence = judged.fit.components.n_components, judged.evidence
     k = check_n_components(n_components, oracle.dimension)
     if isinstance(whiten, Whitener):

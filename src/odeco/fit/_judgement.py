@@ -253,7 +253,9 @@ def _evidence(tensor: Judge, rank: int, one: Components, chance: float, last: fl
         heights *= last / np.min(heights)
     kept = np.array([chance_of_noise(height, tensor.dimension, tensor.order) for height in heights])
     over = float(np.max(kept, initial=0.0))
-    hidden = hidden_components(heights, clear_height(tensor.dimension, tensor.order))
+    # Where nothing is left, there is nothing for a component to hide in.
+    threshold = clear_height(tensor.dimension, tensor.order)
+    hidden = 0.0 if tensor.exhausted(rank) else hidden_components(heights, threshold)
     confidence = math.exp(-hidden) * (1 - over) * min(1.0, chance / _USUAL_CHANCE)
     confidence = 0.0 if tensor.spectrum.n_clear > rank or (chance <= SIGNIFICANCE and one.n_components) else confidence
     candidates = [rank]

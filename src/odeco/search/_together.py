@@ -49,6 +49,8 @@ MOST_ROUNDS = 10
 SETTLED = 1e-3
 #: A slice is quiet if a component as large as the smallest would stand out from what is left with probability 0.99.
 QUIET = 0.01
+#: Once a step divides residuals by less than this, convergence is linear, and ends at the tolerance.
+_QUADRATIC = 1e3
 
 Stage = Literal["slice", "climb", "polish", "loop", "done"]
 
@@ -193,6 +195,17 @@ class Together(Finder):
         """Return what was found, largest weight first, as something that goes on learning; see `Search.tracked`."""
         return Tracking.start(self.components.sorted_by_weight(), n_rows=n_rows, forgetting=forgetting, holding=holding)
 
+    def misfits(self) -> FloatArray:
+        """Return for each component ‖Σ λⱼ⟨vⱼ, v⟩ᵖ⁻¹ vⱼ‖ over |λ|, where the sum is over all others.
+
+        It is what the others add to the image of a component. Of orthogonal components it is 0, and with noise of the
+        order of its square; where it is larger, the tensor is not the sum of what was found.
+        """
+        found = self.components
+        others: FloatArray = found.image(found.vectors) - found.vectors * found.weights
+        relative: FloatArray = np.linalg.norm(others, axis=0) / np.abs(found.weights)
+        return relative
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the search to an ``.npz`` file, atomically and without pickle; `load` goes on from there."""
         header, arrays = self.to_arrays()
@@ -328,7 +341,8 @@ class Together(Finder):
             rest = tuple(pair for pair, is_real in zip(self.kept, real, strict=True) if is_real)
             return replace(self, kept=rest)._begin_polish()
         worst, worst_before = float(now.residuals.max()), float(before.residuals.max())
-        stalled = worst <= self.plan.tolerance and worst > worst_before / 10  # less than a digit was gained
+        # Without noise convergence is quadratic, and the next step costs little for what it gains.
+        stalled = worst <= self.plan.tolerance and worst > worst_before / _QUADRATIC
         if stalled or worst <= self.rounding or now.n_answers > 2 * self.plan.n_iterations:
             return replace(self, climbers=now)._end_polish()
         return replace(self, climbers=now.moved(image, self._asked))

@@ -65,7 +65,8 @@ class DenseTensor(EntryTensor):
             slab = self._scaled[index].astype(np.float64, copy=False)
             for _ in range(self.order - 1):  # the first axis is contracted and becomes the last
                 slab = slab.reshape(self.dimension, -1).T @ basis
-            return slab.ravel()
+            row: FloatArray = slab.ravel()
+            return row
 
         slabs = np.stack(list(self._over_first_index(contract, basis.shape[1])))
         with one_blas_thread():
