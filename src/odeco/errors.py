@@ -97,17 +97,19 @@ class BudgetExhausted(RuntimeError):  # noqa: N818 - the name says what happened
     ----------
     mu, limit : float
         What the question would have brought the ledger to, and what it may reach.
+    name : {"mu", "delta"}
+        Which of the two limits of a ledger it is.
     """
 
-    def __init__(self, mu: float, limit: float) -> None:
+    def __init__(self, mu: float, limit: float, name: str = "mu") -> None:
         decimals = 2
         while f"{mu:.{decimals}f}" == f"{limit:.{decimals}f}" and decimals < 17:
             decimals += 1
         super().__init__(
-            f"Budget exhausted: this question would bring mu to {mu:.{decimals}f}, above the limit "
+            f"Budget exhausted: this question would bring {name} to {mu:.{decimals}f}, above the limit "
             f"{limit:.{decimals}f}. Nothing was released."
         )
-        self.mu, self.limit = mu, limit
+        self.mu, self.limit, self.name = mu, limit, name
 
 
 class DocumentError(ValueError):

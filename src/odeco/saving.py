@@ -70,7 +70,7 @@ def _part(name: str) -> Rule:
     def check(value: Any, where: str, sizes: Sizes) -> None:
         if not isinstance(value, _Part) or value.name != name:
             raise ValueError(f"`{where}` must be of the class {name}")
-        record(_FIELDS[name])(value.fields, where, sizes)
+        record(_FIELDS[name], _LATER_FIELDS.get(name))(value.fields, where, sizes)
 
     return check
 
@@ -143,6 +143,8 @@ _FIELDS: dict[str, dict[str, Rule]] = {
         "data": each(text()),
     },
 }
+#: Fields that came later: files from before do not have them.
+_LATER_FIELDS: dict[str, dict[str, Rule]] = {"Charge": {"delta": number(0, 1)}}
 _HEADER: dict[str, Rule] = {
     "written_by": record(dict.fromkeys(("odeco", "numpy", "scipy", "python"), text())),
     "command": nothing_or(text()),

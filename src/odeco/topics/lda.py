@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -23,10 +24,11 @@ from odeco.topics.diagnostics import TopicDiagnostics, warn_if_unreliable
 from odeco.topics.fitted import FittedTopics
 from odeco.topics.infer import document_topics, log_likelihood
 from odeco.topics.lda_file import load_model, save_model
-from odeco.topics.lda_settings import Tell, check_private, check_settings
+from odeco.topics.lda_settings import LdaSettings, Tell, check_private, check_settings
 from odeco.topics.learn_at_once import learn_at_once
 from odeco.topics.learn_in_batches import TopicStream
 from odeco.topics.learn_privately import learn_privately
+from odeco.topics.private_vocabulary import PrivateVocabulary
 
 
 class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -39,8 +41,9 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     Parameters
     ----------
     n_components : int or "auto"
-        Number k of topics. ``"auto"`` takes as many as there are directions of word pairs that stand clear of noise, at
-        most 100; see `diagnostics_`. `partial_fit` needs a number.
+        Number k of topics. ``"auto"`` takes the number, at most 100, for which the directions of word pairs stand clear
+        of noise and two halves of the documents agree on most topics; `diagnostics_.tried` says what was tried.
+        `partial_fit` needs a number.
     doc_topic_concentration : float or "auto"
         The sum α₀ of the Dirichlet parameters that the moments are corrected with; it is small if a document has few
         topics. ``"auto"`` takes the value with which half of a document's words best predict the other half.
@@ -107,7 +110,8 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     histogram of how concentrated they are, the frequencies of the words, pairs of words, and triples in the span of
     the topics. What a document can add is bounded by construction. Neighbours are two corpora of the same size that
     differ in one document (or all of one user), replaced by any other. The number of documents, their users and the
-    vocabulary are public: a vocabulary that was read off the same documents is not covered. A document with a
+    vocabulary are public: one that was read off the same documents is covered only if `choose_vocabulary_privately`
+    chose it and `fit` is told. A document with a
     count that is negative, not whole or not finite counts as empty, without a message. There is no refinement, which
     would look at the documents again, and no `partial_fit`. Topics that do not stand clear of the noise come last; they
     are copies of what the other topics leave unexplained of the word frequencies. `transform` of a document shows that
@@ -177,6 +181,7 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         y: Any = None,  # noqa: ARG002 - scikit-learn's signature
         *,
         groups: Any = None,
+        vocabulary: PrivateVocabulary | None = None,
         callback: Tell | None = None,
     ) -> Self:
         """Learn topics from word counts.
@@ -189,24 +194,19 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             Ignored.
         groups : array of labels, optional
             For ``unit="user"``: whose each document is. Every user counts once.
+        vocabulary : PrivateVocabulary, optional
+            For private models: the words that `X` counts, if they were read off the same documents by
+            `choose_vocabulary_privately`. What they have cost is then part of ε and δ, and of `privacy_`.
         callback : callable, optional
-            Called with the stage ("pairs", "triples" or "sweeps"), how much of it is done, and of how much. A private
-            fit does not call it.
+            Called with the stage ("pairs", "triples", "number of topics" or "sweeps"), how much of it is done, and of
+            how much. A private fit does not call it.
         """
         settings = check_settings(self)
         seed = self._draw_seed()
         with self._words_kept_on_failure():
-            if check_private(self, groups):
+            if check_private(self, groups, vocabulary):
                 counts = self._validated_privately(X)
-                fitted = learn_privately(
-                    BoundedCounts(counts, groups=groups),
-                    check_count("n_components", self.n_components),
-                    concentration=settings.concentration,
-                    epsilon=check_epsilon(self.epsilon),
-                    delta=check_delta(self.delta),
-                    ledger=self.ledger,
-                    seed=seed,
-                ).fitted
+                fitted = self._learn_privately(BoundedCounts(counts, groups=groups), settings, vocabulary, seed)
             else:
                 counts = as_counts(self._validated(X, reset=True))
                 tell: Tell = (lambda *_: None) if callback is None else callback
@@ -214,6 +214,28 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self._take(fitted, None, seed, counts.shape[0], fitted.alpha.size)
         warn_if_unreliable(fitted.diagnostics)
         return self
+
+    def _learn_privately(
+        self, held: BoundedCounts, settings: LdaSettings, vocabulary: PrivateVocabulary | None, seed: int
+    ) -> FittedTopics:
+        """Learn with all of ε and δ, or with what a private vocabulary has left of them."""
+        epsilon, delta = check_epsilon(self.epsilon), check_delta(self.delta)
+        left = epsilon, delta
+        if vocabulary is not None:
+            vocabulary.check_fits(n_words=held.n_words, unit=self.unit, neighbours=held.neighbours)
+            left = vocabulary.left(epsilon, delta)
+        fitted = learn_privately(
+            held,
+            check_count("n_components", self.n_components),
+            concentration=settings.concentration,
+            epsilon=left[0],
+            delta=left[1],
+            ledger=self.ledger,
+            seed=seed,
+        ).fitted
+        if vocabulary is None or fitted.privacy is None:
+            return fitted
+        return replace(fitted, privacy=vocabulary.joined(fitted.privacy, epsilon, delta))
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's signature
         """Learn from one more batch of documents; none is kept, and memory does not grow.
