@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from odeco.cli._faults import advice, command_line, printable
+from odeco.metrics import shown_angle
 from odeco.privacy import PrivacyReport
 from odeco.result import AsymmetricDecomposition, Decomposition
 from odeco.saving import RESULT_KINDS, AnyResult, save_result
@@ -109,7 +110,7 @@ def result_table(result: AnyResult, names: Sequence[str] | None, n_top: int) -> 
         columns.append(("± (1 s.e.)", lambda i: f"{errors[i]:.2g}"))
     angles = getattr(result, "angle_errors", None)
     if angles is not None:
-        columns.append(("angle error, rad", lambda i: f"{angles[i]:.2g}"))
+        columns.append(("angle error, rad", lambda i: shown_angle(angles[i])))
     floors = getattr(result, "noise_floors", None)
     if floors is not None:
         columns.append(("noise floor", lambda i: f"{floors[i]:.3g}"))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from odeco._types import FloatArray
+from odeco.metrics import shown_angle
 from odeco.report._figures import Figures
 from odeco.report._page import Section, table, write_page
 from odeco.report._statements import again_section, privacy_section
@@ -128,7 +129,9 @@ def _components(result: AnyResult, names: Sequence[str] | None, n_top: int) -> S
             columns.append((name, lambda i: format(values[i], form)))
 
     add("± 1 s.e.", getattr(result, "weight_errors", None), ".2g")
-    add("angle error, rad", getattr(result, "angle_errors", None), ".2g")
+    angles = getattr(result, "angle_errors", None)
+    if angles is not None:
+        columns.append(("angle error, rad", lambda i: shown_angle(angles[i])))
     if isinstance(result, PrivateDecomposition):
         add("noise floor", result.noise_floors, ".3g")
         columns.append(("clear of it", lambda i: "yes" if result.clear[i] else "no"))
