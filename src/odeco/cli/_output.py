@@ -119,9 +119,9 @@ def result_table(result: AnyResult, names: Sequence[str] | None, n_top: int) -> 
         columns.append(("residual", lambda i: f"{result.residuals[i]:.1e}"))
         columns.append(("converged", lambda i: "yes" if result.converged[i] else "no"))
     if isinstance(result, Decomposition):
-        of_all = "" if result.n_restarts is None else f" of {result.n_restarts}"
         columns.append(("images", lambda i: str(result.n_iterations[i])))
-        columns.append(("restarts agreed", lambda i: f"{result.n_agreed[i]}{of_all}"))
+        if result.n_restarts is not None:
+            columns.append(("restarts agreed", lambda i: f"{result.n_agreed[i]} of {result.n_restarts}"))
     table = Table("#", *(name for name, _ in columns), box=None, pad_edge=False)
     for column in table.columns:
         column.justify = "right"

@@ -138,7 +138,7 @@ def _step(points: FloatArray, signs: FloatArray, images: FloatArray, order: int,
         descent = signs * images - points @ inner
         # Powers of a Gram matrix are positive semidefinite, and the damping makes them definite.
         damped = inner + max(damping, _LEAST_DAMPING) * np.diag(np.diagonal(inner))
-        inverse: FloatArray = np.linalg.inv(damped)
+        inverse = np.linalg.inv(damped).astype(np.float64, copy=False)
         basis, root = np.linalg.qr(points)
         inside = basis.T @ descent
         across = (descent - basis @ inside) @ inverse
