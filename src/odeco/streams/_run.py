@@ -221,7 +221,7 @@ class Run:
     def mark(self) -> Mark:
         """Return this moment, to `go_back` to; until `forget_mark` the arrays that it needs are not written over."""
         held = self.total.held
-        self.total.kept = held.total
+        self.total.kept = held.levels
         return Mark(self._now, held)
 
     def go_back(self, mark: Mark) -> None:
@@ -231,7 +231,7 @@ class Run:
 
     def forget_mark(self, mark: Mark) -> None:
         """Let the arrays of a moment be used again."""
-        mark.standing.total.kept = None
+        mark.standing.total.kept = ()
 
     def result(self) -> AnyStreamDecomposition:
         """Return what has been found so far, largest weight first, with standard errors where there are some."""
