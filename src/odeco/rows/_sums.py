@@ -141,9 +141,8 @@ class RowSum:
 
     def append(self, part: Part) -> None:
         """Take in the sum over rows that follow, which somebody else has added up; see `odeco.rows._tree`."""
+        self.let_go_of_rows()
         before = self.held
-        if before.waiting:
-            raise ValueError("A part must begin where no row waits for a chunk. Some do. Let go of them first.")
         whole = appended(Part(before.n_rows, part.unit, before.levels), part, self._adding(before.levels))
         self.held = Held(whole.n_rows, whole.levels, ())
 

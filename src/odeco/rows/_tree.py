@@ -9,7 +9,7 @@ node from its first row on, on any machine, gets the array that a reader of all 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -51,11 +51,7 @@ def carried(levels: Levels, node: DataArray, level: int, n_rows: int, unit: int,
 
 
 def joined(parts: list[Part]) -> Part:
-    """Return the sum over the rows of all parts, which follow each other; no array of theirs is written to.
-
-    Every part must begin where a node ends that is at least as high as the part: then the bits are those of a reader
-    of all rows.
-    """
+    """Return the sum over the rows of all parts, which follow each other; no array of theirs is written to."""
     own: list[FloatArray] = []
 
     def add(total: FloatArray, node: DataArray) -> FloatArray:
@@ -71,23 +67,23 @@ def joined(parts: list[Part]) -> Part:
 
 
 def appended(whole: Part, part: Part, add: Add) -> Part:
-    """Return a sum with the rows of a part that follow its own."""
+    """Return a sum with the rows of a part that follow its own.
+
+    If the part begins where a node may that is as high as the part, the bits are those of a reader of all rows.
+    Otherwise they depend on where it begins, and on nothing else.
+    """
     height = node_rows(part.n_rows, part.unit)
-    if whole.n_rows % height or (whole.n_rows and whole.unit != part.unit):
-        raise ValueError(
-            f"A part of {part.n_rows:,} rows must begin where a node of {height:,} rows may begin. Got one that begins "
-            f"after {whole.n_rows:,} rows. Cut the rows with `nodes`."
-        )
     n_rows, levels = whole.n_rows + part.n_rows, whole.levels
-    if part.n_rows == height:
-        top = len(part.levels) - 1
-        (node,) = (array for array in part.levels if array is not None)
-        levels = carried(levels, node, top, n_rows, part.unit, add)
-    else:  # whatever it holds is below all that the sum holds
-        merged: list[Any] = [*levels, *[None] * (len(part.levels) - len(levels))]
-        for level, array in enumerate(part.levels):
-            merged[level] = merged[level] if array is None else array
-        levels = tuple(merged)
+    held = [(level, array) for level, array in enumerate(part.levels) if array is not None]
+    if whole.n_rows % height == 0 and part.n_rows < height:  # below all that the sum holds
+        after = [*levels, *[None] * (len(part.levels) - len(levels))]
+        for level, array in held:
+            before = after[level]
+            after[level] = array if before is None else add(before, array)
+        return Part(n_rows, part.unit, tuple(after))
+    aligned = whole.n_rows % height == 0
+    for level, array in held:
+        levels = carried(levels, array, level if aligned else 0, n_rows, part.unit, add)
     return Part(n_rows, part.unit, levels)
 
 

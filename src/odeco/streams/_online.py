@@ -15,6 +15,7 @@ from odeco.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.rows import as_rows, bad_row_error, check_private_rows, row_slice
 from odeco.streams._file import RunFile
 from odeco.streams._progress import Progress, nothing_found_error
+from odeco.streams._readers import ask_cluster, cluster_rows, is_on_cluster
 from odeco.streams._run import Mark, Run
 from odeco.streams._settings import DEFAULT_METHOD, Method, Settings
 
@@ -124,17 +125,15 @@ class OnlineDecomposer:
         self._one_at_a_time = threading.RLock()
 
     def partial_fit(self, rows: Any, y: None = None) -> Self:  # noqa: ARG002 - as scikit-learn calls it
-        """Learn from rows, dense or CSR, any number of them.
+        """Learn from rows, dense or CSR, any number of them; those of a Dask array or dataframe stay on their cluster.
 
         If one is not finite, or if anything else ends the call early, an interrupt included, nothing is changed. In a
         private run rows that are not finite count as zeros; what was released cannot be taken back, so such a run then
         stands where `n_rows` says: before the call, or after the last batch that was paid for.
         """
         with self._one_at_a_time:
-            if self._account is not None:
-                check_private_rows(rows)
             run = self._run
-            checked = as_rows(rows, None if run is None else run.total.block.shape[0])
+            checked = self._checked(rows, None if run is None else run.total.block.shape[0])
             if run is None:
                 run = self._settings.start(int(checked.shape[1]), self._seed, self._account, n_closed=self._n_spent)
             mark, n_charges = run.mark(), self._n_charges
@@ -145,6 +144,8 @@ class OnlineDecomposer:
                 self._go_back(run, mark, n_charges)
                 if self._account is not None:  # clipped rows are never bad; if one were, nothing would be said of it
                     raise RuntimeError("Rows of a private run could not be added up. Nothing was released.") from None
+                if is_on_cluster(checked):
+                    raise
                 raise bad_row_error(checked) from error  # counted within these rows, not within a batch
             except BaseException:
                 self._go_back(run, mark, n_charges)
@@ -250,6 +251,14 @@ class OnlineDecomposer:
         """Rows that a private run has paid for: every charge is for one batch."""
         return self._n_charges * (self._settings.batch_size or 0)
 
+    def _checked(self, rows: Any, n_features: int | None) -> Any:
+        """Return rows as an array that is checked, or as rows of a cluster, whose workers check them."""
+        if is_on_cluster(rows):
+            return cluster_rows(rows, n_features, private=self._account is not None)
+        if self._account is not None:
+            check_private_rows(rows)
+        return as_rows(rows, n_features)
+
     def _push(self, run: Run, rows: Any) -> None:
         """Push rows, and call back after every batch that they close."""
         start = 0
@@ -258,7 +267,11 @@ class OnlineDecomposer:
                 run.close()
             stop = min(int(rows.shape[0]), start + (run.batches.room(run) or 0))
             n_closed = run.n_closed
-            run.push(row_slice(rows, start, stop))
+            if is_on_cluster(rows):
+                for _ in ask_cluster(rows, run, [(start - run.total.n_rows, start, stop)]):
+                    pass
+            else:
+                run.push(row_slice(rows, start, stop))
             start = stop
             if self._callback is not None and run.n_closed > n_closed:
                 self._callback(run.progress)
