@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import os
+import signal
 import subprocess
 import sys
 
@@ -13,6 +15,8 @@ from cluster_parts import N_ROWS, D, K, csr_block, deadly_block, dense_block, pl
 from scipy import sparse
 
 import odeco
+from odeco.datasets import planted_topics
+from odeco.models import TensorLDA
 from odeco.privacy import SeededNoiseForTests
 
 dask = pytest.importorskip("dask")
@@ -183,7 +187,7 @@ def test_progress_counts_the_rows_of_all_workers(client, folder):
 
 def test_another_version_on_a_worker_is_an_error_that_says_so(client, folder, monkeypatch):
     wanted = (*odeco.dask._client.versions()[:1], ("odeco", "9.9"), *odeco.dask._client.versions()[2:])
-    monkeypatch.setattr(odeco.dask._ask, "versions", lambda: wanted)
+    monkeypatch.setattr(odeco.dask._sums, "versions", lambda: wanted)
     with pytest.raises(RuntimeError, match=r"odeco must have the same version .* The client has 9\.9, the worker on"):
         odeco.decompose_stream(folder / "all.npy", K, rng=0, client=client)
 
@@ -237,6 +241,69 @@ def test_a_private_run_takes_no_files_on_a_cluster(client, folder):
         private().partial_fit(rows)
 
 
+@pytest.fixture(scope="module")
+def corpus():
+    """Documents of more than one leaf, the words of some of which are too few to count."""
+    counts = planted_topics(40_000, 60, [0.3, 0.2, 0.1], rng=0).counts
+    counts = sparse.csr_array(counts.multiply(np.arange(40_000)[:, None] % 50 != 7))
+    counts.eliminate_zeros()
+    return counts
+
+
+@pytest.fixture(scope="module")
+def fitted(corpus):
+    return TensorLDA(3, refine=3, random_state=0).fit(corpus)
+
+
+def corpus_blocks(corpus, make=None):
+    cuts = itertools.pairwise((0, 100, 33_000, 40_000))
+    blocks = [dask.delayed(corpus[start:stop], pure=False) for start, stop in cuts]
+    return blocks if make is None else [dask.delayed(make, pure=False)(block) for block in blocks]
+
+
+def assert_same_topics(one, other):
+    for name in ("topic_word_", "doc_topic_prior_", "components_", "n_documents_", "topic_word_prior_"):
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+
+
+def test_topics_of_a_cluster_are_those_of_one_machine(client, corpus, fitted, tmp_path):
+    rows = odeco.dask.from_delayed(corpus_blocks(corpus))
+    told = []
+    there = TensorLDA(3, refine=3, random_state=0).fit(rows, callback=lambda *each: told.append(each))
+    assert_same_topics(there, fitted)
+    assert told == [("pairs", 0, 1), ("triples", 0, 1), *(("sweeps", number, 3) for number in range(4))]
+    assert there.diagnostics_.n_empty == fitted.diagnostics_.n_empty > 0
+    proportions = there.transform(rows)
+    assert isinstance(proportions, da.Array)
+    assert np.array_equal(proportions.compute(), fitted.transform(corpus))
+    assert there.score(rows) == fitted.score(corpus)
+    assert there.perplexity(rows) == fitted.perplexity(corpus)
+    for number, cut in enumerate(itertools.pairwise((0, 20_001, 40_000))):
+        sparse.save_npz(tmp_path / f"part-{number}.npz", corpus[slice(*cut)])
+    again = TensorLDA(3, refine=0, random_state=0).fit(str(tmp_path / "part-*.npz"), client=client)
+    assert_same_topics(again, TensorLDA(3, refine=0, random_state=0).fit(corpus))
+
+
+def test_a_worker_that_is_killed_during_the_sweeps_changes_no_topic(client, corpus, fitted):
+    def kill(stage, done, total):
+        if (stage, done) == ("sweeps", 1):
+            (process, *_) = client.run(os.getpid).values()
+            os.kill(process, signal.SIGKILL)
+
+    there = TensorLDA(3, refine=3, random_state=0).fit(odeco.dask.from_delayed(corpus_blocks(corpus)), callback=kill)
+    assert_same_topics(there, fitted)
+
+
+def test_what_is_wrong_with_word_counts_arrives(client, corpus):
+    model = TensorLDA(3, refine=0, random_state=0)
+    rows = odeco.dask.from_delayed(corpus_blocks(corpus, np.negative))
+    with pytest.raises(ValueError, match=r"must not be negative.*Counted from document [0-9,]+ of the delayed blocks"):
+        model.fit(rows)
+    with pytest.raises(ValueError, match="A private model is learnt on one machine"):
+        TensorLDA(3, epsilon=1.0, delta=1e-6, random_state=0).fit(rows)
+    assert not hasattr(model, "n_features_in_")
+
+
 class TestRefusals:
     def test_odeco_is_imported_without_dask(self):
         code = "import sys; sys.modules.update(dask=None, distributed=None); import odeco, odeco.cli, odeco.models"
@@ -254,3 +321,6 @@ class TestRefusals:
             odeco.decompose_stream(ROWS, 1, client="tcp://127.0.0.1:1")
         with pytest.raises(odeco.sources.SourceError, match="two axes"):
             odeco.decompose_stream(da.zeros(5), 1)
+        wrong = odeco.dask.from_delayed([dask.delayed(np.ones)((5, 2))], n_features=2, n_rows=[6])
+        with pytest.raises(odeco.sources.SourceError, match=r"must have 6 rows from row 0 on\. It has 5"):
+            odeco.decompose_stream(wrong, 1)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from odeco._types import FloatArray
-from odeco.dask._client import MOST_TRIES, Cluster, import_distributed, result_of, versions, wait_for
-from odeco.dask._rows import ClusterRows, unit_of
-from odeco.dask._work import Task, add_up, join
+from odeco.dask._client import MOST_TRIES, Cluster, import_distributed, result_of, wait_for
+from odeco.dask._rows import ClusterRows
+from odeco.dask._work import join
 from odeco.rows import RADIX, Part, nodes
-from odeco.rows import Question as Kind
 
 #: So many leaves a thread, if there are as many, so that the last to finish are not waited for long.
 _LEAVES_PER_THREAD = 3
@@ -22,13 +20,25 @@ _JOIN_PRIORITY = 10
 Stretch = tuple[int, int, int]
 
 
-class Question(NamedTuple):
-    """What is asked: of which kind, about which block, of which order, and for a private run the bound on norms."""
+class Order(NamedTuple):
+    """What workers are to do with the rows of a node.
 
-    kind: Kind
-    block: FloatArray
-    order: int
-    norm_bound: float | None = None
+    Attributes
+    ----------
+    work : callable
+        Called with `task`, `held`, pieces and blocks; returns the sum over the rows of a node as a `Part`.
+    task : object
+        What it needs to know; small.
+    held : object
+        What all of them need; large. It leaves the client once.
+    unit : int
+        How many rows make a leaf of the tree.
+    """
+
+    work: Callable[..., Part]
+    task: Any
+    held: Any
+    unit: int
 
 
 class Answer(NamedTuple):
@@ -38,14 +48,14 @@ class Answer(NamedTuple):
     n_ahead: int
 
 
-def ask(rows: ClusterRows, question: Question, stretches: Sequence[Stretch]) -> Iterator[Answer]:
+def ask(rows: ClusterRows, order: Order, stretches: Sequence[Stretch]) -> Iterator[Answer]:
     """Send a question out about some stretches of rows, and yield the parts of their sums in order.
 
     Parameters
     ----------
     rows : ClusterRows
         The rows.
-    question : Question
+    order : Order
         What is asked.
     stretches : sequence of (origin, start, stop)
         Rows `start` to `stop`, of a sum that began with row `origin`. A part never reaches from one stretch into the
@@ -57,14 +67,14 @@ def ask(rows: ClusterRows, question: Question, stretches: Sequence[Stretch]) -> 
     it dies. All nodes are sent out at once, and those of one parent are joined on a worker. A task that lost several
     workers in turn, which Dask then gives up, is asked again.
     """
-    unit, killed, n_tries = unit_of(rows), import_distributed().scheduler.KilledWorker, 0
+    unit, killed, n_tries = order.unit, import_distributed().scheduler.KilledWorker, 0
     largest = [
         (origin, origin + begins, origin + ends)
         for origin, start, stop in stretches
         for begins, ends in nodes(start - origin, stop - origin, unit, unit * RADIX**64)
     ]
     while largest:
-        sent = _Sent(rows, question, largest)
+        sent = _Sent(rows, order, largest)
         try:
             for number in range(len(largest)):
                 while not wait_for(sent.futures[number]):
@@ -82,18 +92,19 @@ def ask(rows: ClusterRows, question: Question, stretches: Sequence[Stretch]) -> 
 class _Sent:
     """Nodes that have been sent out: their futures, and those of the leaves below them that are not done."""
 
-    def __init__(self, rows: ClusterRows, question: Question, largest: Sequence[Stretch]) -> None:
+    def __init__(self, rows: ClusterRows, order: Order, largest: Sequence[Stretch]) -> None:
         cluster = rows.cluster
-        height = _leaf_height(rows, largest, cluster.n_threads)
-        leaves = [leaf for node in largest for leaf in _leaves(node, height, unit_of(rows))]
-        found = iter(_submit(cluster, rows, question, leaves))
+        height = leaf_height(order.unit, [stop - start for _, start, stop in largest], cluster.n_threads)
+        leaves = [leaf for node in largest for leaf in _leaves(node, height, order.unit)]
+        arguments = (order.task, cluster.hold(order.held))
+        found = iter(work_on(rows, order.work, arguments, [(start, stop) for _, start, stop in leaves]))
         self._undone: list[tuple[int, int, Any]] = []
         self._done = [0] * len(largest)
         self.futures: list[Any] = []
         for number, node in enumerate(largest):
-            own = {leaf: next(found) for leaf in _leaves(node, height, unit_of(rows))}
+            own = {leaf: next(found) for leaf in _leaves(node, height, order.unit)}
             self._undone += [(number, stop - start, future) for (_, start, stop), future in own.items()]
-            self.futures.append(_joined(cluster, node, own, unit_of(rows)))
+            self.futures.append(_joined(cluster, node, own, order.unit))
 
     def n_ahead(self) -> int:
         """Return how many rows workers have done of nodes that were not taken yet."""
@@ -113,9 +124,9 @@ class _Sent:
         self._done[number] = 0
 
 
-def _leaf_height(rows: ClusterRows, largest: Sequence[Stretch], n_threads: int) -> int:
+def leaf_height(unit: int, sizes: Sequence[int], n_threads: int) -> int:
     """Return how many rows a leaf of the work has: as many as leave enough of them for all threads."""
-    sizes, height = [stop - start for _, start, stop in largest], unit_of(rows)
+    height = unit
     while height < max(sizes):
         if sum(-(-size // (height * RADIX)) for size in sizes) < _LEAVES_PER_THREAD * n_threads:
             break
@@ -129,20 +140,18 @@ def _leaves(node: Stretch, height: int, unit: int) -> list[Stretch]:
     return [(origin, origin + begins, origin + ends) for begins, ends in cuts]
 
 
-def _submit(cluster: Cluster, rows: ClusterRows, question: Question, leaves: Sequence[Stretch]) -> list[Any]:
-    """Return the futures of leaves."""
-    task = Task(
-        question.kind, question.order, unit_of(rows), rows.n_features, rows.name, question.norm_bound, versions()
-    )
-    held = cluster.hold(question.block)
-    pieces = [rows.pieces(start, stop) for _, start, stop in leaves]
+def work_on(
+    rows: ClusterRows, work: Callable[..., Any], arguments: tuple[Any, ...], ranges: Sequence[tuple[int, int]]
+) -> list[Any]:
+    """Return the futures of ``work(*arguments, pieces, blocks)`` for some ranges of rows."""
+    pieces = [rows.pieces(start, stop) for start, stop in ranges]
     if rows.in_files:
-        return [cluster.submit(add_up, task, held, each, [], name="sum") for each in pieces]
+        return [rows.cluster.submit(work, *arguments, each, [], name="rows") for each in pieces]
     calls = []
     for each in pieces:
         places, blocks = [piece._replace(source=None) for piece in each], [piece.source for piece in each]
-        calls.append((add_up, (task, held, places, blocks)))
-    return cluster.compute(calls, name="sum")
+        calls.append((work, (*arguments, places, blocks)))
+    return rows.cluster.compute(calls, name="rows")
 
 
 def _joined(cluster: Cluster, node: Stretch, leaves: dict[Stretch, Any], unit: int) -> Any:

@@ -6,7 +6,7 @@ import platform
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -14,6 +14,8 @@ import scipy
 from threadpoolctl import threadpool_info
 
 from odeco._version import __version__
+
+Answer = TypeVar("Answer")
 
 #: A scheduler that loses several workers under one task gives the task up; it is asked so many times.
 MOST_TRIES = 5
@@ -83,10 +85,21 @@ def wait_for(future: Any) -> bool:
     return True
 
 
-def result_of(future: Any) -> Any:
-    """Return the result of a future that is done, or raise what its task raised."""
+def tried_again(run: Callable[[], Answer]) -> Answer:
+    """Return what `run` returns. A task that lost several workers in turn is given up by Dask: then it is run again."""
+    killed = import_distributed().scheduler.KilledWorker
+    for _ in range(MOST_TRIES - 1):
+        try:
+            return run()
+        except killed:
+            continue
+    return run()
+
+
+def result_of(future: Any, *, fetch: bool = True) -> Any:
+    """Return the result of a future that is done, unless it is to stay where it is; or raise what its task raised."""
     try:
-        return future.result()
+        return future.result() if fetch or future.status != "finished" else None
     except Exception as error:
         cause: BaseException | None = error
         while cause is not None:
@@ -98,12 +111,6 @@ def result_of(future: Any) -> Any:
                 ) from error
             cause = cause.__cause__
         raise
-
-
-def dashboard_link(cluster: Cluster) -> str | None:
-    """Return the address of the page on which Dask shows what its workers do."""
-    link: str | None = cluster.client.dashboard_link
-    return link or None
 
 
 def import_distributed() -> Any:

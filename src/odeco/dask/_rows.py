@@ -14,7 +14,7 @@ from scipy import sparse
 
 from odeco._arguments import check_count
 from odeco.dask._client import Cluster, find_cluster
-from odeco.rows import is_sparse, row_slice, rows_per_chunk, rows_per_unit, stored_numbers, to_csr
+from odeco.rows import is_sparse, row_slice, rows_per_chunk, stored_numbers, to_csr
 from odeco.sources import BatchSource, SourceError, as_source, pieces_of
 
 
@@ -242,11 +242,6 @@ def from_delayed(
             f"{len(counts)} numbers and {len(kinds)} kinds."
         )
     return BlockRows(lazy, counts, width, sparse=kinds.pop(), name="the delayed blocks", cluster=cluster)
-
-
-def unit_of(rows: ClusterRows) -> int:
-    """Return how many rows make a leaf of the tree in which they are added up."""
-    return rows_per_unit(rows.n_features, sparse=rows.sparse)
 
 
 def _look(block: Any) -> tuple[int, int, bool]:

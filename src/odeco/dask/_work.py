@@ -13,7 +13,7 @@ from odeco.dask._client import check_versions
 from odeco.dask._rows import Piece
 from odeco.rows import Part, RowSum, check_private_structure, clipped_rows, joined, row_slice, to_csr
 from odeco.rows import Question as Kind
-from odeco.sources import Block, Source
+from odeco.sources import Block, Source, SourceError
 
 
 class Task(NamedTuple):
@@ -56,7 +56,19 @@ def add_up(task: Task, block: FloatArray, pieces: list[Piece], blocks: list[Any]
                 total.update(rows)
         else:
             _add_privately(total, blocks, task.norm_bound)
-        return total.part(task.unit)
+        part = total.part(task.unit)
+    check_count_of(pieces, total.n_rows, task.name)
+    return part
+
+
+def check_count_of(pieces: list[Piece], n_rows: int, name: str) -> None:
+    """Raise if pieces had another number of rows than was announced: rows would be counted twice, or lost."""
+    expected = sum(piece.stop - piece.start for piece in pieces)
+    if n_rows != expected:
+        raise SourceError(
+            f"{name} must have {expected:,} rows from row {pieces[0].first:,} on. It has {n_rows:,}. Say how many each "
+            "block has, or let them be counted."
+        )
 
 
 def join(*parts: Part) -> Part:

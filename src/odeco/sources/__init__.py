@@ -6,7 +6,7 @@
 """
 
 from odeco.errors import SourceError
-from odeco.sources._coerce import as_source
+from odeco.sources._coerce import as_source, is_on_cluster
 from odeco.sources._files import pieces_of
 from odeco.sources._passes import Passes
 from odeco.sources._private import PrivateRows, open_private
@@ -21,6 +21,7 @@ __all__ = [
     "Source",
     "SourceError",
     "as_source",
+    "is_on_cluster",
     "open_private",
     "pieces_of",
     "rebatch",

@@ -79,6 +79,12 @@ def as_source(data: Any, *, batch_rows: int | None = None, n_features: int | Non
     return source
 
 
+def is_on_cluster(data: Any) -> bool:
+    """Tell whether rows belong to Dask, without importing it; `odeco.dask` reads those."""
+    module = type(data).__module__
+    return module.partition(".")[0] == "dask" or module.startswith("odeco.dask.")
+
+
 def _coerce(data: Any, batch_rows: int | None, n_features: int | None) -> Source:
     if isinstance(data, Source) and batch_rows is None:
         return data

@@ -13,9 +13,10 @@ from odeco.errors import BadRowError, FileFormatError
 from odeco.privacy import Account, Ledger, NoiseSource
 from odeco.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.rows import as_rows, bad_row_error, check_private_rows, row_slice
+from odeco.sources import is_on_cluster
 from odeco.streams._file import RunFile
 from odeco.streams._progress import Progress, nothing_found_error
-from odeco.streams._readers import ask_cluster, cluster_rows, is_on_cluster
+from odeco.streams._readers import ask_cluster, cluster_rows
 from odeco.streams._run import Mark, Run
 from odeco.streams._settings import DEFAULT_METHOD, Method, Settings
 

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import Any, Protocol
 
 from odeco.rows import rows_per_chunk, rows_per_unit
-from odeco.sources import Passes, as_source
+from odeco.sources import Passes, as_source, is_on_cluster
 from odeco.streams._run import Run
 
 
@@ -119,11 +119,11 @@ def cluster_rows(data: Any, n_features: int | None, *, private: bool = False, cl
 
 def ask_cluster(rows: Any, run: Run, stretches: list[tuple[int, int, int]]) -> Generator[int, None, None]:
     """Ask the question of a run about rows of a cluster, and let the run take in what comes back."""
-    from odeco.dask import Question, ask
+    from odeco.dask import ask, sum_over_rows
 
     total = run.total
-    question = Question(total.question, total.block, total.order, run.answerer.norm_bound)
-    for part, n_ahead in ask(rows, question, stretches):
+    order = sum_over_rows(rows, total.question, total.block, total.order, run.answerer.norm_bound)
+    for part, n_ahead in ask(rows, order, stretches):
         if part is not None:
             run.take(part, dense=not rows.sparse)
         yield n_ahead
@@ -132,9 +132,3 @@ def ask_cluster(rows: Any, run: Run, stretches: list[tuple[int, int, int]]) -> G
 def reader_of(data: Any, client: Any = None) -> Reader:
     """Return who reads the rows: a cluster, if they are there or a client is given."""
     return Elsewhere(data, client) if client is not None or is_on_cluster(data) else Here(data)
-
-
-def is_on_cluster(data: Any) -> bool:
-    """Tell whether rows belong to Dask, without importing it."""
-    module = type(data).__module__
-    return module.partition(".")[0] == "dask" or module.startswith("odeco.dask.")

@@ -10,13 +10,13 @@ of the span is dropped.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odeco._types import FloatArray
-from odeco.topics.counts import CountChunk, blocks, count_chunks
+from odeco._types import FloatArray, IndexArray
+from odeco.topics.corpus import Corpus
+from odeco.topics.counts import blocks
 from odeco.topics.lda_settings import LdaSettings, Tell
 from odeco.topics.moments import WordSums, check_usable
 
@@ -24,20 +24,15 @@ from odeco.topics.moments import WordSums, check_usable
 RANK_TOLERANCE = 1e-10
 
 
-def sum_moments(counts: Any, settings: LdaSettings, *, seed: int, tell: Tell) -> WordSums:
+def sum_moments(corpus: Corpus, settings: LdaSettings, *, seed: int, tell: Tell) -> WordSums:
     """Find a basis for the moments of documents, and return their sums in it; raise if there are too few documents."""
-    n_words = counts.shape[1]
-    chunks = tuple(count_chunks(counts, weigh=settings.weigh))
-    words = WordSums(n_words)
-    words.add(chunks)
+    words = corpus.sums()
     check_usable(words)
     _check_supported(words, settings.n_components)
     tell("pairs", 0, 1)
-    basis = _find_basis(chunks, n_words, settings, seed)
+    basis = _find_basis(corpus, words.words_that_occur(), settings, seed)
     tell("triples", 0, 1)
-    sums = WordSums(n_words, basis, weigh=settings.weigh, parallel=settings.parallel)
-    sums.add(chunks)
-    return sums
+    return corpus.sums(basis)
 
 
 def _check_supported(words: WordSums, n_components: int | str) -> None:
@@ -51,23 +46,21 @@ def _check_supported(words: WordSums, n_components: int | str) -> None:
         )
 
 
-def _find_basis(chunks: tuple[CountChunk, ...], n_words: int, settings: LdaSettings, seed: int) -> FloatArray:
+def _find_basis(corpus: Corpus, present: IndexArray, settings: LdaSettings, seed: int) -> FloatArray:
     """Return an orthonormal basis, V x m, of the strongest directions of pairs, by randomised subspace iteration."""
-    size = settings.basis_size(n_words)
+    size = settings.basis_size(corpus.n_words)
     # A word that does not occur has a row of zeros, so all work is done on the words that do.
-    present = np.unique(np.concatenate([chunk.words for chunk in chunks]))
     if present.size < size:
-        present = np.arange(n_words)
-    chunks = tuple(chunk.among(present) for chunk in chunks)
+        present = np.arange(corpus.n_words)
+    narrow = corpus.among(present)
     basis = _random_columns(present.size, size, seed)
     for _ in range(settings.n_passes):
-        sums = WordSums(present.size, basis, core=False, parallel=settings.parallel)
-        sums.add(chunks)
+        sums = narrow.sums(basis, core=False)
         basis = sums.take_image()
         del sums  # it holds the basis before; at most two arrays of this size are kept
         orthonormalise(basis, seed)
-    if present.size < n_words:
-        inside, basis = basis, np.zeros((n_words, size))
+    if present.size < corpus.n_words:
+        inside, basis = basis, np.zeros((corpus.n_words, size))
         basis[present] = inside
     return basis
 
