@@ -304,6 +304,38 @@ def test_what_is_wrong_with_word_counts_arrives(client, corpus):
     assert not hasattr(model, "n_features_in_")
 
 
+def command(*arguments):
+    said = [sys.executable, "-m", "odeco", *map(str, arguments)]
+    return subprocess.run(said, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_the_command_works_on_a_cluster(client, folder, corpus, plain, tmp_path):
+    address = client.scheduler.address
+    arguments = (folder / "part-*.npy", "-k", K, "--scheduler", address, "--out", tmp_path / "found.npz")
+    ended = command("stream", *arguments, "--checkpoint", tmp_path / "run.ckpt")
+    assert ended.returncode == 0, ended.stderr
+    assert f"cluster at {address}: 2 workers, 2 threads" in ended.stderr
+    assert_same(odeco.load_result(tmp_path / "found.npz"), plain["dense"])
+    words = np.array([f"word{number}" for number in range(60)])
+    np.savez(
+        tmp_path / "counts.npz",
+        data=corpus.data,
+        indices=corpus.indices,
+        indptr=corpus.indptr,
+        shape=corpus.shape,
+        vocabulary=words,
+    )
+    arguments = (tmp_path / "counts.npz", "-k", 3, "--refine", 0, "--scheduler", address)
+    ended = command("topics", *arguments, "--out", tmp_path / "model.npz", "--json")
+    assert ended.returncode == 0, ended.stderr
+    model = TensorLDA.load(tmp_path / "model.npz")
+    assert np.array_equal(model.topic_word_, TensorLDA(3, refine=0, random_state=0).fit(corpus).topic_word_)
+    assert list(model.feature_names_in_) == list(words)
+    ended = command("topics", *arguments, "--min-documents", 3)
+    assert ended.returncode == 2
+    assert "Leave out --min-documents" in ended.stderr
+
+
 class TestRefusals:
     def test_odeco_is_imported_without_dask(self):
         code = "import sys; sys.modules.update(dask=None, distributed=None); import odeco, odeco.cli, odeco.models"
