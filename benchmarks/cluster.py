@@ -17,6 +17,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -59,15 +61,13 @@ def write_files(folder: Path, share: float) -> dict[str, str]:
 @contextmanager
 def cluster_of(n_workers: int, *, allocator: bool) -> Iterator[Any]:
     """Start worker processes with one thread each, and yield their client."""
-    import dask
-    from distributed import Client, LocalCluster
-
+    dask, distributed = import_module("dask"), import_module("distributed")
+    settings = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in ALLOCATOR.items() if allocator}
+    options = {"n_workers": n_workers, "threads_per_worker": 1, "dashboard_address": None, "memory_limit": None}
     with (
-        dask.config.set(
-            {f"distributed.nanny.pre-spawn-environ.{name}": ALLOCATOR[name] for name in ALLOCATOR if allocator}
-        ),
-        LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None, memory_limit=None) as cluster,
-        Client(cluster) as client,
+        dask.config.set(settings),
+        distributed.LocalCluster(**options) as cluster,
+        distributed.Client(cluster) as client,
     ):
         yield client
 
@@ -118,9 +118,7 @@ def compare(patterns: dict[str, str], numbers: list[int], *, allocator: bool) ->
     """Print times of the plain run and of clusters, as a table."""
     me = psutil.Process()
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}; memory of workers given back late: {allocator}")
-    print(
-        "| rows | workers | plain s | cluster s | ratio | processor time, ratio | bytes through the client | workers MB |"
-    )
+    print("| rows | workers | plain s | cluster s | ratio | processor time, ratio | bytes through client | worker MB |")
     print("|---|---|---|---|---|---|---|---|")
     first: dict[str, float] = {}
     for n_workers in numbers:
@@ -131,10 +129,10 @@ def compare(patterns: dict[str, str], numbers: list[int], *, allocator: bool) ->
                 block = np.linalg.qr(np.random.default_rng(1).standard_normal((rows.n_features, N_CANDIDATES)))[0]
                 with threadpool_limits(n_workers):
                     expected = plain_question(pattern, block)
-                    plain, plain_cpu = best(lambda p=pattern, b=block: plain_question(p, b), [me])
+                    plain, plain_cpu = best(partial(plain_question, pattern, block), [me])
                 found, n_bytes = cluster_question(rows, block)
                 assert np.array_equal(found, expected), "other bits"
-                there, cpu = best(lambda r=rows, b=block: cluster_question(r, b), [me, *workers])
+                there, cpu = best(partial(cluster_question, rows, block), [me, *workers])
                 memory = max(worker.memory_info().rss for worker in workers) / 2**20
                 first.setdefault(name, there)
                 gain = f" (efficiency {first[name] / (n_workers * there):.2f})" if n_workers > 1 else ""
@@ -146,10 +144,9 @@ def compare(patterns: dict[str, str], numbers: list[int], *, allocator: bool) ->
             small = Path(patterns["dense, d = 1,000"]).parent / "small.npy"
             np.save(small, np.ones((100, 10)))
             rows = as_cluster_rows(small, client)
-            empty = sorted(_timed(lambda r=rows: cluster_question(r, np.eye(10))) for _ in range(30))
-            print(
-                f"empty question, {n_workers} workers: {1000 * empty[15]:.0f} ms (median of 30, least {1000 * empty[0]:.0f})"
-            )
+            empty = sorted(_timed(partial(cluster_question, rows, np.eye(10))) for _ in range(30))
+            median, least = 1000 * empty[15], 1000 * empty[0]
+            print(f"empty question, {n_workers} workers: {median:.0f} ms (median of 30; the least is {least:.0f})")
     print(f"memory of the client: {me.memory_info().rss / 2**20:.0f} MB")
 
 
