@@ -63,7 +63,7 @@ def cluster_of(n_workers: int, *, allocator: bool) -> Iterator[Any]:
     """Start worker processes with one thread each, and yield their client."""
     dask, distributed = import_module("dask"), import_module("distributed")
     settings = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in ALLOCATOR.items() if allocator}
-    options = {"n_workers": n_workers, "threads_per_worker": 1, "dashboard_address": None, "memory_limit": None}
+    options = {"n_workers": n_workers, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": None}
     with (
         dask.config.set(settings),
         distributed.LocalCluster(**options) as cluster,
@@ -166,9 +166,10 @@ def soak(pattern: str, n_kills: int) -> None:
             nonlocal killed
             generator = np.random.default_rng(0)
             while killed < n_kills and not over.wait(float(generator.uniform(1.0, 3.0))):
-                found = list(client.run(os.getpid, on_error="ignore").values())
-                if found:
-                    os.kill(int(generator.choice(found)), signal.SIGKILL)
+                # A nanny whose worker dies before it has started does not start another one.
+                if len(client.cluster.scheduler.workers) == len(client.cluster.workers):
+                    pids = [nanny.pid for nanny in client.cluster.workers.values()]
+                    os.kill(int(generator.choice(pids)), signal.SIGKILL)
                     killed += 1
 
         thread, n_runs = threading.Thread(target=kill, daemon=True), 0

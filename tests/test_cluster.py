@@ -41,7 +41,7 @@ def client():
     with (
         dask.config.set(settings),
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50, processes=True
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50, processes=True
         ) as cluster,
         distributed.Client(cluster) as made,
     ):

@@ -225,6 +225,14 @@ MUTANTS = [
         "test_declared.py",
         "too_many_for_delta",
     ),
+    Mutant(
+        "workers of a cluster do not clip rows",
+        "dask/_work.py",
+        "total.update(clipped_rows(rows, norm_bound))",
+        "total.update(rows)",
+        "test_private_cluster.py",
+        "exact",
+    ),
 ]
 
 
