@@ -1,6 +1,7 @@
 """A cluster on this machine against one process: time, overhead, bytes through the client, memory, kills.
 
     python benchmarks/cluster.py                  # workers 1, 2 and 4; files of 1.1 GB in all, in a temporary folder
+    python benchmarks/cluster.py --wide           # one leaf of rows of a million columns
     python benchmarks/cluster.py --kills 20       # random workers are killed during one run: the bits must be the same
 
 Every worker is a process with one thread. A question is an image of 20 candidates over all rows of the files; the plain
@@ -28,6 +29,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 import odeco
+from odeco._threads import one_thread
 from odeco.dask import as_cluster_rows, ask, sum_over_rows
 from odeco.rows import RowSum, rows_per_chunk
 from odeco.sources import as_source
@@ -62,7 +64,10 @@ def write_files(folder: Path, share: float) -> dict[str, str]:
 def cluster_of(n_workers: int, *, allocator: bool) -> Iterator[Any]:
     """Start worker processes with one thread each, and yield their client."""
     dask, distributed = import_module("dask"), import_module("distributed")
-    settings = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in ALLOCATOR.items() if allocator}
+    settings: dict[str, Any] = {
+        f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in ALLOCATOR.items() if allocator
+    }
+    settings["distributed.deploy.lost-worker-timeout"] = "1 hour"  # a worker that was killed may take a while to start
     options = {"n_workers": n_workers, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": None}
     with (
         dask.config.set(settings),
@@ -150,6 +155,26 @@ def compare(patterns: dict[str, str], numbers: list[int], *, allocator: bool) ->
     print(f"memory of the client: {me.memory_info().rss / 2**20:.0f} MB")
 
 
+def wide(d: int = 1_000_000, n_candidates: int = 64, n_rows: int = 2**15, stored: int = 100) -> None:
+    """Print how fast one thread adds up one leaf of very wide CSR rows: what the page *Scale* counts with."""
+    generator = np.random.default_rng(0)
+    indices = generator.integers(d, size=n_rows * stored, dtype=np.int32)
+    pointers = np.arange(0, n_rows * stored + 1, stored)
+    rows = sparse.csr_array((np.ones(n_rows * stored, np.float32), indices, pointers), shape=(n_rows, d))
+    block = generator.standard_normal((d, n_candidates))
+    with one_thread():
+        total, cpu = RowSum("image", block, 3), time.thread_time()
+        total.update(rows)
+        seconds = time.thread_time() - cpu
+        core, cpu = RowSum("core", np.ascontiguousarray(block[:, :64]), 3), time.thread_time()
+        core.update(rows)
+        core_seconds = time.thread_time() - cpu
+    print(
+        f"d = {d:,}, {n_candidates} candidates: {rows.nnz / seconds / 1e6:.2f} million stored numbers a second and core"
+    )
+    print(f"core of {n_candidates} columns: {n_rows / core_seconds:,.0f} rows a second, one core")
+
+
 def _timed(question: Callable[[], object]) -> float:
     start = time.perf_counter()
     question()
@@ -190,8 +215,12 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--share", type=float, default=1.0, help="of the rows of the full benchmark")
     parser.add_argument("--kills", type=int, default=0, help="kill so many workers instead")
+    parser.add_argument("--wide", action="store_true", help="one leaf of CSR rows of a million columns instead")
     parser.add_argument("--plain-allocator", action="store_true", help="leave the workers' memory settings to Dask")
     arguments = parser.parse_args()
+    if arguments.wide:
+        wide()
+        return
     with tempfile.TemporaryDirectory() as folder:
         patterns = write_files(Path(folder), arguments.share)
         if arguments.kills:

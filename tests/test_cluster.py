@@ -37,7 +37,12 @@ EDGES = (0, 9_000, 9_001, 30_000, N_ROWS)
 
 @pytest.fixture(scope="module")
 def client():
-    settings = {"distributed.scheduler.allowed-failures": 20, "distributed.comm.timeouts.connect": "60s"}
+    settings = {
+        "distributed.scheduler.allowed-failures": 20,
+        "distributed.comm.timeouts.connect": "60s",
+        # On a machine that is busy, a worker that was killed may take a while to start again.
+        "distributed.deploy.lost-worker-timeout": "1 hour",
+    }
     with (
         dask.config.set(settings),
         distributed.LocalCluster(
