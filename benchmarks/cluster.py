@@ -1,6 +1,6 @@
 """A cluster on this machine against one process: time, overhead, bytes through the client, memory, kills.
 
-    python benchmarks/cluster.py                  # workers 1, 2 and 4; files of 1.1 GB in all, in a temporary folder
+    python benchmarks/cluster.py                  # workers 1, 2 and 4; files of 1 GB in all, in a temporary folder
     python benchmarks/cluster.py --wide           # one leaf of rows of a million columns
     python benchmarks/cluster.py --kills 20       # random workers are killed during one run: the bits must be the same
 

@@ -78,10 +78,11 @@ def find_cluster(client: Any = None) -> Cluster:
 
 def wait_for(future: Any) -> bool:
     """Wait a moment, and tell whether a future is done, well or not."""
-    try:
-        import_distributed().wait(future, timeout=_LOOK_SECONDS)
-    except TimeoutError:
-        return False
+    with future.client.as_current():  # otherwise that of the process, which may be another one
+        try:
+            import_distributed().wait(future, timeout=_LOOK_SECONDS)
+        except TimeoutError:
+            return False
     return True
 
 
