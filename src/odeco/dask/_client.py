@@ -11,7 +11,6 @@ from uuid import uuid4
 
 import numpy as np
 import scipy
-from threadpoolctl import threadpool_info
 
 from odeco._version import __version__
 
@@ -133,13 +132,6 @@ def versions() -> tuple[tuple[str, str], ...]:
         ("NumPy", np.__version__),
         ("SciPy", scipy.__version__),
     )
-
-
-@cache
-def kernel() -> str:
-    """Return the kernels of the linear algebra library: it has others for other processors, with other bits."""
-    loaded = (f"{each['internal_api']} {each.get('architecture', '?')}" for each in threadpool_info())
-    return ", ".join(sorted(set(loaded)))
 
 
 def check_versions(expected: Iterable[tuple[str, str]]) -> None:
