@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -151,7 +152,7 @@ def test_the_law_of_noise_falls_from_one(dimension, order):
     heights = np.linspace(1.0, 4.0, 60)
     chances = [chance_of_noise(height, dimension, order) for height in heights]
     assert chances[0] == 1
-    assert all(first >= second for first, second in zip(chances, chances[1:], strict=False))
+    assert all(first >= second for first, second in itertools.pairwise(chances))
     assert chance_of_noise(clear_height(dimension, order), dimension, order) == pytest.approx(SIGNIFICANCE, rel=0.02)
 
 
@@ -181,8 +182,8 @@ def test_a_gap_between_components_and_noise_makes_sure_and_none_makes_unsure():
 
 def test_more_components_than_dimensions_are_not_explained():
     generator = np.random.default_rng(2)
-    vectors = generator.standard_normal((6, 14))
-    entries = Components(np.ones(14), vectors / np.linalg.norm(vectors, axis=0)).to_dense()
+    vectors = generator.standard_normal((16, 20))
+    entries = Components(np.ones(20), vectors / np.linalg.norm(vectors, axis=0)).to_dense()
     result = odeco.decompose(entries, "auto", rng=0)
     assert result.structure.kind == "unexplained"
     assert result.structure.left == "more"

@@ -115,13 +115,7 @@ def result_table(result: AnyResult, names: Sequence[str] | None, n_top: int) -> 
     if floors is not None:
         columns.append(("noise floor", lambda i: f"{floors[i]:.3g}"))
         columns.append(("clear of it", lambda i: "yes" if abs(result.weights[i]) > floors[i] else "no"))
-    if isinstance(result, Decomposition | AsymmetricDecomposition):
-        columns.append(("residual", lambda i: f"{result.residuals[i]:.1e}"))
-        columns.append(("converged", lambda i: "yes" if result.converged[i] else "no"))
-    if isinstance(result, Decomposition):
-        columns.append(("images", lambda i: str(result.n_iterations[i])))
-        if result.n_restarts is not None:
-            columns.append(("restarts agreed", lambda i: f"{result.n_agreed[i]} of {result.n_restarts}"))
+    columns += _convergence_columns(result)
     table = Table("#", *(name for name, _ in columns), box=None, pad_edge=False)
     for column in table.columns:
         column.justify = "right"
@@ -133,6 +127,19 @@ def result_table(result: AnyResult, names: Sequence[str] | None, n_top: int) -> 
             cells.append(largest_coordinates(result.vectors[:, i], names, n_top))
         table.add_row(*map(as_cell, cells))
     return table
+
+
+def _convergence_columns(result: AnyResult) -> list[tuple[str, Callable[[int], str]]]:
+    """Return how well each component was found, where that is known."""
+    columns: list[tuple[str, Callable[[int], str]]] = []
+    if isinstance(result, Decomposition | AsymmetricDecomposition):
+        columns.append(("residual", lambda i: f"{result.residuals[i]:.1e}"))
+        columns.append(("converged", lambda i: "yes" if result.converged[i] else "no"))
+    if isinstance(result, Decomposition):
+        columns.append(("images", lambda i: str(result.n_iterations[i])))
+        if result.n_restarts is not None:
+            columns.append(("restarts agreed", lambda i: f"{result.n_agreed[i]} of {result.n_restarts}"))
+    return columns
 
 
 def largest_coordinates(vector: Any, names: Sequence[str] | None, n_top: int) -> str:

@@ -98,11 +98,12 @@ def refine(
         tried_images = oracle.image(points + step)
         tried_gain = _gain(points + step, signs, tried_images, order)
         won = tried_gain - gain
+        # Gains that differ by less than their rounding errors do not tell which is better: the shorter step is.
+        rounding = 16 * oracle.rounding * abs(gain)
         negligible = 0.0 if whole is None else share * max(0.0, whole - gain) / n_entries
-        converged = length <= tolerance or 0 <= won <= negligible
-        if won >= 0:
+        converged = length <= tolerance or rounding < won <= negligible
+        if won >= -rounding:
             points, images, gain = points + step, tried_images, tried_gain
-        if won >= 0 or converged:
             damping *= _LESS
             history.append(length)
         else:

@@ -171,9 +171,9 @@ def _components_lead(result: AnyResult) -> str:
         )
     if isinstance(result, Decomposition) and result.n_restarts is None:
         return (
-            "All components were fitted together by least squares. Errors are standard errors, if what is left is noise "
-            "with the same variance in all directions. The residual is ‖T(I, v, …, v) − C(I, v, …, v)‖ for the tensor C "
-            "of all components: how far a component still is from its best place."
+            "All components were fitted together by least squares. Errors are standard errors, if what is left is "
+            "noise with the same variance in all directions. The residual is ‖T(I, v, …, v) − C(I, v, …, v)‖ for the "
+            "tensor C of all components: how far a component still is from its best place."
         )
     return (
         "The residual is ‖T(I, v, …, v) − λv‖ at the time the component was found. Restarts that agreed ended at the "
@@ -197,8 +197,8 @@ def _weights(result: AnyResult, figures: Figures) -> list[Section]:
             evidence.weights, None, evidence.noise_levels, "largest that noise would show", evidence.rank
         )
         lead = (
-            f"Those that were looked at and dropped come last. The first {evidence.rank} stand clear of what noise alone "
-            "would show and were kept."
+            f"Those that were looked at and dropped come last. The first {evidence.rank} stand clear of what noise "
+            "alone would show and were kept."
         )
         return [Section("Weights, and how many stand clear", body, lead)]
     floors = getattr(result, "noise_floors", None)

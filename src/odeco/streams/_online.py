@@ -13,9 +13,11 @@ from odeco.errors import BadRowError, FileFormatError
 from odeco.privacy import Account, Ledger, NoiseSource
 from odeco.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.rows import as_rows, bad_row_error, check_private_rows, row_slice
+from odeco.sources import is_on_cluster
 from odeco.streams._dominance import ColumnSquares, warn_of_dominant_column
 from odeco.streams._file import RunFile
 from odeco.streams._progress import Progress, nothing_found_error
+from odeco.streams._readers import ask_cluster, cluster_rows
 from odeco.streams._run import Mark, Run
 from odeco.streams._settings import DEFAULT_METHOD, Method, Settings
 
@@ -126,17 +128,15 @@ class OnlineDecomposer:
         self._one_at_a_time = threading.RLock()
 
     def partial_fit(self, rows: Any, y: None = None) -> Self:  # noqa: ARG002 - as scikit-learn calls it
-        """Learn from rows, dense or CSR, any number of them.
+        """Learn from rows, dense or CSR, any number of them; those of a Dask array or dataframe stay on their cluster.
 
         If one is not finite, or if anything else ends the call early, an interrupt included, nothing is changed. In a
         private run rows that are not finite count as zeros; what was released cannot be taken back, so such a run then
         stands where `n_rows` says: before the call, or after the last batch that was paid for.
         """
         with self._one_at_a_time:
-            if self._account is not None:
-                check_private_rows(rows)
             run = self._run
-            checked = as_rows(rows, None if run is None else run.total.block.shape[0])
+            checked = self._checked(rows, None if run is None else run.total.block.shape[0])
             if run is None:
                 run = self._settings.start(int(checked.shape[1]), self._seed, self._account, n_closed=self._n_spent)
             mark, n_charges = run.mark(), self._n_charges
@@ -148,6 +148,8 @@ class OnlineDecomposer:
                 self._go_back(run, mark, n_charges)
                 if self._account is not None:  # clipped rows are never bad; if one were, nothing would be said of it
                     raise RuntimeError("Rows of a private run could not be added up. Nothing was released.") from None
+                if is_on_cluster(checked):
+                    raise
                 raise bad_row_error(checked) from error  # counted within these rows, not within a batch
             except BaseException:
                 self._go_back(run, mark, n_charges)
@@ -259,10 +261,18 @@ class OnlineDecomposer:
 
     def _look_at(self, rows: Any, checked: Any) -> None:
         """Note which columns are large. Of a private run nothing is kept, and nothing said, that depends on a value."""
-        if self._account is None:
+        if self._account is None and not is_on_cluster(checked):
             self._squares.update(checked)
             if hasattr(rows, "iloc"):  # what pandas slices by position
                 self._names = getattr(rows, "columns", None)
+
+    def _checked(self, rows: Any, n_features: int | None) -> Any:
+        """Return rows as an array that is checked, or as rows of a cluster, whose workers check them."""
+        if is_on_cluster(rows):
+            return cluster_rows(rows, n_features, private=self._account is not None)
+        if self._account is not None:
+            check_private_rows(rows)
+        return as_rows(rows, n_features)
 
     def _push(self, run: Run, rows: Any) -> None:
         """Push rows, and call back after every batch that they close."""
@@ -272,7 +282,11 @@ class OnlineDecomposer:
                 run.close()
             stop = min(int(rows.shape[0]), start + (run.batches.room(run) or 0))
             n_closed = run.n_closed
-            run.push(row_slice(rows, start, stop))
+            if is_on_cluster(rows):
+                for _ in ask_cluster(rows, run, [(start - run.total.n_rows, start, stop)]):
+                    pass
+            else:
+                run.push(row_slice(rows, start, stop))
             start = stop
             if self._callback is not None and run.n_closed > n_closed:
                 self._callback(run.progress)
