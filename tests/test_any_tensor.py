@@ -191,6 +191,14 @@ def test_more_components_than_dimensions_are_not_explained():
     assert "do not explain it" in result.verdict
 
 
+@pytest.mark.filterwarnings("ignore::odeco.ConvergenceWarning")
+def test_the_loop_does_not_trust_itself_on_components_that_are_not_orthogonal():
+    entries, _ = planted(20, 4, 0.5, 0.001)
+    assert odeco.decompose(entries, "auto", whiten=None, rng=0).rank_evidence.confidence == 0
+    entries, _ = planted(20, 4, 0, 0.01)
+    assert odeco.decompose(entries, "auto", whiten=None, rng=0).rank_evidence.confidence > 0.99
+
+
 class Hidden(Oracle):
     """A tensor that answers images and nothing else."""
 
