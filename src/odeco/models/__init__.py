@@ -4,5 +4,6 @@ from odeco.errors import UnreliableTopicsWarning
 from odeco.topics.diagnostics import TopicDiagnostics
 from odeco.topics.lda import TensorLDA
 from odeco.topics.summarise import TopicSummary, summarise_topics
+from odeco.topics.trust import TopicTrust
 
-__all__ = ["TensorLDA", "TopicDiagnostics", "TopicSummary", "UnreliableTopicsWarning", "summarise_topics"]
+__all__ = ["TensorLDA", "TopicDiagnostics", "TopicSummary", "TopicTrust", "UnreliableTopicsWarning", "summarise_topics"]

@@ -59,9 +59,7 @@ class BoundedCounts:
     may round in opposite directions.
     """
 
-    def __init__(
-        self, counts: Any, *, groups: Any = None, neighbour_relation: NeighbourRelation = "replace"
-    ) -> None:
+    def __init__(self, counts: Any, *, groups: Any = None, neighbour_relation: NeighbourRelation = "replace") -> None:
         check_choice("neighbour_relation", neighbour_relation, ("replace", "add or remove"))
         self.neighbour_relation = neighbour_relation
         clean = _without_bad_documents(counts)
@@ -113,7 +111,8 @@ class BoundedCounts:
         keys, repeated = np.unique(unit * LENGTH_EDGES.size + bins, return_counts=True)
         unit, bins = np.divmod(keys, LENGTH_EDGES.size)
         norms = np.sqrt(np.bincount(unit, repeated.astype(np.float64) ** 2, self.n_units))
-        return np.bincount(bins, repeated / norms[unit], LENGTH_EDGES.size)
+        totals: Any = np.bincount(bins, repeated / norms[unit], LENGTH_EDGES.size)
+        return totals.astype(np.float64)
 
     def words(self) -> FloatArray:
         """Return the sum of the features, V numbers: those of a unit have norm 1."""
@@ -171,7 +170,8 @@ class BoundedCounts:
             add(borders[number], borders[number + 1], total)
             return total
 
-        return np.sum(list(map_blocks(lane_total, range(_LANES), parallel=True)), axis=0)
+        total: FloatArray = np.sum(list(map_blocks(lane_total, range(_LANES), parallel=True)), axis=0)
+        return total
 
 
 @np.errstate(all="ignore")  # a warning about the data would be an answer without noise

@@ -54,7 +54,7 @@ def find_shares(
 
 
 @_compiled
-def add_responsibilities(
+def add_responsibilities(  # noqa: C901 - the hot loop, in one piece
     first: int,
     last: int,
     unit_documents: NDArray[Any],
@@ -99,7 +99,9 @@ def add_responsibilities(
                     chance += shares[topic] * row[topic]
                 without = np.float32(0)
                 for topic in range(k):
-                    rest = shares[topic] * (length + k * smoothing) - counts[place] * shares[topic] * row[topic] / chance
+                    rest = (
+                        shares[topic] * (length + k * smoothing) - counts[place] * shares[topic] * row[topic] / chance
+                    )
                     added[topic] = max(np.float32(rest), np.float32(0.1) * smoothing)
                     without += added[topic]
                 amount = scales[word] * np.sqrt(counts[place] / square) / without
@@ -107,20 +109,20 @@ def add_responsibilities(
                 for topic in range(k):
                     own[slot, topic] += amount * added[topic]
         norm = 0.0
-        for slot in range(n_slots):
+        for row_number in range(n_slots):
             for topic in range(k):
-                norm += own[slot, topic] ** 2
+                norm += own[row_number, topic] ** 2
         if not (norm > 0.0 and norm < np.inf):
             continue
         weight = 1.0 / np.sqrt(norm)
-        for slot in range(n_slots):
-            row_of_total = total[np.uint64(slot_words[unit_slots[unit] + slot])]
+        for row_number in range(n_slots):
+            row_of_total = total[np.uint64(slot_words[unit_slots[unit] + row_number])]
             for topic in range(k):
-                row_of_total[topic] += weight * own[slot, topic]
+                row_of_total[topic] += weight * own[row_number, topic]
 
 
 @_compiled
-def add_pairs(
+def add_pairs(  # noqa: C901 - the hot loop, in one piece
     first: int,
     last: int,
     unit_documents: NDArray[Any],

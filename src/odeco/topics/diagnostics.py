@@ -32,13 +32,13 @@ class TopicDiagnostics:
         Number of topics.
     n_clear : int
         How many eigenvalues are clear of noise: the number of topics that the pairs of words support, but not more than
-        were looked at.
+        were looked at. In a private model, how many topics are clear (see `TopicTrust`).
     eigenvalues, eigenvalue_errors : arrays
         Strength of the directions that whitening divides by, largest first, with standard errors; more than k of them.
     noise_level : float
         The largest eigenvalue that documents without topics would show.
     reliable : array of k bool
-        Which of the k whitening directions are clear of noise.
+        Which of the k whitening directions are clear of noise; in a private model, which topics are.
     concentration : float
         The α₀ that the moments were corrected with.
     weights, residuals : arrays
@@ -103,8 +103,9 @@ def warn_if_unreliable(diagnostics: TopicDiagnostics) -> None:
     n_negative = int(np.sum(~(found.negative_mass <= _MOST_NEGATIVE)))
     if n_bad == 0 and n_negative == 0:
         return
+    things = "directions" if found.mean_length is not None else "topics"
     what = (
-        f"{n_bad} of {found.n_components} directions are not clear of noise"
+        f"{n_bad} of {found.n_components} {things} are not clear of noise"
         if n_bad
         else f"{n_negative} of {found.n_components} topics had more than a third of their mass negative"
     )
@@ -112,7 +113,7 @@ def warn_if_unreliable(diagnostics: TopicDiagnostics) -> None:
     warnings.warn(
         f"All topics must stand clear of noise to be trusted. {what}, with {found.n_documents:,} documents{of_length}. "
         "Pass more or longer documents, prune rare words, or lower n_components: "
-        f"{found.n_clear} directions are clear.",
+        f"{found.n_clear} {things} are clear.",
         UnreliableTopicsWarning,
         stacklevel=3,  # the line of the user that called fit
     )

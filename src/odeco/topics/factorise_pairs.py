@@ -50,11 +50,14 @@ def starting_topics(
     topics = np.tile(frequencies, (n_components, 1))
     own = (factors / factors.sum(axis=0)).T * frequencies[words].sum()
     topics[:, words] = (1 - _BACKGROUND) * own + _BACKGROUND * frequencies[words]
-    return topics / topics.sum(axis=1, keepdims=True)
+    topics /= topics.sum(axis=1, keepdims=True)
+    return topics
 
 
 @compiled
-def _factorise(matrix: FloatArray, factors: FloatArray, n_sweeps: int, ridge: float) -> float:
+def _factorise(  # noqa: C901 - the hot loop, in one piece
+    matrix: FloatArray, factors: FloatArray, n_sweeps: int, ridge: float
+) -> float:
     """Lower |M − H Hᵀ|² off the diagonal over H ≥ 0 in place, a row at a time, and return it."""
     n_words, k = factors.shape
     gram = factors.T @ factors

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from odeco._types import FloatArray
 from odeco.topics.basis import sum_moments
 from odeco.topics.concentration import FoundTopics, find_topics
 from odeco.topics.evaluate import clearly_better, completion_scores, split_sample
@@ -25,6 +26,12 @@ def learn_at_once(counts: Any, settings: LdaSettings, *, seed: int, tell: Tell) 
         n_tokens, prior = float(counts.sum()), settings.topic_word_prior
         fitted = fitted_by_shares(found.topics.topic_word, found.topics.alpha, n_tokens, prior, found.diagnostics)
     return fitted
+
+
+def learn_public(counts: Any, settings: LdaSettings, *, seed: int) -> FloatArray:
+    """Return how many words of each kind public documents have in each of their topics, k x V."""
+    fitted = learn_at_once(counts, settings, seed=seed, tell=lambda *_: None)
+    return np.maximum(fitted.topic_word * fitted.totals[:, None] - fitted.eta, 0.0)
 
 
 def _refined(counts: Any, found: FoundTopics, settings: LdaSettings, seed: int, tell: Tell) -> FittedTopics | None:

@@ -16,7 +16,7 @@ from odeco.topics.factorise_pairs import matrix_of_pairs, starting_topics
 from odeco.topics.private_answers import Answers
 from odeco.topics.private_plan import ReleasePlan
 from odeco.topics.simulate import TopicLaw, simulate
-from odeco.topics.unfold import affinity_deviations, confusion, find_affinities
+from odeco.topics.unfold import affinity_deviations, confusion, damping, find_affinities
 
 #: Every topic gets this share of the frequencies of all words: no word is impossible because noise has hidden it.
 _BACKGROUND = 0.05
@@ -30,7 +30,7 @@ _SPREAD = 0.05
 #: What a step has confused is undone in so many rounds, each with the topics of the one before.
 _N_ROUNDS = 3
 #: So many words of documents are simulated for a round.
-_SIMULATED_WORDS = 120_000
+_SIMULATED_WORDS = 40_000
 #: A simulated document has at most this many words.
 _LONGEST = 400
 #: A bin of lengths below this many standard deviations of its noise counts as empty.
@@ -48,7 +48,8 @@ class PublicTopics:
     def topics(self, frequencies: FloatArray) -> FloatArray:
         """Return starting topics: the public ones, with the frequencies for what they have not seen."""
         own = self.counts + frequencies * np.maximum(self.counts.sum(axis=1, keepdims=True), 1.0) * _BACKGROUND
-        return own / own.sum(axis=1, keepdims=True)
+        started: FloatArray = own / own.sum(axis=1, keepdims=True)
+        return started
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +70,8 @@ class Evidence:
         The topics.
     shares : array
         How much of all words belongs to each topic.
+    public : PublicTopics or None
+        What public documents say.
     """
 
     lengths: NoisySums
@@ -78,6 +81,17 @@ class Evidence:
     image: FloatArray
     topics: FloatArray
     shares: FloatArray
+    public: PublicTopics | None = None
+
+    def faded(self, share: float) -> Evidence:
+        """Return the same with every document counting only so much."""
+        return replace(
+            self,
+            lengths=NoisySums(share * self.lengths.values, share * self.lengths.deviations),
+            words=NoisySums(self.words.values, self.words.deviations / share**0.5),
+            gram=share * self.gram,
+            image=share * self.image,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,8 +164,9 @@ def find_private_topics(
     public : PublicTopics, optional
         What public documents say; then no pairs are asked for.
     before : Evidence, optional
-        What earlier batches said; then no pairs are asked for either.
+        What earlier batches said, and public documents before them; then no pairs are asked for either.
     """
+    public = public if before is None else before.public
     lengths, words = NoisySums(*_filled(answers.lengths(plan.lengths))), NoisySums(*_filled(answers.words(plan.words)))
     if before is not None:
         lengths, words = _added(before.lengths, lengths), before.words.joined(words)
@@ -193,8 +208,9 @@ class _Model:
         self.lengths, self.words, self.scales = lengths, words, scales
         self.topics, self.shares, self.concentration = topics, shares, concentration
         self.known = np.zeros(topics.T.shape) if public is None else _PUBLIC_WEIGHT * public.counts.T
-        self.before, self.rng = before, rng
+        self.public, self.before, self.rng = public, before, rng
         self.trusted = public is not None or before is not None  # whether the first topics say what is confused
+        self.affinities: FloatArray = np.zeros((0, 0))
         self.steps: list[_Step] = []
 
     @property
@@ -232,24 +248,29 @@ class _Model:
         self.precision = (1 + seen) / _SPREAD
         prior = (self.shares + self.known) / (1 + seen)[:, None]
         image = self.image / self.frequencies[:, None]
-        affinities = find_affinities(image, self.gram, self.weights, self.precision, prior)
-        shares = np.maximum(affinities.T @ self.frequencies, _LEAST_SHARE / k)
-        self.shares = shares / shares.sum()
+        near = self.affinities if self.affinities.size else prior
+        affinities = find_affinities(image, self.gram, self.weights, self.precision, prior, near)
         joint = (affinities * self.frequencies[:, None]).T
-        self.sizes = np.maximum(joint.sum(axis=1, keepdims=True), 1e-12)
-        self.topics = (1 - _BACKGROUND) * joint / self.sizes + _BACKGROUND * self.frequencies
+        if tokens is not None:
+            joint /= damping(tokens, self.topics)
+            joint /= joint.sum()
+        background = joint.sum(axis=0)
+        sizes = joint.sum(axis=1, keepdims=True)
+        self.shares = np.maximum(sizes[:, 0], _LEAST_SHARE / k)
+        self.shares /= self.shares.sum()
+        self.topics = (1 - _BACKGROUND) * joint / np.maximum(sizes, 1e-12) + _BACKGROUND * background
         self.topics /= self.topics.sum(axis=1, keepdims=True)
-        self.affinities = affinities
+        self.affinities, self.background = affinities, background
 
     def found(self, pairs: FloatArray | None, pair_deviation: float) -> FoundPrivately:
+        # Relative deviations of what the topics have of each word: that of its shares, and that of its frequency.
         spread = affinity_deviations(self.gram, self.weights, self.precision)
-        moved = (spread * self.frequencies[:, None]) ** 2 + (self.affinities * self.frequency_deviations[:, None]) ** 2
+        relative = np.hypot(spread, self.affinities * (self.frequency_deviations / self.frequencies)[:, None])
+        deviations = relative.T * self.background / self.shares[:, None]
         evidence = Evidence(
-            self.lengths, self.words, self.scales, self.gram, self.image, self.topics, self.shares
+            self.lengths, self.words, self.scales, self.gram, self.image, self.topics, self.shares, self.public
         )
-        return FoundPrivately(
-            evidence, self.frequencies, np.sqrt(moved).T / self.sizes, self.law, pairs, pair_deviation
-        )
+        return FoundPrivately(evidence, self.background, deviations, self.law, pairs, pair_deviation)
 
 
 def _filled(answer: tuple[FloatArray, float]) -> tuple[FloatArray, FloatArray]:

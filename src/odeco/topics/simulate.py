@@ -1,4 +1,4 @@
-"""Documents are drawn from topics: what a private model would say of them costs nothing, as no real document is asked."""
+"""Documents are drawn from topics: what is learnt from these costs nothing, as no real document is asked."""
 
 from __future__ import annotations
 
@@ -38,13 +38,23 @@ class TopicLaw:
 
 @dataclass(frozen=True, eq=False)
 class SimulatedTokens:
-    """Words one by one: in which document each is, which word, and of which topic; and how long the documents are."""
+    """Words one by one: in which document each is, which word, and of which topic; and how long the documents are.
+
+    `repeats` says how often the word stands in its document.
+    """
 
     documents: IndexArray
     words: IndexArray
     topics: IndexArray
     lengths: IndexArray
+    repeats: IndexArray
     n_words: int
+
+    @property
+    def weights(self) -> FloatArray:
+        """What each word adds to the features of its document: √count/√length, shared by its repeats."""
+        weights: FloatArray = 1 / np.sqrt(self.repeats * self.lengths[self.documents])
+        return weights
 
     def counts(self) -> Any:
         """Return the word counts of the documents as a CSR array."""
@@ -66,4 +76,6 @@ def simulate(law: TopicLaw, n_documents: int, rng: np.random.Generator) -> Simul
     heights = np.cumsum(law.topics, axis=1)
     heights = heights / heights[:, -1:] + np.arange(k)[:, None]
     words = np.searchsorted(heights.ravel(), topics + rng.random(documents.size), side="right") - topics * n_words
-    return SimulatedTokens(documents, np.minimum(words, n_words - 1), topics, lengths, n_words)
+    words = np.minimum(words, n_words - 1)
+    _, place, repeats = np.unique(documents * n_words + words, return_inverse=True, return_counts=True)
+    return SimulatedTokens(documents, words, topics, lengths, repeats[place], n_words)

@@ -18,7 +18,9 @@ from odeco.topics.gibbs_kernels import compiled
 from odeco.topics.simulate import SimulatedTokens
 
 #: Steps of projected gradients, with momentum.
-_N_STEPS = 80
+_N_STEPS = 40
+#: Words are put into so many bins by their chance, to see how repeats damp them.
+_N_BINS = 24
 #: A thread solves for so many words at a time.
 _BLOCK = 1024
 
@@ -48,12 +50,33 @@ def confusion(tokens: SimulatedTokens, topics: FloatArray, smoothing: float) -> 
     # What the other words of the document say: its expected counts without this token.
     rest = own * (lengths + k * small)[:, None] - of_word / of_word.sum(axis=1, keepdims=True)
     rest = np.maximum(rest, np.float32(0.1) * small)
-    rest *= (1 / np.sqrt(lengths) / rest.sum(axis=1))[:, None]  # documents count alike, as their features do
-    weights = np.bincount(tokens.topics, 1 / np.sqrt(lengths), k)
+    rest *= (tokens.weights / rest.sum(axis=1))[:, None]
+    weights = np.bincount(tokens.topics, tokens.weights, k)
     dealt = np.stack([np.bincount(tokens.topics, rest[:, topic], k) for topic in range(k)], axis=1)
     identity = np.eye(k)
     found: FloatArray = np.where(weights[:, None] > 0, dealt / np.maximum(weights, 1e-9)[:, None], identity)
     return found
+
+
+def damping(tokens: SimulatedTokens, topics: FloatArray) -> FloatArray:
+    """Return how much a word of a topic adds to the features of its document, on average, k x V; up to a factor.
+
+    The root of a count counts repeats less, so words that are frequent in a topic seem rarer than they are. How much is
+    a smooth function of the word's chance in the topic: a parabola of logarithms, fitted to the simulated words.
+    """
+    chances = np.log(topics[tokens.topics, tokens.words])
+    level = np.unique(np.quantile(chances, np.linspace(0, 1, _N_BINS + 1)))
+    place = np.clip(np.searchsorted(level, chances, side="right") - 1, 0, max(level.size - 2, 0))
+    sizes = np.bincount(place)
+    used = sizes > 0
+    if used.sum() < 4:
+        return np.ones_like(topics)
+    middle = np.bincount(place, chances)[used] / sizes[used]
+    height = np.log(np.bincount(place, tokens.weights)[used] / sizes[used])
+    # Beyond what was simulated the parabola says nothing: its ends are held.
+    fitted = np.polynomial.Polynomial.fit(middle, height, 2, w=np.sqrt(sizes[used]))
+    damped: FloatArray = np.exp(fitted(np.clip(np.log(topics), middle.min(), middle.max())))
+    return damped
 
 
 @compiled
@@ -75,7 +98,12 @@ def _find_all_shares(
 
 
 def find_affinities(
-    image: FloatArray, gram: FloatArray, weights: FloatArray, precision: FloatArray, prior: FloatArray
+    image: FloatArray,
+    gram: FloatArray,
+    weights: FloatArray,
+    precision: FloatArray,
+    prior: FloatArray,
+    near: FloatArray,
 ) -> FloatArray:
     """Return for each word the shares p of topics that minimise w (pᵀGp/2 − bᵀp) + (a/2) |p − p₀|² on the simplex.
 
@@ -89,9 +117,11 @@ def find_affinities(
         The w and a of each word.
     prior : array, V x k
         The p₀ of each word.
+    near : array, V x k
+        Where to begin.
     """
     steepest = float(np.linalg.eigvalsh(gram)[-1])
-    shares = prior.copy()
+    shares = near.copy()
     wanted, matrix = np.ascontiguousarray(image), np.ascontiguousarray(gram)
 
     def solve(start: int) -> None:
@@ -117,7 +147,7 @@ def _descend(
     n_steps: int,
 ) -> None:
     k = gram.shape[0]
-    ahead, moved = np.empty(k), np.empty(k)
+    ahead, moved, falling = np.empty(k), np.empty(k), np.empty(k)
     for word in range(first, last):
         weight, hold, own = weights[word], precision[word], shares[word]
         step = 1.0 / (1.01 * steepest * weight + hold)
@@ -130,10 +160,15 @@ def _descend(
                     slope += gram[a, b] * ahead[b]
                 moved[a] = ahead[a] - step * (weight * slope + hold * (ahead[a] - prior[word, a]))
             # Onto the simplex: the same number is taken off all, and what is negative becomes zero.
-            falling = np.sort(moved)
+            for a in range(k):
+                place = a
+                while place > 0 and falling[place - 1] < moved[a]:
+                    falling[place] = falling[place - 1]
+                    place -= 1
+                falling[place] = moved[a]
             running, level = 0.0, 0.0
             for place in range(k):
-                value = falling[k - 1 - place]
+                value = falling[place]
                 running += value
                 if value - (running - 1.0) / (place + 1) > 0.0:
                     level = (running - 1.0) / (place + 1)
