@@ -30,7 +30,7 @@ def test_an_attacker_who_knows_all_but_the_noise_certifies_the_claimed_mu_and_no
     # Rates near 0.16 from 1,000 runs have a standard error of 0.0116, and mu, of slope 1/0.24 in each, one of 0.068.
     mu, n_runs = 2.0, 1_000
     held = [BoundedCounts(np.kron([[1.0, 0.0], [0.0, 1.0]][i : i + 1], np.full(3, 12.0))) for i in range(2)]
-    plan = plan_releases(6, 2)
+    plan = plan_releases(6, 2, n_units=1, unit_noise=1.0)
     topics, scales, words = np.random.default_rng(0).dirichlet(np.ones(6), 2), np.ones(6), np.arange(6)
     asks = [
         (lambda each: each.words(plan.words)),
@@ -78,7 +78,8 @@ def test_every_release_has_noise_for_its_share_of_the_budget():
     corpus = planted_topics(3_000, 20, [0.5, 0.5], document_length=30, rng=1)
     held, guarantee = BoundedCounts(corpus.counts), Guarantee(2.0, 1e-6)
     found = learn_privately(held, 2, concentration=1.0, guarantee=guarantee, seed=0, noise=SeededNoiseForTests(0))
-    plan, mu = plan_releases(20, 2), gdp_mu(2.0, 1e-6)
+    mu = gdp_mu(2.0, 1e-6)
+    plan = plan_releases(20, 2, n_units=3_000, unit_noise=held.sensitivity(1) / mu)
     assert not found.privacy.private  # the noise is known
     assert plan.total == pytest.approx(1.0)
     shares = (plan.lengths, plan.words, plan.pairs, *plan.steps)

@@ -112,7 +112,7 @@ def _topics(summary: TopicSummary, n_top: int) -> Section:
         lead += (
             " Trust is the cosine that is to be expected between a topic and the same topic found without noise, both "
             "without the frequencies of all words; a topic is called noise if less than half of what sets it apart "
-            "would be found again (trust below 0.71). Words whose probability is less than twice its noise are left out."
+            "would be found again (trust below 0.71). Words that are less probable than twice their noise are left out."
         )
     return Section("Topics", f'<div class="cards">{cards}</div>\n', lead)
 

@@ -111,8 +111,9 @@ class BoundedCounts:
         keys, repeated = np.unique(unit * LENGTH_EDGES.size + bins, return_counts=True)
         unit, bins = np.divmod(keys, LENGTH_EDGES.size)
         norms = np.sqrt(np.bincount(unit, repeated.astype(np.float64) ** 2, self.n_units))
-        totals: Any = np.bincount(bins, repeated / norms[unit], LENGTH_EDGES.size)
-        return totals.astype(np.float64)
+        totals: FloatArray = np.zeros(LENGTH_EDGES.size)
+        np.add.at(totals, bins, repeated / norms[unit])
+        return totals
 
     def words(self) -> FloatArray:
         """Return the sum of the features, V numbers: those of a unit have norm 1."""

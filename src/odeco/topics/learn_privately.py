@@ -103,11 +103,14 @@ def learn_privately(
     mu, rng = guarantee.mu, np.random.default_rng(seed)
     concentration = DEFAULT_CONCENTRATION if concentration is None else concentration
     releaser = Releaser(Ledger(mu, within=as_ledger(guarantee.ledger)), SecureNoise() if noise is None else noise)
-    plan = plan_releases(held.n_words, n_components, started=public is not None)
+    noise_of_all = held.sensitivity(1) / mu
+    plan = plan_releases(
+        held.n_words, n_components, n_units=held.n_units, unit_noise=noise_of_all, started=public is not None
+    )
     answers = ReleasedAnswers(held, releaser, mu)
     found = find_private_topics(answers, plan, n_components, concentration=concentration, rng=rng, public=public)
     found = largest_first(found)
-    trust = measure_trust(found, plan, n_units=held.n_units, unit_noise=held.sensitivity(1) / mu, rng=rng)
+    trust = measure_trust(found, plan, n_units=held.n_units, unit_noise=noise_of_all, rng=rng)
     report = PrivacyReport.of(
         releaser,
         epsilon=guarantee.epsilon,

@@ -70,7 +70,8 @@ class PrivateTopicStream:
         mu = Guarantee(self.privacy.epsilon, self.privacy.delta).mu if self.privacy.private else first.mu
         noise = first.sensitivity / mu * self.n_batches**0.5
         started = self.evidence.public is not None
-        plan = plan_releases(self.evidence.scales.size, self.n_components, started=started)
+        n_words, n_units = self.evidence.scales.size, self.n_documents
+        plan = plan_releases(n_words, self.n_components, n_units=n_units, unit_noise=noise, started=started)
         rng = np.random.default_rng([self.seed, self.n_batches, 1])
         trust = measure_trust(self.found, plan, n_units=self.n_documents, unit_noise=noise, rng=rng)
         return fitted_privately(self.found, trust, self.n_documents, self.privacy)
@@ -150,7 +151,13 @@ def learn_batch_privately(
     mu, rng = guarantee.mu, np.random.default_rng([seed, number])
     ledger = _ledger(mu, () if before is None else before.privacy.charges)
     releaser = Releaser(ledger, SecureNoise() if noise is None else noise, data=f"batch {number}")
-    plan = plan_releases(held.n_words, n_components, started=public is not None or before is not None)
+    plan = plan_releases(
+        held.n_words,
+        n_components,
+        n_units=held.n_units,
+        unit_noise=held.sensitivity(1) / mu,
+        started=public is not None or before is not None,
+    )
     found = find_private_topics(
         ReleasedAnswers(held, releaser, mu),
         plan,

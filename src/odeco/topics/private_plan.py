@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-#: Shares of μ² of the releases; what is left goes to the steps.
-_LENGTHS, _WORDS, _PAIRS = 0.01, 0.08, 0.15
+#: Share of μ² of the histogram of lengths.
+_LENGTHS = 0.01
+#: Each with little signal, and with much: the share of the frequencies of words, and that of pairs; of how many words
+#: pairs are released (the noise in their eigenvalues grows as the root of that); and the power of its frequency that the
+#: feature of a word is multiplied with (below zero, rare words count more).
+_WORDS, _PAIRS, _PAIR_WORDS, _POWER = (0.3, 0.08), (0.1, 0.15), (100, 300), (0.25, -0.25)
+#: Between these, signal goes from little to much: documents, divided by the noise of a release that has the whole
+#: budget and by the root of the number of words times topics.
+_LITTLE, _MUCH = 4.0, 8.0
+#: Pairs of at least so many words are released for each topic.
+_PAIR_WORDS_OF_TOPIC = 5
 #: How the rest is dealt to the steps: the last has better topics to deal words to.
 _STEPS = (1 / 3, 2 / 3)
-#: Pairs of so many words are released, or of so many for each topic if that is more. The noise in an eigenvalue of the
-#: pairs grows as the root of their number, and the most frequent words hold most of the signal.
-_PAIR_WORDS, _PAIR_WORDS_OF_TOPIC = 300, 10
 
 
 @dataclass(frozen=True)
@@ -26,6 +33,8 @@ class ReleasePlan:
         Share of each step.
     n_pair_words : int
         Pairs of so many words are released.
+    power : float
+        The feature of a word is multiplied by its frequency to this power.
     """
 
     lengths: float
@@ -33,6 +42,7 @@ class ReleasePlan:
     pairs: float
     steps: tuple[float, ...]
     n_pair_words: int
+    power: float
 
     @property
     def total(self) -> float:
@@ -40,20 +50,37 @@ class ReleasePlan:
         return self.lengths + self.words + self.pairs + sum(self.steps)
 
 
-def plan_releases(n_words: int, n_components: int, *, started: bool = False) -> ReleasePlan:
-    """Plan the releases of a model; `started` if its starting topics are known without these documents.
+def plan_releases(
+    n_words: int, n_components: int, *, n_units: int, unit_noise: float, started: bool = False
+) -> ReleasePlan:
+    """Plan the releases of a model from public numbers.
+
+    Parameters
+    ----------
+    n_words, n_components, n_units : int
+        Number of words, topics, and documents or users.
+    unit_noise : float
+        Standard deviation of the noise of a release that has the whole budget.
+    started : bool
+        Whether starting topics are known without these documents: then no pairs are released.
 
     Notes
     -----
-    The shares and the number of words were chosen on splits that no reported figure is about (of newsgroups, and of the
-    Debian corpus); half or twice of each changes the perplexity there by at most 4 %.
+    The rules were chosen on splits that no reported figure is about (of newsgroups, of the Associated Press and of the
+    Debian corpus). There, half or twice of a share or of the number of words changes the perplexity by at most 4 %.
     """
-    pairs = 0.0 if started or n_components == 1 else _PAIRS
-    rest = 1 - _LENGTHS - _WORDS - pairs
+    strength = n_units / (unit_noise * math.sqrt(n_words * n_components))
+    much = min(1.0, max(0.0, math.log(strength / _LITTLE) / math.log(_MUCH / _LITTLE)))
+    words, pairs, pair_words, power = (
+        little + much * (most - little) for little, most in (_WORDS, _PAIRS, _PAIR_WORDS, _POWER)
+    )
+    pairs = 0.0 if started or n_components == 1 else pairs
+    rest = 1 - _LENGTHS - words - pairs
     return ReleasePlan(
         lengths=_LENGTHS,
-        words=_WORDS,
+        words=words,
         pairs=pairs,
         steps=tuple(rest * share for share in _STEPS),
-        n_pair_words=min(n_words, max(_PAIR_WORDS, _PAIR_WORDS_OF_TOPIC * n_components)),
+        n_pair_words=min(n_words, max(round(pair_words), _PAIR_WORDS_OF_TOPIC * n_components)),
+        power=power,
     )

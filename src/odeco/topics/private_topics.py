@@ -22,8 +22,7 @@ from odeco.topics.unfold import affinity_deviations, confusion, damping, find_af
 _BACKGROUND = 0.05
 #: Every topic has at least this share of what it would have if all were alike.
 _LEAST_SHARE = 0.1
-#: The feature of a word is multiplied by its frequency to this power: rare words count more, at the same noise.
-_POWER = -0.25
+#: No word is taken for rarer than this when its feature is scaled.
 _LEAST_FREQUENCY = 1e-6
 #: Variance that the shares of a word among the topics are expected to have.
 _SPREAD = 0.05
@@ -183,7 +182,7 @@ def find_private_topics(
         topics = starting_topics(pairs, chosen, frequencies, n_components, rng)
     else:
         topics = np.tile(frequencies, (n_components, 1))
-    scales = _scales(frequencies) if before is None else before.scales
+    scales = _scales(frequencies, plan.power) if before is None else before.scales
     model = _Model(lengths, words, scales, topics, shares, concentration, public, before, rng)
     for share in plan.steps:
         model.take(*answers.step(model.topics, scales, concentration / n_components, share))
@@ -282,7 +281,7 @@ def _added(first: NoisySums, second: NoisySums) -> NoisySums:
     return replace(first, values=first.values + second.values, deviations=np.hypot(first.deviations, second.deviations))
 
 
-def _scales(frequencies: FloatArray) -> FloatArray:
-    scales = np.maximum(frequencies, _LEAST_FREQUENCY) ** _POWER
+def _scales(frequencies: FloatArray, power: float) -> FloatArray:
+    scales = np.maximum(frequencies, _LEAST_FREQUENCY) ** power
     normed: FloatArray = scales / np.sqrt(np.sum(scales**2 * frequencies))
     return normed
