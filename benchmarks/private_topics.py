@@ -40,7 +40,7 @@ def compare_private(corpus: Corpus, k: int, epsilons: list[float], draws: int, b
     delta = 1 / n_documents**2
     print(
         f"\n{corpus.name}: {n_documents:,} documents, {n_words:,} words, k = {k}; delta = {delta:.1e}, "
-        f"one document {RELATION}d (number public)"
+        "one document emptied, or the reverse"
     )
     print(f"{'model':<44} {'perplexity':>10} {'range':>15} {'cosine':>7} {'NPMI':>6} {'clear':>5} {'seconds':>8}")
     opened = _open(train, k)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 #: Share of μ² of the histogram of lengths.
 _LENGTHS = 0.01
 #: Each with little signal, and with much: the share of the frequencies of words, and that of pairs; of how many words
-#: pairs are released (the noise in their eigenvalues grows as the root of that); and the power of its frequency that the
-#: feature of a word is multiplied with (below zero, rare words count more).
+#: pairs are released (the noise in their eigenvalues grows as the root of that); and the power of its frequency that
+#: the feature of a word is multiplied with (below zero, rare words count more).
 _WORDS, _PAIRS, _PAIR_WORDS, _POWER = (0.3, 0.08), (0.1, 0.15), (100, 300), (0.25, -0.25)
 #: Between these, signal goes from little to much: documents, divided by the noise of a release that has the whole
 #: budget and by the root of the number of words times topics.

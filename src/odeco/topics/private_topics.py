@@ -28,8 +28,8 @@ _LEAST_FREQUENCY = 1e-6
 _SPREAD = 0.05
 #: What a step has confused is undone in so many rounds, each with the topics of the one before.
 _N_ROUNDS = 3
-#: So many words of documents are simulated for a round.
-_SIMULATED_WORDS = 40_000
+#: So many words of documents are simulated for a round, for each word of each topic, and at most and at least so many.
+_SIMULATED_OF_EACH, _FEWEST_SIMULATED, _MOST_SIMULATED = 200, 2_000, 40_000
 #: A simulated document has at most this many words.
 _LONGEST = 400
 #: A bin of lengths below this many standard deviations of its noise counts as empty.
@@ -235,7 +235,8 @@ class _Model:
         if self.before is not None:
             self.gram, self.image = self.before.gram.copy(), self.before.image.copy()
         law = self.law
-        tokens = None if first else simulate(law, max(1, round(_SIMULATED_WORDS / law.mean_length)), self.rng)
+        n_tokens = min(max(_SIMULATED_OF_EACH * self.topics.size, _FEWEST_SIMULATED), _MOST_SIMULATED)
+        tokens = None if first else simulate(law, max(1, round(n_tokens / law.mean_length)), self.rng)
         for step in self.steps:
             confused = np.eye(k) if tokens is None else confusion(tokens, step.topics, self.concentration / k)
             total = step.weigh(self.frequencies, self.scales)
