@@ -3,7 +3,17 @@
 from odeco.errors import UnreliableTopicsWarning
 from odeco.topics.diagnostics import TopicDiagnostics
 from odeco.topics.lda import TensorLDA
+from odeco.topics.plan_topics import TopicsPlan, plan_topics
 from odeco.topics.summarise import TopicSummary, summarise_topics
 from odeco.topics.trust import TopicTrust
 
-__all__ = ["TensorLDA", "TopicDiagnostics", "TopicSummary", "TopicTrust", "UnreliableTopicsWarning", "summarise_topics"]
+__all__ = [
+    "TensorLDA",
+    "TopicDiagnostics",
+    "TopicSummary",
+    "TopicTrust",
+    "TopicsPlan",
+    "UnreliableTopicsWarning",
+    "plan_topics",
+    "summarise_topics",
+]

@@ -25,7 +25,7 @@ N_AGAIN = 2
 #: So many words of documents are drawn for each.
 _SIMULATED_WORDS = 300_000
 #: A topic is clear if at least half of what sets it apart from all words would be found again: cos² ≥ 1/2.
-_CLEAR = 0.5**0.5
+CLEAR = 0.5**0.5
 #: The weight of a word in a topic must be this many standard deviations of its noise.
 _CLEAR_WORD = 2.0
 
@@ -49,7 +49,7 @@ class TopicTrust:
     @property
     def clear(self) -> NDArray[np.bool_]:
         """Which topics are clear: at least half of what sets them apart from all words is signal (likeness² ≥ 1/2)."""
-        return np.asarray(self.likeness >= _CLEAR)
+        return np.asarray(self.likeness >= CLEAR)
 
     def clear_words(self, topic_word: FloatArray) -> NDArray[np.bool_]:
         """Return which words of which topics, k x V, have at least twice the standard deviation of their noise."""
