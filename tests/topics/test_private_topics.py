@@ -120,8 +120,8 @@ def test_a_topic_that_is_called_clear_is_one():
 
 @pytest.mark.filterwarnings("ignore::odeco.models.UnreliableTopicsWarning")
 def test_the_weights_of_words_deviate_under_other_noise_as_much_as_is_said():
-    # The same documents with two draws of noise: the difference has twice the variance. What the start and the steps
-    # share is left out, and the simplex makes it smaller: between a third and twice of what is said.
+    # The same documents with two draws of noise: the difference has twice the variance. What is said is measured on
+    # fewer and smoothed documents, so it may be too large; too small by half would leave words in that are noise.
     corpus = planted_topics(20_000, 60, np.full(3, 0.2), document_length=40, rng=0)
     first, second = (TensorLDA(3, epsilon=1.0, delta=1e-9, random_state=0).fit(corpus.counts) for _ in range(2))
     distances = np.abs(first.topic_word_[:, None] - second.topic_word_[None]).sum(axis=2)
@@ -129,7 +129,7 @@ def test_the_weights_of_words_deviate_under_other_noise_as_much_as_is_said():
     moved = first.topic_word_ - second.topic_word_[order]
     said = math.sqrt(2) * first.trust_.deviations
     ratio = float(np.sqrt(np.mean(moved**2) / np.mean(said**2)))
-    assert 1 / 3 < ratio < 2
+    assert 0.1 < ratio < 1.5
 
 
 # Whether topics stand clear is up to the noise, and not what is tested here.

@@ -79,12 +79,18 @@ def measure_trust(
     rng : Generator
         Draws documents and noise.
     """
-    public = found.evidence.public
-    again = [likeness_again(found.law, plan, n_units, unit_noise, rng, public) for _ in range(N_AGAIN)]
-    return TopicTrust(np.mean(again, axis=0), found.deviations)
+    law = found.law
+    again = [topics_again(law, plan, n_units, unit_noise, rng, found.evidence.public) for _ in range(N_AGAIN)]
+    likenesses = [likeness(law.topics, topics, _frequencies(law)) for topics in again]
+    moved = np.mean([np.sum((topics - law.topics) ** 2, axis=1) for topics in again], axis=0)
+    # The deviations say which words are surer than others, given the topics of each step. That these are noisy too
+    # makes all of them larger: how much is seen from the topics that were found again.
+    said = np.maximum(np.sum(found.deviations**2, axis=1), np.finfo(float).tiny)
+    factors = np.sqrt(np.maximum(moved / said, 1.0))
+    return TopicTrust(np.mean(likenesses, axis=0), found.deviations * factors[:, None])
 
 
-def likeness_again(
+def topics_again(
     law: TopicLaw,
     plan: ReleasePlan,
     n_units: int,
@@ -92,23 +98,30 @@ def likeness_again(
     rng: np.random.Generator,
     public: PublicTopics | None = None,
 ) -> FloatArray:
-    """Draw documents once, learn their topics privately, and return how like the true ones these are."""
+    """Draw documents once, learn their topics privately, and return these in the order of the true ones."""
     n_drawn = min(n_units, max(1, round(_SIMULATED_WORDS / law.mean_length)))
     held = BoundedCounts(simulate(law, n_drawn, rng).counts())
     answers = SimulatedAnswers(held, unit_noise * n_drawn / n_units, rng)
     k, concentration = law.topics.shape[0], float(law.alpha.sum())
     found = find_private_topics(answers, plan, k, concentration=concentration, rng=rng, public=public)
-    return likeness(law.topics, found.evidence.topics, law.alpha / law.alpha.sum() @ law.topics)
+    cosines = _cosines(law.topics, found.evidence.topics, _frequencies(law))
+    matched: FloatArray = found.evidence.topics[linear_sum_assignment(-cosines)[1]]
+    return matched
 
 
 def likeness(truth: FloatArray, found: FloatArray, frequencies: FloatArray) -> FloatArray:
     """Return the cosine of each true topic with its match, both after subtracting the frequencies of all words."""
-    first, second = (_apart(topics, frequencies) for topics in (truth, found))
-    cosines = first @ second.T
-    rows, columns = linear_sum_assignment(-cosines)
-    matched = np.empty(truth.shape[0])
-    matched[rows] = cosines[rows, columns]
-    return np.clip(matched, -1.0, 1.0)
+    cosines = _cosines(truth, found, frequencies)
+    return np.clip(cosines[linear_sum_assignment(-cosines)], -1.0, 1.0)
+
+
+def _frequencies(law: TopicLaw) -> FloatArray:
+    frequencies: FloatArray = law.alpha / law.alpha.sum() @ law.topics
+    return frequencies
+
+
+def _cosines(truth: FloatArray, found: FloatArray, frequencies: FloatArray) -> FloatArray:
+    return _apart(truth, frequencies) @ _apart(found, frequencies).T
 
 
 def _apart(topics: FloatArray, frequencies: FloatArray) -> FloatArray:
