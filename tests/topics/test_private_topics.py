@@ -15,7 +15,7 @@ from sklearn.base import clone
 from odeco._files import load_arrays, save_arrays
 from odeco.datasets import planted_topics
 from odeco.errors import FileFormatError, UnreliableTopicsWarning
-from odeco.models import TensorLDA
+from odeco.models import TensorLDA, plan_topics
 from odeco.privacy import Ledger, Releaser, SeededNoiseForTests, gdp_mu
 from odeco.topics.bounded_counts import BoundedCounts
 from odeco.topics.learn_privately import Guarantee, learn_privately
@@ -353,3 +353,17 @@ def test_public_documents_are_for_private_models_and_share_their_words():
         TensorLDA(2, public=np.ones((5, 4))).fit(np.ones((10, 4)))
     with pytest.raises(ValueError, match="All batches must share one vocabulary"):
         TensorLDA(2, epsilon=1.0, delta=1e-6, public=np.ones((5, 3))).fit(np.ones((10, 4)))
+
+
+# ---- the planner ---------------------------------------------------------------------------------------------------
+
+
+def test_the_planner_expects_nothing_of_few_documents_and_all_topics_of_many():
+    settings = {"n_words": 100, "epsilon": 1.0, "delta": 1e-9}
+    # The noise of a step is 10 for each of 300 numbers: 100 documents are lost in it, 50,000 are not.
+    few, many = (plan_topics(3, n_units=number, **settings) for number in (100, 50_000))
+    assert (few.n_expected, many.n_expected) == (0, 3)
+    assert "of 3 topics in simulated text of this kind 3 would be clear" in str(many)
+    assert "pairs of the 100 most frequent words" in str(many)
+    with pytest.raises(ValueError, match="`n_words` must be"):
+        plan_topics(3, n_units=10, n_words=1, epsilon=1.0, delta=1e-9)

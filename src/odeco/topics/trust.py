@@ -2,7 +2,8 @@
 
 The topics that were found are taken for the truth. Documents are drawn from them, as many as there are (or fewer, with
 less noise in proportion), and the whole private run is done again on these, with fresh noise. A topic that comes out
-as it went in would have been found; one that does not might as well be noise. No real document is asked.
+as it went in would have been found; one that does not might as well be noise. No real document is asked. This is about
+noise alone: not about whether text is a mixture of topics, nor about what public documents got wrong.
 """
 
 from __future__ import annotations
