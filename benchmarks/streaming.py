@@ -27,6 +27,7 @@ import odeco
 from odeco._types import FloatArray
 from odeco.baselines import online_sgd, tune_learning_rate
 from odeco.baselines._sgd import DivergedError
+from odeco.cores import CoreSearch
 from odeco.experiments._fits import log_slope
 from odeco.experiments._streams import (
     N_ITERATIONS,
@@ -37,7 +38,6 @@ from odeco.experiments._streams import (
     SkewedStream,
 )
 from odeco.rows import RowSum
-from odeco.search import CoreSearch
 
 GE_RATES = (0.0003, 0.001, 0.003, 0.01, 0.03)
 #: Tuning must not see the rows that are decomposed.

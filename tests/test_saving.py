@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import odeco
-from odeco._files import read_contents, save_arrays
+from odeco._files import load_arrays, read_contents, save_arrays
 from odeco.datasets import gaussian_noise, planted_orthogonal
 from odeco.privacy import SeededNoiseForTests
 
@@ -277,3 +277,14 @@ def test_info_reads_a_strange_file_without_loading_it(tmp_path):
         with contextlib.suppress(odeco.FileFormatError):
             read_contents(path)
         assert not marker.exists(), name
+
+
+def test_a_private_result_from_before_charges_had_a_delta_is_read(tmp_path):
+    rows = np.random.default_rng(0).standard_normal((200, 4))
+    result = odeco.decompose_privately(rows, 1, epsilon=1.0, delta=1e-6, unit="record", norm_bound=1.0, rng=0)
+    odeco.save_result(result, tmp_path / "result.npz")
+    header, arrays = load_arrays(tmp_path / "result.npz", "private decomposition")
+    charges = header["result"]["fields"]["privacy"]["fields"]["charges"]["tuple"]
+    assert [charge["fields"].pop("delta") for charge in charges] == [0.0] * len(charges)
+    save_arrays(tmp_path / "before.npz", "private decomposition", header, arrays)
+    assert odeco.load_result(tmp_path / "before.npz").privacy == result.privacy

@@ -269,6 +269,30 @@ MUTANTS = [
         "test_declared.py",
         "too_many_for_delta",
     ),
+    Mutant(
+        "vocabulary: the threshold hides one word of a document, not all",
+        "topics/private_votes.py",
+        "return float(needed.max())",
+        "return float(needed[0])",
+        "test_private_vocabulary.py",
+        "pass_with_probability",
+    ),
+    Mutant(
+        "vocabulary: which words a long document votes for depends on other documents",
+        "topics/private_votes.py",
+        "np.lexsort((_mixed(own ^ keys[unit]), unit))",
+        "np.lexsort((held.indices[entries], unit))",
+        "test_private_vocabulary.py",
+        "that_document_alone",
+    ),
+    Mutant(
+        "vocabulary: the delta of the threshold is not taken off that of the noise",
+        "privacy/_ledger.py",
+        "left = check_delta(delta) - self.delta",
+        "left = check_delta(delta)",
+        "test_ledger.py",
+        "deltas_of_thresholds",
+    ),
 ]
 
 

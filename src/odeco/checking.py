@@ -21,7 +21,8 @@ def check_oracle(oracle: Oracle, *, rng: RngLike = 0, tol: float | None = None) 
     4. *Block*: the answer for a block is the answers for its columns, one beside the other.
     5. *Symmetry*: the number T(x, y, …, y) is ⟨x, image(y)⟩, and also the derivative of ``value(y + tx) / p`` at t = 0.
        Both agree.
-    6. *Norm*: if ``squared_norm`` is known, no value on the sphere exceeds its root.
+    6. *Slice*: ``slice(u)`` is symmetric, and ``slice(u) @ u`` is the image of u.
+    7. *Norm*: if ``squared_norm`` is known, no value on the sphere exceeds its root.
 
     Parameters
     ----------
@@ -59,6 +60,9 @@ def check_oracle(oracle: Oracle, *, rng: RngLike = 0, tol: float | None = None) 
     singly = np.concatenate([oracle.image(block[:, [column]]) for column in range(5)], axis=1)
     _close(image, singly, scale, tolerance, "Block: a block answers as its columns")
     _check_symmetry(oracle, generator, tolerance)
+    matrix = oracle.slice(block[:, 0])
+    _close(matrix, matrix.T, scale, tolerance, "Slice: it is symmetric")
+    _close(matrix @ block[:, 0], image[:, 0], scale, 100 * tolerance, "Slice: slice(u) u = image(u)")
     squared_norm = oracle.squared_norm()
     if squared_norm is not None:
         on_sphere = oracle.value(block / np.linalg.norm(block, axis=0))

@@ -14,6 +14,8 @@ from odeco._schema import Schema, array, tensor_order, unit_vectors
 from odeco._types import FloatArray, IndexArray
 from odeco.oracle import Oracle
 
+#: In this many times more dimensions than components, a d x d matrix would be far larger than they are.
+_MANY = 64
 _SCHEMA = Schema({"order": tensor_order()}, {"weights": array("k"), "vectors": unit_vectors("d", "k")})
 
 
@@ -115,6 +117,26 @@ class Components(Oracle):
         overlaps: FloatArray = self.vectors.T @ block
         return self.vectors @ (self.weights[:, None] * overlaps ** (self.order - 1))
 
+    def unfolding_gram(self) -> FloatArray | None:
+        """Return M Mᵀ for the unfolding M, V (λλᵀ ∘ Gᵖ⁻¹) Vᵀ with the Gram matrix G of the vectors; None if d ≫ k."""
+        if self.dimension > _MANY * self.n_components:
+            return None
+        gram: FloatArray = self.vectors.T @ self.vectors
+        return self.vectors @ (np.outer(self.weights, self.weights) * gram ** (self.order - 1)) @ self.vectors.T
+
+    def _inside(self, basis: FloatArray) -> FloatArray:
+        inside: FloatArray = basis.T @ self.vectors
+        entries = inside * self.weights
+        for _ in range(self.order - 1):
+            entries = entries[..., None, :] * inside
+        core: FloatArray = np.sum(entries, axis=-1)
+        return core
+
     def _value(self, block: FloatArray) -> FloatArray:
         overlaps: FloatArray = self.vectors.T @ block
         return self.weights @ overlaps**self.order
+
+    def _slice(self, direction: FloatArray) -> FloatArray:
+        along = self.weights * (direction @ self.vectors) ** (self.order - 2)
+        matrix: FloatArray = (self.vectors * along) @ self.vectors.T
+        return (matrix + matrix.T) / 2

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,17 +16,21 @@ from odeco._scale import put_back
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
 from odeco.errors import ConvergenceWarning, RankError
+from odeco.fit import Judged, Stage, fit_given, judge, refine, standard_errors
 from odeco.norms import squared_norm
 from odeco.oracle import Oracle
 from odeco.rank import RankEvidence, enough_seen, judge_rank
 from odeco.result import AsymmetricDecomposition, Decomposition
-from odeco.search import Callback, Plan, Search, run, step
+from odeco.search import Callback, Plan, Search, run, step, zero_image_error
+from odeco.structure import judge_structure
 from odeco.tensors import AsymmetricTensor, InUnit, as_oracle
 from odeco.whitening import Whitened, Whitener
 
 #: The most components that are looked for when their number is left to the data.
 MOST_AUTOMATIC = 100
-Whiten = Literal["tensor", "slice"] | Whitener | FloatArray | None
+#: A fit has converged if what it still misses is this share of its standard errors.
+_ENOUGH = 0.01
+Whiten = Literal["auto", "tensor", "slice"] | Whitener | FloatArray | None
 
 
 def decompose(
@@ -36,11 +40,15 @@ def decompose(
     n_restarts: int | None = None,
     n_iterations: int | None = None,
     tol: float = 1e-10,
-    whiten: Whiten = None,
+    whiten: Whiten = "auto",
     rng: RngLike = None,
-    callback: Callback | None = None,
+    callback: Callable[[Search | Stage], object] | None = None,
 ) -> Decomposition:
-    """Decompose a symmetric tensor into weights and unit vectors by the robust tensor power method (Algorithm 1).
+    """Decompose a symmetric tensor into weights and unit vectors.
+
+    Components need not be orthogonal, and their number need not be known: all are fitted together by least squares,
+    started where the tensor itself suggests, and the result says what kind they are and how far to trust it. With
+    ``whiten=None`` this is the robust tensor power method (Algorithm 1 of the paper).
 
     Parameters
     ----------
@@ -48,20 +56,24 @@ def decompose(
         A symmetric array of order 3 or more, or anything that answers as one.
     n_components : int or "auto"
         The number k of components. ``"auto"`` keeps those that stand clear of the noise, and the result's
-        `rank_evidence` says how sure that is.
+        `rank_evidence` says how sure that is, and which other numbers are not ruled out.
     n_restarts, n_iterations : int, optional
-        The paper's L and R. By default L = 2k ln k, from 10 to 64, and R = 10 + log₂(d / tol).
+        The paper's L and R. By default L = 2k ln k, from 10 to 64, and R = 10 + log₂(d / tol). Whoever gives one of
+        them asks for the paper's loop: ``whiten="auto"`` then means None.
     tol : float
         Relative residual at which a component has converged. Iteration then stops early, and the winner is polished to
-        machine precision. 0 is the paper to the letter: exactly `n_iterations`, no polishing.
-    whiten : None, "tensor", "slice", d x d array or Whitener
-        For components that are linearly independent but not orthogonal. ``"tensor"`` makes a whitener from the tensor
-        alone; ``"slice"`` too, with the span read off one random slice (Appendix B of the paper, less accurate under
-        noise); an array is taken as a second moment of the same components.
+        machine precision. 0 is the paper to the letter: exactly `n_iterations`, no polishing, and no ``"auto"``.
+    whiten : "auto", None, "tensor", "slice", d x d array or Whitener
+        ``"auto"`` fits all components together, orthogonal or not. None is the paper's loop, for orthogonal
+        components, one after another. The others lead the loop to components that are linearly independent but not
+        orthogonal: ``"tensor"`` makes a whitener from the tensor alone; ``"slice"`` too, with the span read off one
+        random slice (Appendix B of the paper, less accurate under noise); an array is taken as a second moment of the
+        same components. What the loop finds in whitened coordinates is then fitted to the tensor by least squares.
     rng : None, int or numpy.random.Generator
         Draws the starts. The same rng gives the same result on any number of threads.
     callback : callable, optional
-        Receives the `Search` after every answer.
+        Receives the `Search` after every answer, or the `Stage` of the fit; both say what they are `doing`, and have
+        `components`.
 
     Returns
     -------
@@ -80,9 +92,14 @@ def decompose(
 
     Notes
     -----
-    Deviations from Algorithm 1: all restarts are iterated as one block; deflation is arithmetic on answers; convergence
-    is judged from answers already received (unless ``tol=0``); at even orders, and where an iterate of an exact tensor
-    loses ground, a shift is added so that it cannot cycle; at even orders weights keep their sign.
+    An oracle that is not exact is always asked by the loop. Up to d components are looked for: where there are more,
+    order 3 has no unique way to tell them apart by what is done here. At orders 4 and above they can be found by
+    decomposing T as a tensor over pairs of indices, flattened, which is left to the caller.
+
+    Deviations from Algorithm 1, where the loop is used: all restarts are iterated as one block; deflation is arithmetic
+    on answers; convergence is judged from answers already received (unless ``tol=0``); at even orders, and where an
+    iterate of an exact tensor loses ground, a shift is added so that it cannot cycle; at even orders weights keep their
+    sign.
 
     References
     ----------
@@ -97,19 +114,22 @@ def decompose(
     (array([3., 2.]), array([ True,  True]))
     """
     oracle, generator = InUnit(as_oracle(tensor)), as_generator(rng)
+    if isinstance(whiten, str) and whiten == "auto":
+        looped = n_restarts is not None or n_iterations is not None or check_tolerance(tol) == 0
+        if not looped and oracle.exact and len(oracle.parts) == 1:
+            unit = _Unit.of(oracle, generator)
+            with unit.kept():
+                result = _decompose_together(unit, n_components, generator, check_tolerance(tol), callback)
+            result = unit.put_back(result)
+            _warn_if_unconverged(result, stacklevel=2)
+            return result
+        whiten = None
     if whiten is not None:
-        with _found_put_back(oracle):
-            result = _decompose_whitened(
-                oracle,
-                n_components,
-                whiten,
-                generator,
-                n_restarts=n_restarts,
-                n_iterations=n_iterations,
-                tol=tol,
-                callback=callback,
-            )
-        return _put_back(result, oracle)
+        settings = {"n_restarts": n_restarts, "n_iterations": n_iterations, "tol": tol, "callback": callback}
+        unit = _Unit.of(oracle, generator)
+        with unit.kept():
+            result = _decompose_whitened(unit, n_components, whiten, generator, **settings)
+        return unit.put_back(result)
     automatic = isinstance(n_components, str) and n_components == "auto"
     most: Any = min(oracle.dimension, MOST_AUTOMATIC) if automatic else n_components
     plan = Plan.default(
@@ -120,14 +140,15 @@ def decompose(
         tolerance=_usable_tolerance(tol, oracle),
         weigh="image" if oracle.exact else "reuse",
     )
-    with _found_put_back(oracle):
+    unit = _Unit(oracle)
+    with unit.kept():
         if automatic:
             search, evidence = _search_to_noise(oracle, plan, generator, callback)
         else:
             search, evidence = run(oracle, plan, rng=generator, callback=callback), None
     result = _described(search, tolerance=plan.tolerance or math.sqrt(oracle.rounding))
     result = replace(result, explained=_explained(oracle, result.components), rank_evidence=evidence)
-    result = _put_back(result, oracle)
+    result = unit.put_back(result)
     if oracle.exact:
         _warn_if_unconverged(result, stacklevel=2)
     return result
@@ -167,9 +188,10 @@ def decompose_asymmetric(
         n_iterations=n_iterations,
         tolerance=_usable_tolerance(tol, oracle),
     )
-    with _found_put_back(oracle):
+    unit = _Unit(oracle)
+    with unit.kept():
         search = run(oracle, plan, rng=rng, callback=callback)
-    found = _put_back(_described(search, tolerance=plan.tolerance or math.sqrt(oracle.rounding)), oracle)
+    found = unit.put_back(_described(search, tolerance=plan.tolerance or math.sqrt(oracle.rounding)))
     _warn_if_unconverged(found, stacklevel=2)
     weights = entries.term_weights(found.weights)
     first, *others = entries.split(found.vectors)
@@ -178,26 +200,61 @@ def decompose_asymmetric(
     )
 
 
-@contextmanager
-def _found_put_back(oracle: InUnit) -> Iterator[None]:
-    """Put what an error has found back into the unit that the tensor was given in."""
-    try:
-        yield
-    except RankError as error:
-        error.found = oracle.put_back(error.found)
-        raise
+@dataclass(frozen=True)
+class _Unit:
+    """A tensor over a power of two, and the way back.
 
+    The loop normalises whatever it is told, so that a tensor and its double lead to the same bits. Least squares takes
+    p-th roots of weights. It gets a tensor whose norm is about 1.
+    """
 
-def _put_back(result: Decomposition, oracle: InUnit) -> Decomposition:
-    """Put a result back into the unit that the tensor was given in."""
-    exponent, evidence = oracle.exponent or 0, result.rank_evidence
-    if exponent == 0:
-        return result
-    if evidence is not None:
-        weights, levels = (put_back(each, exponent, "weights") for each in (evidence.weights, evidence.noise_levels))
-        evidence = replace(evidence, weights=weights, noise_levels=levels)
-    residuals = put_back(result.residuals, exponent, "residuals")
-    return replace(result, components=oracle.put_back(result.components), residuals=residuals, rank_evidence=evidence)
+    given: InUnit
+    shift: int = 0
+
+    @classmethod
+    def of(cls, given: InUnit, generator: np.random.Generator) -> _Unit:
+        """Return the unit in which the norm is between 1/2 and 1, or about that where it can only be estimated."""
+        size = squared_norm(given, rng=generator) if given.exact else 0.0
+        return cls(given, math.frexp(math.sqrt(size))[1])
+
+    @property
+    def oracle(self) -> Oracle:
+        """The tensor in the unit."""
+        return self.given * 2.0**-self.shift
+
+    @property
+    def exponent(self) -> int:
+        """The exponent of the unit."""
+        return (self.given.exponent or 0) + self.shift
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Put what an error has found back into the unit that the tensor was given in."""
+        try:
+            yield
+        except RankError as error:
+            weights = put_back(error.found.weights, self.exponent, "weights")
+            error.found = Components(weights, error.found.vectors, error.found.order)
+            raise
+
+    def put_back(self, result: Decomposition) -> Decomposition:
+        """Put a result back into the unit that the tensor was given in."""
+        exponent, evidence, errors = self.exponent, result.rank_evidence, result.weight_errors
+        if exponent == 0:
+            return result
+        if evidence is not None:
+            weights, levels = (
+                put_back(each, exponent, "weights") for each in (evidence.weights, evidence.noise_levels)
+            )
+            evidence = replace(evidence, weights=weights, noise_levels=levels)
+        weights = put_back(result.weights, exponent, "weights")
+        return replace(
+            result,
+            components=Components(weights, result.vectors, result.order),
+            residuals=put_back(result.residuals, exponent, "residuals"),
+            rank_evidence=evidence,
+            weight_errors=None if errors is None else put_back(errors, exponent, "errors of weights"),
+        )
 
 
 def _usable_tolerance(tol: float, oracle: Oracle) -> float:
@@ -249,35 +306,101 @@ def _search_to_noise(
     return replace(search, found=search.found[: evidence.rank], stage="done"), evidence
 
 
-def _decompose_whitened(
-    oracle: Oracle, n_components: int | str, whiten: Whiten, generator: np.random.Generator, **settings: Any
+def _decompose_together(
+    unit: _Unit,
+    n_components: int | str,
+    generator: np.random.Generator,
+    tolerance: float,
+    callback: Callable[[Stage], object] | None,
 ) -> Decomposition:
-    """Decompose in whitened coordinates, go back, and fit the weights to the tensor itself."""
+    """Fit all components together, as many as are asked for or as the tensor suggests, and judge what they are."""
+    oracle = unit.oracle
+    if isinstance(n_components, str) and n_components == "auto":
+        most = min(oracle.dimension, MOST_AUTOMATIC)
+        judged, complete = judge(oracle, generator, most=most, tell=callback), True
+        _require_signal(unit, judged)
+    else:
+        k = check_n_components(n_components, oracle.dimension)
+        judged, complete = fit_given(oracle, k, generator, tell=callback), False
+    return _fitted(oracle, judged, tolerance, complete=complete)
+
+
+def _fitted(oracle: Oracle, judged: Judged, tolerance: float, *, complete: bool) -> Decomposition:
+    """Sort a fit by weight, with its errors and a verdict on its structure."""
+    found = judged.fit
+    order = found.components.largest_first()
+    components = found.components.sorted_by_weight()
+    noisy = judged.left != "nothing"
+    weight_errors, angle_errors = standard_errors(components, judged.deviation if noisy else 0.0)
+    residuals = found.residuals[order]
+    # A fit need not be exact to more digits than the noise leaves of it.
+    enough = np.maximum(max(tolerance, 8 * oracle.rounding), _ENOUGH * angle_errors) * np.abs(components.weights)
+    evidence = judged.evidence
+    if evidence is not None:
+        first = np.concatenate([order, np.arange(order.size, evidence.weights.size)])
+        evidence = replace(evidence, weights=evidence.weights[first], chances=evidence.chances[first])
+    structure = judge_structure(components.vectors, angle_errors, left=judged.left, complete=complete)
+    return Decomposition(
+        components=components,
+        residuals=residuals,
+        converged=residuals <= enough,
+        n_iterations=np.full(order.size, max(1, len(found.history))),
+        n_agreed=np.ones(order.size, dtype=np.intp),
+        histories=(found.history,) * order.size,
+        explained=_explained(oracle, components),
+        rank_evidence=evidence,
+        structure=structure,
+        weight_errors=weight_errors,
+        angle_errors=angle_errors,
+    )
+
+
+def _require_signal(unit: _Unit, judged: Judged) -> None:
+    """Raise if no component stands clear of the noise."""
+    evidence = judged.evidence
+    if evidence is None or evidence.rank:
+        return
+    if evidence.weights.size == 0:
+        raise zero_image_error(1, judged.fit.components)
+    weights = put_back(evidence.weights, unit.exponent, "weights")
+    levels = put_back(evidence.noise_levels, unit.exponent, "noise levels")
+    raise _no_signal_error(weights, levels, judged.fit.components)
+
+
+def _decompose_whitened(
+    unit: _Unit, n_components: int | str, whiten: Whiten, generator: np.random.Generator, **settings: Any
+) -> Decomposition:
+    """Decompose in whitened coordinates, go back, and fit all components to the tensor itself."""
+    oracle, evidence = unit.oracle, None
+    if isinstance(n_components, str) and n_components == "auto":
+        judged = judge(oracle, generator, most=min(oracle.dimension, MOST_AUTOMATIC))
+        _require_signal(unit, judged)
+        n_components, evidence = judged.fit.components.n_components, judged.evidence
     k = check_n_components(n_components, oracle.dimension)
     if isinstance(whiten, Whitener):
         whitener = whiten
     elif isinstance(whiten, str):
-        check_choice("whiten", whiten, ("tensor", "slice"))
+        check_choice("whiten", whiten, ("auto", "tensor", "slice"))
         whitener = Whitener.from_tensor(oracle, k, span="slice" if whiten == "slice" else "images", rng=generator)
     else:
         whitener = Whitener.from_moment(whiten, k)
-    inner = decompose(Whitened(oracle, whitener), k, rng=generator, **settings)
+    inner = decompose(Whitened(oracle, whitener), k, whiten=None, rng=generator, **settings)
     components = whitener.unwhiten(inner.components)
     gram: FloatArray = components.vectors.T @ components.vectors
     weights = np.linalg.solve(gram**oracle.order, oracle.value(components.vectors))
-    components = Components(weights, components.vectors, oracle.order)
-    order = components.largest_first()
-    components = Components(weights[order], components.vectors[:, order], oracle.order)
-    misfit = oracle.image(components.vectors) - components.image(components.vectors)
+    fitted = refine(oracle, Components(weights, components.vectors, oracle.order), whole=oracle.squared_norm())
+    order = fitted.components.largest_first()
+    components = fitted.components.sorted_by_weight()
     return replace(
         inner,
         components=components,
-        residuals=np.linalg.norm(misfit, axis=0),
+        residuals=fitted.residuals[order],
         converged=inner.converged[order],
         n_iterations=inner.n_iterations[order],
         n_agreed=inner.n_agreed[order],
         histories=tuple(inner.histories[i] for i in order),
         explained=_explained(oracle, components),
+        rank_evidence=evidence,
     )
 
 
@@ -322,7 +445,8 @@ def _warn_if_unconverged(result: Decomposition, *, stacklevel: int) -> None:
 def _unconverged_message(component: int, residual: float, weight: float, n_iterations: int) -> str:
     """Say which component did not converge, by how much, and what helps."""
     return (
-        f"Component {component} did not converge: its residual is {residual:.1e}, or {residual / abs(weight):.1e} of "
-        f"its weight {weight:.3g}, after {n_iterations} iterations. Raise n_iterations, raise tol if that is accurate "
+        f"Component {component + 1} did not converge: its residual is {residual:.1e}, or "
+        f"{residual / abs(weight):.1e} of its weight {weight:.3g}, after {n_iterations} iterations. "
+        f"Raise n_iterations, raise tol if that is accurate "
         "enough, or lower n_components if the weight is at the noise level."
     )

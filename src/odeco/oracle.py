@@ -7,13 +7,19 @@ or a stream, and it may charge a privacy budget for its answers.
 
 from __future__ import annotations
 
+import itertools
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
 
 from odeco._arguments import check_unmasked
 from odeco._types import FloatArray
+
+#: So many numbers are asked about at once when a core is put together from images.
+_NUMBERS_AT_ONCE = 2**22
 
 
 class Oracle(ABC):
@@ -77,16 +83,39 @@ class Oracle(ABC):
         checked = as_block(block, self.dimension)
         return self._value(checked) if checked.size else np.zeros(0)
 
+    @final
+    def inside(self, basis: Any) -> FloatArray:
+        """Answer T(Q, Q, …, Q) for a d x m basis Q: a small tensor of mᵖ entries."""
+        return self._inside(as_block(basis, self.dimension))
+
+    @final
+    def slice(self, direction: Any) -> FloatArray:
+        """Answer T(I, I, u, …, u) for one vector u of d numbers: a symmetric d x d matrix.
+
+        It is made from the images of 2d vectors, at order 3, if the oracle has no faster way.
+        """
+        return self._slice(as_block(np.atleast_2d(direction).T, self.dimension)[:, 0])
+
     def squared_norm(self) -> float | None:
         """Return the sum of the squares of all entries, or None if that is not known."""
+        return None
+
+    def unfolding_gram(self) -> FloatArray | None:
+        """Return M Mᵀ for the d x dᵖ⁻¹ unfolding M of the tensor, or None if that would take d² images or more."""
         return None
 
     @abstractmethod
     def _image(self, block: FloatArray) -> FloatArray: ...
 
+    def _inside(self, basis: FloatArray) -> FloatArray:
+        return polarised_inside(self._image, basis, self.order)
+
     def _value(self, block: FloatArray) -> FloatArray:
         values: FloatArray = np.einsum("il,il->l", block, self._image(block))
         return values
+
+    def _slice(self, direction: FloatArray) -> FloatArray:
+        return slice_by_images(self._image, direction, self.order)
 
     def __add__(self, other: Oracle) -> Oracle:
         return Sum(self, other)
@@ -156,8 +185,14 @@ class Sum(Oracle):
     def _image(self, block: FloatArray) -> FloatArray:
         return self.first.image(block) + self.second.image(block)
 
+    def _inside(self, basis: FloatArray) -> FloatArray:
+        return self.first.inside(basis) + self.second.inside(basis)
+
     def _value(self, block: FloatArray) -> FloatArray:
         return self.first.value(block) + self.second.value(block)
+
+    def _slice(self, direction: FloatArray) -> FloatArray:
+        return self.first.slice(direction) + self.second.slice(direction)
 
 
 @final
@@ -179,11 +214,60 @@ class Scaled(Oracle):
         norm = self.oracle.squared_norm()
         return None if norm is None else self.factor**2 * norm
 
+    def unfolding_gram(self) -> FloatArray | None:
+        """Return c² times the Gram matrix of A, or None if that is not known."""
+        gram = self.oracle.unfolding_gram()
+        return None if gram is None else self.factor**2 * gram
+
     def _image(self, block: FloatArray) -> FloatArray:
         return self.factor * self.oracle.image(block)
 
+    def _inside(self, basis: FloatArray) -> FloatArray:
+        return self.factor * self.oracle.inside(basis)
+
     def _value(self, block: FloatArray) -> FloatArray:
         return self.factor * self.oracle.value(block)
+
+    def _slice(self, direction: FloatArray) -> FloatArray:
+        return self.factor * self.oracle.slice(direction)
+
+
+def slice_by_images(image: Callable[[FloatArray], FloatArray], direction: FloatArray, order: int) -> FloatArray:
+    """Return T(I, I, θ, …, θ) from images alone.
+
+    The image of θ + t x is a polynomial in t whose linear coefficient is (p−1) T(I, x, θ, …, θ). The odd part of the
+    polynomial is (image(θ + t x) − image(θ − t x)) / 2. It is asked for at as many values of t as there are odd powers,
+    with x along every axis, and the linear coefficients are the solution of a small linear system.
+    """
+    n_odd = order // 2
+    nodes = np.sin(np.pi * (np.arange(n_odd) + 1) / (2 * n_odd))
+    coefficients = np.linalg.solve(nodes ** (2 * np.arange(n_odd)[:, None] + 1), np.eye(n_odd)[0])
+    identity, centre = np.eye(direction.size), direction[:, None]
+    odd = [(image(centre + t * identity) - image(centre - t * identity)) / 2 for t in nodes]
+    matrix: FloatArray = np.tensordot(coefficients, odd, axes=1) / (order - 1)
+    return (matrix + matrix.T) / 2
+
+
+def polarised_inside(image: Callable[[FloatArray], FloatArray], basis: FloatArray, order: int) -> FloatArray:
+    """Return T(Q, …, Q) from images alone.
+
+    By polarisation T(I, a, b, …) is a signed sum of the images of a ± b ± …. There are about mᵖ⁻¹/(p−1)! different
+    choices of columns a, b, … of Q, and 2ᵖ⁻² choices of signs for each.
+    """
+    width, n_others = basis.shape[1], order - 1
+    choices = np.array(list(itertools.combinations_with_replacement(range(width), n_others)))
+    core = np.empty((width,) * order)
+    count = max(1, _NUMBERS_AT_ONCE // basis.shape[0])
+    for start in range(0, len(choices), count):
+        chosen = choices[start : start + count]
+        total = np.zeros((basis.shape[0], len(chosen)))
+        for signs in itertools.product((1.0, -1.0), repeat=n_others - 1):  # the opposite signs would give the same term
+            mixed = sum(sign * basis[:, chosen[:, i]] for i, sign in enumerate((1.0, *signs)))
+            total += math.prod(signs) * image(np.asarray(mixed))
+        total /= 2 ** (n_others - 1) * math.factorial(n_others)
+        for places in itertools.permutations(range(n_others)):
+            core[(slice(None), *chosen[:, places].T)] = basis.T @ total
+    return core
 
 
 def as_block(block: Any, dimension: int) -> FloatArray:

@@ -2,7 +2,8 @@
 
 A weight is judged against what pure noise would give. The noise is taken to be a Gaussian symmetric tensor with the
 norm of what remains after the component is subtracted. On the unit sphere such a tensor is a spherical p-spin glass.
-The expected number of its local maxima above x times its standard deviation is exp(d Θₚ(x/√d)), up to a power of d,
+The expected number of its local maxima above a level bounds the chance that noise alone reaches it
+(`chance_of_noise`). In many dimensions this number is exp(d Θₚ(x/√d)) for x standard deviations, up to a power of d,
 where Θₚ is the complexity of Auffinger, Ben Arous and Černý. Θₚ is zero at the level E₀, where the largest maximum
 lies.
 """
@@ -18,7 +19,11 @@ import scipy  # it imports its submodules when they are used; importing optimize
 from odeco._types import FloatArray
 
 #: A component is kept if noise alone would show one as large with at most this chance.
-SIGNIFICANCE = 1e-3
+SIGNIFICANCE = 5e-3
+#: The tail of the noise is added up at this many levels, over this many standard deviations.
+_N_LEVELS, _TAIL = 1000, 8.0
+#: A rank is said without reservation if its confidence is at least this.
+SURE = 0.95
 #: The search ends after so many components in a row that do not stand clear of the noise.
 PATIENCE = 3
 #: Up to this dimension the search looks at all d components before it ends. In few dimensions the signal that remains
@@ -41,17 +46,18 @@ class RankEvidence:
         For each weight, the largest weight that noise alone is expected to show.
     chances : array
         For each weight, an upper bound on the chance that noise alone shows one as large.
+    confidence : float
+        The chance that the rank is right: that no component kept is noise, and that none is hidden in it.
+    candidates : tuple of int
+        The ranks that the evidence does not rule out, the one that was taken first.
     """
 
     rank: int
     weights: FloatArray
     noise_levels: FloatArray
     chances: FloatArray
-
-    @property
-    def confidence(self) -> float:
-        """One minus the chance that the last component kept is noise; 0 if none was kept."""
-        return 1 - float(self.chances[self.rank - 1]) if self.rank else 0.0
+    confidence: float
+    candidates: tuple[int, ...]
 
 
 def judge_rank(weights: FloatArray, remaining: FloatArray, dimension: int, order: int) -> RankEvidence:
@@ -64,15 +70,54 @@ def judge_rank(weights: FloatArray, remaining: FloatArray, dimension: int, order
     floor = np.finfo(np.float64).eps * np.max(weights**2, initial=0.0)
     deviation = np.sqrt(np.maximum(remaining, floor) / math.comb(dimension + order - 1, order))
     heights = np.abs(weights) / (deviation * math.sqrt(dimension))
-    chances = np.array([math.exp(min(0.0, dimension * complexity(height, order))) for height in heights])
+    chances = np.array([chance_of_noise(height, dimension, order) for height in heights])
     clear = np.flatnonzero(chances <= SIGNIFICANCE)
     rank = int(clear[-1]) + 1 if clear.size else 0
-    return RankEvidence(rank, weights, ground_state(order) * deviation * math.sqrt(dimension), chances)
+    levels = ground_state(order) * deviation * math.sqrt(dimension)
+    confidence = 1 - float(chances[rank - 1]) if rank else 0.0
+    return RankEvidence(rank, weights, levels, chances, confidence, (rank,))
 
 
 def enough_seen(n_found: int, evidence: RankEvidence, dimension: int) -> bool:
     """Return whether further components would hardly change the rank."""
     return n_found >= (dimension if dimension <= SMALL_DIMENSION else evidence.rank + PATIENCE)
+
+
+def chance_of_noise(height: float, dimension: int, order: int) -> float:
+    """Return an upper bound on the chance that noise reaches `height` √d standard deviations anywhere on the sphere.
+
+    It is the expected number of its local maxima above u = √d times the height, by the formula of Kac and Rice. With
+    n = d − 1, at a point where the noise is u its Hessian is √(p(p−1)) times a Gaussian symmetric matrix, shifted by
+    −p u, whose expected determinant is a Hermite polynomial, and the gradient has variance p. So the number is
+
+        |Sⁿ| ((p−1)/2π)^(n/2) ∫ He_n(t √(p/(p−1))) φ(t) dt   over t > u,
+
+    if all critical points there are maxima. They are from E∞ √d on, where the zeros of He_n end; below it, it is 1.
+    """
+    edge = 2 * math.sqrt((order - 1) / order)
+    if height <= edge:
+        return 1.0
+    levels = math.sqrt(dimension) * height + np.linspace(0, _TAIL, _N_LEVELS)
+    before, polynomial = np.zeros_like(levels), np.ones_like(levels)
+    arguments = levels * math.sqrt(order / (order - 1))
+    logarithm = np.zeros_like(levels)
+    for degree in range(dimension - 1):
+        before, polynomial = polynomial, arguments * polynomial - degree * before
+        before, logarithm, polynomial = before / polynomial, logarithm + np.log(polynomial), np.ones_like(levels)
+    area = math.log(2) + dimension / 2 * math.log(math.pi) - math.lgamma(dimension / 2)
+    constant = area + (dimension - 1) / 2 * math.log((order - 1) / (2 * math.pi)) - 0.5 * math.log(2 * math.pi)
+    density = np.exp(np.minimum(constant + logarithm - levels**2 / 2, 0.0))
+    return min(1.0, float(np.trapezoid(density, levels)))
+
+
+def clear_height(dimension: int, order: int) -> float:
+    """Return the height that noise exceeds with a chance of `SIGNIFICANCE`."""
+    lowest = ground_state(order)
+
+    def excess(height: float) -> float:
+        return chance_of_noise(height, dimension, order) - SIGNIFICANCE
+
+    return float(scipy.optimize.brentq(excess, lowest, 10 * lowest, xtol=1e-4))
 
 
 def complexity(height: float, order: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,15 @@ from numpy.typing import NDArray
 from odeco._types import FloatArray, IndexArray
 from odeco.components import Components
 from odeco.privacy import PrivacyReport
-from odeco.rank import RankEvidence
+from odeco.rank import SURE, RankEvidence
+from odeco.structure import Structure
+
+#: What a decomposition leaves, as the end of a sentence.
+_LEFT = {
+    "nothing": "nothing is left",
+    "noise": "what is left looks like noise",
+    "more": "what is left holds more than noise",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +71,12 @@ class Decomposition(Result):
     rank_evidence : RankEvidence or None
         Why this number of components, if it was left to the data.
     n_restarts : int or None
-        How many restarts there were for each component.
+        How many restarts there were for each component; None if all were fitted together.
+    structure : Structure or None
+        Whether the components are orthogonal, and what they leave, where that was judged.
+    weight_errors, angle_errors : arrays or None
+        Standard errors of weights, and of vectors in radians, if what is left is noise with the same variance in all
+        directions; π/2 where a vector is not determined.
     """
 
     residuals: FloatArray
@@ -73,6 +87,25 @@ class Decomposition(Result):
     explained: float | None = None
     rank_evidence: RankEvidence | None = None
     n_restarts: int | None = None
+    structure: Structure | None = None
+    weight_errors: FloatArray | None = None
+    angle_errors: FloatArray | None = None
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in one sentence."""
+        k, evidence, structure = len(self.weights), self.rank_evidence, self.structure
+        count = f"{k} component{'' if k == 1 else 's'}"
+        if evidence is not None and evidence.confidence < SURE:
+            others = ", ".join(str(rank) for rank in sorted(evidence.candidates) if rank != evidence.rank)
+            count += f" ({f'or {others}: ' if others else ''}the evidence does not decide)"
+        kind = "" if structure is None or k == 1 else f", {structure.in_words}"
+        text = f"{count}{kind}"
+        if self.explained is not None:
+            # 99.996 % must not be shown as all of it
+            share = math.floor(1000 * self.explained) / 10 if self.explained < 1 - 1e-12 else 100
+            text += f"; {'it explains' if k == 1 else 'they explain'} {share:.4g} % of T"
+        return text if structure is None else f"{text}, {_LEFT[structure.left]}"
 
 
 @dataclass(frozen=True, eq=False)

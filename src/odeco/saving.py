@@ -40,6 +40,7 @@ from odeco.result import (
     PrivateStreamDecomposition,
     StreamDecomposition,
 )
+from odeco.structure import Structure
 
 AnyResult = Decomposition | StreamDecomposition | AsymmetricDecomposition | PrivateDecomposition
 #: The kinds of results that a file may hold, and the class of each.
@@ -52,7 +53,7 @@ RESULT_KINDS: dict[str, type[AnyResult]] = {
 }
 #: The classes that may stand inside a result. A file can name no other class, so loading it calls no other.
 _PARTS: dict[str, Callable[..., Any]] = {
-    kind.__name__: kind for kind in (Components, RankEvidence, PrivacyReport, Charge, *RESULT_KINDS.values())
+    kind.__name__: kind for kind in (Components, RankEvidence, Structure, PrivacyReport, Charge, *RESULT_KINDS.values())
 }
 
 
@@ -69,7 +70,7 @@ def _part(name: str) -> Rule:
     def check(value: Any, where: str, sizes: Sizes) -> None:
         if not isinstance(value, _Part) or value.name != name:
             raise ValueError(f"`{where}` must be of the class {name}")
-        record(_FIELDS[name])(value.fields, where, sizes)
+        record(_FIELDS[name], _LATER_FIELDS.get(name))(value.fields, where, sizes)
 
     return check
 
@@ -93,6 +94,15 @@ _FIELDS: dict[str, dict[str, Rule]] = {
         "explained": nothing_or(number()),
         "rank_evidence": nothing_or(_part("RankEvidence")),
         "n_restarts": nothing_or(whole(1)),
+        "structure": nothing_or(_part("Structure")),
+        "weight_errors": nothing_or(_DEVIATIONS),
+        "angle_errors": nothing_or(_DEVIATIONS),
+    },
+    "Structure": {
+        "kind": one_of("orthogonal", "independent", "unexplained"),
+        "largest_cosine": number(0, 2),
+        "left": one_of("nothing", "noise", "more"),
+        "reason": text(),
     },
     "StreamDecomposition": {
         "components": _part("Components"),
@@ -113,6 +123,8 @@ _FIELDS: dict[str, dict[str, Rule]] = {
         "weights": array("n_judged"),
         "noise_levels": array("n_judged", low=0),
         "chances": array("n_judged", low=0, high=1),
+        "confidence": number(0, 1),
+        "candidates": each(whole()),
     },
     "PrivacyReport": {
         **dict.fromkeys(("epsilon", "epsilon_spent", "mu"), number(0, infinite=True)),
@@ -131,6 +143,8 @@ _FIELDS: dict[str, dict[str, Rule]] = {
         "data": each(text()),
     },
 }
+#: Fields that came later: files from before do not have them.
+_LATER_FIELDS: dict[str, dict[str, Rule]] = {"Charge": {"delta": number(0, 1)}}
 _HEADER: dict[str, Rule] = {
     "written_by": record(dict.fromkeys(("odeco", "numpy", "scipy", "python"), text())),
     "command": nothing_or(text()),

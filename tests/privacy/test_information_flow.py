@@ -29,11 +29,12 @@ from sealing import (
 
 import odeco
 from odeco.cli._main import run as run_command
-from odeco.models import TensorLDA
+from odeco.models import TensorLDA, choose_vocabulary_privately
 from odeco.moments import SampleMoment
 from odeco.privacy import EntryLevel, Ledger, PrivateOracle, RecordLevel
 from odeco.private import MECHANISMS, decompose_privately
 from odeco.sources import open_private
+from odeco.topics.vocabulary import CountedWords
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 N, D = 40, 5
@@ -125,6 +126,10 @@ def topics_in_batches(counts):
     return {name: getattr(model, name) for name in ("topic_word_", "trust_", "privacy_", "diagnostics_")}
 
 
+def counted(counts):
+    return CountedWords(counts if sparse.issparse(counts) else sparse.csr_array(counts), np.array(list("vwxyz")), D)
+
+
 # ---- the command --------------------------------------------------------------------------------------------------
 
 COMMAND = ["-k", "2", "--epsilon", "1", "--delta", "1e-6", "--norm-bound", "1", "--unit", "record"]
@@ -151,7 +156,9 @@ def topics_command(write, name, *options):
         write(data, Path("data") / name)
         Path("data/words.txt").write_text("apple\nbanana\ncherry\ndate\n")
         arguments = ["topics", f"data/{name}", "-k", "2", "--epsilon", "1", "--delta", "1e-6", *options]
-        arguments += ["--vocabulary", "data/words.txt", "--out", "model.npz", "--report", "page.html"]
+        if "--stop-words" not in options:
+            arguments += ["--vocabulary", "data/words.txt"]
+        arguments += ["--out", "model.npz", "--report", "page.html"]
         with mock.patch.object(sys, "argv", ["odeco", *arguments]):
             return run_command(arguments)
 
@@ -269,6 +276,18 @@ ENTRY_POINTS = {
     "topics, add or remove": (topics(neighbour_relation="add or remove"), WILD_ROWS),
     "topics with public documents": (topics(public=PUBLIC), WILD_ROWS),
     "topics in batches": (topics_in_batches, WILD_ROWS),
+    "vocabulary of texts": (
+        lambda texts: vars(choose_vocabulary_privately([text.decode("latin-1") for text in texts], **BUDGET)),
+        documents(bytes),
+    ),
+    "vocabulary of users": (
+        lambda counts: vars(choose_vocabulary_privately(counted(counts), groups=np.arange(N) // 4, **BUDGET)),
+        WILD_ROWS,
+    ),
+    "topics command, no vocabulary": (
+        topics_command(write_lines, "texts.txt", "--stop-words", "none"),
+        documents(bytes),
+    ),
     "topics command, lines": (topics_command(write_lines, "texts.txt"), documents(bytes)),
     "topics command, JSON": (
         topics_command(write_lines, "texts.jsonl", "--column", "t"),

@@ -281,6 +281,49 @@ def test_events_give_dp_accounting_the_same_epsilon_for_every_piece():
     assert ledger.epsilon(1e-6) == pytest.approx(max(spent.values()), rel=3e-3)
 
 
+def test_deltas_of_thresholds_add_and_are_taken_off_the_delta_of_the_noise():
+    ledger = Ledger(2.0, delta_limit=3e-7)
+    ledger.charge("image", 1.0, 2.0, data="batch 1")
+    ledger.charge("words", 1.0, 2.0, delta=1e-7, data="batch 2")
+    before = ledger.to_json()
+    ledger.charge("words", 1.0, 2.0, delta=2e-7)
+    assert ledger.delta == pytest.approx(3e-7, rel=1e-12)
+    assert ledger.delta >= 3e-7
+    # Half each for two pieces that one charge of all data joins: mu = √(1/4 + 1/4).
+    assert ledger.epsilon(1e-6) == pytest.approx(epsilon_of(math.sqrt(0.5), 7e-7), rel=1e-9)
+    assert ledger.epsilon(1e-6) > epsilon_of(math.sqrt(0.5), 1e-6)
+    assert ledger.epsilon(3e-7) == math.inf
+    again = Ledger.from_json(ledger.to_json())
+    assert again.charges == ledger.charges
+    assert again.delta_limit == 3e-7
+    assert "delta" not in json.loads(before)["charges"][0]  # as in files from before there was one
+
+
+def test_a_delta_beyond_its_limit_is_refused_and_nothing_is_charged():
+    outer = Ledger(1.0, delta_limit=1e-7)
+    ledger = Ledger(1.0, delta_limit=1e-6, within=outer)
+    ledger.charge("words", 1.0, 4.0, delta=1e-7)
+    for where in (ledger, outer, Ledger(1.0)):
+        charges = where.charges
+        with pytest.raises(BudgetExhausted, match=r"would bring delta to .*, above the limit") as caught:
+            where.charge("words", 1.0, 4.0, delta=1e-8)
+        assert caught.value.name == "delta"
+        assert where.charges == charges
+    with pytest.raises(ValueError, match="`delta` must be a finite number of at least 0"):
+        Charge("words", 1.0, 1.0, delta=-1e-9)
+
+
+def test_events_with_a_delta_give_dp_accounting_the_same_epsilon():
+    import dp_accounting
+
+    ledger = Ledger(5.0, delta_limit=1e-6)
+    ledger.charge("words", 1.0, 2.0, delta=4e-7)
+    ledger.charge("core", 1.0, 3.0)
+    relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    accountant = dp_accounting.pld.PLDAccountant(relation, 1e-4).compose(ledger.to_dp_events()[ALL_DATA])
+    assert ledger.epsilon(1e-6) == pytest.approx(accountant.get_epsilon(1e-6 - ledger.delta), rel=1e-3)
+
+
 def test_threads_together_spend_no_more_than_the_limit():
     ledger = Ledger(1.0)
     refusals = []

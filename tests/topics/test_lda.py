@@ -193,8 +193,9 @@ def test_too_few_documents_are_warned_about_with_advice():
     n_bad = int(np.sum(~model.diagnostics_.reliable))
     assert n_bad > 0
     assert message.startswith(
-        f"All topics must stand clear of noise to be trusted. {n_bad} of 10 directions are not clear of noise, with 30 "
-        "documents of 10.0 words on average. Pass more or longer documents, prune rare words, or lower n_components: "
+        "All topics must stand clear of noise to be trusted. Of the 10 directions of word pairs that they rest on, "
+        f"{n_bad} "
+        "are not clear of noise, with 30 documents of 10.0 words on average. Pass more or longer documents"
     )
     np.testing.assert_allclose(model.topic_word_.sum(axis=1), 1)
     enough = planted_topics(3000, 20, [0.3] * 3, rng=12)

@@ -91,7 +91,8 @@ def test_every_release_has_noise_for_its_share_of_the_budget():
 def test_deep_in_noise_no_topic_is_clear_and_a_warning_says_so():
     corpus = planted_topics(300, 40, [0.5, 0.5], document_length=10, rng=2)
     with pytest.warns(
-        UnreliableTopicsWarning, match=r"3 of 3 topics are not clear of noise, with 300 documents\. Pass"
+        UnreliableTopicsWarning,
+        match=r"3 of 3 topics are not clear of noise, with 300 documents\. Pass more or longer documents, or prune",
     ):
         model = TensorLDA(3, epsilon=0.1, delta=1e-6, random_state=0).fit(corpus.counts)
     assert model.diagnostics_.n_clear == 0

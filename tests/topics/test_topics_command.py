@@ -258,6 +258,28 @@ def test_a_private_run_says_what_it_guarantees_and_shows_no_document(folder):
     assert "coherence 0" not in text
 
 
+def test_a_private_run_without_a_vocabulary_chooses_it_within_the_same_guarantee(folder):
+    done = succeed(
+        *("corpus.txt", "-k", "3", "--epsilon", "8", "--delta", "1e-6", "--out", "private.npz", "--json"), cwd=folder
+    )
+    first, second = done.stderr.splitlines()[:2]
+    n_words = int(first.split()[0])
+    assert first.endswith("topics get the rest")
+    assert second == f"1,500 documents, {n_words} words"
+    found = json.loads(done.stdout)
+    assert found["n_words"] == n_words
+    words = {entry["word"] for topic in found["topics"] for entry in topic["words"]}
+    assert words <= set(WORDS)  # neither the stop word, nor the rare one
+    privacy = found["privacy"]
+    assert (privacy["epsilon"], privacy["delta"]) == (8.0, 1e-6)
+    assert 7.9 < privacy["epsilon_spent"] <= 8.0
+    assert privacy["charges"][0]["mechanism"].startswith("words whose noisy votes reach")
+    assert privacy["charges"][0]["delta"] == pytest.approx(1e-7)
+    model = TensorLDA.load(folder / "private.npz")
+    assert model.privacy_.epsilon_spent == privacy["epsilon_spent"]
+    assert set(model.feature_names_in_) <= set(WORDS)
+
+
 USAGE = {
     "no file": (("-k", "3"), "Either FILEs or --python-documentation must be given, and not both."),
     "no k": (("corpus.txt",), "Missing option '-k' / '--k' / '--n-components'."),
@@ -269,10 +291,10 @@ USAGE = {
         ("corpus.txt", "-k", "3", "--epsilon", "1", "--vocabulary", "words.txt"),
         "A private run needs both --epsilon and --delta. Choose δ far below 1 / number of documents, such as 1e-6.",
     ),
-    "private without vocabulary": (
-        ("corpus.txt", "-k", "3", "--epsilon", "1", "--delta", "1e-6"),
-        "A private run needs --vocabulary FILE: words that were read off the documents would give some of them away. "
-        "Pass a list that was made from something else.",
+    "private and pruned": (
+        ("corpus.txt", "-k", "3", "--epsilon", "1", "--delta", "1e-6", "--min-documents", "3"),
+        "--min-documents counts documents without noise. Leave it out: a private run chooses words by noisy votes, or "
+        "takes those of --vocabulary FILE.",
     ),
     "private and auto": (
         ("corpus.txt", "-k", "auto", "--epsilon", "1", "--delta", "1e-6", "--vocabulary", "words.txt"),
@@ -300,7 +322,7 @@ USAGE = {
 @pytest.mark.parametrize("case", USAGE)
 def test_a_mistake_in_the_command_line_is_explained(folder, case, monkeypatch, capsys):
     arguments, text = USAGE[case]
-    if case in ("no file", "private without delta", "private without vocabulary"):
+    if case in ("no file", "private without delta"):
         said = fails(2, *arguments, cwd=folder)
     else:  # the same code without a new process, which takes longer than the check
         monkeypatch.chdir(folder)

@@ -23,8 +23,11 @@ from odeco.cli._output import deliver, progress_bar
 )
 @click.option(
     "--whiten",
-    type=click.Choice(["tensor", "slice"]),
-    help="For components that are independent but not orthogonal: whiten by the tensor's images, or by one slice.",
+    type=click.Choice(["auto", "none", "tensor", "slice"]),
+    default="auto",
+    show_default=True,
+    help="auto: all components together, orthogonal or not. none: the paper's loop, for orthogonal ones. "
+    "tensor, slice: the loop in coordinates whitened by the tensor's images, or by one slice.",
 )
 @click.option("--symmetrize", is_flag=True, help="Average over all permutations of the axes first.")
 @click.option("--asymmetric", is_flag=True, help="Decompose a d1 x d2 x … tensor into terms a ⊗ b ⊗ … instead.")
@@ -37,7 +40,7 @@ def command(
     n_restarts: int | None,
     n_iterations: int | None,
     tol: float,
-    whiten: str | None,
+    whiten: str,
     symmetrize: bool,
     asymmetric: bool,
     key: str | None,
@@ -57,8 +60,8 @@ def command(
       odeco decompose tensor.npy -k auto --out result.npz --report page.html
       odeco decompose tensor.npz --key T -k 3 --whiten tensor --json
     """
-    if asymmetric and (symmetrize or whiten or n_components == "auto"):
-        raise click.UsageError("--asymmetric goes with neither --symmetrize nor --whiten nor -k auto.")
+    if asymmetric and (symmetrize or whiten in ("tensor", "slice")):
+        raise click.UsageError("--asymmetric goes with neither --symmetrize nor --whiten tensor nor --whiten slice.")
     settings: dict[str, Any] = {"n_restarts": n_restarts, "n_iterations": n_iterations, "tol": tol, "rng": seed}
     with _options.limited(threads):
         tensor = load_tensor(file, key)
@@ -69,18 +72,12 @@ def command(
             task = bar.add_task("checking the tensor", total=None, count="")
 
             def show(search: Any) -> None:
-                total = None if n_components == "auto" else search.plan.n_components
-                found = len(search.found)
-                bar.update(
-                    task,
-                    description=f"component {found + 1}, iteration {search.iteration}",
-                    completed=found,
-                    total=total,
-                    count=f"{found} found",
-                )
+                found = search.components.n_components
+                total = None if isinstance(n_components, str) else n_components
+                bar.update(task, description=search.doing, completed=found, total=total, count=f"{found} found")
 
-            if asymmetric:
-                result: Any = odeco.decompose_asymmetric(tensor, n_components, callback=show, **settings)  # type: ignore[arg-type]
-            else:
-                result = odeco.decompose(tensor, n_components, whiten=whiten, callback=show, **settings)  # type: ignore[arg-type]
+            recipe: Any = odeco.decompose_asymmetric if asymmetric else odeco.decompose
+            if not asymmetric:
+                settings["whiten"] = None if whiten == "none" else whiten
+            result = recipe(tensor, n_components, callback=show, **settings)
     deliver(result, out=out, report=report, names=labels, title=f"Components of {file.name}", as_json=as_json, top=top)

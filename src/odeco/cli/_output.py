@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from odeco.cli._faults import advice, command_line, printable
+from odeco.metrics import shown_angle
 from odeco.privacy import PrivacyReport
 from odeco.result import AsymmetricDecomposition, Decomposition
 from odeco.saving import RESULT_KINDS, AnyResult, save_result
@@ -109,7 +110,7 @@ def result_table(result: AnyResult, names: Sequence[str] | None, n_top: int) -> 
         columns.append(("± (1 s.e.)", lambda i: f"{errors[i]:.2g}"))
     angles = getattr(result, "angle_errors", None)
     if angles is not None:
-        columns.append(("angle error, rad", lambda i: f"{angles[i]:.2g}"))
+        columns.append(("angle error, rad", lambda i: shown_angle(angles[i])))
     floors = getattr(result, "noise_floors", None)
     if floors is not None:
         columns.append(("noise floor", lambda i: f"{floors[i]:.3g}"))
@@ -118,9 +119,9 @@ def result_table(result: AnyResult, names: Sequence[str] | None, n_top: int) -> 
         columns.append(("residual", lambda i: f"{result.residuals[i]:.1e}"))
         columns.append(("converged", lambda i: "yes" if result.converged[i] else "no"))
     if isinstance(result, Decomposition):
-        of_all = "" if result.n_restarts is None else f" of {result.n_restarts}"
         columns.append(("images", lambda i: str(result.n_iterations[i])))
-        columns.append(("restarts agreed", lambda i: f"{result.n_agreed[i]}{of_all}"))
+        if result.n_restarts is not None:
+            columns.append(("restarts agreed", lambda i: f"{result.n_agreed[i]} of {result.n_restarts}"))
     table = Table("#", *(name for name, _ in columns), box=None, pad_edge=False)
     for column in table.columns:
         column.justify = "right"
@@ -202,13 +203,19 @@ def _saved_elsewhere(result: AnyResult) -> str:
 def print_result(result: AnyResult, names: Sequence[str] | None, n_top: int) -> None:
     """Write the table of a result, and what is known of it as a whole, to stdout."""
     screen = console()
+    verdict = getattr(result, "verdict", None)
+    if verdict is not None:
+        screen.print(as_cell(verdict), soft_wrap=True)
     screen.print(result_table(result, names, n_top))
     explained = getattr(result, "explained", None)
     if explained is not None:
         screen.print(f"explained: {explained:.4%} of the squared norm")
     evidence = getattr(result, "rank_evidence", None)
     if evidence is not None:
-        screen.print(f"rank {evidence.rank} chosen; confidence that the last is no noise: {evidence.confidence:.4f}")
+        screen.print(f"rank {evidence.rank} chosen; confidence that it is right: {evidence.confidence:.4f}")
+    structure = getattr(result, "structure", None)
+    if structure is not None:
+        screen.print(as_cell(f"{structure.kind}: {structure.reason}"), soft_wrap=True)
     n_rows = getattr(result, "n_rows", None)
     if n_rows is not None:
         screen.print(f"rows read: {n_rows:,}")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import signal
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +86,7 @@ def command(
     source = as_source(data)
     labels = load_names(names, source.n_features, getattr(source, "columns", None))
     n_rows = 0
-    with _options.limited(threads), Interrupts() as interrupts, progress_bar() as bar:
+    with _options.limited(threads), Interrupts() as interrupts, progress_bar() as bar, _columns_called(labels):
         task = bar.add_task("reading", total=None, count="")
 
         def show(progress: Any) -> None:
@@ -119,6 +122,23 @@ def command(
     deliver(result, out=out, report=report, names=labels, title=title, as_json=as_json, top=top, again=again)
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
+
+
+@contextmanager
+def _columns_called(labels: Sequence[str] | None) -> Iterator[None]:
+    """Show warnings about a column with the name that the user has given it."""
+    show = warnings.showwarning
+
+    def show_called(message: Warning | str, *more: Any, **further: Any) -> None:
+        if labels is not None and isinstance(message, odeco.DominantColumnWarning):
+            message = message.called(labels[message.column])
+        show(message, *more, **further)
+
+    warnings.showwarning = show_called
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
 
 
 def _interrupted(interrupts: Interrupts, n_rows: int, checkpoint: Path | None) -> Interrupted:

@@ -50,7 +50,7 @@ def command() -> None:
       odeco topics reviews.csv --column text -k 20 --out model.npz --report page.html
       odeco topics --python-documentation -k auto
       odeco topics transform model.npz new.txt --out proportions.csv
-      odeco topics notes.jsonl --column body -k 10 --epsilon 1 --delta 1e-6 --vocabulary words.txt
+      odeco topics notes.jsonl --column body -k 10 --epsilon 4 --delta 1e-6
     """
 
 
@@ -64,7 +64,7 @@ def command() -> None:
     metavar="K",
     required=True,
     callback=_options.number_or_auto,
-    help="Number of topics, or 'auto' for as many as stand clear of noise.",
+    help="Number of topics, or 'auto' for as many as two halves of the documents agree on.",
 )
 @click.option("--python-documentation", is_flag=True, help="Instead of FILEs: the documentation of Python's library.")
 @click.option("--column", metavar="NAME", help="The column of tables, or field of JSON lines, that holds the text.")
@@ -83,7 +83,10 @@ def command() -> None:
     "--stop-words", default="english", show_default=True, metavar="LIST", help="english, none, or a file of words."
 )
 @click.option(
-    "--vocabulary", type=_options.FILE, metavar="FILE", help="Count these words only, one a line; private runs need it."
+    "--vocabulary",
+    type=_options.FILE,
+    metavar="FILE",
+    help="Count these words only, one a line.",
 )
 @click.option("--refine", type=click.IntRange(0), default=50, show_default=True, metavar="N", help="Gibbs sweeps.")
 @click.option(
@@ -165,10 +168,11 @@ def _check_private(n_components: int | str, explicit: set[str], given: dict[str,
         raise click.UsageError(
             "A private run needs both --epsilon and --delta. Choose δ far below 1 / number of documents, such as 1e-6."
         )
-    if given["vocabulary"] is None:
+    exact = [name for name in ("min_documents", "max_share") if name in explicit]
+    if exact:
         raise click.UsageError(
-            "A private run needs --vocabulary FILE: words that were read off the documents would give some of them "
-            "away. Pass a list that was made from something else."
+            f"{_option(exact[0])} counts documents without noise. Leave it out: a private run chooses words by noisy "
+            "votes, or takes those of --vocabulary FILE."
         )
     if n_components == "auto":
         raise click.UsageError("A private run needs -k as a number. It says how many of them stand clear of the noise.")

@@ -14,7 +14,8 @@ from odeco.cli._inputs import load_groups
 from odeco.cli._output import note
 from odeco.cli._topics_input import Corpus, Show, read_corpus, read_stop_words, read_words
 from odeco.models import TensorLDA, TopicSummary, summarise_topics
-from odeco.topics.vocabulary import CountedWords, n_never_counted, prune_words
+from odeco.topics.private_vocabulary import PrivateVocabulary, choose_vocabulary_privately
+from odeco.topics.vocabulary import CountedWords, n_never_counted, prune_words, select_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +40,19 @@ def learn(files: tuple[Path, ...], n_components: Any, given: dict[str, Any], *, 
         private=private,
         keep_excerpts=given["report"] is not None and not private,
     )
-    kept = corpus.counted
-    if words is None:
+    kept, vocabulary = corpus.counted, None
+    if words is None and private:
+        vocabulary = choose_vocabulary_privately(
+            corpus.counted,
+            epsilon=given["epsilon"],
+            delta=given["delta"],
+            groups=labels,
+            max_words=given["max_words"],
+            stop_words=read_stop_words(given["stop_words"]),
+        )
+        kept = select_words(corpus.counted, vocabulary.words.tolist())
+        note(_chosen(vocabulary))
+    elif words is None:
         kept = prune_words(
             kept,
             min_documents=given["min_documents"],
@@ -63,13 +75,22 @@ def learn(files: tuple[Path, ...], n_components: Any, given: dict[str, Any], *, 
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model.fit(train, groups=labels, callback=show)
+        model.fit(train, groups=labels, vocabulary=vocabulary, callback=show)
     told = tuple(dict.fromkeys(advice(each.message) for each in caught if isinstance(each.message, UserWarning)))
     # A model that knows its words is all that is needed to apply it to new texts.
     model.feature_names_in_ = np.array(kept.words, dtype=object)
     show("measuring", 0, None)
     summary = summarise_topics(model, kept.words, train, held_out, seed=given["seed"], advice=told)
     return Learnt(model, summary, corpus, kept)
+
+
+def _chosen(vocabulary: PrivateVocabulary) -> str:
+    """Return a sentence about a vocabulary that was read off the documents."""
+    (charge,) = vocabulary.privacy.charges
+    return (
+        f"{vocabulary.words.size:,} words chosen under privacy: their noisy votes reach {vocabulary.threshold:.1f}. "
+        f"That is part of ε and δ (μ = {charge.mu:.3g}, δ' = {charge.delta:.3g}); topics get the rest"
+    )
 
 
 def _split(counts: Any, share: float, seed: int) -> tuple[Any, Any]:

@@ -68,7 +68,7 @@ def read_corpus(
                 show("reading", number, None)
             yield each.text
 
-    counted = count_words(contents(), words)
+    counted = count_words(contents(), words, may_be_none=private)
     show("reading", counted.counts.shape[0], None)
     return Corpus(counted, tuple(names), tuple(excerpts))
 

@@ -17,6 +17,7 @@ from odeco.cli._faults import command_line
 from odeco.cli._output import as_cell, console, csv_cell, privacy_sentence
 from odeco.cli._topics_fit import Learnt
 from odeco.saving import versions
+from odeco.topics.diagnostics import TopicDiagnostics
 from odeco.topics.summarise import TopicSummary, leading_documents
 
 #: The page shows this many documents for each topic.
@@ -55,7 +56,7 @@ def _facts(summary: TopicSummary, *, chosen: bool) -> list[str]:
     """Return what is known of all topics together, one sentence each."""
     found, lines = summary.diagnostics, []
     if chosen:
-        lines.append(f"{len(summary.shares)} topics chosen: so many directions of pairs of words stand clear of noise")
+        lines += _choice(found)
     if summary.perplexity is not None:
         held = summary.perplexity
         lines.append(
@@ -72,6 +73,19 @@ def _facts(summary: TopicSummary, *, chosen: bool) -> list[str]:
         )
         lines.append(privacy_sentence(summary.privacy))
     return lines
+
+
+def _choice(found: TopicDiagnostics) -> list[str]:
+    """Return what speaks for the number of topics that was chosen."""
+    clear = f"{found.n_clear} directions of word pairs stand clear of noise"
+    if found.n_found_again is None:
+        return [f"{found.n_components} topics chosen: {clear}"]
+    others = ", ".join(f"{again} of {k}" for k, again in found.tried.tolist() if k != found.n_components)
+    return [
+        f"{found.n_components} topics chosen: {found.n_found_again} of them are found again in the other half of the "
+        f"documents ({clear})",
+        *([f"other numbers of topics, and how many were found again: {others}"] if others else []),
+    ]
 
 
 def topics_document(summary: TopicSummary, n_top: int) -> dict[str, Any]:

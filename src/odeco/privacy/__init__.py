@@ -25,7 +25,7 @@ from odeco.privacy._found import (
 from odeco.privacy._holder import ROUNDOFF, UNITS, DataHolder, Unit, multiplicities, unpack
 from odeco.privacy._ledger import Ledger
 from odeco.privacy._ledger_file import LedgerFile, as_ledger
-from odeco.privacy._noise import NoiseSource, SecureNoise, SeededNoiseForTests
+from odeco.privacy._noise import NoiseSource, SecureNoise, SeededNoiseForTests, grid_of
 from odeco.privacy._oracle import MERGE_COSINE, PrivateOracle, merge_duplicates
 from odeco.privacy._plan import MechanismPlan, PrivacyPlan
 from odeco.privacy._record_level import RecordLevel, row_weights
@@ -73,6 +73,7 @@ __all__ += [
     "found_in_core",
     "found_in_entries",
     "found_in_images",
+    "grid_of",
     "merge_duplicates",
     "multiplicities",
     "row_weights",

@@ -12,7 +12,6 @@ import json
 import os
 import secrets
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,8 @@ _HEAD = record(
     }
 )
 _CHARGE = record(
-    {"mechanism": text(), "sensitivity": number(0), "scale": number(0), "count": whole(1), "data": each(text())}
+    {"mechanism": text(), "sensitivity": number(0), "scale": number(0), "count": whole(1), "data": each(text())},
+    {"delta": number(0, 1)},
 )
 
 
@@ -113,7 +113,7 @@ class Account:
 
     def _begin(self, target: Path, charges: tuple[Charge, ...]) -> Callable[[Charge], None]:
         head = {"kind": _KIND, "format_version": _VERSION, "run": self.run, "mu_limit": self.ledger.mu_limit}
-        text = b"".join(_line(document) for document in (head, *map(asdict, charges)))
+        text = b"".join(_line(document) for document in (head, *(charge.to_fields() for charge in charges)))
         with replacing(target, readable=False) as file:
             file.write(text)
         self._size, self._file_number = len(text), target.stat().st_ino
@@ -135,7 +135,7 @@ class Account:
                     "process, or by a charge that was cut short. Nothing was released. Go on from the last checkpoint, "
                     "with one process only."
                 )
-            line = _line(asdict(charge))
+            line = _line(charge.to_fields())
             file.write(line)
             file.flush()
             os.fsync(file.fileno())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from odeco._arguments import check_count
@@ -29,6 +29,9 @@ class Charge:
         Number of releases.
     data : tuple of str
         Names of the pieces of data that the releases depend on; a single name may be given as a string.
+    delta : float
+        With this probability at most, what is released shows more than the noise hides: a word that only one record
+        holds, say, has passed a threshold. It is added to the δ of the Gaussian releases, see `Ledger`.
     """
 
     mechanism: str
@@ -36,6 +39,7 @@ class Charge:
     scale: float
     count: int = 1
     data: tuple[str, ...] = (ALL_DATA,)
+    delta: float = 0.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.mechanism, str) or not self.mechanism:
@@ -45,11 +49,19 @@ class Charge:
         set_field(self, "scale", check_size("scale", self.scale, zero=False))
         set_field(self, "count", check_count("count", self.count))
         set_field(self, "data", _check_names(self.data))
+        set_field(self, "delta", check_size("delta", self.delta, zero=True))
 
     @property
     def mu(self) -> float:
         """μ of these releases alone: √count · sensitivity / scale."""
         return math.sqrt(self.count) * self.sensitivity / self.scale
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return what files hold of it; a delta of 0 is left out, as in files from before there was one."""
+        fields = asdict(self)
+        if self.delta == 0:
+            del fields["delta"]
+        return fields
 
 
 def check_size(name: str, value: Any, *, zero: bool) -> float:

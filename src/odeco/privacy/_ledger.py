@@ -7,12 +7,11 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 from fractions import Fraction
 from typing import Any, NoReturn, Protocol
 
 from odeco.errors import BudgetExhausted, FileFormatError
-from odeco.privacy._calibration import ROOM, epsilon_of
+from odeco.privacy._calibration import ROOM, check_delta, epsilon_of
 from odeco.privacy._charge import ALL_DATA, Charge, check_size
 
 FORMAT_VERSION = 1
@@ -24,7 +23,9 @@ _ROUND_UP = 1 + 2.0**-50
 class Payer(Protocol):
     """Whoever records a charge or refuses it: a ledger, here or in a file."""
 
-    def charge(self, mechanism: str, sensitivity: float, scale: float, count: int, data: Iterable[str]) -> Charge:
+    def charge(
+        self, mechanism: str, sensitivity: float, scale: float, count: int, data: Iterable[str], delta: float
+    ) -> Charge:
         """Record a release that is about to be made, or refuse it."""
 
 
@@ -35,6 +36,9 @@ class Ledger:
     ----------
     mu_limit : float
         What the total μ may reach; `gdp_mu` gives that of a guarantee (ε, δ).
+    delta_limit : float
+        What the deltas of all charges may add up to. For a guarantee (ε, δ) in all, `mu_limit` is then
+        ``gdp_mu(ε, δ - delta_limit)``.
     within : Ledger or LedgerFile, optional
         A larger budget that pays too, and may refuse: that of all runs on the same data together.
 
@@ -49,6 +53,13 @@ class Ledger:
     over time m², which is N(0, m²) or N(m², m²), divide it by m, and use it as the noise along the line through both
     answers, with fresh noise in the other directions. So the whole transcript is post-processing of B. Stopping
     early, or being refused, is free: the decision depends on the sizes of charges, never on data.
+
+    **Deltas add.** A charge with a delta is a Gaussian release of which something else may slip through with that
+    probability. All releases together are post-processing of B and of what slips through, which is drawn apart from B:
+    nothing at all, but for a probability of Σ delta, whatever was asked in between (a union bound). So they are
+    (ε, δ(ε) + Σ delta)-differentially private for every ε, by the composition of (ε, δ(ε)) with (0, Σ delta). Both
+    limits are fixed beforehand, as one cannot be traded for the other on the way. Deltas are added up over all pieces
+    of data alike.
 
     **Disjoint data compose by maximum.** For two neighbours that differ within one piece, a charge that does not name
     the piece has the same answer under both, given what came before, and reveals nothing about it. So the total is
@@ -96,8 +107,9 @@ class Ledger:
     Budget exhausted: this question would bring mu to 0.52, above the limit 0.50. Nothing was released.
     """
 
-    def __init__(self, mu_limit: float, *, within: Payer | None = None) -> None:
+    def __init__(self, mu_limit: float, *, delta_limit: float = 0.0, within: Payer | None = None) -> None:
         self.mu_limit = check_size("mu_limit", mu_limit, zero=False)
+        self.delta_limit = check_size("delta_limit", delta_limit, zero=True)
         self._within = within
         self._journal: Callable[[Charge], None] | None = None
         self._charges: list[Charge] = []
@@ -132,9 +144,18 @@ class Ledger:
             self._count_charges()
             return _root(self._total(name))
 
+    @property
+    def delta(self) -> float:
+        """What the deltas of all charges add up to, rounded up."""
+        return float(_sum_of_deltas(self.charges)) * _ROUND_UP
+
     def epsilon(self, delta: float) -> float:
-        """Return the smallest ε such that all releases together are (ε, δ)-differentially private."""
-        return epsilon_of(self.mu, delta)
+        """Return the smallest ε such that all releases together are (ε, δ)-differentially private; it may be infinite.
+
+        What the deltas of charges have used up of δ is not there for the noise.
+        """
+        left = check_delta(delta) - self.delta
+        return epsilon_of(self.mu, left) if left > 0 else math.inf
 
     def charge(
         self,
@@ -143,6 +164,7 @@ class Ledger:
         scale: float,
         count: int = 1,
         data: str | Iterable[str] = ALL_DATA,
+        delta: float = 0.0,
     ) -> Charge:
         """Record a release that is about to be made, or refuse it.
 
@@ -151,7 +173,7 @@ class Ledger:
 
         Parameters
         ----------
-        mechanism, sensitivity, scale, count, data
+        mechanism, sensitivity, scale, count, data, delta
             See `Charge`.
 
         Returns
@@ -164,7 +186,7 @@ class Ledger:
         BudgetExhausted
             If the total would pass the limit. The ledger is unchanged.
         """
-        entry = Charge(mechanism, sensitivity, scale, count, data)  # type: ignore[arg-type]  # names are checked there
+        entry = Charge(mechanism, sensitivity, scale, count, data, delta)  # type: ignore[arg-type]  # checked there
         self.check_process()
         with self._lock:
             self._record(entry)
@@ -199,8 +221,10 @@ class Ledger:
             "format_version": FORMAT_VERSION,
             "mu_limit": self.mu_limit,
             "mu": self.mu,  # for the reader; it is computed anew from the charges
-            "charges": [asdict(charge) for charge in self.charges],
+            "charges": [charge.to_fields() for charge in self.charges],
         }
+        if self.delta_limit > 0:
+            document["delta_limit"] = self.delta_limit
         return json.dumps(document, indent=2)
 
     @classmethod
@@ -211,7 +235,7 @@ class Ledger:
             kind, version = document["kind"], document["format_version"]
             if kind != "privacy ledger" or version != FORMAT_VERSION:
                 raise ValueError(f"kind {kind!r}, format version {version!r}")
-            ledger = cls(document["mu_limit"])
+            ledger = cls(document["mu_limit"], delta_limit=document.get("delta_limit", 0.0))
             for fields in document["charges"]:
                 ledger._record(Charge(**fields))
         except (ValueError, KeyError, TypeError, BudgetExhausted) as error:
@@ -227,7 +251,8 @@ class Ledger:
         Give each to an accountant on its own; the guarantee of the ledger is the worst of theirs. The noise multiplier
         of an event is scale/sensitivity for the neighbours that the sensitivity was declared for, whichever these are.
         So tell the accountant ``NeighboringRelation.ADD_OR_REMOVE_ONE``: under REPLACE_ONE some of them would double a
-        sensitivity that is already that of replacing.
+        sensitivity that is already that of replacing. It has no event for a `delta` of a charge: ask it for δ less
+        `Ledger.delta`.
         """
         import dp_accounting  # type: ignore[import-untyped]  # optional, for cross-checks only
 
@@ -263,8 +288,12 @@ class Ledger:
         total = square + max(self._total(name) for name in touched)
         if total > _UNITS * (Fraction(self.mu_limit) * (1 + Fraction(_TOLERANCE))) ** 2:
             raise BudgetExhausted(_root(total), self.mu_limit)
+        if entry.delta > 0:
+            deltas = _sum_of_deltas([*self._charges, entry])
+            if deltas > Fraction(self.delta_limit):
+                raise BudgetExhausted(float(deltas), self.delta_limit, "delta")
         if self._within is not None:
-            self._within.charge(entry.mechanism, entry.sensitivity, entry.scale, entry.count, entry.data)
+            self._within.charge(entry.mechanism, entry.sensitivity, entry.scale, entry.count, entry.data, entry.delta)
         if self._journal is not None:
             self._journal(entry)
         self._charges.append(entry)  # the one step that makes the charge; an interrupt before it leaves no trace
@@ -283,6 +312,10 @@ class Ledger:
 def _square(entry: Charge) -> int:
     """Return the square of the μ of a charge as a number of units, rounded up."""
     return math.ceil(_UNITS * entry.count * (Fraction(entry.sensitivity) / Fraction(entry.scale)) ** 2)
+
+
+def _sum_of_deltas(charges: Iterable[Charge]) -> Fraction:
+    return sum((Fraction(charge.delta) for charge in charges if charge.delta), Fraction())
 
 
 def _root(square: int) -> float:

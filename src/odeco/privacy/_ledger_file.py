@@ -11,13 +11,13 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, cast
 
+from odeco._arguments import check_number
 from odeco.errors import BudgetExhausted, FileFormatError
 from odeco.privacy._account import _line, _lock
-from odeco.privacy._calibration import gdp_mu
+from odeco.privacy._calibration import check_delta, gdp_mu
 from odeco.privacy._charge import ALL_DATA, Charge
 from odeco.privacy._ledger import Ledger
 
@@ -59,10 +59,17 @@ class LedgerFile:
         self._read()
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], *, epsilon: float, delta: float) -> LedgerFile:
-        """Make the file, with the guarantee that all runs on these data may use up together."""
+    def create(
+        cls, path: str | os.PathLike[str], *, epsilon: float, delta: float, delta_limit: float = 0.0
+    ) -> LedgerFile:
+        """Make the file, with the guarantee that all runs on these data may use up together.
+
+        `delta_limit` is the part of δ that is kept for thresholds, which a private vocabulary needs; see `Ledger`.
+        """
         head = {"kind": _KIND, "format_version": _VERSION, "epsilon": epsilon, "delta": delta}
-        limit = gdp_mu(epsilon, delta)
+        if delta_limit > 0:
+            head["delta_limit"] = check_number("delta_limit", delta_limit, 0, check_delta(delta))
+        limit = gdp_mu(epsilon, delta - delta_limit)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # an old ledger is never replaced
         with os.fdopen(descriptor, "wb") as file:
             file.write(_line({**head, "mu_limit": limit}))
@@ -92,15 +99,16 @@ class LedgerFile:
         scale: float,
         count: int = 1,
         data: str | Iterable[str] = ALL_DATA,
+        delta: float = 0.0,
     ) -> Charge:
         """Record a release that is about to be made, or refuse it; see `Ledger.charge`."""
         with self._locked("rb+") as file:
             content = file.read()
             whole = content[: content.rfind(b"\n") + 1]
-            entry = self._ledger_in(whole).charge(mechanism, sensitivity, scale, count, data)
+            entry = self._ledger_in(whole).charge(mechanism, sensitivity, scale, count, data, delta)
             file.seek(len(whole))
             file.truncate()
-            file.write(_line(asdict(entry)))
+            file.write(_line(entry.to_fields()))
             file.flush()
             os.fsync(file.fileno())
         return entry
@@ -127,7 +135,7 @@ class LedgerFile:
             head, *charges = [json.loads(line) for line in content.splitlines()]
             if head["kind"] != _KIND or head["format_version"] != _VERSION:
                 raise ValueError(f"kind {head['kind']!r}, format version {head['format_version']!r}")
-            ledger = Ledger(head["mu_limit"])
+            ledger = Ledger(head["mu_limit"], delta_limit=head.get("delta_limit", 0.0))
             for fields in charges:
                 ledger.charge(**fields)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, BudgetExhausted) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,12 @@ from odeco._types import FloatArray
 from odeco.privacy._charge import ALL_DATA
 from odeco.privacy._ledger import Ledger
 from odeco.privacy._noise import NoiseSource, SecureNoise, grid_of, noise_scale, noisy, rounding_slack
+
+
+def above(keys: Any, numbers: FloatArray, threshold: float) -> tuple[Any, FloatArray]:
+    """Return the keys whose noisy numbers reach a threshold, and these numbers: all that is released of them."""
+    passed = numbers >= threshold
+    return keys[passed], numbers[passed]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +71,41 @@ class Releaser:
         slack = rounding_slack(size, grid_of(scale))  # raises for a sensitivity of 0 or NaN, before anything is charged
         self.ledger.charge(what, sensitivity + slack, scale, data=self.data)
         return noisy(self._quietly(answer), scale, self.noise), scale
+
+    def release_above(
+        self,
+        what: str,
+        answer: Callable[[], tuple[Any, FloatArray]],
+        *,
+        sensitivity: float,
+        scale: float,
+        threshold: float,
+        delta: float,
+    ) -> tuple[Any, FloatArray]:
+        """Return those of some keys whose numbers reach a threshold after noise, and these noisy numbers.
+
+        Which keys there are depends on the data, so nothing may be charged or told by their number: the numbers are
+        multiples of ``grid_of(scale)``, which is why rounding moves none of them and no slack for it is charged.
+
+        Parameters
+        ----------
+        what : str
+            What is released, for the reader of the ledger.
+        answer : callable
+            Computes an array of keys and a number for each; called only if the ledger agrees.
+        sensitivity : float
+            Largest Euclidean change of the numbers between neighbours, over the keys that both have.
+        scale : float
+            Standard deviation of the noise.
+        threshold : float
+            What a number must reach.
+        delta : float
+            A bound on the probability that a key passes which only one of the neighbours has.
+        """
+        self.ledger.charge(what, sensitivity, scale, data=self.data, delta=delta)
+        with np.errstate(all="ignore"):
+            keys, numbers = answer()
+        return above(keys, noisy(numbers, scale, self.noise), threshold)
 
     def release_columns(
         self,

@@ -73,7 +73,8 @@ class PrivacyReport:
 
     def to_json(self) -> str:
         """Return everything as JSON; an infinite number is written as the text "infinity"."""
-        document = {"kind": "privacy report", "format_version": 1, **asdict(self)}
+        charges = [charge.to_fields() for charge in self.charges]
+        document = {"kind": "privacy report", "format_version": 1, **asdict(self), "charges": charges}
         finite = {
             name: "infinity" if isinstance(value, float) and math.isinf(value) else value
             for name, value in document.items()

@@ -188,6 +188,9 @@ def _number(summary: TopicSummary, figures: Figures) -> list[Section]:
         f"looked at {'stands' if n_clear == 1 else 'stand'} clear of it; {found.n_components} "
         f"{'topic was' if found.n_components == 1 else 'topics were'} taken."
     )
+    if found.n_found_again is not None:
+        lead += f" {found.n_found_again} of them {'is' if found.n_found_again == 1 else 'are'} found again"
+        lead += " if topics are looked for in each half of the documents alone."
     if summary.privacy is not None:
         lead += " These are noisy pairs of the most frequent words, where the topics began."
     return [Section("How many topics there are", draw_spectrum(figures, found, clear), lead)]

@@ -40,15 +40,15 @@ from odeco._types import FloatArray, RngLike
 from odeco.components import Components
 from odeco.errors import RankError
 from odeco.oracle import Oracle
+from odeco.search._climb import moved, steered
+from odeco.search._climbers import AGREEMENT
 from odeco.search._plan import Plan
 from odeco.search._protocol import Finder
-from odeco.search._sphere import column_norms, normalise, uniform_starts
+from odeco.search._sphere import column_norms, uniform_starts
 from odeco.search._tracking import Tracking
 
 #: A weight below this multiple of the rounding error of the largest is rounding error itself.
 NEGLIGIBLE = 100
-#: Candidates whose cosine with the winner is above this agree with it.
-AGREEMENT = 0.99
 
 Stage = Literal["iterate", "weigh", "polish", "done"]
 Callback = Callable[["Search"], object]
@@ -78,6 +78,28 @@ class Eigenpair:
     n_iterations: int
     n_agreed: int
     history: tuple[float, ...]
+
+
+#: What must stand in a file for a plan, and for a pair without its vector, which is in an array.
+PLAN = record(
+    {
+        "n_components": whole(1),
+        "n_restarts": whole(1),
+        "n_iterations": whole(1),
+        "tolerance": number(0, 1),
+        "weigh": one_of("image", "value", "reuse"),
+    }
+)
+PAIR = record(
+    {
+        "weight": number(-(2.0**500), 2.0**500),
+        "vector": one_of(None),
+        "residual": nothing_or(number(0)),
+        "n_iterations": whole(),
+        "n_agreed": whole(),
+        "history": each(number(0, infinite=True)),
+    }
+)
 
 
 def _check_state(header: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) -> None:
@@ -124,28 +146,8 @@ class Search(Finder):
     candidates_meet: ClassVar[bool] = True
     SCHEMA: ClassVar[Schema] = Schema(
         {
-            "plan": record(
-                {
-                    "n_components": whole(1),
-                    "n_restarts": whole(1),
-                    "n_iterations": whole(1),
-                    "tolerance": number(0, 1),
-                    "weigh": one_of("image", "value", "reuse"),
-                }
-            ),
-            "pairs": each(
-                record(
-                    {
-                        "weight": number(-(2.0**500), 2.0**500),
-                        "vector": one_of(None),  # vectors are an array
-                        "residual": nothing_or(number(0)),
-                        "n_iterations": whole(),
-                        "n_agreed": whole(),
-                        "history": each(number(0, infinite=True)),
-                    }
-                ),
-                "pairs",
-            ),
+            "plan": PLAN,
+            "pairs": each(PAIR, "pairs"),
             "has_winner": flag(),
             "order": tensor_order(),
             "parts": each(whole(1)),
@@ -188,8 +190,12 @@ class Search(Finder):
         rng: RngLike = None,
         seed: int | None = None,
         rounding: float = float(np.finfo(np.float64).eps),
+        found: tuple[Eigenpair, ...] = (),
     ) -> Search:
-        """Return the search that has asked nothing yet; `seed`, if given, is used instead of one drawn from `rng`."""
+        """Return the search that has asked nothing yet; `seed`, if given, is used instead of one drawn from `rng`.
+
+        Components that are `found` already are subtracted from every answer, and count among those of the plan.
+        """
         seed = as_seed(rng) if seed is None else seed
         empty = np.empty(0)
         blank = cls(
@@ -206,7 +212,7 @@ class Search(Finder):
             empty,
             rounding=rounding,
         )
-        return blank._next_component(())
+        return blank._next_component(found)
 
     @property
     def done(self) -> bool:
@@ -221,7 +227,7 @@ class Search(Finder):
     @property
     def components(self) -> Components:
         """The components found so far, in the order of discovery."""
-        return _as_components(self.found, sum(self.parts), self.order)
+        return as_components(self.found, sum(self.parts), self.order)
 
     @property
     def n_questions(self) -> int:
@@ -296,52 +302,41 @@ class Search(Finder):
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the search as a JSON header and named arrays."""
-        pairs = [*self.found, *([] if self.winner is None else [self.winner])]
+        pairs, vectors = pairs_as_json((*self.found, *(() if self.winner is None else (self.winner,))), sum(self.parts))
         header = {
             "plan": asdict(self.plan),
-            "pairs": [{**asdict(pair), "vector": None} for pair in pairs],
+            "pairs": pairs,
             "has_winner": self.winner is not None,
             **{name: getattr(self, name) for name in _HEADER_FIELDS},
         }
-        vectors = np.reshape([pair.vector for pair in pairs], (-1, sum(self.parts)))
         return header, {"vectors": vectors, **{name: getattr(self, name) for name in _ARRAY_FIELDS}}
 
     @classmethod
     def from_arrays(cls, header: dict[str, Any], arrays: dict[str, Any]) -> Search:
         """Return the search that `to_arrays` described."""
-        pairs = [
-            Eigenpair(**{**pair, "vector": vector, "history": tuple(pair["history"])})
-            for pair, vector in zip(header["pairs"], arrays["vectors"], strict=True)
-        ]
-        winner = pairs.pop() if header["has_winner"] else None
+        pairs = pairs_from_json(header["pairs"], arrays["vectors"])
+        found, winner = (pairs[:-1], pairs[-1]) if header["has_winner"] else (pairs, None)
         fields = {name: header[name] for name in _HEADER_FIELDS} | {name: arrays[name] for name in _ARRAY_FIELDS}
         fields |= {"parts": tuple(header["parts"]), "history": tuple(header["history"])}
-        return cls(plan=Plan(**header["plan"]), found=tuple(pairs), winner=winner, **fields)
+        return cls(plan=Plan(**header["plan"]), found=found, winner=winner, **fields)
 
     def _steered(self, values: FloatArray) -> Search:
-        """Choose the direction of each candidate at its first answer; raise the shift of one that lost ground.
-
-        At an odd order a candidate and its negative have opposite values, so climbing is enough. At an even order a
-        candidate that starts at a negative value descends. Climbing never loses ground once the shift exceeds
-        (p−1) times the largest value (Kolda and Mayo 2011), so after finitely many doublings nothing can cycle. Where
-        it is not needed the shift stays 0, and convergence stays quadratic.
-        """
-        if self.order % 2 == 0 and self.iteration == 1:
-            signs = np.where(values < 0, -1.0, 1.0)
-            return replace(self, signs=signs, values=values)
-        lost = self.signs * values < self.signs * self.values - 10 * self.rounding * np.abs(self.values)
-        may_shift = self.order % 2 == 0 or self.plan.tolerance > 0
-        if self.iteration > 1 and may_shift and lost.any():
-            raised = np.maximum(2 * self.shifts, np.abs(self.values))
-            return replace(self, shifts=np.where(lost, raised, self.shifts), values=values)
-        return replace(self, values=values)
+        """Choose the direction of each candidate at its first answer; raise the shift of one that lost ground."""
+        signs, shifts = steered(
+            self.signs,
+            self.shifts,
+            self.values,
+            values,
+            order=self.order,
+            n_answers=self.iteration,
+            may_shift=self.order % 2 == 0 or self.plan.tolerance > 0,
+            rounding=self.rounding,
+        )
+        return replace(self, signs=signs, shifts=shifts, values=values)
 
     def _moved(self, image: FloatArray) -> Search:
         """Replace every candidate by its normalised image (Algorithm 1, line 4), shifted where it needs to be."""
-        direction = image
-        if self.shifts.any() or np.any(self.signs < 0):
-            direction = self.signs * image + self.shifts * self.candidates
-        return replace(self, candidates=normalise(direction, self.parts, self.candidates))
+        return replace(self, candidates=moved(self.candidates, image, self.signs, self.shifts, self.parts))
 
     def _select(self, values: FloatArray, residuals: FloatArray | None, image: FloatArray | None) -> Search:
         """Keep the candidate of the best value (Algorithm 1, line 5)."""
@@ -413,7 +408,7 @@ def _with_sign_twins(found: tuple[Eigenpair, ...], parts: tuple[int, ...], order
     2ᵖ⁻¹ sign twins (±a, ±b, …)/√p, one of each pair of opposites, each weighted by the product of its signs. The twins
     are not orthogonal: an eigenvalue λ at one of them means weights of ±λ pᵖ⁻¹ / (2ᵖ⁻¹ (p−1)!).
     """
-    single = _as_components(found, sum(parts), order)
+    single = as_components(found, sum(parts), order)
     if len(parts) == 1:
         return single
     factor = order ** (order - 1) / (2 ** (order - 1) * math.factorial(order - 1))
@@ -423,9 +418,23 @@ def _with_sign_twins(found: tuple[Eigenpair, ...], parts: tuple[int, ...], order
     return Components(np.concatenate(weights), np.concatenate(twins, axis=1), order)
 
 
-def _as_components(found: tuple[Eigenpair, ...], dimension: int, order: int) -> Components:
+def as_components(found: tuple[Eigenpair, ...], dimension: int, order: int) -> Components:
     vectors = np.reshape([pair.vector for pair in found], (-1, dimension)).T
     return Components([pair.weight for pair in found], vectors, order)
+
+
+def pairs_as_json(pairs: tuple[Eigenpair, ...], dimension: int) -> tuple[list[dict[str, Any]], FloatArray]:
+    """Return pairs as JSON, and their vectors as the rows of an array."""
+    vectors: FloatArray = np.reshape([pair.vector for pair in pairs], (-1, dimension))
+    return [{**asdict(pair), "vector": None} for pair in pairs], vectors
+
+
+def pairs_from_json(described: list[dict[str, Any]], vectors: FloatArray) -> tuple[Eigenpair, ...]:
+    """Return the pairs that `pairs_as_json` described."""
+    return tuple(
+        Eigenpair(**{**pair, "vector": vector, "history": tuple(pair["history"])})
+        for pair, vector in zip(described, vectors, strict=True)
+    )
 
 
 _HEADER_FIELDS = ("order", "parts", "seed", "stage", "iteration", "history", "rounding")

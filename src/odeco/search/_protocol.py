@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 class Asker(Protocol):
     """A search that asks one question at a time: a value that `advance` replaces by the next.
 
-    `Search` is the paper's loop, `CoreSearch` the range finder with its core, `Tracking` what goes on learning. Ask
+    `Search` is the paper's loop, `Together` finds all at once, `CoreSearch` is the range finder with its core, and
+    `Tracking` is what goes on learning. Ask
     `question` about `candidates`, hand the answer to `advance`, until `done`.
     """
 
@@ -29,7 +30,7 @@ class Asker(Protocol):
         """The order of the tensor or moment."""
 
     @property
-    def question(self) -> Literal["image", "value", "core", "entries"]:
+    def question(self) -> Literal["image", "value", "slice", "core", "entries"]:
         """What to ask about `candidates` next."""
 
     @property

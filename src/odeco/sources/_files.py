@@ -94,6 +94,7 @@ class FilesSource(Source):
             check_alike(first, file)
         self.name = f"the {len(files):,} files"
         self.n_features, self.sparse = first.n_features, first.sparse
+        self.columns = first.columns
         counts = [file.n_rows for file in files]
         known = [count for count in counts if count is not None]
         self.n_rows = sum(known) if len(known) == len(counts) else None

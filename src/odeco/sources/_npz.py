@@ -36,7 +36,6 @@ class NpzFile(Source):
     """
 
     sparse: ClassVar[bool] = True
-    columns: tuple[str, ...] | None = None
     # A damaged archive may also seem encrypted, or compressed in a way that is not known: a RuntimeError.
     _faults = (*HEADER_FAULTS, zipfile.BadZipFile, zlib.error, RuntimeError)
 

@@ -13,6 +13,7 @@ from odeco.errors import BadRowError, FileFormatError
 from odeco.privacy import Account, Ledger, NoiseSource
 from odeco.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.rows import as_rows, bad_row_error, check_private_rows, row_slice
+from odeco.streams._dominance import ColumnSquares, warn_of_dominant_column
 from odeco.streams._file import RunFile
 from odeco.streams._progress import Progress, nothing_found_error
 from odeco.streams._run import Mark, Run
@@ -121,6 +122,7 @@ class OnlineDecomposer:
     ) -> None:
         self._settings, self._seed, self._account, self._callback = settings, seed, account, callback
         self._run: Run | None = None
+        self._squares, self._names = ColumnSquares(), None
         self._one_at_a_time = threading.RLock()
 
     def partial_fit(self, rows: Any, y: None = None) -> Self:  # noqa: ARG002 - as scikit-learn calls it
@@ -140,6 +142,7 @@ class OnlineDecomposer:
             mark, n_charges = run.mark(), self._n_charges
             try:
                 self._run = run
+                self._look_at(rows, checked)
                 self._push(run, checked)
             except BadRowError as error:
                 self._go_back(run, mark, n_charges)
@@ -174,12 +177,16 @@ class OnlineDecomposer:
     def result(self) -> StreamDecomposition | PrivateStreamDecomposition:
         """Return what has been found so far: all components, or those that are finished, largest weight first.
 
-        Of a private run it is a `PrivateStreamDecomposition`, and may be published.
+        Of a private run it is a `PrivateStreamDecomposition`, and may be published. Of others, a
+        `DominantColumnWarning` says if one column outweighs all others.
         """
         if self._run is None or self._run.state.components.n_components == 0:
             needed = self.progress.n_rows_needed
             raise nothing_found_error(self.n_rows, None if needed is None else self.n_rows + needed)
-        return self._run.result()
+        result = self._run.result()
+        if self._account is None:
+            warn_of_dominant_column(result, self._squares, self._names, stacklevel=2)
+        return result
 
     def save(self, path: str | os.PathLike[str], *, keep_sum: bool = True) -> None:
         """Write a checkpoint, atomically and without pickle; `load` goes on from there to the bit-identical result.
@@ -249,6 +256,13 @@ class OnlineDecomposer:
     def _n_spent(self) -> int:
         """Rows that a private run has paid for: every charge is for one batch."""
         return self._n_charges * (self._settings.batch_size or 0)
+
+    def _look_at(self, rows: Any, checked: Any) -> None:
+        """Note which columns are large. Of a private run nothing is kept, and nothing said, that depends on a value."""
+        if self._account is None:
+            self._squares.update(checked)
+            if hasattr(rows, "iloc"):  # what pandas slices by position
+                self._names = getattr(rows, "columns", None)
 
     def _push(self, run: Run, rows: Any) -> None:
         """Push rows, and call back after every batch that they close."""

@@ -11,6 +11,7 @@ from odeco._types import RngLike
 from odeco.result import StreamDecomposition
 from odeco.rows import rows_per_chunk
 from odeco.sources import BatchSource, Passes, as_source
+from odeco.streams._dominance import ColumnSquares, warn_of_dominant_column
 from odeco.streams._file import Checkpoint
 from odeco.streams._progress import Progress
 from odeco.streams._run import Run
@@ -80,6 +81,11 @@ def decompose_stream(
     StreamEndedError
         If there are too few rows; components that were finished are in ``error.found``.
 
+    Warns
+    -----
+    DominantColumnWarning
+        If one column outweighs all others, such as an index that was left in.
+
     References
     ----------
     Wang and Anandkumar, *Online and Differentially-Private Tensor Decomposition*, 2016, arXiv:1606.06237, Algorithm 2.
@@ -111,12 +117,15 @@ def decompose_stream(
     run = file.load(any_seed=rng is None, stops_when_found=stops_when_found)
     if run is None:
         run = settings.start(source.n_features, file.seed, stops_when_found=stops_when_found)
-    _pull(source, run, file, callback)
+    squares = ColumnSquares()
+    _pull(source, run, file, callback, squares)
     if keep_checkpoint:
         file.save(run)
     else:
         file.remove()
-    return cast("StreamDecomposition", run.result())  # no guarantee was asked for
+    result = cast("StreamDecomposition", run.result())  # no guarantee was asked for
+    warn_of_dominant_column(result, squares, getattr(source, "columns", None), stacklevel=2)
+    return result
 
 
 def _cutting(source: BatchSource, method: Method, batch_size: int | None, n_polish: int | None) -> dict[str, Any]:
@@ -139,13 +148,20 @@ def _cutting(source: BatchSource, method: Method, batch_size: int | None, n_poli
     return {"batch_size": max(1000, 10 * source.n_features) if batch_size is None else batch_size}
 
 
-def _pull(source: BatchSource, run: Run, file: Checkpoint, callback: Callable[[Progress], object] | None) -> None:
+def _pull(
+    source: BatchSource,
+    run: Run,
+    file: Checkpoint,
+    callback: Callable[[Progress], object] | None,
+    squares: ColumnSquares,
+) -> None:
     """Read a source, as often as the run wants it, until the run is complete."""
     passes = None if file.path is None else Passes(source, file.digest)
     while not run.is_complete:
         row = run.batches.next_row(run)
         for rows in source.iterate_from(row) if passes is None else passes.read_from(row):
             run.push(rows)
+            squares.update(rows)
             file.digest = None if passes is None else passes.digest
             file.save_now_and_then(run)
             if callback is not None:

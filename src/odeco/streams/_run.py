@@ -15,10 +15,11 @@ import numpy as np
 from odeco._scale import SMALLEST_USABLE, largest, put_back, times_power_of_two, unit_exponent
 from odeco._types import FloatArray
 from odeco.components import Components
+from odeco.cores import CoreSearch, EntriesSearch
 from odeco.errors import BadRowError, RankError
 from odeco.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.rows import Held, RowSum, row_slice
-from odeco.search import Asker, CoreSearch, EntriesSearch, Search, Tracking
+from odeco.search import Asker, Search, Tracking
 from odeco.streams._batches import Batches, Place
 from odeco.streams._progress import Progress
 
@@ -44,8 +45,8 @@ class Answerer:
 
     def sum_for(self, state: Asker) -> RowSum:
         """Return the empty sum for the question of a search."""
-        if state.question == "value":
-            raise RuntimeError("A search that is fed rows asks for images, for cores or for entries, never for values.")
+        if state.question == "value" or state.question == "slice":
+            raise RuntimeError("A search that is fed rows asks for images, for cores or for entries, nothing else.")
         return RowSum(state.question, state.candidates, state.order)
 
     def admitted(self, rows: Any, notes: Any) -> tuple[Any, Any]:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from odeco._arguments import check_choice, check_count, check_forgetting, check_order
+from odeco.cores import DEFAULT_ROUNDS, CoreSearch, EntriesSearch
 from odeco.privacy import Account
-from odeco.search import DEFAULT_ROUNDS, Asker, CoreSearch, EntriesSearch, Plan, Search
+from odeco.search import Asker, Plan, Search
 from odeco.streams._batches import Batches, FreshRows, Passes
 from odeco.streams._private import Guarantee, NoisyMean
 from odeco.streams._run import Answerer, Run

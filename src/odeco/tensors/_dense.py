@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, final
 
 import numpy as np
@@ -48,6 +49,34 @@ class DenseTensor(EntryTensor):
     def _unit_squared_norm(self) -> float:
         return float(sum(np.sum(np.square(part, dtype=np.float64)) for part in self._scaled))
 
+    def _unit_unfolding_gram(self) -> FloatArray:
+        def gram(index: int) -> FloatArray:
+            slab = self._scaled[index].reshape(self.dimension, -1).astype(np.float64, copy=False)
+            product: FloatArray = slab @ slab.T
+            return product
+
+        total = np.zeros((self.dimension, self.dimension))
+        for each in self._over_first_index(gram, self.dimension):  # in the order of the index, whichever is ready first
+            total += each
+        return total
+
+    def _unit_inside(self, basis: FloatArray) -> FloatArray:
+        def contract(index: int) -> FloatArray:
+            slab = self._scaled[index].astype(np.float64, copy=False)
+            for _ in range(self.order - 1):  # the first axis is contracted and becomes the last
+                slab = slab.reshape(self.dimension, -1).T @ basis
+            row: FloatArray = slab.ravel()
+            return row
+
+        slabs = np.stack(list(self._over_first_index(contract, basis.shape[1])))
+        with one_blas_thread():
+            core: FloatArray = (basis.T @ slabs).reshape((basis.shape[1],) * self.order)
+        return core
+
+    def _over_first_index(self, work: Callable[[int], FloatArray], width: int) -> Iterator[FloatArray]:
+        parallel = self._scaled.size * width >= PARALLEL_DIMENSION**4
+        return map_blocks(work, range(self.dimension), parallel=parallel)
+
     def _unit_image(self, block: FloatArray) -> FloatArray:
         if self.order == 3 and self.dimension <= SMALL_DIMENSION:
             return self._image_at_once(block)
@@ -56,6 +85,15 @@ class DenseTensor(EntryTensor):
                 lambda start, stop: self._scaled[start:stop, :stop, :stop], block, self._scaled.dtype
             )
         return self._image_by_slices(block)
+
+    def _unit_slice(self, direction: FloatArray) -> FloatArray:
+        """Contract the last index with the direction until two are left."""
+        along, matrix = direction.astype(self._scaled.dtype), self._scaled
+        with one_blas_thread():  # reading the entries takes longer than multiplying them
+            for _ in range(self.order - 2):
+                matrix = matrix @ along
+        symmetric: FloatArray = matrix.astype(np.float64)
+        return (symmetric + symmetric.T) / 2
 
     def _image_at_once(self, block: FloatArray) -> FloatArray:
         """Contract two indices by one matrix product. In few dimensions calls cost most, and this needs few."""

@@ -14,7 +14,7 @@ import numpy as np
 from odeco._scale import largest, put_back, times_power_of_two, unit_exponent
 from odeco._types import DataArray, FloatArray
 from odeco.components import Components
-from odeco.oracle import Oracle
+from odeco.oracle import Oracle, polarised_inside, slice_by_images
 
 
 class EntryTensor(Oracle):
@@ -43,15 +43,43 @@ class EntryTensor(Oracle):
 
     @final
     def _image(self, block: FloatArray) -> FloatArray:
-        answer = self._unit_image(block)
+        return self._answered(self._unit_image(block), "entries of an image")
+
+    @final
+    def _slice(self, direction: FloatArray) -> FloatArray:
+        return self._answered(self._unit_slice(direction), "entries of a slice")
+
+    def _answered(self, answer: FloatArray, what: str) -> FloatArray:
         if self.exponent:
-            put_back(largest(answer), self.exponent, "entries of an image")
-        image: FloatArray = times_power_of_two(answer, self.exponent)
-        return image
+            put_back(largest(answer), self.exponent, what)
+        in_own_unit: FloatArray = times_power_of_two(answer, self.exponent)
+        return in_own_unit
+
+    @final
+    def _inside(self, basis: FloatArray) -> FloatArray:
+        return self._answered(self._unit_inside(basis), "entries of a core")
+
+    @final
+    def unfolding_gram(self) -> FloatArray | None:
+        """Return M Mᵀ for the unfolding M, or None if that is not known."""
+        known = self._unit_unfolding_gram()
+        return None if known is None else put_back(known, 2 * self.exponent, "squares of the entries")
+
+    def _unit_inside(self, basis: FloatArray) -> FloatArray:
+        """Return T(Q, …, Q) for the entries in their unit."""
+        return polarised_inside(self._unit_image, basis, self.order)
+
+    def _unit_unfolding_gram(self) -> FloatArray | None:
+        """Return M Mᵀ for the entries in their unit, or None if that is not known."""
+        return None
 
     @abstractmethod
     def _unit_image(self, block: FloatArray) -> FloatArray:
         """Answer for the entries in their unit."""
+
+    def _unit_slice(self, direction: FloatArray) -> FloatArray:
+        """Answer with a slice of the entries in their unit."""
+        return slice_by_images(self._unit_image, direction, self.order)
 
     @abstractmethod
     def _unit_squared_norm(self) -> float:
@@ -101,6 +129,17 @@ class InUnit(Oracle):
         # Squares of very small or very large numbers are not known: they are 0 or infinite.
         return float(times_power_of_two(known, -2 * self.exponent)) if 0 < known < np.inf else None
 
+    def unfolding_gram(self) -> FloatArray | None:
+        """Return the Gram matrix of the unfolding in the unit, or None if that is not known."""
+        if isinstance(self.oracle, EntryTensor):
+            return self.oracle._unit_unfolding_gram()
+        return self.oracle.unfolding_gram() if isinstance(self.oracle, Components) else None
+
+    def _inside(self, basis: FloatArray) -> FloatArray:
+        if isinstance(self.oracle, EntryTensor):
+            return self.oracle._unit_inside(basis)
+        return self._scaled(self.oracle.inside(basis))
+
     def _image(self, block: FloatArray) -> FloatArray:
         if isinstance(self.oracle, EntryTensor):
             return self.oracle._unit_image(block)
@@ -110,6 +149,11 @@ class InUnit(Oracle):
         if isinstance(self.oracle, EntryTensor):
             return super()._value(block)
         return self._scaled(self.oracle.value(block))
+
+    def _slice(self, direction: FloatArray) -> FloatArray:
+        if isinstance(self.oracle, EntryTensor):
+            return self.oracle._unit_slice(direction)
+        return self._scaled(self.oracle.slice(direction))
 
     def _scaled(self, answer: FloatArray) -> FloatArray:
         if isinstance(self.oracle, Components):

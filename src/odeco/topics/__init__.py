@@ -3,11 +3,13 @@
 The files, in the order in which data pass them:
 
 - `documents` reads texts from files, one document at a time.
-- `vocabulary` turns texts into word counts, and chooses the words that count.
+- `vocabulary` turns texts into word counts, and chooses the words that count; `private_vocabulary` chooses them by
+  the noisy `private_votes` of documents.
 - `counts` checks word counts, cuts them into chunks, and multiplies these with matrices.
 - `moments` sums the moments of words, of pairs and of triples of words, in a basis.
 - `basis` finds that basis, and moves it while documents arrive.
 - `spectral` reads topics off the moments: whiten, decompose, un-whiten.
+- `number_of_topics` chooses how many topics there are, if that is left to the data.
 - `concentration` chooses how many topics a document mixes, and finds the topics for that choice.
 - `diagnostics` says how far to trust the topics.
 - `refine` improves the topics by Gibbs sweeps; `gibbs_sampler`, `gibbs_kernels` and `gibbs_priors` do its work.

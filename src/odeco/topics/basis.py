@@ -26,8 +26,32 @@ RANK_TOLERANCE = 1e-10
 
 def sum_moments(counts: Any, settings: LdaSettings, *, seed: int, tell: Tell) -> WordSums:
     """Find a basis for the moments of documents, and return their sums in it; raise if there are too few documents."""
-    n_words = counts.shape[1]
     chunks = tuple(count_chunks(counts, weigh=settings.weigh))
+    basis = _checked_basis(chunks, counts.shape[1], settings, seed, tell)
+    sums = WordSums(counts.shape[1], basis, weigh=settings.weigh, parallel=settings.parallel)
+    sums.add(chunks)
+    return sums
+
+
+def sum_halves(counts: Any, settings: LdaSettings, *, seed: int, tell: Tell) -> tuple[WordSums, WordSums]:
+    """Do the same for two halves of the documents, in one basis: the two add up to the sums over all.
+
+    Documents that follow each other often repeat each other, as replies do, or versions of one text. So the halves are
+    dealt blocks of √n documents in turn: what only a few neighbours share is then mostly in one of them.
+    """
+    second = np.arange(counts.shape[0]) // math.isqrt(counts.shape[0]) % 2 == 1
+    halves = [tuple(count_chunks(counts[np.flatnonzero(own)], weigh=settings.weigh)) for own in (~second, second)]
+    basis = _checked_basis((*halves[0], *halves[1]), counts.shape[1], settings, seed, tell)
+    sums = [WordSums(counts.shape[1], basis, weigh=settings.weigh, parallel=settings.parallel) for _ in halves]
+    for half, chunks in zip(sums, halves, strict=True):
+        half.add(chunks)
+    return sums[0], sums[1]
+
+
+def _checked_basis(
+    chunks: tuple[CountChunk, ...], n_words: int, settings: LdaSettings, seed: int, tell: Tell
+) -> FloatArray:
+    """Find a basis for the moments of documents; raise if there are too few of them."""
     words = WordSums(n_words)
     words.add(chunks)
     check_usable(words)
@@ -35,9 +59,7 @@ def sum_moments(counts: Any, settings: LdaSettings, *, seed: int, tell: Tell) ->
     tell("pairs", 0, 1)
     basis = _find_basis(chunks, n_words, settings, seed)
     tell("triples", 0, 1)
-    sums = WordSums(n_words, basis, weigh=settings.weigh, parallel=settings.parallel)
-    sums.add(chunks)
-    return sums
+    return basis
 
 
 def _check_supported(words: WordSums, n_components: int | str) -> None:

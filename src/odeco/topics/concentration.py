@@ -2,8 +2,13 @@
 
 The moments of pairs alone say nothing about α₀, and on real text the triples say little. So topics are made for several
 α₀. Half of the words of a document predict its other half well or less well with each of them. All α₀ stay in the
-choice that predict as well as the best, to within a standard error; of these the one is taken whose components explain
-most of the third moment, because with the true α₀ that is all of it.
+choice that predict as well as the best: to within a standard error, or to within a thousandth of the perplexity. Of
+these the one is taken whose components explain most of the third moment, because with the true α₀ that is all of it.
+
+Where documents mix all topics, predictions hardly depend on α₀: all candidates have the same first and second moments.
+The small differences that are left are not about α₀ but about the errors of the topics, and favour a low one, whose
+topics are blurred. The standard error of a difference between nearly equal predictions is smaller still. That is why
+differences which no reader of topics would notice do not decide.
 """
 
 from __future__ import annotations
@@ -25,6 +30,10 @@ CANDIDATES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _START = 4
 #: The search stops in a direction after a candidate that is this many standard errors worse than the best.
 _HOPELESS = 4.0
+#: Predictions are as good if a word loses less than this of its log-likelihood: a thousandth of the perplexity.
+_UNNOTICED = 1e-3
+#: In the end the candidates this factor below and above the chosen one are tried too.
+_FINER = math.sqrt(2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,32 +98,41 @@ class _Trial:
 def _choose_concentration(
     reduced: ReducedMoments, sums: WordSums, counts: Any, *, seed: int, n_jobs: int
 ) -> tuple[float, FloatArray]:
-    """Return the best of `CANDIDATES`, and the coordinates of its topics, from which they are found again."""
+    """Return the best of `CANDIDATES` or beside it, and the coordinates of its topics, to find them again from."""
     halves = split_sample(counts, seed=seed)
     frequencies = sums.first_moment()
-    trials: dict[int, _Trial] = {}
+    trials: dict[float, _Trial] = {}
 
-    def attempt(index: int, near: FloatArray | None) -> _Trial:
-        topics = topics_at(CANDIDATES[index], reduced, sums, seed=seed, near=near)
+    def attempt(candidate: float, near: FloatArray | None) -> _Trial:
+        topics = topics_at(candidate, reduced, sums, seed=seed, near=near)
         scores = completion_scores(halves, topics.topic_word, topics.alpha, frequencies, n_jobs=n_jobs)
-        return _Trial(scores, topics.explained, topics.coordinates)
+        trials[candidate] = _Trial(scores, topics.explained, topics.coordinates)
+        return trials[candidate]
 
-    trials[_START] = attempt(_START, None)
-    for indices in (range(_START + 1, len(CANDIDATES)), range(_START - 1, -1, -1)):
-        near = trials[_START].coordinates
-        for index in indices:
-            trials[index] = attempt(index, near)
-            near = trials[index].coordinates
-            best = max(trials.values(), key=lambda trial: float(trial.scores.sum()))
-            if _standard_errors_below(trials[index], best) > _HOPELESS:
+    start = attempt(CANDIDATES[_START], None)
+    for candidates in (CANDIDATES[_START + 1 :], CANDIDATES[:_START][::-1]):
+        near = start.coordinates
+        for candidate in candidates:
+            trial = attempt(candidate, near)
+            near = trial.coordinates
+            if _worse(trial, trials, _HOPELESS):
                 break
-    as_good = [index for index, trial in trials.items() if _standard_errors_below(trial, best) <= 1]
-    chosen = max(as_good, key=lambda index: trials[index].explained)
-    return CANDIDATES[chosen], trials[chosen].coordinates
+    chosen = _chosen(trials)
+    for candidate in (chosen / _FINER, chosen * _FINER):
+        attempt(candidate, trials[chosen].coordinates)
+    chosen = _chosen(trials)
+    return chosen, trials[chosen].coordinates
 
 
-def _standard_errors_below(trial: _Trial, best: _Trial) -> float:
-    """Return by how many standard errors of the difference a candidate predicts worse than another."""
+def _chosen(trials: dict[float, _Trial]) -> float:
+    """Return the candidate that explains most of the third moment, of those that predict as well as the best."""
+    as_good = [candidate for candidate, trial in trials.items() if not _worse(trial, trials, 1)]
+    return max(as_good, key=lambda candidate: trials[candidate].explained)
+
+
+def _worse(trial: _Trial, trials: dict[float, _Trial], n_errors: float) -> bool:
+    """Return whether a candidate predicts worse than the best: noticeably, and by so many standard errors."""
+    best = max(trials.values(), key=lambda each: float(each.scores.sum()))
     gaps = best.scores - trial.scores
-    spread = float(gaps.std()) * math.sqrt(gaps.size)
-    return float(gaps.sum()) / spread if spread > 0 else 0.0
+    noticed = float(gaps.mean()) > _UNNOTICED
+    return noticed and float(gaps.sum()) > n_errors * float(gaps.std()) * math.sqrt(gaps.size)

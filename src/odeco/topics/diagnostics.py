@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odeco._types import FloatArray
+from odeco._types import FloatArray, IndexArray
 from odeco.errors import UnreliableTopicsWarning
 from odeco.topics.moments import WordSums
 from odeco.topics.spectral import ReducedMoments, SpectralTopics
@@ -48,6 +48,9 @@ class TopicDiagnostics:
         Share of the squared norm of the whitened third moment that the components explain.
     negative_mass : array
         For each topic the share of its mass that was negative and was cut off.
+    tried : array, c x 2
+        If the number of topics was left to the data: numbers that were tried, and how many topics of each were found
+        again in the other half of the documents.
     """
 
     n_documents: int
@@ -65,6 +68,13 @@ class TopicDiagnostics:
     residuals: FloatArray
     explained: float
     negative_mass: FloatArray
+    tried: IndexArray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
+
+    @property
+    def n_found_again(self) -> int | None:
+        """How many topics were found again in the other half of the documents; None if that was not tried."""
+        found = self.tried[self.tried[:, 0] == self.n_components, 1]
+        return int(found[0]) if found.size else None
 
     @property
     def mean_length(self) -> float | None:
@@ -99,21 +109,36 @@ def diagnose(
 def warn_if_unreliable(diagnostics: TopicDiagnostics) -> None:
     """Warn if the documents are too short or too few for this number of topics, with advice."""
     found = diagnostics
-    n_bad = int(np.sum(~found.reliable))
+    bad = np.flatnonzero(~found.reliable)
     n_negative = int(np.sum(~(found.negative_mass <= _MOST_NEGATIVE)))
-    if n_bad == 0 and n_negative == 0:
+    if bad.size == 0 and n_negative == 0:
         return
-    things = "directions" if found.mean_length is not None else "topics"
-    what = (
-        f"{n_bad} of {found.n_components} {things} are not clear of noise"
-        if n_bad
-        else f"{n_negative} of {found.n_components} topics had more than a third of their mass negative"
-    )
+    k = found.n_components
+    are = "is" if bad.size == 1 else "are"
+    if bad.size and found.mean_length is None:  # a private model judges the topics themselves
+        what = f"{bad.size} of {k} topics {are} not clear of noise"
+    elif bad.size:
+        what = f"Of the {k} directions of word pairs that they rest on, {bad.size} {are} not clear of noise"
+    else:
+        what = f"{n_negative} of {k} topics had more than a third of their mass negative"
     of_length = "" if found.mean_length is None else f" of {found.mean_length:.1f} words on average"
     warnings.warn(
         f"All topics must stand clear of noise to be trusted. {what}, with {found.n_documents:,} documents{of_length}. "
-        "Pass more or longer documents, prune rare words, or lower n_components: "
-        f"{found.n_clear} {things} are clear.",
+        f"{_advice(found, bad)}",
         UnreliableTopicsWarning,
         stacklevel=3,  # the line of the user that called fit
     )
+
+
+def _advice(found: TopicDiagnostics, bad: IndexArray) -> str:
+    """Return what to do: take fewer topics if that many are not there, and else look at what stands out."""
+    if found.n_clear < found.n_components:
+        fewer = f", or lower n_components to {found.n_clear}" if found.n_clear else ""
+        return f"Pass more or longer documents, or prune rare words{fewer}."
+    if bad.size and bad[0] < found.eigenvalues.size and found.eigenvalues[bad[0]] > found.noise_level:
+        return (
+            f"Direction {bad[0] + 1} is strong, but in few documents only: its strength differs between groups of "
+            "documents by as much as its size. Look for documents that are very long or come many times, and weigh "
+            'documents equally (document_weight="equal") or drop these.'
+        )
+    return "Pass more or longer documents, prune rare words, or lower n_components."

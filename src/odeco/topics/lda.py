@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -29,6 +30,7 @@ from odeco.topics.learn_in_batches import TopicStream
 from odeco.topics.learn_privately import Guarantee, learn_privately
 from odeco.topics.learn_privately_in_batches import PrivateTopicStream, learn_batch_privately
 from odeco.topics.private_topics import PublicTopics
+from odeco.topics.private_vocabulary import PrivateVocabulary
 from odeco.topics.trust import TopicTrust
 
 
@@ -42,8 +44,9 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     Parameters
     ----------
     n_components : int or "auto"
-        Number k of topics. ``"auto"`` takes as many as there are directions of word pairs that stand clear of noise, at
-        most 100; see `diagnostics_`. `partial_fit` needs a number.
+        Number k of topics. ``"auto"`` takes the number, at most 100, for which the directions of word pairs stand clear
+        of noise and two halves of the documents agree on most topics; `diagnostics_.tried` says what was tried.
+        `partial_fit` needs a number.
     doc_topic_concentration : float or "auto"
         The sum α₀ of the Dirichlet parameters that the moments are corrected with; it is small if a document has few
         topics. ``"auto"`` takes the value with which half of a document's words best predict the other half.
@@ -120,12 +123,12 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     documents dealt to the topics so far. Each document adds an array of norm 1 to each sum, whatever it says.
     Neighbours are two corpora of the same size that differ in one document (or all of one user): replaced by any other,
     or with ``neighbour_relation="add or remove"`` emptied. The number of documents, their users and the vocabulary are
-    public: a vocabulary that was read off the same documents is not covered. A document with a count that is negative,
-    not whole or not finite counts as empty, without a message. There are no Gibbs sweeps, which would look at the
-    documents without noise. `partial_fit` asks every batch on its own, with the whole budget: a document is in one
-    batch, so each has (ε, δ) as long as no document is fed twice. `trust_` says which topics, and which of their words,
-    would be found again under other noise. `transform` of a document shows that document: only the model is private.
-    See docs/privacy.md.
+    public: one that was read off the same documents is covered only if `choose_vocabulary_privately` chose it, for the
+    same neighbours, and `fit` is told. A document with a count that is negative, not whole or not finite counts as
+    empty, without a message. There are no Gibbs sweeps, which would look at the documents without noise. `partial_fit`
+    asks every batch on its own, with the whole budget: a document is in one batch, so each has (ε, δ) as long as no
+    document is fed twice. `trust_` says which topics, and which of their words, would be found again under other noise.
+    `transform` of a document shows that document: only the model is private. See docs/privacy.md.
 
     References
     ----------
@@ -195,6 +198,7 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         y: Any = None,  # noqa: ARG002 - scikit-learn's signature
         *,
         groups: Any = None,
+        vocabulary: PrivateVocabulary | None = None,
         callback: Tell | None = None,
     ) -> Self:
         """Learn topics from word counts.
@@ -207,24 +211,20 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             Ignored.
         groups : array of labels, optional
             For ``unit="user"``: whose each document is. Every user counts once.
+        vocabulary : PrivateVocabulary, optional
+            For private models: the words that `X` counts, if they were read off the same documents by
+            `choose_vocabulary_privately`. What they have cost is then part of ε and δ, and of `privacy_`.
         callback : callable, optional
-            Called with the stage ("pairs", "triples" or "sweeps"), how much of it is done, and of how much. A private
-            fit does not call it.
+            Called with the stage ("pairs", "triples", "number of topics" or "sweeps"), how much of it is done, and of
+            how much. A private fit does not call it.
         """
         settings = check_settings(self)
         seed = self._draw_seed()
         with self._words_kept_on_failure():
-            if check_private(self, groups):
+            if check_private(self, groups, vocabulary):
                 counts = self._validated_privately(X, reset=True)
-                n_components, guarantee = self._promised()
-                fitted = learn_privately(
-                    BoundedCounts(counts, groups=groups, neighbour_relation=self.neighbour_relation),
-                    n_components,
-                    concentration=settings.concentration,
-                    guarantee=guarantee,
-                    public=self._public_topics(settings, seed),
-                    seed=seed,
-                )
+                held = BoundedCounts(counts, groups=groups, neighbour_relation=self.neighbour_relation)
+                fitted = self._learn_privately(held, settings, vocabulary, seed)
             else:
                 counts = as_counts(self._validated(X, reset=True))
                 tell: Tell = (lambda *_: None) if callback is None else callback
@@ -232,6 +232,28 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self._take(fitted, None, seed, counts.shape[0], fitted.alpha.size)
         warn_if_unreliable(fitted.diagnostics)
         return self
+
+    def _learn_privately(
+        self, held: BoundedCounts, settings: LdaSettings, vocabulary: PrivateVocabulary | None, seed: int
+    ) -> FittedTopics:
+        """Learn with all of ε and δ, or with what a private vocabulary has left of them."""
+        n_components, guarantee = self._promised()
+        left = guarantee
+        if vocabulary is not None:
+            vocabulary.check_fits(n_words=held.n_words, unit=self.unit, neighbours=held.neighbours)
+            epsilon, delta = vocabulary.left(guarantee.epsilon, guarantee.delta)
+            left = replace(guarantee, epsilon=epsilon, delta=delta)
+        fitted = learn_privately(
+            held,
+            n_components,
+            concentration=settings.concentration,
+            guarantee=left,
+            public=self._public_topics(settings, seed),
+            seed=seed,
+        )
+        if vocabulary is None or fitted.privacy is None:
+            return fitted
+        return replace(fitted, privacy=vocabulary.joined(fitted.privacy, guarantee.epsilon, guarantee.delta))
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's signature
         """Learn from one more batch of documents; none is kept, and memory does not grow.

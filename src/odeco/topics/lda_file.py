@@ -192,6 +192,7 @@ _SCHEMA = Schema(
     },
     optional_arrays={
         "feature_names": array("V", kind="U"),
+        "diagnostics.tried": array(None, None, kind="i", low=0),
         "online.topic_counts": array("k", "V", kind="rows", low=0),
         **{f"online.{name}": rule for name, rule in _STREAM.items()},
         **{f"private_online.{name}": rule for name, rule in _PRIVATE_STREAM.items()},

@@ -16,7 +16,7 @@ from odeco.topics.counts import DocumentWeight
 #: A callback of this type is told the stage of the work, how much of it is done, and of how much.
 Tell = Callable[[str, int, int], object]
 #: At most this many topics are looked for when their number is left to the data.
-_MOST_AUTOMATIC = 100
+MOST_AUTOMATIC = 100
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class LdaSettings:
 
     def basis_size(self, n_words: int) -> int:
         """Return how many directions subspace iteration keeps."""
-        k = _MOST_AUTOMATIC if self.n_components == "auto" else self.n_components
+        k = MOST_AUTOMATIC if self.n_components == "auto" else self.n_components
         return min(k + self.n_oversamples, n_words)
 
 
@@ -74,7 +74,7 @@ def check_settings(model: Any, *, in_batches: bool = False) -> LdaSettings:
     )
 
 
-def check_private(model: Any, groups: Any, *, in_batches: bool = False) -> bool:
+def check_private(model: Any, groups: Any, vocabulary: Any = None, *, in_batches: bool = False) -> bool:
     """Return whether a TensorLDA is to be private; raise if something is missing that privacy needs."""
     given = {"epsilon": model.epsilon, "delta": model.delta}
     missing = [name for name, value in given.items() if value is None]
@@ -98,6 +98,10 @@ def check_private(model: Any, groups: Any, *, in_batches: bool = False) -> bool:
         raise ValueError(
             "`public` is for private models, which start from it. Got it without `epsilon` and `delta`. Pass these, or "
             "put the public documents with the others."
+        )
+    if missing and vocabulary is not None:
+        raise ValueError(
+            "`vocabulary` is for private models. Got one without `epsilon` and `delta`. Pass these, or leave it out."
         )
     return not missing
 

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from odeco._types import FloatArray
-from odeco.topics.basis import sum_moments
+from odeco.topics.basis import sum_halves, sum_moments
 from odeco.topics.concentration import FoundTopics, find_topics
 from odeco.topics.evaluate import clearly_better, completion_scores, split_sample
 from odeco.topics.fitted import FittedTopics, fitted_by_shares
-from odeco.topics.lda_settings import LdaSettings, Tell
+from odeco.topics.lda_settings import MOST_AUTOMATIC, LdaSettings, Tell
+from odeco.topics.moments import WordSums
+from odeco.topics.number_of_topics import NumberOfTopics, choose_number
 from odeco.topics.refine import refine_topics
+from odeco.topics.spectral import reduce_moments
 
 
 def learn_at_once(counts: Any, settings: LdaSettings, *, seed: int, tell: Tell) -> FittedTopics:
     """Learn topics from the checked counts of all documents; `tell` hears of every stage of the work."""
-    sums = sum_moments(counts, settings, seed=seed, tell=tell)
+    if settings.n_components == "auto":
+        sums, number = _sums_and_number(counts, settings, seed, tell)
+        settings = replace(settings, n_components=number.n_components)
+    else:
+        sums, number = sum_moments(counts, settings, seed=seed, tell=tell), None
     sums.drop_basis()
     found = find_topics(sums, counts, settings, seed=seed)
+    if number is not None:
+        found = replace(found, diagnostics=replace(found.diagnostics, tried=number.tried))
     del sums  # they may be large, and the sweeps take memory too
     fitted = _refined(counts, found, settings, seed, tell) if settings.refine else None
     if fitted is None:
@@ -32,6 +42,15 @@ def learn_public(counts: Any, settings: LdaSettings, *, seed: int) -> FloatArray
     """Return how many words of each kind public documents have in each of their topics, k x V."""
     fitted = learn_at_once(counts, settings, seed=seed, tell=lambda *_: None)
     return np.maximum(fitted.topic_word * fitted.totals[:, None] - fitted.eta, 0.0)
+
+
+def _sums_and_number(counts: Any, settings: LdaSettings, seed: int, tell: Tell) -> tuple[WordSums, NumberOfTopics]:
+    """Return the moments of all documents, and the number of topics that their two halves agree on."""
+    halves = sum_halves(counts, settings, seed=seed, tell=tell)
+    sums = halves[0] + halves[1]
+    tell("number of topics", 0, 1)
+    most = min(reduce_moments(sums, "auto").directions.shape[1], MOST_AUTOMATIC)
+    return sums, choose_number(halves, most, concentration=settings.concentration, seed=seed)
 
 
 def _refined(counts: Any, found: FoundTopics, settings: LdaSettings, seed: int, tell: Tell) -> FittedTopics | None:

@@ -7,7 +7,7 @@ What the batches said is summed up (`Evidence`); no document is kept.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -189,7 +189,7 @@ def _ledger(mu: float, charges: tuple[Charge, ...]) -> Ledger:
     """Return a ledger of its own that has paid for earlier batches: a batch that fails leaves no trace."""
     ledger = Ledger(mu)
     for charge in charges:
-        ledger.charge(**asdict(charge))
+        ledger.charge(**charge.to_fields())
     return ledger
 
 

@@ -35,6 +35,8 @@ from odeco.topics.counts import (
 
 #: If a chunk stores fewer numbers than this, handing parts to threads takes longer than working on them.
 _PARALLEL_NUMBERS = 2**16
+#: A core is contracted by so many rows at a time, in threads from this size on.
+_ROWS, _PARALLEL_SIZE = 16, 64
 #: These attributes of `WordSums` are sums over documents. The saved file of a stream has arrays of these names.
 _SUMMED = ("group_weights", "_squares", "_first", "_image", "_group_first", "_group_pairs", "_triples")
 _COUNTED = ("n_documents", "n_empty", "n_short", "n_tokens")
@@ -276,9 +278,16 @@ def _asked(array: FloatArray | None) -> FloatArray:
 
 def contract(core: FloatArray, matrix: FloatArray) -> FloatArray:
     """Return T(A, A, A) for an m x m x m array T and an m x k matrix A."""
-    for _ in range(3):  # each turn contracts the first axis and moves it to the end
-        core = np.tensordot(core, matrix, axes=(0, 0))
-    return core
+    m, k = matrix.shape
+    unfolded = core.reshape(m, m * m)
+
+    def rows(start: int) -> FloatArray:
+        first: FloatArray = (matrix[:, start : start + _ROWS].T @ unfolded).reshape(-1, m, m)
+        contracted: FloatArray = matrix.T @ (first @ matrix)
+        return contracted
+
+    parts = map_blocks(rows, range(0, k, _ROWS), parallel=m >= _PARALLEL_SIZE)
+    return np.concatenate([np.empty((0, k, k)), *parts])
 
 
 def corrected_core(
@@ -286,9 +295,11 @@ def corrected_core(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the second and the third moment of the model in a basis, from those of words in the same basis."""
     mixed, pure = correction_factors(concentration)
-    product = pairs[:, :, None] * first
-    third = triples - mixed * (product + product.transpose(0, 2, 1) + product.transpose(2, 0, 1))
-    third += pure * first[:, None, None] * first[:, None] * first
+    third = np.empty_like(triples)
+    shared = pure * np.outer(first, first) - mixed * pairs
+    for index, row in enumerate(pairs):  # a slice stays in the cache, and all slices together do not
+        across = np.outer(mixed * row, first)
+        third[index] = triples[index] + first[index] * shared - across - across.T
     return pairs - concentration / (concentration + 1) * np.outer(first, first), third
 
 

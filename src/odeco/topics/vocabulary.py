@@ -50,7 +50,7 @@ class CountedWords:
     n_found: int
 
 
-def count_words(texts: Iterable[str], words: Sequence[str] | None = None) -> CountedWords:
+def count_words(texts: Iterable[str], words: Sequence[str] | None = None, *, may_be_none: bool = False) -> CountedWords:
     """Count the words of texts: all of them in alphabetical order, or the given ones in their order.
 
     Parameters
@@ -59,6 +59,8 @@ def count_words(texts: Iterable[str], words: Sequence[str] | None = None) -> Cou
         The documents. They are read once and not kept.
     words : sequence of str, optional
         The words to count, each once and in small letters; other words are passed over.
+    may_be_none : bool
+        Whether documents without any word are counted too. Otherwise they are refused.
 
     Examples
     --------
@@ -80,6 +82,8 @@ def count_words(texts: Iterable[str], words: Sequence[str] | None = None) -> Cou
     except ValueError as error:
         if not str(error).startswith("empty vocabulary"):
             raise
+        if n_read and may_be_none:
+            return CountedWords(sparse.csr_array((n_read, 0), dtype=np.int64), np.array([], dtype=np.str_), 0)
         if n_read:
             raise VocabularyError(
                 f"The documents must hold words: two letters or more. Got none in {n_read:,} documents. "

@@ -10,11 +10,11 @@ import numpy as np
 
 from odeco._threads import one_blas_thread
 from odeco._types import FloatArray
+from odeco.cores import DEFAULT_ROUNDS, core_width, leading_directions
 from odeco.privacy import Found, MechanismPlan, found_in_core
 from odeco.private.mechanisms._cores import cosine_in_core, release_core
 from odeco.private.mechanisms._mechanism import Mechanism, Setting, Task
 from odeco.private.mechanisms._shares import best_shares
-from odeco.search import DEFAULT_ROUNDS, core_width, leading_directions
 
 
 @final
@@ -28,7 +28,7 @@ class Core(Mechanism):
 
     Notes
     -----
-    `odeco.search.CoreSearch` asks for the images T(I, w, w) of single columns, which is all that a stream can afford.
+    `odeco.cores.CoreSearch` asks for the images T(I, w, w) of single columns, which is all that a stream can afford.
     Here all pairs of columns cost no more than these: the sensitivity of a slab is that of one image for records, and
     there are no signs to lose, whereas two columns (v₁ ± v₂)/√2 have the same image.
     """

@@ -7,8 +7,8 @@ from functools import partial
 
 from odeco._types import FloatArray
 from odeco.components import Components
+from odeco.cores import decompose_core
 from odeco.private.mechanisms._mechanism import Task
-from odeco.search import decompose_core
 
 
 def release_core(task: Task, basis: FloatArray) -> tuple[Components, float]:

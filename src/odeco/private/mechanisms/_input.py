@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import final
 
+from odeco.cores import decompose_noisy
 from odeco.privacy import Found, MechanismPlan, found_in_entries, unpack
 from odeco.private.mechanisms._mechanism import Mechanism, Setting, Task
-from odeco.search import decompose_noisy
 from odeco.tensors import DenseTensor
 
 #: A noisy tensor of this dimension takes half a gigabyte; above it "auto" does not consider input perturbation.

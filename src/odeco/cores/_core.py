@@ -2,7 +2,7 @@
 
 The image T(I, u, …, u) of *any* u lies in the span of the components. So the images of one block of random vectors,
 asked two or three times, find that span; one more pass over the data accumulates the small core T(Q, …, Q) for a
-basis Q of it; and Algorithm 1 runs on the core for free. A few rounds take the place of the k R rounds of Algorithm
+basis Q of it; and the core is decomposed for free. A few rounds take the place of the k R rounds of Algorithm
 2, and memory stays linear in d.
 
 `CoreSearch` is driven as a `Search` is: ask its `question` about its `candidates`, hand the answer to `advance`,
@@ -22,11 +22,7 @@ from odeco._threads import one_blas_thread
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
 from odeco.errors import RankError
-from odeco.search._plan import Plan
-from odeco.search._power import run
-from odeco.search._protocol import Finder
-from odeco.search._sphere import uniform_within
-from odeco.search._tracking import Tracking
+from odeco.search import Finder, Tracking, run_together, uniform_within
 from odeco.tensors import DenseTensor, symmetrize
 
 #: Rounds of images before the core; one more changes little (see benchmarks/streaming.py).
@@ -189,11 +185,10 @@ class CoreSearch(Finder):
         return uniform_within(strong, basis.shape[1], generator)
 
     def _decompose(self, core: FloatArray) -> Components:
-        """Run Algorithm 1 on the core and bring what it finds back to d dimensions."""
+        """Find the components of the core, all at once, and bring them back to d dimensions."""
         tensor = DenseTensor(symmetrize(core))
-        plan = Plan.default(tensor.dimension, self.n_components, tolerance=CORE_TOLERANCE)
         try:
-            inside = run(tensor, plan, rng=self.seed).components
+            inside = run_together(tensor, self.n_components, tolerance=CORE_TOLERANCE, rng=self.seed).components
         except RankError as error:
             raise RankError(str(error), self._lifted(error.found)) from error
         return self._lifted(inside.sorted_by_weight())

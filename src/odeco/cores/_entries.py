@@ -11,9 +11,8 @@ from odeco._arguments import check_n_components
 from odeco._schema import Schema, Sizes, array, require, size, whole
 from odeco._types import FloatArray
 from odeco.components import Components
-from odeco.search._noisy import decompose_noisy
-from odeco.search._protocol import Finder
-from odeco.search._tracking import Tracking
+from odeco.cores._noisy import decompose_noisy
+from odeco.search import Finder, Tracking
 from odeco.tensors import DenseTensor, PackedTensor
 
 #: The distinct entries of a tensor of this dimension take 86 MB, and as an array half a gigabyte.

@@ -9,9 +9,8 @@ import numpy as np
 from odeco._threads import one_blas_thread
 from odeco._types import FloatArray
 from odeco.components import Components
-from odeco.search._core import core_width
-from odeco.search._plan import Plan
-from odeco.search._power import Search, run, step
+from odeco.cores._core import core_width
+from odeco.search import Plan, Search, run, step
 from odeco.tensors import DenseTensor, symmetrize
 
 #: Random starts that are tried beside the informed ones.

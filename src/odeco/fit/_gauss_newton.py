@@ -1,0 +1,175 @@
+"""The best fit: all components of a tensor moved together to the least-squares optimum, through images alone.
+
+With xᵢ = |λᵢ|^(1/p) vᵢ and the signs sᵢ of the weights, the misfit is ½‖T − Σ sᵢ xᵢ⊗ᵖ‖². Its gradient takes one image
+of the k vectors. Its Gauss-Newton matrix H takes none: with the Gram matrix G of the xᵢ and powers entry by entry,
+
+    H(Δ) = p (Δ SGᵖ⁻¹S + (p−1) X ((SGᵖ⁻²S) ∘ ΔᵀX)).
+
+For steps Δ orthogonal to all xᵢ the second term is zero, and a k x k system is all there is to solve. Steps in the span
+of the xᵢ are k² numbers, found by conjugate gradients. So a step costs one image and O(d k² + n k³) besides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from odeco._threads import one_blas_thread
+from odeco._types import FloatArray
+from odeco.components import Components
+from odeco.oracle import Oracle
+
+#: Steps until the fit gives up. Near the optimum of a good fit every step gains as many digits as the last one had.
+_MOST_STEPS = 60
+#: Conjugate gradients stop here: the step is then as good as exact for everything that the next step corrects anyway.
+_MOST_INNER_STEPS = 60
+_INNER_TOLERANCE = 1e-3
+#: The damping: where it begins, by how much it grows after a step that failed, and shrinks after one that did not.
+_FIRST_DAMPING, _MORE, _LESS = 1e-3, 8.0, 0.1
+_LEAST_DAMPING, _MOST_DAMPING = 1e-12, 1e6
+#: A step that lowers the misfit by less than this share of what it is for each entry is negligible: it moves the fit
+#: by a thousandth of its standard errors.
+_NEGLIGIBLE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Components at a least-squares optimum.
+
+    Attributes
+    ----------
+    components : Components
+        Weights and vectors, in the order of the start.
+    explained : float
+        2⟨T, C⟩ − ‖C‖²: what the components take off the squared norm of the tensor.
+    residuals : array
+        ‖T(I, v, …, v) − C(I, v, …, v)‖ for every component: how far it is from a stationary point.
+    history : tuple of float
+        Length of every step over that of the components.
+    converged : bool
+        Whether the last step was negligible.
+    """
+
+    components: Components
+    explained: float
+    residuals: FloatArray
+    history: tuple[float, ...]
+    converged: bool
+
+
+def refine(
+    oracle: Oracle,
+    start: Components,
+    *,
+    whole: float | None = None,
+    share: float = _NEGLIGIBLE,
+    tolerance: float = 1e-10,
+    most_steps: int = _MOST_STEPS,
+) -> Fit:
+    """Move components to the nearest least-squares optimum of an exact tensor.
+
+    Levenberg's and Marquardt's damping makes every step lower the misfit: one that fails is tried again, shorter.
+
+    Parameters
+    ----------
+    oracle, start
+        The tensor, and where to start.
+    whole : float, optional
+        The squared norm of the tensor. If it is given, the fit also ends when a step lowers the misfit by less than
+        `share` of what it is for each of the entries: a step that is a small part of the standard errors.
+    tolerance : float
+        The fit ends when a step is shorter than this share of the components.
+    most_steps : int
+        The most steps that are taken; as many may fail.
+    """
+    order, (signs, points) = start.order, as_points(start)
+    images = oracle.image(points)
+    gain = _gain(points, signs, images, order)
+    n_entries = math.comb(oracle.dimension + order - 1, order)
+    damping, history, converged = _FIRST_DAMPING, list[float](), start.n_components == 0
+    for _ in range(2 * most_steps):
+        if converged or len(history) == most_steps or damping > _MOST_DAMPING:
+            break
+        step = _step(points, signs, images, order, damping)
+        length = float(np.linalg.norm(step) / np.linalg.norm(points))
+        tried_images = oracle.image(points + step)
+        tried_gain = _gain(points + step, signs, tried_images, order)
+        won = tried_gain - gain
+        negligible = 0.0 if whole is None else share * max(0.0, whole - gain) / n_entries
+        converged = length <= tolerance or 0 <= won <= negligible
+        if won >= 0:
+            points, images, gain = points + step, tried_images, tried_gain
+        if won >= 0 or converged:
+            damping *= _LESS
+            history.append(length)
+        else:
+            damping *= _MORE
+    lengths = np.linalg.norm(points, axis=0)
+    components = Components(signs * lengths**order, points / lengths, order)
+    misfit = images / lengths ** (order - 1) - components.image(components.vectors)
+    return Fit(components, gain, np.linalg.norm(misfit, axis=0), tuple(history), converged)
+
+
+def as_points(components: Components) -> tuple[FloatArray, FloatArray]:
+    """Return signs, and vectors scaled by the p-th root of their weight; at odd orders the vector takes the sign."""
+    weights, vectors = components.weights, components.vectors
+    signs = np.where(weights < 0, -1.0, 1.0)
+    if components.order % 2:
+        vectors, signs = vectors * signs, np.ones_like(signs)
+    return signs, vectors * np.abs(weights) ** (1 / components.order)
+
+
+def _gain(points: FloatArray, signs: FloatArray, images: FloatArray, order: int) -> float:
+    """Return 2⟨T, C⟩ − ‖C‖², which is ‖T‖² less the squared misfit."""
+    with one_blas_thread():
+        gram: FloatArray = points.T @ points
+    return float(2 * signs @ np.einsum("il,il->l", points, images) - signs @ gram**order @ signs)
+
+
+def _step(points: FloatArray, signs: FloatArray, images: FloatArray, order: int, damping: float) -> FloatArray:
+    """Return the damped Gauss-Newton step."""
+    with one_blas_thread():  # the bits of a decomposition depend on the number of threads
+        gram: FloatArray = points.T @ points
+        inner = (signs[:, None] * signs) * gram ** (order - 1)
+        outer = (signs[:, None] * signs) * gram ** (order - 2) * (order - 1)
+        descent = signs * images - points @ inner
+        # Powers of a Gram matrix are positive semidefinite, and the damping makes them definite.
+        damped = inner + max(damping, _LEAST_DAMPING) * np.diag(np.diagonal(inner))
+        inverse = np.linalg.inv(damped).astype(np.float64, copy=False)
+        basis, root = np.linalg.qr(points)
+        inside = basis.T @ descent
+        across = (descent - basis @ inside) @ inverse
+
+        def product(step: FloatArray) -> FloatArray:
+            result: FloatArray = step @ damped + root @ (outer * (step.T @ root))
+            return result
+
+        along = _conjugate_gradients(product, inside, inverse)
+        step: FloatArray = across + basis @ along
+    return step
+
+
+def _conjugate_gradients(
+    product: Callable[[FloatArray], FloatArray], target: FloatArray, inverse: FloatArray
+) -> FloatArray:
+    """Solve H(Δ) = target for steps in the span, with the inverse of the first term of H as preconditioner."""
+    solution = np.zeros_like(target)
+    residual = target.copy()
+    preconditioned = residual @ inverse
+    direction = preconditioned.copy()
+    strength = float(np.vdot(residual, preconditioned))
+    goal = _INNER_TOLERANCE**2 * strength
+    for _ in range(_MOST_INNER_STEPS):
+        if strength <= goal or strength <= 0:
+            break
+        image = product(direction)
+        length = strength / float(np.vdot(direction, image))
+        solution += length * direction
+        residual -= length * image
+        preconditioned = residual @ inverse
+        previous, strength = strength, float(np.vdot(residual, preconditioned))
+        direction = preconditioned + (strength / previous) * direction
+    return solution

@@ -1,0 +1,180 @@
+"""Where the fit starts: all components at once, in the span of the tensor.
+
+*Halfway whitened.* The unfolding of Σ λᵢ aᵢ⊗ᵖ has M Mᵀ = A (λλᵀ ∘ Gᵖ⁻¹) Aᵀ, with the Gram matrix G of the aᵢ.
+Coordinates divided by its singular values would make nearly parallel aᵢ nearly orthogonal, and would multiply the noise
+in the weakest directions by as much; divided by their roots they do the one well enough and the other far less. There
+the power steps of many vectors, all at once, end near components that least squares takes home.
+
+*A pencil.* Two random slices are A D Aᵀ and A E Aᵀ with diagonal D and E, so that the aᵢ are the eigenvectors of
+(A D Aᵀ)(A E Aᵀ)⁻¹ = A D E⁻¹ A⁻¹, whatever the signs of the weights (Harshman 1972; Leurgans, Ross and Abel 1993). Noise
+mixes those whose eigenvalues lie close, which of many components some always do.
+
+*An exchange.* Of a fit that went wrong, the weakest components give way to stronger ones in what it leaves.
+
+None is always right, so they take turns until two fits agree.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy  # it imports its submodules when they are used
+
+from odeco._threads import one_blas_thread
+from odeco._types import FloatArray
+from odeco.components import Components
+from odeco.fit._gauss_newton import Fit, refine
+from odeco.oracle import Oracle
+from odeco.search import normalise
+from odeco.tensors import DenseTensor, symmetrize
+from odeco.whitening import Whitened, Whitener
+
+#: Starts that are tried at most.
+_MOST_STARTS = 9
+#: Steps of least squares from a start.
+_START_STEPS, _START_SHARE = 40, 1e-3
+#: Fits whose misfits differ by less than this share are the same.
+_SAME = 1e-4
+#: A core with more entries than this is not formed.
+_MOST_ENTRIES = 2**25
+#: A component starts with at least this share of the largest weight, because one of weight zero would never move.
+_LEAST_WEIGHT = 1e-2
+#: Halfway whitening takes no direction for weaker than this share of the strongest.
+_LEAST_STRENGTH = 1e-8
+#: Power steps begin at the eigenvectors of so many random slices, and at as many random vectors. Nearly orthogonal
+#: components are reached in about log₂ log₂ of the precision plus log₂ k steps.
+_SLICES, _POWER_STEPS = 2, 20
+#: Vectors whose cosine is above this are at, or on their way to, the same component.
+_CLOSE = 0.9
+
+
+def fit_in_span(
+    oracle: Oracle, basis: FloatArray, strengths: FloatArray, generator: np.random.Generator, *, whole: float
+) -> Fit:
+    """Return the best fit of k components, started in the span of k directions with the given strengths.
+
+    `whole` is the squared norm of the tensor, or an estimate.
+    """
+    reduced = _reduced(oracle, basis)
+    known = reduced.squared_norm()
+    inside_whole = whole if known is None else known
+    best = _from(reduced, _whitened_start(reduced, strengths, generator), inside_whole)
+    for attempt in range(1, _MOST_STARTS):
+        if inside_whole - best.explained <= _SAME**2 * inside_whole:
+            break
+        found = _from(reduced, _next_start(attempt, reduced, strengths, best, generator), inside_whole)
+        agreed = abs(found.explained - best.explained) <= _SAME * abs(inside_whole - found.explained)
+        best = found if found.explained > best.explained else best
+        if agreed:
+            break
+    inside = best.components
+    return refine(oracle, Components(inside.weights, basis @ inside.vectors, oracle.order), whole=whole)
+
+
+def _from(reduced: Oracle, start: Components, whole: float) -> Fit:
+    return refine(reduced, start, whole=whole, share=_START_SHARE, most_steps=_START_STEPS)
+
+
+def _next_start(
+    attempt: int, reduced: Oracle, strengths: FloatArray, best: Fit, generator: np.random.Generator
+) -> Components:
+    if attempt % 3 == 1:
+        return _exchanged(reduced, best.components, generator)
+    if attempt % 3 == 2:
+        return _whitened_start(reduced, strengths, generator)
+    return _pencil_start(reduced, generator)
+
+
+def _exchanged(reduced: Oracle, components: Components, generator: np.random.Generator) -> Components:
+    """Return components with the weakest exchanged for stronger ones that are still in what they leave."""
+    width = reduced.dimension
+    left = reduced - components
+    new = _climbed(left, generator.standard_normal((width, 2 * _SLICES * width)))
+    gains = np.abs(left.value(new))
+    kept = removal_costs(components)
+    weakest = np.argsort(kept)
+    count = max(1, int(np.sum(gains[:width] > np.sqrt(kept[weakest[: gains.size]]))))
+    remaining = np.delete(components.vectors, weakest[:count], axis=1)
+    return _with_weights(reduced, np.hstack([remaining, new[:, :count]]))
+
+
+def removal_costs(components: Components) -> FloatArray:
+    """Return by how much the squared misfit grows if a component is left out and the other weights are fitted anew.
+
+    With the Gram matrix Γ = Gᵖ of the vᵢ⊗ᵖ, powers taken entry by entry, it is λᵢ² over the diagonal of Γ⁻¹.
+    """
+    with one_blas_thread():
+        gram: FloatArray = components.vectors.T @ components.vectors
+        inverse = np.linalg.pinv(gram**components.order, hermitian=True)
+    costs: FloatArray = components.weights**2 / np.diagonal(inverse)
+    return costs
+
+
+def fitted_weights(oracle: Oracle, vectors: FloatArray) -> FloatArray:
+    """Return the weights that fit best for given unit vectors."""
+    with one_blas_thread():
+        gram: FloatArray = vectors.T @ vectors
+        weights: FloatArray = scipy.linalg.lstsq(gram**oracle.order, oracle.value(vectors), cond=1e-12)[0]
+    return weights
+
+
+def _reduced(oracle: Oracle, basis: FloatArray) -> Oracle:
+    """Return the tensor in the coordinates of an orthonormal basis, as entries if they are few enough."""
+    if basis.shape[1] ** oracle.order > _MOST_ENTRIES:
+        return Whitened(oracle, Whitener(basis, basis))
+    return DenseTensor(symmetrize(oracle.inside(basis)))
+
+
+def _whitened_start(reduced: Oracle, strengths: FloatArray, generator: np.random.Generator) -> Components:
+    """Return what the power steps of many vectors end at, in coordinates that are whitened halfway."""
+    width = reduced.dimension
+    scales = np.sqrt(np.maximum(strengths / strengths[0], _LEAST_STRENGTH))
+    whitened = _reduced_by(reduced, scales)
+    with one_blas_thread():
+        leading = [np.linalg.eigh(whitened.slice(generator.standard_normal(width)))[1] for _ in range(_SLICES)]
+    block = np.hstack([*leading, generator.standard_normal((width, _SLICES * width))])
+    distinct = _climbed(whitened, block)
+    filled = np.hstack([distinct, leading[0][:, : width - distinct.shape[1]]])
+    return _with_weights(reduced, scales[:, None] * filled)
+
+
+def _climbed(oracle: Oracle, block: FloatArray) -> FloatArray:
+    """Return what vectors end at after power steps, each once, at most d of them, the largest values first."""
+    block = block / np.linalg.norm(block, axis=0)
+    for _ in range(_POWER_STEPS):
+        block = normalise(oracle.image(block), oracle.parts, block)
+    block = block[:, np.argsort(-np.abs(oracle.value(block)), kind="stable")]
+    close = np.abs(block.T @ block) > _CLOSE
+    kept: list[int] = []
+    for index in range(block.shape[1]):
+        if len(kept) < oracle.dimension and not np.any(close[index, kept]):
+            kept.append(index)
+    return block[:, kept]
+
+
+def _reduced_by(reduced: Oracle, scales: FloatArray) -> Oracle:
+    """Return the tensor in coordinates that are divided by `scales`."""
+    if not isinstance(reduced, DenseTensor):
+        return Whitened(reduced, Whitener(np.diag(1 / scales), np.diag(scales)))
+    entries = reduced.entries
+    for axis in range(reduced.order):
+        entries = entries / scales.reshape((-1,) + (1,) * (reduced.order - 1 - axis))
+    return DenseTensor(symmetrize(entries))
+
+
+def _pencil_start(reduced: Oracle, generator: np.random.Generator) -> Components:
+    """Return components that solve the eigenvalue problem of a random pencil of slices."""
+    first, second = (reduced.slice(generator.standard_normal(reduced.dimension)) for _ in range(2))
+    with one_blas_thread():
+        quotient = scipy.linalg.lstsq(second, first)[0].T
+        vectors = np.linalg.eig(quotient)[1]
+    # Noise makes pairs of complex vectors. Each pair spans two real directions.
+    return _with_weights(reduced, np.where(np.signbit(vectors.imag), vectors.real - vectors.imag, vectors.real))
+
+
+def _with_weights(reduced: Oracle, directions: FloatArray) -> Components:
+    lengths = np.linalg.norm(directions, axis=0)
+    vectors = np.where(lengths > 0, directions / np.where(lengths > 0, lengths, 1.0), np.eye(*directions.shape))
+    weights = fitted_weights(reduced, vectors)
+    least = _LEAST_WEIGHT * max(float(np.max(np.abs(weights))), np.finfo(np.float64).tiny)
+    weights = np.where(weights < 0, np.minimum(weights, -least), np.maximum(weights, least))
+    return Components(weights, vectors, reduced.order)
