@@ -22,7 +22,7 @@ from odeco._threads import one_blas_thread
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
 from odeco.errors import RankError
-from odeco.fit import fit_given
+from odeco.cores._independent import fit_independent
 from odeco.search import Finder, Tracking, run_together, uniform_within
 from odeco.tensors import DenseTensor, symmetrize
 
@@ -202,10 +202,9 @@ class CoreSearch(Finder):
         """Find the components of the core, all at once, and bring them back to d dimensions."""
         tensor = DenseTensor(symmetrize(core))
         try:
-            if self.orthogonal:
+            inside = None if self.orthogonal else fit_independent(tensor, self.n_components, self.seed)
+            if inside is None:
                 inside = run_together(tensor, self.n_components, tolerance=CORE_TOLERANCE, rng=self.seed).components
-            else:
-                inside = fit_given(tensor, self.n_components, np.random.default_rng(self.seed)).fit.components
         except RankError as error:
             raise RankError(str(error), self._lifted(error.found)) from error
         return self._lifted(inside.sorted_by_weight())

@@ -11,8 +11,8 @@ from odeco._arguments import check_n_components
 from odeco._schema import Schema, Sizes, array, flag, require, size, whole
 from odeco._types import FloatArray
 from odeco.components import Components
+from odeco.cores._independent import fit_independent
 from odeco.cores._noisy import decompose_noisy
-from odeco.fit import fit_given
 from odeco.search import Finder, Tracking
 from odeco.tensors import DenseTensor, PackedTensor
 
@@ -104,11 +104,9 @@ class EntriesSearch(Finder):
     def advance(self, answer: FloatArray, n_rows: int | None = None) -> EntriesSearch:  # noqa: ARG002 - one answer
         """Take in the distinct entries T[i, j, k], i ≥ j ≥ k, in the order of i, then j, then k."""
         tensor = DenseTensor(PackedTensor(answer, self.dimension).to_dense())
-        generator = np.random.default_rng(self.seed)
-        if self.orthogonal:
-            found = decompose_noisy(tensor, self.n_components, generator)
-        else:
-            found = fit_given(tensor, self.n_components, generator).fit.components
+        found = None if self.orthogonal else fit_independent(tensor, self.n_components, self.seed)
+        if found is None:
+            found = decompose_noisy(tensor, self.n_components, np.random.default_rng(self.seed))
         return replace(self, found=found.sorted_by_weight())
 
     def tracked(
