@@ -21,8 +21,8 @@ from odeco._schema import Schema, Sizes, flag, require, size, tensor_order, unit
 from odeco._threads import one_blas_thread
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
-from odeco.errors import RankError
 from odeco.cores._independent import fit_independent
+from odeco.errors import RankError
 from odeco.search import Finder, Tracking, run_together, uniform_within
 from odeco.tensors import DenseTensor, symmetrize
 
