@@ -275,14 +275,15 @@ def streamed(counts, n_batches, epsilon=2.0, **settings):
 def test_a_private_stream_pays_for_each_batch_apart_and_gets_better():
     corpus = planted_topics(16_000, 60, np.full(3, 0.2), document_length=40, rng=3)
     truth, frequencies = corpus.topics, corpus.topics.mean(axis=0)
-    first, all_of_them = streamed(corpus.counts[:2_000], 1, 0.1), streamed(corpus.counts, 8, 0.1)
-    assert all_of_them.privacy_.epsilon_spent <= 0.1
+    first, all_of_them = streamed(corpus.counts[:2_000], 1, 0.4), streamed(corpus.counts, 8, 0.4)
+    assert all_of_them.privacy_.epsilon_spent <= 0.4
     names = [charge.data for charge in all_of_them.privacy_.charges]
     assert set(names) == {(f"batch {number}",) for number in range(1, 9)}
     assert "one document" in all_of_them.privacy_.neighbours
     assert all_of_them.n_documents_ == 16_000
     learnt = [likeness(truth, model.topic_word_, frequencies).mean() for model in (first, all_of_them)]
-    # The noise of eight batches is √8 times that of one, and the signal eight times.
+    # The noise of eight batches is √8 times that of one, and the signal eight times. ε is such that one batch shows
+    # something: where even eight are deep in noise, which is better is chance.
     assert learnt[1] > learnt[0]
 
 
