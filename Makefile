@@ -58,6 +58,9 @@ docs: $(VENV)/.docs
 
 bench: $(BENCH)/.bench
 	$(BENCH)/bin/python benchmarks/against_tensorly.py
+	$(BENCH)/bin/python benchmarks/any_tensor.py
+	$(BENCH)/bin/python benchmarks/any_tensor.py --streams
+	$(BENCH)/bin/python benchmarks/baselines.py
 	$(BENCH)/bin/python benchmarks/throughput.py
 	$(BENCH)/bin/python benchmarks/memory.py
 	$(BENCH)/bin/python benchmarks/streaming.py
@@ -91,7 +94,7 @@ $(LOWEST)/.lowest: pyproject.toml tools/lowest_versions.py
 
 $(BENCH)/.bench: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/pip install -q -c constraints.txt -e '.[all]' 'tensorly>=0.9' 'gensim>=4.3' 'tomotopy>=0.12'
+	$(BENCH)/bin/pip install -q -c constraints.txt -e '.[all]' 'tensorly>=0.9' 'pyttb>=1.8.1' 'gensim>=4.3' 'tomotopy>=0.12'
 	touch $@
 
 clean:

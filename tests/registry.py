@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from odeco import Components, Oracle, symmetrize
+from odeco.baselines import TensorSketch
 from odeco.datasets import AdversarialNoise, WeaklyCorrelatedNoise, gaussian_noise
 from odeco.moments import SampleMoment, WordMoment
 from odeco.privacy import EntryLevel, RecordLevel
@@ -113,6 +114,11 @@ def _weakly_correlated(generator, dimension, order):
     return WeaklyCorrelatedNoise(dimension + 1, 1)
 
 
+def _sketch(generator, dimension, order):
+    entries = random_symmetric(dimension, order, generator)
+    return TensorSketch.of_entries(entries, length=50, n_sketches=3, combine="mean", rng=generator)
+
+
 ORACLES: dict[str, Callable[[np.random.Generator, int, int], Oracle]] = {
     "components": _components,
     "dense": _dense,
@@ -134,4 +140,5 @@ ORACLES: dict[str, Callable[[np.random.Generator, int, int], Oracle]] = {
     "Gaussian noise": _gaussian_noise,
     "adversarial noise": _adversarial,
     "weakly correlated noise": _weakly_correlated,
+    "sketch": _sketch,
 }

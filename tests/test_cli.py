@@ -153,7 +153,7 @@ def test_a_warning_is_one_line_on_stderr_in_the_words_of_the_command(folder):
     # One iteration from random starts in dimension 20 is far from an eigenvector.
     done = run("decompose", "tensor.npy", "-k", "1", "--n-iterations", "1", "--n-restarts", "1", cwd=folder)
     assert done.returncode == 0
-    assert done.stderr.startswith("Warning: Component 0 did not converge")
+    assert done.stderr.startswith("Warning: Component 1 did not converge")
     assert "Raise --n-iterations, raise --tol" in done.stderr
     assert done.stderr.count("\n") == 1
 

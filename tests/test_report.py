@@ -17,8 +17,9 @@ from odeco.result import StreamDecomposition
 
 NAMES = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a & b", "c", "d", "e"]
 SECTIONS = {
-    "tensor": ["Components", "Weights", "Vectors", "Convergence", "To do it again"],
-    "auto": ["Components", "Weights, and how many stand clear", "Vectors", "Convergence", "To do it again"],
+    "tensor": ["Components", "Weights", "Vectors", "To do it again"],
+    "loop": ["Components", "Weights", "Vectors", "Convergence", "To do it again"],
+    "auto": ["Components", "Weights, and how many stand clear", "Vectors", "To do it again"],
     "asymmetric": [
         *("Components", "Weights", "Vectors along axis 0", "Vectors along axis 1", "Vectors along axis 2"),
         "To do it again",

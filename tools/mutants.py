@@ -249,6 +249,14 @@ MUTANTS = [
         "test_ledger.py",
         "deltas_of_thresholds",
     ),
+    Mutant(
+        "workers of a cluster do not clip rows",
+        "dask/_work.py",
+        "total.update(clipped_rows(rows, norm_bound))",
+        "total.update(rows)",
+        "test_private_cluster.py",
+        "exact",
+    ),
 ]
 
 

@@ -4,7 +4,14 @@ from odeco._version import __version__
 from odeco.checking import check_oracle
 from odeco.components import Components
 from odeco.decompose import decompose, decompose_asymmetric
-from odeco.errors import ConvergenceWarning, FileFormatError, NothingFoundError, RankError, StreamEndedError
+from odeco.errors import (
+    ConvergenceWarning,
+    DominantColumnWarning,
+    FileFormatError,
+    NothingFoundError,
+    RankError,
+    StreamEndedError,
+)
 from odeco.metrics import match
 from odeco.norms import incoherence, operator_norm
 from odeco.oracle import Oracle, SensitiveOracle
@@ -18,6 +25,7 @@ from odeco.tensors import symmetrize
 __all__ = [
     "Components",
     "ConvergenceWarning",
+    "DominantColumnWarning",
     "FileFormatError",
     "NothingFoundError",
     "OnlineDecomposer",

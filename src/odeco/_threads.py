@@ -30,11 +30,25 @@ def map_blocks(work: Callable[[Block], Answer], blocks: Iterable[Block], *, para
     The linear algebra library runs on one thread either way, so that both ways give the same bits.
     """
     with one_blas_thread():
-        n_threads = _n_threads() if parallel else 1
+        n_threads = _n_threads() if parallel and not getattr(_ALONE, "depth", 0) else 1
         if n_threads > 1:
             yield from _pool(os.getpid(), n_threads).map(work, blocks)
         else:
             yield from map(work, blocks)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Keep the work of this thread to itself inside a ``with`` block: others have theirs, as in a worker of a cluster.
+
+    The linear algebra library is held to one thread as well.
+    """
+    _ALONE.depth = getattr(_ALONE, "depth", 0) + 1
+    try:
+        with one_blas_thread():
+            yield
+    finally:
+        _ALONE.depth -= 1
 
 
 @contextmanager
@@ -79,6 +93,7 @@ class _Hold:
 
 
 _HOLD = _Hold()
+_ALONE = threading.local()
 # A child forked while another thread held the limit would wait for ever for it to be released.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_HOLD.__init__)  # type: ignore[misc]

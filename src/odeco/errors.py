@@ -13,6 +13,38 @@ class ConvergenceWarning(UserWarning):
     """A component was returned whose residual is above the tolerance."""
 
 
+class DominantColumnWarning(UserWarning):
+    """One column of a stream outweighs all others, so that their components cannot be seen.
+
+    Attributes
+    ----------
+    column : int
+        The column, counted from 0.
+    name : str or None
+        Its name, if it has one.
+    share : float
+        Its share of the second moment of the rows that were looked at.
+    n_components : int
+        How many components were found.
+    """
+
+    def __init__(self, column: int, name: str | None, share: float, n_components: int) -> None:
+        self.column, self.name, self.share, self.n_components = column, name, share, n_components
+        called = f"Column {column}" if name is None else f"Column {column}, {name!r},"
+        others = {1: "", 2: " Component 2 leans on it too."}.get(
+            n_components, f" Components 2 to {n_components} lean on it too."
+        )
+        super().__init__(
+            f"{called} outweighs all others: it has {100 * share:.3g} % of the second moment of the rows, and "
+            f"component 1 is little else.{others} Components of other columns cannot be seen beside it. Drop the "
+            "column if it is an index or a number that means nothing here, or bring all columns to one scale."
+        )
+
+    def called(self, name: str) -> DominantColumnWarning:
+        """Return the same warning with a name for the column."""
+        return DominantColumnWarning(self.column, name, self.share, self.n_components)
+
+
 class FileFormatError(ValueError):
     """A file is damaged, holds something else, or was written by another version of odeco."""
 

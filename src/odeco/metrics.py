@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,6 +53,21 @@ class Match:
     def angles(self) -> FloatArray:
         """Angles between found and true vectors, in radians."""
         return np.arccos(np.clip(self.cosines, -1, 1))
+
+
+def shown_angle(error: float) -> str:
+    """Return the error of an angle, in radians, as people are shown it.
+
+    No two directions are more than π/2 apart. A standard error of that size or more says that the vector could be any,
+    and its number says nothing.
+
+    Examples
+    --------
+    >>> from odeco.metrics import shown_angle
+    >>> shown_angle(0.0123), shown_angle(1.8e8)
+    ('0.012', 'not determined')
+    """
+    return f"{error:.2g}" if error < math.pi / 2 else "not determined"
 
 
 def match(found: HasComponents, truth: HasComponents) -> Match:

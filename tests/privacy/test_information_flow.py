@@ -28,6 +28,7 @@ from sealing import (
 )
 
 import odeco
+import odeco.dask
 from odeco.cli._main import run as run_command
 from odeco.models import TensorLDA, choose_vocabulary_privately
 from odeco.moments import SampleMoment
@@ -87,6 +88,24 @@ def pushed(**settings):
         return told, results
 
     return run
+
+
+def pushed_on_a_cluster(rows):
+    """Return rows of a Dask collection, which workers in this process clip and add up: their log is seen too."""
+    dask = pytest.importorskip("dask")
+    online = odeco.OnlineDecomposer(2, **STREAM)
+    cuts = [(0, 7), (7, 29), (29, N)]
+    blocks = [dask.delayed(rows[start:stop], pure=False) for start, stop in cuts]
+    online.partial_fit(odeco.dask.from_delayed(blocks, n_features=D, n_rows=[stop - start for start, stop in cuts]))
+    return online.n_rows, online.progress, online.result()
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    distributed = pytest.importorskip("distributed")
+    settings = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
+    with distributed.LocalCluster(**settings) as made, distributed.Client(made):
+        yield
 
 
 def saved_without_the_sum(rows):
@@ -248,6 +267,7 @@ ENTRY_POINTS = {
     "stream, power": (pushed(method="power", n_restarts=3, n_iterations=2), WILD_ROWS),
     "stream, entries": (pushed(method="entries"), WILD_ROWS),
     "stream, add or remove": (pushed(method="core", neighbour_relation="add or remove"), WILD_ROWS),
+    "stream on a cluster": (pushed_on_a_cluster, {**FEW, **CSR}),
     "checkpoint of dense rows": (saved_without_the_sum, DENSE),
     "checkpoint of CSR rows": (saved_without_the_sum, CSR),
     "saved result": (saved_result, WILD_ROWS),
@@ -285,8 +305,10 @@ N_PAIRS = sum(len(data) for _, data in ENTRY_POINTS.values())
 
 
 @pytest.mark.parametrize("name", ENTRY_POINTS)
-def test_nothing_but_what_is_released_depends_on_the_data(name, tmp_path):
+def test_nothing_but_what_is_released_depends_on_the_data(name, tmp_path, request):
     run, data_sets = ENTRY_POINTS[name]
+    if "on a cluster" in name:
+        request.getfixturevalue("cluster")
     first = None
     for number, (label, data) in enumerate(data_sets.items()):
         seen = outcome(lambda data=data: run(data), tmp_path / str(number))

@@ -141,10 +141,10 @@ def test_counts_follow_from_the_topics_after_every_sweep(n_lanes, monkeypatch):
     sampler.start(topics[:, tokens.vocabulary])
     for _ in range(3):
         sampler.sweep(average=True)
-        again = np.zeros_like(sampler._table)
+        again = np.zeros_like(sampler.shared.table)
         np.add.at(again, (tokens.words, sampler.topics), 1)
-        np.testing.assert_array_equal(sampler._table, again)
-        np.testing.assert_array_equal(sampler._totals, again.sum(axis=0))
+        np.testing.assert_array_equal(sampler.shared.table, again)
+        np.testing.assert_array_equal(sampler.shared.totals, again.sum(axis=0))
     assert sampler.topics.max() < 4
     # Expected counts add up to the tokens of each word, up to the rounding of single precision.
     np.testing.assert_allclose(sampler.mean_counts().sum(axis=0), np.bincount(tokens.words), rtol=1e-4)

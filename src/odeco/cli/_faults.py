@@ -15,6 +15,7 @@ import click
 FAULTS = (ValueError, TypeError, OSError, MemoryError, RuntimeError, ModuleNotFoundError)
 #: What to install for a module that is missing.
 _EXTRAS = {
+    "distributed": "dask",
     "matplotlib": "plot",
     "numba": "topics",
     "pyarrow": "arrow",

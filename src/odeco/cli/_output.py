@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from odeco.cli._faults import advice, command_line, printable
+from odeco.metrics import shown_angle
 from odeco.privacy import PrivacyReport
 from odeco.result import AsymmetricDecomposition, Decomposition
 from odeco.saving import RESULT_KINDS, AnyResult, save_result
@@ -109,18 +110,12 @@ def result_table(result: AnyResult, names: Sequence[str] | None, n_top: int) -> 
         columns.append(("± (1 s.e.)", lambda i: f"{errors[i]:.2g}"))
     angles = getattr(result, "angle_errors", None)
     if angles is not None:
-        columns.append(("angle error, rad", lambda i: f"{angles[i]:.2g}"))
+        columns.append(("angle error, rad", lambda i: shown_angle(angles[i])))
     floors = getattr(result, "noise_floors", None)
     if floors is not None:
         columns.append(("noise floor", lambda i: f"{floors[i]:.3g}"))
         columns.append(("clear of it", lambda i: "yes" if abs(result.weights[i]) > floors[i] else "no"))
-    if isinstance(result, Decomposition | AsymmetricDecomposition):
-        columns.append(("residual", lambda i: f"{result.residuals[i]:.1e}"))
-        columns.append(("converged", lambda i: "yes" if result.converged[i] else "no"))
-    if isinstance(result, Decomposition):
-        of_all = "" if result.n_restarts is None else f" of {result.n_restarts}"
-        columns.append(("images", lambda i: str(result.n_iterations[i])))
-        columns.append(("restarts agreed", lambda i: f"{result.n_agreed[i]}{of_all}"))
+    columns += _convergence_columns(result)
     table = Table("#", *(name for name, _ in columns), box=None, pad_edge=False)
     for column in table.columns:
         column.justify = "right"
@@ -132,6 +127,19 @@ def result_table(result: AnyResult, names: Sequence[str] | None, n_top: int) -> 
             cells.append(largest_coordinates(result.vectors[:, i], names, n_top))
         table.add_row(*map(as_cell, cells))
     return table
+
+
+def _convergence_columns(result: AnyResult) -> list[tuple[str, Callable[[int], str]]]:
+    """Return how well each component was found, where that is known."""
+    columns: list[tuple[str, Callable[[int], str]]] = []
+    if isinstance(result, Decomposition | AsymmetricDecomposition):
+        columns.append(("residual", lambda i: f"{result.residuals[i]:.1e}"))
+        columns.append(("converged", lambda i: "yes" if result.converged[i] else "no"))
+    if isinstance(result, Decomposition):
+        columns.append(("images", lambda i: str(result.n_iterations[i])))
+        if result.n_restarts is not None:
+            columns.append(("restarts agreed", lambda i: f"{result.n_agreed[i]} of {result.n_restarts}"))
+    return columns
 
 
 def largest_coordinates(vector: Any, names: Sequence[str] | None, n_top: int) -> str:

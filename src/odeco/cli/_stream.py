@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import signal
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
 import odeco
-from odeco.cli import _options
+from odeco.cli import _cluster, _options
 from odeco.cli._faults import Interrupted, Interrupts, Terminated, command_line
 from odeco.cli._inputs import load_names
 from odeco.cli._output import deliver, note, progress_bar
@@ -38,6 +41,7 @@ from odeco.sources import as_source
 @click.option("--checkpoint", type=_options.CHECKPOINT, metavar="FILE", help="Keep there where the run stands.")
 @click.option("--checkpoint-seconds", type=float, default=30.0, show_default=True, help="How often.")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one.")
+@_cluster.option
 @_options.outputs
 def command(
     files: tuple[Path, ...],
@@ -52,6 +56,7 @@ def command(
     checkpoint: Path | None,
     checkpoint_seconds: float,
     resume: bool,
+    scheduler: str | None,
     as_json: bool,
     out: Path | None,
     report: Path | None,
@@ -61,14 +66,16 @@ def command(
 ) -> None:
     r"""Decompose the moment E[x ⊗ x ⊗ x] of the rows x in FILEs, read block by block and never held as a whole.
 
-    FILE may be .npy, .npz (CSR), .parquet, .arrow, .feather, .svmlight, .csv, .tsv, or a directory of such. Ctrl-C
-    ends the run; with --checkpoint it can go on later, and ends with the same bits as if it had not been interrupted.
+    FILE may be .npy, .npz (CSR), .parquet, .arrow, .feather, .svmlight, .csv, .tsv, a directory of such, or a pattern
+    in quotes. Ctrl-C ends the run; with --checkpoint it can go on later, and ends with the same bits as if it had not
+    been interrupted.
 
     \b
     Examples:
       odeco stream rows.npy -k 5 --report page.html
       odeco stream day1.parquet day2.parquet -k 10 --checkpoint run.ckpt
       odeco stream rows.npy -k 5 --method power --batch-size 10000
+      odeco stream '/shared/day-*.npy' -k 5 --scheduler tcp://host:8786
     """
     if resume and checkpoint is None:
         raise click.UsageError("--resume needs --checkpoint FILE, the file to go on from.")
@@ -83,7 +90,13 @@ def command(
     source = as_source(data)
     labels = load_names(names, source.n_features, getattr(source, "columns", None))
     n_rows = 0
-    with _options.limited(threads), Interrupts() as interrupts, progress_bar() as bar:
+    with (
+        _options.limited(threads),
+        _cluster.connected(scheduler) as client,
+        Interrupts() as interrupts,
+        progress_bar() as bar,
+        _columns_called(labels),
+    ):
         task = bar.add_task("reading", total=None, count="")
 
         def show(progress: Any) -> None:
@@ -109,6 +122,7 @@ def command(
                 checkpoint_seconds=checkpoint_seconds,
                 keep_checkpoint=checkpoint is not None,
                 callback=show,
+                client=client,
             )
         except KeyboardInterrupt:
             raise _interrupted(interrupts, n_rows, checkpoint) from None
@@ -119,6 +133,23 @@ def command(
     deliver(result, out=out, report=report, names=labels, title=title, as_json=as_json, top=top, again=again)
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
+
+
+@contextmanager
+def _columns_called(labels: Sequence[str] | None) -> Iterator[None]:
+    """Show warnings about a column with the name that the user has given it."""
+    show = warnings.showwarning
+
+    def show_called(message: Warning | str, *more: Any, **further: Any) -> None:
+        if labels is not None and isinstance(message, odeco.DominantColumnWarning):
+            message = message.called(labels[message.column])
+        show(message, *more, **further)
+
+    warnings.showwarning = show_called
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
 
 
 def _interrupted(interrupts: Interrupts, n_rows: int, checkpoint: Path | None) -> Interrupted:

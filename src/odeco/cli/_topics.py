@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from odeco.cli import _options
+from odeco.cli import _cluster, _options
 from odeco.cli._output import emit_json, note, progress_bar
 
 #: These options are about which words are kept; with a list of words they have nothing to do.
@@ -51,6 +51,7 @@ def command() -> None:
       odeco topics --python-documentation -k auto
       odeco topics transform model.npz new.txt --out proportions.csv
       odeco topics notes.jsonl --column body -k 10 --epsilon 4 --delta 1e-6
+      odeco topics '/shared/counts-*.npz' -k 50 --scheduler tcp://host:8786 --out model.npz
     """
 
 
@@ -109,6 +110,7 @@ def command() -> None:
 @click.option(
     "--groups", type=_options.FILE, metavar="FILE", help="For --unit user: whose document each is, one a line."
 )
+@_cluster.option
 @_options.seed
 @_options.threads
 @click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="Words to show for each topic.")
@@ -124,8 +126,17 @@ def fit(
     from odeco.cli._topics_fit import learn  # scikit-learn and numba take a second, and may be missing
     from odeco.cli._topics_output import print_topics, topics_document, write_page_of
 
-    with _options.limited(given["threads"]), progress_bar() as bar:
-        learnt = learn(files, n_components, given, private=private, show=_stages(bar))
+    with (
+        _options.limited(given["threads"]),
+        _cluster.connected(given["scheduler"]) as client,
+        progress_bar() as bar,
+    ):
+        if client is None:
+            learnt = learn(files, n_components, given, private=private, show=_stages(bar))
+        else:
+            from odeco.cli._topics_cluster import learn_on_cluster
+
+            learnt = learn_on_cluster(files, n_components, given, client, _stages(bar))
         if given["out"] is not None:
             learnt.model.save(given["out"])
             note(f"wrote {given['out']}")
@@ -146,11 +157,14 @@ def _check_usage(
     """Raise if options do not go together."""
     if documentation == bool(files):
         raise click.UsageError("Either FILEs or --python-documentation must be given, and not both.")
+    context = click.get_current_context()
+    explicit = {name for name in given if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    if given["scheduler"] is not None:
+        _check_cluster(files, explicit, private)
+        return
     for path in files:
         if str(path) != "-" and not path.exists():
             raise FileNotFoundError(2, "No such file or directory", str(path))
-    context = click.get_current_context()
-    explicit = {name for name in given if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
     unused = [name for name in _PRUNING if name in explicit]
     if given["vocabulary"] is not None and unused:
         raise click.UsageError(f"With --vocabulary all its words are counted. Leave out {_option(unused[0])}.")
@@ -160,6 +174,16 @@ def _check_usage(
         _check_private(n_components, explicit, given)
     elif given["groups"] is not None:
         raise click.UsageError("--unit user is about private runs. Pass --epsilon and --delta, or leave it out.")
+
+
+def _check_cluster(files: tuple[Path, ...], explicit: set[str], private: bool) -> None:
+    """Raise if a run on a cluster has an option that it cannot have."""
+    if private:
+        raise click.UsageError("A private run works on one machine. Leave out --scheduler.")
+    unused = [name for name in (*_PRUNING, "column", "held_out", "report", "groups") if name in explicit]
+    if unused or not files:
+        named = _option(unused[0]) if unused else "--python-documentation"
+        raise click.UsageError(f"With --scheduler word counts are read as they are. Leave out {named}.")
 
 
 def _check_private(n_components: int | str, explicit: set[str], given: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ _MOST_INNER_STEPS = 60
 _INNER_TOLERANCE = 1e-3
 #: The damping: where it begins, by how much it grows after a step that failed, and shrinks after one that did not.
 _FIRST_DAMPING, _MORE, _LESS = 1e-3, 8.0, 0.1
-_MOST_DAMPING = 1e6
+_LEAST_DAMPING, _MOST_DAMPING = 1e-12, 1e6
 #: A step that lowers the misfit by less than this share of what it is for each entry is negligible: it moves the fit
 #: by a thousandth of its standard errors.
 NEGLIGIBLE = 1e-6
@@ -93,6 +93,7 @@ def refine(
         lambda points, images: _gain(points, signs, images, order),
         lambda points, images, damping: _step(points, signs, images, order, damping),
         negligible=share / math.comb(oracle.dimension + order - 1, order),
+        rounding=oracle.rounding,
         whole=whole,
         tolerance=tolerance,
         most_steps=most_steps,
@@ -120,6 +121,7 @@ def descend(
     step_of: Callable[[FloatArray, FloatArray, float], FloatArray],
     *,
     negligible: float,
+    rounding: float,
     whole: float | None,
     tolerance: float = 1e-10,
     most_steps: int = _MOST_STEPS,
@@ -139,14 +141,16 @@ def descend(
         tried_images = ask(points + step)
         tried_gain = gain_of(points + step, tried_images)
         won = tried_gain - gain
+        # Gains that differ by less than their rounding errors do not tell which is better: the shorter step is.
+        doubtful = 16 * rounding * abs(gain)
         too_little = 0.0 if whole is None else negligible * max(0.0, whole - gain)
-        if won >= 0:
+        converged = length <= tolerance or doubtful < won <= too_little
+        if won >= -doubtful:
             points, images, gain = points + step, tried_images, tried_gain
             damping *= _LESS
             history.append(length)
         else:
             damping *= _MORE
-        converged = length <= tolerance or 0 <= won <= too_little
     return Descent(points, images, gain, tuple(history), converged)
 
 
@@ -173,8 +177,9 @@ def _step(points: FloatArray, signs: FloatArray, images: FloatArray, order: int,
         inner = (signs[:, None] * signs) * gram ** (order - 1)
         outer = (signs[:, None] * signs) * gram ** (order - 2) * (order - 1)
         descent = signs * images - points @ inner
-        damped = inner + damping * np.diag(np.diagonal(inner))
-        inverse: FloatArray = np.linalg.pinv(damped, hermitian=True).astype(np.float64, copy=False)
+        # Powers of a Gram matrix are positive semidefinite, and the damping makes them definite.
+        damped = inner + max(damping, _LEAST_DAMPING) * np.diag(np.diagonal(inner))
+        inverse = np.linalg.inv(damped).astype(np.float64, copy=False)
         basis, root = np.linalg.qr(points)
         inside = basis.T @ descent
         across = (descent - basis @ inside) @ inverse

@@ -157,10 +157,6 @@ class Judge:
         """No components."""
         return Components(np.empty(0), np.empty((self.dimension, 0)), self.order)
 
-    def forget(self, rank: int) -> Fit | None:
-        """Forget a fit, so that another is tried, and return it."""
-        return self._fits.pop(rank, None)
-
     def left(self, rank: int, chance: float) -> Literal["nothing", "noise", "more"]:
         """Return what a fit leaves, given the chance that noise shows the strongest component of it."""
         if self.exhausted(rank):
@@ -237,19 +233,17 @@ def fit_given(
 ) -> Judged:
     """Fit the number of components that is asked for."""
     tensor = judge_class(oracle, generator, tell, most=n_components)
-    for rank in {min(tensor.spectrum.n_usable, n_components), n_components - 1}:
-        if rank < n_components and tensor.exhausted(rank):
-            raise zero_image_error(n_components, tensor.fit(rank).components)
-    if tensor.spectrum.n_clear < n_components:  # the loop finds orthogonal components that the unfolding hides
+    usable = tensor.spectrum.n_usable
+    if usable < n_components and tensor.exhausted(usable):
+        raise zero_image_error(n_components, tensor.fit(usable).components.sorted_by_weight())
+    _, chance = _next(tensor, n_components)
+    if chance <= SIGNIFICANCE and tensor.spectrum.n_clear < n_components:
+        # Deep in noise, the unfolding hides orthogonal components that the loop still finds.
         tensor.tell("one component after another")
         plan = Plan.default(tensor.dimension, n_components, tolerance=_LOOP_TOLERANCE)
         with contextlib.suppress(RankError):
             tensor.offer(tensor.refined(tensor.loop(plan)))
-        known = tensor.forget(n_components)
-        tensor.fit(n_components)
-        if known is not None:
-            tensor.offer(known)
-    _, chance = _next(tensor, n_components)
+        _, chance = _next(tensor, n_components)
     return Judged(tensor.fit(n_components), None, tensor.deviation(n_components), tensor.left(n_components, chance))
 
 

@@ -158,13 +158,14 @@ def _spectrum_of_images(oracle: Oracle, width: int, generator: np.random.Generat
     """
     dimension = oracle.dimension
     count = min(max(2 * width + 5, 2 * FEWEST_FOR_A_LAW), 2 * dimension)
-    basis = np.eye(dimension)
-    for _ in range(2):
-        asked = basis @ generator.standard_normal((basis.shape[1], count))
+    asked = generator.standard_normal((dimension, count))
+    for more in (True, False):
         images = oracle.image(asked / np.linalg.norm(asked, axis=0))
         left, strengths, _ = np.linalg.svd(images, full_matrices=False)
         usable = int(np.sum(strengths > _ROUNDING_MULTIPLE * oracle.rounding * strengths[0]))
-        basis = left[:, : max(1, min(usable, width))]
+        if more:
+            basis = left[:, : max(1, min(usable, width))]
+            asked = basis @ generator.standard_normal((basis.shape[1], count))
     n_rows, n_columns = sorted(images.shape)
     rounding = (_ROUNDING_MULTIPLE * oracle.rounding * float(strengths[0])) ** 2
     return Spectrum(strengths[:n_rows] ** 2, left[:, :n_rows], n_columns, rounding)

@@ -46,6 +46,7 @@ def refine_terms(
         lambda points, images: _gain(points, images, parts),
         lambda points, images, damping: _step(points, images, parts, damping),
         negligible=share / math.prod(parts),
+        rounding=tensor.rounding,
         whole=whole,
         most_steps=most_steps,
     )

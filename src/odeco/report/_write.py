@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from odeco._types import FloatArray
+from odeco.metrics import shown_angle
 from odeco.report._figures import Figures
 from odeco.report._page import Section, table, write_page
 from odeco.report._statements import again_section, privacy_section
@@ -79,6 +80,10 @@ def write_report(
 
 def _subtitle(result: AnyResult) -> str:
     k = len(result.weights)
+    verdict = getattr(result, "verdict", None)
+    if verdict is not None:
+        shape = " x ".join(f"{size:,}" for size in _shape(result))
+        return f"{verdict}. T is a tensor of {shape} entries"
     shape = " x ".join(f"{size:,}" for size in _shape(result))
     noun = "component" if k == 1 else "components"
     if isinstance(result, PrivateDecomposition):
@@ -102,6 +107,9 @@ def _facts(result: AnyResult) -> dict[str, str]:
         facts["of the squared norm explained"] = f"{result.explained:.3%}"
     if isinstance(result, Decomposition | AsymmetricDecomposition) and result.rank_evidence is not None:
         facts["confidence in the rank"] = f"{result.rank_evidence.confidence:.4f}"
+    structure = getattr(result, "structure", None)
+    if structure is not None:
+        facts["structure"] = f"{structure.kind}: {structure.reason}"
     if isinstance(result, PrivateDecomposition):
         facts["clear of the noise"] = f"{int(np.sum(result.clear))} of {len(result.weights)}"
         facts["guarantee"] = f"ε = {result.privacy.epsilon:g}, δ = {result.privacy.delta:g}"
@@ -130,7 +138,9 @@ def _components(result: AnyResult, names: Sequence[str] | None, n_top: int) -> S
             columns.append((name, lambda i: format(values[i], form)))
 
     add("± 1 s.e.", getattr(result, "weight_errors", None), ".2g")
-    add("angle error, rad", getattr(result, "angle_errors", None), ".2g")
+    angles = getattr(result, "angle_errors", None)
+    if angles is not None:
+        columns.append(("angle error, rad", lambda i: shown_angle(angles[i])))
     if isinstance(result, PrivateDecomposition):
         add("noise floor", result.noise_floors, ".3g")
         columns.append(("clear of it", lambda i: "yes" if result.clear[i] else "no"))
@@ -138,9 +148,9 @@ def _components(result: AnyResult, names: Sequence[str] | None, n_top: int) -> S
         add("residual", result.residuals, ".1e")
         columns.append(("converged", lambda i: "yes" if result.converged[i] else "no"))
     if isinstance(result, Decomposition):
-        of_all = "" if result.n_restarts is None else f" of {result.n_restarts}"
         add("images", result.n_iterations, "d")
-        columns.append(("restarts agreed", lambda i: f"{result.n_agreed[i]}{of_all}"))
+        if result.n_restarts is not None:
+            columns.append(("restarts agreed", lambda i: f"{result.n_agreed[i]} of {result.n_restarts}"))
     top = [] if isinstance(result, AsymmetricDecomposition) else [_top(v, names, n_top) for v in result.vectors.T]
     rows = [[*(show(i) for _, show in columns), *top[i : i + 1]] for i in range(len(result.weights))]
     headings = [*(name for name, _ in columns), *(["largest coordinates"] if top else [])]
@@ -160,6 +170,12 @@ def _components_lead(result: AnyResult) -> str:
     if isinstance(result, StreamDecomposition):
         return (
             "Standard errors come from the spread between batches; they say nothing about a wrong number of components."
+        )
+    if isinstance(result, Decomposition) and result.n_restarts is None:
+        return (
+            "All components were fitted together by least squares. Errors are standard errors, if what is left is "
+            "noise with the same variance in all directions. The residual is ‖T(I, v, …, v) − C(I, v, …, v)‖ for the "
+            "tensor C of all components: how far a component still is from its best place."
         )
     return (
         "The residual is ‖T(I, v, …, v) − λv‖ at the time the component was found. Restarts that agreed ended at the "
@@ -183,8 +199,8 @@ def _weights(result: AnyResult, figures: Figures) -> list[Section]:
             evidence.weights, None, evidence.noise_levels, "largest that noise would show", evidence.rank
         )
         lead = (
-            f"In order of discovery, those that were looked at and dropped included. The first {evidence.rank} stand "
-            "clear of what noise alone would show and were kept."
+            f"Those that were looked at and dropped come last. The first {evidence.rank} stand clear of what noise "
+            "alone would show and were kept."
         )
         return [Section("Weights, and how many stand clear", body, lead)]
     floors = getattr(result, "noise_floors", None)
@@ -201,6 +217,8 @@ def _vectors(result: AnyResult, figures: Figures) -> list[Section]:
 
 def _convergence(result: AnyResult, figures: Figures) -> list[Section]:
     histories = tuple(each for each in getattr(result, "histories", ()) if each)
+    if getattr(result, "n_restarts", None) is None:  # all were fitted together, in a few steps
+        return []
     if not any(len(history) > 1 for history in histories):
         return []
     lead = (

@@ -27,7 +27,7 @@ _ENOUGH_ROWS = 768
 WIDE = 2**14
 #: Numbers in a chunk of wide rows, and the fewest rows that it has.
 _WIDE_SIZE, _FEWEST_ROWS = 2**21, 32
-#: A CSR chunk ends with the row that brings it to so many stored numbers, or to so many rows.
+#: A CSR chunk ends with the row that brings it to so many stored numbers, or the sum to a multiple of so many rows.
 _SPARSE_SIZE, _SPARSE_ROWS = 2**22, 2**15
 
 
@@ -38,32 +38,39 @@ def rows_per_chunk(n_features: int) -> int:
     return min(_MOST_ROWS, max(_ENOUGH_ROWS, _DENSE_SIZE // n_features))
 
 
-def cut_chunks(waiting: Waiting, rows: Any) -> Iterator[tuple[Any, Waiting]]:
+def rows_per_unit(n_features: int, *, sparse: bool) -> int:
+    """Return after how many rows a chunk ends in any case, counted from the start of a sum: the leaves of its tree."""
+    return _SPARSE_ROWS if sparse else rows_per_chunk(n_features)
+
+
+def cut_chunks(waiting: Waiting, rows: Any, n_before: int) -> Iterator[tuple[Any, Waiting]]:
     """Yield every chunk that `rows` complete, and what waits after it; at last None and what waits in the end.
 
-    A chunk is a view of `rows` where nothing was waiting. What waits is a copy, since callers may reuse their array.
+    `n_before` rows of the sum are in earlier chunks. A chunk is a view of `rows` where nothing was waiting. What waits
+    is a copy, since callers may reuse their array.
     """
     start, n_rows = 0, int(rows.shape[0])
     while start < n_rows:
-        stop = start + _n_missing(waiting, rows, start)
+        stop = start + _n_missing(waiting, rows, start, n_before)
         if stop > n_rows:
             waiting = _grown(waiting, row_slice(rows, start, n_rows).copy())
             break
         chunk = join_rows([*waiting, row_slice(rows, start, stop)])
-        waiting, start = (), stop
+        waiting, start, n_before = (), stop, n_before + int(chunk.shape[0])
         yield chunk, waiting
     yield None, waiting
 
 
-def _n_missing(waiting: Waiting, rows: Any, start: int) -> int:
+def _n_missing(waiting: Waiting, rows: Any, start: int, n_before: int) -> int:
     """Return how many rows from `start` on complete the chunk; more than there are if they do not."""
-    n_waiting = sum(int(piece.shape[0]) for piece in waiting)
-    if not is_sparse(rows):
-        return rows_per_chunk(rows.shape[1]) - n_waiting
+    sparse = is_sparse(rows)
+    unit = rows_per_unit(rows.shape[1], sparse=sparse)
+    by_rows = unit - n_before % unit - sum(int(piece.shape[0]) for piece in waiting)
+    if not sparse:
+        return by_rows
     missing_size = _SPARSE_SIZE - sum(int(piece.nnz) for piece in waiting)
     ends = rows.indptr[start + 1 :]
-    by_size = int(np.searchsorted(ends, rows.indptr[start] + missing_size)) + 1
-    return min(by_size, _SPARSE_ROWS - n_waiting)
+    return min(int(np.searchsorted(ends, rows.indptr[start] + missing_size)) + 1, by_rows)
 
 
 def _grown(waiting: Waiting, piece: Any) -> Waiting:

@@ -18,11 +18,14 @@ from odeco._scale import largest, ordinary_bits, times_power_of_two, unit_expone
 from odeco._threads import map_blocks
 from odeco._types import DataArray, FloatArray
 from odeco.rows._checks import all_finite, as_rows, bad_row_error, check_same_kind
-from odeco.rows._chunks import WIDE, Waiting, cut_chunks
+from odeco.rows._chunks import WIDE, Waiting, cut_chunks, rows_per_unit
+from odeco.rows._tree import Add, Levels, Part, appended, carried, collected
 from odeco.rows._views import csr_view, is_sparse, join_rows, row_slice, stored_numbers
 
 Question = Literal["image", "core", "entries"]
 
+#: A sum that is kept in a file has fewer levels: they are enough for 2⁶⁴ rows.
+MOST_LEVELS = 24
 #: A chunk is worked on in this many lanes, whatever the number of threads, so that the sum is always the same.
 _LANES = 4
 #: A sum of this many numbers is added up in lanes too; a CSR chunk then has but two.
@@ -40,11 +43,16 @@ _quiet = np.errstate(all="ignore")
 
 
 class Held(NamedTuple):
-    """What a sum holds at one moment: rows taken in, the sum over complete chunks, and rows that wait for one."""
+    """What a sum holds at one moment: rows taken in, sums over complete chunks, and rows that wait for one."""
 
     n_rows: int
-    total: FloatArray | None
+    levels: Levels
     waiting: Waiting
+
+    @property
+    def n_waiting(self) -> int:
+        """How many rows wait."""
+        return sum(int(piece.shape[0]) for piece in self.waiting)
 
 
 class RowSum:
@@ -65,9 +73,9 @@ class RowSum:
     held : Held
         What it holds. An update replaces it in one step and at its very end, so that whatever ends an update early
         leaves the sum as it was.
-    kept : array or None
-        An array that must not be written over: whoever wants to be able to go back to an earlier `held` names its
-        array here. Otherwise memory is used again.
+    kept : tuple of arrays
+        Arrays that must not be written over: whoever wants to be able to go back to an earlier `held` names its
+        arrays here. Otherwise memory is used again.
 
     Examples
     --------
@@ -82,8 +90,8 @@ class RowSum:
 
     def __init__(self, question: Question, block: FloatArray, order: int) -> None:
         self.question, self.block, self.order = question, np.ascontiguousarray(block), order
-        self.held = Held(0, None, ())
-        self.kept: FloatArray | None = None
+        self.held = Held(0, (), ())
+        self.kept: Levels = ()
         self._spare: FloatArray | None = None  # an array of the sum's shape whose numbers nobody needs any more
         self._typed_block: DataArray = self.block
 
@@ -109,29 +117,43 @@ class RowSum:
         before = self.held
         if before.waiting:
             check_same_kind(before.waiting[0], checked)
-        total, waiting = before.total, before.waiting
-        for chunk, left in cut_chunks(before.waiting, checked):
+        levels, waiting, n_done = before.levels, before.waiting, before.n_rows - before.n_waiting
+        unit = rows_per_unit(checked.shape[1], sparse=is_sparse(checked))
+        add = self._adding(before.levels)
+        for chunk, left in cut_chunks(before.waiting, checked, n_done):
             waiting = left
             if chunk is not None:
                 try:
                     contribution = self._contribution(chunk)
                 except FloatingPointError:
                     raise bad_row_error(checked) from None
-                total = self._added(total, contribution, keep=before.total)
+                n_done += int(chunk.shape[0])
+                levels = carried(levels, contribution, 0, n_done, unit, add)
         n_rows = int(checked.shape[0])
-        n_left = min(n_rows, sum(int(piece.shape[0]) for piece in waiting))
+        after = Held(before.n_rows + n_rows, levels, waiting)
+        n_left = min(n_rows, after.n_waiting)
         # Rows in complete chunks have shown in the sum what they hold.
         if n_left and not self._may_wait(row_slice(checked, n_rows - n_left, n_rows)):
             raise bad_row_error(checked)
-        self.held = Held(before.n_rows + n_rows, total, waiting)
-        if total is not before.total:
-            self._spare = before.total
+        self.held = after
+        freed = (array for array in before.levels if array is not None and not _is_one_of(array, levels))
+        self._spare = next(freed, self._spare)
+
+    def append(self, part: Part) -> None:
+        """Take in the sum over rows that follow, which somebody else has added up; see `odeco.rows._tree`."""
+        self.let_go_of_rows()
+        before = self.held
+        whole = appended(Part(before.n_rows, part.unit, before.levels), part, self._adding(before.levels))
+        self.held = Held(whole.n_rows, whole.levels, ())
+
+    def part(self, unit: int) -> Part:
+        """Return the sum as it travels, without a row; `unit` rows make a leaf."""
+        self.let_go_of_rows()
+        return Part(self.n_rows, unit, self.held.levels)
 
     def total(self) -> FloatArray:
         """Return the sum over all rows so far. Rows that wait for a full chunk are counted, and go on waiting."""
-        _, total, waiting = self.held
-        known = np.zeros(self.shape) if total is None else total
-        return known + self._contribution(join_rows([*waiting])) if waiting else known
+        return collected(self.held.levels, self._rest(), np.empty(self.shape))
 
     def mean(self) -> FloatArray:
         """Return the sum divided by the number of rows: the answer to the question."""
@@ -139,35 +161,30 @@ class RowSum:
 
     def finish(self) -> FloatArray:
         """Return the mean and let go of sum and rows: the question is answered, and memory wanted for the next."""
-        n_rows, total, waiting = self.held
-        if total is None:
-            total = np.zeros(self.shape)
-        answer = self._free_array(total)
-        if waiting:
-            np.add(total, self._contribution(join_rows([*waiting])), out=answer)
-            answer /= n_rows
-        else:
-            np.divide(total, n_rows, out=answer)
-        self.held, self._spare, self._typed_block = Held(n_rows, None, ()), None, self.block
+        answer = collected(self.held.levels, self._rest(), self._free_array(self.held.levels))
+        answer /= self.n_rows
+        self.held, self._spare, self._typed_block = Held(self.n_rows, (), ()), None, self.block
         return answer
 
     def let_go_of_rows(self) -> None:
         """Add rows that wait to the sum, so that no row is kept. Later sums may differ from others in the last bits."""
-        if self.held.waiting:
-            self.held = Held(self.n_rows, self.total(), ())
+        rest, before = self._rest(), self.held
+        if rest is not None:
+            unit = rows_per_unit(self.block.shape[0], sparse=is_sparse(before.waiting[0]))
+            levels = carried(before.levels, rest, 0, before.n_rows, unit, self._adding(before.levels))
+            self.held = Held(before.n_rows, levels, ())
 
     def __add__(self, other: RowSum) -> RowSum:
         """Return the sum over the rows of both, for partitions that were read apart."""
         both = RowSum(self.question, self.block, self.order)
-        both.held = Held(self.n_rows + other.n_rows, self.total() + other.total(), ())
+        both.held = Held(self.n_rows + other.n_rows, (self.total() + other.total(),), ())
         return both
 
     def to_arrays(self) -> dict[str, Any]:
         """Return what is needed to go on later, as named arrays; the question is kept by whoever asked it."""
-        n_rows, total, waiting = self.held
+        n_rows, levels, waiting = self.held
         arrays: dict[str, Any] = {"n_rows": np.array(n_rows)}
-        if total is not None:
-            arrays["sum"] = total
+        arrays |= {f"level{level}": array for level, array in enumerate(levels) if array is not None}
         rest = join_rows([*waiting]) if waiting else None
         if rest is not None and is_sparse(rest):
             arrays |= {"data": rest.data, "indices": rest.indices, "indptr": rest.indptr, "shape": np.array(rest.shape)}
@@ -185,7 +202,9 @@ class RowSum:
             waiting = (as_rows(sparse.csr_array(stored, shape=tuple(arrays["shape"])), self.block.shape[0]),)
         if waiting and not self._may_wait(waiting[0]):
             raise bad_row_error(waiting[0])
-        self.held = Held(int(arrays["n_rows"]), arrays.get("sum"), waiting)
+        n_levels = 1 + max((level for level in range(MOST_LEVELS) if f"level{level}" in arrays), default=-1)
+        levels = tuple(arrays.get(f"level{level}") for level in range(n_levels))
+        self.held = Held(int(arrays["n_rows"]), levels, waiting)
 
     def _may_wait(self, rows: Any) -> bool:
         """Tell whether rows that wait for a chunk are finite, and so small that the sum over that chunk will be too.
@@ -198,18 +217,26 @@ class RowSum:
         limit: float = (float(np.finfo(np.float64).max) / 2**40) ** (1 / self.order) / math.sqrt(rows.shape[1])
         return -limit <= low and high <= limit  # so written that NaN fails it too
 
-    def _added(self, total: FloatArray | None, contribution: DataArray, *, keep: FloatArray | None) -> FloatArray:
-        """Return total + contribution, in place unless `total` is the array to keep."""
-        if total is None:
-            return contribution.astype(np.float64)
-        target = self._free_array(total) if total is keep or total is self.kept else total
-        add_in_place(total, contribution, out=target)
-        return target
+    def _rest(self) -> DataArray | None:
+        """Return the sum over the rows that wait."""
+        return self._contribution(join_rows([*self.held.waiting])) if self.held.waiting else None
 
-    def _free_array(self, total: FloatArray) -> FloatArray:
-        """Return an array to write to that is neither `total` nor kept."""
-        taken = self._spare is None or self._spare is total or self._spare is self.kept
-        return np.empty(self.shape) if self._spare is None or taken else self._spare
+    def _adding(self, keep: Levels) -> Add:
+        """Return what adds two arrays, in place unless the first is one to keep."""
+
+        def add(total: FloatArray, part: DataArray) -> FloatArray:
+            keeps = _is_one_of(total, keep) or _is_one_of(total, self.kept)
+            target = self._free_array(keep) if keeps else total
+            add_in_place(total, part, out=target)
+            return target
+
+        return add
+
+    def _free_array(self, keep: Levels) -> FloatArray:
+        """Return an array to write to that nobody needs: the spare one, or a new one."""
+        spare, self._spare = self._spare, None
+        taken = spare is None or _is_one_of(spare, keep) or _is_one_of(spare, self.kept)
+        return np.empty(self.shape) if spare is None or taken else spare
 
     def _contribution(self, chunk: Any) -> DataArray:
         """Return the sum over one chunk; raise FloatingPointError if it is not finite.
@@ -243,6 +270,10 @@ class RowSum:
         if not is_sparse(chunk) and chunk.shape[1] >= WIDE:
             return _image_by_columns(chunk, block, self.order)
         return _image_by_rows(chunk, block, self.order)
+
+
+def _is_one_of(array: FloatArray | None, arrays: Levels) -> bool:
+    return any(array is each for each in arrays if each is not None)
 
 
 def _has_vanished(answer: DataArray, threshold: float) -> bool:

@@ -6,20 +6,24 @@
 """
 
 from odeco.errors import SourceError
-from odeco.sources._coerce import as_source
+from odeco.sources._coerce import as_source, is_on_cluster
+from odeco.sources._files import pieces_of
 from odeco.sources._passes import Passes
 from odeco.sources._private import PrivateRows, open_private
 from odeco.sources._reading import rebatch, skip_rows
-from odeco.sources._source import BatchSource, Block
+from odeco.sources._source import BatchSource, Block, Source
 
 __all__ = [
     "BatchSource",
     "Block",
     "Passes",
     "PrivateRows",
+    "Source",
     "SourceError",
     "as_source",
+    "is_on_cluster",
     "open_private",
+    "pieces_of",
     "rebatch",
     "skip_rows",
 ]

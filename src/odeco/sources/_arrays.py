@@ -115,6 +115,8 @@ class SlicedSource(Source):
         check_not_empty(self)
         self._data = data
         self._sliced = getattr(data, "iloc", data)  # what pandas slices by position
+        if hasattr(data, "iloc") and hasattr(data, "columns"):
+            self.columns = tuple(map(str, data.columns))
         itemsize = getattr(getattr(data, "dtype", None), "itemsize", 8)
         self._rows = rows_per_block(self.n_features, itemsize, batch_rows)
 

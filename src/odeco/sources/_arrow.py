@@ -44,7 +44,7 @@ class ArrowFile(Source):
         try:
             with ExitStack() as opened:
                 schema, self.n_rows = self._look(opened)
-                self.columns: tuple[str, ...] | None = tuple(schema.names)
+                self.columns = tuple(schema.names)
         except self._faults as error:
             raise _errors.cannot_open(path.name, path, error) from error
         self.n_features = len(schema)
@@ -100,9 +100,19 @@ def arrow_stream(data: Any, batch_rows: int | None) -> Source:
         return rows_of_batches(batches, name, None, batch_rows)
 
     n_rows = getattr(data, "num_rows", None)
-    return IterableSource(
+    source = IterableSource(
         start, name, batch_rows, repeatable=not is_one_shot(data), n_rows=n_rows if isinstance(n_rows, int) else None
     )
+    source.columns = _names_of(data)
+    return source
+
+
+def _names_of(data: Any) -> tuple[str, ...] | None:
+    """Return the names of columns that pyarrow keeps in a schema, and others in a list."""
+    for names in (getattr(getattr(data, "schema", None), "names", None), getattr(data, "columns", None)):
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            return tuple(names)
+    return None
 
 
 def is_arrow_data(data: Any) -> bool:

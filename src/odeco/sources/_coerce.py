@@ -29,8 +29,9 @@ def as_source(data: Any, *, batch_rows: int | None = None, n_features: int | Non
 
         * a two-dimensional NumPy array, memory-mapped or not; a CSR matrix;
         * the path of a file: ``.npy``, ``.npz`` with a CSR matrix, ``.parquet``, ``.arrow``, ``.feather``,
-          svmlight (``.svm``, ``.svmlight``, ``.libsvm``), ``.csv`` or ``.tsv``; of a directory of such files, which
-          are read in the order of their names; or a list of such paths, read in the order given;
+          svmlight (``.svm``, ``.svmlight``, ``.libsvm``), ``.csv`` or ``.tsv``; of a directory of such files, or a
+          pattern such as ``day-*.npy``, which are read in the order of their names; or a list of such paths, read in
+          the order given;
         * anything with ``__arrow_c_stream__``, such as a table of pyarrow or polars; a pyarrow dataset;
         * anything two-dimensional that answers ``data[start:stop]``, such as a dataset of h5py or zarr; a table of
           pandas;
@@ -76,6 +77,12 @@ def as_source(data: Any, *, batch_rows: int | None = None, n_features: int | Non
     if n_features not in (None, source.n_features):
         raise _errors.wrong_width(source.name, source.path, 0, n_features or 0, source.n_features)
     return source
+
+
+def is_on_cluster(data: Any) -> bool:
+    """Tell whether rows belong to Dask, without importing it; `odeco.dask` reads those."""
+    module = type(data).__module__
+    return module.partition(".")[0] == "dask" or module.startswith("odeco.dask.")
 
 
 def _coerce(data: Any, batch_rows: int | None, n_features: int | None) -> Source:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,14 +29,23 @@ def open_path(path: Path, batch_rows: int | None, n_features: int | None) -> Sou
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the path itself, or, of a directory, the data files in it."""
+    """Return the path itself; of a directory, the data files in it; of a pattern, the files that it stands for."""
     if not path.is_dir():
-        return [path]
+        found = [] if path.exists() else sorted(_matching(path))
+        return found or [path]
     # Names with a dot or an underscore in front belong to the file system and to those who wrote the directory.
     paths = sorted(entry for entry in path.iterdir() if not entry.name.startswith((".", "_")))
     if not paths:
         raise _errors.no_files(path, SUFFIXES)
     return paths
+
+
+def _matching(pattern: Path) -> Iterator[Path]:
+    """Yield the files that a pattern stands for; none if it is no pattern."""
+    parts = pattern.parts
+    fixed = next((place for place, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    if fixed < len(parts):
+        yield from Path(*parts[:fixed]).glob(str(Path(*parts[fixed:])))
 
 
 def check_suffixes(paths: Sequence[Path]) -> None:
@@ -94,6 +104,7 @@ class FilesSource(Source):
             check_alike(first, file)
         self.name = f"the {len(files):,} files"
         self.n_features, self.sparse = first.n_features, first.sparse
+        self.columns = first.columns
         counts = [file.n_rows for file in files]
         known = [count for count in counts if count is not None]
         self.n_rows = sum(known) if len(known) == len(counts) else None
@@ -126,6 +137,24 @@ class FilesSource(Source):
 
     def _checked(self, blocks: Iterator[Any], row: int) -> Iterator[Block]:  # noqa: ARG002 - every file has checked its own
         return blocks
+
+
+def pieces_of(source: Any, start: int, stop: int) -> list[tuple[Source, int, int]] | None:
+    """Return the files that hold the rows from `start` to `stop`, and where in them; None if the rows are in no files.
+
+    A file can be sent to another process, which opens it there; it notices if the file is no longer as it was.
+    """
+    files = source._files if isinstance(source, FilesSource) else [source]
+    pieces: list[tuple[Source, int, int]] = []
+    first = 0
+    for file in files:
+        if not isinstance(file, File) or file.n_rows is None:
+            return None
+        begins, ends = max(start, first) - first, min(stop, first + file.n_rows) - first
+        if begins < ends:
+            pieces.append((file, begins, ends))
+        first += file.n_rows
+    return pieces
 
 
 def check_alike(first: File, other: File) -> None:

@@ -33,7 +33,6 @@ class NpyFile(Source):
     """
 
     sparse: ClassVar[bool] = False
-    columns: tuple[str, ...] | None = None
     _faults = (OSError, ValueError, EOFError)
 
     def __init__(self, path: Path, batch_rows: int | None) -> None:

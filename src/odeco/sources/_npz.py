@@ -22,6 +22,8 @@ from odeco.sources._source import Source, check_not_empty, describe, working_typ
 
 _PARTS = ("data", "indices", "indptr")
 _POINTERS_AT_A_TIME = 1 << 18
+#: In front of an entry of an archive stands a header of so many bytes, a name and more; so far in are their lengths.
+_LOCAL_HEADER, _LOCAL_LENGTHS = 30, 26
 #: The word that names the format has no more bytes than that, its header included.
 _WORD_BYTES = 1 << 10
 #: A block may take so many bytes, or so many times the size of its file if that is more: whoever compresses noughts
@@ -36,7 +38,6 @@ class NpzFile(Source):
     """
 
     sparse: ClassVar[bool] = True
-    columns: tuple[str, ...] | None = None
     # A damaged archive may also seem encrypted, or compressed in a way that is not known: a RuntimeError.
     _faults = (*HEADER_FAULTS, zipfile.BadZipFile, zlib.error, RuntimeError)
 
@@ -115,6 +116,8 @@ class _Part:
         if len(shape) != 1 or self.dtype.kind not in "fiub":
             raise ValueError(f"{name} is not a plain array of numbers")
         self.size = self.left = shape[0]
+        self._opened, place = opened, _place_in_file(archive, f"{name}.npy")
+        self._stored_at = None if place is None else (place[0], place[1] + self._stream.tell())
         if self.size * self.dtype.itemsize != archive.getinfo(f"{name}.npy").file_size - self._stream.tell():
             raise ValueError(f"{name} announces {self.size:,} numbers, which is not what is there")
 
@@ -126,8 +129,27 @@ class _Part:
         return np.frombuffer(buffer, self.dtype)
 
     def skip(self, count: int) -> None:
-        self._stream.seek(count * self.dtype.itemsize, 1)
+        if self._stored_at is not None and count:  # the archive would read all that it skips
+            name, start = self._stored_at
+            self._stream = self._opened.enter_context(Path(name).open("rb"))  # noqa: SIM115 - closed with the others
+            self._stream.seek(start + (self.size - self.left + count) * self.dtype.itemsize)
+            self._stored_at = None
+        else:
+            self._stream.seek(count * self.dtype.itemsize, 1)
         self.left -= count
+
+
+def _place_in_file(archive: zipfile.ZipFile, name: str) -> tuple[str, int] | None:
+    """Return the file of an archive and where in it an entry begins that is not compressed; None if it is."""
+    entry, path = archive.getinfo(name), archive.filename
+    if path is None or entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
+        return None
+    with Path(path).open("rb") as file:
+        file.seek(entry.header_offset + _LOCAL_LENGTHS)
+        lengths = file.read(4)
+    if len(lengths) < 4:
+        return None
+    return path, entry.header_offset + _LOCAL_HEADER + sum(int.from_bytes(lengths[i : i + 2], "little") for i in (0, 2))
 
 
 def _first_fall(pointers: NDArray[np.int64], left: int) -> int:

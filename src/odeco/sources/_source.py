@@ -80,6 +80,8 @@ class Source(ABC):
     n_features: int
     n_rows: int | None = None
     repeatable: bool = True
+    #: The names of the columns, where there are some.
+    columns: tuple[str, ...] | None = None
     #: Whether the fingerprint tells these rows from others; otherwise the rows themselves have to be compared.
     identified: bool = True
     #: The file as it was when it was opened, if the rows come from one file.

@@ -51,7 +51,6 @@ class SvmlightFile(Source):
     """
 
     sparse: ClassVar[bool] = True
-    columns: tuple[str, ...] | None = None
     _faults = (OSError,)
 
     def __init__(self, path: Path, batch_rows: int | None, extent: Extent, n_features: int | None = None) -> None:

@@ -44,6 +44,12 @@ class Batches(Protocol):
     def room(self, run: Run) -> int | None:
         """Return how many rows the current batch still takes; None if it takes all of the pass."""
 
+    def stretches(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
+        """Return what rows of `n_rows` the question of a run can be asked about now: those of one or more batches.
+
+        Each batch is given by its first row, and by where those of its rows begin and end that are still to be read.
+        """
+
     def following(self, state: Asker) -> Asker:
         """Return who asks after a batch was closed, given the search that took in its answer."""
 
@@ -78,6 +84,11 @@ class FreshRows:
     def room(self, run: Run) -> int:
         """Return how many rows the current batch still takes."""
         return self.batch_size - run.total.n_rows
+
+    def stretches(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
+        """Return the current batch: the next question depends on its answer."""
+        row = self.next_row(run)
+        return [(row - run.total.n_rows, row, min(row + self.room(run), n_rows))]
 
     def following(self, state: Asker) -> Asker:
         """Return the search itself, or, once it is done, what goes on learning."""
@@ -126,6 +137,16 @@ class Passes:
         if run.state.n_questions is not None or run.place.length is None:
             return None
         return math.ceil(run.place.length / N_STRETCHES) - run.total.n_rows
+
+    def stretches(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
+        """Return the rest of the pass: as one batch, or, since vectors hold still while a pass refines, as several."""
+        row, room = self.next_row(run), self.room(run)
+        if room is None or run.place.length is None:
+            return [(row - run.total.n_rows, row, n_rows)]
+        height = math.ceil(run.place.length / N_STRETCHES)
+        later = range(row + room, n_rows, height)
+        first = (row - run.total.n_rows, row, min(row + room, n_rows))
+        return [first, *((start, start, min(start + height, n_rows)) for start in later)]
 
     def following(self, state: Asker) -> Asker:
         """Return the search itself: what follows is decided at the end of a pass."""

@@ -13,8 +13,11 @@ from odeco.errors import BadRowError, FileFormatError
 from odeco.privacy import Account, Ledger, NoiseSource
 from odeco.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.rows import as_rows, bad_row_error, check_private_rows, row_slice
+from odeco.sources import is_on_cluster
+from odeco.streams._dominance import ColumnSquares, warn_of_dominant_column
 from odeco.streams._file import RunFile
 from odeco.streams._progress import Progress, nothing_found_error
+from odeco.streams._readers import ask_cluster, cluster_rows
 from odeco.streams._run import Mark, Run
 from odeco.streams._settings import DEFAULT_METHOD, Method, Settings
 
@@ -121,30 +124,32 @@ class OnlineDecomposer:
     ) -> None:
         self._settings, self._seed, self._account, self._callback = settings, seed, account, callback
         self._run: Run | None = None
+        self._squares, self._names = ColumnSquares(), None
         self._one_at_a_time = threading.RLock()
 
     def partial_fit(self, rows: Any, y: None = None) -> Self:  # noqa: ARG002 - as scikit-learn calls it
-        """Learn from rows, dense or CSR, any number of them.
+        """Learn from rows, dense or CSR, any number of them; those of a Dask array or dataframe stay on their cluster.
 
         If one is not finite, or if anything else ends the call early, an interrupt included, nothing is changed. In a
         private run rows that are not finite count as zeros; what was released cannot be taken back, so such a run then
         stands where `n_rows` says: before the call, or after the last batch that was paid for.
         """
         with self._one_at_a_time:
-            if self._account is not None:
-                check_private_rows(rows)
             run = self._run
-            checked = as_rows(rows, None if run is None else run.total.block.shape[0])
+            checked = self._checked(rows, None if run is None else run.total.block.shape[0])
             if run is None:
                 run = self._settings.start(int(checked.shape[1]), self._seed, self._account, n_closed=self._n_spent)
             mark, n_charges = run.mark(), self._n_charges
             try:
                 self._run = run
+                self._look_at(rows, checked)
                 self._push(run, checked)
             except BadRowError as error:
                 self._go_back(run, mark, n_charges)
                 if self._account is not None:  # clipped rows are never bad; if one were, nothing would be said of it
                     raise RuntimeError("Rows of a private run could not be added up. Nothing was released.") from None
+                if is_on_cluster(checked):
+                    raise
                 raise bad_row_error(checked) from error  # counted within these rows, not within a batch
             except BaseException:
                 self._go_back(run, mark, n_charges)
@@ -174,12 +179,16 @@ class OnlineDecomposer:
     def result(self) -> StreamDecomposition | PrivateStreamDecomposition:
         """Return what has been found so far: all components, or those that are finished, largest weight first.
 
-        Of a private run it is a `PrivateStreamDecomposition`, and may be published.
+        Of a private run it is a `PrivateStreamDecomposition`, and may be published. Of others, a
+        `DominantColumnWarning` says if one column outweighs all others.
         """
         if self._run is None or self._run.state.components.n_components == 0:
             needed = self.progress.n_rows_needed
             raise nothing_found_error(self.n_rows, None if needed is None else self.n_rows + needed)
-        return self._run.result()
+        result = self._run.result()
+        if self._account is None:
+            warn_of_dominant_column(result, self._squares, self._names, stacklevel=2)
+        return result
 
     def save(self, path: str | os.PathLike[str], *, keep_sum: bool = True) -> None:
         """Write a checkpoint, atomically and without pickle; `load` goes on from there to the bit-identical result.
@@ -250,6 +259,21 @@ class OnlineDecomposer:
         """Rows that a private run has paid for: every charge is for one batch."""
         return self._n_charges * (self._settings.batch_size or 0)
 
+    def _look_at(self, rows: Any, checked: Any) -> None:
+        """Note which columns are large. Of a private run nothing is kept, and nothing said, that depends on a value."""
+        if self._account is None and not is_on_cluster(checked):
+            self._squares.update(checked)
+            if hasattr(rows, "iloc"):  # what pandas slices by position
+                self._names = getattr(rows, "columns", None)
+
+    def _checked(self, rows: Any, n_features: int | None) -> Any:
+        """Return rows as an array that is checked, or as rows of a cluster, whose workers check them."""
+        if is_on_cluster(rows):
+            return cluster_rows(rows, n_features, private=self._account is not None)
+        if self._account is not None:
+            check_private_rows(rows)
+        return as_rows(rows, n_features)
+
     def _push(self, run: Run, rows: Any) -> None:
         """Push rows, and call back after every batch that they close."""
         start = 0
@@ -258,7 +282,11 @@ class OnlineDecomposer:
                 run.close()
             stop = min(int(rows.shape[0]), start + (run.batches.room(run) or 0))
             n_closed = run.n_closed
-            run.push(row_slice(rows, start, stop))
+            if is_on_cluster(rows):
+                for _ in ask_cluster(rows, run, [(start - run.total.n_rows, start, stop)]):
+                    pass
+            else:
+                run.push(row_slice(rows, start, stop))
             start = stop
             if self._callback is not None and run.n_closed > n_closed:
                 self._callback(run.progress)

@@ -147,7 +147,7 @@ class NoisyMean(Answerer):
 
     def __init__(self, guarantee: Guarantee, account: Account, dimension: int, order: int) -> None:
         _check_size(guarantee.norm_bound, dimension, order)
-        self.guarantee, self.account = guarantee, account
+        self.guarantee, self.account, self.norm_bound = guarantee, account, guarantee.norm_bound
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError("A private run must stay one of a kind: a copy would release the same rows twice. Save it.")
@@ -161,10 +161,15 @@ class NoisyMean(Answerer):
 
     def admitted(self, rows: Any, notes: Notes | None) -> tuple[Any, Notes]:
         """Return rows clipped to the bound. Dense and CSR rows in one run are refused, whatever they hold."""
-        notes, dense = notes or Notes(), not is_sparse(rows)
+        noted = self.noting(notes, dense=not is_sparse(rows))
+        return clipped_rows(rows, self.guarantee.norm_bound), noted
+
+    def noting(self, notes: Notes | None, *, dense: bool) -> Notes:
+        """Return the notes after rows that somebody else has clipped to the bound."""
+        notes = notes or Notes()
         if notes.dense not in (None, dense):  # always, not only if the sum notices: when it does depends on the data
             raise TypeError("Rows of a private run must be all dense or all CSR. Got both. Convert them.")
-        return clipped_rows(rows, self.guarantee.norm_bound), replace(notes, dense=dense)
+        return replace(notes, dense=dense)
 
     def answer(self, run: Run) -> tuple[FloatArray, Release]:
         """Pay, and return the mean with noise. The sum is let go of: it is never released again."""

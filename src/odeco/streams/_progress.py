@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from odeco.components import Components
 from odeco.errors import NothingFoundError, StreamEndedError
@@ -28,6 +28,16 @@ class Progress:
     fraction: float
     n_rows: int
     n_rows_needed: int | None
+
+    def ahead(self, n_rows: int) -> Progress:
+        """Return the same with rows that others have done, and that have not been taken in yet."""
+        if not n_rows:
+            return self
+        needed = None if self.n_rows_needed is None else max(0, self.n_rows_needed - n_rows)
+        share = self.fraction
+        if needed is not None and self.n_rows_needed:
+            share += (1 - share) * min(1.0, n_rows / self.n_rows_needed)
+        return replace(self, n_rows=self.n_rows + n_rows, n_rows_needed=needed, fraction=share)
 
 
 def nothing_found_error(n_rows: int, n_rows_needed: int | None) -> NothingFoundError:

@@ -9,10 +9,10 @@ from typing import Any, cast
 from odeco._arguments import as_seed, check_choice, check_number
 from odeco._types import RngLike
 from odeco.result import StreamDecomposition
-from odeco.rows import rows_per_chunk
-from odeco.sources import BatchSource, Passes, as_source
+from odeco.streams._dominance import warn_of_dominant_column
 from odeco.streams._file import Checkpoint
 from odeco.streams._progress import Progress
+from odeco.streams._readers import Reader, reader_of
 from odeco.streams._run import Run
 from odeco.streams._settings import DEFAULT_METHOD, METHODS, Method, Settings
 
@@ -32,13 +32,15 @@ def decompose_stream(
     checkpoint_seconds: float = 30.0,
     keep_checkpoint: bool = False,
     callback: Callable[[Progress], object] | None = None,
+    client: Any = None,
 ) -> StreamDecomposition:
-    """Decompose the moment E[x⊗ᵖ] of rows in memory, in files larger than memory, or in a stream.
+    """Decompose the moment E[x⊗ᵖ] of rows in memory, in files larger than memory, in a stream, or on a cluster.
 
     Parameters
     ----------
     data : array, CSR array, path, directory, iterable of arrays, …
-        The rows; see `odeco.sources.as_source`. Files are read block by block, never as a whole.
+        The rows; see `odeco.sources.as_source`. Files are read block by block, never as a whole. A Dask array or
+        dataframe, and what `odeco.dask.from_delayed` returns, stay on their cluster.
     n_components : int
         The number k of components.
     method : {"core", "power", "entries"}
@@ -69,6 +71,9 @@ def decompose_stream(
     callback : callable, optional
         Receives a `Progress` after every block of rows. If it raises, the run ends with that exception, and the
         checkpoint is written first.
+    client : dask.distributed.Client, optional
+        The cluster that reads files, whose paths must be the same there; for Dask collections that of the process is
+        taken by default. The result has the same bits as that of one machine.
 
     Returns
     -------
@@ -79,6 +84,11 @@ def decompose_stream(
     ------
     StreamEndedError
         If there are too few rows; components that were finished are in ``error.found``.
+
+    Warns
+    -----
+    DominantColumnWarning
+        If one column outweighs all others, such as an index that was left in.
 
     References
     ----------
@@ -92,36 +102,35 @@ def decompose_stream(
     array([0.7, 0.3])
     """
     check_choice("method", method, METHODS)
-    source = as_source(data)
-    if source.repeatable and not getattr(source, "sparse", False):
-        # Dense blocks of the size of a chunk need no joining. Of sparse rows so few would make many small products.
-        source = as_source(data, batch_rows=rows_per_chunk(source.n_features))
+    reader = reader_of(data, client)
     settings = Settings(
         n_components=n_components,
         method=method,
-        **_cutting(source, method, batch_size, n_polish),
+        **_cutting(reader, method, batch_size, n_polish),
         n_restarts=n_restarts,
         n_iterations=n_iterations,
         order=order,
     )
     stops_when_found = method == "power"  # Algorithm 2 reads exactly k R batches
-    fingerprint = "" if checkpoint is None else source.fingerprint()
+    fingerprint = "" if checkpoint is None else reader.fingerprint()
     seconds = check_number("checkpoint_seconds", checkpoint_seconds, 0, float("inf"), closed=True)
     file = Checkpoint(checkpoint, seconds, settings, as_seed(rng), fingerprint)
     run = file.load(any_seed=rng is None, stops_when_found=stops_when_found)
     if run is None:
-        run = settings.start(source.n_features, file.seed, stops_when_found=stops_when_found)
-    _pull(source, run, file, callback)
+        run = settings.start(reader.n_features, file.seed, stops_when_found=stops_when_found)
+    _pull(reader, run, file, callback)
     if keep_checkpoint:
         file.save(run)
     else:
         file.remove()
-    return cast("StreamDecomposition", run.result())  # no guarantee was asked for
+    result = cast("StreamDecomposition", run.result())  # no guarantee was asked for
+    warn_of_dominant_column(result, reader.squares, reader.columns, stacklevel=2)
+    return result
 
 
-def _cutting(source: BatchSource, method: Method, batch_size: int | None, n_polish: int | None) -> dict[str, Any]:
+def _cutting(reader: Reader, method: Method, batch_size: int | None, n_polish: int | None) -> dict[str, Any]:
     """Return how rows are cut into batches, refusing what the method does not use on this source."""
-    passes = method != "power" and source.repeatable
+    passes = method != "power" and reader.repeatable
     if passes and batch_size is not None:
         raise ValueError(
             f"`batch_size` is not used by method={method!r} on data that can be read again: every question reads all "
@@ -136,21 +145,20 @@ def _cutting(source: BatchSource, method: Method, batch_size: int | None, n_poli
         raise ValueError('`batch_size` must be given for method="power": the rows to average over in each iteration.')
     if passes:
         return {"n_polish": 1 if n_polish is None else n_polish}
-    return {"batch_size": max(1000, 10 * source.n_features) if batch_size is None else batch_size}
+    return {"batch_size": max(1000, 10 * reader.n_features) if batch_size is None else batch_size}
 
 
-def _pull(source: BatchSource, run: Run, file: Checkpoint, callback: Callable[[Progress], object] | None) -> None:
-    """Read a source, as often as the run wants it, until the run is complete."""
-    passes = None if file.path is None else Passes(source, file.digest)
+def _pull(reader: Reader, run: Run, file: Checkpoint, callback: Callable[[Progress], object] | None) -> None:
+    """Let a reader feed a run, as often as the run wants all rows, until it is complete."""
+    if file.path is not None:
+        reader.compare_with(file.digest)
     while not run.is_complete:
-        row = run.batches.next_row(run)
-        for rows in source.iterate_from(row) if passes is None else passes.read_from(row):
-            run.push(rows)
-            file.digest = None if passes is None else passes.digest
+        for n_ahead in reader.feed(run):
+            file.digest = reader.digest
             file.save_now_and_then(run)
             if callback is not None:
                 with file.saved_if_interrupted(run):
-                    callback(run.progress)
+                    callback(run.progress.ahead(n_ahead))
             if run.is_complete:
                 return
         run.end_pass()

@@ -18,7 +18,7 @@ from odeco.components import Components
 from odeco.cores import CoreSearch, EntriesSearch
 from odeco.errors import BadRowError, RankError
 from odeco.result import PrivateStreamDecomposition, StreamDecomposition
-from odeco.rows import Held, RowSum, row_slice
+from odeco.rows import Held, Part, RowSum, row_slice
 from odeco.search import Asker, Search, Tracking
 from odeco.streams._batches import Batches, Place
 from odeco.streams._progress import Progress
@@ -49,9 +49,16 @@ class Answerer:
             raise RuntimeError("A search that is fed rows asks for images, for cores or for entries, nothing else.")
         return RowSum(state.question, state.candidates, state.order)
 
+    #: The norm that rows are cut to before they are added up; None if they are taken as they are.
+    norm_bound: float | None = None
+
     def admitted(self, rows: Any, notes: Any) -> tuple[Any, Any]:
         """Return rows as they are added up, and the notes after them."""
         return rows, notes
+
+    def noting(self, notes: Any, *, dense: bool) -> Any:  # noqa: ARG002 - the sum notices a change of kind
+        """Return the notes after rows, dense or CSR, that somebody else has admitted and added up."""
+        return notes
 
     def answer(self, run: Run) -> tuple[FloatArray, Any]:
         """Return the answer to the question of a run, from the sum over its batch; and what `noted` needs of it."""
@@ -194,6 +201,20 @@ class Run:
             if self.batches.room(self) == 0:
                 self.close()
 
+    def take(self, part: Part, *, dense: bool) -> None:
+        """Take in the sum over the rows that follow, of which no more may be there than the batch has room for."""
+        now = self._now
+        notes = self.answerer.noting(now.notes, dense=dense)
+        now.total.append(part)
+        self._now = replace(now, place=replace(now.place, row=now.place.row + part.n_rows), notes=notes)
+        if self.batches.room(self) == 0:
+            self.close()
+
+    def begin_batch_again(self) -> None:
+        """Go back to the first row of the batch: for rows that cannot go on where it was left."""
+        row = self.place.row - self.total.n_rows
+        self.go_on_with(self.state, place=replace(self.place, row=row))
+
     def close(self) -> None:
         """Answer the current question from the rows of its batch, and go on with what follows."""
         now = self._now
@@ -222,7 +243,7 @@ class Run:
     def mark(self) -> Mark:
         """Return this moment, to `go_back` to; until `forget_mark` the arrays that it needs are not written over."""
         held = self.total.held
-        self.total.kept = held.total
+        self.total.kept = held.levels
         return Mark(self._now, held)
 
     def go_back(self, mark: Mark) -> None:
@@ -232,7 +253,7 @@ class Run:
 
     def forget_mark(self, mark: Mark) -> None:
         """Let the arrays of a moment be used again."""
-        mark.standing.total.kept = None
+        mark.standing.total.kept = ()
 
     def result(self) -> AnyStreamDecomposition:
         """Return what has been found so far, largest weight first, with standard errors where there are some."""

@@ -21,6 +21,7 @@ from odeco._schema import (
     usable_array,
     whole,
 )
+from odeco.rows import MOST_LEVELS
 from odeco.streams._batches import N_STRETCHES
 from odeco.streams._run import KINDS
 from odeco.streams._settings import METHODS, Settings
@@ -48,8 +49,9 @@ _ACCOUNT = record({"run": text(), "ledger": text(), "is_private": flag()})
 
 #: A sum up to this size leaves room for the rows of many more chunks.
 _MOST = 2.0**1000
-#: The sum over the rows of the current batch, and those that wait for a chunk, dense or CSR.
+#: The sum over the rows of the current batch, level by level of its tree, and rows that wait for a chunk, dense or CSR.
 _SUM = {"n_rows": array(kind="i", low=0)}
+_LEVELS = tuple(f"level{level}" for level in range(MOST_LEVELS))
 _DENSE_ROWS = {"rows": array("waiting", "d", kind="rows")}
 _CSR_ROWS = {
     "data": array("stored", kind="rows"),
@@ -112,7 +114,7 @@ def _check_run(settings: Settings, run: Any, arrays: dict[str, Any]) -> None:
 
 def _check_sum(settings: Settings, run: dict[str, Any], held: dict[str, Any], sizes: Sizes) -> None:
     rows = _CSR_ROWS if "data" in held else _DENSE_ROWS if "rows" in held else {}
-    record({**_SUM, **rows}, {"sum": _anything})(held, "sum", sizes)
+    record({**_SUM, **rows}, dict.fromkeys(_LEVELS, _anything))(held, "sum", sizes)
     n_held, place = int(held["n_rows"]), run["place"]
     require(n_held <= run["n_rows"], "its sum must hold no more rows than were taken in")
     if "data" in held:
@@ -122,8 +124,9 @@ def _check_sum(settings: Settings, run: dict[str, Any], held: dict[str, Any], si
         sizes["waiting"] = int(held["shape"][0])
         require(len(held["indptr"]) == sizes["waiting"] + 1, "rows that wait must have a pointer each")
     require(sizes.get("waiting", 0) <= n_held, "no more rows may wait than were taken in")
-    if "sum" in held:
-        _check_total(settings, run, held["sum"], sizes)
+    for level in _LEVELS:
+        if level in held:
+            _check_total(settings, run, held[level], sizes)
     # A batch is closed as soon as it is full: with no room left, rows would be pushed into it for ever.
     room = settings.batch_size
     if room is None and run["state"] == "tracking" and place["length"] is not None:

@@ -3,7 +3,7 @@
 from odeco.tensors._asymmetric import AsymmetricTensor
 from odeco.tensors._checks import check_finite, check_symmetric
 from odeco.tensors._dense import DenseTensor, as_oracle, symmetrize
-from odeco.tensors._packed import PackedTensor
+from odeco.tensors._packed import PackedTensor, sorted_tuples
 from odeco.tensors._sparse import SparseTensor
 from odeco.tensors._units import InUnit
 
@@ -16,5 +16,6 @@ __all__ = [
     "as_oracle",
     "check_finite",
     "check_symmetric",
+    "sorted_tuples",
     "symmetrize",
 ]

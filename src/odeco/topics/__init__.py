@@ -20,6 +20,8 @@ The files, in the order in which data pass them:
 
 The files that put these steps together:
 
+- `corpus` is what learning asks of all documents; `corpus_on_cluster`, `gibbs_on_cluster` and `infer_on_cluster` ask it
+  of the workers of a cluster.
 - `learn_at_once` learns topics from all documents.
 - `learn_in_batches` learns topics from a stream of documents.
 - `learn_privately` learns topics from the noisy answers of `bounded_counts`.

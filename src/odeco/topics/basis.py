@@ -10,13 +10,13 @@ of the span is dropped.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odeco._types import FloatArray
-from odeco.topics.counts import CountChunk, blocks, count_chunks
+from odeco._types import FloatArray, IndexArray
+from odeco.topics.corpus import Corpus
+from odeco.topics.counts import blocks
 from odeco.topics.lda_settings import LdaSettings, Tell
 from odeco.topics.moments import WordSums, check_usable
 
@@ -24,40 +24,26 @@ from odeco.topics.moments import WordSums, check_usable
 RANK_TOLERANCE = 1e-10
 
 
-def sum_moments(counts: Any, settings: LdaSettings, *, seed: int, tell: Tell) -> WordSums:
+def sum_moments(corpus: Corpus, settings: LdaSettings, *, seed: int, tell: Tell) -> WordSums:
     """Find a basis for the moments of documents, and return their sums in it; raise if there are too few documents."""
-    chunks = tuple(count_chunks(counts, weigh=settings.weigh))
-    basis = _checked_basis(chunks, counts.shape[1], settings, seed, tell)
-    sums = WordSums(counts.shape[1], basis, weigh=settings.weigh, parallel=settings.parallel)
-    sums.add(chunks)
-    return sums
+    words = corpus.sums()
+    basis = _checked_basis(corpus, words, settings, seed, tell)
+    return corpus.sums(basis)
 
 
-def sum_halves(counts: Any, settings: LdaSettings, *, seed: int, tell: Tell) -> tuple[WordSums, WordSums]:
-    """Do the same for two halves of the documents, in one basis: the two add up to the sums over all.
-
-    Documents that follow each other often repeat each other, as replies do, or versions of one text. So the halves are
-    dealt blocks of √n documents in turn: what only a few neighbours share is then mostly in one of them.
-    """
-    second = np.arange(counts.shape[0]) // math.isqrt(counts.shape[0]) % 2 == 1
-    halves = [tuple(count_chunks(counts[np.flatnonzero(own)], weigh=settings.weigh)) for own in (~second, second)]
-    basis = _checked_basis((*halves[0], *halves[1]), counts.shape[1], settings, seed, tell)
-    sums = [WordSums(counts.shape[1], basis, weigh=settings.weigh, parallel=settings.parallel) for _ in halves]
-    for half, chunks in zip(sums, halves, strict=True):
-        half.add(chunks)
-    return sums[0], sums[1]
+def sum_halves(corpus: Corpus, settings: LdaSettings, *, seed: int, tell: Tell) -> tuple[WordSums, WordSums]:
+    """Do the same for two halves of the documents, in one basis: the two add up to the sums over all."""
+    first, second = corpus.in_two()
+    basis = _checked_basis(corpus, first.sums() + second.sums(), settings, seed, tell)
+    return first.sums(basis), second.sums(basis)
 
 
-def _checked_basis(
-    chunks: tuple[CountChunk, ...], n_words: int, settings: LdaSettings, seed: int, tell: Tell
-) -> FloatArray:
+def _checked_basis(corpus: Corpus, words: WordSums, settings: LdaSettings, seed: int, tell: Tell) -> FloatArray:
     """Find a basis for the moments of documents; raise if there are too few of them."""
-    words = WordSums(n_words)
-    words.add(chunks)
     check_usable(words)
     _check_supported(words, settings.n_components)
     tell("pairs", 0, 1)
-    basis = _find_basis(chunks, n_words, settings, seed)
+    basis = _find_basis(corpus, words.words_that_occur(), settings, seed)
     tell("triples", 0, 1)
     return basis
 
@@ -73,23 +59,21 @@ def _check_supported(words: WordSums, n_components: int | str) -> None:
         )
 
 
-def _find_basis(chunks: tuple[CountChunk, ...], n_words: int, settings: LdaSettings, seed: int) -> FloatArray:
+def _find_basis(corpus: Corpus, present: IndexArray, settings: LdaSettings, seed: int) -> FloatArray:
     """Return an orthonormal basis, V x m, of the strongest directions of pairs, by randomised subspace iteration."""
-    size = settings.basis_size(n_words)
+    size = settings.basis_size(corpus.n_words)
     # A word that does not occur has a row of zeros, so all work is done on the words that do.
-    present = np.unique(np.concatenate([chunk.words for chunk in chunks]))
     if present.size < size:
-        present = np.arange(n_words)
-    chunks = tuple(chunk.among(present) for chunk in chunks)
+        present = np.arange(corpus.n_words)
+    narrow = corpus.among(present)
     basis = _random_columns(present.size, size, seed)
     for _ in range(settings.n_passes):
-        sums = WordSums(present.size, basis, core=False, parallel=settings.parallel)
-        sums.add(chunks)
+        sums = narrow.sums(basis, core=False)
         basis = sums.take_image()
         del sums  # it holds the basis before; at most two arrays of this size are kept
         orthonormalise(basis, seed)
-    if present.size < n_words:
-        inside, basis = basis, np.zeros((n_words, size))
+    if present.size < corpus.n_words:
+        inside, basis = basis, np.zeros((corpus.n_words, size))
         basis[present] = inside
     return basis
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from odeco._types import FloatArray
+from odeco.topics.corpus import Corpus
 from odeco.topics.diagnostics import TopicDiagnostics, diagnose
-from odeco.topics.evaluate import completion_scores, split_sample
+from odeco.topics.evaluate import completion_scores
 from odeco.topics.lda_settings import LdaSettings
 from odeco.topics.moments import WordSums
 from odeco.topics.spectral import ReducedMoments, SpectralTopics, reduce_moments, topics_at
@@ -59,7 +59,7 @@ class FoundTopics:
 
 
 def find_topics(
-    sums: WordSums, counts: Any, settings: LdaSettings, *, seed: int, places: FloatArray | None = None
+    sums: WordSums, corpus: Corpus, settings: LdaSettings, *, seed: int, places: FloatArray | None = None
 ) -> FoundTopics:
     """Return the topics that the sums of documents give, for the concentration in the settings or the best one.
 
@@ -67,7 +67,7 @@ def find_topics(
     ----------
     sums : WordSums
         The moments of all documents so far.
-    counts : csr_array, documents x words
+    corpus : Corpus
         Documents that judge the candidates for the concentration.
     settings : LdaSettings
         The settings of the model.
@@ -80,7 +80,7 @@ def find_topics(
     before = None if places is None else reduced.directions.T @ places
     concentration, near = settings.concentration, None
     if concentration is None:
-        concentration, near = _choose_concentration(reduced, sums, counts, seed=seed, n_jobs=settings.n_jobs)
+        concentration, near = _choose_concentration(reduced, sums, corpus, seed=seed, n_jobs=settings.n_jobs)
     topics = topics_at(concentration, reduced, sums, seed=seed, near=near, before=before)
     diagnostics = diagnose(reduced, topics, sums.n_documents, sums)
     return FoundTopics(topics, diagnostics, concentration, reduced.directions @ topics.coordinates)
@@ -96,10 +96,10 @@ class _Trial:
 
 
 def _choose_concentration(
-    reduced: ReducedMoments, sums: WordSums, counts: Any, *, seed: int, n_jobs: int
+    reduced: ReducedMoments, sums: WordSums, corpus: Corpus, *, seed: int, n_jobs: int
 ) -> tuple[float, FloatArray]:
     """Return the best of `CANDIDATES` or beside it, and the coordinates of its topics, to find them again from."""
-    halves = split_sample(counts, seed=seed)
+    halves = corpus.halves(seed)
     frequencies = sums.first_moment()
     trials: dict[float, _Trial] = {}
 

@@ -23,8 +23,8 @@ from odeco.rows import csr_view, row_slice
 FEWEST_WORDS = 3
 #: A chunk ends after this many stored numbers, so that its dense products with a basis take tens of megabytes.
 _CHUNK_SIZE = 2**21
-#: A chunk has at most this many documents.
-_CHUNK_DOCUMENTS = 2**15
+#: A chunk ends after a multiple of this many documents in any case: they are a leaf of the tree of sums.
+UNIT_DOCUMENTS = 2**15
 #: Documents are dealt in turn to this many groups; the spread between groups gives standard errors.
 N_GROUPS = 8
 #: A product has this many lanes, whatever the number of threads; each lane writes its own part of the result.
@@ -152,13 +152,16 @@ def _named(array: Any, bad: Any) -> str:
 
 
 def count_chunks(counts: Any, *, weigh: DocumentWeight = "equal", first: int = 0) -> Iterator[CountChunk]:
-    """Cut checked counts into chunks; `first` is the number of documents that were seen before them."""
+    """Cut checked counts into chunks; `first` is the number of documents that were seen before them.
+
+    A chunk never reaches beyond a multiple of `UNIT_DOCUMENTS`, counted from the start of `counts`.
+    """
     check_choice("weigh", weigh, ("equal", "length"))
     start = 0
     while start < counts.shape[0]:
         ends = counts.indptr[start + 1 :]
         n_rows = int(np.searchsorted(ends, counts.indptr[start] + _CHUNK_SIZE)) + 1
-        stop = min(start + min(n_rows, _CHUNK_DOCUMENTS), counts.shape[0])
+        stop = min(start + min(n_rows, UNIT_DOCUMENTS - start % UNIT_DOCUMENTS), counts.shape[0])
         yield _chunk(row_slice(counts, start, stop), weigh, first + start)
         start = stop
 

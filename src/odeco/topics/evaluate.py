@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from odeco._types import FloatArray
+from odeco._types import FloatArray, IndexArray
 from odeco.topics.infer import document_topics, log_likelihood
 
 #: `completion_scores` looks at a sample of at most this many documents.
@@ -88,9 +88,23 @@ def split_sample(counts: Any, *, seed: int) -> tuple[Any, Any]:
 
     Documents of which a half would be empty are left out.
     """
-    usable = np.flatnonzero(np.asarray(counts.sum(axis=1)) >= 2)
-    chosen = usable[np.linspace(0, usable.size - 1, min(usable.size, _MOST_DOCUMENTS)).astype(np.int64)]
-    sample = sparse.csr_array(counts[chosen]).astype(np.int64)
+    usable = long_enough(counts)
+    return split_chosen(counts[usable[spread_evenly(usable.size)]], seed=seed)
+
+
+def long_enough(counts: Any) -> IndexArray:
+    """Return the documents that have a word for each of two halves."""
+    return np.flatnonzero(np.asarray(counts.sum(axis=1)) >= 2)
+
+
+def spread_evenly(n_documents: int) -> IndexArray:
+    """Return which of so many documents are taken into a sample."""
+    return np.linspace(0, n_documents - 1, min(n_documents, _MOST_DOCUMENTS)).astype(np.int64)
+
+
+def split_chosen(counts: Any, *, seed: int) -> tuple[Any, Any]:
+    """Return the two halves of documents; those of which a half is empty are left out."""
+    sample = sparse.csr_array(counts).astype(np.int64)
     known, hidden = split_documents(sample, np.random.default_rng(seed))
     both = np.flatnonzero((np.diff(known.indptr) > 0) & (np.diff(hidden.indptr) > 0))
     return known[both], hidden[both]

@@ -1,12 +1,16 @@
-"""The Gibbs sampler holds the topics of all tokens of a corpus, and sweeps over them in lanes."""
+"""The Gibbs sampler holds the topics of all tokens of a corpus, and sweeps over them in lanes.
+
+What all lanes know is `Shared`, a value; what belongs to one lane is a `Lane`. `Sampler` puts them together in this
+process. On a cluster every lane is a chain of tasks, with the same two classes.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -54,13 +58,12 @@ class Tokens:
         """List the tokens of a CSR array of counts."""
         repeats = np.asarray(counts.data, dtype=np.int64)
         frequencies = np.bincount(counts.indices, weights=repeats, minlength=counts.shape[1])
-        if frequencies.max(initial=0) >= kernels.LARGEST_COUNT:
-            raise ValueError(
-                f"A word may occur at most {kernels.LARGEST_COUNT - 1:,} times in documents refined at once. "
-                f"Word {frequencies.argmax()} occurs {int(frequencies.max()):,} times. "
-                "Drop it, or call partial_fit on parts of the corpus."
-            )
-        vocabulary = np.flatnonzero(frequencies)
+        return cls.among(counts, words_that_occur(frequencies))
+
+    @classmethod
+    def among(cls, counts: Any, vocabulary: NDArray[np.int64]) -> Tokens:
+        """List the tokens of a CSR array of counts, whose words are all in a vocabulary."""
+        repeats = np.asarray(counts.data, dtype=np.int64)
         places = np.zeros(counts.shape[1], dtype=np.int32)
         places[vocabulary] = np.arange(len(vocabulary), dtype=np.int32)
         words = np.repeat(places[counts.indices], repeats)
@@ -69,9 +72,29 @@ class Tokens:
 
     def lanes(self, n_lanes: int) -> list[tuple[int, int]]:
         """Cut the documents into at most `n_lanes` stretches of about equally many tokens."""
-        levels = np.linspace(0, len(self.words), n_lanes + 1)[1:-1]
-        cuts = [0, *np.searchsorted(self.starts[:-1], levels).tolist(), len(self.starts) - 1]
-        return [(first, last) for first, last in pairwise(cuts) if first < last]
+        cuts = np.searchsorted(self.starts[:-1], lane_levels(len(self.words), n_lanes)).tolist()
+        return lane_spans(cuts, len(self.starts) - 1)
+
+
+def words_that_occur(frequencies: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the words that occur, given how often each does; raise if one does too often to be counted."""
+    if frequencies.max(initial=0) >= kernels.LARGEST_COUNT:
+        raise ValueError(
+            f"A word may occur at most {kernels.LARGEST_COUNT - 1:,} times in documents refined at once. "
+            f"Word {frequencies.argmax()} occurs {int(frequencies.max()):,} times. "
+            "Drop it, or call partial_fit on parts of the corpus."
+        )
+    return np.flatnonzero(frequencies)
+
+
+def lane_levels(n_tokens: int, n_lanes: int) -> FloatArray:
+    """Return how many tokens are in front of each lane but the first, at least: its first document is the next."""
+    return np.linspace(0, n_tokens, n_lanes + 1)[1:-1]
+
+
+def lane_spans(cuts: list[int], n_documents: int) -> list[tuple[int, int]]:
+    """Return the lanes between the first documents of lanes, without those that are empty."""
+    return [(first, last) for first, last in pairwise([0, *cuts, n_documents]) if first < last]
 
 
 def choose_lanes(n_tokens: int, n_cells: int) -> int:
@@ -84,6 +107,150 @@ def choose_lanes(n_tokens: int, n_cells: int) -> int:
         return 1
     worth = min(max(2 * n_tokens // n_cells, 2), _MOST_LANES)
     return 1 << (worth.bit_length() - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Lane:
+    """The documents from `first` to `last` of a list of tokens, and the topics of all of its tokens, which change."""
+
+    number: int
+    first: int
+    last: int
+    starts: NDArray[np.int64]
+    words: NDArray[np.int32]
+    topics: NDArray[np.uint16]
+
+
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """What a lane did in a sweep: the changes of the counts, its histogram and its expected counts."""
+
+    table: NDArray[np.float32]
+    totals: FloatArray
+    histogram: NDArray[np.int64]
+    expected: NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """What all lanes know when a sweep begins. No array in it is ever changed.
+
+    Attributes
+    ----------
+    alpha, eta : array, float
+        Prior of a document's topics, and of a topic's words.
+    seed : int
+        Seed of all draws.
+    n_features : int
+        Size V of the whole vocabulary.
+    lengths : array
+        How many documents have 0, 1, 2, … tokens.
+    table, totals : arrays
+        Word-topic counts, with as many columns as the kernels want, and their sums.
+    histogram : array
+        How many documents had so many tokens of a topic in the last sweep.
+    expected, n_averaged : array, int
+        The sum of expected counts over the sweeps that are averaged, and their number.
+    n_swept : int
+        How many sweeps were made.
+    """
+
+    alpha: FloatArray
+    eta: float
+    seed: int
+    n_features: int
+    lengths: NDArray[np.int64]
+    table: NDArray[np.float32]
+    totals: FloatArray
+    histogram: NDArray[np.int64]
+    expected: NDArray[np.float32]
+    n_averaged: int = 0
+    n_swept: int = 0
+
+    @classmethod
+    def begin(
+        cls, alpha: FloatArray, eta: float, seed: int, n_features: int, lengths: NDArray[np.int64], n_words: int
+    ) -> Shared:
+        """Return what is known before the first topics are drawn, over `n_words` words that occur."""
+        prior = np.array(alpha, dtype=np.float64)
+        empty = np.zeros((n_words, -(-len(prior) // kernels.WIDTH) * kernels.WIDTH), dtype=np.float32)
+        histogram = np.zeros((len(prior), len(lengths)), dtype=np.int64)
+        nothing = np.zeros(empty.shape[1])
+        return cls(prior, float(eta), seed, n_features, lengths, empty, nothing, histogram, empty)
+
+    def padded(self, topic_rows: NDArray[Any]) -> NDArray[np.float32]:
+        """Return topics, k x m, as the kernels want them: m rows, padded."""
+        rows = np.zeros(self.table.shape, dtype=np.float32)
+        rows[:, : len(self.alpha)] = topic_rows.T
+        return rows
+
+    def draw(self, lane: Lane, rows: NDArray[np.float32]) -> None:
+        """Draw the first topics of a lane, given topics as `padded` makes them."""
+        kernels.draw_topics(
+            lane.first, lane.last, lane.starts, lane.words, lane.topics, rows, self._padded_alpha(), len(self.alpha),
+            _START_STEPS, self._lane_seed(lane.number),
+        )  # fmt: skip
+
+    def counted(self, lane: Lane) -> Changes:
+        """Return the counts of the topics of a lane that were just drawn."""
+        table, inside = np.zeros_like(self.table), slice(lane.starts[lane.first], lane.starts[lane.last])
+        kernels.count_topics(lane.starts[lane.first : lane.last + 1], lane.words, lane.topics, table)
+        totals = np.bincount(lane.topics[inside], minlength=table.shape[1]).astype(np.float64)
+        return Changes(table, totals, np.zeros_like(self.histogram), table[:0])
+
+    def sweep(self, lane: Lane, *, average: bool) -> Changes:
+        """Draw the topics of a lane anew, in place; return what that changes."""
+        table, totals = self.table.copy(), self.totals.copy()
+        histogram = np.zeros_like(self.histogram)
+        expected = np.zeros(self.table.shape if average else (0, self.table.shape[1]), dtype=np.float32)
+        kernels.sweep_documents(
+            lane.first, lane.last, lane.starts, lane.words, lane.topics, table, totals, self._padded_alpha(),
+            np.float32(self.eta), self.eta * self.n_features, len(self.alpha), self._lane_seed(lane.number), expected,
+            histogram,
+        )  # fmt: skip
+        table -= self.table
+        totals -= self.totals
+        return Changes(table, totals, histogram, expected)
+
+    def swept(self) -> Shared:
+        """Return the same, on its way into the next sweep: its draws have other seeds."""
+        return replace(self, n_swept=self.n_swept + 1)
+
+    def merged(self, changes: Iterable[Changes], *, average: bool = False) -> Shared:
+        """Return what is known after the changes of all lanes, which are added in the order of the lanes."""
+        table, totals, histogram = self.table.copy(), self.totals.copy(), np.zeros_like(self.histogram)
+        expected = self.expected.copy() if average else self.expected
+        for lane in changes:
+            table += lane.table
+            totals += lane.totals
+            histogram += lane.histogram
+            if average:
+                expected += lane.expected
+        n_averaged = self.n_averaged + average
+        return replace(self, table=table, totals=totals, histogram=histogram, expected=expected, n_averaged=n_averaged)
+
+    def with_alpha_learnt(self) -> Shared:
+        """Return the same with the prior of a document's topics moved towards the most likely one."""
+        largest = int(np.flatnonzero(self.histogram.any(axis=0)).max(initial=0))
+        tails = priors.exceedances(self.histogram[:, : largest + 1])
+        lengths = priors.exceedances(np.pad(self.lengths, (0, max(0, 2 - len(self.lengths)))))
+        return replace(self, alpha=priors.learn_alpha(self.alpha, tails, lengths, _ALPHA_STEPS))
+
+    def with_eta_learnt(self) -> Shared:
+        """Return the same with the prior of a topic's words moved towards the most likely one."""
+        counts = self.table[:, : len(self.alpha)]
+        return replace(self, eta=priors.learn_eta(self.eta, counts, self.n_features, _ETA_STEPS))
+
+    def mean_counts(self) -> NDArray[np.float32]:
+        """Return how many tokens of each word are expected to have each topic, k x m: the mean over averaged sweeps."""
+        mean: NDArray[np.float32] = self.expected[:, : len(self.alpha)].T / np.float32(self.n_averaged)
+        return np.ascontiguousarray(mean)
+
+    def _padded_alpha(self) -> NDArray[np.float32]:
+        return np.pad(self.alpha, (0, self.table.shape[1] - len(self.alpha))).astype(np.float32)
+
+    def _lane_seed(self, number: int) -> np.uint64:
+        return np.uint64(np.random.SeedSequence([self.seed, self.n_swept, number]).generate_state(1, np.uint64)[0])
 
 
 class Sampler:
@@ -104,21 +271,25 @@ class Sampler:
     """
 
     def __init__(self, tokens: Tokens, alpha: FloatArray, eta: float, *, seed: int, n_jobs: int) -> None:
-        self.tokens = tokens
-        self.alpha = np.array(alpha, dtype=np.float64)
-        self.eta = float(eta)
+        lengths = np.bincount(np.diff(tokens.starts), minlength=1)
+        self.shared = Shared.begin(alpha, eta, seed, tokens.n_features, lengths, len(tokens.vocabulary))
+        n_lanes = choose_lanes(len(tokens.words), max(1, self.shared.table.size))
         self.topics = np.zeros(len(tokens.words), dtype=np.uint16)
-        self._seed, self._n_swept, self._n_averaged = seed, 0, 0
-        self._n_topics = len(alpha)
-        self._width = -(-self._n_topics // kernels.WIDTH) * kernels.WIDTH
-        self._shape = (len(tokens.vocabulary), self._width)
-        self._lanes = tokens.lanes(choose_lanes(len(tokens.words), max(1, self._shape[0] * self._width)))
+        self._lanes = [
+            Lane(number, *span, tokens.starts, tokens.words, self.topics)
+            for number, span in enumerate(tokens.lanes(n_lanes))
+        ]
         self._n_jobs = max(1, min(os.cpu_count() or 1 if n_jobs < 0 else n_jobs, len(self._lanes)))
-        lengths = np.diff(tokens.starts)
-        self._longest = int(lengths.max(initial=0))
-        self._length_exceedances = priors.exceedances(np.bincount(lengths, minlength=2))
-        self._table = np.empty((0, self._width), dtype=np.float32)
-        self._totals = np.zeros(self._width)
+
+    @property
+    def alpha(self) -> FloatArray:
+        """Prior of a document's topics."""
+        return self.shared.alpha
+
+    @property
+    def eta(self) -> float:
+        """Prior of a topic's words."""
+        return self.shared.eta
 
     def start(
         self,
@@ -137,102 +308,49 @@ class Sampler:
         known_totals : ndarray of shape (k,), optional
             Totals of the other tokens, over all words.
         """
-        tokens, alpha, rows = self.tokens, self._padded_alpha(), self._padded(topic_word)
+        shared, rows = self.shared, self.shared.padded(topic_word)
 
-        def draw_lane(number: int) -> None:
-            kernels.draw_topics(
-                *self._lanes[number], tokens.starts, tokens.words, self.topics, rows, alpha, self._n_topics,
-                _START_STEPS, self._lane_seed(number),
-            )  # fmt: skip
+        def draw(lane: Lane) -> Changes:
+            shared.draw(lane, rows)
+            return shared.counted(lane)
 
-        for _ in self._each_lane(draw_lane):
-            pass
-        self._table = np.zeros(self._shape, dtype=np.float32) if known is None else self._padded(known)
-        kernels.count_topics(tokens.starts, tokens.words, self.topics, self._table)
-        self._totals = np.bincount(self.topics, minlength=self._width).astype(np.float64)
+        before = shared if known is None else replace(shared, table=shared.padded(known))
+        after = before.merged(self._each_lane(draw))
         if known_totals is not None:
-            self._totals[: self._n_topics] += known_totals
+            after.totals[: len(after.alpha)] += known_totals
+        self.shared = after
 
     def sweep(self, *, average: bool) -> None:
         """Draw the topic of every token anew; take the probabilities into the mean if `average`."""
-        self._n_swept += 1
-        table, totals = self._table.copy(), self._totals.copy()
-        histogram = np.zeros((self._n_topics, self._longest + 1), dtype=np.int64)
-        if average and self._n_averaged == 0:
-            self._expected = np.zeros(self._shape, dtype=np.float32)
-        for lane in self._each_lane(lambda number: self._sweep_lane(number, average)):
-            table += lane.table
-            totals += lane.totals
-            histogram += lane.histogram
-            if average:
-                self._expected += lane.expected
-        self._table, self._totals, self._histogram = table, totals, histogram
-        self._n_averaged += average
+        shared = self.shared.swept()
+        self.shared = shared.merged(self._each_lane(lambda lane: shared.sweep(lane, average=average)), average=average)
 
     def learn_alpha(self) -> None:
         """Move the prior of a document's topics towards the most likely one for the topics just drawn."""
-        largest = int(np.flatnonzero(self._histogram.any(axis=0)).max(initial=0))
-        tails = priors.exceedances(self._histogram[:, : largest + 1])
-        self.alpha = priors.learn_alpha(self.alpha, tails, self._length_exceedances, _ALPHA_STEPS)
+        self.shared = self.shared.with_alpha_learnt()
 
     def learn_eta(self) -> None:
         """Move the prior of a topic's words towards the most likely one for the topics just drawn."""
-        self.eta = priors.learn_eta(self.eta, self._table[:, : self._n_topics], self.tokens.n_features, _ETA_STEPS)
+        self.shared = self.shared.with_eta_learnt()
 
     def mean_counts(self) -> NDArray[np.float32]:
         """Return how many tokens of each word are expected to have each topic, k x m: the mean over averaged sweeps."""
-        mean: NDArray[np.float32] = self._expected[:, : self._n_topics].T / np.float32(self._n_averaged)
-        return np.ascontiguousarray(mean)
+        return self.shared.mean_counts()
 
-    def _padded(self, topic_rows: NDArray[Any]) -> NDArray[np.float32]:
-        rows = np.zeros(self._shape, dtype=np.float32)
-        rows[:, : self._n_topics] = topic_rows.T
-        return rows
-
-    def _padded_alpha(self) -> NDArray[np.float32]:
-        return np.pad(self.alpha, (0, self._width - self._n_topics)).astype(np.float32)
-
-    def _lane_seed(self, number: int) -> np.uint64:
-        return np.uint64(np.random.SeedSequence([self._seed, self._n_swept, number]).generate_state(1, np.uint64)[0])
-
-    def _sweep_lane(self, number: int, average: bool) -> _Changes:
-        table, totals = self._table.copy(), self._totals.copy()
-        histogram = np.zeros((self._n_topics, self._longest + 1), dtype=np.int64)
-        expected = np.zeros(self._shape if average else (0, self._width), dtype=np.float32)
-        kernels.sweep_documents(
-            *self._lanes[number], self.tokens.starts, self.tokens.words, self.topics, table, totals,
-            self._padded_alpha(), np.float32(self.eta), self.eta * self.tokens.n_features, self._n_topics,
-            self._lane_seed(number), expected, histogram,
-        )  # fmt: skip
-        table -= self._table
-        totals -= self._totals
-        return _Changes(table, totals, histogram, expected)
-
-    def _each_lane(self, work: Callable[[int], Answer]) -> Iterator[Answer]:
+    def _each_lane(self, work: Callable[[Lane], Answer]) -> Iterator[Answer]:
         """Yield what the work of each lane answers, in the order of the lanes.
 
         Answers are large. At most one more of them than there are threads exists at a time: one can be added up while
         the threads work on the next.
         """
-        numbers = range(len(self._lanes))
         if self._n_jobs == 1:
-            yield from map(work, numbers)
+            yield from map(work, self._lanes)
             return
         running: deque[Future[Answer]] = deque()
         with ThreadPoolExecutor(self._n_jobs) as pool:
-            for number in numbers:
+            for lane in self._lanes:
                 if len(running) > self._n_jobs:
                     yield running.popleft().result()
-                running.append(pool.submit(work, number))
+                running.append(pool.submit(work, lane))
             while running:
                 yield running.popleft().result()
-
-
-@dataclass(frozen=True)
-class _Changes:
-    """What a lane did in a sweep: the changes of the counts, its histogram and its expected counts."""
-
-    table: NDArray[np.float32]
-    totals: FloatArray
-    histogram: NDArray[np.int64]
-    expected: NDArray[np.float32]

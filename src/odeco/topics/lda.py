@@ -18,7 +18,9 @@ from odeco._arguments import check_count
 from odeco._types import FloatArray
 from odeco.privacy import PrivacyReport, check_delta, check_epsilon
 from odeco.rows import check_private_structure, check_structure, to_csr
+from odeco.sources import is_on_cluster
 from odeco.topics.bounded_counts import BoundedCounts
+from odeco.topics.corpus import CorpusHere
 from odeco.topics.counts import DocumentWeight, as_counts
 from odeco.topics.diagnostics import TopicDiagnostics, warn_if_unreliable
 from odeco.topics.fitted import FittedTopics
@@ -183,13 +185,15 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         groups: Any = None,
         vocabulary: PrivateVocabulary | None = None,
         callback: Tell | None = None,
+        client: Any = None,
     ) -> Self:
         """Learn topics from word counts.
 
         Parameters
         ----------
         X : array or CSR array, documents x words
-            Word counts.
+            Word counts; or those of a Dask array or dataframe, which stay on their cluster, or with `client` the paths
+            of files, as `odeco.dask.as_cluster_rows` takes them. The topics have the same bits as on one machine.
         y : object
             Ignored.
         groups : array of labels, optional
@@ -200,17 +204,26 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         callback : callable, optional
             Called with the stage ("pairs", "triples", "number of topics" or "sweeps"), how much of it is done, and of
             how much. A private fit does not call it.
+        client : dask.distributed.Client, optional
+            The cluster; by default that of the process, for Dask collections only.
         """
         settings = check_settings(self)
         seed = self._draw_seed()
         with self._words_kept_on_failure():
-            if check_private(self, groups, vocabulary):
+            if client is not None or is_on_cluster(X):
+                rows = self._validated_on_cluster(X, client, reset=True)
+                if check_private(self, groups, vocabulary):
+                    raise ValueError(
+                        "A private model is learnt on one machine. Got rows of a cluster. Pass an array of counts."
+                    )
+                fitted, counts = self._fitted_on_cluster(rows, settings, seed, callback), rows
+            elif check_private(self, groups, vocabulary):
                 counts = self._validated_privately(X)
                 fitted = self._learn_privately(BoundedCounts(counts, groups=groups), settings, vocabulary, seed)
             else:
                 counts = as_counts(self._validated(X, reset=True))
                 tell: Tell = (lambda *_: None) if callback is None else callback
-                fitted = learn_at_once(counts, settings, seed=seed, tell=tell)
+                fitted = learn_at_once(CorpusHere(counts, settings), settings, seed=seed, tell=tell)
             self._take(fitted, None, seed, counts.shape[0], fitted.alpha.size)
         warn_if_unreliable(fitted.diagnostics)
         return self
@@ -279,7 +292,12 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.__dict__.update(learnt, n_documents_=n_documents, n_components_=n_components)
 
     def transform(self, X: Any) -> FloatArray:
-        """Return the expected proportions of topics in each document, documents x topics; rows sum to one."""
+        """Return the expected proportions of topics in each document, documents x topics; rows sum to one.
+
+        Those of documents on a cluster are a Dask array, which workers make when it is wanted.
+        """
+        if is_on_cluster(X):
+            return cast("FloatArray", self._asked_of_cluster("proportions_on_cluster", X))
         return self._inferred(X)[1]
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002 - scikit-learn's signature
@@ -293,14 +311,12 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 "The score of a private model must not choose between models: it is exact, and no budget pays for it. "
                 "Got a call of score. For documents that need no protection call perplexity."
             )
-        counts, proportions = self._inferred(X)
-        return float(np.sum(log_likelihood(counts, self.topic_word_, proportions)))
+        return self._likelihood(X)[0]
 
     def perplexity(self, X: Any) -> float:
         """Return exp(−log-likelihood per word). For unseen words of seen documents use document completion."""
-        counts, proportions = self._inferred(X)
-        likelihood = float(np.sum(log_likelihood(counts, self.topic_word_, proportions)))
-        return float(np.exp(-likelihood / max(float(counts.sum()), 1.0)))
+        likelihood, n_words = self._likelihood(X)
+        return float(np.exp(-likelihood / max(n_words, 1.0)))
 
     @property
     def topic_word_(self) -> FloatArray:
@@ -371,6 +387,41 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             n_jobs=settings.n_jobs,
         )
         return counts, proportions
+
+    def _likelihood(self, X: Any) -> tuple[float, float]:
+        """Return the log-likelihood of the words of documents, and how many words they have."""
+        if is_on_cluster(X):
+            return cast("tuple[float, float]", self._asked_of_cluster("likelihood_on_cluster", X))
+        counts, proportions = self._inferred(X)
+        return float(np.sum(log_likelihood(counts, self.topic_word_, proportions))), float(counts.sum())
+
+    def _asked_of_cluster(self, name: str, X: Any) -> Any:
+        """Return what a function of `infer_on_cluster` answers about documents there."""
+        from odeco.topics import infer_on_cluster  # Dask takes a second, and may be missing
+
+        check_is_fitted(self)
+        rows, n_rounds = self._validated_on_cluster(X, None, reset=False), check_settings(self).n_inference_iterations
+        return getattr(infer_on_cluster, name)(rows, self._fitted_topics("topic_word_"), n_rounds)
+
+    def _fitted_on_cluster(self, rows: Any, settings: LdaSettings, seed: int, callback: Tell | None) -> FittedTopics:
+        from odeco.topics.corpus_on_cluster import CorpusOnCluster  # Dask takes a second, and may be missing
+
+        tell: Tell = (lambda *_: None) if callback is None else callback
+        return learn_at_once(CorpusOnCluster(rows, settings), settings, seed=seed, tell=tell)
+
+    def _validated_on_cluster(self, X: Any, client: Any, *, reset: bool) -> Any:
+        """Return documents on a cluster; their counts are checked where they are."""
+        from odeco.dask import as_cluster_rows
+
+        rows = as_cluster_rows(X, client)
+        if reset:
+            self.__dict__.pop("feature_names_in_", None)
+            self.n_features_in_ = rows.n_features
+        elif rows.n_features != self.n_features_in_:
+            raise ValueError(
+                f"X has {rows.n_features} features, but TensorLDA is expecting {self.n_features_in_} features as input."
+            )
+        return rows
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
         if sparse.issparse(X):

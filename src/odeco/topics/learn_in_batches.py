@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from odeco._types import FloatArray
 from odeco.topics.basis import move_basis, sum_moments
 from odeco.topics.concentration import find_topics
+from odeco.topics.corpus import CorpusHere
 from odeco.topics.counts import blocks, count_chunks
 from odeco.topics.diagnostics import TopicDiagnostics, diagnose
 from odeco.topics.evaluate import completion_scores, split_sample
@@ -85,7 +86,8 @@ class TopicStream:
     @classmethod
     def begin(cls, settings: LdaSettings, counts: Any, seed: int) -> TopicStream:
         """Return the stream that begins with the checked counts of a first batch; raise if it holds too little."""
-        stream = cls(settings, seed, sum_moments(counts, settings, seed=seed, tell=lambda *_: None))
+        sums = sum_moments(CorpusHere(counts, settings), settings, seed=seed, tell=lambda *_: None)
+        stream = cls(settings, seed, sums)
         topics = stream._look_for_topics(counts, None)
         if settings.refine:
             stream._begin_refinement(counts.astype(np.int64), topics)
@@ -145,7 +147,7 @@ class TopicStream:
 
     def _look_for_topics(self, counts: Any, places: FloatArray | None) -> SpectralTopics:
         """Look for the topics in a new basis, and put them in the order of those before, which had these places."""
-        found = find_topics(self.sums, counts, self.settings, seed=self.seed, places=places)
+        found = find_topics(self.sums, CorpusHere(counts, self.settings), self.settings, seed=self.seed, places=places)
         self.concentration, self.places, self.diagnostics = found.concentration, found.places, found.diagnostics
         return found.topics
 

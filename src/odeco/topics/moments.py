@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from odeco._threads import map_blocks
-from odeco._types import FloatArray
+from odeco._types import FloatArray, IndexArray
 from odeco.errors import WordCountError
 from odeco.rows import row_slice
 from odeco.topics.counts import (
@@ -129,6 +129,10 @@ class WordSums:
             for name in _COUNTED:
                 setattr(self, name, getattr(self, name) + getattr(chunk, name))
 
+    def words_that_occur(self) -> IndexArray:
+        """Return the words that are in documents of at least three words."""
+        return np.flatnonzero(self._first)
+
     def first_moment(self) -> FloatArray:
         """Return E[x], the frequencies of the words."""
         return self._first / self.weight
@@ -205,6 +209,20 @@ class WordSums:
         mine, others = self.to_arrays(), other.to_arrays()
         both = {name: np.asarray(array + others[name]) for name, array in mine.items() if name != "basis"}
         return WordSums.from_arrays({**both, "basis": self.basis}, weigh=self.weigh, parallel=self.parallel)
+
+    def to_vector(self) -> FloatArray:
+        """Return all sums as one array, which adds up as they do; counts of documents are exact up to 2⁵³."""
+        numbers = np.array([getattr(self, name) for name in _COUNTED], dtype=np.float64)
+        return np.concatenate([numbers, *(np.ravel(array) for array in self._summed().values())])
+
+    def take_vector(self, vector: FloatArray) -> None:
+        """Take over what `to_vector` gave, for the same basis."""
+        for name, number in zip(_COUNTED, vector, strict=False):
+            setattr(self, name, int(number))
+        place = len(_COUNTED)
+        for name, array in self._summed().items():
+            setattr(self, name, vector[place : place + array.size].reshape(array.shape))
+            place += array.size
 
     def to_arrays(self) -> dict[str, Any]:
         """Return what is needed to go on later, as named arrays."""

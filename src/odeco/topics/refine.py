@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,20 @@ class RefinedTopics:
     alpha: FloatArray
     topic_counts: NDArray[np.float32]
     eta: float
+
+    @classmethod
+    def among(
+        cls,
+        words: NDArray[np.int64],
+        n_features: int,
+        counts: NDArray[np.float32],
+        alpha: FloatArray,
+        eta: float,
+    ) -> RefinedTopics:
+        """Return topics whose counts are given for the words that occur."""
+        expected = np.zeros((len(counts), n_features), dtype=np.float32)
+        expected[:, words] = counts
+        return cls(alpha, expected, eta)
 
     @property
     def topic_word(self) -> FloatArray:
@@ -122,30 +136,48 @@ def refine_topics(
     array([[0.5, 0.5, 0. , 0. ],
            [0. , 0. , 0.5, 0.5]])
     """
-    n_topics, tokens = len(topic_word), Tokens.of(counts)
-    flat = np.full(n_topics, min(n_sweeps, _LARGEST_START) / n_topics)
-    sampler = Sampler(tokens, flat, _START_ETA if eta is None else eta, seed=seed, n_jobs=n_jobs)
-    sampler.start(_mixed(topic_word, tokens))
-    n_averaged = max(1, int(n_sweeps * _AVERAGED))
-    for sweep in range(1, n_sweeps + 1):
-        sampler.sweep(average=sweep > n_sweeps - n_averaged)
+    tokens = Tokens.of(counts)
+    sampler = Sampler(tokens, *start_priors(len(topic_word), n_sweeps, eta), seed=seed, n_jobs=n_jobs)
+    totals = np.bincount(tokens.words, minlength=len(tokens.vocabulary))
+    sampler.start(mixed_with_frequencies(topic_word[:, tokens.vocabulary], totals))
+    for number, sweep in enumerate(planned_sweeps(n_sweeps, eta), start=1):
+        sampler.sweep(average=sweep.average)
         sampler.learn_alpha()
-        # It hardly moves after the first few sweeps, and counting the counts takes a tenth of a sweep.
-        if eta is None and (sweep <= 5 or sweep % 5 == 0):
+        if sweep.learns_eta:
             sampler.learn_eta()
         if callback is not None:
-            callback(sweep)
-    expected = np.zeros((n_topics, counts.shape[1]), dtype=np.float32)
-    expected[:, tokens.vocabulary] = sampler.mean_counts()
-    return RefinedTopics(sampler.alpha, expected, sampler.eta)
+            callback(number)
+    return RefinedTopics.among(tokens.vocabulary, counts.shape[1], sampler.mean_counts(), sampler.alpha, sampler.eta)
 
 
-def _mixed(topic_word: FloatArray, tokens: Tokens) -> NDArray[np.float32]:
+class Sweep(NamedTuple):
+    """What is done with a sweep: whether it counts in the mean, and whether the prior of words is learnt from it."""
+
+    average: bool
+    learns_eta: bool
+
+
+def planned_sweeps(n_sweeps: int, eta: float | None) -> list[Sweep]:
+    """Return the sweeps of a refinement; `eta` is None if it is to be learnt."""
+    n_averaged = max(1, int(n_sweeps * _AVERAGED))
+    # The prior of words hardly moves after the first few sweeps, and counting the counts takes a tenth of a sweep.
+    return [
+        Sweep(sweep > n_sweeps - n_averaged, eta is None and (sweep <= 5 or sweep % 5 == 0))
+        for sweep in range(1, n_sweeps + 1)
+    ]
+
+
+def start_priors(n_topics: int, n_sweeps: int, eta: float | None) -> tuple[FloatArray, float]:
+    """Return the priors that a refinement starts with, of the topics of a document and of the words of a topic."""
+    flat = np.full(n_topics, min(n_sweeps, _LARGEST_START) / n_topics)
+    return flat, _START_ETA if eta is None else eta
+
+
+def mixed_with_frequencies(topic_word: FloatArray, totals: NDArray[Any]) -> NDArray[np.float32]:
     """Return topics over the words that occur, mixed with the frequencies of the whole corpus."""
-    rows = topic_word[:, tokens.vocabulary].astype(np.float32)
+    rows = topic_word.astype(np.float32)
     rows *= _TRUST
-    frequencies = np.bincount(tokens.words, minlength=len(tokens.vocabulary)) / max(1, len(tokens.words))
-    rows += ((1 - _TRUST) * frequencies).astype(np.float32)
+    rows += ((1 - _TRUST) * (totals / max(1, int(totals.sum())))).astype(np.float32)
     return rows
 
 

@@ -94,8 +94,8 @@ def summarise_topics(
         A model that was fitted to `counts`.
     words : array of str
         The vocabulary.
-    counts : csr_array, documents x words
-        The documents. Those of a private model are not looked at.
+    counts : csr_array, documents x words, or None
+        The documents. Those of a private model are not looked at. Without them coherence is not measured.
     held_out : csr_array, optional
         Documents that the model has not seen.
     seed : int
@@ -109,7 +109,7 @@ def summarise_topics(
         words=words,
         topic_word=model.topic_word_,
         shares=sizes / sizes.sum(),
-        npmi=None if privacy is not None else coherence(model.topic_word_, counts).npmi,
+        npmi=None if privacy is not None or counts is None else coherence(model.topic_word_, counts).npmi,
         perplexity=None if privacy is not None or held_out is None else _perplexity(model, counts, held_out, seed),
         diagnostics=model.diagnostics_,
         privacy=privacy,
