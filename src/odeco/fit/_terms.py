@@ -25,6 +25,8 @@ from odeco.fit._gauss_newton import NEGLIGIBLE, Fit, conjugate_gradients, descen
 from odeco.oracle import Oracle
 from odeco.tensors import AsymmetricTensor
 
+#: Up to so many unknowns the step is solved for directly, which is then faster than conjugate gradients.
+_MOST_DIRECT = 500
 #: The least share of its own scale by which every step is damped: along what can be shifted between factors, H is zero.
 _LEAST_DAMPING = 1e-9
 
@@ -81,7 +83,7 @@ def entries_of(terms: Components, parts: tuple[int, ...]) -> FloatArray:
     products = first * terms.weights
     with one_blas_thread():
         for factor in others:
-            products = (products[:, None, :] * factor).reshape(-1, terms.n_components)
+            products = (products[:, None, :] * factor).reshape(products.shape[0] * factor.shape[0], terms.n_components)
         total: FloatArray = (products @ last.T).reshape(parts)
     return total
 
@@ -188,6 +190,8 @@ def _step(points: FloatArray, images: FloatArray, parts: tuple[int, ...], dampin
         mixed = {(m, n): _product(grams, m, n) for m in axes for n in axes if m != n}
         descent = images - np.concatenate([piece @ each for piece, each in zip(pieces, own, strict=True)])
         damped = [each + damping * np.diag(np.diagonal(each)) for each in own]
+        if points.size <= _MOST_DIRECT:
+            return np.linalg.solve(_matrix(pieces, damped, mixed), descent.ravel()).reshape(points.shape)
         inverses = [np.linalg.pinv(each, hermitian=True) for each in damped]
 
         def product(step: FloatArray) -> FloatArray:
@@ -200,3 +204,18 @@ def _step(points: FloatArray, images: FloatArray, parts: tuple[int, ...], dampin
             return np.concatenate([each @ inverses[m] for m, each in enumerate(split(residual, parts))])
 
         return conjugate_gradients(product, descent, precondition)
+
+
+def _matrix(pieces: list[FloatArray], damped: list[FloatArray], mixed: dict[tuple[int, int], FloatArray]) -> FloatArray:
+    """Return the damped Gauss-Newton matrix for steps that are read row by row."""
+    k, axes = pieces[0].shape[1], range(len(pieces))
+    blocks = [
+        [
+            np.einsum("ab,ij->aibj", np.eye(pieces[m].shape[0]), damped[m])
+            if m == n
+            else np.einsum("aj,ji,bi->aibj", pieces[m], mixed[m, n], pieces[n])
+            for n in axes
+        ]
+        for m in axes
+    ]
+    return np.block([[block.reshape(block.shape[0] * k, -1) for block in row] for row in blocks])
