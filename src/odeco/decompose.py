@@ -12,17 +12,28 @@ from typing import Any, Literal
 import numpy as np
 
 from odeco._arguments import as_generator, check_choice, check_count, check_n_components, check_tolerance
-from odeco._scale import put_back
+from odeco._scale import put_back, times_power_of_two
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
 from odeco.errors import ConvergenceWarning, RankError
-from odeco.fit import Judged, Stage, fit_given, judge, refine, standard_errors
+from odeco.fit import (
+    Judged,
+    Stage,
+    TermJudge,
+    explained_by_terms,
+    factors_of,
+    fit_given,
+    judge,
+    refine,
+    standard_errors,
+    term_angle_errors,
+)
 from odeco.norms import squared_norm
 from odeco.oracle import Oracle
 from odeco.rank import RankEvidence, enough_seen, ground_state, judge_rank
 from odeco.result import AsymmetricDecomposition, Decomposition
 from odeco.search import Callback, Plan, Search, run, step, zero_image_error
-from odeco.structure import judge_structure
+from odeco.structure import judge_structure, judge_term_structure
 from odeco.tensors import AsymmetricTensor, InUnit, as_oracle
 from odeco.whitening import Whitened, Whitener
 
@@ -156,18 +167,30 @@ def decompose(
 
 def decompose_asymmetric(
     tensor: Any,
-    n_components: int,
+    n_components: int | Literal["auto"],
     *,
     n_restarts: int | None = None,
     n_iterations: int | None = None,
     tol: float = 1e-10,
+    whiten: Literal["auto"] | None = "auto",
     rng: RngLike = None,
-    callback: Callback | None = None,
+    callback: Callable[[Search | Stage], object] | None = None,
 ) -> AsymmetricDecomposition:
-    """Decompose an asymmetric d₁ x d₂ x … array with orthogonal factors into terms λ a ⊗ b ⊗ ….
+    """Decompose an asymmetric d₁ x d₂ x … array into terms λ a ⊗ b ⊗ ….
 
-    The array is treated as a symmetric tensor of dimension d₁ + d₂ + …, which is never formed; see `AsymmetricTensor`.
-    Parameters are those of `decompose`.
+    Terms need not be orthogonal, and their number need not be known: all are fitted together by least squares, and the
+    result says what kind they are and how far to trust it. Their vectors should be linearly independent along each
+    axis, so that there are at most as many terms as the smallest axis has entries.
+
+    With ``whiten=None``, which `n_restarts`, `n_iterations` and ``tol=0`` imply, this is the paper's loop, for factors
+    that are orthogonal: the array is treated as a symmetric tensor of dimension d₁ + d₂ + …, which is never formed; see
+    `AsymmetricTensor`. It needs the number of terms. The other parameters are those of `decompose`.
+
+    Notes
+    -----
+    What is left is compared with Gaussian noise of independent entries, whose largest value at products of unit vectors
+    is bounded as `odeco.rank.ProductNoise` says. In a `Stage` or a `RankError`, a term is a component with the weight λ
+    and the vector (a, b, …)/√p.
 
     Examples
     --------
@@ -177,26 +200,91 @@ def decompose_asymmetric(
     >>> result = odeco.decompose_asymmetric(T, 2, rng=0)
     >>> result.weights.round(10), [factor.shape for factor in result.factors]
     (array([5., 2.]), [(2, 2), (3, 2), (4, 2)])
+    >>> result.verdict
+    '2 components, orthogonal; they explain 100 % of T, nothing is left'
     """
     entries = tensor if isinstance(tensor, AsymmetricTensor) else AsymmetricTensor(tensor)
-    oracle = InUnit(entries)
-    check_count("n_components", n_components, 1, min(oracle.parts), f" for a tensor of shape {oracle.parts}")
+    oracle, generator = InUnit(entries), as_generator(rng)
+    if whiten not in ("auto", None):
+        raise ValueError(f"`whiten` must be 'auto' or None for an asymmetric tensor. Got {whiten!r}.")
+    looped = whiten is None or n_restarts is not None or n_iterations is not None or check_tolerance(tol) == 0
+    automatic = isinstance(n_components, str) and n_components == "auto"
+    if looped and automatic:
+        raise ValueError(
+            'n_components="auto" needs a fit of all terms together for an asymmetric tensor. '
+            "Got whiten=None, n_restarts, n_iterations or tol=0, which ask for the loop. "
+            "Leave them out, or pass n_components as an int."
+        )
+    most = min(*oracle.parts, MOST_AUTOMATIC) if automatic else min(oracle.parts)
+    k = (
+        most
+        if automatic
+        else check_count("n_components", n_components, 1, most, f" for a tensor of shape {entries.parts}")
+    )
+    if not looped:
+        unit = _Unit.of(oracle, generator)
+        with unit.kept():
+            found = _terms_together(unit, entries, k, generator, check_tolerance(tol), callback, automatic=automatic)
+        found = unit.put_back(found)
+        _warn_if_unconverged(found, stacklevel=2)
+        factors = tuple(factors_of(found.components, entries.parts))
+        return AsymmetricDecomposition(
+            found.weights,
+            factors,
+            found.residuals,
+            found.converged,
+            found.explained,
+            found.rank_evidence,
+            found.structure,
+        )
     plan = Plan.default(
         oracle.dimension,
-        n_components,
+        k,
         n_restarts=n_restarts,
         n_iterations=n_iterations,
         tolerance=_usable_tolerance(tol, oracle),
     )
     unit = _Unit(oracle)
     with unit.kept():
-        search = run(oracle, plan, rng=rng, callback=callback)
-    found = unit.put_back(_described(search, tolerance=plan.tolerance or math.sqrt(oracle.rounding)))
+        search = run(oracle, plan, rng=generator, callback=callback)
+    found = _described(search, tolerance=plan.tolerance or math.sqrt(oracle.rounding))
+    terms = Components(entries.term_weights(found.weights), found.vectors, found.order)
+    explained = explained_by_terms(oracle, terms)
+    found = unit.put_back(found)
     _warn_if_unconverged(found, stacklevel=2)
     weights = entries.term_weights(found.weights)
     first, *others = entries.split(found.vectors)
     return AsymmetricDecomposition(
-        np.abs(weights), (first * np.sign(weights), *others), found.residuals, found.converged
+        np.abs(weights), (first * np.sign(weights), *others), found.residuals, found.converged, explained
+    )
+
+
+def _terms_together(
+    unit: _Unit,
+    entries: AsymmetricTensor,
+    n_components: int,
+    generator: np.random.Generator,
+    tolerance: float,
+    callback: Callable[[Stage], object] | None,
+    *,
+    automatic: bool,
+) -> Decomposition:
+    """Fit all terms of an asymmetric tensor together, `n_components` or at most as many, and judge what they are."""
+    tensor = AsymmetricTensor(times_power_of_two(entries.entries.astype(np.float64), -unit.exponent))
+    tensor.rounding = entries.rounding
+    if automatic:
+        judged = judge(tensor, generator, most=n_components, tell=callback, judge_class=TermJudge)
+        _require_signal(unit, judged)
+    else:
+        judged = fit_given(tensor, n_components, generator, tell=callback, judge_class=TermJudge)
+    terms = judged.fit.components.sorted_by_weight()
+    deviation = judged.deviation if judged.left != "nothing" else 0.0
+    errors = term_angle_errors(terms, tensor.parts, deviation)
+    factors = factors_of(terms, tensor.parts)
+    return replace(
+        _sorted_fit(tensor, judged, tolerance, np.sqrt(np.mean(np.square(errors), axis=0))),
+        explained=explained_by_terms(tensor, terms),
+        structure=judge_term_structure(factors, errors, left=judged.left, complete=automatic),
     )
 
 
@@ -340,11 +428,23 @@ def _decompose_together(
 
 def _fitted(oracle: Oracle, judged: Judged, tolerance: float, *, complete: bool) -> Decomposition:
     """Sort a fit by weight, with its errors and a verdict on its structure."""
+    components = judged.fit.components.sorted_by_weight()
+    noisy = judged.left != "nothing"
+    weight_errors, angle_errors = standard_errors(components, judged.deviation if noisy else 0.0)
+    return replace(
+        _sorted_fit(oracle, judged, tolerance, angle_errors),
+        explained=_explained(oracle, components),
+        structure=judge_structure(components.vectors, angle_errors, left=judged.left, complete=complete),
+        weight_errors=weight_errors,
+        angle_errors=angle_errors,
+    )
+
+
+def _sorted_fit(oracle: Oracle, judged: Judged, tolerance: float, angle_errors: FloatArray) -> Decomposition:
+    """Sort a fit by weight, and judge whether it converged."""
     found = judged.fit
     order = found.components.largest_first()
     components = found.components.sorted_by_weight()
-    noisy = judged.left != "nothing"
-    weight_errors, angle_errors = standard_errors(components, judged.deviation if noisy else 0.0)
     residuals = found.residuals[order]
     # A fit need not be exact to more digits than the noise leaves of it.
     enough = np.maximum(max(tolerance, 8 * oracle.rounding), _ENOUGH * angle_errors) * np.abs(components.weights)
@@ -352,7 +452,6 @@ def _fitted(oracle: Oracle, judged: Judged, tolerance: float, *, complete: bool)
     if evidence is not None:
         first = np.concatenate([order, np.arange(order.size, evidence.weights.size)])
         evidence = replace(evidence, weights=evidence.weights[first], chances=evidence.chances[first])
-    structure = judge_structure(components.vectors, angle_errors, left=judged.left, complete=complete)
     return Decomposition(
         components=components,
         residuals=residuals,
@@ -360,11 +459,7 @@ def _fitted(oracle: Oracle, judged: Judged, tolerance: float, *, complete: bool)
         n_iterations=np.full(order.size, max(1, len(found.history))),
         n_agreed=np.ones(order.size, dtype=np.intp),
         histories=(found.history,) * order.size,
-        explained=_explained(oracle, components),
         rank_evidence=evidence,
-        structure=structure,
-        weight_errors=weight_errors,
-        angle_errors=angle_errors,
     )
 
 

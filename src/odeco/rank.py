@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import scipy  # it imports its submodules when they are used; importing optimize takes longer than importing odeco
@@ -118,6 +119,120 @@ def clear_height(dimension: int, order: int) -> float:
         return chance_of_noise(height, dimension, order) - SIGNIFICANCE
 
     return float(scipy.optimize.brentq(excess, lowest, 10 * lowest, xtol=1e-4))
+
+
+class NoiseLaw(Protocol):
+    """What the largest value of Gaussian noise is, and with which chance.
+
+    Heights are values in a `unit` of so many standard deviations.
+    """
+
+    @property
+    def n_entries(self) -> int:
+        """How many independent entries noise has."""
+
+    @property
+    def freedom(self) -> int:
+        """How many numbers a component is described by."""
+
+    @property
+    def unit(self) -> float:
+        """The unit of heights, in standard deviations."""
+
+    @property
+    def typical(self) -> float:
+        """The height that noise alone reaches."""
+
+    @property
+    def clear(self) -> float:
+        """The height that noise exceeds with a chance of at most `SIGNIFICANCE`."""
+
+    def chance(self, height: float) -> float:
+        """Return an upper bound on the chance that noise reaches a height."""
+
+
+@dataclass(frozen=True)
+class SymmetricNoise:
+    """Symmetric noise on the unit sphere, by `chance_of_noise`; heights are in √d standard deviations."""
+
+    dimension: int
+    order: int
+
+    @property
+    def n_entries(self) -> int:
+        """C(d+p−1, p)."""
+        return math.comb(self.dimension + self.order - 1, self.order)
+
+    @property
+    def freedom(self) -> int:
+        """A vector."""
+        return self.dimension
+
+    @property
+    def unit(self) -> float:
+        """√d."""
+        return math.sqrt(self.dimension)
+
+    @property
+    def typical(self) -> float:
+        """E₀."""
+        return ground_state(self.order)
+
+    @property
+    def clear(self) -> float:
+        """By `clear_height`."""
+        return clear_height(self.dimension, self.order)
+
+    def chance(self, height: float) -> float:
+        """By `chance_of_noise`."""
+        return chance_of_noise(height, self.dimension, self.order)
+
+
+@dataclass(frozen=True)
+class ProductNoise:
+    """Noise with independent entries, at products of unit vectors u₁ ⊗ … ⊗ uₚ of the sizes d₁, …, dₚ.
+
+    Its largest value X has a mean of at most Σ √dᵢ. For at two such products u and v, with the cosines cᵢ of uᵢ and vᵢ,
+    the values differ by a variance of 2 − 2 Π cᵢ, and those of Σ ⟨gᵢ, uᵢ⟩, with independent Gaussian vectors gᵢ, by one
+    of Σ (2 − 2 cᵢ). This is no less: the difference is linear in each cᵢ, so that it is least where all are ±1, and
+    with m of them negative it is 4m − 2 + 2(−1)ᵐ ≥ 0. Then the mean of the largest value is no less either (Sudakov and
+    Fernique), and that of the sum is Σ E‖gᵢ‖ ≤ Σ √dᵢ. Since the variance at every point is 1, X exceeds its mean by t
+    with a chance of at most exp(−t²/2) (Borell; Tsirelson, Ibragimov and Sudakov).
+
+    Heights are in Σ √dᵢ standard deviations. The bound is close: for three equal dᵢ the largest value is 2.87 √d, as
+    the ground state of the symmetric tensor over all parts says, where the bound has 3 √d.
+    """
+
+    parts: tuple[int, ...]
+
+    @property
+    def n_entries(self) -> int:
+        """All of them."""
+        return math.prod(self.parts)
+
+    @property
+    def freedom(self) -> int:
+        """A unit vector for each axis, and a weight."""
+        return sum(self.parts) - len(self.parts) + 1
+
+    @property
+    def unit(self) -> float:
+        """Σ √dᵢ."""
+        return sum(math.sqrt(size) for size in self.parts)
+
+    @property
+    def typical(self) -> float:
+        """1, the bound on the mean."""
+        return 1.0
+
+    @property
+    def clear(self) -> float:
+        """Where the bound on the chance is `SIGNIFICANCE`."""
+        return 1 + math.sqrt(-2 * math.log(SIGNIFICANCE)) / self.unit
+
+    def chance(self, height: float) -> float:
+        """Return exp(−t²/2) for t standard deviations above the bound on the mean, 1 below it."""
+        return math.exp(-0.5 * (max(height - 1, 0.0) * self.unit) ** 2)
 
 
 def complexity(height: float, order: int) -> float:

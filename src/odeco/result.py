@@ -94,18 +94,23 @@ class Decomposition(Result):
     @property
     def verdict(self) -> str:
         """What was found, in one sentence."""
-        k, evidence, structure = len(self.weights), self.rank_evidence, self.structure
-        count = f"{k} component{'' if k == 1 else 's'}"
-        if evidence is not None and evidence.confidence < SURE:
-            others = ", ".join(str(rank) for rank in sorted(evidence.candidates) if rank != evidence.rank)
-            count += f" ({f'or {others}: ' if others else ''}the evidence does not decide)"
-        kind = "" if structure is None or k == 1 else f", {structure.in_words}"
-        text = f"{count}{kind}"
-        if self.explained is not None:
-            # 99.996 % must not be shown as all of it
-            share = math.floor(1000 * self.explained) / 10 if self.explained < 1 - 1e-12 else 100
-            text += f"; {'it explains' if k == 1 else 'they explain'} {share:.4g} % of T"
-        return text if structure is None else f"{text}, {_LEFT[structure.left]}"
+        return _verdict(self)
+
+
+def _verdict(result: Decomposition | AsymmetricDecomposition) -> str:
+    """Say in one sentence how many components there are, of which kind, and what they leave."""
+    k, evidence, structure = len(result.weights), result.rank_evidence, result.structure
+    count = f"{k} component{'' if k == 1 else 's'}"
+    if evidence is not None and evidence.confidence < SURE:
+        others = ", ".join(str(rank) for rank in sorted(evidence.candidates) if rank != evidence.rank)
+        count += f" ({f'or {others}: ' if others else ''}the evidence does not decide)"
+    kind = "" if structure is None or k == 1 else f", {structure.in_words}"
+    text = f"{count}{kind}"
+    if result.explained is not None:
+        # 99.996 % must not be shown as all of it
+        share = math.floor(1000 * result.explained) / 10 if result.explained < 1 - 1e-12 else 100
+        text += f"; {'it explains' if k == 1 else 'they explain'} {share:.4g} % of T"
+    return text if structure is None else f"{text}, {_LEFT[structure.left]}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,13 +186,24 @@ class AsymmetricDecomposition:
     factors : tuple of arrays
         One matrix for each axis, with unit columns: a, b, ….
     residuals, converged
-        As in `Decomposition`, for the symmetric embedding.
+        As in `Decomposition`: the root mean square over the axes of ‖T(I, b, c, …) − C(I, b, c, …)‖ for all terms C
+        together, or the residual of the symmetric embedding where terms were found by the loop.
+    explained, rank_evidence, structure
+        As in `Decomposition`. Terms are orthogonal if they are so along every axis.
     """
 
     weights: FloatArray
     factors: tuple[FloatArray, ...]
     residuals: FloatArray
     converged: NDArray[np.bool_]
+    explained: float | None = None
+    rank_evidence: RankEvidence | None = None
+    structure: Structure | None = None
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in one sentence."""
+        return _verdict(self)
 
     def to_dense(self) -> FloatArray:
         """Return the sum of the terms as an array."""

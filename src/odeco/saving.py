@@ -144,7 +144,14 @@ _FIELDS: dict[str, dict[str, Rule]] = {
     },
 }
 #: Fields that came later: files from before do not have them.
-_LATER_FIELDS: dict[str, dict[str, Rule]] = {"Charge": {"delta": number(0, 1)}}
+_LATER_FIELDS: dict[str, dict[str, Rule]] = {
+    "Charge": {"delta": number(0, 1)},
+    "AsymmetricDecomposition": {
+        "explained": nothing_or(number()),
+        "rank_evidence": nothing_or(_part("RankEvidence")),
+        "structure": nothing_or(_part("Structure")),
+    },
+}
 _HEADER: dict[str, Rule] = {
     "written_by": record(dict.fromkeys(("odeco", "numpy", "scipy", "python"), text())),
     "command": nothing_or(text()),

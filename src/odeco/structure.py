@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -85,3 +86,22 @@ def judge_structure(
         f"{cosines[first, second]:.2g}, with a standard error of {errors[first, second]:.1g}"
     )
     return Structure("independent", cosine, left, reason)
+
+
+def judge_term_structure(
+    factors: Sequence[FloatArray],
+    angle_errors: Sequence[FloatArray],
+    *,
+    left: Literal["nothing", "noise", "more"],
+    complete: bool,
+) -> Structure:
+    """Judge whether the terms of an asymmetric tensor are orthogonal along every axis, as `judge_structure` does."""
+    axes = [
+        judge_structure(vectors, errors, left=left, complete=complete)
+        for vectors, errors in zip(factors, angle_errors, strict=True)
+    ]
+    worst = max(range(len(axes)), key=lambda axis: (axes[axis].kind != "orthogonal", axes[axis].largest_cosine))
+    chosen = axes[worst]
+    if factors[0].shape[1] < 2 or chosen.kind == "unexplained":
+        return chosen
+    return replace(chosen, reason=f"along axis {worst}, {chosen.reason}")

@@ -59,6 +59,7 @@ def command(
       odeco decompose tensor.npy -k 5
       odeco decompose tensor.npy -k auto --out result.npz --report page.html
       odeco decompose tensor.npz --key T -k 3 --whiten tensor --json
+      odeco decompose unequal.npy --asymmetric -k auto
     """
     if asymmetric and (symmetrize or whiten in ("tensor", "slice")):
         raise click.UsageError("--asymmetric goes with neither --symmetrize nor --whiten tensor nor --whiten slice.")
@@ -77,7 +78,6 @@ def command(
                 bar.update(task, description=search.doing, completed=found, total=total, count=f"{found} found")
 
             recipe: Any = odeco.decompose_asymmetric if asymmetric else odeco.decompose
-            if not asymmetric:
-                settings["whiten"] = None if whiten == "none" else whiten
+            settings["whiten"] = None if whiten == "none" else whiten
             result = recipe(tensor, n_components, callback=show, **settings)
     deliver(result, out=out, report=report, names=labels, title=f"Components of {file.name}", as_json=as_json, top=top)

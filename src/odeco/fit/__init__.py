@@ -3,5 +3,19 @@
 from odeco.fit._errors import standard_errors
 from odeco.fit._gauss_newton import Fit, refine
 from odeco.fit._judgement import Judged, Stage, fit_given, judge
+from odeco.fit._term_judgement import TermJudge
+from odeco.fit._terms import explained_by_terms, factors_of, term_angle_errors
 
-__all__ = ["Fit", "Judged", "Stage", "fit_given", "judge", "refine", "standard_errors"]
+__all__ = [
+    "Fit",
+    "Judged",
+    "Stage",
+    "TermJudge",
+    "explained_by_terms",
+    "factors_of",
+    "fit_given",
+    "judge",
+    "refine",
+    "standard_errors",
+    "term_angle_errors",
+]

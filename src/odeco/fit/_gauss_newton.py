@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,7 +26,7 @@ _FIRST_DAMPING, _MORE, _LESS = 1e-3, 8.0, 0.1
 _MOST_DAMPING = 1e6
 #: A step that lowers the misfit by less than this share of what it is for each entry is negligible: it moves the fit
 #: by a thousandth of its standard errors.
-_NEGLIGIBLE = 1e-6
+NEGLIGIBLE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +59,7 @@ def refine(
     start: Components,
     *,
     whole: float | None = None,
-    share: float = _NEGLIGIBLE,
+    share: float = NEGLIGIBLE,
     tolerance: float = 1e-10,
     most_steps: int = _MOST_STEPS,
 ) -> Fit:
@@ -79,32 +80,71 @@ def refine(
         The most steps that are taken; as many may fail.
     """
     order, (signs, points) = start.order, as_points(start)
-    images = oracle.image(points)
-    gain = _gain(points, signs, images, order)
-    n_entries = math.comb(oracle.dimension + order - 1, order)
-    damping, history, converged = _FIRST_DAMPING, list[float](), start.n_components == 0
+    end = descend(
+        points,
+        oracle.image,
+        lambda points, images: _gain(points, signs, images, order),
+        lambda points, images, damping: _step(points, signs, images, order, damping),
+        negligible=share / math.comb(oracle.dimension + order - 1, order),
+        rounding=oracle.rounding,
+        whole=whole,
+        tolerance=tolerance,
+        most_steps=most_steps,
+    )
+    lengths = np.linalg.norm(end.points, axis=0)
+    components = Components(signs * lengths**order, end.points / lengths, order)
+    misfit = end.images / lengths ** (order - 1) - components.image(components.vectors)
+    return Fit(components, end.gain, np.linalg.norm(misfit, axis=0), end.history, end.converged)
+
+
+class Descent(NamedTuple):
+    """Where damped steps ended: points, their images, what they gain, the lengths of the steps, whether that is all."""
+
+    points: FloatArray
+    images: FloatArray
+    gain: float
+    history: tuple[float, ...]
+    converged: bool
+
+
+def descend(
+    points: FloatArray,
+    ask: Callable[[FloatArray], FloatArray],
+    gain_of: Callable[[FloatArray, FloatArray], float],
+    step_of: Callable[[FloatArray, FloatArray, float], FloatArray],
+    *,
+    negligible: float,
+    rounding: float,
+    whole: float | None,
+    tolerance: float = 1e-10,
+    most_steps: int = _MOST_STEPS,
+) -> Descent:
+    """Take damped steps until one is negligible: shorter than the tolerance, or with too small a share of the misfit.
+
+    A step that fails is tried again with more damping.
+    """
+    images = ask(points)
+    gain = gain_of(points, images)
+    damping, history, converged = _FIRST_DAMPING, list[float](), points.shape[1] == 0
     for _ in range(2 * most_steps):
         if converged or len(history) == most_steps or damping > _MOST_DAMPING:
             break
-        step = _step(points, signs, images, order, damping)
+        step = step_of(points, images, damping)
         length = float(np.linalg.norm(step) / np.linalg.norm(points))
-        tried_images = oracle.image(points + step)
-        tried_gain = _gain(points + step, signs, tried_images, order)
+        tried_images = ask(points + step)
+        tried_gain = gain_of(points + step, tried_images)
         won = tried_gain - gain
         # Gains that differ by less than their rounding errors do not tell which is better: the shorter step is.
-        rounding = 16 * oracle.rounding * abs(gain)
-        negligible = 0.0 if whole is None else share * max(0.0, whole - gain) / n_entries
-        converged = length <= tolerance or rounding < won <= negligible
-        if won >= -rounding:
+        doubtful = 16 * rounding * abs(gain)
+        too_little = 0.0 if whole is None else negligible * max(0.0, whole - gain)
+        converged = length <= tolerance or doubtful < won <= too_little
+        if won >= -doubtful:
             points, images, gain = points + step, tried_images, tried_gain
             damping *= _LESS
             history.append(length)
         else:
             damping *= _MORE
-    lengths = np.linalg.norm(points, axis=0)
-    components = Components(signs * lengths**order, points / lengths, order)
-    misfit = images / lengths ** (order - 1) - components.image(components.vectors)
-    return Fit(components, gain, np.linalg.norm(misfit, axis=0), tuple(history), converged)
+    return Descent(points, images, gain, tuple(history), converged)
 
 
 def as_points(components: Components) -> tuple[FloatArray, FloatArray]:

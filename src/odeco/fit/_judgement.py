@@ -27,11 +27,11 @@ from odeco._types import FloatArray
 from odeco.components import Components
 from odeco.errors import RankError
 from odeco.fit._gauss_newton import Fit, refine
-from odeco.fit._spectrum import Spectrum, spectrum_of
+from odeco.fit._spectrum import Spectra, spectrum_of
 from odeco.fit._starts import fit_in_span, removal_costs
 from odeco.norms import squared_norm
 from odeco.oracle import Oracle
-from odeco.rank import SIGNIFICANCE, SURE, RankEvidence, chance_of_noise, clear_height, ground_state
+from odeco.rank import SIGNIFICANCE, SURE, NoiseLaw, RankEvidence, SymmetricNoise
 from odeco.search import Plan, run, zero_image_error
 
 #: Restarts, and the most steps, of the search for one more component in what is left.
@@ -92,25 +92,43 @@ class Judge:
     def __init__(self, oracle: Oracle, generator: np.random.Generator, tell: Tell | None, *, most: int) -> None:
         self.oracle, self.generator, self._tell = oracle, generator, tell
         self.dimension, self.order, self.most = oracle.dimension, oracle.order, most
-        self.whole = squared_norm(oracle, rng=generator)
-        self.spectrum: Spectrum = spectrum_of(oracle, most, generator)
-        self.size = math.comb(self.dimension + self.order - 1, self.order)
+        self.noise: NoiseLaw = SymmetricNoise(self.dimension, self.order)
+        self.whole, self.spectrum = self._measured()
         self._fits: dict[int, Fit] = {}
+
+    def _measured(self) -> tuple[float, Spectra]:
+        """Return the squared norm of the tensor, and in how many directions it points."""
+        whole = squared_norm(self.oracle, rng=self.generator)
+        return whole, Spectra((spectrum_of(self.oracle, self.most, self.generator),))
 
     def fit(self, rank: int) -> Fit:
         """Return the best fit of `rank` components that is known."""
         if rank not in self._fits:
             self.tell(f"fitting {rank} components")
-            spectrum = self.spectrum
             if rank == 0:
-                self._fits[0] = refine(self.oracle, self.nothing)
-            elif rank <= min(spectrum.n_usable, spectrum.directions.shape[1]):
-                strengths = np.sqrt(spectrum.eigenvalues[:rank])
-                basis = spectrum.directions[:, :rank]
-                self._fits[rank] = fit_in_span(self.oracle, basis, strengths, self.generator, whole=self.whole)
+                self._fits[0] = self.refined(self.nothing)
+            elif rank <= self.spectrum.n_usable:
+                self._fits[rank] = self._fit_in_span(rank)
             else:
                 self._fits[rank] = self._with_one_more(rank - 1, self.next(rank - 1))
         return self._fits[rank]
+
+    def _fit_in_span(self, rank: int) -> Fit:
+        """Return a fit of `rank` components that starts in the span of as many directions."""
+        (basis, strengths), *_ = self.spectrum.leading(rank)
+        return fit_in_span(self.oracle, basis, strengths, self.generator, whole=self.whole)
+
+    def refined(self, start: Components) -> Fit:
+        """Move components to the nearest least-squares optimum."""
+        return refine(self.oracle, start, whole=self.whole)
+
+    def loop(self, plan: Plan, *, without: Components | None = None) -> Components:
+        """Return what the paper's loop finds in the tensor, or in what components leave of it."""
+        return run(self.oracle if without is None else self.oracle - without, plan, rng=self.generator).components
+
+    def costs(self, components: Components) -> FloatArray:
+        """Return by how much the squared misfit grows if a component is left out."""
+        return removal_costs(components)
 
     def tell(self, doing: str) -> None:
         """Say what comes next."""
@@ -127,10 +145,11 @@ class Judge:
     def deviation(self, rank: int, *, spare: int = 0) -> float:
         """Return the standard deviation at a unit vector of what a fit leaves.
 
-        A component takes d degrees of freedom; one of `spare` that fit noise takes E₀² d, the square of its maximum.
+        One of `spare` components that fit noise takes the square of the largest value of noise.
         """
         misfit = max(self.whole - self.fit(rank).explained, np.finfo(np.float64).eps * self.whole)
-        free = self.size - (rank - spare) * self.dimension - spare * ground_state(self.order) ** 2 * self.dimension
+        noise = self.noise
+        free = noise.n_entries - (rank - spare) * noise.freedom - spare * (noise.typical * noise.unit) ** 2
         return math.sqrt(misfit / max(free, 1.0))
 
     @property
@@ -152,36 +171,42 @@ class Judge:
     def next(self, rank: int) -> Components:
         """Return the strongest single component of what a fit leaves, found by the paper's loop."""
         self.tell(f"looking at what {rank} components leave")
-        left = self.oracle - self.fit(rank).components
-        return run(left, Plan(1, _RESTARTS, _ITERATIONS, 1e-4), rng=self.generator).components
+        return self.loop(Plan(1, _RESTARTS, _ITERATIONS, 1e-4), without=self.fit(rank).components)
 
     def height(self, amount: float, deviation: float) -> float:
-        """Return a weight in units of √d standard deviations."""
-        return abs(amount) / (deviation * math.sqrt(self.dimension))
+        """Return a weight in the units of the law of the noise (√d standard deviations)."""
+        return abs(amount) / (deviation * self.noise.unit)
 
     def gain(self, rank: int) -> float:
         """Return the root of what the last of `rank` components takes off the squared misfit."""
         components = self.fit(rank).components
-        others = np.delete(np.arange(rank), int(np.argmin(removal_costs(components))))
+        others = np.delete(np.arange(rank), int(np.argmin(self.costs(components))))
         fewer = Components(components.weights[others], components.vectors[:, others], self.order)
-        self.offer(refine(self.oracle, fewer, whole=self.whole))
+        self.offer(self.refined(fewer))
         return math.sqrt(max(0.0, self.fit(rank).explained - self.fit(rank - 1).explained))
 
     def _with_one_more(self, rank: int, one: Components) -> Fit:
-        return refine(self.oracle, joined(self.fit(rank).components, one), whole=self.whole)
+        return self.refined(joined(self.fit(rank).components, one))
 
     def add(self, rank: int, one: Components) -> None:
         """Fit one more component, started where it was found, or all anew."""
         self.offer(self._with_one_more(rank, one))
-        if rank + 1 <= min(self.spectrum.n_usable, self.spectrum.directions.shape[1]):
+        if rank + 1 <= self.spectrum.n_usable:
             known = self._fits.pop(rank + 1)
             self.fit(rank + 1)  # all anew
             self.offer(known)
 
 
-def judge(oracle: Oracle, generator: np.random.Generator, *, most: int, tell: Tell | None = None) -> Judged:
+def judge(
+    oracle: Oracle,
+    generator: np.random.Generator,
+    *,
+    most: int,
+    tell: Tell | None = None,
+    judge_class: type[Judge] = Judge,
+) -> Judged:
     """Fit as many components as the tensor suggests, at most `most`."""
-    tensor = Judge(oracle, generator, tell, most=most)
+    tensor = judge_class(oracle, generator, tell, most=most)
     rank = _first_guess(tensor)
     one, chance = _next(tensor, rank)
     while rank < most and chance <= SIGNIFICANCE:
@@ -189,7 +214,7 @@ def judge(oracle: Oracle, generator: np.random.Generator, *, most: int, tell: Te
         rank += 1
         one, chance = _next(tensor, rank)
     last = _last_height(tensor, rank)
-    while rank and chance_of_noise(last, tensor.dimension, tensor.order) > SIGNIFICANCE:
+    while rank and tensor.noise.chance(last) > SIGNIFICANCE:
         rank -= 1
         last = _last_height(tensor, rank)
         one, chance = _next(tensor, rank)
@@ -198,9 +223,16 @@ def judge(oracle: Oracle, generator: np.random.Generator, *, most: int, tell: Te
     )
 
 
-def fit_given(oracle: Oracle, n_components: int, generator: np.random.Generator, *, tell: Tell | None = None) -> Judged:
+def fit_given(
+    oracle: Oracle,
+    n_components: int,
+    generator: np.random.Generator,
+    *,
+    tell: Tell | None = None,
+    judge_class: type[Judge] = Judge,
+) -> Judged:
     """Fit the number of components that is asked for."""
-    tensor = Judge(oracle, generator, tell, most=n_components)
+    tensor = judge_class(oracle, generator, tell, most=n_components)
     usable = tensor.spectrum.n_usable
     if usable < n_components and tensor.exhausted(usable):
         raise zero_image_error(n_components, tensor.fit(usable).components.sorted_by_weight())
@@ -210,13 +242,13 @@ def fit_given(oracle: Oracle, n_components: int, generator: np.random.Generator,
         tensor.tell("one component after another")
         plan = Plan.default(tensor.dimension, n_components, tolerance=_LOOP_TOLERANCE)
         with contextlib.suppress(RankError):
-            tensor.offer(refine(oracle, run(oracle, plan, rng=generator).components, whole=tensor.whole))
+            tensor.offer(tensor.refined(tensor.loop(plan)))
         _, chance = _next(tensor, n_components)
     return Judged(tensor.fit(n_components), None, tensor.deviation(n_components), tensor.left(n_components, chance))
 
 
 def _last_height(tensor: Judge, rank: int) -> float:
-    """Return what the weakest component is worth, in units of √d standard deviations."""
+    """Return what the weakest component is worth, in the units of the noise."""
     return tensor.height(tensor.gain(rank), tensor.deviation(rank)) if rank else 0.0
 
 
@@ -227,7 +259,7 @@ def _first_guess(tensor: Judge) -> int:
         return rank
     won = math.sqrt(max(0.0, tensor.fit(deep).explained - tensor.fit(rank).explained) / (deep - rank))
     height = tensor.height(won, tensor.deviation(deep, spare=deep - rank))
-    return deep if height > ground_state(tensor.order) else rank
+    return deep if height > tensor.noise.typical else rank
 
 
 def _next(tensor: Judge, rank: int) -> tuple[Components, float]:
@@ -236,20 +268,19 @@ def _next(tensor: Judge, rank: int) -> tuple[Components, float]:
         return tensor.nothing, 1.0
     one = tensor.next(rank)
     height = tensor.height(float(one.weights[0]), tensor.deviation(rank))
-    return one, chance_of_noise(height, tensor.dimension, tensor.order)
+    return one, tensor.noise.chance(height)
 
 
 def _evidence(tensor: Judge, rank: int, one: Components, chance: float, last: float) -> RankEvidence:
     """Return each weight with the chance that it is noise, and how sure all of that is."""
     found, deviation = tensor.fit(rank).components, tensor.deviation(rank)
-    heights = np.array([tensor.height(math.sqrt(cost), deviation) for cost in removal_costs(found)])
+    heights = np.array([tensor.height(math.sqrt(cost), deviation) for cost in tensor.costs(found)])
     if rank:  # the other vectors give way too where one is left out; the weakest tells by how much
         heights *= last / np.min(heights)
-    kept = np.array([chance_of_noise(height, tensor.dimension, tensor.order) for height in heights])
+    kept = np.array([tensor.noise.chance(height) for height in heights])
     over = float(np.max(kept, initial=0.0))
     # Where nothing is left, there is nothing for a component to hide in.
-    threshold = clear_height(tensor.dimension, tensor.order)
-    hidden = 0.0 if tensor.exhausted(rank) else hidden_components(heights, threshold)
+    hidden = 0.0 if tensor.exhausted(rank) else hidden_components(heights, tensor.noise.clear)
     confidence = math.exp(-hidden) * (1 - over) * min(1.0, chance / _USUAL_CHANCE)
     confidence = 0.0 if tensor.spectrum.n_clear > rank or (chance <= SIGNIFICANCE and one.n_components) else confidence
     candidates = [rank]
@@ -257,7 +288,7 @@ def _evidence(tensor: Judge, rank: int, one: Components, chance: float, last: fl
         candidates += [rank + 1] if rank < tensor.most else []
         candidates += [rank - 1] if over > SIGNIFICANCE / 10 and rank > 1 else []
         candidates += [tensor.spectrum.n_clear] if tensor.spectrum.n_clear > rank + 1 else []
-    level = ground_state(tensor.order) * deviation * math.sqrt(tensor.dimension)
+    level = tensor.noise.typical * tensor.noise.unit * deviation
     weights = np.concatenate([found.weights, one.weights])
     chances = np.concatenate([kept, [chance][: one.n_components]])
     return RankEvidence(rank, weights, np.full(weights.size, level), chances, confidence, tuple(candidates))

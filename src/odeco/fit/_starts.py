@@ -16,6 +16,8 @@ None is always right, so they take turns until two fits agree.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import scipy  # it imports its submodules when they are used
 
@@ -31,7 +33,7 @@ from odeco.whitening import Whitened, Whitener
 #: Starts that are tried at most.
 _MOST_STARTS = 9
 #: Steps of least squares from a start.
-_START_STEPS, _START_SHARE = 40, 1e-3
+START_STEPS, START_SHARE = 40, 1e-3
 #: Fits whose misfits differ by less than this share are the same.
 _SAME = 1e-4
 #: A core with more entries than this is not formed.
@@ -42,7 +44,7 @@ _LEAST_WEIGHT = 1e-2
 _LEAST_STRENGTH = 1e-8
 #: Power steps begin at the eigenvectors of so many random slices, and at as many random vectors. Nearly orthogonal
 #: components are reached in about log₂ log₂ of the precision plus log₂ k steps.
-_SLICES, _POWER_STEPS = 2, 20
+SLICES, _POWER_STEPS = 2, 20
 #: Vectors whose cosine is above this are at, or on their way to, the same component.
 _CLOSE = 0.9
 
@@ -57,21 +59,29 @@ def fit_in_span(
     reduced = _reduced(oracle, basis)
     known = reduced.squared_norm()
     inside_whole = whole if known is None else known
-    best = _from(reduced, _whitened_start(reduced, strengths, generator), inside_whole)
-    for attempt in range(1, _MOST_STARTS):
-        if inside_whole - best.explained <= _SAME**2 * inside_whole:
-            break
-        found = _from(reduced, _next_start(attempt, reduced, strengths, best, generator), inside_whole)
-        agreed = abs(found.explained - best.explained) <= _SAME * abs(inside_whole - found.explained)
-        best = found if found.explained > best.explained else best
-        if agreed:
-            break
-    inside = best.components
+
+    def fit_from(start: Components) -> Fit:
+        return refine(reduced, start, whole=inside_whole, share=START_SHARE, most_steps=START_STEPS)
+
+    inside = best_of_starts(
+        fit_from(_whitened_start(reduced, strengths, generator)),
+        lambda attempt, best: fit_from(_next_start(attempt, reduced, strengths, best, generator)),
+        whole=inside_whole,
+    ).components
     return refine(oracle, Components(inside.weights, basis @ inside.vectors, oracle.order), whole=whole)
 
 
-def _from(reduced: Oracle, start: Components, whole: float) -> Fit:
-    return refine(reduced, start, whole=whole, share=_START_SHARE, most_steps=_START_STEPS)
+def best_of_starts(best: Fit, following: Callable[[int, Fit], Fit], *, whole: float) -> Fit:
+    """Return the best of several fits: those that follow the first one, until two agree or one leaves nothing."""
+    for attempt in range(1, _MOST_STARTS):
+        if whole - best.explained <= _SAME**2 * whole:
+            break
+        found = following(attempt, best)
+        agreed = abs(found.explained - best.explained) <= _SAME * abs(whole - found.explained)
+        best = found if found.explained > best.explained else best
+        if agreed:
+            break
+    return best
 
 
 def _next_start(
@@ -88,13 +98,16 @@ def _exchanged(reduced: Oracle, components: Components, generator: np.random.Gen
     """Return components with the weakest exchanged for stronger ones that are still in what they leave."""
     width = reduced.dimension
     left = reduced - components
-    new = _climbed(left, generator.standard_normal((width, 2 * _SLICES * width)))
+    new = climbed(left, generator.standard_normal((width, 2 * SLICES * width)), most=width)
     gains = np.abs(left.value(new))
-    kept = removal_costs(components)
-    weakest = np.argsort(kept)
-    count = max(1, int(np.sum(gains[:width] > np.sqrt(kept[weakest[: gains.size]]))))
-    remaining = np.delete(components.vectors, weakest[:count], axis=1)
-    return _with_weights(reduced, np.hstack([remaining, new[:, :count]]))
+    return _with_weights(reduced, exchange(components.vectors, removal_costs(components), new, gains))
+
+
+def exchange(vectors: FloatArray, costs: FloatArray, new: FloatArray, gains: FloatArray) -> FloatArray:
+    """Return vectors with those that are cheapest to leave out exchanged for new ones that gain more."""
+    weakest = np.argsort(costs)
+    count = max(1, int(np.sum(gains > np.sqrt(costs[weakest[: gains.size]]))))
+    return np.hstack([np.delete(vectors, weakest[:count], axis=1), new[:, :count]])
 
 
 def removal_costs(components: Components) -> FloatArray:
@@ -127,26 +140,33 @@ def _reduced(oracle: Oracle, basis: FloatArray) -> Oracle:
 def _whitened_start(reduced: Oracle, strengths: FloatArray, generator: np.random.Generator) -> Components:
     """Return what the power steps of many vectors end at, in coordinates that are whitened halfway."""
     width = reduced.dimension
-    scales = np.sqrt(np.maximum(strengths / strengths[0], _LEAST_STRENGTH))
+    scales = halfway(strengths)
     whitened = _reduced_by(reduced, scales)
     with one_blas_thread():
-        leading = [np.linalg.eigh(whitened.slice(generator.standard_normal(width)))[1] for _ in range(_SLICES)]
-    block = np.hstack([*leading, generator.standard_normal((width, _SLICES * width))])
-    distinct = _climbed(whitened, block)
+        leading = [np.linalg.eigh(whitened.slice(generator.standard_normal(width)))[1] for _ in range(SLICES)]
+    block = np.hstack([*leading, generator.standard_normal((width, SLICES * width))])
+    distinct = climbed(whitened, block, most=width)
     filled = np.hstack([distinct, leading[0][:, : width - distinct.shape[1]]])
     return _with_weights(reduced, scales[:, None] * filled)
 
 
-def _climbed(oracle: Oracle, block: FloatArray) -> FloatArray:
-    """Return what vectors end at after power steps, each once, at most d of them, the largest values first."""
-    block = block / np.linalg.norm(block, axis=0)
+def halfway(strengths: FloatArray) -> FloatArray:
+    """Return by what the coordinates of directions with these strengths are divided to be whitened halfway."""
+    scales: FloatArray = np.sqrt(np.maximum(strengths / strengths[0], _LEAST_STRENGTH))
+    return scales
+
+
+def climbed(oracle: Oracle, block: FloatArray, *, most: int) -> FloatArray:
+    """Return what vectors end at after power steps, each once, at most `most` of them, the largest values first."""
+    block = normalise(block, oracle.parts, block)
     for _ in range(_POWER_STEPS):
         block = normalise(oracle.image(block), oracle.parts, block)
     block = block[:, np.argsort(-np.abs(oracle.value(block)), kind="stable")]
-    close = np.abs(block.T @ block) > _CLOSE
+    pieces = np.split(block, np.cumsum(oracle.parts)[:-1])
+    close = np.logical_and.reduce([np.abs(piece.T @ piece) * len(pieces) > _CLOSE for piece in pieces])
     kept: list[int] = []
     for index in range(block.shape[1]):
-        if len(kept) < oracle.dimension and not np.any(close[index, kept]):
+        if len(kept) < most and not np.any(close[index, kept]):
             kept.append(index)
     return block[:, kept]
 
@@ -166,15 +186,23 @@ def _pencil_start(reduced: Oracle, generator: np.random.Generator) -> Components
     first, second = (reduced.slice(generator.standard_normal(reduced.dimension)) for _ in range(2))
     with one_blas_thread():
         quotient = scipy.linalg.lstsq(second, first)[0].T
-        vectors = np.linalg.eig(quotient)[1]
-    # Noise makes pairs of complex vectors. Each pair spans two real directions.
-    return _with_weights(reduced, np.where(np.signbit(vectors.imag), vectors.real - vectors.imag, vectors.real))
+        vectors = real_eigenvectors(quotient)
+    return _with_weights(reduced, vectors)
+
+
+def real_eigenvectors(matrix: FloatArray) -> FloatArray:
+    """Return eigenvectors, of which noise makes pairs of complex ones. Each pair spans two real directions."""
+    vectors = np.linalg.eig(matrix)[1]
+    return np.where(np.signbit(vectors.imag), vectors.real - vectors.imag, vectors.real)
 
 
 def _with_weights(reduced: Oracle, directions: FloatArray) -> Components:
     lengths = np.linalg.norm(directions, axis=0)
     vectors = np.where(lengths > 0, directions / np.where(lengths > 0, lengths, 1.0), np.eye(*directions.shape))
-    weights = fitted_weights(reduced, vectors)
+    return Components(movable(fitted_weights(reduced, vectors)), vectors, reduced.order)
+
+
+def movable(weights: FloatArray) -> FloatArray:
+    """Return weights of which none is so small that its component would never move."""
     least = _LEAST_WEIGHT * max(float(np.max(np.abs(weights))), np.finfo(np.float64).tiny)
-    weights = np.where(weights < 0, np.minimum(weights, -least), np.maximum(weights, least))
-    return Components(weights, vectors, reduced.order)
+    return np.where(weights < 0, np.minimum(weights, -least), np.maximum(weights, least))

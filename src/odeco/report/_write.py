@@ -103,9 +103,9 @@ def _facts(result: AnyResult) -> dict[str, str]:
     facts = {"components": str(len(result.weights))}
     if isinstance(result, Decomposition | AsymmetricDecomposition):
         facts["converged"] = f"{int(np.sum(result.converged))} of {len(result.weights)}"
-    if isinstance(result, Decomposition) and result.explained is not None:
+    if isinstance(result, Decomposition | AsymmetricDecomposition) and result.explained is not None:
         facts["of the squared norm explained"] = f"{result.explained:.3%}"
-    if isinstance(result, Decomposition) and result.rank_evidence is not None:
+    if isinstance(result, Decomposition | AsymmetricDecomposition) and result.rank_evidence is not None:
         facts["confidence in the rank"] = f"{result.rank_evidence.confidence:.4f}"
     structure = getattr(result, "structure", None)
     if structure is not None:
@@ -116,6 +116,8 @@ def _facts(result: AnyResult) -> dict[str, str]:
     n_rows = getattr(result, "n_rows", None)
     if n_rows is not None:
         facts["rows read"] = f"{n_rows:,}"
+    if isinstance(result, AsymmetricDecomposition) and result.structure is not None and len(result.weights) > 1:
+        facts["largest cosine of two along an axis"] = f"{result.structure.largest_cosine:.2g}"
     if not isinstance(result, AsymmetricDecomposition) and len(result.weights) > 1:
         overlaps = np.abs(result.vectors.T @ result.vectors) - np.eye(len(result.weights))
         facts["largest cosine of two components"] = f"{max(0.0, float(overlaps.max())):.2g}"

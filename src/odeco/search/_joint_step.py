@@ -56,7 +56,7 @@ def joint_step(
             result: FloatArray = step @ damped + root @ (outer * (step.T @ root))
             return result
 
-        along = _conjugate_gradients(product, inside, inverse, tolerance)
+        along = conjugate_gradients(product, inside, lambda residual: residual @ inverse, tolerance=tolerance)
         step: FloatArray = across + basis @ along
     return step
 
@@ -77,13 +77,17 @@ def sights(components: Components, images: FloatArray) -> FloatArray:
     return seen
 
 
-def _conjugate_gradients(
-    product: Callable[[FloatArray], FloatArray], target: FloatArray, inverse: FloatArray, tolerance: float
+def conjugate_gradients(
+    product: Callable[[FloatArray], FloatArray],
+    target: FloatArray,
+    precondition: Callable[[FloatArray], FloatArray],
+    *,
+    tolerance: float = _INNER_TOLERANCE,
 ) -> FloatArray:
-    """Solve H(Δ) = target for steps in the span, with the inverse of the first term of H as preconditioner."""
+    """Solve H(Δ) = target, with the inverse of the first term of H as preconditioner."""
     solution = np.zeros_like(target)
     residual = target.copy()
-    preconditioned = residual @ inverse
+    preconditioned = precondition(residual)
     direction = preconditioned.copy()
     strength = float(np.vdot(residual, preconditioned))
     goal = tolerance**2 * strength
@@ -94,7 +98,7 @@ def _conjugate_gradients(
         length = strength / float(np.vdot(direction, image))
         solution += length * direction
         residual -= length * image
-        preconditioned = residual @ inverse
+        preconditioned = precondition(residual)
         previous, strength = strength, float(np.vdot(residual, preconditioned))
         direction = preconditioned + (strength / previous) * direction
     return solution

@@ -1,0 +1,172 @@
+"""Asymmetric tensors whose terms are not orthogonal: found as well as least squares can, and their number too."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import odeco
+from odeco.cli._decompose import command
+from odeco.fit import TermJudge, factors_of
+from odeco.fit._terms import as_terms, entries_of, left_by, refine_terms
+from odeco.rank import SIGNIFICANCE, ProductNoise
+from odeco.report import write_report
+from odeco.result import AsymmetricDecomposition
+from odeco.search import Plan
+from odeco.tensors import AsymmetricTensor
+
+SHAPES = [((10, 12, 14), 5), ((6, 7, 8, 9), 4)]
+
+
+def planted(shape, k, cosine, noise, seed):
+    """Return terms of which every two have the same cosine along every axis, and their tensor with noise."""
+    generator = np.random.default_rng(seed)
+    root = np.linalg.cholesky((1 - cosine) * np.eye(k) + cosine)
+    factors = [np.linalg.qr(generator.standard_normal((size, k)))[0] @ root.T for size in shape]
+    terms = as_terms(factors, np.linspace(2, 1, k) * generator.choice([-1, 1], k))
+    entries, errors = entries_of(terms, shape), generator.standard_normal(shape)
+    return terms, entries + noise * np.linalg.norm(entries) / np.linalg.norm(errors) * errors
+
+
+def misfit(entries, result):
+    return float(np.sum((entries - result.to_dense()) ** 2))
+
+
+@pytest.mark.parametrize(("shape", "k"), SHAPES)
+@pytest.mark.parametrize("cosine", [0, 0.5, 0.9])
+@pytest.mark.parametrize("noise", [0, 0.01, 0.05])
+def test_the_fit_is_as_good_as_least_squares_from_the_truth(shape, k, cosine, noise):
+    terms, entries = planted(shape, k, cosine, noise, seed=1)
+    result = odeco.decompose_asymmetric(entries, k, rng=0)
+    ideal = refine_terms(AsymmetricTensor(entries), terms, whole=float(np.sum(entries**2)))
+    left = np.sum((entries - entries_of(ideal.components, shape)) ** 2)
+    # Either fit ends where a step gains a millionth of the misfit for an entry.
+    assert misfit(entries, result) <= left * (1 + 1e-6) + 1e-16
+    assert result.converged.all()
+    for found, true in zip(result.factors, factors_of(ideal.components.sorted_by_weight(), shape), strict=True):
+        # Both are within a few thousandths of their standard errors of the same optimum.
+        np.testing.assert_allclose(np.abs(np.sum(found * true, axis=0)), 1, atol=1e-6 if noise else 1e-12)
+    assert result.explained == pytest.approx(1 - misfit(entries, result) / np.sum(entries**2), abs=1e-12)
+    if noise == 0:
+        np.testing.assert_allclose(result.weights, np.abs(terms.weights), rtol=1e-8)
+    assert result.structure.left == ("noise" if noise else "nothing")
+    assert result.structure.kind == ("independent" if cosine else "orthogonal")
+
+
+@pytest.mark.parametrize(("shape", "k"), SHAPES)
+@pytest.mark.parametrize("cosine", [0, 0.5, 0.9])
+@pytest.mark.parametrize("noise", [0, 0.01, 0.05])
+def test_their_number_is_found(shape, k, cosine, noise):
+    for seed in range(3):
+        result = odeco.decompose_asymmetric(planted(shape, k, cosine, noise, seed)[1], "auto", rng=seed)
+        assert len(result.weights) == result.rank_evidence.rank == k
+        assert result.verdict.startswith(f"{k} components")
+    if noise == 0:
+        assert result.rank_evidence.confidence == pytest.approx(1)
+
+
+def test_noise_alone_has_no_terms():
+    for seed in range(5):
+        with pytest.raises(odeco.RankError, match="must stand clear of the noise"):
+            odeco.decompose_asymmetric(np.random.default_rng(seed).standard_normal((8, 9, 10)), "auto", rng=seed)
+
+
+def test_the_largest_value_of_noise_is_below_its_bound_and_near_it():
+    # Of 40 tensors a share of SIGNIFICANCE = 0.005 may pass; that one does has a chance of 0.2 even if the bound were
+    # exact, and it is far from that. One random slice, a Gaussian matrix, reaches two thirds of the bound: 2 √20.
+    parts, generator = (20, 20, 20), np.random.default_rng(0)
+    law, heights = ProductNoise(parts), []
+    for _ in range(40):
+        judge = TermJudge(AsymmetricTensor(generator.standard_normal(parts)), generator, None, most=1)
+        found = judge.loop(Plan(1, n_restarts=12, n_iterations=60, tolerance=1e-4))
+        heights.append(judge.height(found.weights[0], 1.0))
+    assert max(heights) < law.clear
+    assert 2 / 3 < np.mean(heights) < law.typical
+    assert law.chance(law.clear) == pytest.approx(SIGNIFICANCE)
+    assert law.chance(law.typical) == 1
+
+
+def test_a_fit_is_a_minimum():
+    shape = (4, 5, 6)
+    terms, entries = planted(shape, 3, 0.3, 0.2, seed=0)
+    fit = refine_terms(AsymmetricTensor(entries), terms, whole=float(np.sum(entries**2)))
+    base = np.sum((entries - entries_of(fit.components, shape)) ** 2)
+    generator = np.random.default_rng(1)
+    for _ in range(10):
+        moved = [
+            factor + 1e-4 * generator.standard_normal(factor.shape) for factor in factors_of(fit.components, shape)
+        ]
+        moved[0] = moved[0] * fit.components.weights
+        assert np.sum((entries - entries_of(as_terms(moved), shape)) ** 2) > base
+    assert np.max(fit.residuals) < 1e-4 * np.min(np.abs(fit.components.weights))
+    left = left_by(AsymmetricTensor(entries), fit.components)
+    assert np.sum(left.entries**2) == pytest.approx(base)
+    assert fit.explained == pytest.approx(np.sum(entries**2) - base)
+
+
+@pytest.mark.parametrize("exponent", [-700, -3, 400])
+def test_automatic_terms_scale_with_the_tensor(exponent):
+    entries = planted((5, 6, 7), 3, 0.5, 0.01, seed=0)[1]
+    expected = odeco.decompose_asymmetric(entries, "auto", rng=0)
+    result = odeco.decompose_asymmetric(np.ldexp(entries, exponent), "auto", rng=0)
+    for found, true in zip(result.factors, expected.factors, strict=True):
+        np.testing.assert_array_equal(found, true)
+    np.testing.assert_array_equal(np.ldexp(result.weights, -exponent), expected.weights)
+    np.testing.assert_array_equal(
+        np.ldexp(result.rank_evidence.noise_levels, -exponent), expected.rank_evidence.noise_levels
+    )
+    assert result.explained == expected.explained
+    assert result.verdict == expected.verdict
+
+
+def test_the_loop_stays_for_orthogonal_terms():
+    _, entries = planted((6, 7, 8), 4, 0, 0, seed=0)
+    fitted = odeco.decompose_asymmetric(entries, 4, rng=0)
+    for settings in ({"whiten": None}, {"n_restarts": 12}, {"n_iterations": 40}):
+        looped = odeco.decompose_asymmetric(entries, 4, rng=0, **settings)
+        assert looped.structure is None
+        assert looped.explained == pytest.approx(1, abs=1e-12)
+        np.testing.assert_allclose(looped.weights, fitted.weights, rtol=1e-9)
+        np.testing.assert_allclose(looped.to_dense(), fitted.to_dense(), atol=1e-9)
+
+
+def test_what_cannot_be_asked_is_refused():
+    entries = np.ones((2, 3, 4))
+    with pytest.raises(ValueError, match="`whiten` must be 'auto' or None for an asymmetric tensor"):
+        odeco.decompose_asymmetric(entries, 1, whiten="tensor")
+    with pytest.raises(ValueError, match='n_components="auto" needs a fit of all terms together'):
+        odeco.decompose_asymmetric(entries, "auto", whiten=None)
+    with pytest.raises(odeco.RankError, match="the tensor has rank 1, but n_components=2") as caught:
+        odeco.decompose_asymmetric(entries, 2, rng=0)
+    assert caught.value.found.weights == pytest.approx([math.sqrt(24)])
+    with pytest.raises(ValueError, match="must hold a non-zero entry"):
+        odeco.decompose_asymmetric(0 * entries, "auto", rng=0)
+
+
+def test_a_judged_result_is_saved_and_shown(tmp_path):
+    _, entries = planted((6, 7, 8), 3, 0.5, 0.01, seed=0)
+    result = odeco.decompose_asymmetric(entries, "auto", rng=0)
+    odeco.save_result(result, tmp_path / "result.npz")
+    again = odeco.load_result(tmp_path / "result.npz")
+    assert (again.verdict, again.structure, again.explained) == (result.verdict, result.structure, result.explained)
+    np.testing.assert_array_equal(again.rank_evidence.chances, result.rank_evidence.chances)
+    write_report(result, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "confidence in the rank" in page
+    assert "largest cosine of two along an axis" in page
+    np.save(tmp_path / "tensor.npy", entries)
+    done = CliRunner().invoke(command, [str(tmp_path / "tensor.npy"), "--asymmetric", "-k", "auto"])
+    assert done.exit_code == 0
+    assert done.output.startswith(result.verdict)
+    assert "rank 3 chosen" in done.output
+
+
+def test_terms_of_single_precision_are_found_to_its_digits():
+    terms, entries = planted((10, 12, 14), 4, 0.5, 0, seed=0)
+    result = odeco.decompose_asymmetric(entries.astype(np.float32), "auto", rng=0)
+    assert isinstance(result, AsymmetricDecomposition)
+    # Rounding makes errors of 6e-8 of the entries; terms with a cosine of 0.5 along each axis multiply them by little.
+    np.testing.assert_allclose(result.weights, np.abs(terms.weights), rtol=1e-6)
