@@ -8,6 +8,7 @@ O(d k² + n k³) besides.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
