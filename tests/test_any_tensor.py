@@ -262,3 +262,12 @@ def test_confidence_means_what_it_says():
     sure = np.array(said) >= 0.95
     assert sure.sum() >= 30
     assert np.mean(np.array(right)[sure]) >= 0.95
+
+
+def test_a_result_begins_with_its_verdict_and_shows_ten_components():
+    entries, _ = planted(30, 12, 0.2, 0.02)
+    lines = repr(odeco.decompose(entries, "auto", rng=0)).splitlines()
+    assert lines[0].startswith("Decomposition: 12 components, independent but not orthogonal; they explain 99.9 % of T")
+    assert lines[1].split() == ["#", "weight", "±", "(1", "s.e.)", "angle", "error,", "rad"]
+    assert [line.split()[0] for line in lines[2:12]] == [str(i) for i in range(1, 11)]
+    assert lines[12] == "… and 2 more"
