@@ -109,7 +109,7 @@ class Settings:
 
     @property
     def orthogonal(self) -> bool:
-        """Whether components are taken to be orthogonal, one after another: deep in privacy noise that finds more."""
+        """Whether components are taken to be orthogonal, as in private runs: a joint fit learns more noise."""
         return self.guarantee is not None
 
     def search(self, dimension: int, seed: int) -> Asker:
