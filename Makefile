@@ -64,6 +64,7 @@ bench: $(BENCH)/.bench
 	$(BENCH)/bin/python benchmarks/throughput.py
 	$(BENCH)/bin/python benchmarks/memory.py
 	$(BENCH)/bin/python benchmarks/streaming.py
+	$(BENCH)/bin/python benchmarks/streams_independent.py
 	$(BENCH)/bin/python benchmarks/soak.py
 	$(BENCH)/bin/python benchmarks/privacy.py
 	$(BENCH)/bin/python benchmarks/topics_memory.py

@@ -29,14 +29,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from private_topics import compare_private
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
 from odeco.datasets import planted_topics
 from odeco.models import TensorLDA
-from odeco.topics.bounded_counts import BoundedCounts
 from odeco.topics.evaluate import coherence, completion_perplexity, split_documents
-from odeco.topics.learn_privately import learn_privately
 
 FEWEST_DOCUMENTS, LARGEST_SHARE, SHORTEST = 20, 0.1, 12
 THREADS = 2
@@ -243,41 +242,6 @@ def compare_planted(sizes: list[int], numbers: list[int], seeds: int, n_document
             print(f"{k:4} {n_words:6,} {error:8.4f} {other:8.4f} {seconds:8.3f} {longer:8.3f} {ratio:>10}", flush=True)
 
 
-def compare_private(corpus: Corpus, k: int) -> None:
-    """Print what privacy costs: perplexity and coherence beside the open model, and without a bound on documents."""
-    n_documents, n_words = corpus.train.shape
-    delta = 1 / n_documents**2
-    print(
-        f"\n{corpus.name}: {n_documents:,} documents, {n_words:,} words, k = {k}; unit: document, delta = {delta:.1e}; "
-        "the vocabulary is taken to be public"
-    )
-    print(f"{'model':<58} {'clear':>5} {'perplexity':>10} {'NPMI':>6} {'seconds':>8}")
-
-    def show(name: str, clear: str, topic_word: Any, alpha: Any, seconds: float) -> None:
-        perplexity = completion_perplexity(corpus.observed, corpus.held_out, topic_word, alpha, n_jobs=THREADS)
-        npmi = coherence(topic_word, corpus.train).npmi.mean()
-        print(f"{name:<58} {clear:>5} {perplexity:10.1f} {npmi:6.3f} {seconds:8.1f}", flush=True)
-
-    frequencies = np.asarray(corpus.train.sum(axis=0), dtype=float)[None, :] + 0.5
-    show("word frequencies alone", "", frequencies / frequencies.sum(), np.ones(1), 0.0)
-    for name, sweeps in (("open, spectral", 0), ("open, 20 sweeps", 20)):
-        start = time.perf_counter()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model = TensorLDA(k, refine=sweeps, random_state=0, n_jobs=THREADS).fit(corpus.train)
-        show(name, "", model.topic_word_, model.doc_topic_prior_, time.perf_counter() - start)
-    for epsilon in (4.0, 1.0):
-        for bound, words in ((None, "documents bounded"), (1.0, "noise for the whole moment, documents not bounded")):
-            start = time.perf_counter()
-            found = learn_privately(
-                BoundedCounts(corpus.train), k, concentration=None, epsilon=epsilon, delta=delta, seed=0, bound=bound
-            )
-            seconds = time.perf_counter() - start
-            name = f"epsilon = {epsilon:g}, {words}"
-            fitted = found.fitted
-            show(name, f"{fitted.diagnostics.n_clear}", fitted.topic_word, fitted.alpha, seconds)
-
-
 def warm_up() -> None:
     """Compile all that is compiled, and print how long it took."""
     corpus = planted_topics(500, 40, np.full(3, 0.1), rng=0)
@@ -299,6 +263,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--planted", action="store_true")
     parser.add_argument("--private", action="store_true")
+    parser.add_argument("--epsilons", nargs="+", type=float, default=[1.0, 2.0, 4.0, 8.0])
+    parser.add_argument("--draws", type=int, default=5, help="of noise, for private topics")
+    parser.add_argument("--alone", action="store_true", help="private topics without the baselines")
     parser.add_argument("--seed", type=int, default=1, help="of the split into training and test")
     options = parser.parse_args()
     missing = [name for name in options.libraries if importlib.util.find_spec(MODULES[name]) is None]
@@ -313,7 +280,7 @@ def main() -> None:
     for name in corpora:
         corpus = read_corpus(options.data, name, options.seed)
         if options.private:
-            compare_private(corpus, options.k[0])
+            compare_private(corpus, options.k[0], options.epsilons, options.draws, not options.alone)
             continue
         for k in options.k[:1] if options.quick else options.k:
             compare(corpus, k, [1.0, 3.0] if options.quick else options.budgets, names)

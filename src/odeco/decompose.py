@@ -30,7 +30,7 @@ from odeco.fit import (
 )
 from odeco.norms import squared_norm
 from odeco.oracle import Oracle
-from odeco.rank import RankEvidence, enough_seen, judge_rank
+from odeco.rank import RankEvidence, enough_seen, ground_state, judge_rank
 from odeco.result import AsymmetricDecomposition, Decomposition
 from odeco.search import Callback, Plan, Search, run, step, zero_image_error
 from odeco.structure import judge_structure, judge_term_structure
@@ -391,7 +391,20 @@ def _search_to_noise(
         exponent = oracle.exponent or 0
         weights = put_back(evidence.weights, exponent, "weights")
         raise _no_signal_error(weights, put_back(evidence.noise_levels, exponent, "noise levels"), search.components)
-    return replace(search, found=search.found[: evidence.rank], stage="done"), evidence
+    search = replace(search, found=search.found[: evidence.rank], stage="done")
+    return search, _if_orthogonal(evidence, search.components)
+
+
+def _if_orthogonal(evidence: RankEvidence, found: Components) -> RankEvidence:
+    """Take back the confidence if what the loop found is not orthogonal: its weights then are not those of components.
+
+    Noise whose largest value is E₀ √d standard deviations turns a vector of weight λ by one of these over √p λ in each
+    of the d − 1 directions around it.
+    """
+    deviations = evidence.noise_levels[: evidence.rank] / (ground_state(found.order) * math.sqrt(found.dimension))
+    turned = deviations * math.sqrt((found.dimension - 1) / found.order) / np.abs(found.weights)
+    structure = judge_structure(found.vectors, turned, left="noise", complete=False)
+    return evidence if structure.kind == "orthogonal" else replace(evidence, confidence=0.0)
 
 
 def _decompose_together(

@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 
 from odeco._types import FloatArray, IndexArray
 from odeco.components import Components
+from odeco.metrics import shown_angle
 from odeco.privacy import PrivacyReport
 from odeco.rank import SURE, RankEvidence
 from odeco.structure import Structure
 
+#: A result shows so many components.
+_MOST_SHOWN = 10
 #: What a decomposition leaves, as the end of a sentence.
 _LEFT = {
     "nothing": "nothing is left",
@@ -22,7 +25,7 @@ _LEFT = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """Components, largest weight first.
 
@@ -33,6 +36,14 @@ class Result:
     """
 
     components: Components
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in one sentence."""
+        return _counted(len(self.weights))
+
+    def __repr__(self) -> str:
+        return _described(self)
 
     @property
     def weights(self) -> FloatArray:
@@ -50,7 +61,7 @@ class Result:
         return self.components.order
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Decomposition(Result):
     """Components of a tensor, largest weight first, with a verdict for each.
 
@@ -97,10 +108,33 @@ class Decomposition(Result):
         return _verdict(self)
 
 
+def _counted(number: int) -> str:
+    return f"{number} component{'' if number == 1 else 's'}"
+
+
+def _described(result: Result | AsymmetricDecomposition) -> str:
+    """Return the verdict and a table of the first components."""
+    errors, angles = getattr(result, "weight_errors", None), getattr(result, "angle_errors", None)
+    rows = [
+        ["#", "weight", *([] if errors is None else ["± (1 s.e.)"]), *([] if angles is None else ["angle error, rad"])]
+    ]
+    for i, weight in enumerate(result.weights[:_MOST_SHOWN]):
+        row = [str(i + 1), f"{weight:.6g}"]
+        row += [] if errors is None else [f"{errors[i]:.2g}"]
+        row += [] if angles is None else [shown_angle(float(angles[i]))]
+        rows.append(row)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    more = len(result.weights) - _MOST_SHOWN
+    return "\n".join(
+        [f"{type(result).__name__}: {result.verdict}", *lines, *([f"… and {more} more"] if more > 0 else [])]
+    )
+
+
 def _verdict(result: Decomposition | AsymmetricDecomposition) -> str:
     """Say in one sentence how many components there are, of which kind, and what they leave."""
     k, evidence, structure = len(result.weights), result.rank_evidence, result.structure
-    count = f"{k} component{'' if k == 1 else 's'}"
+    count = _counted(k)
     if evidence is not None and evidence.confidence < SURE:
         others = ", ".join(str(rank) for rank in sorted(evidence.candidates) if rank != evidence.rank)
         count += f" ({f'or {others}: ' if others else ''}the evidence does not decide)"
@@ -113,7 +147,7 @@ def _verdict(result: Decomposition | AsymmetricDecomposition) -> str:
     return text if structure is None else f"{text}, {_LEFT[structure.left]}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class StreamDecomposition(Result):
     """Components of the moment of a stream, largest weight first.
 
@@ -130,8 +164,13 @@ class StreamDecomposition(Result):
     angle_errors: FloatArray | None
     n_rows: int
 
+    @property
+    def verdict(self) -> str:
+        """What was found, in one sentence."""
+        return f"{_counted(len(self.weights))} of the moment of a stream, after {self.n_rows:,} rows"
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class PrivateDecomposition(Result):
     """Components found under differential privacy, largest weight first. All of it may be published.
 
@@ -153,13 +192,19 @@ class PrivateDecomposition(Result):
     privacy: PrivacyReport
 
     @property
+    def verdict(self) -> str:
+        """What was found, in one sentence."""
+        guarantee = f"ε = {self.privacy.epsilon:g}, δ = {self.privacy.delta:g}, for one {self.privacy.unit}"
+        return f"{int(np.sum(self.clear))} of {_counted(len(self.weights))} stand clear of the noise ({guarantee})"
+
+    @property
     def clear(self) -> NDArray[np.bool_]:
         """Which components stand clear of the noise floor: a choice of the rank that costs nothing more."""
         above: NDArray[np.bool_] = np.abs(self.weights) > self.noise_floors
         return above
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PrivateStreamDecomposition(PrivateDecomposition):
     """Components of the moment of a stream, found under differential privacy. All of it may be published.
 
@@ -175,7 +220,7 @@ class PrivateStreamDecomposition(PrivateDecomposition):
     n_rows: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AsymmetricDecomposition:
     """Terms λ a ⊗ b ⊗ … of an asymmetric tensor, largest weight first.
 
@@ -204,6 +249,9 @@ class AsymmetricDecomposition:
     def verdict(self) -> str:
         """What was found, in one sentence."""
         return _verdict(self)
+
+    def __repr__(self) -> str:
+        return _described(self)
 
     def to_dense(self) -> FloatArray:
         """Return the sum of the terms as an array."""

@@ -49,6 +49,7 @@ DENSE = {name: rows for name, rows in WILD_ROWS.items() if isinstance(rows, np.n
 CSR = {name: rows for name, rows in WILD_ROWS.items() if not isinstance(rows, np.ndarray)}
 #: A run of the command plans for every mechanism first, which takes time: it gets the dense rows that differ most.
 FEW = {name: DENSE[name] for name in ("normal", "zeros", "NaN", "infinities", "1e308", "denormals")}
+PUBLIC = np.random.default_rng(3).multinomial(20, np.ones(D) / D, size=30)
 CUBES, FOURTH = wild_tensors(4, 3), wild_tensors(3, 4)
 
 # ---- in Python ----------------------------------------------------------------------------------------------------
@@ -130,9 +131,18 @@ def topics(**settings):
         model = TensorLDA(2, **BUDGET, random_state=0, **settings)
         model.fit(counts) if groups is None else model.fit(counts, groups=groups)
         model.save("model.npz")
-        return {name: value for name, value in vars(model).items() if name.endswith("_")}
+        learnt = {name: getattr(model, name) for name in ("topic_word_", "trust_", "privacy_", "diagnostics_")}
+        return learnt | {name: value for name, value in vars(model).items() if name.endswith("_")}
 
     return run
+
+
+def topics_in_batches(counts):
+    """Return what a private model learns from batches, saved and loaded between them; its files are part of it."""
+    TensorLDA(2, **BUDGET, random_state=0).partial_fit(counts[:25]).save("model.npz")
+    model = TensorLDA.load("model.npz").partial_fit(counts[25:])
+    model.save("model.npz")
+    return {name: getattr(model, name) for name in ("topic_word_", "trust_", "privacy_", "diagnostics_")}
 
 
 def counted(counts):
@@ -283,6 +293,9 @@ ENTRY_POINTS = {
     "command, non-negative": (command(write_lines, "rows.svm", *MATCHED, "--nonnegative"), PAIRS),
     "topics": (topics(), WILD_ROWS),
     "topics of users": (topics(unit="user"), WILD_ROWS),
+    "topics, add or remove": (topics(neighbour_relation="add or remove"), WILD_ROWS),
+    "topics with public documents": (topics(public=PUBLIC), WILD_ROWS),
+    "topics in batches": (topics_in_batches, WILD_ROWS),
     "vocabulary of texts": (
         lambda texts: vars(choose_vocabulary_privately([text.decode("latin-1") for text in texts], **BUDGET)),
         documents(bytes),

@@ -1,9 +1,8 @@
-"""Private topics: no neighbouring corpus moves an answer by more than declared, and planted topics are found."""
+"""Private topics: planted ones are found, in batches and with public documents too, and what is called clear is so."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from functools import partial
 
 import numpy as np
@@ -11,146 +10,47 @@ import pytest
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from scipy.special import ndtri
+from sklearn.base import clone
 
 from odeco._files import load_arrays, save_arrays
 from odeco.datasets import planted_topics
 from odeco.errors import FileFormatError, UnreliableTopicsWarning
-from odeco.models import TensorLDA
+from odeco.models import TensorLDA, plan_topics
 from odeco.privacy import Ledger, Releaser, SeededNoiseForTests, gdp_mu
-from odeco.topics.bounded_counts import HISTOGRAM_EDGES, BoundedCounts
-from odeco.topics.learn_privately import SHARES, learn_privately
-from odeco.topics.moments import WordSums
+from odeco.topics.bounded_counts import BoundedCounts
+from odeco.topics.learn_privately import Guarantee, learn_privately
+from odeco.topics.private_answers import ReleasedAnswers, SimulatedAnswers
+from odeco.topics.private_plan import plan_releases
+from odeco.topics.trust import likeness
 
 
-def random_document(generator, n_words):
-    """Return counts of one document, now and then one word over and over, or of no or a few words."""
-    kind = generator.integers(4)
-    if kind == 0:
-        document = np.zeros(n_words)
-        document[generator.integers(n_words)] = generator.integers(0, 40)
-        return document
-    return generator.multinomial(generator.integers(0, 30), generator.dirichlet(np.full(n_words, 0.3))).astype(float)
-
-
-QUESTIONS = {
-    "histogram": lambda held, bound, basis: (held.histogram(), held.histogram_sensitivity()),
-    "words": lambda held, bound, basis: (held.words(bound), held.words_sensitivity(bound)),
-    "pairs": lambda held, bound, basis: (held.pairs(bound), held.pairs_sensitivity(bound)),
-    "triples": lambda held, bound, basis: (held.triples(bound, basis), held.triples_sensitivity(bound, basis)),
-}
-
-
-@pytest.mark.parametrize("question", QUESTIONS)
-@pytest.mark.parametrize("relation", ["replace", "add or remove"])
-@pytest.mark.parametrize("users", [False, True])
-def test_no_neighbouring_corpus_moves_an_answer_by_more_than_declared(question, relation, users):
-    generator = np.random.default_rng(0)
-    n_words, n_documents, bound = 6, 8, 0.58
-    groups = np.array([0, 0, 0, 1, 1, 2, 3, 4]) if users else None
-    basis = np.linalg.qr(generator.standard_normal((n_words, 3)))[0]
-    worst = 0.0
-    for trial in range(80):
-        corpus = np.array([random_document(generator, n_words) for _ in range(n_documents)])
-        neighbour = corpus.copy()
-        changed = slice(0, 3) if users else slice(0, 1)
-        for place in range(changed.start, changed.stop):
-            empty = np.zeros(n_words)
-            neighbour[place] = empty if relation == "add or remove" else random_document(generator, n_words)
-        if trial == 0:  # three words 100 times each, for three others: the two have nothing in common, and q = 0.58
-            corpus[changed], neighbour[changed] = 0.0, 0.0
-            corpus[changed, :3] = 100.0
-            if relation == "replace":
-                neighbour[changed, 3:] = 100.0
-            if relation == "replace" and question == "histogram":  # another q
-                neighbour[changed, 4:] = 0.0
-            basis = np.eye(n_words)  # sees all of both
-        answers = [
-            QUESTIONS[question](
-                BoundedCounts(sparse.csr_array(data), groups=groups, neighbour_relation=relation), bound, basis
-            )
-            for data in (corpus, neighbour)
-        ]
-        moved, declared = float(np.linalg.norm(answers[0][0] - answers[1][0])), answers[0][1]
-        assert moved <= declared
-        worst = max(worst, moved / declared)
-    # The pair of the first trial has q = 0.58 just below the bound, and the norms q^p but for 1/300 of repetitions.
-    assert worst > 0.97
-
-
-def test_answers_are_the_moments_when_nothing_is_clipped():
-    generator = np.random.default_rng(1)
-    corpus = generator.integers(0, 3, size=(20, 5)).astype(float) + np.eye(5)[generator.integers(5, size=20)] * 3
-    held, sums = BoundedCounts(corpus), WordSums(5, np.eye(5))
-    sums.update(corpus)
-    bound = 10.0
-    words = held.words(bound)
-    assert np.allclose(words[:-1], sums.first_moment())
-    assert words[-1] == pytest.approx(bound)
-    pairs = np.zeros((5, 5))
-    lower = np.tril_indices(5)
-    pairs[lower] = held.pairs(bound) / np.where(lower[0] == lower[1], 1.0, math.sqrt(2))
-    assert np.allclose(pairs, np.tril(sums.pair_core()))
-    assert np.allclose(held.triples(bound, np.eye(5)), sums.triple_core())
-    assert held.histogram().sum() == pytest.approx(1.0)
-    assert held.histogram().size == HISTOGRAM_EDGES.size
-
-
-def test_documents_that_are_none_count_as_empty_without_a_word():
-    good = np.random.default_rng(2).integers(0, 4, size=(10, 4)).astype(float)
-    bad, clean = good.copy(), good.copy()
-    bad[0, 1], bad[1, 0], bad[2, 2], bad[3, 3], bad[4, 0] = np.nan, -1.0, 0.5, np.inf, 1e300
-    clean[:5] = 0.0
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        first, second = BoundedCounts(bad), BoundedCounts(clean)
-        for ask in ("words", "pairs"):
-            assert np.array_equal(getattr(first, ask)(0.5), getattr(second, ask)(0.5))
-
-
-def test_what_is_no_corpus_is_refused():
-    with pytest.raises(TypeError, match=r"Private counts must be a NumPy array or a CSR array.*Got list"):
-        BoundedCounts([[1, 2]])
-    with pytest.raises(ValueError, match="`groups` must hold one label a row"):
-        BoundedCounts(np.eye(3), groups=[1, 2])
-
-
-def test_an_attacker_who_knows_all_but_the_noise_certifies_much_of_the_claimed_mu_and_not_more():
-    # One document of three words, twelve times each (q = 0.594), against three others: nothing in common. By the norms
-    # of what each adds, against b, b² and b³, the three releases give 0.97, 0.94 and 0.85 of their share: 0.9 of mu.
-    # Rates near 0.16 from 1,500 runs have a standard error of 0.0095, and mu, of slope 1/0.24 in each, one of 0.056.
-    mu, bound, n_runs = 2.0, float(HISTOGRAM_EDGES[-7]), 1_500
+def test_an_attacker_who_knows_all_but_the_noise_certifies_the_claimed_mu_and_not_more():
+    # One document of three words against three others: nothing in common, so that every release gives all of its share.
+    # The histogram of lengths is the same for both and gives nothing: 1 % of mu squared.
+    # Rates near 0.16 from 1,000 runs have a standard error of 0.0116, and mu, of slope 1/0.24 in each, one of 0.068.
+    mu, n_runs = 2.0, 1_000
     held = [BoundedCounts(np.kron([[1.0, 0.0], [0.0, 1.0]][i : i + 1], np.full(3, 12.0))) for i in range(2)]
-    basis = np.eye(6)
-    asks = {
-        "words": lambda each: each.words(bound),
-        "pairs": lambda each: each.pairs(bound),
-        "triples": lambda each: each.triples(bound, basis),
-    }
-    declared = {
-        "words": held[0].words_sensitivity(bound),
-        "pairs": held[0].pairs_sensitivity(bound),
-        "triples": held[0].triples_sensitivity(bound, basis),
-    }
-    exact = [{name: ask(each) for name, ask in asks.items()} for each in held]
+    plan = plan_releases(6, 2, n_units=1, unit_noise=1.0)
+    topics, scales, words = np.random.default_rng(0).dirichlet(np.ones(6), 2), np.ones(6), np.arange(6)
+    asks = [
+        (lambda each: each.words(plan.words)),
+        (lambda each: each.pairs(words, plan.pairs)),
+        *(partial(lambda share, each: each.step(topics, scales, 0.5, share), share) for share in plan.steps),
+    ]
+    silent = [SimulatedAnswers(each, 0.0, np.random.default_rng(0)) for each in held]
+    exact = [[ask(each)[0] for ask in asks] for each in silent]
     wrong = []
     for truth in range(2):
-        ledger, noise, mistakes = Ledger(mu * math.sqrt(n_runs) * 1.01), SeededNoiseForTests(truth), 0
+        noise, mistakes = SeededNoiseForTests(truth), 0
         for _ in range(n_runs):
-            ratio = 0.0
-            for name, ask in asks.items():
-                answer, scale = Releaser(ledger, noise).release(
-                    name,
-                    partial(ask, held[truth]),
-                    size=exact[0][name].size,
-                    sensitivity=declared[name],
-                    noise_multiplier=1 / (mu * math.sqrt(SHARES[name])),
-                )
-                middle, gap = (exact[0][name] + exact[1][name]) / 2, exact[1][name] - exact[0][name]
-                ratio += float(np.sum((answer - middle) * gap)) / scale**2
+            answers, ratio = ReleasedAnswers(held[truth], Releaser(Ledger(mu), noise), mu), 0.0
+            for ask, first, second in zip(asks, *exact, strict=True):
+                answer, scale = ask(answers)
+                ratio += float(np.sum((answer - (first + second) / 2) * (second - first))) / scale**2
             mistakes += (ratio > 0) != bool(truth)
         wrong.append(mistakes / n_runs)
     certified = -ndtri(wrong[0]) - ndtri(wrong[1])
-    assert 0.8 * mu < certified < 1.08 * mu
+    assert 0.87 * mu < certified < 1.12 * mu
 
 
 # ---- the estimator -------------------------------------------------------------------------------------------------
@@ -176,30 +76,61 @@ def test_planted_topics_of_100_000_documents_are_found_at_epsilon_1():
 
 def test_every_release_has_noise_for_its_share_of_the_budget():
     corpus = planted_topics(3_000, 20, [0.5, 0.5], document_length=30, rng=1)
-    held = BoundedCounts(corpus.counts)
-    found = learn_privately(held, 2, concentration=1.0, epsilon=2.0, delta=1e-6, seed=0, noise=SeededNoiseForTests(0))
+    held, guarantee = BoundedCounts(corpus.counts), Guarantee(2.0, 1e-6)
+    found = learn_privately(held, 2, concentration=1.0, guarantee=guarantee, seed=0, noise=SeededNoiseForTests(0))
     mu = gdp_mu(2.0, 1e-6)
-    assert not found.fitted.privacy.private  # the noise is known
-    assert sum(SHARES.values()) <= 1
-    for charge, share in zip(found.fitted.privacy.charges, SHARES.values(), strict=True):
+    plan = plan_releases(20, 2, n_units=3_000, unit_noise=held.sensitivity(1) / mu)
+    assert not found.privacy.private  # the noise is known
+    assert plan.total == pytest.approx(1.0)
+    shares = (plan.lengths, plan.words, plan.pairs, *plan.steps)
+    for charge, share in zip(found.privacy.charges, shares, strict=True):
         assert charge.sensitivity / charge.scale == pytest.approx(math.sqrt(share) * mu, rel=1e-6)
-    histogram, words, pairs, triples = found.fitted.privacy.charges
-    assert histogram.sensitivity >= held.histogram_sensitivity()
-    assert words.sensitivity >= held.words_sensitivity(found.bound)
-    assert pairs.sensitivity >= held.pairs_sensitivity(found.bound)
-    assert triples.sensitivity >= held.triples_sensitivity(found.bound, np.eye(20)[:, :2])
+        assert charge.sensitivity >= math.sqrt(2)
 
 
-def test_deep_in_noise_all_topics_are_the_frequencies_of_the_words_and_a_warning_says_so():
+def test_deep_in_noise_no_topic_is_clear_and_a_warning_says_so():
     corpus = planted_topics(300, 40, [0.5, 0.5], document_length=10, rng=2)
     with pytest.warns(
         UnreliableTopicsWarning,
-        match=r"3 are not clear of noise, with 300 documents\. Pass more or longer documents, or prune rare words\.",
+        match=r"3 of 3 topics are not clear of noise, with 300 documents\. Pass more or longer documents, or prune",
     ):
         model = TensorLDA(3, epsilon=0.1, delta=1e-6, random_state=0).fit(corpus.counts)
     assert model.diagnostics_.n_clear == 0
-    assert np.allclose(model.topic_word_[0], model.topic_word_[1])
+    assert not model.trust_.clear.any()
     assert model.diagnostics_.n_tokens is None  # not even the number of words is told
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::odeco.models.UnreliableTopicsWarning")
+def test_a_topic_that_is_called_clear_is_one():
+    # From deep in noise to far above it. Clear says that at least half of what sets a topic apart is signal; of topics
+    # that are called clear at least four in five must be, as the likeness is an expectation and one draw lies about it.
+    right = n_clear = n_noise = 0
+    for epsilon in (0.05, 0.2, 0.4, 2.0):
+        corpus = planted_topics(8_000, 150, np.full(6, 0.15), document_length=40, rng=1)
+        model = TensorLDA(6, epsilon=epsilon, delta=1e-9, random_state=1).fit(corpus.counts)
+        actual = likeness(model.topic_word_, corpus.topics, corpus.topics.mean(axis=0))
+        clear = model.trust_.clear
+        n_clear += int(clear.sum())
+        right += int(np.sum(actual[clear] >= 0.5**0.5))
+        n_noise += int(np.sum(actual < 0.5**0.5))
+    assert right >= 0.8 * n_clear
+    assert n_clear >= 5
+    assert n_noise >= 5  # there were topics to be wrong about
+
+
+@pytest.mark.filterwarnings("ignore::odeco.models.UnreliableTopicsWarning")
+def test_the_weights_of_words_deviate_under_other_noise_as_much_as_is_said():
+    # The same documents with two draws of noise: the difference has twice the variance. What is said is measured on
+    # fewer and smoothed documents, so it may be too large; too small by half would leave words in that are noise.
+    corpus = planted_topics(20_000, 60, np.full(3, 0.2), document_length=40, rng=0)
+    first, second = (TensorLDA(3, epsilon=1.0, delta=1e-9, random_state=0).fit(corpus.counts) for _ in range(2))
+    distances = np.abs(first.topic_word_[:, None] - second.topic_word_[None]).sum(axis=2)
+    order = linear_sum_assignment(distances)[1]
+    moved = first.topic_word_ - second.topic_word_[order]
+    said = math.sqrt(2) * first.trust_.deviations
+    ratio = float(np.sqrt(np.mean(moved**2) / np.mean(said**2)))
+    assert 0.1 < ratio < 1.5
 
 
 # Whether topics stand clear is up to the noise, and not what is tested here.
@@ -210,7 +141,7 @@ def test_users_count_once_and_are_the_unit():
     model = TensorLDA(2, epsilon=4.0, delta=1e-6, unit="user", random_state=0).fit(corpus.counts, groups=groups)
     assert model.privacy_.unit == "user"
     assert "all documents of one user" in model.privacy_.neighbours
-    assert model.privacy_.charges[0].sensitivity == pytest.approx(math.sqrt(2) / 1_000, rel=1e-6)
+    assert model.privacy_.charges[0].sensitivity == pytest.approx(math.sqrt(2), rel=1e-6)
 
 
 # Whether topics stand clear is up to the noise, and not what is tested here.
@@ -224,7 +155,7 @@ def test_a_private_model_is_saved_with_its_guarantee_and_nothing_of_the_document
     assert np.array_equal(again.topic_word_, model.topic_word_)
     public = {"topic_word", "alpha", "totals", "header"}
     with np.load(tmp_path / "model.npz", allow_pickle=False) as archive:
-        assert {name for name in archive.files if not name.startswith("diagnostics.")} == public
+        assert {name for name in archive.files if not name.startswith(("diagnostics.", "trust."))} == public
 
 
 @pytest.mark.parametrize(
@@ -330,6 +261,112 @@ def test_a_private_model_has_no_score_that_a_search_could_choose_by():
     assert model.perplexity(corpus.counts) > 1
 
 
-def test_there_is_no_private_stream_of_documents():
-    with pytest.raises(ValueError, match="A private model is learnt from all documents at once"):
-        TensorLDA(2, epsilon=1.0, delta=1e-6).partial_fit(np.ones((10, 4)))
+# ---- streams ------------------------------------------------------------------------------------------------------
+
+
+def streamed(counts, n_batches, epsilon=2.0, **settings):
+    model = TensorLDA(3, epsilon=epsilon, delta=1e-9, random_state=0, **settings)
+    for part in np.array_split(np.arange(counts.shape[0]), n_batches):
+        model.partial_fit(counts[part])
+    return model
+
+
+@pytest.mark.filterwarnings("ignore::odeco.models.UnreliableTopicsWarning")
+def test_a_private_stream_pays_for_each_batch_apart_and_gets_better():
+    corpus = planted_topics(16_000, 60, np.full(3, 0.2), document_length=40, rng=3)
+    truth, frequencies = corpus.topics, corpus.topics.mean(axis=0)
+    first, all_of_them = streamed(corpus.counts[:2_000], 1, 0.4), streamed(corpus.counts, 8, 0.4)
+    assert all_of_them.privacy_.epsilon_spent <= 0.4
+    names = [charge.data for charge in all_of_them.privacy_.charges]
+    assert set(names) == {(f"batch {number}",) for number in range(1, 9)}
+    assert "one document" in all_of_them.privacy_.neighbours
+    assert all_of_them.n_documents_ == 16_000
+    learnt = [likeness(truth, model.topic_word_, frequencies).mean() for model in (first, all_of_them)]
+    # The noise of eight batches is √8 times that of one, and the signal eight times. ε is such that one batch shows
+    # something: where even eight are deep in noise, which is better is chance.
+    assert learnt[1] > learnt[0]
+
+
+@pytest.mark.filterwarnings("ignore::odeco.models.UnreliableTopicsWarning")
+@pytest.mark.parametrize("public", [False, True])
+def test_a_private_stream_goes_on_from_its_file(tmp_path, public):
+    corpus = planted_topics(3_000, 30, np.full(3, 0.2), document_length=40, rng=3)
+    helped = {"public": corpus.counts[:300]} if public else {}
+    model = streamed(corpus.counts[:1_000], 1, forget=5_000.0, **helped)
+    model.save(tmp_path / "model.npz")
+    again = TensorLDA.load(tmp_path / "model.npz")
+    assert np.array_equal(again.topic_word_, model.topic_word_)
+    again.partial_fit(corpus.counts[1_000:])
+    assert again.n_documents_ == 3_000
+    assert again.privacy_.charges[: len(model.privacy_.charges)] == model.privacy_.charges
+    assert {charge.data for charge in again.privacy_.charges} == {("batch 1",), ("batch 2",)}
+    if public:
+        assert (again.public != model.public).nnz == 0
+
+
+@pytest.mark.filterwarnings("ignore::odeco.models.UnreliableTopicsWarning")
+def test_a_stream_that_is_fed_what_it_cannot_take_stays_as_it_was():
+    corpus = planted_topics(1_000, 30, np.full(3, 0.2), document_length=40, rng=3)
+    model = streamed(corpus.counts, 1)
+    topics, privacy = model.topic_word_.copy(), model.privacy_
+    with pytest.raises(ValueError, match=r"X has 7 features"):
+        model.partial_fit(np.ones((3, 7)))
+    with pytest.raises(ValueError, match="All batches of a private stream must have the same epsilon"):
+        model.set_params(epsilon=3.0).partial_fit(corpus.counts)
+    assert np.array_equal(model.topic_word_, topics)
+    assert model.privacy_ == privacy
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"unit": "user"}, "A private stream protects documents"),
+        ({"ledger": "texts.ledger"}, "A private stream keeps its own ledger, by batches"),
+        ({"delta": 0.2}, "`delta` must be below 1/n = 0.1 for 10 documents"),
+    ],
+)
+def test_what_a_private_stream_cannot_promise_is_refused(settings, text):
+    with pytest.raises(ValueError, match=text):
+        TensorLDA(2, **{"epsilon": 1.0, "delta": 1e-6, **settings}).partial_fit(np.ones((10, 4)))
+
+
+# ---- public documents ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::odeco.models.UnreliableTopicsWarning")
+def test_public_documents_help_and_cost_nothing(tmp_path):
+    corpus = planted_topics(4_000, 100, np.full(5, 0.2), document_length=40, rng=3)
+    truth, frequencies = corpus.topics, corpus.topics.mean(axis=0)
+    settings = {"epsilon": 1.0, "delta": 1e-8, "random_state": 0}
+    public = corpus.counts[:400]
+    alone = TensorLDA(5, **settings).fit(corpus.counts[400:])
+    helped = clone(TensorLDA(5, **settings, public=public)).fit(corpus.counts[400:])
+    learnt = [likeness(truth, model.topic_word_, frequencies).mean() for model in (alone, helped)]
+    assert learnt[1] > learnt[0]
+    assert helped.privacy_.epsilon_spent <= 1.0
+    assert not any("pairs" in charge.mechanism for charge in helped.privacy_.charges)
+    assert "public documents" in helped.privacy_.mechanism
+    helped.save(tmp_path / "model.npz")
+    assert (TensorLDA.load(tmp_path / "model.npz").public != public).nnz == 0
+
+
+def test_public_documents_are_for_private_models_and_share_their_words():
+    with pytest.raises(ValueError, match="`public` is for private models"):
+        TensorLDA(2, public=np.ones((5, 4))).fit(np.ones((10, 4)))
+    with pytest.raises(ValueError, match="All batches must share one vocabulary"):
+        TensorLDA(2, epsilon=1.0, delta=1e-6, public=np.ones((5, 3))).fit(np.ones((10, 4)))
+
+
+# ---- the planner ---------------------------------------------------------------------------------------------------
+
+
+def test_the_planner_expects_little_of_few_documents_and_all_topics_of_many():
+    settings = {"n_words": 100, "epsilon": 1.0, "delta": 1e-9}
+    # The noise of a step is 10 for each of 300 numbers: 100 documents are lost in it, 50,000 are not.
+    few, many = (plan_topics(3, n_units=number, **settings) for number in (100, 50_000))
+    assert few.n_expected < many.n_expected == 3
+    assert np.mean(few.likeness) < 0.5 < np.mean(many.likeness)
+    assert "of 3 topics in simulated text of this kind 3 would be clear" in str(many)
+    assert "pairs of the 100 most frequent words" in str(many)
+    with pytest.raises(ValueError, match="`n_words` must be"):
+        plan_topics(3, n_units=10, n_words=1, epsilon=1.0, delta=1e-9)

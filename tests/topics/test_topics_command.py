@@ -239,11 +239,15 @@ def test_a_private_run_says_what_it_guarantees_and_shows_no_document(folder):
     )
     assert done.stderr.startswith("1,500 documents, 60 words\nwrote private.html\n")
     lines = done.stdout.splitlines()
-    assert lines[0].split() == ["#", "share", "clear", "of", "noise", "words"]
-    n_clear = sum(line.split()[2] == "yes" for line in lines[1:4])
-    assert lines[4] == f"{n_clear} of 3 topics stand clear of the noise"
-    assert lines[5].startswith("(4, 1e-06)-differentially private for one document")
-    assert len(lines) == 6  # no perplexity
+    assert lines[0].split() == ["#", "share", "trust", "words"]
+    clear = [float(line.split()[2]) >= 0.5**0.5 for line in lines[1:4]]  # the trust is rounded to two digits
+    assert ["(noise)" not in line for line in lines[1:4]] == clear
+    assert lines[4].startswith(
+        f"{sum(clear)} of 3 topics are clear: under other noise, at least half of what sets them"
+    )
+    assert lines[5].startswith("trust is the cosine with the topic without noise")
+    assert lines[6].startswith("(4, 1e-06)-differentially private for one document")
+    assert len(lines) == 7  # no perplexity
     text = (folder / "private.html").read_text(encoding="utf-8")
     page = Reader(text)
     assert page.headings == [

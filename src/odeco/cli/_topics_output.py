@@ -29,7 +29,7 @@ _LOOKED_AT = 12
 def print_topics(summary: TopicSummary, n_top: int, *, chosen: bool) -> None:
     """Write one line for each topic to stdout, and below it what is known of all together."""
     screen = console()
-    standing = "clear of noise" if summary.npmi is None else "coherence"
+    standing = "trust" if summary.npmi is None else "coherence"
     table = Table("#", "share", standing, box=None, pad_edge=False)
     for column in table.columns:
         column.justify = "right"
@@ -44,15 +44,12 @@ def print_topics(summary: TopicSummary, n_top: int, *, chosen: bool) -> None:
 
 
 def _standing(summary: TopicSummary, topic: int) -> str:
-    """Return the coherence of a topic, or whether it is clear of noise if the coherence is not known."""
+    """Return the coherence of a topic, or how far it is to be trusted if it is private."""
     if summary.npmi is not None:
         return f"{summary.npmi[topic]:.3f}"
-    return "yes" if _clear(summary, topic) else "no"
-
-
-def _clear(summary: TopicSummary, topic: int) -> bool:
-    # A topic that a private run could not tell from noise has no weight.
-    return bool(np.isfinite(summary.diagnostics.weights[topic]))
+    if summary.trust is None:
+        return ""
+    return f"{summary.trust.likeness[topic]:.2f}{'' if summary.trust.clear[topic] else ' (noise)'}"
 
 
 def _facts(summary: TopicSummary, *, chosen: bool) -> list[str]:
@@ -67,7 +64,13 @@ def _facts(summary: TopicSummary, *, chosen: bool) -> list[str]:
             f"(frequencies of words alone: {held.unigram:,.1f})"
         )
     if summary.privacy is not None:
-        lines.append(f"{found.n_clear} of {found.n_components} topics stand clear of the noise")
+        lines.append(
+            f"{found.n_clear} of {found.n_components} topics are clear: under other noise, at least half of what sets "
+            "them apart from all words would be found again"
+        )
+        lines.append(
+            "trust is the cosine with the topic without noise that is to be expected; unsure words are left out"
+        )
         lines.append(privacy_sentence(summary.privacy))
     return lines
 
@@ -92,7 +95,8 @@ def topics_document(summary: TopicSummary, n_top: int) -> dict[str, Any]:
             "number": topic + 1,
             "share": share,
             "npmi": None if summary.npmi is None else summary.npmi[topic],
-            "clear": None if summary.privacy is None else _clear(summary, topic),
+            "clear": None if summary.trust is None else bool(summary.trust.clear[topic]),
+            "trust": None if summary.trust is None else summary.trust.likeness[topic],
             "words": [{"word": word, "weight": weight} for word, weight in summary.leading_words(topic, n_top)],
         }
         for topic, share in enumerate(summary.shares)

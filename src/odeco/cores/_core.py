@@ -17,10 +17,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from odeco._arguments import as_seed, check_count, check_n_components
-from odeco._schema import Schema, Sizes, require, size, tensor_order, unit_vectors, usable_array, whole
+from odeco._schema import Schema, Sizes, flag, require, size, tensor_order, unit_vectors, usable_array, whole
 from odeco._threads import one_blas_thread
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
+from odeco.cores._independent import fit_independent
 from odeco.errors import RankError
 from odeco.search import Finder, Tracking, run_together, uniform_within
 from odeco.tensors import DenseTensor, symmetrize
@@ -55,6 +56,8 @@ class CoreSearch(Finder):
     ----------
     n_components, order, seed
         What does not change.
+    orthogonal : bool
+        Whether components are taken to be orthogonal; otherwise they need only be independent.
     n_rounds : int
         Images asked for before the core.
     round : int
@@ -71,6 +74,7 @@ class CoreSearch(Finder):
             "n_components": size("k"),
             "order": tensor_order(),
             "seed": whole(),
+            "orthogonal": flag(),
             "n_rounds": whole(1, 1000),
             "round": whole(),
         },
@@ -82,6 +86,7 @@ class CoreSearch(Finder):
     n_components: int
     order: int
     seed: int
+    orthogonal: bool
     n_rounds: int
     round: int
     candidates: FloatArray
@@ -97,6 +102,7 @@ class CoreSearch(Finder):
         n_rounds: int = DEFAULT_ROUNDS,
         rng: RngLike = None,
         seed: int | None = None,
+        orthogonal: bool = False,
     ) -> CoreSearch:
         """Return the search that has asked nothing yet; `seed`, if given, is used instead of one drawn from `rng`."""
         k = check_n_components(n_components, dimension)
@@ -104,7 +110,7 @@ class CoreSearch(Finder):
         width = core_width(dimension, k)
         with one_blas_thread():
             block = np.linalg.qr(np.random.default_rng(seed).standard_normal((dimension, width)))[0]
-        return cls(k, order, seed, check_count("n_rounds", n_rounds), 0, block)
+        return cls(k, order, seed, orthogonal, check_count("n_rounds", n_rounds), 0, block)
 
     @property
     def done(self) -> bool:
@@ -151,17 +157,25 @@ class CoreSearch(Finder):
             return replace(self, round=self.round + 1, candidates=basis if last else self._mixed(basis))
         return replace(self, round=self.round + 1, found=self._decompose(answer))
 
-    def tracked(self, *, n_rows: int = 0, forgetting: float = 1.0, holding: bool = False) -> Tracking:  # noqa: ARG002
+    def tracked(
+        self,
+        *,
+        n_rows: int = 0,  # noqa: ARG002 - see below
+        forgetting: float = 1.0,
+        holding: bool = False,
+        orthogonal: bool = False,
+    ) -> Tracking:
         """Return what was found, as something that goes on learning.
 
         The vectors may err outside of the span of the core, whatever it was averaged over: the first image replaces
         them.
         """
-        return Tracking.start(self.components, forgetting=forgetting, holding=holding)
+        return Tracking.start(self.components, forgetting=forgetting, holding=holding, orthogonal=orthogonal)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the search as a JSON header and named arrays."""
-        header = {name: getattr(self, name) for name in ("n_components", "order", "seed", "n_rounds", "round")}
+        names = ("n_components", "order", "seed", "orthogonal", "n_rounds", "round")
+        header = {name: getattr(self, name) for name in names}
         arrays = {"candidates": self.candidates}
         if self.found is not None:
             arrays |= {"weights": self.found.weights, "vectors": self.found.vectors}
@@ -188,7 +202,9 @@ class CoreSearch(Finder):
         """Find the components of the core, all at once, and bring them back to d dimensions."""
         tensor = DenseTensor(symmetrize(core))
         try:
-            inside = run_together(tensor, self.n_components, tolerance=CORE_TOLERANCE, rng=self.seed).components
+            inside = None if self.orthogonal else fit_independent(tensor, self.n_components, self.seed)
+            if inside is None:
+                inside = run_together(tensor, self.n_components, tolerance=CORE_TOLERANCE, rng=self.seed).components
         except RankError as error:
             raise RankError(str(error), self._lifted(error.found)) from error
         return self._lifted(inside.sorted_by_weight())

@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from odeco._arguments import check_n_components
-from odeco._schema import Schema, Sizes, array, require, size, whole
+from odeco._schema import Schema, Sizes, array, flag, require, size, whole
 from odeco._types import FloatArray
 from odeco.components import Components
+from odeco.cores._independent import fit_independent
 from odeco.cores._noisy import decompose_noisy
 from odeco.search import Finder, Tracking
 from odeco.tensors import DenseTensor, PackedTensor
@@ -35,13 +36,21 @@ class EntriesSearch(Finder):
     ----------
     dimension, n_components, seed
         What does not change.
+    orthogonal : bool
+        Whether components are taken to be orthogonal; otherwise they need only be independent.
     found : Components or None
         The components, once the moment is known.
     """
 
     candidates_meet: ClassVar[bool] = False
     SCHEMA: ClassVar[Schema] = Schema(
-        {"dimension": size("d"), "n_components": size("k"), "order": whole(3, 3), "seed": whole()},
+        {
+            "dimension": size("d"),
+            "n_components": size("k"),
+            "order": whole(3, 3),
+            "seed": whole(),
+            "orthogonal": flag(),
+        },
         {},
         optional_arrays={"weights": array("k"), "vectors": array("d", "k")},
         relations=_check_state,
@@ -54,17 +63,18 @@ class EntriesSearch(Finder):
     dimension: int
     n_components: int
     seed: int
+    orthogonal: bool
     found: Components | None = None
 
     @classmethod
-    def start(cls, dimension: int, n_components: int, *, seed: int) -> EntriesSearch:
+    def start(cls, dimension: int, n_components: int, *, seed: int, orthogonal: bool = False) -> EntriesSearch:
         """Return the search that has asked nothing yet."""
         if dimension > MOST_DIMENSION:
             raise ValueError(
                 f"method='entries' keeps d³/6 numbers, so rows must have at most {MOST_DIMENSION} columns. "
                 f"Got {dimension:,}. Take method='core'."
             )
-        return cls(dimension, check_n_components(n_components, dimension), seed)
+        return cls(dimension, check_n_components(n_components, dimension), seed, orthogonal)
 
     @property
     def question(self) -> Literal["entries"]:
@@ -94,20 +104,26 @@ class EntriesSearch(Finder):
     def advance(self, answer: FloatArray, n_rows: int | None = None) -> EntriesSearch:  # noqa: ARG002 - one answer
         """Take in the distinct entries T[i, j, k], i ≥ j ≥ k, in the order of i, then j, then k."""
         tensor = DenseTensor(PackedTensor(answer, self.dimension).to_dense())
-        found = decompose_noisy(tensor, self.n_components, np.random.default_rng(self.seed))
+        found = None if self.orthogonal else fit_independent(tensor, self.n_components, self.seed)
+        if found is None:
+            found = decompose_noisy(tensor, self.n_components, np.random.default_rng(self.seed))
         return replace(self, found=found.sorted_by_weight())
 
-    def tracked(self, *, n_rows: int = 0, forgetting: float = 1.0, holding: bool = False) -> Tracking:
+    def tracked(
+        self, *, n_rows: int = 0, forgetting: float = 1.0, holding: bool = False, orthogonal: bool = False
+    ) -> Tracking:
         """Return what was found, as something that goes on learning; it counts as the `n_rows` rows of the moment."""
-        return Tracking.start(self.components, n_rows=n_rows, forgetting=forgetting, holding=holding)
+        return Tracking.start(
+            self.components, n_rows=n_rows, forgetting=forgetting, holding=holding, orthogonal=orthogonal
+        )
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the search as a JSON header and named arrays."""
-        header = {name: getattr(self, name) for name in ("dimension", "n_components", "order", "seed")}
+        header = {name: getattr(self, name) for name in ("dimension", "n_components", "order", "seed", "orthogonal")}
         return header, {} if self.found is None else {"weights": self.found.weights, "vectors": self.found.vectors}
 
     @classmethod
     def from_arrays(cls, header: dict[str, Any], arrays: dict[str, Any]) -> EntriesSearch:
         """Return the search that `to_arrays` described."""
         found = Components(arrays["weights"], arrays["vectors"]) if "weights" in arrays else None
-        return cls(header["dimension"], header["n_components"], header["seed"], found)
+        return cls(header["dimension"], header["n_components"], header["seed"], header["orthogonal"], found)

@@ -1,12 +1,8 @@
 """The best fit: all components of a tensor moved together to the least-squares optimum, through images alone.
 
 With xᵢ = |λᵢ|^(1/p) vᵢ and the signs sᵢ of the weights, the misfit is ½‖T − Σ sᵢ xᵢ⊗ᵖ‖². Its gradient takes one image
-of the k vectors. Its Gauss-Newton matrix H takes none: with the Gram matrix G of the xᵢ and powers entry by entry,
-
-    H(Δ) = p (Δ SGᵖ⁻¹S + (p−1) X ((SGᵖ⁻²S) ∘ ΔᵀX)).
-
-For steps Δ orthogonal to all xᵢ the second term is zero, and a k x k system is all there is to solve. Steps in the span
-of the xᵢ are k² numbers, found by conjugate gradients. So a step costs one image and O(d k² + n k³) besides.
+of the k vectors. Its Gauss-Newton matrix takes none (`odeco.search.joint_step`). So a step costs one image and
+O(d k² + n k³) besides.
 """
 
 from __future__ import annotations
@@ -22,15 +18,13 @@ from odeco._threads import one_blas_thread
 from odeco._types import FloatArray
 from odeco.components import Components
 from odeco.oracle import Oracle
+from odeco.search import joint_step
 
 #: Steps until the fit gives up. Near the optimum of a good fit every step gains as many digits as the last one had.
 _MOST_STEPS = 60
-#: Conjugate gradients stop here: the step is then as good as exact for everything that the next step corrects anyway.
-_MOST_INNER_STEPS = 60
-_INNER_TOLERANCE = 1e-3
 #: The damping: where it begins, by how much it grows after a step that failed, and shrinks after one that did not.
 _FIRST_DAMPING, _MORE, _LESS = 1e-3, 8.0, 0.1
-_LEAST_DAMPING, _MOST_DAMPING = 1e-12, 1e6
+_MOST_DAMPING = 1e6
 #: A step that lowers the misfit by less than this share of what it is for each entry is negligible: it moves the fit
 #: by a thousandth of its standard errors.
 NEGLIGIBLE = 1e-6
@@ -172,47 +166,7 @@ def _gain(points: FloatArray, signs: FloatArray, images: FloatArray, order: int)
 
 def _step(points: FloatArray, signs: FloatArray, images: FloatArray, order: int, damping: float) -> FloatArray:
     """Return the damped Gauss-Newton step."""
-    with one_blas_thread():  # the bits of a decomposition depend on the number of threads
+    with one_blas_thread():
         gram: FloatArray = points.T @ points
-        inner = (signs[:, None] * signs) * gram ** (order - 1)
-        outer = (signs[:, None] * signs) * gram ** (order - 2) * (order - 1)
-        descent = signs * images - points @ inner
-        # Powers of a Gram matrix are positive semidefinite, and the damping makes them definite.
-        damped = inner + max(damping, _LEAST_DAMPING) * np.diag(np.diagonal(inner))
-        inverse = np.linalg.inv(damped).astype(np.float64, copy=False)
-        basis, root = np.linalg.qr(points)
-        inside = basis.T @ descent
-        across = (descent - basis @ inside) @ inverse
-
-        def product(step: FloatArray) -> FloatArray:
-            result: FloatArray = step @ damped + root @ (outer * (step.T @ root))
-            return result
-
-        along = conjugate_gradients(product, inside, lambda residual: residual @ inverse)
-        step: FloatArray = across + basis @ along
-    return step
-
-
-def conjugate_gradients(
-    product: Callable[[FloatArray], FloatArray],
-    target: FloatArray,
-    precondition: Callable[[FloatArray], FloatArray],
-) -> FloatArray:
-    """Solve H(Δ) = target, with the inverse of the first term of H as preconditioner."""
-    solution = np.zeros_like(target)
-    residual = target.copy()
-    preconditioned = precondition(residual)
-    direction = preconditioned.copy()
-    strength = float(np.vdot(residual, preconditioned))
-    goal = _INNER_TOLERANCE**2 * strength
-    for _ in range(_MOST_INNER_STEPS):
-        if strength <= goal or strength <= 0:
-            break
-        image = product(direction)
-        length = strength / float(np.vdot(direction, image))
-        solution += length * direction
-        residual -= length * image
-        preconditioned = precondition(residual)
-        previous, strength = strength, float(np.vdot(residual, preconditioned))
-        direction = preconditioned + (strength / previous) * direction
-    return solution
+        descent: FloatArray = signs * images - points @ ((signs[:, None] * signs) * gram ** (order - 1))
+    return joint_step(points, signs, descent, order, damping=damping)

@@ -21,8 +21,9 @@ import scipy  # it imports its submodules when they are used
 from odeco._threads import one_blas_thread
 from odeco._types import FloatArray
 from odeco.components import Components
-from odeco.fit._gauss_newton import NEGLIGIBLE, Fit, conjugate_gradients, descend
+from odeco.fit._gauss_newton import NEGLIGIBLE, Fit, descend
 from odeco.oracle import Oracle
+from odeco.search import conjugate_gradients
 from odeco.tensors import AsymmetricTensor
 
 #: Up to so many unknowns the step is solved for directly, which is then faster than conjugate gradients.

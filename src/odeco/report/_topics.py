@@ -71,7 +71,7 @@ def write_topics_report(
         _topics(summary, n_top),
         *_map(summary, figures),
         *_documents(summary, None if summary.privacy is not None else examples),
-        _number(summary, figures),
+        *_number(summary, figures),
         _trust(summary),
         *([] if summary.privacy is None else [privacy_section(summary.privacy)]),
         again_section(command, versions),
@@ -109,13 +109,17 @@ def _topics(summary: TopicSummary, n_top: int) -> Section:
         "word. The percentage is the topic's share of all words."
     )
     if summary.privacy is not None:
-        lead += " A topic that is not clear of noise could not be found: it shows the words of all documents."
+        lead += (
+            " Trust is the cosine that is to be expected between a topic and the same topic found without noise, both "
+            "without the frequencies of all words; a topic is called noise if less than half of what sets it apart "
+            "would be found again (trust below 0.71). Words that are less probable than twice their noise are left out."
+        )
     return Section("Topics", f'<div class="cards">{cards}</div>\n', lead)
 
 
 def _card(summary: TopicSummary, topic: int, n_top: int) -> str:
     words = summary.leading_words(topic, n_top)
-    highest = max(words[0][1], np.finfo(float).tiny)
+    highest = max((weight for _, weight in words), default=1.0) or 1.0
     rows = "".join(
         f'<li><span class="bar" style="width:{100 * weight / highest:.1f}%"></span>'
         f'<span class="word">{escape(word)}</span><span class="weight">{weight:.3f}</span></li>'
@@ -124,10 +128,13 @@ def _card(summary: TopicSummary, topic: int, n_top: int) -> str:
     standing = ""
     if summary.npmi is not None:
         standing = f"coherence {summary.npmi[topic]:.2f}".replace("-", "−")
-    elif not np.isfinite(summary.diagnostics.weights[topic]):
-        standing = "not clear of noise"
+    elif summary.trust is not None:
+        standing = f"trust {summary.trust.likeness[topic]:.2f}".replace("-", "−")
+        standing += "" if summary.trust.clear[topic] else ": noise"
+    rows = rows or "<li>no word is clear of its noise</li>"
+    grey = " unsure" if summary.trust is not None and not summary.trust.clear[topic] else ""
     return (
-        f'<article class="card"><h3><span class="topic">{topic + 1}</span>{summary.shares[topic]:.1%}'
+        f'<article class="card{grey}"><h3><span class="topic">{topic + 1}</span>{summary.shares[topic]:.1%}'
         f"<small>{standing}</small></h3>\n<ol>{rows}</ol></article>\n"
     )
 
@@ -135,12 +142,17 @@ def _card(summary: TopicSummary, topic: int, n_top: int) -> str:
 def _map(summary: TopicSummary, figures: Figures) -> list[Section]:
     if len(summary.shares) < 2:
         return []
-    labels = [summary.leading_words(topic, 1)[0][0] for topic in range(len(summary.shares))]
+    labels = [_first_word(summary, topic) for topic in range(len(summary.shares))]
     lead = (
         "Topics that use the same words are near each other (Hellinger distance, by multidimensional scaling). The "
         "area of a circle is the topic's share; its label is the topic's number and first word."
     )
     return [Section("Map of topics", draw_map(figures, summary.topic_word, summary.shares, labels), lead)]
+
+
+def _first_word(summary: TopicSummary, topic: int) -> str:
+    words = summary.leading_words(topic, 1)
+    return words[0][0] if words else "–"
 
 
 def _documents(summary: TopicSummary, examples: Sequence[Sequence[Example]] | None) -> list[Section]:
@@ -164,8 +176,10 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _EXCERPT else text[: _EXCERPT - 1].rstrip() + "…"
 
 
-def _number(summary: TopicSummary, figures: Figures) -> Section:
+def _number(summary: TopicSummary, figures: Figures) -> list[Section]:
     found = summary.diagnostics
+    if not found.eigenvalues.size:  # of a private model that public documents have started
+        return []
     clear = clear_directions(found, private=summary.privacy is not None)
     n_clear = int(clear.sum())
     lead = (
@@ -177,7 +191,9 @@ def _number(summary: TopicSummary, figures: Figures) -> Section:
     if found.n_found_again is not None:
         lead += f" {found.n_found_again} of them {'is' if found.n_found_again == 1 else 'are'} found again"
         lead += " if topics are looked for in each half of the documents alone."
-    return Section("How many topics there are", draw_spectrum(figures, found, clear), lead)
+    if summary.privacy is not None:
+        lead += " These are noisy pairs of the most frequent words, where the topics began."
+    return [Section("How many topics there are", draw_spectrum(figures, found, clear), lead)]
 
 
 def _trust(summary: TopicSummary) -> Section:
@@ -200,10 +216,12 @@ def _trust(summary: TopicSummary) -> Section:
             ["the same by the frequencies of words alone, without topics", f"{held.unigram:,.1f}"],
         ]
     numbers += [
-        ["directions clear of noise", f"{found.n_clear}"],
+        ["topics clear of noise" if summary.trust else "directions clear of noise", f"{found.n_clear}"],
         ["concentration α₀: the smaller, the fewer topics in a document", f"{found.concentration:.3g}"],
-        ["of the third moment explained by its components", f"{found.explained:.1%}"],
     ]
+    if summary.trust is not None:
+        return Section("How far to trust them", said + table(["", ""], numbers, text_columns=[0], narrow=True), "")
+    numbers.append(["of the third moment explained by its components", f"{found.explained:.1%}"])
     columns = ["topic", "share", "coherence (NPMI)", "weight", "residual", "negative mass cut off", "words"]
     rows = [
         [
@@ -239,6 +257,7 @@ _STYLE = """
 .card h3 { display: flex; align-items: baseline; gap: .5rem; margin: 0 0 .5rem; font-size: 1rem;
   font-variant-numeric: tabular-nums; }
 .card h3 small { margin-left: auto; color: var(--muted); font-weight: 400; font-size: .78rem; white-space: nowrap; }
+.unsure ol { opacity: .45; }
 .topic { background: var(--accent); color: var(--paper); border-radius: .9rem; min-width: 1.7rem; text-align: center;
   padding: 0 .45rem; font-size: .9rem; line-height: 1.5rem; }
 .card ol { list-style: none; margin: 0; padding: 0; font-size: .88rem; }

@@ -80,10 +80,8 @@ def write_report(
 
 def _subtitle(result: AnyResult) -> str:
     k = len(result.weights)
-    verdict = getattr(result, "verdict", None)
-    if verdict is not None:
-        shape = " x ".join(f"{size:,}" for size in _shape(result))
-        return f"{verdict}. T is a tensor of {shape} entries"
+    if isinstance(result, Decomposition | AsymmetricDecomposition):
+        return f"{result.verdict}. T is a tensor of {' x '.join(f'{size:,}' for size in _shape(result))} entries"
     shape = " x ".join(f"{size:,}" for size in _shape(result))
     noun = "component" if k == 1 else "components"
     if isinstance(result, PrivateDecomposition):

@@ -1,5 +1,6 @@
 """Who asks: searches that take in one answer at a time and never see data."""
 
+from odeco.search._joint_step import conjugate_gradients, joint_step
 from odeco.search._plan import Plan
 from odeco.search._power import Callback, Eigenpair, Search, run, step, zero_image_error
 from odeco.search._protocol import Asker, Finder
@@ -16,6 +17,8 @@ __all__ = [
     "Search",
     "Together",
     "Tracking",
+    "conjugate_gradients",
+    "joint_step",
     "normalise",
     "run",
     "run_together",

@@ -283,12 +283,20 @@ class Search(Finder):
             return replace(now._moved(image), stage="weigh")
         return now._moved(image)
 
-    def tracked(self, *, n_rows: int = 0, forgetting: float = 1.0, holding: bool = False) -> Tracking:
+    def tracked(
+        self, *, n_rows: int = 0, forgetting: float = 1.0, holding: bool = False, orthogonal: bool = False
+    ) -> Tracking:
         """Return what was found, largest weight first, as something that goes on learning.
 
         The vectors were read off the last answer, so they count as the `n_rows` rows of that.
         """
-        return Tracking.start(self.components.sorted_by_weight(), n_rows=n_rows, forgetting=forgetting, holding=holding)
+        return Tracking.start(
+            self.components.sorted_by_weight(),
+            n_rows=n_rows,
+            forgetting=forgetting,
+            holding=holding,
+            orthogonal=orthogonal,
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the search to an ``.npz`` file, atomically and without pickle; `load` goes on from there."""

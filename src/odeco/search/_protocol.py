@@ -64,7 +64,9 @@ class Asker(Protocol):
     def advance(self, answer: FloatArray, n_rows: int | None = None) -> Self:
         """Take in the answer to `question`, averaged over `n_rows` rows where it is a mean over rows."""
 
-    def tracked(self, *, n_rows: int = 0, forgetting: float = 1.0, holding: bool = False) -> Tracking:
+    def tracked(
+        self, *, n_rows: int = 0, forgetting: float = 1.0, holding: bool = False, orthogonal: bool = False
+    ) -> Tracking:
         """Return what was found, as something that goes on learning; see `Tracking.start`."""
 
     def settled(self) -> Self:

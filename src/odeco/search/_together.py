@@ -191,9 +191,17 @@ class Together(Finder):
                 return now._climb(answer)
             return now._polish(answer)
 
-    def tracked(self, *, n_rows: int = 0, forgetting: float = 1.0, holding: bool = False) -> Tracking:
+    def tracked(
+        self, *, n_rows: int = 0, forgetting: float = 1.0, holding: bool = False, orthogonal: bool = False
+    ) -> Tracking:
         """Return what was found, largest weight first, as something that goes on learning; see `Search.tracked`."""
-        return Tracking.start(self.components.sorted_by_weight(), n_rows=n_rows, forgetting=forgetting, holding=holding)
+        return Tracking.start(
+            self.components.sorted_by_weight(),
+            n_rows=n_rows,
+            forgetting=forgetting,
+            holding=holding,
+            orthogonal=orthogonal,
+        )
 
     def misfits(self) -> FloatArray:
         """Return for each component ‖Σ λⱼ⟨vⱼ, v⟩ᵖ⁻¹ vⱼ‖ over |λ|, where the sum is over all others.

@@ -1,8 +1,12 @@
-"""Components that go on learning: average the images of what was found, and let old ones fade if the data drift.
+"""Components that go on learning: average what images say about them, and let old images fade if the data drift.
 
 For orthogonal components an error δ of a vector moves its image, once the others are subtracted, only by δ²: every
 image of a nearly right vector is a fresh, nearly unbiased sight of the right one. So their mean over batches is the
 refined component, and their spread gives its standard error.
+
+If components are not orthogonal, the errors of the others move an image in first order. All errors together explain
+the images of all, by a linear system that Gauss-Newton steps solve; its solution leads to sights that err by δ² again
+(`_joint_step.sights`).
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import numpy as np
 from odeco._schema import Schema, Sizes, flag, number, require, tensor_order, unit_vectors, usable_array
 from odeco._types import FloatArray
 from odeco.components import Components
+from odeco.search._joint_step import sights
 
 
 def _check_state(_: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) -> None:
@@ -35,8 +40,11 @@ class Tracking:
         What the weight of the past is multiplied by before each batch: 1 keeps all, 0.9 forgets in some ten batches.
     holding : bool
         Whether vectors wait for `settled` before they move: within one pass over a data set all images are of the same.
+    orthogonal : bool
+        Whether components are taken to be orthogonal, so that each sight comes from one image: noise that is far larger
+        than the components, as in private runs, must not reach one through another.
     images : array, d x k
-        The mean of all images so far, each with the other components subtracted.
+        The mean of all sights so far: images with what is due to the other components subtracted.
     values : array of k numbers
         The mean of their values.
     weight, squared_weight : float
@@ -55,6 +63,7 @@ class Tracking:
         {
             "forgetting": number(0, 1),
             "holding": flag(),
+            "orthogonal": flag(),
             **dict.fromkeys(("weight", "squared_weight", "n_deviations"), number(0, 2.0**63)),
             "order": tensor_order(),
         },
@@ -69,6 +78,7 @@ class Tracking:
     components: Components
     forgetting: float
     holding: bool
+    orthogonal: bool
     images: FloatArray
     values: FloatArray
     weight: float
@@ -79,7 +89,13 @@ class Tracking:
 
     @classmethod
     def start(
-        cls, components: Components, *, n_rows: int = 0, forgetting: float = 1.0, holding: bool = False
+        cls,
+        components: Components,
+        *,
+        n_rows: int = 0,
+        forgetting: float = 1.0,
+        holding: bool = False,
+        orthogonal: bool = False,
     ) -> Tracking:
         """Begin with components that were learnt from `n_rows` rows; 0 lets the first batch replace them."""
         k = components.n_components
@@ -87,6 +103,7 @@ class Tracking:
             components=components,
             forgetting=forgetting,
             holding=holding,
+            orthogonal=orthogonal,
             images=components.vectors * components.weights,
             values=components.weights,
             weight=float(n_rows),
@@ -126,7 +143,10 @@ class Tracking:
         if n_rows is None:
             raise TypeError("Components that go on learning must know how many rows an answer stands for. Pass n_rows.")
         vectors, weights = self.components.vectors, self.components.weights
-        image = answer - self.components.image(vectors) + vectors * weights  # all others subtracted
+        if self.orthogonal:
+            image = answer - self.components.image(vectors) + vectors * weights  # all others subtracted
+        else:
+            image = sights(self.components, answer)
         value = np.sum(vectors * image, axis=0)
         kept = self.forgetting * self.weight
         share = n_rows / (kept + n_rows)
@@ -164,9 +184,13 @@ class Tracking:
         angle_errors = np.sqrt(np.maximum(self.image_spread, 0) / rows) / np.abs(self.values)
         return weight_errors, angle_errors
 
-    def tracked(self, *, n_rows: int = 0, forgetting: float = 1.0, holding: bool = False) -> Tracking:
+    def tracked(
+        self, *, n_rows: int = 0, forgetting: float = 1.0, holding: bool = False, orthogonal: bool = False
+    ) -> Tracking:
         """Begin to learn anew, from the components as they stand."""
-        return Tracking.start(self.components, n_rows=n_rows, forgetting=forgetting, holding=holding)
+        return Tracking.start(
+            self.components, n_rows=n_rows, forgetting=forgetting, holding=holding, orthogonal=orthogonal
+        )
 
     def averaging(self, n_rows: int) -> float | None:
         """Return the noise in the mean over that in one image, for batches of `n_rows` rows with equal noise.
@@ -190,7 +214,7 @@ class Tracking:
         return cls(components=components, **fields)
 
 
-_HEADER_FIELDS = ("forgetting", "holding", "weight", "squared_weight", "n_deviations")
+_HEADER_FIELDS = ("forgetting", "holding", "orthogonal", "weight", "squared_weight", "n_deviations")
 _ARRAY_FIELDS = ("images", "values", "value_spread", "image_spread")
 
 

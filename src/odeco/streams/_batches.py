@@ -73,13 +73,15 @@ class FreshRows:
     Once all components are found, the rows that follow refine them, with a memory that fades by `forgetting`; or, for
     Algorithm 2 on data that are pulled, no more rows are wanted (`stops_when_found`). What was found counts as the rows
     of a batch if its answer is worth as much as those that follow (`found_counts`); in a private run it does not, since
-    components that were chosen for their weight among noisy answers owe some of it to the noise.
+    components that were chosen for their weight among noisy answers owe some of it to the noise. Nor are these refined
+    together (`orthogonal`).
     """
 
     batch_size: int
     forgetting: float = 1.0
     stops_when_found: bool = False
     found_counts: bool = True
+    orthogonal: bool = False
 
     def room(self, run: Run) -> int:
         """Return how many rows the current batch still takes."""
@@ -93,7 +95,9 @@ class FreshRows:
     def following(self, state: Asker) -> Asker:
         """Return the search itself, or, once it is done, what goes on learning."""
         n_rows = self.batch_size if self.found_counts else 0
-        return state.tracked(n_rows=n_rows, forgetting=self.forgetting) if state.done else state
+        if not state.done:
+            return state
+        return state.tracked(n_rows=n_rows, forgetting=self.forgetting, orthogonal=self.orthogonal)
 
     def end_pass(self, run: Run) -> None:
         """Raise if the search has not got all its batches."""

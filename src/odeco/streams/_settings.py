@@ -107,12 +107,19 @@ class Settings:
             return DEFAULT_ROUNDS + 1 if self.method == "core" else 1
         return None if self.n_iterations is None else self.n_components * self.n_iterations
 
+    @property
+    def orthogonal(self) -> bool:
+        """Whether components are taken to be orthogonal, one after another: deep in privacy noise that finds more."""
+        return self.guarantee is not None
+
     def search(self, dimension: int, seed: int) -> Asker:
         """Return the search that has asked nothing yet."""
         if self.method == "core":
-            return CoreSearch.start(dimension, self.n_components, order=self.order, seed=seed)
+            return CoreSearch.start(
+                dimension, self.n_components, order=self.order, seed=seed, orthogonal=self.orthogonal
+            )
         if self.method == "entries":
-            return EntriesSearch.start(dimension, self.n_components, seed=seed)
+            return EntriesSearch.start(dimension, self.n_components, seed=seed, orthogonal=self.orthogonal)
         plan = Plan.default(
             dimension,
             self.n_components,
@@ -126,7 +133,13 @@ class Settings:
         """Return when a batch is closed: after `batch_size` fresh rows, or after a pass."""
         if self.batch_size is None:
             return Passes(self.n_questions or 0, 0 if self.n_polish is None else self.n_polish)
-        return FreshRows(self.batch_size, self.forgetting, stops_when_found, found_counts=self.guarantee is None)
+        return FreshRows(
+            self.batch_size,
+            self.forgetting,
+            stops_when_found,
+            found_counts=self.guarantee is None,
+            orthogonal=self.orthogonal,
+        )
 
     def answerer(self, dimension: int, account: Account | None) -> Answerer | None:
         """Return who answers in a private run; None for others."""

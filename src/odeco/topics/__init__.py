@@ -24,8 +24,12 @@ The files that put these steps together:
   of the workers of a cluster.
 - `learn_at_once` learns topics from all documents.
 - `learn_in_batches` learns topics from a stream of documents.
-- `learn_privately` learns topics from the noisy answers of `bounded_counts`.
-- `lda` is the estimator that calls the three; `lda_settings` checks its settings, and `lda_file` saves it.
+- `learn_privately` learns topics from noisy answers, and `learn_privately_in_batches` from a stream of them.
+  `bounded_counts` (with `bounded_kernels`) holds the documents, `private_answers` adds the noise, `private_plan` deals
+  the budget; the rest sees no document: `denoise` reads frequencies off noisy sums, `factorise_pairs` starts topics,
+  `simulate` and `unfold` undo what noisy topics confuse, `private_topics` puts these together, `trust` says how far to
+  trust the result, and `plan_topics` what can be expected.
+- `lda` is the estimator that calls these; `lda_settings` checks its settings, and `lda_file` saves it.
 - `word_moment` is the third moment as an oracle, apart from the estimator.
 
 Nothing is imported here, because some of the files need scikit-learn and numba and others do not.

@@ -1,46 +1,38 @@
-"""Private word counts answer questions about their moments, to which no document adds more than a bound.
+"""Private word counts answer questions to which no document, or no user, adds more than 1.
 
-A document with counts c and l words adds its frequencies c/l to the first moment, its ordered pairs of distinct
-positions to the second, and its triples to the third, each divided by their number. All three are arrays without
-negative entries, of norm at most |c|/l, |c|²/l(l−1) and |c|³/l(l−1)(l−2). With
-
-    q = |c| / (l (l−1) (l−2))^(1/3),
-
-these norms are at most q, q² and q³. A document that repeats one word over and over has q near 1, but few documents
-do: one of l different words has q of about 1/√l. So a document with q above a bound b is counted less, (b/q)³ times.
-Then none adds more than b, b² and b³, whatever it says, and the noise is that much smaller.
+The features of a document are the roots of its counts. All that is asked is a sum over units (documents, or users with
+all of their documents) of an array that is made of one unit's features and of public numbers, and has Euclidean norm 1
+or is 0. So one bound holds for every question, and a document cannot say more by being long.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
 
 from odeco._arguments import check_choice
-from odeco._types import FloatArray
+from odeco._threads import map_blocks
+from odeco._types import FloatArray, IndexArray
 from odeco.privacy import ROUNDOFF, row_weights
-from odeco.rows import row_slice
-from odeco.topics.counts import FEWEST_WORDS, CountChunk, count_chunks, multiply, triple_core
+from odeco.topics.bounded_kernels import add_pairs, add_responsibilities
 
-#: The bins of the histogram of q end here: from 2⁻⁶ to 1, eight to an octave.
-HISTOGRAM_EDGES: FloatArray = 2.0 ** (np.arange(-48, 1) / 8)
+NeighbourRelation = Literal["replace", "add or remove"]
+#: The bins of the histogram of lengths begin here: from 1 to 4,096 words, about three to an octave.
+LENGTH_EDGES: IndexArray = np.unique(np.round(np.geomspace(1, 4096, 37)).astype(np.int64))
+#: Rounds in which the shares of topics in a document are found.
+N_ROUNDS = 30
 #: A document with more words than this counts as empty, because sums of its powers would not be exact.
 _MOST_WORDS = 2.0**40
-#: A multiplication in a sparse matrix product takes as long as this many in a dense one.
-_SPARSE_COST = 400.0
-#: At most this many numbers of documents are made dense at a time.
-_DENSE_SIZE = 2**22
+#: Units are added up in this many lanes, whatever the number of threads.
+_LANES = 4
 
 
 class BoundedCounts:
-    """Moments of words over n documents, none of which adds more than a bound.
-
-    With users, the moments are means over users, and each user adds the mean over the user's documents.
+    """Sums over n documents, or users, to each of which none adds an array of norm above 1.
 
     Parameters
     ----------
@@ -55,37 +47,46 @@ class BoundedCounts:
 
     Notes
     -----
-    **Sensitivity.** A document adds an array u without negative entries and of norm at most R = bᵖ to a sum that is
-    divided by n. Emptying it moves the sum by |u| ≤ R. Replacing it, so that it adds v instead, moves the sum by
-    |u − v|, and |u − v|² = |u|² + |v|² − 2⟨u, v⟩ ≤ 2R², since ⟨u, v⟩ ≥ 0: that is √2 R, not 2 R. With users, u is the
-    mean over the documents of one user, which has no negative entry either, and norm at most R. A linear map that
-    stretches nothing, as to the coordinates in an orthonormal basis, keeps all this. The bound b must be public, or
-    released before.
+    **Sensitivity.** A unit adds an array u without negative entries and of norm 1, or 0, to a sum. u is a function of
+    the unit's own documents and of the arguments of the question, which are public or were released before. Emptying
+    the unit moves the sum by |u| ≤ 1. Replacing it, so that it adds v instead, moves the sum by |u − v|, and
+    |u − v|² = |u|² + |v|² − 2⟨u, v⟩ ≤ 2, since ⟨u, v⟩ ≥ 0: that is √2, not 2. Documents of a user are first added up,
+    and the sum, which has no negative entry, is divided by its norm: a user adds no more than a document does.
 
-    **Rounding.** In whatever order they are added up, n terms of size at most R g each give a mean that errs by at most
-    n + 3 V + 64 units of roundoff times R g, where g is what absolute values can add: 2 for pairs (the diagonal is
-    subtracted), 6 m^(3/2) for triples in m directions. Twice that is part of the sensitivity that is declared.
+    **Rounding.** The norm of m numbers is computed with a relative error of at most m + 8 units of roundoff; m is at
+    most the size of the answer. In whatever order they are added up, n units of norm 1 give a sum that errs by at most
+    n + 8 units of roundoff times n. Twice the sum of both is part of the sensitivity that is declared: two neighbours
+    may round in opposite directions.
     """
 
-    def __init__(
-        self,
-        counts: Any,
-        *,
-        groups: Any = None,
-        neighbour_relation: Literal["replace", "add or remove"] = "replace",
-    ) -> None:
+    def __init__(self, counts: Any, *, groups: Any = None, neighbour_relation: NeighbourRelation = "replace") -> None:
         check_choice("neighbour_relation", neighbour_relation, ("replace", "add or remove"))
         self.neighbour_relation = neighbour_relation
         clean = _without_bad_documents(counts)
         self.n_documents, self.n_words = (int(size) for size in clean.shape)
-        self._shares, self.n_units = row_weights(groups, self.n_documents)
+        _, self.n_units = row_weights(groups, self.n_documents)
         self.of_users = groups is not None
-        lengths = np.asarray(clean.sum(axis=1), dtype=np.float64)
-        squares = np.asarray(clean.multiply(clean).sum(axis=1), dtype=np.float64)
-        usable = lengths >= FEWEST_WORDS
-        length = np.where(usable, lengths, FEWEST_WORDS)
-        self._q = np.where(usable, np.sqrt(squares) / np.cbrt(length * (length - 1) * (length - 2)), 0.0)
-        self._counts = clean
+        self._set_units(clean, groups)
+
+    def _set_units(self, clean: Any, groups: Any) -> None:
+        """Put the documents of each unit next to each other, and number the different words of each unit."""
+        if groups is None:
+            self._unit_documents = np.arange(self.n_documents + 1)
+        else:
+            unit = np.unique(np.asarray(groups), return_inverse=True)[1]
+            clean = clean[np.argsort(unit, kind="stable")]
+            self._unit_documents = np.append(0, np.cumsum(np.bincount(unit, minlength=self.n_units)))
+        self._entries, self._words, self._counts = clean.indptr.astype(np.int64), clean.indices, clean.data
+        if groups is None:
+            self._unit_slots, self._slot_words = self._entries, self._words
+            self._slots = np.arange(self._words.size) - np.repeat(self._entries[:-1], np.diff(self._entries))
+            return
+        entries_of_unit = self._entries[self._unit_documents]
+        owner = np.repeat(np.arange(self.n_units), np.diff(entries_of_unit))
+        keys, position = np.unique(owner * self.n_words + self._words, return_inverse=True)
+        self._slot_words = keys % self.n_words
+        self._unit_slots = np.searchsorted(keys, np.arange(self.n_units + 1) * self.n_words)
+        self._slots = position - self._unit_slots[owner]
 
     @property
     def neighbours(self) -> str:
@@ -96,100 +97,82 @@ class BoundedCounts:
         )
         return f"{whom}, {act}; {public} and the vocabulary are public"
 
-    def histogram(self) -> FloatArray:
-        """Return which share of the units has its q in each bin of `HISTOGRAM_EDGES`; empty documents are in none."""
-        usable = self._q > 0
-        bins = np.clip(np.searchsorted(HISTOGRAM_EDGES, self._q[usable]), 0, HISTOGRAM_EDGES.size - 1)
-        totals = np.bincount(bins, self._shares[usable], HISTOGRAM_EDGES.size)
-        return totals / self.n_units
+    def sensitivity(self, size: int) -> float:
+        """Return how far a neighbour can move an answer of so many numbers: 1, or √2 if units are replaced."""
+        factor = math.sqrt(2) if self.neighbour_relation == "replace" else 1.0
+        return factor + 2 * ROUNDOFF * (size + 8 + self.n_units * (self.n_units + 8))
 
-    def histogram_sensitivity(self) -> float:
-        """Return the sensitivity of the histogram: a document adds an array with a single 1, of norm R = 1."""
-        return self._sensitivity(1.0, 1.0)
+    def lengths(self) -> FloatArray:
+        """Return how many units have so many words, in the bins of `LENGTH_EDGES`; empty documents are in none."""
+        sizes = np.add.reduceat(np.append(self._counts, 0.0), self._entries[:-1]) if self.n_documents else np.zeros(0)
+        used = np.diff(self._entries) > 0
+        bins = np.searchsorted(LENGTH_EDGES, sizes[used], side="right") - 1
+        unit = np.repeat(np.arange(self.n_units), np.diff(self._unit_documents))[used]
+        keys, repeated = np.unique(unit * LENGTH_EDGES.size + bins, return_counts=True)
+        unit, bins = np.divmod(keys, LENGTH_EDGES.size)
+        norms = np.sqrt(np.bincount(unit, repeated.astype(np.float64) ** 2, self.n_units))
+        totals: FloatArray = np.zeros(LENGTH_EDGES.size)
+        np.add.at(totals, bins, repeated / norms[unit])
+        return totals
 
-    def words(self, bound: float) -> FloatArray:
-        """Return the first moment, and after it the mean weight of a document, or of a user, times `bound`."""
-        total = np.zeros(self.n_words + 1)
-        for chunk, weights in self._chunks(bound):
-            total[chunk.words] += chunk.columns @ (weights * chunk.single)
-            total[-1] += bound * weights.sum()
-        return total / self.n_units
+    def words(self) -> FloatArray:
+        """Return the sum of the features, V numbers: those of a unit have norm 1."""
+        alone = np.ones((self.n_words, 1), dtype=np.float32)
+        return self.responsibilities(alone, np.ones(self.n_words), 1.0, n_rounds=0)[:, 0]
 
-    def words_sensitivity(self, bound: float) -> float:
-        """Return the sensitivity of `words`, √2 b/n, whether a document is replaced or emptied.
+    def pairs(self, words: IndexArray) -> FloatArray:
+        """Return the products of the features of two of these words in one document, v(v−1)/2 numbers."""
+        places = np.full(self.n_words, -1)
+        places[words] = np.arange(words.size)
 
-        A document of weight w ≤ 1 adds an array of norm at most b w^(2/3) (it has w = 1, or w = (b/q)³ and norm at most
-        q w), and w b. Two documents are therefore apart by at most b √((w − w')² + w^(4/3) + w'^(4/3)). The function
-        under the root is convex in w and in w', hence largest at a corner of the square: it is 2 at (1, 0) and (1, 1).
-        The mean over a user's documents keeps the bound, as w^(2/3) is concave.
+        def add(first: int, last: int, total: FloatArray) -> None:
+            unit_of_documents, entries = self._unit_documents, self._entries
+            shape = (self._slots, self._unit_slots, self._slot_words, places)
+            add_pairs(first, last, unit_of_documents, entries, self._counts, *shape, total)
+
+        matrix = self._in_lanes(add, (words.size, words.size))
+        return matrix[np.triu_indices(words.size, 1)]
+
+    def responsibilities(
+        self, topics: Any, scales: FloatArray, smoothing: float, *, n_rounds: int = N_ROUNDS
+    ) -> FloatArray:
+        """Return the scaled features of the words, dealt to topics as the other words of the document have it.
+
+        Parameters
+        ----------
+        topics : array, V x k
+            The chance of every word in every topic, all of them positive; public.
+        scales : array
+            By how much the feature of each word is multiplied; public.
+        smoothing : float
+            A document has this many words of every topic beside its own.
+        n_rounds : int
+            In so many rounds the shares of topics in a document are found.
+
+        Returns
+        -------
+        array, V x k
         """
-        return self._sensitivity(math.sqrt(2) * bound, 1.0, factor=1.0)
+        table, small = np.ascontiguousarray(topics, dtype=np.float32), np.float32(smoothing)
 
-    def pairs(self, bound: float) -> FloatArray:
-        """Return the second moment, its entries on and below the diagonal, those below times √2 to keep its norm."""
-        matrix = np.zeros((self.n_words, self.n_words))
-        for chunk, weights in self._chunks(bound):
-            amounts = weights * chunk.pair
-            _add_gram(matrix, chunk, np.sqrt(amounts))
-            matrix[chunk.words, chunk.words] -= chunk.columns @ amounts
-        lower = np.tril_indices(self.n_words)
-        packed: FloatArray = matrix[lower]
-        packed[lower[0] != lower[1]] *= math.sqrt(2)
-        return packed / self.n_units
+        def add(first: int, last: int, total: FloatArray) -> None:
+            documents = (self._unit_documents, self._entries, self._words, self._counts)
+            slots = (self._slots, self._unit_slots, self._slot_words)
+            add_responsibilities(first, last, *documents, *slots, table, scales, small, n_rounds, total)
 
-    def pairs_sensitivity(self, bound: float) -> float:
-        """Return the sensitivity of `pairs`: a document adds a symmetric matrix of norm at most b²."""
-        return self._sensitivity(bound**2, 2.0)
+        return self._in_lanes(add, table.shape)
 
-    def triples(self, bound: float, basis: FloatArray) -> FloatArray:
-        """Return the third moment in an orthonormal basis, m x m x m numbers."""
-        width = basis.shape[1]
-        total = np.zeros((width,) * 3)
-        for chunk, weights in self._chunks(bound):
-            weighted = replace(chunk, triple=weights * chunk.triple)
-            inside = multiply(chunk.rows, basis, parallel=True)
-            total += triple_core(weighted, inside, basis, parallel=True)
-        return total / self.n_units
+    def _in_lanes(self, add: Callable[[int, int, FloatArray], None], shape: tuple[int, ...]) -> FloatArray:
+        """Return the sum over lanes of units, each of which is filled in by `add`; they are added in their order."""
+        borders = [round(lane * self.n_units / _LANES) for lane in range(_LANES + 1)]
 
-    def triples_sensitivity(self, bound: float, basis: FloatArray) -> float:
-        """Return the sensitivity of `triples`.
+        def lane_total(number: int) -> FloatArray:
+            total = np.zeros(shape)
+            add(borders[number], borders[number + 1], total)
+            return total
 
-        A document adds an array of norm at most b³, in coordinates that stretch it by at most the cube of the norm of
-        the basis.
-        """
-        norm = max(1.0, float(np.linalg.norm(basis, 2)))
-        return self._sensitivity((bound * norm) ** 3, 6 * basis.shape[1] ** 1.5)
-
-    def _sensitivity(self, radius: float, gain: float, *, factor: float | None = None) -> float:
-        if factor is None:
-            factor = math.sqrt(2) if self.neighbour_relation == "replace" else 1.0
-        depth = self.n_documents + 3 * self.n_words + 64
-        return factor * radius / self.n_units + 2 * depth * ROUNDOFF * radius * gain
-
-    def _chunks(self, bound: float) -> Iterator[tuple[CountChunk, FloatArray]]:
-        """Yield chunks of usable documents, each with the weights of its documents."""
-        usable = self._q > 0
-        ratio = bound / np.where(usable, self._q, 1.0)
-        weights = self._shares * np.minimum(1.0, ratio**3)
-        start = 0
-        for chunk in count_chunks(self._counts):
-            stop = start + chunk.n_documents
-            yield chunk, weights[start:stop][usable[start:stop]]
-            start = stop
-
-
-def _add_gram(matrix: FloatArray, chunk: CountChunk, factors: FloatArray) -> None:
-    """Add Σ f² c cᵀ over the documents of a chunk, by the sparse product or the dense one, whichever is less work."""
-    scaled = sparse.csr_array(sparse.diags_array(factors) @ chunk.rows)
-    if float(np.sum(np.diff(scaled.indptr).astype(float) ** 2)) * _SPARSE_COST < scaled.shape[0] * matrix.size:
-        product = sparse.csr_array(scaled.T @ scaled)
-        owner = np.repeat(np.arange(product.shape[0]), np.diff(product.indptr))
-        matrix[owner, product.indices] += product.data
-        return
-    height = max(1, _DENSE_SIZE // scaled.shape[1])
-    for start in range(0, scaled.shape[0], height):
-        rows = row_slice(scaled, start, min(start + height, scaled.shape[0])).toarray()
-        matrix += rows.T @ rows
+        total: FloatArray = np.sum(list(map_blocks(lane_total, range(_LANES), parallel=True)), axis=0)
+        return total
 
 
 @np.errstate(all="ignore")  # a warning about the data would be an answer without noise

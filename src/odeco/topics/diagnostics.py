@@ -32,13 +32,13 @@ class TopicDiagnostics:
         Number of topics.
     n_clear : int
         How many eigenvalues are clear of noise: the number of topics that the pairs of words support, but not more than
-        were looked at.
+        were looked at. In a private model, how many topics are clear (see `TopicTrust`).
     eigenvalues, eigenvalue_errors : arrays
         Strength of the directions that whitening divides by, largest first, with standard errors; more than k of them.
     noise_level : float
         The largest eigenvalue that documents without topics would show.
     reliable : array of k bool
-        Which of the k whitening directions are clear of noise.
+        Which of the k whitening directions are clear of noise; in a private model, which topics are.
     concentration : float
         The α₀ that the moments were corrected with.
     weights, residuals : arrays
@@ -114,8 +114,10 @@ def warn_if_unreliable(diagnostics: TopicDiagnostics) -> None:
     if bad.size == 0 and n_negative == 0:
         return
     k = found.n_components
-    if bad.size:
-        are = "is" if bad.size == 1 else "are"
+    are = "is" if bad.size == 1 else "are"
+    if bad.size and found.mean_length is None:  # a private model judges the topics themselves
+        what = f"{bad.size} of {k} topics {are} not clear of noise"
+    elif bad.size:
         what = f"Of the {k} directions of word pairs that they rest on, {bad.size} {are} not clear of noise"
     else:
         what = f"{n_negative} of {k} topics had more than a third of their mass negative"

@@ -10,6 +10,7 @@ import numpy as np
 from odeco._types import FloatArray
 from odeco.privacy import PrivacyReport
 from odeco.topics.diagnostics import TopicDiagnostics
+from odeco.topics.trust import TopicTrust
 
 #: Prior count of every word in every topic where none is given and none is learnt.
 _DEFAULT_TOPIC_WORD_PRIOR = 0.01
@@ -33,6 +34,8 @@ class FittedTopics:
         How far to trust the spectral topics.
     privacy : PrivacyReport or None
         What is guaranteed about these topics, and about no others; None if nothing is.
+    trust : TopicTrust or None
+        How far to trust private topics; None of others.
     """
 
     topic_word: FloatArray
@@ -41,6 +44,7 @@ class FittedTopics:
     eta: float
     diagnostics: TopicDiagnostics
     privacy: PrivacyReport | None = None
+    trust: TopicTrust | None = None
 
 
 def fitted_by_shares(

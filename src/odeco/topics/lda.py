@@ -19,18 +19,21 @@ from odeco._types import FloatArray
 from odeco.privacy import PrivacyReport, check_delta, check_epsilon
 from odeco.rows import check_private_structure, check_structure, to_csr
 from odeco.sources import is_on_cluster
-from odeco.topics.bounded_counts import BoundedCounts
+from odeco.topics.bounded_counts import BoundedCounts, NeighbourRelation
 from odeco.topics.corpus import CorpusHere
 from odeco.topics.counts import DocumentWeight, as_counts
 from odeco.topics.diagnostics import TopicDiagnostics, warn_if_unreliable
 from odeco.topics.fitted import FittedTopics
 from odeco.topics.infer import document_topics, log_likelihood
 from odeco.topics.lda_file import load_model, save_model
-from odeco.topics.lda_settings import LdaSettings, Tell, check_private, check_settings
-from odeco.topics.learn_at_once import learn_at_once
+from odeco.topics.lda_settings import LdaSettings, Tell, check_private, check_private_batches, check_settings
+from odeco.topics.learn_at_once import learn_at_once, learn_public
 from odeco.topics.learn_in_batches import TopicStream
-from odeco.topics.learn_privately import learn_privately
+from odeco.topics.learn_privately import Guarantee, learn_privately
+from odeco.topics.learn_privately_in_batches import PrivateTopicStream, learn_batch_privately
+from odeco.topics.private_topics import PublicTopics
 from odeco.topics.private_vocabulary import PrivateVocabulary
+from odeco.topics.trust import TopicTrust
 
 
 class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -70,6 +73,13 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         the number of units. See *Private models*.
     unit : {"document", "user"}
         Whom privacy protects: one document, or all documents of one user (see `fit`).
+    neighbour_relation : {"replace", "add or remove"}
+        For private models: whether the guarantee hides that a document (or all of a user) is replaced by any other, or
+        that it is there or not (emptied; the number of documents is public). The first needs √2 times the noise.
+    public : array or CSR array, documents x words, optional
+        For private models: word counts, over the same vocabulary, of documents that need NO protection: other text, or
+        documents whose owners agreed. Open topics of these are where the private ones start. They cost no budget,
+        and nothing hides them: the model shows what they say.
     ledger : path, optional
         For private models: the file of the budget of all models of these documents together, made once with
         `odeco.privacy.LedgerFile.create`. It pays for each fit too, or refuses it; copies of the estimator, as a
@@ -95,6 +105,8 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         How far to trust the spectral topics. Topics are in the order of `topic_word_`.
     privacy_ : PrivacyReport
         What a private model guarantees to whom, and every release that was made. Other models do not have it.
+    trust_ : TopicTrust
+        How far to trust each topic of a private model, and each of its words. Other models do not have it.
     n_components_ : int
         Number of topics.
     n_documents_ : int
@@ -108,16 +120,17 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     change the sizes of topics but not their order. `partial_fit` keeps the order of the first batch. After `fit`,
     `partial_fit` begins a new stream.
 
-    **Private models.** With `epsilon` and `delta`, four noisy answers are all that is learnt from the documents: a
-    histogram of how concentrated they are, the frequencies of the words, pairs of words, and triples in the span of
-    the topics. What a document can add is bounded by construction. Neighbours are two corpora of the same size that
-    differ in one document (or all of one user), replaced by any other. The number of documents, their users and the
-    vocabulary are public: one that was read off the same documents is covered only if `choose_vocabulary_privately`
-    chose it and `fit` is told. A document with a
-    count that is negative, not whole or not finite counts as empty, without a message. There is no refinement, which
-    would look at the documents again, and no `partial_fit`. Topics that do not stand clear of the noise come last; they
-    are copies of what the other topics leave unexplained of the word frequencies. `transform` of a document shows that
-    document: only the model is private. See docs/privacy.md.
+    **Private models.** With `epsilon` and `delta`, noisy sums over documents are all that is learnt from them: a
+    histogram of lengths, the frequencies of the words, pairs of the most frequent words, and twice the words of all
+    documents dealt to the topics so far. Each document adds an array of norm 1 to each sum, whatever it says.
+    Neighbours are two corpora of the same size that differ in one document (or all of one user): replaced by any other,
+    or with ``neighbour_relation="add or remove"`` emptied. The number of documents, their users and the vocabulary are
+    public: one that was read off the same documents is covered only if `choose_vocabulary_privately` chose it, for the
+    same neighbours, and `fit` is told. A document with a count that is negative, not whole or not finite counts as
+    empty, without a message. There are no Gibbs sweeps, which would look at the documents without noise. `partial_fit`
+    asks every batch on its own, with the whole budget: a document is in one batch, so each has (ε, δ) as long as no
+    document is fed twice. `trust_` says which topics, and which of their words, would be found again under other noise.
+    `transform` of a document shows that document: only the model is private. See docs/privacy.md.
 
     References
     ----------
@@ -137,7 +150,7 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     """
 
     _fitted: FittedTopics | None
-    _stream: TopicStream | None
+    _stream: TopicStream | PrivateTopicStream | None
     _seed: int
     n_documents_: int
     n_components_: int
@@ -157,6 +170,8 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         epsilon: float | None = None,
         delta: float | None = None,
         unit: Literal["document", "user"] = "document",
+        neighbour_relation: NeighbourRelation = "replace",
+        public: Any = None,
         ledger: str | os.PathLike[str] | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -173,6 +188,8 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.epsilon = epsilon
         self.delta = delta
         self.unit = unit
+        self.neighbour_relation = neighbour_relation
+        self.public = public
         self.ledger = ledger
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -218,8 +235,9 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                     )
                 fitted, counts = self._fitted_on_cluster(rows, settings, seed, callback), rows
             elif check_private(self, groups, vocabulary):
-                counts = self._validated_privately(X)
-                fitted = self._learn_privately(BoundedCounts(counts, groups=groups), settings, vocabulary, seed)
+                counts = self._validated_privately(X, reset=True)
+                held = BoundedCounts(counts, groups=groups, neighbour_relation=self.neighbour_relation)
+                fitted = self._learn_privately(held, settings, vocabulary, seed)
             else:
                 counts = as_counts(self._validated(X, reset=True))
                 tell: Tell = (lambda *_: None) if callback is None else callback
@@ -232,23 +250,23 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self, held: BoundedCounts, settings: LdaSettings, vocabulary: PrivateVocabulary | None, seed: int
     ) -> FittedTopics:
         """Learn with all of ε and δ, or with what a private vocabulary has left of them."""
-        epsilon, delta = check_epsilon(self.epsilon), check_delta(self.delta)
-        left = epsilon, delta
+        n_components, guarantee = self._promised()
+        left = guarantee
         if vocabulary is not None:
             vocabulary.check_fits(n_words=held.n_words, unit=self.unit, neighbours=held.neighbours)
-            left = vocabulary.left(epsilon, delta)
+            epsilon, delta = vocabulary.left(guarantee.epsilon, guarantee.delta)
+            left = replace(guarantee, epsilon=epsilon, delta=delta)
         fitted = learn_privately(
             held,
-            check_count("n_components", self.n_components),
+            n_components,
             concentration=settings.concentration,
-            epsilon=left[0],
-            delta=left[1],
-            ledger=self.ledger,
+            guarantee=left,
+            public=self._public_topics(settings, seed),
             seed=seed,
-        ).fitted
+        )
         if vocabulary is None or fitted.privacy is None:
             return fitted
-        return replace(fitted, privacy=vocabulary.joined(fitted.privacy, epsilon, delta))
+        return replace(fitted, privacy=vocabulary.joined(fitted.privacy, guarantee.epsilon, guarantee.delta))
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's signature
         """Learn from one more batch of documents; none is kept, and memory does not grow.
@@ -256,11 +274,15 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         The first batch must hold at least k documents of three words. The topics are worked out when they are next
         asked for. If anything ends the call early, an interrupt included, the model is as it was before; a model that
         takes more than 256 MB is not copied for that, and must then be loaded again from where it was last saved.
+
+        A private model asks each batch with the whole budget (see *Private models*): no document may be fed twice.
+        ``unit="user"`` and ``ledger`` are refused.
         """
         settings = check_settings(self, in_batches=True)
-        if self.epsilon is not None or self.delta is not None:
-            raise ValueError("A private model is learnt from all documents at once. Got partial_fit. Call fit.")
-        stream: TopicStream | None = getattr(self, "_stream", None)
+        if check_private(self, None, in_batches=True):
+            return self._partial_fit_privately(X, settings)
+        stream = getattr(self, "_stream", None)
+        stream = stream if isinstance(stream, TopicStream) else None
         with self._words_kept_on_failure():
             counts = as_counts(self._validated(X, reset=stream is None))
             if stream is None:
@@ -270,6 +292,37 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 after = stream.updated(counts)
             self._take(None, after, after.seed, after.sums.n_documents, after.n_components)
         return self
+
+    def _partial_fit_privately(self, X: Any, settings: LdaSettings) -> Self:
+        check_private_batches(self)
+        stream = getattr(self, "_stream", None)
+        before = stream if isinstance(stream, PrivateTopicStream) else None
+        with self._words_kept_on_failure():
+            counts = self._validated_privately(X, reset=before is None)
+            n_components, guarantee = self._promised()
+            seed = self._draw_seed() if before is None else before.seed
+            after = learn_batch_privately(
+                before,
+                BoundedCounts(counts, neighbour_relation=self.neighbour_relation),
+                n_components,
+                concentration=settings.concentration,
+                guarantee=guarantee,
+                forget=settings.forget,
+                public=None if before is not None else self._public_topics(settings, seed),
+                seed=seed,
+            )
+            self._take(None, after, after.seed, after.n_documents, after.n_components)
+        return self
+
+    def _promised(self) -> tuple[int, Guarantee]:
+        """Return the number of topics and the guarantee that a private model is asked for."""
+        n_components = check_count("n_components", self.n_components)
+        return n_components, Guarantee(check_epsilon(self.epsilon), check_delta(self.delta), self.ledger)
+
+    def _public_topics(self, settings: LdaSettings, seed: int) -> PublicTopics | None:
+        if self.public is None:
+            return None
+        return PublicTopics(learn_public(as_counts(self.public, self.n_features_in_), settings, seed=seed))
 
     @contextmanager
     def _words_kept_on_failure(self) -> Iterator[None]:
@@ -285,7 +338,12 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             raise
 
     def _take(
-        self, fitted: FittedTopics | None, stream: TopicStream | None, seed: int, n_documents: int, n_components: int
+        self,
+        fitted: FittedTopics | None,
+        stream: TopicStream | PrivateTopicStream | None,
+        seed: int,
+        n_documents: int,
+        n_components: int,
     ) -> None:
         """Make what was learnt the model's own, in one step: an interrupt finds all of it, or nothing."""
         learnt = {"_fitted": fitted, "_stream": stream, "_seed": seed}
@@ -351,6 +409,14 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if privacy is None:
             raise AttributeError("`privacy_` is what a private model has. This TensorLDA was learnt without privacy.")
         return privacy
+
+    @property
+    def trust_(self) -> TopicTrust:
+        """How far to trust the topics of a private model, and their words."""
+        trust = self._fitted_topics("trust_").trust
+        if trust is None:
+            raise AttributeError("`trust_` is what a private model has. This TensorLDA was learnt without privacy.")
+        return trust
 
     @property
     def _n_features_out(self) -> int:
@@ -429,7 +495,7 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             check_structure(X)
         return validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric")
 
-    def _validated_privately(self, X: Any) -> Any:
+    def _validated_privately(self, X: Any, *, reset: bool) -> Any:
         """Return word counts as an array, without a word that depends on one of them.
 
         What NumPy makes of a list, and what it says about a cell that is no number, depends on the cells. So only
@@ -444,7 +510,7 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if not (types or {X.dtype.kind}) <= set("iufb"):
             raise TypeError("Private word counts must be numbers. Got another type of array or column. Convert them.")
         check_private_structure(X)
-        return validate_data(self, X, reset=True, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
+        return validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
 
     def _draw_seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))

@@ -10,15 +10,19 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import sparse
 
 from odeco._files import faults_of, load_arrays, save_arrays
 from odeco._schema import Rule, Schema, Sizes, array, nothing_or, number, record, require, text, whole
 from odeco.privacy import PrivacyReport
-from odeco.topics.counts import N_GROUPS
+from odeco.rows import check_structure
+from odeco.topics.counts import N_GROUPS, as_counts
 from odeco.topics.diagnostics import TopicDiagnostics
 from odeco.topics.fitted import FittedTopics
 from odeco.topics.lda_settings import check_settings
 from odeco.topics.learn_in_batches import TopicStream
+from odeco.topics.learn_privately_in_batches import PrivateTopicStream
+from odeco.topics.trust import TopicTrust
 
 if TYPE_CHECKING:
     from odeco.topics.lda import TensorLDA
@@ -37,6 +41,7 @@ def save_model(model: TensorLDA, path: str | os.PathLike[str]) -> None:
         )
     parameters["random_state"] = None if state is None else int(state)
     parameters["ledger"] = None if parameters["ledger"] is None else os.fspath(parameters["ledger"])
+    public = parameters.pop("public")
     fitted = model._fitted_topics("topic_word_")
     diagnostics = {
         field.name: getattr(fitted.diagnostics, field.name) for field in dataclasses.fields(TopicDiagnostics)
@@ -55,9 +60,15 @@ def save_model(model: TensorLDA, path: str | os.PathLike[str]) -> None:
     arrays |= {f"diagnostics.{name}": diagnostics[name] for name in diagnostics if name not in numbers}
     if hasattr(model, "feature_names_in_"):
         arrays["feature_names"] = np.array([str(name) for name in model.feature_names_in_])
+    if fitted.trust is not None:
+        arrays |= {"trust.likeness": fitted.trust.likeness, "trust.deviations": fitted.trust.deviations}
+    if public is not None:
+        counts = as_counts(public)
+        arrays |= {f"public.{name}": getattr(counts, name) for name in ("data", "indices", "indptr")}
     if model._stream is not None:
-        header["online"], further = model._stream.to_arrays()
-        arrays |= {f"online.{name}": array for name, array in further.items()}
+        name = "private_online" if isinstance(model._stream, PrivateTopicStream) else "online"
+        header[name], further = model._stream.to_arrays()
+        arrays |= {f"{name}.{each}": array for each, array in further.items()}
     save_arrays(path, _KIND, header, arrays)
 
 
@@ -65,26 +76,49 @@ def load_model(cls: type[TensorLDA], path: str | os.PathLike[str]) -> TensorLDA:
     """Read what `save_model` wrote. The file may come from anyone: nothing in it is executed."""
     header, arrays = load_arrays(path, _KIND, _SCHEMA)
     with faults_of(path):
-        model = cls(**header["parameters"])
+        model = cls(**header["parameters"], public=_public(arrays))
         settings = check_settings(model, in_batches="online" in header)
         diagnostics = TopicDiagnostics(**header["diagnostics"], **_named(arrays, "diagnostics."))
         privacy = PrivacyReport.from_json(header["privacy"]) if "privacy" in header else None
-        learnt = (arrays["topic_word"], arrays["totals"], arrays["alpha"], header["eta"], diagnostics, privacy)
-        stream = None
+        trust = TopicTrust(**_named(arrays, "trust.")) if privacy is not None else None
+        learnt = (arrays["topic_word"], arrays["totals"], arrays["alpha"], header["eta"], diagnostics, privacy, trust)
+        fitted = FittedTopics(*learnt)
+        stream: TopicStream | PrivateTopicStream | None = None
         if "online" in header:
             stream = TopicStream.from_arrays(settings, header["online"], _named(arrays, "online."), diagnostics)
+        if "private_online" in header:
+            further = _named(arrays, "private_online.")
+            stream = PrivateTopicStream.from_arrays(header["private_online"], further, fitted)
         n_components, model.n_features_in_ = (int(size) for size in arrays["topic_word"].shape)
         if "feature_names" in arrays:
             model.feature_names_in_ = arrays["feature_names"].astype(object)
-        model._take(FittedTopics(*learnt), stream, header["seed"], header["n_documents"], n_components)
+        model._take(fitted, stream, header["seed"], header["n_documents"], n_components)
     return model
+
+
+def _public(arrays: dict[str, Any]) -> Any:
+    """Return the public documents of a model, checked as those of a user are; None if it has none."""
+    own = _named(arrays, "public.")
+    if not own:
+        return None
+    shape = (own["indptr"].size - 1, arrays["topic_word"].shape[1])
+    counts = sparse.csr_array((own["data"], own["indices"], own["indptr"]), shape=shape)
+    check_structure(counts)
+    return as_counts(counts)
 
 
 def _check_fit(header: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) -> None:
     """Require what one rule cannot see: a guarantee or a stream, and if a stream then a whole one, of its topics."""
     online = {name for name in arrays if name.startswith("online.")}
     require(not ("privacy" in header and "online" in header), "it must hold a private model or a stream, not both")
-    require(("online" in header) == bool(online), "it must hold all of its stream, or nothing of it")
+    trust = {name for name in arrays if name.startswith("trust.")}
+    require(len(trust) == (2 if "privacy" in header else 0), "it must say how far to trust topics if they are private")
+    private = {name.removeprefix("private_online.") for name in arrays if name.startswith("private_online.")}
+    require(private - {"public"} == (set(_PRIVATE_STREAM) if "private_online" in header else set()), _WHOLE)
+    require("privacy" in header or "private_online" not in header, "its private stream must have a guarantee")
+    public = {name for name in arrays if name.startswith("public.")}
+    require(len(public) in (0, 3), "it must hold all of its public documents, or nothing of them")
+    require(("online" in header) == bool(online), _WHOLE)
     require(not online or {f"online.{name}" for name in _STREAM} <= online, "it must hold all of its stream")
     wanted = header["parameters"].get("n_components")
     require(not online or wanted == sizes["k"], "its stream must have as many topics as its parameters ask for")
@@ -98,6 +132,15 @@ def _settings(value: Any, where: str, sizes: Sizes) -> None:  # noqa: ARG001 - a
 
 
 _COUNT, _MAYBE = whole(), nothing_or(whole())
+_WHOLE = "it must hold all of its stream, or nothing of it"
+_PRIVATE_STREAM: dict[str, Rule] = {
+    "lengths": array("two", "lengths"),
+    "words": array("two", "V"),
+    "scales": array("V", low=0),
+    "gram": array("k", "k"),
+    "image": array("V", "k"),
+    "shares": array("k", low=0, high=1),
+}
 _STREAM: dict[str, Rule] = {
     "places": array("m", "k"),
     "alpha": array(None, low=0),
@@ -139,6 +182,7 @@ _SCHEMA = Schema(
     },
     optional_header={
         "privacy": text(),
+        "private_online": record({"seed": _COUNT, "n_batches": whole(1)}),
         "online": record(
             {
                 **dict.fromkeys(("seed", "n_batches"), _COUNT),
@@ -151,6 +195,12 @@ _SCHEMA = Schema(
         "diagnostics.tried": array(None, None, kind="i", low=0),
         "online.topic_counts": array("k", "V", kind="rows", low=0),
         **{f"online.{name}": rule for name, rule in _STREAM.items()},
+        **{f"private_online.{name}": rule for name, rule in _PRIVATE_STREAM.items()},
+        "private_online.public": array("k", "V", low=0),
+        "trust.likeness": array("k", low=-1, high=1),
+        "trust.deviations": array("k", "V", low=0),
+        "public.data": array("stored", low=0),
+        **dict.fromkeys(("public.indices", "public.indptr"), array(None, kind="i", low=0)),
     },
     relations=_check_fit,
 )

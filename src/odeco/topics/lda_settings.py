@@ -74,7 +74,7 @@ def check_settings(model: Any, *, in_batches: bool = False) -> LdaSettings:
     )
 
 
-def check_private(model: Any, groups: Any, vocabulary: Any = None) -> bool:
+def check_private(model: Any, groups: Any, vocabulary: Any = None, *, in_batches: bool = False) -> bool:
     """Return whether a TensorLDA is to be private; raise if something is missing that privacy needs."""
     given = {"epsilon": model.epsilon, "delta": model.delta}
     missing = [name for name, value in given.items() if value is None]
@@ -84,7 +84,7 @@ def check_private(model: Any, groups: Any, vocabulary: Any = None) -> bool:
             f"A private model needs `epsilon` and `delta`. Got no `{missing[0]}`. Pass both, or neither for a model "
             "without privacy."
         )
-    if (model.unit == "user") != (groups is not None):
+    if not in_batches and (model.unit == "user") != (groups is not None):
         raise ValueError(
             f"`groups` must be given for unit='user' and for no other. Got unit={model.unit!r} and "
             f"groups{'' if groups is not None else '=None'}. Pass one label a document, or unit='document'."
@@ -94,11 +94,30 @@ def check_private(model: Any, groups: Any, vocabulary: Any = None) -> bool:
             f"`ledger` is for private models. Got {os.fspath(model.ledger)!r} without `epsilon` and `delta`. "
             "Pass these, or leave it out."
         )
+    if missing and model.public is not None:
+        raise ValueError(
+            "`public` is for private models, which start from it. Got it without `epsilon` and `delta`. Pass these, or "
+            "put the public documents with the others."
+        )
     if missing and vocabulary is not None:
         raise ValueError(
             "`vocabulary` is for private models. Got one without `epsilon` and `delta`. Pass these, or leave it out."
         )
     return not missing
+
+
+def check_private_batches(model: Any) -> None:
+    """Raise if a private TensorLDA has settings that a stream of batches cannot honour."""
+    if model.unit != "document":
+        raise ValueError(
+            "A private stream protects documents: the documents of a user may be in several batches. "
+            f"Got unit={model.unit!r}. Call fit with all documents, or pass unit='document'."
+        )
+    if model.ledger is not None:
+        raise ValueError(
+            "A private stream keeps its own ledger, by batches: a file that other runs share cannot know which "
+            f"documents a batch held. Got ledger={os.fspath(model.ledger)!r}. Leave it out, or call fit."
+        )
 
 
 def _positive_or_none(name: str, value: Any) -> float | None:

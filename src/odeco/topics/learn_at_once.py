@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from odeco._types import FloatArray
 from odeco.topics.basis import sum_halves, sum_moments
 from odeco.topics.concentration import FoundTopics, find_topics
-from odeco.topics.corpus import Corpus
+from odeco.topics.corpus import Corpus, CorpusHere
 from odeco.topics.evaluate import clearly_better, completion_scores
 from odeco.topics.fitted import FittedTopics, fitted_by_shares
 from odeco.topics.lda_settings import MOST_AUTOMATIC, LdaSettings, Tell
@@ -34,6 +36,12 @@ def learn_at_once(corpus: Corpus, settings: LdaSettings, *, seed: int, tell: Tel
         n_tokens, prior = float(corpus.word_totals().sum()), settings.topic_word_prior
         fitted = fitted_by_shares(found.topics.topic_word, found.topics.alpha, n_tokens, prior, found.diagnostics)
     return fitted
+
+
+def learn_public(counts: Any, settings: LdaSettings, *, seed: int) -> FloatArray:
+    """Return how many words of each kind public documents have in each of their topics, k x V."""
+    fitted = learn_at_once(CorpusHere(counts, settings), settings, seed=seed, tell=lambda *_: None)
+    return np.maximum(fitted.topic_word * fitted.totals[:, None] - fitted.eta, 0.0)
 
 
 def _sums_and_number(corpus: Corpus, settings: LdaSettings, seed: int, tell: Tell) -> tuple[WordSums, NumberOfTopics]:

@@ -39,7 +39,7 @@ from odeco.topics.vocabulary import STOP_WORDS, CountedWords, Words, count_words
 DELTA_SHARE = 0.1
 #: Of what is left, this share of μ² goes to the vocabulary, and the rest to learning.
 SHARE = 0.2
-#: More words than this are never kept, as private topics take no more.
+#: By default no more words than this are kept.
 MOST_WORDS = 10_000
 
 
@@ -104,7 +104,7 @@ class PrivateVocabulary:
             raise ValueError(
                 "Topics must be learnt of the words of their vocabulary, and protect the same unit from the same "
                 f"change. Got {given[0]:,} words ({given[1]}: {given[2]}) and a vocabulary of {own[0]:,} words "
-                f"({own[1]}: {own[2]}). Count its words, and pass the same groups to both."
+                f"({own[1]}: {own[2]}). Count its words, and pass the same groups and neighbour_relation to both."
             )
 
 
@@ -185,7 +185,7 @@ def choose_vocabulary_privately(
     """
     epsilon, delta = check_epsilon(epsilon), check_delta(delta)
     share = 1.0 if share == 1 else check_number("share", share, 0, 1)
-    most = min(check_count("max_words", max_words), MOST_WORDS)
+    most = check_count("max_words", max_words)
     counted = documents if isinstance(documents, CountedWords) else count_words(documents, may_be_none=True)
     held = Votes(
         counted,

@@ -14,6 +14,7 @@ from odeco.rows import row_slice
 from odeco.topics.diagnostics import TopicDiagnostics
 from odeco.topics.evaluate import coherence, completion_perplexity, split_documents
 from odeco.topics.lda import TensorLDA
+from odeco.topics.trust import TopicTrust
 from odeco.topics.vocabulary import Words
 
 #: The proportions of this many documents are worked out at a time.
@@ -57,6 +58,8 @@ class TopicSummary:
         How far to trust the topics.
     privacy : PrivacyReport, optional
         What is guaranteed to whom, if the topics are private.
+    trust : TopicTrust, optional
+        How far to trust private topics and their words.
     advice : tuple of str
         Warnings of the fit.
     """
@@ -68,12 +71,19 @@ class TopicSummary:
     perplexity: Perplexity | None
     diagnostics: TopicDiagnostics
     privacy: PrivacyReport | None
+    trust: TopicTrust | None = None
     advice: tuple[str, ...] = ()
 
     def leading_words(self, topic: int, n_words: int) -> list[tuple[str, float]]:
-        """Return the most probable words of a topic with their probabilities."""
+        """Return the most probable words of a topic with their probabilities.
+
+        Of a private topic, words whose probability is below twice the standard deviation of its noise are left out.
+        """
         row = self.topic_word[topic]
-        first = np.argsort(-row, kind="stable")[:n_words]
+        first = np.argsort(-row, kind="stable")
+        if self.trust is not None:
+            first = first[self.trust.clear_words(self.topic_word)[topic][first]]
+        first = first[:n_words]
         return [(str(self.words[place]), float(row[place])) for place in first]
 
 
@@ -113,6 +123,7 @@ def summarise_topics(
         perplexity=None if privacy is not None or held_out is None else _perplexity(model, counts, held_out, seed),
         diagnostics=model.diagnostics_,
         privacy=privacy,
+        trust=None if privacy is None else model.trust_,
         advice=advice,
     )
 

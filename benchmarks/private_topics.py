@@ -1,0 +1,134 @@
+"""What privacy costs topics of real text: `python benchmarks/topics.py --private` prints these tables.
+
+Neighbours empty one document (or the reverse); the number of documents and the vocabulary are taken to be public. For
+each ε: the median and the range of the perplexity over draws of noise, the mean cosine of matched topics with the open
+ones, their coherence, the number that is called clear, and the time of a fit, trust included. With public documents,
+the first 1 % or 5 % of the training documents are public and the rest private.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from private_moments import learn_by_moments
+from private_variational import learn_variationally
+from scipy.optimize import linear_sum_assignment
+
+from odeco.models import TensorLDA
+from odeco.privacy import gdp_mu
+from odeco.topics.bounded_counts import BoundedCounts, NeighbourRelation
+from odeco.topics.denoise import NoisySums, word_frequencies
+from odeco.topics.evaluate import coherence, completion_perplexity
+
+if TYPE_CHECKING:
+    from topics import Corpus
+
+THREADS = 2
+RELATION: NeighbourRelation = "add or remove"
+#: Topics, Dirichlet parameters, and how many topics are called clear, if that is known.
+Fitted = tuple[Any, Any, int | None]
+
+
+def compare_private(corpus: Corpus, k: int, epsilons: list[float], draws: int, baselines: bool) -> None:
+    """Print one corpus."""
+    train, (n_documents, n_words) = corpus.train, corpus.train.shape
+    delta = 1 / n_documents**2
+    print(
+        f"\n{corpus.name}: {n_documents:,} documents, {n_words:,} words, k = {k}; delta = {delta:.1e}, "
+        "one document emptied, or the reverse"
+    )
+    print(f"{'model':<44} {'perplexity':>10} {'range':>15} {'cosine':>7} {'NPMI':>6} {'clear':>5} {'seconds':>8}")
+    opened = _open(train, k)
+    show = _Shown(corpus, opened[0])
+    frequencies = np.asarray(train.sum(axis=0), dtype=float)[None, :] + 0.5
+    show("exact word frequencies", lambda _: (frequencies / frequencies.sum(), np.ones(1), None), 1)
+    show("open topics, 20 sweeps", lambda _: opened, 1)
+    for epsilon in epsilons:
+        guarantee = {"epsilon": epsilon, "delta": delta}
+        ours = partial(_ours, train, k, **guarantee)
+        print(f"epsilon = {epsilon:g}")
+        show("  private word frequencies, whole budget", partial(_unigram, train, **guarantee), draws)
+        if baselines:
+            show(
+                "  moments (the former mechanism)", partial(_without_trust, learn_by_moments, train, k, **guarantee), 1
+            )
+            show("  variational (Park et al.)", partial(_without_trust, learn_variationally, train, k, **guarantee), 1)
+        show("  odeco", ours, draws)
+        if baselines:
+            show("  odeco, a document replaced", partial(ours, relation="replace"), 1)
+            for share in (0.01, 0.05):
+                first = round(share * n_documents)
+                helped = partial(_ours, train[first:], k, public=train[:first], **guarantee)
+                show(f"  odeco, {share:.0%} public ({first:,} documents)", helped, 1)
+
+
+class _Shown:
+    """Prints a line for a method: what its topics are like, over draws of noise."""
+
+    def __init__(self, corpus: Corpus, opened: Any) -> None:
+        self.corpus, self.opened = corpus, opened
+
+    def __call__(self, name: str, method: Callable[[int], Fitted], draws: int) -> None:
+        rows, seconds = [], []
+        for draw in range(draws):
+            start = time.perf_counter()
+            topics, alpha, clear = method(draw)
+            seconds.append(time.perf_counter() - start)
+            observed, held_out = self.corpus.observed, self.corpus.held_out
+            rows.append(
+                (
+                    completion_perplexity(observed, held_out, topics, alpha, n_jobs=THREADS),
+                    matched_cosine(topics, self.opened) if len(topics) == len(self.opened) else np.nan,
+                    coherence(topics, self.corpus.train).npmi.mean(),
+                    np.nan if clear is None else clear,
+                )
+            )
+        perplexity, cosine, npmi, clear = np.median(rows, axis=0)
+        values = [row[0] for row in rows]
+        spread = f"{min(values):,.0f} to {max(values):,.0f}" if draws > 1 else ""
+        cells = [f"{cosine:7.2f}" if np.isfinite(cosine) else " " * 7, f"{npmi:6.3f}"]
+        cells += [f"{clear:5.0f}" if np.isfinite(clear) else " " * 5, f"{np.median(seconds):8.1f}"]
+        print(f"{name:<44} {perplexity:10,.0f} {spread:>15} {' '.join(cells)}", flush=True)
+
+
+def matched_cosine(topics: Any, others: Any) -> float:
+    """Return the mean cosine of topics with their matches, matched such that it is largest."""
+    first, second = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (topics, others))
+    cosines = first @ second.T
+    return float(cosines[linear_sum_assignment(-cosines)].mean())
+
+
+def _open(train: Any, k: int) -> Fitted:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = TensorLDA(k, refine=20, random_state=0, n_jobs=THREADS).fit(train)
+    return model.topic_word_, model.doc_topic_prior_, None
+
+
+def _without_trust(learn: Callable[..., Any], train: Any, k: int, seed: int, **guarantee: float) -> Fitted:
+    topics, alpha = learn(train, k, **guarantee, seed=seed)
+    return topics, alpha, None
+
+
+def _ours(
+    train: Any, k: int, seed: int, *, epsilon: float, delta: float, relation: Any = RELATION, public: Any = None
+) -> Fitted:
+    model = TensorLDA(
+        k, epsilon=epsilon, delta=delta, neighbour_relation=relation, public=public, random_state=seed, n_jobs=THREADS
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # which topics are clear is in the table
+        model.fit(train)
+    return model.topic_word_, model.doc_topic_prior_, model.diagnostics_.n_clear
+
+
+def _unigram(train: Any, seed: int, *, epsilon: float, delta: float) -> Fitted:
+    held, scale = BoundedCounts(train, neighbour_relation=RELATION), 1 / gdp_mu(epsilon, delta)
+    noise = np.random.default_rng(seed).normal(scale=scale, size=held.n_words)
+    frequencies, _ = word_frequencies(NoisySums(held.words() + noise, np.full(held.n_words, scale)))
+    return frequencies[None, :], np.ones(1), None

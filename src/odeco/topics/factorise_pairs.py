@@ -1,0 +1,93 @@
+"""Starting topics are read off the noisy pairs of the most frequent words: M ≈ H Hᵀ without negative numbers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from odeco._threads import map_blocks
+from odeco._types import FloatArray, IndexArray
+from odeco.topics.gibbs_kernels import compiled
+
+#: The factorisation is begun so often, and each time goes over the words so many times; the closest is taken.
+_N_STARTS, _N_SWEEPS = 3, 40
+#: A starting topic has this share of its frequent words from the frequencies of all.
+_BACKGROUND = 0.1
+#: Every pair has this much weight on a factor beside what the others say, so that nothing is divided by zero.
+_RIDGE = 1e-3
+
+
+def matrix_of_pairs(pairs: FloatArray, n_words: int) -> FloatArray:
+    """Return the symmetric matrix with these numbers above its diagonal, which is zero."""
+    matrix = np.zeros((n_words, n_words))
+    matrix[np.triu_indices(n_words, 1)] = pairs
+    return matrix + matrix.T
+
+
+def starting_topics(
+    matrix: FloatArray, words: IndexArray, frequencies: FloatArray, n_components: int, rng: np.random.Generator
+) -> FloatArray:
+    """Return k topics over all words, k x V: among the chosen words as the factors say, else as the frequencies do.
+
+    Parameters
+    ----------
+    matrix : array, v x v
+        What pairs of the chosen words were released as; the diagonal is not looked at.
+    words : array of v indices
+        The chosen words.
+    frequencies : array
+        Of all words; they sum to one.
+    n_components : int
+        Number k of topics.
+    rng : Generator
+        Draws where the factorisation begins.
+    """
+    size = math.sqrt(max(float(matrix.sum()), 1.0) / matrix.size / n_components)
+    begun = [np.abs(rng.standard_normal((words.size, n_components))) * size for _ in range(_N_STARTS)]
+    errors = list(map_blocks(lambda factors: _factorise(matrix, factors, _N_SWEEPS, _RIDGE), begun, parallel=True))
+    factors = begun[int(np.argmin(errors))] + 1e-12
+    topics = np.tile(frequencies, (n_components, 1))
+    own = (factors / factors.sum(axis=0)).T * frequencies[words].sum()
+    topics[:, words] = (1 - _BACKGROUND) * own + _BACKGROUND * frequencies[words]
+    topics /= topics.sum(axis=1, keepdims=True)
+    return topics
+
+
+@compiled
+def _factorise(  # noqa: C901 - the hot loop, in one piece
+    matrix: FloatArray, factors: FloatArray, n_sweeps: int, ridge: float
+) -> float:
+    """Lower |M − H Hᵀ|² off the diagonal over H ≥ 0 in place, a row at a time, and return it."""
+    n_words, k = factors.shape
+    gram = factors.T @ factors
+    wanted = np.empty(k)
+    for _ in range(n_sweeps):
+        for word in range(n_words):
+            row = factors[word]
+            for a in range(k):
+                for b in range(k):
+                    gram[a, b] -= row[a] * row[b]
+            wanted[:] = 0.0
+            for other in range(n_words):
+                if other != word:
+                    for a in range(k):
+                        wanted[a] += matrix[word, other] * factors[other, a]
+            for _ in range(3):
+                for a in range(k):
+                    left = wanted[a]
+                    for b in range(k):
+                        if b != a:
+                            left -= gram[a, b] * row[b]
+                    row[a] = max(left / (gram[a, a] + ridge), 0.0)
+            for a in range(k):
+                for b in range(k):
+                    gram[a, b] += row[a] * row[b]
+    error = 0.0
+    for word in range(n_words):
+        for other in range(word):
+            left = matrix[word, other]
+            for a in range(k):
+                left -= factors[word, a] * factors[other, a]
+            error += left * left
+    return error
