@@ -12,7 +12,7 @@ import odeco
 from odeco.components import Components
 from odeco.fit import judge, refine, standard_errors
 from odeco.fit._judgement import hidden_components
-from odeco.fit._spectrum import spectrum_of
+from odeco.fit._spectrum import Spectra, spectrum_of
 from odeco.oracle import Oracle, polarised_inside
 from odeco.rank import SIGNIFICANCE, chance_of_noise, clear_height
 from odeco.search import Plan, run
@@ -167,11 +167,11 @@ def test_the_spectrum_of_noise_is_clear_of_nothing_and_that_of_components_is_not
     generator = np.random.default_rng(1)
     noise = DenseTensor(odeco.symmetrize(generator.standard_normal((30, 30, 30))))
     assert spectrum_of(noise, 10, generator).n_clear == 0
-    assert spectrum_of(noise, 10, generator).rest_is_noise(0)
+    assert Spectra((spectrum_of(noise, 10, generator),)).rest_is_noise(0)
     entries, _ = planted(30, 7, 0.3, 0.01)
     assert spectrum_of(DenseTensor(entries), 10, generator).n_clear == 7
     flat, _ = planted(30, 30, 0, 0)  # equally strong in all directions: no noise is as even, or as uneven, as that
-    assert not spectrum_of(DenseTensor(flat), 30, generator).rest_is_noise(0)
+    assert not Spectra((spectrum_of(DenseTensor(flat), 30, generator),)).rest_is_noise(0)
 
 
 def test_a_gap_between_components_and_noise_makes_sure_and_none_makes_unsure():
