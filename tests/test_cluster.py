@@ -16,14 +16,20 @@ from scipy import sparse
 
 import odeco
 from odeco.datasets import planted_topics
+from odeco.errors import VocabularyError
 from odeco.models import TensorLDA
 from odeco.privacy import SeededNoiseForTests
+from odeco.topics.vocabulary import count_words, prune_words
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
+db = pytest.importorskip("dask.bag")
+dd = pytest.importorskip("dask.dataframe")
+pd = pytest.importorskip("pandas")
 distributed = pytest.importorskip("distributed")
 
 import odeco.dask  # noqa: E402
+from odeco.topics.texts_on_cluster import count_words_on_cluster  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,
@@ -290,6 +296,24 @@ def test_topics_of_a_cluster_are_those_of_one_machine(client, corpus, fitted, tm
     chosen = {"n_components": 3, "refine": 0, "random_state": 0}  # with the concentration left to the documents
     again = TensorLDA(**chosen).fit(str(tmp_path / "part-*.npz"), client=client)
     assert_same_topics(again, TensorLDA(**chosen).fit(corpus))
+
+
+def test_texts_of_a_cluster_are_counted_there(client):
+    generator = np.random.default_rng(0)
+    words = [f"word{letter}" for letter in "abcdefghijklmnopqrst"]
+    texts = [" ".join(generator.choice(words[: 10 + 10 * (i % 2)], 12)) for i in range(300)] + ["", "The rare one"]
+    here = prune_words(count_words(texts), max_share=0.9)
+    frame = dd.from_pandas(pd.DataFrame({"text": texts}), npartitions=3)
+    for given in (db.from_sequence(texts, npartitions=4), frame["text"]):
+        counts, found = count_words_on_cluster(given, max_share=0.9)
+        assert found.tolist() == here.words.tolist()
+        there = TensorLDA(2, refine=1, random_state=0).fit(counts)
+        assert_same_topics(there, TensorLDA(2, refine=1, random_state=0).fit(here.counts))
+    counts, found = count_words_on_cluster(db.from_sequence(texts, npartitions=2), ["wordc", "worda"])
+    assert found.tolist() == ["wordc", "worda"]
+    assert counts.shape == (302, 2)
+    with pytest.raises(VocabularyError, match="At least one word must be in 5 of the 302 documents"):
+        count_words_on_cluster(db.from_sequence(texts, npartitions=2), max_share=0.0)
 
 
 def test_a_worker_that_is_killed_during_the_sweeps_changes_no_topic(client, corpus, fitted):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
 
+from odeco._types import IndexArray
 from odeco.errors import VocabularyError
 
 Words = NDArray[np.str_]
@@ -125,22 +126,45 @@ def prune_words(
     ['cat', 'sat']
     """
     counts = counted.counts
-    n_documents = counts.shape[0]
     # A CSR array may store zeros; a document holds a word only if its count is above zero.
     frequency = np.bincount(counts.indices, counts.data > 0, minlength=counts.shape[1])
+    places = kept_places(
+        counted.words,
+        frequency,
+        np.asarray(counts.sum(axis=0)).ravel(),
+        counts.shape[0],
+        min_documents=min_documents,
+        max_share=max_share,
+        max_words=max_words,
+        stop_words=stop_words,
+    )
+    return CountedWords(sparse.csr_array(counts[:, places]), counted.words[places], counted.n_found)
+
+
+def kept_places(
+    words: Words,
+    frequency: NDArray[Any],
+    totals: NDArray[Any],
+    n_documents: int,
+    *,
+    min_documents: int,
+    max_share: float,
+    max_words: int,
+    stop_words: Iterable[str],
+) -> IndexArray:
+    """Return which words `prune_words` keeps, given how many documents hold each, and how often it occurs in all."""
     kept = (frequency >= min_documents) & (frequency <= max_share * n_documents)
-    kept &= ~np.isin(np.char.lower(counted.words), sorted(stop_words))
+    kept &= ~np.isin(np.char.lower(words), sorted(stop_words))
     places = np.flatnonzero(kept)
     if places.size > max_words:
-        totals = np.asarray(counts.sum(axis=0)).ravel()[places]
-        places = np.sort(places[np.argsort(-totals, kind="stable")[:max_words]])
+        places = np.sort(places[np.argsort(-totals[places], kind="stable")[:max_words]])
     if places.size == 0:
         raise VocabularyError(
             f"At least one word must be in {min_documents:,} of the {n_documents:,} documents or more, in at most "
-            f"{max_share:.0%} of them, and no stop word. None of the {counts.shape[1]:,} words is. "
+            f"{max_share:.0%} of them, and no stop word. None of the {words.size:,} words is. "
             "Lower min_documents, raise max_share, or pass more documents."
         )
-    return CountedWords(sparse.csr_array(counts[:, places]), counted.words[places], counted.n_found)
+    return places
 
 
 def select_words(counted: CountedWords, words: Sequence[str]) -> CountedWords:
