@@ -341,6 +341,7 @@ def command(*arguments):
     return subprocess.run(said, capture_output=True, text=True, check=False, timeout=300)
 
 
+@pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
 def test_the_command_works_on_a_cluster(client, folder, corpus, plain, tmp_path):
     address = client.scheduler.address
     arguments = (folder / "part-*.npy", "-k", K, "--scheduler", address, "--out", tmp_path / "found.npz")
@@ -363,6 +364,17 @@ def test_the_command_works_on_a_cluster(client, folder, corpus, plain, tmp_path)
     model = TensorLDA.load(tmp_path / "model.npz")
     assert np.array_equal(model.topic_word_, TensorLDA(3, refine=0, random_state=0).fit(corpus).topic_word_)
     assert list(model.feature_names_in_) == list(words)
+    texts = [" ".join(np.random.default_rng(i).choice(words[30 * (i % 2) :][:30], 12)) for i in range(400)]
+    for number in range(2):
+        pd.DataFrame({"text": texts[200 * number : 200 * number + 200]}).to_parquet(tmp_path / f"{number}.parquet")
+    counted = prune_words(count_words(texts))
+    columns = (tmp_path / "*.parquet", "--column", "text", "-k", 2, "--refine", 0, "--scheduler", address)
+    ended = command("topics", *columns, "--out", tmp_path / "texts.npz", "--json")
+    assert ended.returncode == 0, ended.stderr
+    model = TensorLDA.load(tmp_path / "texts.npz")
+    assert list(model.feature_names_in_) == list(counted.words)
+    expected = TensorLDA(2, refine=0, random_state=0).fit(counted.counts)
+    assert np.array_equal(model.topic_word_, expected.topic_word_)
     ended = command("topics", *arguments, "--min-documents", 3)
     assert ended.returncode == 2
     assert "Leave out --min-documents" in ended.stderr

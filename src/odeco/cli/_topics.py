@@ -52,6 +52,7 @@ def command() -> None:
       odeco topics transform model.npz new.txt --out proportions.csv
       odeco topics notes.jsonl --column body -k 10 --epsilon 4 --delta 1e-6
       odeco topics '/shared/counts-*.npz' -k 50 --scheduler tcp://host:8786 --out model.npz
+      odeco topics '/shared/*.parquet' --column text -k 50 --scheduler tcp://host:8786 --out model.npz
     """
 
 
@@ -180,7 +181,8 @@ def _check_cluster(files: tuple[Path, ...], explicit: set[str], private: bool) -
     """Raise if a run on a cluster has an option that it cannot have."""
     if private:
         raise click.UsageError("A private run works on one machine. Leave out --scheduler.")
-    unused = [name for name in (*_PRUNING, "column", "held_out", "report", "groups") if name in explicit]
+    pruning = () if "column" in explicit and "vocabulary" not in explicit else _PRUNING
+    unused = [name for name in (*pruning, "held_out", "report", "groups") if name in explicit]
     if unused or not files:
         named = _option(unused[0]) if unused else "--python-documentation"
         raise click.UsageError(f"With --scheduler word counts are read as they are. Leave out {named}.")
