@@ -111,6 +111,7 @@ def test_help_explains_learning_and_applying(tmp_path):
             "--delta",
             "--unit",
             "--groups",
+            "--scheduler",
             "--seed",
             "--threads",
         ),
