@@ -96,7 +96,7 @@ def test_deep_in_noise_hardly_a_topic_is_clear_and_a_warning_says_so():
     for seed in range(6):
         with pytest.warns(
             UnreliableTopicsWarning,
-            match=r"of 3 topics (is|are) not clear of noise, with 300 documents\. Pass more or longer documents, or prune",
+            match=r"of 3 topics (is|are) not clear of noise, with 300 documents\. Pass more or longer documents",
         ):
             model = TensorLDA(3, epsilon=0.1, delta=1e-6, random_state=seed).fit(corpus.counts)
         assert model.diagnostics_.n_clear == int(model.trust_.clear.sum())
