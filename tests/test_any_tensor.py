@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 
@@ -10,6 +11,7 @@ import pytest
 
 import odeco
 from odeco.components import Components
+from odeco.decompose._findings import warn_if_unconverged
 from odeco.fit import judge, refine, standard_errors
 from odeco.fit._judgement import hidden_components
 from odeco.fit._spectrum import Spectra, spectrum_of
@@ -271,3 +273,13 @@ def test_a_result_begins_with_its_verdict_and_shows_ten_components():
     assert lines[1].split() == ["#", "weight", "±", "(1", "s.e.)", "angle", "error,", "rad"]
     assert [line.split()[0] for line in lines[2:12]] == [str(i) for i in range(1, 11)]
     assert lines[12] == "… and 2 more"
+
+
+def test_a_fit_that_did_not_converge_is_not_sent_to_the_loop():
+    entries, _ = planted(20, 4, 0, 0.01)
+    for whiten, remedies in (("auto", "steps. Raise tol if"), (None, "iterations. Raise n_iterations, raise tol if")):
+        result = odeco.decompose(entries, 4, whiten=whiten, rng=0)
+        unfinished = dataclasses.replace(result, converged=np.array([True, True, False, True]))
+        with pytest.warns(odeco.ConvergenceWarning, match="^Component 3 did not converge") as caught:
+            warn_if_unconverged(unfinished, stacklevel=1)
+        assert remedies in str(caught[0].message)

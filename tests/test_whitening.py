@@ -8,8 +8,9 @@ from registry import random_symmetric
 
 import odeco
 from odeco.datasets import gaussian_noise, planted_independent
+from odeco.oracle import slice_by_images
 from odeco.tensors import DenseTensor
-from odeco.whitening import Whitened, Whitener, slice_matrix
+from odeco.whitening import Whitened, Whitener
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -50,7 +51,10 @@ def test_whitened_is_the_tensor_in_other_coordinates():
     block = generator.standard_normal((2, 3))
     inside = np.einsum("abc,ai,bj,ck->ijk", entries, W, W, W)
     whitened = Whitened(DenseTensor(entries), Whitener(W, W))
-    np.testing.assert_allclose(whitened.image(block), DenseTensor(odeco.symmetrize(inside)).image(block))
+    expected = DenseTensor(odeco.symmetrize(inside))
+    np.testing.assert_allclose(whitened.image(block), expected.image(block))
+    np.testing.assert_allclose(whitened.slice(block[:, 0]), expected.slice(block[:, 0]))
+    np.testing.assert_allclose(whitened.inside(block), expected.inside(block))
 
 
 def test_slices_of_any_order_are_read_off_images():
@@ -60,7 +64,9 @@ def test_slices_of_any_order_are_read_off_images():
         expected = entries
         for _ in range(order - 2):
             expected = expected @ theta
-        np.testing.assert_allclose(slice_matrix(DenseTensor(entries), theta), expected, atol=1e-12)
+        tensor = DenseTensor(entries)
+        for found in (tensor.slice(theta), slice_by_images(tensor.image, theta, order)):
+            np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 def test_images_give_a_better_whitener_than_one_slice_under_noise():

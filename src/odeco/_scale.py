@@ -36,6 +36,15 @@ def unit_exponent(size: float, n_factors: int, dtype: np.dtype[Any]) -> int:
     return 0 if abs(exponent) <= _ORDINARY_BITS[dtype] // n_factors else exponent
 
 
+def norm_exponent(squared_norm: float) -> int:
+    """Return e such that a norm over 2^e is between 1/2 and 1; 0 for a norm of zero.
+
+    Least squares takes roots of weights, whose bits depend on the size of a tensor. In this unit a tensor and its
+    double lead to the same ones.
+    """
+    return math.frexp(math.sqrt(squared_norm))[1]
+
+
 def times_power_of_two(numbers: Any, exponent: int) -> Any:
     """Return numbers times 2^exponent, in their own type."""
     if exponent == 0:

@@ -19,6 +19,8 @@ import scipy  # it imports its submodules when they are used; importing optimize
 
 from odeco._types import FloatArray
 
+#: The most components that are looked for when their number is left to the data.
+MOST_AUTOMATIC = 100
 #: A component is kept if noise alone would show one as large with at most this chance.
 SIGNIFICANCE = 5e-3
 #: The tail of the noise is added up at this many levels, over this many standard deviations.

@@ -74,7 +74,7 @@ class Decomposition(Result):
     n_iterations : array of int
         Images asked for until the component was found.
     n_agreed : array of int
-        How many restarts ended at the component.
+        How many restarts ended at the component; 1 if all were fitted together.
     histories : tuple of tuples of float
         Relative residual of the leading candidate after each image.
     explained : float or None

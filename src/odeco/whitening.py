@@ -109,21 +109,13 @@ class Whitened(Oracle):
     def _image(self, block: FloatArray) -> FloatArray:
         return self.whitener.forward.T @ self.oracle.image(self.whitener.forward @ block)
 
+    def _slice(self, direction: FloatArray) -> FloatArray:
+        forward = self.whitener.forward
+        matrix: FloatArray = forward.T @ self.oracle.slice(forward @ direction) @ forward
+        return matrix
 
-def slice_matrix(oracle: Oracle, direction: FloatArray) -> FloatArray:
-    """Return T(I, I, θ, …, θ), a d x d matrix, from images alone.
-
-    The image of θ + t x is a polynomial in t whose linear coefficient is (p−1) T(I, x, θ, …, θ). The odd part of the
-    polynomial is (image(θ + t x) − image(θ − t x)) / 2. It is asked for at as many values of t as there are odd powers,
-    and the linear coefficient is the solution of a small linear system.
-    """
-    n_odd = oracle.order // 2
-    nodes = np.sin(np.pi * (np.arange(n_odd) + 1) / (2 * n_odd))
-    coefficients = np.linalg.solve(nodes ** (2 * np.arange(n_odd)[:, None] + 1), np.eye(n_odd)[0])
-    identity, centre = np.eye(oracle.dimension), direction[:, None]
-    odd = [(oracle.image(centre + t * identity) - oracle.image(centre - t * identity)) / 2 for t in nodes]
-    matrix: FloatArray = np.tensordot(coefficients, odd, axes=1) / (oracle.order - 1)
-    return (matrix + matrix.T) / 2
+    def _inside(self, basis: FloatArray) -> FloatArray:
+        return self.oracle.inside(self.whitener.forward @ basis)
 
 
 def positive_slice(oracle: Oracle, rng: RngLike = None) -> FloatArray:
@@ -134,7 +126,7 @@ def positive_slice(oracle: Oracle, rng: RngLike = None) -> FloatArray:
     """
     generator = as_generator(rng)
     directions = generator.standard_normal((2 * oracle.dimension, oracle.dimension)) / np.sqrt(oracle.dimension)
-    slices = np.stack([slice_matrix(oracle, direction) for direction in directions])
+    slices = np.stack([oracle.slice(direction) for direction in directions])
     slices /= np.abs(np.linalg.eigvalsh(slices)).max()
 
     def loss(coefficients: FloatArray, sharpness: float) -> tuple[float, FloatArray]:
@@ -174,7 +166,7 @@ def _image_span(oracle: Oracle, n_components: int, generator: np.random.Generato
 
 def _slice_span(oracle: Oracle, n_components: int, generator: np.random.Generator) -> FloatArray:
     direction = generator.standard_normal(oracle.dimension)
-    return _top_directions(slice_matrix(oracle, direction / np.linalg.norm(direction)), n_components)
+    return _top_directions(oracle.slice(direction / np.linalg.norm(direction)), n_components)
 
 
 def _top_directions(matrix: FloatArray, count: int) -> FloatArray:

@@ -10,7 +10,6 @@ from odeco._arguments import as_generator, check_n_components
 from odeco._types import FloatArray, RngLike
 from odeco.components import Components
 from odeco.tensors import as_oracle
-from odeco.whitening import slice_matrix
 
 
 def random_slice(tensor: Any, n_components: int, *, rng: RngLike = None) -> Components:
@@ -42,7 +41,7 @@ def random_slice(tensor: Any, n_components: int, *, rng: RngLike = None) -> Comp
     oracle = as_oracle(tensor)
     k = check_n_components(n_components, oracle.dimension)
     theta = as_generator(rng).standard_normal(oracle.dimension)
-    eigenvalues, eigenvectors = np.linalg.eigh(slice_matrix(oracle, theta / np.linalg.norm(theta)))
+    eigenvalues, eigenvectors = np.linalg.eigh(oracle.slice(theta / np.linalg.norm(theta)))
     top = np.argsort(-np.abs(eigenvalues))[:k]
     return positive_components(oracle.value(eigenvectors[:, top]), eigenvectors[:, top], oracle.order)
 

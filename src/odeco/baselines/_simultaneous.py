@@ -11,7 +11,6 @@ from odeco._types import FloatArray, RngLike
 from odeco.baselines._random_slice import positive_components
 from odeco.components import Components
 from odeco.tensors import as_oracle
-from odeco.whitening import slice_matrix
 
 
 def simultaneous_diagonalization(
@@ -50,7 +49,7 @@ def simultaneous_diagonalization(
     oracle = as_oracle(tensor)
     k = check_n_components(n_components, oracle.dimension)
     directions = as_generator(rng).standard_normal((n_slices or 2 * k + 5, oracle.dimension))
-    slices = np.stack([slice_matrix(oracle, theta / np.linalg.norm(theta)) for theta in directions])
+    slices = np.stack([oracle.slice(theta / np.linalg.norm(theta)) for theta in directions])
     basis = np.linalg.svd(np.concatenate(list(slices), axis=1), full_matrices=False)[0][:, :k]
     vectors = basis @ _joint_diagonalizer(basis.T @ slices @ basis, n_sweeps)
     return positive_components(oracle.value(vectors), vectors, oracle.order)

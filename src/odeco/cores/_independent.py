@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from odeco._scale import norm_exponent
 from odeco.components import Components
 from odeco.errors import RankError
 from odeco.fit import fit_given, standard_errors
@@ -23,8 +24,7 @@ def fit_independent(tensor: DenseTensor, n_components: int, seed: int) -> Compon
     Deep in noise two components can fit it by cancelling each other, with weights that grow without bound. Their own
     standard errors say so. Components that are taken to be orthogonal are then the better guess.
     """
-    # Least squares takes roots of weights: in a unit that is a power of two, twice the rows lead to the same bits.
-    shift = math.frexp(math.sqrt(tensor.squared_norm()))[1]
+    shift = norm_exponent(tensor.squared_norm())
     try:
         judged = fit_given(DenseTensor(np.ldexp(tensor.entries, -shift)), n_components, np.random.default_rng(seed))
     except RankError:

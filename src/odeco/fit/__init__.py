@@ -3,6 +3,7 @@
 from odeco.fit._errors import standard_errors
 from odeco.fit._gauss_newton import Fit, refine
 from odeco.fit._judgement import Judged, Stage, fit_given, judge
+from odeco.fit._starts import fitted_weights
 from odeco.fit._term_judgement import TermJudge
 from odeco.fit._terms import explained_by_terms, factors_of, term_angle_errors
 
@@ -14,6 +15,7 @@ __all__ = [
     "explained_by_terms",
     "factors_of",
     "fit_given",
+    "fitted_weights",
     "judge",
     "refine",
     "standard_errors",

@@ -44,15 +44,12 @@ class Fit:
         ‖T(I, v, …, v) − C(I, v, …, v)‖ for every component: how far it is from a stationary point.
     history : tuple of float
         Length of every step over that of the components.
-    converged : bool
-        Whether the last step was negligible.
     """
 
     components: Components
     explained: float
     residuals: FloatArray
     history: tuple[float, ...]
-    converged: bool
 
 
 def refine(
@@ -95,17 +92,16 @@ def refine(
     lengths = np.linalg.norm(end.points, axis=0)
     components = Components(signs * lengths**order, end.points / lengths, order)
     misfit = end.images / lengths ** (order - 1) - components.image(components.vectors)
-    return Fit(components, end.gain, np.linalg.norm(misfit, axis=0), end.history, end.converged)
+    return Fit(components, end.gain, np.linalg.norm(misfit, axis=0), end.history)
 
 
 class Descent(NamedTuple):
-    """Where damped steps ended: points, their images, what they gain, the lengths of the steps, whether that is all."""
+    """Where damped steps ended: points, their images, what they gain, and the lengths of the steps."""
 
     points: FloatArray
     images: FloatArray
     gain: float
     history: tuple[float, ...]
-    converged: bool
 
 
 def descend(
@@ -145,7 +141,7 @@ def descend(
             history.append(length)
         else:
             damping *= _MORE
-    return Descent(points, images, gain, tuple(history), converged)
+    return Descent(points, images, gain, tuple(history))
 
 
 def as_points(components: Components) -> tuple[FloatArray, FloatArray]:

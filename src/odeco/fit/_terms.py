@@ -56,7 +56,7 @@ def refine_terms(
     terms = as_terms(split(end.points, parts))
     left = tensor.image(terms.vectors * math.sqrt(order)) / repeats - _own_images(terms, parts)
     residuals = np.linalg.norm(left, axis=0) / math.sqrt(order)
-    return Fit(terms, end.gain, residuals, end.history, end.converged)
+    return Fit(terms, end.gain, residuals, end.history)
 
 
 def split(vectors: FloatArray, parts: tuple[int, ...]) -> list[FloatArray]:
