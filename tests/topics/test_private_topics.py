@@ -16,9 +16,9 @@ from odeco._files import load_arrays, save_arrays
 from odeco.datasets import planted_topics
 from odeco.errors import FileFormatError, UnreliableTopicsWarning
 from odeco.models import TensorLDA, plan_topics
-from odeco.privacy import Ledger, Releaser, SeededNoiseForTests, gdp_mu
+from odeco.privacy import Guarantee, Ledger, Releaser, SeededNoiseForTests, gdp_mu
 from odeco.topics.bounded_counts import BoundedCounts
-from odeco.topics.learn_privately import Guarantee, learn_privately
+from odeco.topics.learn_privately import learn_privately
 from odeco.topics.private_answers import ReleasedAnswers, SimulatedAnswers
 from odeco.topics.private_plan import plan_releases
 from odeco.topics.trust import likeness

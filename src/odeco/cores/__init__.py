@@ -3,13 +3,17 @@
 from odeco.cores._core import DEFAULT_ROUNDS, CoreSearch, core_width
 from odeco.cores._entries import EntriesSearch
 from odeco.cores._noisy import decompose_core, decompose_noisy, leading_directions
+from odeco.cores._whitened import WhitenedComponents, decompose_whitened, nearest_orthogonal
 
 __all__ = [
     "DEFAULT_ROUNDS",
     "CoreSearch",
     "EntriesSearch",
+    "WhitenedComponents",
     "core_width",
     "decompose_core",
     "decompose_noisy",
+    "decompose_whitened",
     "leading_directions",
+    "nearest_orthogonal",
 ]

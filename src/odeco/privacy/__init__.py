@@ -22,6 +22,7 @@ from odeco.privacy._found import (
     found_in_entries,
     found_in_images,
 )
+from odeco.privacy._guarantee import Guarantee
 from odeco.privacy._holder import ROUNDOFF, UNITS, DataHolder, Unit, multiplicities, unpack
 from odeco.privacy._ledger import Ledger
 from odeco.privacy._ledger_file import LedgerFile, as_ledger
@@ -61,6 +62,7 @@ __all__ += [
     "Account",
     "DataHolder",
     "Found",
+    "Guarantee",
     "NoiseSource",
     "Releaser",
     "SecureNoise",

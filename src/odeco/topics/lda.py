@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from odeco._arguments import check_count
 from odeco._types import FloatArray
-from odeco.privacy import PrivacyReport, check_delta, check_epsilon
+from odeco.privacy import Guarantee, PrivacyReport, check_delta, check_epsilon
 from odeco.rows import check_private_structure, check_structure, to_csr
 from odeco.sources import is_on_cluster
 from odeco.topics.bounded_counts import BoundedCounts, NeighbourRelation
@@ -29,7 +29,7 @@ from odeco.topics.lda_file import load_model, save_model
 from odeco.topics.lda_settings import LdaSettings, Tell, check_private, check_private_batches, check_settings
 from odeco.topics.learn_at_once import learn_at_once, learn_public
 from odeco.topics.learn_in_batches import TopicStream
-from odeco.topics.learn_privately import Guarantee, learn_privately
+from odeco.topics.learn_privately import learn_privately
 from odeco.topics.learn_privately_in_batches import PrivateTopicStream, learn_batch_privately
 from odeco.topics.private_topics import PublicTopics
 from odeco.topics.private_vocabulary import PrivateVocabulary

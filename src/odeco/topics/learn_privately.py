@@ -11,23 +11,21 @@ A unit adds an array of norm 1 to each sum (`BoundedCounts`). All between the re
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from odeco._types import FloatArray
 from odeco.privacy import (
+    Guarantee,
     Ledger,
-    LedgerFile,
     NoiseSource,
     PrivacyReport,
     Releaser,
     SecureNoise,
     as_ledger,
     check_delta_for,
-    gdp_mu,
 )
 from odeco.topics.bounded_counts import BoundedCounts
 from odeco.topics.diagnostics import TopicDiagnostics
@@ -48,20 +46,6 @@ _FURTHER = 10
 #: The largest eigenvalue of noise is this many units of its fluctuation above the edge with a chance of 1 in 1,000
 #: (Tracy and Widom).
 _EDGE_QUANTILE = 3.3
-
-
-@dataclass(frozen=True)
-class Guarantee:
-    """What is promised: the budget, and the ledger of all runs on the same documents, if there is one."""
-
-    epsilon: float
-    delta: float
-    ledger: LedgerFile | str | os.PathLike[str] | None = None
-
-    @property
-    def mu(self) -> float:
-        """The budget as the μ of a Gaussian mechanism."""
-        return gdp_mu(self.epsilon, self.delta)
 
 
 def learn_privately(

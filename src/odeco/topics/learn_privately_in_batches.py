@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from odeco.privacy import Charge, Ledger, NoiseSource, PrivacyReport, Releaser, SecureNoise, check_delta_for
+from odeco.privacy import Charge, Guarantee, Ledger, NoiseSource, PrivacyReport, Releaser, SecureNoise, check_delta_for
 from odeco.topics.bounded_counts import BoundedCounts
 from odeco.topics.denoise import NoisySums
 from odeco.topics.fitted import FittedTopics
 from odeco.topics.learn_privately import (
     DEFAULT_CONCENTRATION,
-    Guarantee,
     fitted_privately,
     largest_first,
     mechanism_of,

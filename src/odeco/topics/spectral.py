@@ -20,17 +20,12 @@ from numpy.typing import NDArray
 from odeco._threads import one_blas_thread
 from odeco._types import FloatArray, IndexArray
 from odeco.components import Components
+from odeco.cores import decompose_whitened
 from odeco.metrics import match
-from odeco.tensors import DenseTensor, symmetrize
+from odeco.tensors import symmetrize
 from odeco.topics.basis import RANK_TOLERANCE
 from odeco.topics.moments import WordSums, contract, corrected_core
 
-#: Steps of all components together end when the share that they explain has not risen by this much ...
-_GAIN = 1e-4
-#: ... for so many steps in a row, and in any case after so many.
-_PATIENCE, _MOST_STEPS = 2, 100
-#: Squares of singular values down to this share of the largest come out well enough as eigenvalues.
-_WELL_CONDITIONED = 1e-8
 #: A whitened core is made symmetric again if the largest eigenvalue is this many times the smallest: 1e-10 is lost.
 _ROUNDING_GROWS = 1e4
 #: An eigenvalue is clear of noise if it is this many standard errors above the largest that noise alone shows.
@@ -191,9 +186,9 @@ def topics_at(
     if kept.any() and values[-1] > _ROUNDING_GROWS * values[kept][0]:
         core = symmetrize(core).astype(np.float64, copy=False)
     start = whiten.T @ near if near is not None and near.shape[1] == core.shape[0] else None
-    components, weights, residuals, explained = _decompose(core, start, seed)
-    order = _order(second @ whiten @ components, weights, before)
-    components, weights, residuals = components[:, order], weights[order], residuals[order]
+    found = decompose_whitened(core, seed=seed, start=start)
+    order = _order(second @ whiten @ found.vectors, found.weights, before)
+    components, weights, residuals = found.vectors[:, order], found.weights[order], found.residuals[order]
     inside = whiten @ components  # k numbers for each component b: W b in the strongest directions
     share = concentration / (concentration + 1)
     frequencies = moments.first_moment()
@@ -210,62 +205,7 @@ def topics_at(
         weights, residuals = np.append(weights, nothing), np.append(residuals, nothing)
         negative_mass = np.append(negative_mass, nothing)
     alpha = concentration * sizes / sizes.sum()
-    return SpectralTopics(topics, alpha, negative_mass, weights, residuals, explained, second @ inside)
-
-
-def _decompose(
-    core: FloatArray, start: FloatArray | None, seed: int
-) -> tuple[FloatArray, FloatArray, FloatArray, float]:
-    """Return the components of the whitened third moment, as many as there are; see `_climb` for what comes with them.
-
-    They begin at `start`, or else at the eigenvectors of a random slice. Algorithm 1 would find them one by one, and in
-    a noisy tensor they come out not quite orthogonal: what noise did to the first is passed on to the rest. Those of a
-    whitened moment are orthogonal, so all take the power step together and are replaced by the orthogonal matrix
-    nearest to their images. On planted topics that takes away up to a quarter of the error, and it takes some twenty
-    steps for any number of topics.
-    """
-    if not core.any():
-        return np.zeros((core.shape[0], 0)), np.zeros(0), np.zeros(0), 0.0
-    tensor = DenseTensor(core)
-    with one_blas_thread():
-        if start is None:
-            direction = np.random.default_rng(seed).standard_normal(tensor.dimension)
-            start = np.linalg.eigh(tensor.slice(direction))[1]
-        vectors, images = _climb(tensor, _nearest_orthogonal(start))
-    weights = np.sum(images * vectors, axis=0)
-    residuals = np.linalg.norm(images - weights * vectors, axis=0)
-    explained = float(weights @ weights) / tensor.squared_norm()
-    real = np.abs(weights) > RANK_TOLERANCE * np.abs(weights).max()
-    vectors = vectors * np.where(weights < 0, -1.0, 1.0)
-    return vectors[:, real], np.abs(weights[real]), residuals[real], explained
-
-
-def _climb(tensor: DenseTensor, vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the orthonormal vectors that explained most on the way uphill, and their images T(I, b, b)."""
-    best, best_vectors, best_images, n_idle = -1.0, vectors, vectors, 0
-    whole = tensor.squared_norm()
-    for _ in range(_MOST_STEPS):
-        images = tensor.image(vectors)
-        weights = np.sum(images * vectors, axis=0)
-        explained = float(weights @ weights) / whole
-        n_idle = 0 if explained > best + _GAIN else n_idle + 1
-        if explained > best:
-            best, best_vectors, best_images = explained, vectors, images
-        if n_idle == _PATIENCE:
-            break
-        vectors = _nearest_orthogonal(images * np.where(weights < 0, -1.0, 1.0))
-    return best_vectors, best_images
-
-
-def _nearest_orthogonal(matrix: FloatArray) -> FloatArray:
-    """Return the matrix with orthonormal columns that is nearest to a square one."""
-    squares, vectors = np.linalg.eigh(matrix.T @ matrix)
-    if squares[0] > _WELL_CONDITIONED * squares[-1]:  # a third of the time of singular vectors
-        nearest: FloatArray = matrix @ ((vectors / np.sqrt(squares)) @ vectors.T)
-    else:
-        left, _, right = np.linalg.svd(matrix, full_matrices=False)
-        nearest = left @ right
-    return nearest
+    return SpectralTopics(topics, alpha, negative_mass, weights, residuals, found.explained, second @ inside)
 
 
 def _order(coordinates: FloatArray, weights: FloatArray, before: FloatArray | None) -> IndexArray:

@@ -1,0 +1,4 @@
+"""Latent classes of categorical answers: moments, likelihood steps, estimator.
+
+Nothing is imported here, because the estimator needs scikit-learn.
+"""

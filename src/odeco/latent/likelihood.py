@@ -1,0 +1,56 @@
+"""Likelihood steps from a start, and from the best of several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Model = TypeVar("Model")
+#: Takes a model, and returns the next one with the mean log-likelihood of the one it was given.
+Step = Callable[[Model], tuple[Model, float]]
+
+
+@dataclass(frozen=True, eq=False)
+class Climbed(Generic[Model]):
+    """A model after likelihood steps.
+
+    Attributes
+    ----------
+    model : object
+        Where they ended.
+    log_likelihood : float
+        The mean log-likelihood before the last step, which the last can only have raised.
+    n_steps : int
+        How many steps were taken.
+    converged : bool
+        Whether the last of them raised it by less than the tolerance.
+    """
+
+    model: Model
+    log_likelihood: float
+    n_steps: int
+    converged: bool
+
+
+def climb(step: Step[Model], start: Model, *, n_steps: int, tolerance: float) -> Climbed[Model]:
+    """Take likelihood steps until one raises the mean log-likelihood by less than a tolerance, or n steps are done."""
+    model, before = start, float("-inf")
+    for number in range(1, n_steps + 1):
+        model, likelihood = step(model)
+        if likelihood - before < tolerance:
+            return Climbed(model, likelihood, number, True)
+        before = likelihood
+    return Climbed(model, before, n_steps, False)
+
+
+def best_of(
+    starts: Iterable[Model], step: Step[Model], *, n_trial_steps: int, n_steps: int, tolerance: float
+) -> Climbed[Model]:
+    """Take a few steps from every start, and the rest from where the likelihood is highest then."""
+    trials = [climb(step, start, n_steps=n_trial_steps, tolerance=tolerance) for start in starts]
+    best = max(trials, key=lambda trial: trial.log_likelihood)
+    if best.converged or n_steps <= best.n_steps:
+        return best
+    rest = climb(step, best.model, n_steps=n_steps - best.n_steps, tolerance=tolerance)
+    return Climbed(rest.model, rest.log_likelihood, best.n_steps + rest.n_steps, rest.converged)

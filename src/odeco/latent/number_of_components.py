@@ -1,0 +1,76 @@
+"""How many components there are, by the likelihood of rows that were not learnt from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from odeco._types import FloatArray
+
+#: One number is better than another if the mean gain of a row is this many standard errors above zero.
+_CLEARLY = 2.0
+
+
+@dataclass(frozen=True)
+class ChosenNumber:
+    """The number of components that was chosen.
+
+    Attributes
+    ----------
+    n_components : int
+        The smallest number that the best is not clearly better than.
+    tried : dict of int to float
+        The mean log-likelihood of a row that was not learnt from, for each number that was tried.
+    clear : bool
+        Whether one component less is clearly worse.
+    """
+
+    n_components: int
+    tried: dict[int, float]
+    clear: bool
+
+
+def choose_number(score: Callable[[int], FloatArray], *, most: int, least: int = 1) -> ChosenNumber:
+    """Choose the smallest number of components that the best number is not clearly better than.
+
+    Parameters
+    ----------
+    score : callable
+        Learns so many components, and returns the log-likelihood of each row of a part that was not learnt from.
+        Always the same rows: gains are compared row by row, so that what all models find hard cancels.
+    most, least : int
+        The range of numbers.
+
+    Notes
+    -----
+    The likelihood rises with every component that is there, and falls slowly with those that are not. Numbers are
+    doubled until one is not clearly better than its half; three between the last two are tried as well, as the best may
+    lie there. Then the place where the likelihood stops to rise is closed in on by halves. Each number is learnt once.
+    """
+    scores: dict[int, FloatArray] = {}
+
+    def mean(number: int) -> float:
+        if number not in scores:
+            scores[number] = score(number)
+        return float(scores[number].mean())
+
+    def clearly_better(number: int, other: int) -> bool:
+        if mean(number) <= mean(other):
+            return False
+        gain = scores[number] - scores[other]
+        return float(gain.mean()) > _CLEARLY * float(gain.std()) / math.sqrt(gain.size)
+
+    low, high = least, min(2 * least, most)
+    while high > low and clearly_better(high, low):
+        low, high = high, min(2 * high, most)
+    for quarter in (1, 2, 3):
+        mean(low + quarter * (high - low) // 4)
+    while True:
+        top = max(sorted(scores), key=mean)
+        below = max((each for each in scores if clearly_better(top, each) and each < top), default=least - 1)
+        chosen = min(each for each in scores if each > below)
+        if chosen - below <= 1:
+            tried = {each: mean(each) for each in sorted(scores)}
+            return ChosenNumber(chosen, tried, clear=below >= least)
+        mean((below + chosen) // 2)
