@@ -1,0 +1,203 @@
+"""What ``odeco learn`` reads beside rows of numbers: tables of answers, sequences of symbols, graphs."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import io as scipy_io
+from scipy import sparse
+
+from odeco.rows import join_rows, to_csr
+from odeco.sources import as_source
+
+#: A cell that holds one of these, in whatever case, has no answer.
+_MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "."))
+_TABLES, _ARROW = (".csv", ".tsv"), (".parquet", ".arrow", ".feather")
+
+
+@dataclass(frozen=True, eq=False)
+class TextTable:
+    """A table of texts; None is a cell that holds nothing.
+
+    Attributes
+    ----------
+    columns : list of str
+        Their names.
+    cells : array of objects, rows x columns
+        Texts, or None.
+    """
+
+    columns: list[str]
+    cells: np.ndarray[Any, Any]
+
+    def column(self, name: str) -> np.ndarray[Any, Any]:
+        """Return one column."""
+        if name not in self.columns:
+            raise ValueError(f"A column must be one of {', '.join(self.columns)}. Got {name!r}. Pass one of these.")
+        chosen: np.ndarray[Any, Any] = self.cells[:, self.columns.index(name)]
+        return chosen
+
+    def without(self, names: Sequence[str]) -> TextTable:
+        """Return the table without some columns."""
+        for name in names:
+            self.column(name)
+        kept = [place for place, name in enumerate(self.columns) if name not in names]
+        return TextTable([self.columns[place] for place in kept], self.cells[:, kept])
+
+    def only(self, names: Sequence[str]) -> TextTable:
+        """Return some columns of the table, in the order in which they are named."""
+        return TextTable(list(names), np.stack([self.column(name) for name in names], axis=1))
+
+
+def read_text_table(path: Path) -> TextTable:
+    """Return a table of texts from a ``.csv``, ``.tsv``, ``.parquet``, ``.arrow`` or ``.feather`` file with names."""
+    if path.suffix in _ARROW:
+        return _arrow_table(path)
+    if path.suffix not in _TABLES:
+        raise ValueError(
+            f"A table must be in a {', '.join((*_TABLES, *_ARROW))} file. Got {path}. Write it as one of these."
+        )
+    lines = _lines(path)
+    columns = [name.strip() for name in next(lines, [])]
+    rows = [[None if cell.strip().lower() in _MISSING else cell.strip() for cell in line] for line in lines]
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(columns):
+            raise ValueError(
+                f"Row {number:,} of {path} must have {len(columns):,} cells, as its first line has names. It has "
+                f"{len(row):,}. Mend the row."
+            )
+    if not rows or not columns:
+        raise ValueError(f"{path} must have a line of names and a row at least. It has {len(rows)} rows. Add some.")
+    cells = np.empty((len(rows), len(columns)), dtype=object)
+    cells[:] = rows
+    return TextTable(columns, cells)
+
+
+def _lines(path: Path) -> Iterator[list[str]]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        first = file.readline()
+        file.seek(0)
+        delimiter = max(",;\t", key=first.count)
+        yield from (line for line in csv.reader(file, delimiter=delimiter) if line)
+
+
+def _arrow_table(path: Path) -> TextTable:
+    from pyarrow import feather, parquet  # type: ignore[import-untyped]  # optional
+
+    table = parquet.read_table(path) if path.suffix == ".parquet" else feather.read_table(path)
+    cells = np.empty((table.num_rows, table.num_columns), dtype=object)
+    for place, column in enumerate(table.columns):
+        cells[:, place] = [None if value is None or value != value else str(value) for value in column.to_pylist()]
+    return TextTable(list(table.column_names), cells)
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """Sequences of symbols, one after the other.
+
+    Attributes
+    ----------
+    symbols : array of int
+        The number of each symbol, in the order of `names`.
+    lengths : array of int
+        How many symbols each sequence has.
+    names : list of str
+        What the symbols are.
+    """
+
+    symbols: np.ndarray[Any, Any]
+    lengths: np.ndarray[Any, Any]
+    names: list[str]
+
+
+def sequences_of(symbols: Sequence[Any], groups: Sequence[Any] | None) -> Sequences:
+    """Return symbols as numbers, cut where the group changes: neighbours of one group are one sequence."""
+    if any(symbol is None for symbol in symbols):
+        place = next(number for number, symbol in enumerate(symbols, 1) if symbol is None)
+        raise ValueError(f"Every row must have a symbol. Row {place:,} has none. Give it one, or leave it out.")
+    names, codes = np.unique(np.asarray(symbols, dtype=np.str_), return_inverse=True)
+    return Sequences(codes, lengths_of(groups, codes.size), names.tolist())
+
+
+def lengths_of(groups: Sequence[Any] | None, n_rows: int) -> np.ndarray[Any, Any]:
+    """Return the lengths of runs of equal groups; one run of all rows without groups."""
+    if groups is None:
+        return np.array([n_rows])
+    labels = np.asarray([str(group) for group in groups])
+    borders = np.flatnonzero(labels[1:] != labels[:-1]) + 1
+    return np.diff(np.concatenate([[0], borders, [n_rows]]))
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A graph.
+
+    Attributes
+    ----------
+    adjacency : CSR array
+        The weight of every edge.
+    names : list of str or None
+        What the nodes are called, if they have names.
+    """
+
+    adjacency: Any
+    names: list[str] | None
+
+
+def read_graph(path: Path) -> Graph:
+    """Return the graph in a file: a sparse matrix (``.npz``, ``.mtx``) or a list of edges (``.csv``, ``.txt``).
+
+    A line of a list of edges has two nodes, and a weight if it has a third cell. It may begin with a line of names of
+    columns: ``source``, ``target``, ``from``, ``to``, ``u``, ``v``, ``node`` and the like.
+    """
+    if path.suffix == ".npz":
+        return Graph(_square(join_rows(list(as_source(str(path)))), path), None)
+    if path.suffix == ".mtx":
+        return Graph(_square(to_csr(sparse.coo_array(scipy_io.mmread(path))), path), None)
+    if path.suffix not in (*_TABLES, ".txt", ".edges"):
+        raise ValueError(
+            f"A graph must be a matrix (.npz, .mtx) or a list of edges (.csv, .tsv, .txt). Got {path}. Write it so."
+        )
+    return _graph_of_edges(path)
+
+
+def _square(matrix: Any, path: Path) -> Any:
+    if matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(
+            f"The matrix of a graph must have as many rows as columns. {path} has {matrix.shape[0]:,} and "
+            f"{matrix.shape[1]:,}. Pass an adjacency matrix."
+        )
+    return matrix
+
+
+_HEADINGS = frozenset(("source", "target", "from", "to", "u", "v", "node", "node1", "node2", "src", "dst", "a", "b"))
+
+
+def _graph_of_edges(path: Path) -> Graph:
+    lines = [line for line in _edge_lines(path) if line and not line[0].startswith(("#", "%"))]
+    if lines and {cell.strip().lower() for cell in lines[0][:2]} <= _HEADINGS:
+        lines = lines[1:]
+    bad = next((number for number, line in enumerate(lines, 1) if len(line) not in (2, 3)), None)
+    if not lines or bad is not None:
+        where = f"edge {bad:,} has {len(lines[bad - 1])} cells" if bad is not None else "it has no edges"
+        raise ValueError(f"Every edge in {path} must be two nodes, or two nodes and a weight; {where}. Mend the file.")
+    names, codes = np.unique([cell.strip() for line in lines for cell in line[:2]], return_inverse=True)
+    try:
+        weights = np.array([float(line[2]) if len(line) == 3 else 1.0 for line in lines])
+    except ValueError as error:
+        raise ValueError(f"The weights of edges in {path} must be numbers: {error}. Mend the file.") from error
+    ends = codes.reshape(-1, 2)
+    shape = (names.size, names.size)
+    return Graph(sparse.coo_array((weights, (ends[:, 0], ends[:, 1])), shape=shape).tocsr(), names.tolist())
+
+
+def _edge_lines(path: Path) -> Iterator[list[str]]:
+    with path.open(encoding="utf-8-sig") as file:
+        for line in file:
+            delimiter = next((each for each in ",;\t" if each in line), None)
+            yield [cell.strip() for cell in line.strip().split(delimiter)] if line.strip() else []
