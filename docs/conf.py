@@ -16,6 +16,7 @@ release = version = odeco.__version__
 
 extensions = [
     "myst_parser",
+    "sphinx_design",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "numpydoc",
@@ -25,6 +26,7 @@ source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build", "gallery/*.ipynb", "gallery/*.py", "gallery/*.md5", "gallery/*.json"]
 default_role = "autolink"  # `name` in a docstring becomes a link if there is such a name
 myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence"]  # cards within cards
 
 autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc shows the types that the docstrings name
