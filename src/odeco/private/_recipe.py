@@ -17,6 +17,7 @@ from odeco.privacy import (
     NoiseSource,
     PrivacyPlan,
     PrivacyReport,
+    RecordLevel,
     Releaser,
     SecureNoise,
     Unit,
@@ -30,6 +31,7 @@ from odeco.private._planner import choose, entry_sensitivities, holder_sensitivi
 from odeco.private.mechanisms import MECHANISMS, Calibration, Setting, Task
 from odeco.result import PrivateDecomposition
 from odeco.search import Plan
+from odeco.sources import PrivateRows
 
 #: Iterations of a private power method unless told: each costs budget, and under noise ten get as far as any.
 DEFAULT_ITERATIONS = 10
@@ -170,7 +172,9 @@ def decompose_privately(
     first = found.components.largest_first()
     components = Components(found.components.weights[first], found.components.vectors[:, first], holder.order)
     noise_in_each = (found.weight_errors[first], found.angle_errors[first], found.noise_floors[first])
-    return PrivateDecomposition(components, *noise_in_each, report)
+    bound = holder.norm_bound if isinstance(holder, RecordLevel) else None
+    result = PrivateDecomposition(components, *noise_in_each, report, norm_bound=bound)
+    return result.with_names(data.columns if isinstance(data, PrivateRows) else None)  # a file's header is public
 
 
 def plan_privacy(

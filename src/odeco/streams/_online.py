@@ -13,7 +13,7 @@ from odeco.errors import BadRowError, FileFormatError
 from odeco.privacy import Account, Ledger, NoiseSource
 from odeco.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.rows import as_rows, bad_row_error, check_private_rows, row_slice
-from odeco.sources import is_on_cluster
+from odeco.sources import is_on_cluster, names_of
 from odeco.streams._dominance import ColumnSquares, warn_of_dominant_column
 from odeco.streams._file import RunFile
 from odeco.streams._progress import Progress, nothing_found_error
@@ -124,7 +124,8 @@ class OnlineDecomposer:
     ) -> None:
         self._settings, self._seed, self._account, self._callback = settings, seed, account, callback
         self._run: Run | None = None
-        self._squares, self._names = ColumnSquares(), None
+        self._squares = ColumnSquares()
+        self._names: tuple[str, ...] | None = None
         self._one_at_a_time = threading.RLock()
 
     def partial_fit(self, rows: Any, y: None = None) -> Self:  # noqa: ARG002 - as scikit-learn calls it
@@ -139,11 +140,13 @@ class OnlineDecomposer:
             checked = self._checked(rows, None if run is None else run.total.block.shape[0])
             if run is None:
                 run = self._settings.start(int(checked.shape[1]), self._seed, self._account, n_closed=self._n_spent)
+            names = self._checked_names(rows)
             mark, n_charges = run.mark(), self._n_charges
             try:
                 self._run = run
-                self._look_at(rows, checked)
+                self._look_at(checked)
                 self._push(run, checked)
+                self._names = names
             except BadRowError as error:
                 self._go_back(run, mark, n_charges)
                 if self._account is not None:  # clipped rows are never bad; if one were, nothing would be said of it
@@ -185,7 +188,7 @@ class OnlineDecomposer:
         if self._run is None or self._run.state.components.n_components == 0:
             needed = self.progress.n_rows_needed
             raise nothing_found_error(self.n_rows, None if needed is None else self.n_rows + needed)
-        result = self._run.result()
+        result = self._run.result().with_names(self._names)
         if self._account is None:
             warn_of_dominant_column(result, self._squares, self._names, stacklevel=2)
         return result
@@ -217,7 +220,8 @@ class OnlineDecomposer:
                     run.total.let_go_of_rows()
                 header, arrays = run.to_arrays(keep_sum=keep_sum or not private)
             account = None if self._account is None else self._account.keep_beside(path)
-            RunFile(self._settings, self._seed, account=account, run=header, arrays=arrays).save(path)
+            settings = (self._settings, self._seed)
+            RunFile(*settings, account=account, run=header, arrays=arrays, names=self._names).save(path)
 
     @classmethod
     def load(
@@ -237,7 +241,7 @@ class OnlineDecomposer:
         account = None if file.account is None else Account.opened(file.account, path, noise)
         online = cls.__new__(cls)
         online._begin(file.settings, file.seed, account, callback)
-        online._run = file.resume(account)
+        online._run, online._names = file.resume(account), file.names
         if account is not None:
             online._skip_what_is_spent(path)
         return online
@@ -259,12 +263,24 @@ class OnlineDecomposer:
         """Rows that a private run has paid for: every charge is for one batch."""
         return self._n_charges * (self._settings.batch_size or 0)
 
-    def _look_at(self, rows: Any, checked: Any) -> None:
+    def _look_at(self, checked: Any) -> None:
         """Note which columns are large. Of a private run nothing is kept, and nothing said, that depends on a value."""
         if self._account is None and not is_on_cluster(checked):
             self._squares.update(checked)
-            if hasattr(rows, "iloc"):  # what pandas slices by position
-                self._names = getattr(rows, "columns", None)
+
+    def _checked_names(self, rows: Any) -> tuple[str, ...] | None:
+        """Return the names of the columns: those of these rows, or, if they have none, those before; they must agree.
+
+        They are as public as the number of columns: whoever pushes rows has given them.
+        """
+        names = names_of(rows)
+        if names is None or self._names in (None, names):
+            return self._names if names is None else names
+        place = next(i for i, pair in enumerate(zip(self._names or (), names, strict=True)) if len(set(pair)) > 1)
+        raise ValueError(
+            f"Rows must have the columns of those before, in the same order. Column {place} was "
+            f"{(self._names or ())[place]!r} and is {names[place]!r}. Nothing was taken in; sort the columns."
+        )
 
     def _checked(self, rows: Any, n_features: int | None) -> Any:
         """Return rows as an array that is checked, or as rows of a cluster, whose workers check them."""
