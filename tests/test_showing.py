@@ -332,3 +332,106 @@ def test_a_private_table_has_its_names_and_its_bound(table):
     assert isinstance(result, PrivateDecomposition)
     assert result.names == ("a", "b", "=c", "d", "e", "f")
     assert result.norm_bound == 1.0
+
+
+# ---- how far a long call is ---------------------------------------------------------------------------------------
+
+
+def long_calls(**settings):
+    """Every long call of the library, by name."""
+    tensor = odeco.Components([3.0, 2.0], np.eye(5)[:, :2]).to_dense()
+    guarantee = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "norm_bound": 1.0, "rng": 0}
+    return {
+        "decompose": lambda: odeco.decompose(tensor, 2, rng=0, **settings),
+        "loop": lambda: odeco.decompose(tensor, 2, whiten=None, rng=0, **settings),
+        "loop to the noise": lambda: odeco.decompose(tensor, "auto", whiten=None, rng=0, **settings),
+        "whitened": lambda: odeco.decompose(tensor, 2, whiten="tensor", rng=0, **settings),
+        "asymmetric": lambda: odeco.decompose_asymmetric(tensor, 2, rng=0, **settings),
+        "asymmetric loop": lambda: odeco.decompose_asymmetric(tensor, 2, whiten=None, rng=0, **settings),
+        "stream": lambda: odeco.decompose_stream(ROWS, 2, rng=0, **settings),
+        "pushed": lambda: odeco.OnlineDecomposer(2, batch_size=900, rng=0, **settings).partial_fit(ROWS).result(),
+        **{
+            mechanism: lambda mechanism=mechanism: odeco.decompose_privately(
+                ROWS, 2, mechanism=mechanism, **guarantee, **settings
+            )
+            for mechanism in ("input", "core", "joint", "wang2016", "subspace")
+        },
+    }
+
+
+CALLS = list(long_calls())
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_long_call_tells_how_far_it_is_and_shows_a_bar(name, capsys):
+    seen = []
+    long_calls(callback=seen.append, progress=True)[name]()
+    assert seen
+    assert "100%" in capsys.readouterr().err
+    for step in seen:
+        assert step.stage if hasattr(step, "stage") and hasattr(step, "fraction") else step.doing
+    if hasattr(seen[-1], "n_planned"):
+        assert [step.n_releases for step in seen] == sorted(step.n_releases for step in seen)
+        assert seen[-1].n_releases == seen[-1].n_planned  # a private run makes the releases of its plan
+        assert seen[-1].fraction == 1
+
+
+def test_a_bar_changes_no_bit_and_an_error_passes_through(capsys):
+    quiet, shown = long_calls()["stream"](), long_calls(progress=True)["stream"]()
+    np.testing.assert_array_equal(quiet.vectors, shown.vectors)
+
+    def stop(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        long_calls(callback=stop, progress=True)["stream"]()
+
+
+def test_without_rich_a_bar_is_drawn_by_tqdm_and_without_both_refused(monkeypatch, capsys):
+    import types
+
+    class Bar:
+        n, total, said = 0.0, 1.0, []
+
+        def __init__(self, **settings):
+            assert settings["total"] == 1.0
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self.said.append(self.n)
+
+        def set_description_str(self, text, refresh):
+            self.said.append(text)
+
+        def refresh(self):
+            pass
+
+    monkeypatch.setitem(sys.modules, "rich.progress", None)
+    monkeypatch.setitem(sys.modules, "tqdm.auto", types.SimpleNamespace(tqdm=Bar))
+    long_calls(progress=True)["stream"]()
+    assert any("pass 2 of" in str(text) for text in Bar.said)
+    assert Bar.said[-1] == 1.0
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    with pytest.raises(ModuleNotFoundError, match=r"progress=True needs rich or tqdm\. Neither is installed\."):
+        long_calls(progress=True)["stream"]()
+
+
+def test_a_decomposer_shows_how_far_it_is_and_what_it_has():
+    online = odeco.OnlineDecomposer(2, batch_size=900, rng=0)
+    assert repr(online) == (
+        "OnlineDecomposer: 0 of 2 components found after 0 rows; waiting for rows, 3,600 rows more until all are "
+        "(k = 2, method='core', batch_size=900)"
+    )
+    online.partial_fit(pandas.DataFrame(ROWS, columns=list("abcdef")))
+    lines = repr(online).splitlines()
+    assert lines[0] == (
+        "OnlineDecomposer: 2 of 2 components found after 4,000 rows (k = 2, method='core', batch_size=900)"
+    )
+    assert len(lines) == 4
+    assert " a +1.00" in lines[2]
+    assert "<svg" in online._repr_html_()
+    private = odeco.OnlineDecomposer(2, batch_size=900, epsilon=1.0, delta=1e-6, norm_bound=1.0, rng=0)
+    assert "private)" in repr(private)
+    assert "<svg" not in private._repr_html_()

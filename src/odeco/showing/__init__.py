@@ -2,7 +2,7 @@
 
 `_tables.py` has the numbers and names of a result by columns, `_words.py` the sentences below them, `_displays.py` the
 pictures, in the colours of `_palette.py` and together in `_picture.py`; `_shown.py` is what every result can do with
-them. Matplotlib is imported when something is drawn.
+them; `_progress_bar.py` shows how far a long call is. Matplotlib is imported when something is drawn.
 """
 
 from odeco.showing._displays import (
@@ -13,6 +13,7 @@ from odeco.showing._displays import (
     WeightsDisplay,
 )
 from odeco.showing._palette import Palette, any_script
+from odeco.showing._progress_bar import following
 from odeco.showing._shown import Shown
 from odeco.showing._tables import (
     Column,
@@ -41,6 +42,7 @@ __all__ = [
     "clipping_sentence",
     "columns_of",
     "coordinate_labels",
+    "following",
     "leading",
     "leading_text",
     "numbers_of",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from html import escape
 from typing import Any, Literal, Self
 
 from odeco._arguments import as_seed, check_count
@@ -13,6 +14,7 @@ from odeco.errors import BadRowError, FileFormatError
 from odeco.privacy import Account, Ledger, NoiseSource
 from odeco.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.rows import as_rows, bad_row_error, check_private_rows, row_slice
+from odeco.showing import following
 from odeco.sources import is_on_cluster, names_of
 from odeco.streams._dominance import ColumnSquares, warn_of_dominant_column
 from odeco.streams._file import RunFile
@@ -55,6 +57,8 @@ class OnlineDecomposer:
         Draws the starts. It never touches privacy noise.
     callback : callable, optional
         Receives a `Progress` after every batch.
+    progress : bool
+        Whether every push shows a progress bar, with rich or tqdm: how far the run is to a first result.
     noise : NoiseSource, optional
         For tests of private runs: with any source but the default the result says that it is not private.
 
@@ -97,6 +101,7 @@ class OnlineDecomposer:
         neighbour_relation: Literal["replace", "add or remove"] | None = None,
         rng: RngLike = None,
         callback: Callable[[Progress], object] | None = None,
+        progress: bool = False,
         noise: NoiseSource | None = None,
     ) -> None:
         check_count("batch_size", batch_size)
@@ -117,12 +122,18 @@ class OnlineDecomposer:
         if guarantee is None and noise is not None:
             raise ValueError("`noise` is for private runs. Got one without `epsilon`, `delta` and `norm_bound`.")
         account = None if guarantee is None else Account(Ledger(guarantee.mu), noise)
-        self._begin(settings, as_seed(rng), account, callback)
+        self._begin(settings, as_seed(rng), account, callback, progress)
 
     def _begin(
-        self, settings: Settings, seed: int, account: Account | None, callback: Callable[[Progress], object] | None
+        self,
+        settings: Settings,
+        seed: int,
+        account: Account | None,
+        callback: Callable[[Progress], object] | None,
+        progress: bool,
     ) -> None:
-        self._settings, self._seed, self._account, self._callback = settings, seed, account, callback
+        self._settings, self._seed, self._account = settings, seed, account
+        self._callback, self._has_bar = callback, progress
         self._run: Run | None = None
         self._squares = ColumnSquares()
         self._names: tuple[str, ...] | None = None
@@ -145,7 +156,8 @@ class OnlineDecomposer:
             try:
                 self._run = run
                 self._look_at(checked)
-                self._push(run, checked)
+                with following(self._callback, self._has_bar) as told:
+                    self._push(run, checked, told)
                 self._names = names
             except BadRowError as error:
                 self._go_back(run, mark, n_charges)
@@ -160,6 +172,35 @@ class OnlineDecomposer:
             finally:
                 run.forget_mark(mark)
         return self
+
+    def __repr__(self) -> str:
+        found = self._so_far()
+        table = [] if found is None else repr(found).splitlines()[1:]
+        return "\n".join([f"{type(self).__name__}: {self.verdict}", *table])
+
+    def _repr_html_(self) -> str:
+        """Return the verdict and what was found so far, for a notebook."""
+        found = self._so_far()
+        title = f"<p><strong>{type(self).__name__}</strong>: {escape(self.verdict)}</p>"
+        return title if found is None else f"{title}{found._repr_html_()}"
+
+    @property
+    def verdict(self) -> str:
+        """How far the run is, and what it has found, in one sentence."""
+        found, progress = self._so_far(), self.progress
+        settings = (
+            f"k = {self._settings.n_components}, method={self.method!r}, batch_size={self._settings.batch_size:,}"
+        )
+        number = 0 if found is None else len(found.weights)
+        text = f"{number} of {self._settings.n_components} components found after {self.n_rows:,} rows"
+        if progress.n_rows_needed:
+            text += f"; {progress.stage}, {progress.n_rows_needed:,} rows more until all are"
+        return f"{text} ({settings}{'' if self._account is None else ', private'})"
+
+    def _so_far(self) -> StreamDecomposition | PrivateStreamDecomposition | None:
+        """Return what has been found so far, without a warning; None if that is nothing."""
+        run = self._run
+        return None if run is None or not run.state.components.n_components else run.result().with_names(self._names)
 
     @property
     def method(self) -> Method:
@@ -185,10 +226,10 @@ class OnlineDecomposer:
         Of a private run it is a `PrivateStreamDecomposition`, and may be published. Of others, a
         `DominantColumnWarning` says if one column outweighs all others.
         """
-        if self._run is None or self._run.state.components.n_components == 0:
+        result = self._so_far()
+        if result is None:
             needed = self.progress.n_rows_needed
             raise nothing_found_error(self.n_rows, None if needed is None else self.n_rows + needed)
-        result = self._run.result().with_names(self._names)
         if self._account is None:
             warn_of_dominant_column(result, self._squares, self._names, stacklevel=2)
         return result
@@ -229,6 +270,7 @@ class OnlineDecomposer:
         path: str | os.PathLike[str],
         *,
         callback: Callable[[Progress], object] | None = None,
+        progress: bool = False,
         noise: NoiseSource | None = None,
     ) -> OnlineDecomposer:
         """Read a checkpoint that `save` wrote, and go on with the row after the first `n_rows`."""
@@ -240,7 +282,7 @@ class OnlineDecomposer:
             )
         account = None if file.account is None else Account.opened(file.account, path, noise)
         online = cls.__new__(cls)
-        online._begin(file.settings, file.seed, account, callback)
+        online._begin(file.settings, file.seed, account, callback, progress)
         online._run, online._names = file.resume(account), file.names
         if account is not None:
             online._skip_what_is_spent(path)
@@ -290,7 +332,7 @@ class OnlineDecomposer:
             check_private_rows(rows)
         return as_rows(rows, n_features)
 
-    def _push(self, run: Run, rows: Any) -> None:
+    def _push(self, run: Run, rows: Any, told: Callable[[Progress], object] | None) -> None:
         """Push rows, and call back after every batch that they close."""
         start = 0
         while start < rows.shape[0]:
@@ -304,8 +346,8 @@ class OnlineDecomposer:
             else:
                 run.push(row_slice(rows, start, stop))
             start = stop
-            if self._callback is not None and run.n_closed > n_closed:
-                self._callback(run.progress)
+            if told is not None and run.n_closed > n_closed:
+                told(run.progress)
 
     def _go_back(self, run: Run, mark: Mark, n_charges: int) -> None:
         """Go back to where the run stood, or, if something was released since, to the end of what was paid for.

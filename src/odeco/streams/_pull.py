@@ -10,6 +10,7 @@ from typing import Any, cast
 from odeco._arguments import as_seed, check_choice, check_number
 from odeco._types import RngLike
 from odeco.result import StreamDecomposition
+from odeco.showing import following
 from odeco.streams._dominance import warn_of_dominant_column
 from odeco.streams._file import Checkpoint
 from odeco.streams._progress import Progress
@@ -35,6 +36,7 @@ def decompose_stream(
     checkpoint_seconds: float = 30.0,
     keep_checkpoint: bool = False,
     callback: Callable[[Progress], object] | None = None,
+    progress: bool = False,
     client: Any = None,
 ) -> StreamDecomposition:
     """Decompose the moment E[x⊗ᵖ] of rows in memory, in files larger than memory, in a stream, or on a cluster.
@@ -77,6 +79,8 @@ def decompose_stream(
     callback : callable, optional
         Receives a `Progress` after every block of rows. If it raises, the run ends with that exception, and the
         checkpoint is written first.
+    progress : bool
+        Whether to show a progress bar, with rich or tqdm.
     client : dask.distributed.Client, optional
         The cluster that reads files, whose paths must be the same there; for Dask collections that of the process is
         taken by default. The result has the same bits as that of one machine.
@@ -125,7 +129,8 @@ def decompose_stream(
     run = file.load(any_seed=rng is None, stops_when_found=stops_when_found)
     if run is None:
         run = settings.start(reader.n_features, file.seed, stops_when_found=stops_when_found)
-    _pull(reader, run, file, callback)
+    with following(callback, progress) as told:
+        _pull(reader, run, file, told)
     if keep_checkpoint:
         file.save(run)
     else:
