@@ -270,7 +270,7 @@ def test_a_result_begins_with_its_verdict_and_shows_ten_components():
     entries, _ = planted(30, 12, 0.2, 0.02)
     lines = repr(odeco.decompose(entries, "auto", rng=0)).splitlines()
     assert lines[0].startswith("Decomposition: 12 components, independent but not orthogonal; they explain 99.9 % of T")
-    assert lines[1].split() == ["#", "weight", "±", "(1", "s.e.)", "angle", "error,", "rad"]
+    assert lines[1].split() == ["#", "weight", "±", "(1", "s.e.)", "angle", "error,", "rad", "largest", "coordinates"]
     assert [line.split()[0] for line in lines[2:12]] == [str(i) for i in range(1, 11)]
     assert lines[12] == "… and 2 more"
 

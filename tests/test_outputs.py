@@ -160,7 +160,7 @@ def test_signs_that_a_terminal_obeys_are_shown_as_escapes(folder, capsys):
 
 def test_marks_in_a_result_s_own_words_are_printed_as_they_are():
     result = odeco.decompose(planted_orthogonal(4, 1, rng=0).to_dense(), 1, rng=0)
-    table = result_table(result, ["[/x]", "[bold]", "c", "d"], 4)
+    table = result_table(result.with_names(["[/x]", "[bold]", "c", "d"]), 4)
     assert "[/x]" in table.columns[-1]._cells[0].plain
 
 

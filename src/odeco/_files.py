@@ -32,7 +32,15 @@ except ImportError:  # pragma: no cover - no such locks on Windows
 
 FORMAT_VERSION = 2
 #: How pages and tables of odeco begin: one of these stands within the first bytes.
-_SIGNS, _SIGN_BYTES = (b'<meta name="generator" content="odeco">', b"document,topic 1"), 1024
+_SIGNS, _SIGN_BYTES = (
+    (
+        b'<meta name="generator" content="odeco">',
+        b"document,topic 1",
+        b"component,weight,weight_error,angle_error,",
+        b"component,weight,residual,converged,",
+    ),
+    1024,
+)
 #: An array in an archive of anyone's may take so many bytes, or so many times the size of its file if that is more.
 _ARRAY_BYTES, _MOST_INFLATED = 1 << 27, 32
 _HEADER = "header"

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from odeco._types import FloatArray, IndexArray
 from odeco.components import Components
-from odeco.metrics import shown_angle
 from odeco.privacy import PrivacyReport
 from odeco.rank import SURE, RankEvidence
+from odeco.showing import Shown
 from odeco.structure import Structure
 
-#: A result shows so many components.
-_MOST_SHOWN = 10
 #: What a decomposition leaves, as the end of a sentence.
 _LEFT = {
     "nothing": "nothing is left",
@@ -26,27 +26,39 @@ _LEFT = {
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Result:
+class Result(Shown):
     """Components, largest weight first.
 
     Attributes
     ----------
     components : Components
         Weights and unit vectors; itself a tensor that can be asked, subtracted and saved.
+    names : tuple of str or None
+        What the coordinates stand for: the columns of a table, the words of a vocabulary.
     """
 
     components: Components
+    names: tuple[str, ...] | None = field(default=None, kw_only=True)
 
     @property
     def verdict(self) -> str:
         """What was found, in one sentence."""
         return _counted(len(self.weights))
 
-    def __repr__(self) -> str:
-        return _described(self)
+    def with_names(self, names: Iterable[str] | None) -> Self:
+        """Return the same result with names for its coordinates, such as a vocabulary; None takes them away."""
+        if names is None:
+            return replace(self, names=None)
+        given = tuple(map(str, names))
+        if len(given) != self.components.dimension:
+            raise ValueError(
+                f"`names` must have one name for each of the {self.components.dimension:,} coordinates. "
+                f"Got {len(given):,}. Pass them in the order of the coordinates."
+            )
+        return replace(self, names=given)
 
     @property
-    def weights(self) -> FloatArray:
+    def weights(self) -> FloatArray:  # type: ignore[override]
         """The k weights, largest first (at even orders, largest in absolute value)."""
         return self.components.weights
 
@@ -112,25 +124,6 @@ def _counted(number: int) -> str:
     return f"{number} component{'' if number == 1 else 's'}"
 
 
-def _described(result: Result | AsymmetricDecomposition) -> str:
-    """Return the verdict and a table of the first components."""
-    errors, angles = getattr(result, "weight_errors", None), getattr(result, "angle_errors", None)
-    rows = [
-        ["#", "weight", *([] if errors is None else ["± (1 s.e.)"]), *([] if angles is None else ["angle error, rad"])]
-    ]
-    for i, weight in enumerate(result.weights[:_MOST_SHOWN]):
-        row = [str(i + 1), f"{weight:.6g}"]
-        row += [] if errors is None else [f"{errors[i]:.2g}"]
-        row += [] if angles is None else [shown_angle(float(angles[i]))]
-        rows.append(row)
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    more = len(result.weights) - _MOST_SHOWN
-    return "\n".join(
-        [f"{type(result).__name__}: {result.verdict}", *lines, *([f"… and {more} more"] if more > 0 else [])]
-    )
-
-
 def _verdict(result: Decomposition | AsymmetricDecomposition) -> str:
     """Say in one sentence how many components there are, of which kind, and what they leave."""
     k, evidence, structure = len(result.weights), result.rank_evidence, result.structure
@@ -157,17 +150,21 @@ class StreamDecomposition(Result):
         Standard errors of weights, and of vectors in radians, from the spread between batches; None while there are too
         few to tell.
     n_rows : int
-        Rows read, each as often as it was read.
+        Rows read, each counted once.
+    n_passes : int
+        How often all of them were read.
     """
 
     weight_errors: FloatArray | None
     angle_errors: FloatArray | None
     n_rows: int
+    n_passes: int = field(default=1, kw_only=True)
 
     @property
     def verdict(self) -> str:
         """What was found, in one sentence."""
-        return f"{_counted(len(self.weights))} of the moment of a stream, after {self.n_rows:,} rows"
+        passes = f" in {self.n_passes} passes" if self.n_passes > 1 else ""
+        return f"{_counted(len(self.weights))} of the moment of a stream, from {self.n_rows:,} rows{passes}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -184,12 +181,16 @@ class PrivateDecomposition(Result):
         For each component the weight that noise alone would show with a chance of 1 in 1,000, at most.
     privacy : PrivacyReport
         What is guaranteed to whom, and every release that was made.
+    norm_bound : float or None
+        Of rows, the norm that longer ones were scaled down to; public. It makes weights smaller than those of the rows
+        as they were, which no error here includes.
     """
 
     weight_errors: FloatArray
     angle_errors: FloatArray
     noise_floors: FloatArray
     privacy: PrivacyReport
+    norm_bound: float | None = field(default=None, kw_only=True)
 
     @property
     def verdict(self) -> str:
@@ -221,7 +222,7 @@ class PrivateStreamDecomposition(PrivateDecomposition):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AsymmetricDecomposition:
+class AsymmetricDecomposition(Shown):
     """Terms λ a ⊗ b ⊗ … of an asymmetric tensor, largest weight first.
 
     Attributes
@@ -249,9 +250,6 @@ class AsymmetricDecomposition:
     def verdict(self) -> str:
         """What was found, in one sentence."""
         return _verdict(self)
-
-    def __repr__(self) -> str:
-        return _described(self)
 
     def to_dense(self) -> FloatArray:
         """Return the sum of the terms as an array."""

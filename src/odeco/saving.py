@@ -76,6 +76,9 @@ def _part(name: str) -> Rule:
 
 
 _DEVIATIONS = array("k", low=0)
+#: What the coordinates stand for, of a result with vectors.
+_NAMES: dict[str, Rule] = {"names": nothing_or(each(text(), "d"))}
+_BOUND: dict[str, Rule] = {"norm_bound": nothing_or(number(0))}
 _PRIVATE = {
     "components": _part("Components"),
     **dict.fromkeys(("weight_errors", "angle_errors", "noise_floors"), _DEVIATIONS),
@@ -145,6 +148,10 @@ _FIELDS: dict[str, dict[str, Rule]] = {
 }
 #: Fields that came later: files from before do not have them.
 _LATER_FIELDS: dict[str, dict[str, Rule]] = {
+    "Decomposition": _NAMES,
+    "StreamDecomposition": {**_NAMES, "n_passes": whole(1)},
+    "PrivateDecomposition": {**_NAMES, **_BOUND},
+    "PrivateStreamDecomposition": {**_NAMES, **_BOUND},
     "Charge": {"delta": number(0, 1)},
     "AsymmetricDecomposition": {
         "explained": nothing_or(number()),

@@ -231,9 +231,14 @@ def test_a_csv_line_that_cannot_be_parsed_is_named(tmp_path, line, must, shown):
     path = tmp_path / "a.csv"
     path.write_bytes(f"a,b\n1,2\n\n3,4\n{line}\n5,6\n".encode("latin-1"))
     n_rows, error = read_until_error(as_source(path, batch_rows=1))
-    assert str(error) == (
-        f"Row 2 of a.csv (line 5) must be {must}. Got {shown!r}. Fix or drop the line and read again."
-    )
+    if must == "all numbers":
+        column = "a" if line.startswith("NA") else "b"
+        remedy = "Fix or drop the line, or leave the column out with `drop`, and read again."
+        assert str(error) == f"Row 2 of a.csv (line 5) must be {must}. Got {shown!r} in column {column!r}. {remedy}"
+    else:
+        assert str(error) == (
+            f"Row 2 of a.csv (line 5) must be {must}. Got {shown!r}. Fix or drop the line and read again."
+        )
     assert (n_rows, error.path, error.row) == (2, path, 2)
 
 

@@ -167,12 +167,12 @@ def test_objects_in_a_file_are_not_unpickled(tmp_path):
 def test_a_column_that_is_no_number_is_named(tmp_path):
     table = as_table(dense_rows()).append_column("label", [["a"] * N_ROWS])
     pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / "a.parquet")
-    for data, name in ((tmp_path / "a.parquet", "a.parquet"), (table, "The Table")):
+    for data, name in ((tmp_path / "a.parquet", "a.parquet"), (table, "the Table")):
         with pytest.raises(SourceError) as raised:
             as_source(data)
         assert str(raised.value) == (
-            f"{name} must hold real numbers: floats of at most 64 bits, integers or bools. "
-            "It holds string in column 'label'. Convert it to float64."
+            f"All columns of {name} must hold real numbers: floats of at most 64 bits, integers or bools. "
+            "Column 'label' holds string. Convert it to float64, or leave it out."
         )
 
 

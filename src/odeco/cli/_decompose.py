@@ -61,12 +61,14 @@ def command(
       odeco decompose tensor.npz --key T -k 3 --whiten tensor --json
       odeco decompose unequal.npy --asymmetric -k auto
     """
+    if asymmetric and names is not None:
+        raise click.UsageError("--names is for the one axis of a symmetric tensor, and goes not with --asymmetric.")
     if asymmetric and (symmetrize or whiten in ("tensor", "slice")):
         raise click.UsageError("--asymmetric goes with neither --symmetrize nor --whiten tensor nor --whiten slice.")
     settings: dict[str, Any] = {"n_restarts": n_restarts, "n_iterations": n_iterations, "tol": tol, "rng": seed}
     with _options.limited(threads):
         tensor = load_tensor(file, key)
-        labels = None if asymmetric else load_names(names, tensor.shape[0] if tensor.ndim else 0)
+        labels = load_names(names, tensor.shape[0] if tensor.ndim else 0)
         if symmetrize:
             tensor = odeco.symmetrize(tensor)
         with progress_bar() as bar:
@@ -80,4 +82,6 @@ def command(
             recipe: Any = odeco.decompose_asymmetric if asymmetric else odeco.decompose
             settings["whiten"] = None if whiten == "none" else whiten
             result = recipe(tensor, n_components, callback=show, **settings)
-    deliver(result, out=out, report=report, names=labels, title=f"Components of {file.name}", as_json=as_json, top=top)
+    if labels is not None:
+        result = result.with_names(labels)
+    deliver(result, out=out, report=report, title=f"Components of {file.name}", as_json=as_json, top=top)

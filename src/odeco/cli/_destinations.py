@@ -69,4 +69,9 @@ def _check_destination(parameter: click.Parameter, path: Path, others: list[Path
             f"{name} must be a new file, or one that odeco wrote. {path} is neither. Pass another path, or --force to "
             "replace it."
         )
+    if isinstance(kind, _options.ResultFile) and path.suffix.lower() not in kind.suffixes:
+        raise click.UsageError(
+            f"{name} must end in .npz, for the whole result, or in .csv, for a table of it. Got {path}. Pass another "
+            "path."
+        )
     try_to_write(path)

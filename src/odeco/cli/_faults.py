@@ -38,6 +38,7 @@ _TRANSLATIONS = {
     "or lower n_components:": "or lower -k:",
     "Lower n_components or pass more documents.": "Lower -k or pass more documents.",
     "Lower min_documents, raise max_share, or": "Lower --min-documents, raise --max-share, or",
+    "leave the column out with `drop`": "leave the column out with --drop",
     "Pass its name as `column`.": "Pass --column NAME.",
     "or pass another `column`.": "or pass another --column.",
 }
@@ -99,16 +100,6 @@ def advice(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return f"there is not enough memory: {str(error) or 'for this'}. Try a smaller problem, or a stream."
     return in_options(str(error) or type(error).__name__)
-
-
-def printable(text: str, keep: str = "") -> str:
-    """Return a text with everything that is no visible sign written as an escape, but for the signs in `keep`.
-
-    Names and words come from files of anyone, and a terminal obeys what it is sent.
-    """
-    return "".join(
-        sign if sign.isprintable() or sign in keep else sign.encode("unicode_escape").decode("ascii") for sign in text
-    )
 
 
 def in_options(text: str) -> str:

@@ -90,10 +90,22 @@ def _own(contents: Contents) -> dict[str, Any]:
     for name in ("command", "order", "settings", "source", "n_documents", "parameters"):
         if header.get(name) is not None:
             shown[name.replace("_", " ")] = header[name]
+    names = _names_of(header)
+    if names:
+        shown["names"] = ", ".join(names)
     run = header.get("run")
     if isinstance(run, dict):
         shown["state"], shown["rows taken in"] = run.get("state"), run.get("n_rows")
     return shown | {"arrays": {name: f"{_shape(shape)} {dtype}" for name, (shape, dtype) in contents.arrays.items()}}
+
+
+def _names_of(header: dict[str, Any]) -> list[str] | None:
+    """Return the names of coordinates in the header of a result or a run, which may come from anyone."""
+    try:
+        names = header["names"] if "names" in header else header["result"]["fields"]["names"]["tuple"]
+        return [str(name) for name in names]
+    except (KeyError, TypeError):
+        return None
 
 
 def _archive(file: Path, check: bool) -> dict[str, Any]:

@@ -15,7 +15,8 @@ import click
 
 from odeco import __version__
 from odeco.cli._destinations import guard
-from odeco.cli._faults import FAULTS, Interrupted, advice, in_options, printable
+from odeco.cli._faults import FAULTS, Interrupted, advice, in_options
+from odeco.showing import printable
 
 # Each sub-command is the object `command` of the module odeco.cli._NAME; importing it is put off until it is asked for,
 # so that `odeco --help` is quick.

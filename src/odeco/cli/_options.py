@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -36,8 +37,24 @@ class OutputFile(click.Path):
         return path
 
 
+class ResultFile(OutputFile):
+    """A file for a result. Its name says what it will hold, which is looked at with its place."""
+
+    suffixes = (".npz", ".csv")
+
+
 OUTPUT = OutputFile()
 CHECKPOINT = OutputFile(replaces=False)
+
+
+def listed(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
+    """Return the names in a text, which are parted by commas, as in a line of CSV."""
+    if value is None:
+        return None
+    names = [name.strip() for name in next(csv.reader([value], skipinitialspace=True), [])]
+    if not names or not all(names):
+        raise click.BadParameter(f"{value!r} must be names with commas between them.", context, parameter)
+    return names
 
 
 def number_or_auto(context: click.Context, parameter: click.Parameter, value: str) -> int | str:
@@ -67,11 +84,17 @@ seed = click.option(
 )
 threads = click.option("--threads", type=click.IntRange(1), metavar="N", help="At most so many threads.")
 json_output = click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
-out = click.option("--out", type=OUTPUT, metavar="FILE", help="Write the result there, as .npz without pickle.")
+out = click.option(
+    "--out", type=ResultFile(), metavar="FILE", help="Write the result there: .npz, without pickle, or a table as .csv."
+)
 report = click.option("--report", type=OUTPUT, metavar="FILE", help="Write an HTML page there.")
 names = click.option(
     "--names", type=FILE, metavar="FILE", help="A text file with the name of each coordinate, one a line."
 )
+columns = click.option(
+    "--columns", metavar="A,B,C", callback=listed, help="Columns of a table to read, by their names, in this order."
+)
+drop = click.option("--drop", metavar="A,B", callback=listed, help="Columns of a table to leave out, such as an id.")
 top = click.option("--top", type=click.IntRange(0), default=5, show_default=True, help="Largest coordinates to show.")
 
 

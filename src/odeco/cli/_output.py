@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import json
 import math
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,13 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
-from odeco.cli._faults import advice, command_line, printable
-from odeco.metrics import shown_angle
+from odeco._files import replacing
+from odeco.cli._faults import advice, command_line
 from odeco.privacy import PrivacyReport
-from odeco.result import AsymmetricDecomposition, Decomposition
+from odeco.result import AsymmetricDecomposition
 from odeco.saving import RESULT_KINDS, AnyResult, save_result
+from odeco.showing import cells_of, coordinate_labels, numbers_of, printable, remarks_on
+from odeco.showing import privacy_sentence as privacy_sentence
 
 
 def console(*, err: bool = False) -> Console:
@@ -102,51 +105,16 @@ def result_document(result: AnyResult) -> dict[str, Any]:
     return document
 
 
-def result_table(result: AnyResult, names: Sequence[str] | None, n_top: int) -> Table:
+def result_table(result: AnyResult, n_top: int) -> Table:
     """Return one line for each component."""
-    columns: list[tuple[str, Callable[[int], str]]] = [("weight", lambda i: f"{result.weights[i]:.6g}")]
-    errors = getattr(result, "weight_errors", None)
-    if errors is not None:
-        columns.append(("± (1 s.e.)", lambda i: f"{errors[i]:.2g}"))
-    angles = getattr(result, "angle_errors", None)
-    if angles is not None:
-        columns.append(("angle error, rad", lambda i: shown_angle(angles[i])))
-    floors = getattr(result, "noise_floors", None)
-    if floors is not None:
-        columns.append(("noise floor", lambda i: f"{floors[i]:.3g}"))
-        columns.append(("clear of it", lambda i: "yes" if abs(result.weights[i]) > floors[i] else "no"))
-    columns += _convergence_columns(result)
-    table = Table("#", *(name for name, _ in columns), box=None, pad_edge=False)
-    for column in table.columns:
-        column.justify = "right"
-    if n_top and not isinstance(result, AsymmetricDecomposition):
-        table.add_column("largest coordinates", justify="left", overflow="fold")
-    for i in range(len(result.weights)):
-        cells = [str(i + 1), *(show(i) for _, show in columns)]
-        if n_top and not isinstance(result, AsymmetricDecomposition):
-            cells.append(largest_coordinates(result.vectors[:, i], names, n_top))
-        table.add_row(*map(as_cell, cells))
+    headings, rows = cells_of(result, n_top=n_top)
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        is_text = heading.startswith("largest ")
+        table.add_column(heading, justify="left" if is_text else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*map(as_cell, row))
     return table
-
-
-def _convergence_columns(result: AnyResult) -> list[tuple[str, Callable[[int], str]]]:
-    """Return how well each component was found, where that is known."""
-    columns: list[tuple[str, Callable[[int], str]]] = []
-    if isinstance(result, Decomposition | AsymmetricDecomposition):
-        columns.append(("residual", lambda i: f"{result.residuals[i]:.1e}"))
-        columns.append(("converged", lambda i: "yes" if result.converged[i] else "no"))
-    if isinstance(result, Decomposition):
-        columns.append(("images", lambda i: str(result.n_iterations[i])))
-        if result.n_restarts is not None:
-            columns.append(("restarts agreed", lambda i: f"{result.n_agreed[i]} of {result.n_restarts}"))
-    return columns
-
-
-def largest_coordinates(vector: Any, names: Sequence[str] | None, n_top: int) -> str:
-    """Return the coordinates that are largest in absolute value, with their names or numbers (from 0)."""
-    first = np.argsort(-np.abs(vector), kind="stable")[:n_top]
-    labels = [f"[{i}]" if names is None else names[i] for i in first]
-    return ", ".join(f"{label} {vector[i]:+.2f}" for label, i in zip(labels, first, strict=True))
 
 
 def deliver(
@@ -154,7 +122,6 @@ def deliver(
     *,
     out: Path | None,
     report: Path | None,
-    names: Sequence[str] | None,
     title: str,
     as_json: bool,
     top: int,
@@ -165,12 +132,12 @@ def deliver(
     `again` says how to get the result without computing it again; without it the result is saved elsewhere.
     """
     try:
-        write_outputs(result, out=out, report=report, names=names, title=title, again=again)
+        write_outputs(result, out=out, report=report, title=title, again=again)
     finally:
         if as_json:
             emit_json(result_document(result))
         else:
-            print_result(result, names, top)
+            print_result(result, top)
 
 
 def write_outputs(
@@ -178,19 +145,21 @@ def write_outputs(
     *,
     out: Path | None,
     report: Path | None,
-    names: Sequence[str] | None,
     title: str,
     again: str | None = None,
 ) -> None:
     """Write the files that were asked for, and say so; lose no result if one of them cannot be written."""
     try:
         if out is not None:
-            save_result(result, out, command=command_line())
+            if out.suffix.lower() == ".csv":
+                write_csv(result, out)
+            else:
+                save_result(result, out, command=command_line())
             note(f"wrote {out}")
         if report is not None:
             from odeco.report import write_report  # matplotlib takes half a second, and may be missing
 
-            write_report(result, report, title=title, names=names, command=command_line())
+            write_report(result, report, title=title, command=command_line())
             note(f"wrote {report}")
     except OSError as error:
         text = f"The result could not be written: {advice(error)} {again or _saved_elsewhere(result)}."
@@ -207,35 +176,25 @@ def _saved_elsewhere(result: AnyResult) -> str:
     return f"It is in {path} instead: copy it from there"
 
 
-def print_result(result: AnyResult, names: Sequence[str] | None, n_top: int) -> None:
-    """Write the table of a result, and what is known of it as a whole, to stdout."""
+def print_result(result: AnyResult, n_top: int) -> None:
+    """Write the verdict, the table of a result, and what is known of it as a whole, to stdout."""
     screen = console()
-    verdict = getattr(result, "verdict", None)
-    if verdict is not None:
-        screen.print(as_cell(verdict), soft_wrap=True)
-    screen.print(result_table(result, names, n_top))
-    explained = getattr(result, "explained", None)
-    if explained is not None:
-        screen.print(f"explained: {explained:.4%} of the squared norm")
-    evidence = getattr(result, "rank_evidence", None)
-    if evidence is not None:
-        screen.print(f"rank {evidence.rank} chosen; confidence that it is right: {evidence.confidence:.4f}")
-    structure = getattr(result, "structure", None)
-    if structure is not None:
-        screen.print(as_cell(f"{structure.kind}: {structure.reason}"), soft_wrap=True)
-    n_rows = getattr(result, "n_rows", None)
-    if n_rows is not None:
-        screen.print(f"rows read: {n_rows:,}")
-    privacy = getattr(result, "privacy", None)
-    if privacy is not None:
-        screen.print(as_cell(privacy_sentence(privacy)), soft_wrap=True)
+    screen.print(as_cell(result.verdict), soft_wrap=True)
+    screen.print(result_table(result, n_top))
+    for remark in remarks_on(result):
+        screen.print(as_cell(remark), soft_wrap=True)
     sys.stdout.flush()
 
 
-def privacy_sentence(privacy: PrivacyReport) -> str:
-    """Return the guarantee in one sentence."""
-    if not privacy.private:
-        return "NOT private: the noise did not come from the operating system."
-    budget = f"({privacy.epsilon:g}, {privacy.delta:g})-differentially private for one {privacy.unit}"
-    spent = f"spent ε = {privacy.epsilon_spent:.4g}, μ = {privacy.mu:.4g}"
-    return f"{budget} ({privacy.neighbours}); mechanism {privacy.mechanism}; {spent}"
+def write_csv(result: AnyResult, path: Path) -> None:
+    """Write a result as a table: a line for each component, with what is known of it and all its coordinates."""
+    numbers = numbers_of(result)
+    factors = result.factors if isinstance(result, AsymmetricDecomposition) else (result.vectors,)
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(map(csv_cell, [*numbers, *coordinate_labels(result)]))
+    for i in range(len(result.weights)):
+        coordinates = (value for factor in factors for value in factor[:, i].tolist())
+        writer.writerow([*(plain(values[i]) for values in numbers.values()), *coordinates])
+    with replacing(path, readable=True) as file:
+        file.write(buffer.getvalue().encode())

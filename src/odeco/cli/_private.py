@@ -147,15 +147,16 @@ def command(
         coordinates = load_names(names, int(dimension or 0), columns)
         rng = settings.pop("seed")
         result = odeco.decompose_privately(data, settings.pop("n_components"), groups=labels, rng=rng, **settings)
+        result = result.with_names(coordinates)
         title = f"Private components of {files[0].name}"
     try:
-        write_outputs(result, out=out, report=report, names=coordinates, title=title)
+        write_outputs(result, out=out, report=report, title=title)
     finally:  # the budget is spent: what was bought is shown even if a file cannot be written
         if as_json:
             emit_json({"plan": json.loads(plan.to_json()), "result": result_document(result)})
         else:
             click.echo()
-            print_result(result, coordinates, top)
+            print_result(result, top)
 
 
 def _check_usage(

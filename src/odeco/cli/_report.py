@@ -32,6 +32,10 @@ def command(file: Path, out: Path, title: str | None, names: Path | None) -> Non
 
     result, header = load_result(file), read_contents(file).header
     labels = None if isinstance(result, AsymmetricDecomposition) else load_names(names, result.vectors.shape[0])
+    if names is not None and isinstance(result, AsymmetricDecomposition):
+        raise click.UsageError(
+            "--names is for the one axis of a symmetric tensor. FILE holds terms of an asymmetric one."
+        )
     write_report(
         result,
         out,

@@ -37,6 +37,8 @@ from odeco.sources import as_source
     "--n-polish", type=int, metavar="N", help="Passes that refine, with --method core or entries.  [default: 1]"
 )
 @click.option("--order", type=int, default=3, show_default=True, help="Order of the moment.")
+@_options.columns
+@_options.drop
 @_options.seed
 @click.option("--checkpoint", type=_options.CHECKPOINT, metavar="FILE", help="Keep there where the run stands.")
 @click.option("--checkpoint-seconds", type=float, default=30.0, show_default=True, help="How often.")
@@ -52,6 +54,8 @@ def command(
     n_iterations: int | None,
     n_polish: int | None,
     order: int,
+    columns: list[str] | None,
+    drop: list[str] | None,
     seed: int,
     checkpoint: Path | None,
     checkpoint_seconds: float,
@@ -74,6 +78,7 @@ def command(
     Examples:
       odeco stream rows.npy -k 5 --report page.html
       odeco stream day1.parquet day2.parquet -k 10 --checkpoint run.ckpt
+      odeco stream people.csv -k 3 --drop id,name
       odeco stream rows.npy -k 5 --method power --batch-size 10000
       odeco stream '/shared/day-*.npy' -k 5 --scheduler tcp://host:8786
     """
@@ -87,7 +92,9 @@ def command(
     if checkpoint is not None and resume and not checkpoint.exists():
         note(f"no checkpoint {checkpoint}: beginning at the first row")
     data: Any = str(files[0]) if len(files) == 1 else [str(path) for path in files]
-    source = as_source(data)
+    if columns is not None and drop is not None:
+        raise click.UsageError("--columns and --drop must not be given together. Pass the one that is shorter.")
+    source = as_source(data, columns=columns, drop=drop)
     labels = load_names(names, source.n_features, getattr(source, "columns", None))
     n_rows = 0
     with (
@@ -103,7 +110,7 @@ def command(
             nonlocal n_rows
             n_rows = progress.n_rows
             total = None if progress.n_rows_needed is None else n_rows + progress.n_rows_needed
-            stage, count = progress.stage, f"{n_rows:,} rows"
+            stage, count = progress.stage, _rows_of_this_pass(n_rows, source.n_rows)
             bar.update(task, description=stage, completed=n_rows, total=total, count=count)
             interrupts.check()
 
@@ -117,6 +124,8 @@ def command(
                 n_iterations=n_iterations,
                 n_polish=n_polish,
                 order=order,
+                columns=columns,
+                drop=drop,
                 rng=seed,
                 checkpoint=checkpoint,
                 checkpoint_seconds=checkpoint_seconds,
@@ -130,9 +139,15 @@ def command(
     again = None
     if checkpoint is not None:
         again = f"{checkpoint} holds the run as it ended: run the command again with --resume and another path"
-    deliver(result, out=out, report=report, names=labels, title=title, as_json=as_json, top=top, again=again)
+    result = result.with_names(labels)
+    deliver(result, out=out, report=report, title=title, as_json=as_json, top=top, again=again)
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
+
+
+def _rows_of_this_pass(n_read: int, n_rows: int | None) -> str:
+    """Return how many rows of the current pass are read; of a source that does not know its length, of all passes."""
+    return f"{n_read:,} rows" if not n_rows else f"{(n_read - 1) % n_rows + 1 if n_read else 0:,} of {n_rows:,} rows"
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from scipy import sparse
 from odeco._arguments import check_count
 from odeco.dask._client import Cluster, find_cluster
 from odeco.rows import is_sparse, row_slice, rows_per_chunk, stored_numbers, to_csr
-from odeco.sources import BatchSource, SourceError, as_source, pieces_of
+from odeco.sources import BatchSource, SourceError, as_source, chosen_columns, names_of, pieces_of
 
 
 class Piece(NamedTuple):
@@ -52,6 +52,8 @@ class ClusterRows(Protocol):
         Who works on them.
     in_files : bool
         Whether workers read them from files; otherwise they are blocks of a Dask collection.
+    columns : tuple of str or None
+        The names of the columns, where there are some.
     """
 
     n_rows: int
@@ -60,6 +62,7 @@ class ClusterRows(Protocol):
     name: str
     cluster: Cluster
     in_files: bool
+    columns: tuple[str, ...] | None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -87,11 +90,11 @@ class FileRows(_Shaped):
 
     in_files = True
 
-    def __init__(self, data: Any, cluster: Cluster) -> None:
-        source = as_source(data)
+    def __init__(self, data: Any, cluster: Cluster, **selection: Any) -> None:
+        source = as_source(data, **selection)
         self.sparse: bool = getattr(source, "sparse", False)
         if not self.sparse:
-            source = as_source(data, batch_rows=rows_per_chunk(source.n_features))
+            source = as_source(data, batch_rows=rows_per_chunk(source.n_features), **selection)
         self._source: BatchSource = source
         self.name: str = getattr(source, "name", "the files")
         if source.n_rows is None or pieces_of(source, 0, 0) is None:
@@ -100,6 +103,7 @@ class FileRows(_Shaped):
                 f".arrow or svmlight. Got {self.name}. Convert it."
             )
         self.n_rows, self.n_features, self.cluster = source.n_rows, source.n_features, cluster
+        self.columns: tuple[str, ...] | None = getattr(source, "columns", None)
 
     def pieces(self, start: int, stop: int) -> list[Piece]:
         """Return the files that hold these rows, and where in them."""
@@ -128,10 +132,11 @@ class BlockRows(_Shaped):
         sparse: bool,
         name: str,
         cluster: Cluster,
+        columns: tuple[str, ...] | None = None,
     ) -> None:
         self._blocks, self._edges = list(blocks), list(itertools.accumulate(counts, initial=0))
         self.n_rows, self.n_features, self.sparse = self._edges[-1], n_features, sparse
-        self.name, self.cluster = name, cluster
+        self.name, self.cluster, self.columns = name, cluster, columns
         if not (self.n_rows and n_features):
             raise SourceError(
                 f"Rows must have at least one row and one column. Got {self.n_rows:,} x {n_features:,} in {name}."
@@ -163,7 +168,13 @@ class BlockRows(_Shaped):
         return f"dask:{kind}:{self.n_rows}x{self.n_features}:{digest.hexdigest()[:16]}"
 
 
-def as_cluster_rows(data: Any, client: Any = None) -> ClusterRows:
+def as_cluster_rows(
+    data: Any,
+    client: Any = None,
+    *,
+    columns: Sequence[str] | str | None = None,
+    drop: Sequence[str] | str | None = None,
+) -> ClusterRows:
     """Return rows that the workers of a cluster can get at.
 
     Parameters
@@ -173,12 +184,17 @@ def as_cluster_rows(data: Any, client: Any = None) -> ClusterRows:
         lead to the same files on all machines.
     client : dask.distributed.Client, optional
         The cluster; by default that of the process.
+    columns, drop : sequence of str, optional
+        The names of the columns of a table to read, in this order, or of those to leave out.
     """
-    if isinstance(data, FileRows | BlockRows):
-        return data
-    cluster = find_cluster(client)
-    if type(data).__module__.partition(".")[0] != "dask":
-        return FileRows(data, cluster)
+    cluster = None if isinstance(data, FileRows | BlockRows) else find_cluster(client)
+    if cluster is not None and type(data).__module__.partition(".")[0] != "dask":
+        return FileRows(data, cluster, columns=columns, drop=drop)
+    data = chosen_columns(data, columns, drop)
+    if cluster is None:
+        rows: ClusterRows = data
+        return rows
+    names = names_of(data) if hasattr(data, "to_dask_array") else None
     if hasattr(data, "to_dask_array"):
         data = data.to_dask_array(lengths=True)
     if not hasattr(data, "chunks"):
@@ -196,6 +212,7 @@ def as_cluster_rows(data: Any, client: Any = None) -> ClusterRows:
         sparse=is_sparse(data._meta),
         name="the Dask array",
         cluster=cluster,
+        columns=names,
     )
 
 

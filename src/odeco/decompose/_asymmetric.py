@@ -20,6 +20,7 @@ from odeco.fit import Stage, TermJudge, explained_by_terms, factors_of, fit_give
 from odeco.rank import MOST_AUTOMATIC
 from odeco.result import AsymmetricDecomposition, Decomposition
 from odeco.search import Plan, Search, run
+from odeco.showing import following
 from odeco.structure import judge_term_structure
 from odeco.tensors import AsymmetricTensor, InUnit
 
@@ -34,6 +35,7 @@ def decompose_asymmetric(
     whiten: Literal["auto"] | None = "auto",
     rng: RngLike = None,
     callback: Callable[[Search | Stage], object] | None = None,
+    progress: bool = False,
 ) -> AsymmetricDecomposition:
     """Decompose an asymmetric d₁ x d₂ x … array into terms λ a ⊗ b ⊗ ….
 
@@ -80,8 +82,9 @@ def decompose_asymmetric(
         k = check_count("n_components", n_components, 1, most, f" for a tensor of shape {entries.parts}")
     if not looped:
         unit = Unit.of(oracle, generator)
-        with unit.kept():
-            found = _terms_together(unit, entries, k, generator, check_tolerance(tol), callback, automatic=automatic)
+        total = None if automatic else k
+        with unit.kept(), following(callback, progress, total) as told:
+            found = _terms_together(unit, entries, k, generator, check_tolerance(tol), told, automatic=automatic)
         found = unit.put_back(found)
         warn_if_unconverged(found, stacklevel=2)
         factors = tuple(factors_of(found.components, entries.parts))
@@ -101,7 +104,8 @@ def decompose_asymmetric(
         n_iterations=n_iterations,
         tolerance=usable_tolerance(tol, oracle),
     )
-    return _terms_by_loop(oracle, entries, plan, generator, callback)
+    with following(callback, progress, k) as told:
+        return _terms_by_loop(oracle, entries, plan, generator, told)
 
 
 def _terms_by_loop(

@@ -20,6 +20,7 @@ from odeco.oracle import Oracle
 from odeco.rank import MOST_AUTOMATIC
 from odeco.result import Decomposition
 from odeco.search import Plan, Search, run
+from odeco.showing import following
 from odeco.structure import judge_structure
 from odeco.tensors import InUnit, as_oracle
 from odeco.whitening import Whitened, Whitener
@@ -37,6 +38,7 @@ def decompose(
     whiten: Whiten = "auto",
     rng: RngLike = None,
     callback: Callable[[Search | Stage], object] | None = None,
+    progress: bool = False,
 ) -> Decomposition:
     """Decompose a symmetric tensor into weights and unit vectors.
 
@@ -68,6 +70,8 @@ def decompose(
     callback : callable, optional
         Receives the `Search` after every answer, or the `Stage` of the fit; both say what they are `doing`, and have
         `components`.
+    progress : bool
+        Whether to show a progress bar, with rich or tqdm.
 
     Returns
     -------
@@ -112,17 +116,17 @@ def decompose(
         looped = n_restarts is not None or n_iterations is not None or check_tolerance(tol) == 0
         if not looped and oracle.exact and len(oracle.parts) == 1:
             unit = Unit.of(oracle, generator)
-            with unit.kept():
-                result = _decompose_together(unit, n_components, generator, check_tolerance(tol), callback)
+            with unit.kept(), following(callback, progress, n_components) as told:
+                result = _decompose_together(unit, n_components, generator, check_tolerance(tol), told)
             result = unit.put_back(result)
             warn_if_unconverged(result, stacklevel=2)
             return result
         whiten = None
     if whiten is not None:
-        settings = {"n_restarts": n_restarts, "n_iterations": n_iterations, "tol": tol, "callback": callback}
+        settings = {"n_restarts": n_restarts, "n_iterations": n_iterations, "tol": tol}
         unit = Unit.of(oracle, generator)
-        with unit.kept():
-            result = _decompose_whitened(unit, n_components, whiten, generator, **settings)
+        with unit.kept(), following(callback, progress, n_components) as told:
+            result = _decompose_whitened(unit, n_components, whiten, generator, callback=told, **settings)
         return unit.put_back(result)
     automatic = isinstance(n_components, str) and n_components == "auto"
     most: Any = min(oracle.dimension, MOST_AUTOMATIC) if automatic else n_components
@@ -135,11 +139,11 @@ def decompose(
         weigh="image" if oracle.exact else "reuse",
     )
     unit = Unit(oracle)
-    with unit.kept():
+    with unit.kept(), following(callback, progress, n_components) as told:
         if automatic:
-            search, evidence = search_to_noise(oracle, plan, generator, callback)
+            search, evidence = search_to_noise(oracle, plan, generator, told)
         else:
-            search, evidence = run(oracle, plan, rng=generator, callback=callback), None
+            search, evidence = run(oracle, plan, rng=generator, callback=told), None
     result = described(search, tolerance=plan.tolerance or math.sqrt(oracle.rounding))
     result = replace(result, explained=explained_by(oracle, result.components), rank_evidence=evidence)
     result = unit.put_back(result)

@@ -30,7 +30,7 @@ from odeco.privacy._noise import NoiseSource, SecureNoise, SeededNoiseForTests, 
 from odeco.privacy._oracle import MERGE_COSINE, PrivateOracle, merge_duplicates
 from odeco.privacy._plan import MechanismPlan, PrivacyPlan
 from odeco.privacy._record_level import RecordLevel, row_weights
-from odeco.privacy._release import Releaser
+from odeco.privacy._release import Releaser, Releases
 from odeco.privacy._report import PrivacyReport
 
 #: These names are for users; docs/api/index.md lists the same.
@@ -65,6 +65,7 @@ __all__ += [
     "Guarantee",
     "NoiseSource",
     "Releaser",
+    "Releases",
     "SecureNoise",
     "SeededNoiseForTests",
     "Unit",

@@ -20,6 +20,32 @@ def above(keys: Any, numbers: FloatArray, threshold: float) -> tuple[Any, FloatA
     return keys[passed], numbers[passed]
 
 
+def _say_nothing(what: str) -> None:
+    """Tell nobody that something was released."""
+
+
+@dataclass(frozen=True)
+class Releases:
+    """How far a private run is: all of it is public, and none of it depends on the data.
+
+    Attributes
+    ----------
+    stage : str
+        What was released last, in the words of the ledger.
+    n_releases, n_planned : int
+        Releases that were made, and that the plan has.
+    """
+
+    stage: str
+    n_releases: int
+    n_planned: int
+
+    @property
+    def fraction(self) -> float:
+        """Share of the releases that were made."""
+        return min(1.0, self.n_releases / self.n_planned)
+
+
 @dataclass(frozen=True, eq=False)
 class Releaser:
     """A ledger that pays and a source that draws the noise: all that a mechanism needs to say something.
@@ -32,11 +58,14 @@ class Releaser:
         Draws the noise. What it releases is private only if it is a `SecureNoise`.
     data : str or tuple of str
         The pieces of data that the answers depend on; see `Ledger`.
+    tell : callable, optional
+        Is told what was released, in the words of the ledger, after every release.
     """
 
     ledger: Ledger
     noise: NoiseSource = field(default_factory=SecureNoise)
     data: str | tuple[str, ...] = ALL_DATA
+    tell: Callable[[str], None] = _say_nothing
 
     @property
     def is_private(self) -> bool:
@@ -70,7 +99,9 @@ class Releaser:
         scale = noise_scale(sensitivity, noise_multiplier, size)
         slack = rounding_slack(size, grid_of(scale))  # raises for a sensitivity of 0 or NaN, before anything is charged
         self.ledger.charge(what, sensitivity + slack, scale, data=self.data)
-        return noisy(self._quietly(answer), scale, self.noise), scale
+        released = noisy(self._quietly(answer), scale, self.noise)
+        self.tell(what)
+        return released, scale
 
     def release_above(
         self,
@@ -130,6 +161,7 @@ class Releaser:
         self.ledger.charge(what, charged[worst], scales[worst], count=n_columns, data=self.data)
         exact = self._quietly(answer)
         columns = [noisy(exact[..., column], scale, self.noise) for column, scale in enumerate(scales)]
+        self.tell(what)
         return np.stack(columns, axis=-1), np.array(scales)
 
     @staticmethod

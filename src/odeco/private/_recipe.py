@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,9 @@ from odeco.privacy import (
     NoiseSource,
     PrivacyPlan,
     PrivacyReport,
+    RecordLevel,
     Releaser,
+    Releases,
     SecureNoise,
     Unit,
     as_ledger,
@@ -30,6 +33,8 @@ from odeco.private._planner import choose, entry_sensitivities, holder_sensitivi
 from odeco.private.mechanisms import MECHANISMS, Calibration, Setting, Task
 from odeco.result import PrivateDecomposition
 from odeco.search import Plan
+from odeco.showing import following
+from odeco.sources import PrivateRows
 
 #: Iterations of a private power method unless told: each costs budget, and under noise ten get as far as any.
 DEFAULT_ITERATIONS = 10
@@ -55,6 +60,8 @@ def decompose_privately(
     nonnegative: bool | None = None,
     ledger: Ledger | LedgerFile | str | os.PathLike[str] | None = None,
     rng: RngLike = None,
+    callback: Callable[[Releases], object] | None = None,
+    progress: bool = False,
     noise: NoiseSource | None = None,
 ) -> PrivateDecomposition:
     """Decompose under (ε, δ)-differential privacy.
@@ -104,6 +111,10 @@ def decompose_privately(
         The budget of all runs on these data together. It pays for this run too, or refuses it.
     rng : None, int or numpy.random.Generator
         Draws the starts, which are public. It never touches the noise.
+    callback : callable, optional
+        Receives a `Releases` after every release. What has been paid for is gone if it raises.
+    progress : bool
+        Whether to show a progress bar, with rich or tqdm.
     noise : NoiseSource, optional
         For tests: with any source but the default the result says that it is not private.
 
@@ -157,8 +168,15 @@ def decompose_privately(
     sensitivities = holder_sensitivities(holder)
     setting = Setting(holder.dimension, holder.order, search, epsilon, delta, sensitivities, calibration)
     planned = choose(mechanism, setting)
-    releaser = Releaser(Ledger(setting.mu, within=as_ledger(ledger)), SecureNoise() if noise is None else noise)
-    found = MECHANISMS[planned.mechanism].run(Task(holder, setting, planned, releaser, generator))
+    own = Ledger(setting.mu, within=as_ledger(ledger))
+    with following(callback, progress) as told:
+
+        def tell(what: str) -> None:
+            if told is not None:
+                told(Releases(what, sum(charge.count for charge in own.charges), planned.n_releases))
+
+        releaser = Releaser(own, SecureNoise() if noise is None else noise, tell=tell)
+        found = MECHANISMS[planned.mechanism].run(Task(holder, setting, planned, releaser, generator))
     report = PrivacyReport.of(
         releaser,
         epsilon=epsilon,
@@ -170,7 +188,9 @@ def decompose_privately(
     first = found.components.largest_first()
     components = Components(found.components.weights[first], found.components.vectors[:, first], holder.order)
     noise_in_each = (found.weight_errors[first], found.angle_errors[first], found.noise_floors[first])
-    return PrivateDecomposition(components, *noise_in_each, report)
+    bound = holder.norm_bound if isinstance(holder, RecordLevel) else None
+    result = PrivateDecomposition(components, *noise_in_each, report, norm_bound=bound)
+    return result.with_names(data.columns if isinstance(data, PrivateRows) else None)  # a file's header is public
 
 
 def plan_privacy(

@@ -21,6 +21,7 @@ from odeco.result import (
     StreamDecomposition,
 )
 from odeco.saving import AnyResult
+from odeco.showing import rows_read
 
 
 def write_report(
@@ -46,7 +47,7 @@ def write_report(
     title : str
         The heading.
     names : sequence of str, optional
-        What the coordinates stand for, such as words.
+        What the coordinates stand for, such as words; by default the names that the result has.
     command : str, optional
         The command that makes the result again.
     versions : mapping, optional
@@ -64,6 +65,7 @@ def write_report(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_report(result, f"{folder}/page.html", title="Two components")
     """
+    names = getattr(result, "names", None) if names is None else names
     figures = Figures()
     sections = [
         _components(result, names, n_top),
@@ -111,9 +113,8 @@ def _facts(result: AnyResult) -> dict[str, str]:
     if isinstance(result, PrivateDecomposition):
         facts["clear of the noise"] = f"{int(np.sum(result.clear))} of {len(result.weights)}"
         facts["guarantee"] = f"ε = {result.privacy.epsilon:g}, δ = {result.privacy.delta:g}"
-    n_rows = getattr(result, "n_rows", None)
-    if n_rows is not None:
-        facts["rows read"] = f"{n_rows:,}"
+    if hasattr(result, "n_rows"):
+        facts["rows read"] = rows_read(result)
     if isinstance(result, AsymmetricDecomposition) and result.structure is not None and len(result.weights) > 1:
         facts["largest cosine of two along an axis"] = f"{result.structure.largest_cosine:.2g}"
     if not isinstance(result, AsymmetricDecomposition) and len(result.weights) > 1:

@@ -243,6 +243,8 @@ class Search(Finder):
     @property
     def doing(self) -> str:
         """What the next answer is for, in words."""
+        if self.done:
+            return "all components found"
         return f"component {len(self.found) + 1} of {self.plan.n_components}, iteration {self.iteration + 1}"
 
     @property

@@ -7,6 +7,7 @@
 
 from odeco.errors import SourceError
 from odeco.sources._coerce import as_source, is_on_cluster
+from odeco.sources._columns import chosen_columns, names_of
 from odeco.sources._files import pieces_of
 from odeco.sources._passes import Passes
 from odeco.sources._private import PrivateRows, open_private
@@ -21,7 +22,9 @@ __all__ = [
     "Source",
     "SourceError",
     "as_source",
+    "chosen_columns",
     "is_on_cluster",
+    "names_of",
     "open_private",
     "pieces_of",
     "rebatch",

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from odeco.rows import row_slice
 from odeco.sources import _errors
+from odeco.sources._columns import names_of
 from odeco.sources._iterables import as_matrix
 from odeco.sources._source import (
     BLOCK_BYTES,
@@ -115,8 +116,8 @@ class SlicedSource(Source):
         check_not_empty(self)
         self._data = data
         self._sliced = getattr(data, "iloc", data)  # what pandas slices by position
-        if hasattr(data, "iloc") and hasattr(data, "columns"):
-            self.columns = tuple(map(str, data.columns))
+        if hasattr(data, "iloc"):
+            self.columns = names_of(data)
         itemsize = getattr(getattr(data, "dtype", None), "itemsize", 8)
         self._rows = rows_per_block(self.n_features, itemsize, batch_rows)
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odeco.sources import _errors
+from odeco.sources._columns import ALL, Selection, names_of
 from odeco.sources._iterables import IterableSource, is_one_shot
 from odeco.sources._source import Source, check_not_empty, describe, rows_per_block
 
@@ -34,7 +35,10 @@ class ArrowFile(Source):
     #: Whether a number that is missing is read as NaN; otherwise it is an error.
     nulls_are_nan: ClassVar[bool] = False
 
-    def __init__(self, path: Path, batch_rows: int | None) -> None:
+    #: The names of the columns that are read, if some are left out.
+    _chosen: list[str] | None = None
+
+    def __init__(self, path: Path, batch_rows: int | None, selection: Selection = ALL) -> None:
         arrow = import_arrow(path.name)
         self.name, self.path, self._file = path.name, path, path
         self._faults = (arrow.ArrowException, OSError, UnicodeDecodeError)
@@ -47,14 +51,19 @@ class ArrowFile(Source):
                 self.columns = tuple(schema.names)
         except self._faults as error:
             raise _errors.cannot_open(path.name, path, error) from error
-        self.n_features = len(schema)
+        places, fields = selection.places(self.columns, path.name, path), list(schema)
+        if places is not None:
+            fields = [fields[place] for place in places]
+            self.columns = tuple(field.name for field in fields)
+            self._chosen = list(self.columns)
+        self.n_features = len(fields)
         check_not_empty(self)
-        self._type = common_type(schema, path.name, path)
+        self._type = common_type(fields, path.name, path)
         self._rows = rows_per_block(self.n_features, self._type.itemsize, batch_rows)
 
     def fingerprint(self) -> str:
-        """Return kind, shape, number type, and the file's name, size and time."""
-        return describe(self, "arrow", self._type)
+        """Return kind, shape, number type, which columns are read, and the file's name, size and time."""
+        return describe(self, "arrow", self._type, *([] if self._chosen is None else self._chosen))
 
     def _look(self, opened: ExitStack) -> tuple[Any, int | None]:
         """Return columns and number of rows; Arrow's stream format does not tell the latter."""
@@ -80,11 +89,13 @@ class ArrowFile(Source):
             if self._is_parquet:
                 first, skipped = _row_group_of(reader.metadata, row)
                 groups = list(range(first, reader.metadata.num_row_groups))
-                batches = reader.iter_batches(self._rows, row_groups=groups)
+                batches = reader.iter_batches(self._rows, row_groups=groups, columns=self._chosen)
             elif self._is_stream:
                 batches = reader
             else:
                 batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
+            if self._chosen is not None:
+                batches = (batch.select(self._chosen) for batch in batches)
             nulls = self.nulls_are_nan
             yield from rows_of_batches(batches, self.name, self.path, self._rows, row, skipped, nulls_are_nan=nulls)
 
@@ -103,16 +114,8 @@ def arrow_stream(data: Any, batch_rows: int | None) -> Source:
     source = IterableSource(
         start, name, batch_rows, repeatable=not is_one_shot(data), n_rows=n_rows if isinstance(n_rows, int) else None
     )
-    source.columns = _names_of(data)
+    source.columns = names_of(data)
     return source
-
-
-def _names_of(data: Any) -> tuple[str, ...] | None:
-    """Return the names of columns that pyarrow keeps in a schema, and others in a list."""
-    for names in (getattr(getattr(data, "schema", None), "names", None), getattr(data, "columns", None)):
-        if isinstance(names, list) and all(isinstance(name, str) for name in names):
-            return tuple(names)
-    return None
 
 
 def is_arrow_data(data: Any) -> bool:
@@ -135,7 +138,7 @@ def common_type(schema: Any, name: str, path: Path | None) -> np.dtype[Any]:
     small = True
     for field in schema:
         if not (types.is_integer(field.type) or types.is_floating(field.type) or types.is_boolean(field.type)):
-            raise _errors.bad_type(name, path, f"{field.type} in column {field.name!r}")
+            raise _errors.not_numbers(name, path, field.type, field.name)
         small = small and types.is_floating(field.type) and field.type.bit_width <= 32
     return np.dtype(np.float32 if small else np.float64)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,20 @@ from odeco._arguments import check_count
 from odeco.sources import _errors
 from odeco.sources._arrays import ArraySource, SlicedSource, SparseSource
 from odeco.sources._arrow import arrow_stream, is_arrow_data
+from odeco.sources._columns import Selection
 from odeco.sources._files import open_files, open_path
 from odeco.sources._iterables import AdaptedSource, IterableSource, is_one_shot
 from odeco.sources._source import BatchSource, Source
 
 
-def as_source(data: Any, *, batch_rows: int | None = None, n_features: int | None = None) -> BatchSource:
+def as_source(
+    data: Any,
+    *,
+    batch_rows: int | None = None,
+    n_features: int | None = None,
+    columns: Sequence[str] | str | None = None,
+    drop: Sequence[str] | str | None = None,
+) -> BatchSource:
     """Return `data` as a source of blocks of rows, without reading more of it than its width takes.
 
     Parameters
@@ -43,6 +51,9 @@ def as_source(data: Any, *, batch_rows: int | None = None, n_features: int | Non
     n_features : int, optional
         The number of columns that the rows must have. A svmlight file does not state its own: by default it is the
         largest index in it.
+    columns, drop : sequence of str, optional
+        The names of the columns to read, in this order, or of those to leave out; for CSV, Parquet and Arrow files and
+        for tables. A column that is not read may hold anything.
 
     Returns
     -------
@@ -73,7 +84,7 @@ def as_source(data: Any, *, batch_rows: int | None = None, n_features: int | Non
     """
     batch_rows = None if batch_rows is None else check_count("batch_rows", batch_rows)
     n_features = None if n_features is None else check_count("n_features", n_features)
-    source = _coerce(data, batch_rows, n_features)
+    source = _coerce(data, batch_rows, n_features, Selection.of(columns, drop))
     if n_features not in (None, source.n_features):
         raise _errors.wrong_width(source.name, source.path, 0, n_features or 0, source.n_features)
     return source
@@ -85,13 +96,14 @@ def is_on_cluster(data: Any) -> bool:
     return module.partition(".")[0] == "dask" or module.startswith("odeco.dask.")
 
 
-def _coerce(data: Any, batch_rows: int | None, n_features: int | None) -> Source:
+def _coerce(data: Any, batch_rows: int | None, n_features: int | None, selection: Selection) -> Source:
+    if isinstance(data, str | os.PathLike):
+        return open_path(Path(data), batch_rows, n_features, selection)
+    if isinstance(data, list | tuple) and data and all(isinstance(path, str | os.PathLike) for path in data):
+        return open_files([Path(path) for path in data], batch_rows, n_features, selection)
+    data = data if selection.is_all else selection.of_table(data)
     if isinstance(data, Source) and batch_rows is None:
         return data
-    if isinstance(data, str | os.PathLike):
-        return open_path(Path(data), batch_rows, n_features)
-    if isinstance(data, list | tuple) and data and all(isinstance(path, str | os.PathLike) for path in data):
-        return open_files([Path(path) for path in data], batch_rows, n_features)
     for accepts, make in _KINDS:
         if accepts(data):
             return make(data, batch_rows)

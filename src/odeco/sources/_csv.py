@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from odeco.errors import SourceError
 from odeco.sources import _errors
+from odeco.sources._columns import ALL, Selection
 from odeco.sources._source import Source, check_not_empty, describe, rows_per_block
 
 DELIMITERS = ",;\t"
@@ -30,7 +31,11 @@ class CsvFile(Source):
     sparse: ClassVar[bool] = False
     _faults = (OSError,)
 
-    def __init__(self, path: Path, batch_rows: int | None) -> None:
+    #: How many fields a line has, and which of them are read; None stands for all.
+    _n_fields: int
+    _places: list[int] | None = None
+
+    def __init__(self, path: Path, batch_rows: int | None, selection: Selection = ALL) -> None:
         self.name, self.path, self._file = path.name, path, path
         first, second = "", ""
         try:
@@ -45,15 +50,19 @@ class CsvFile(Source):
         self._has_names = all(_as_number(field) is None for field in fields)
         if not (second if self._has_names else first):
             raise _errors.no_rows(path.name, path, "no rows of numbers")
-        self.n_features = len(self._fields(second)) if self._has_names else len(fields)
+        self.n_features = self._n_fields = len(self._fields(second)) if self._has_names else len(fields)
         # A name in quotes may hold the delimiter; then the names are not known, which matters to no row.
-        self.columns = tuple(fields) if self._has_names and len(fields) == self.n_features else None
+        self.columns = tuple(fields) if self._has_names and len(fields) == self._n_fields else None
+        self._places = selection.places(self.columns, path.name, path)
+        if self._places is not None and self.columns is not None:
+            self.columns = tuple(self.columns[place] for place in self._places)
+            self.n_features = len(self.columns)
         check_not_empty(self)
         self._rows = rows_per_block(self.n_features, 8, batch_rows)
 
     def fingerprint(self) -> str:
-        """Return kind, number of columns, and the file's name, size and time."""
-        return describe(self, "csv")
+        """Return kind, number of columns, which of them are read, and the file's name, size and time."""
+        return describe(self, "csv", *([] if self._places is None else self._places))
 
     def _lines(self) -> Iterator[tuple[int, str]]:
         # Bytes that are no text become signs that are no number, so that the row is named and not a byte's position.
@@ -75,22 +84,37 @@ class CsvFile(Source):
             row += len(block)
 
     def _parse(self, lines: list[str]) -> NDArray[np.float64] | None:
+        if self._places is not None and not all(map(self._is_whole, lines)):
+            return None
         try:
-            block = np.loadtxt(lines, np.float64, comments=None, delimiter=self._delimiter, ndmin=2, quotechar='"')
+            block = np.loadtxt(
+                *(lines, np.float64),
+                comments=None,
+                delimiter=self._delimiter,
+                usecols=self._places,
+                ndmin=2,
+                quotechar='"',
+            )
         except ValueError:
             return None
         return block if block.shape == (len(lines), self.n_features) else None
 
+    def _is_whole(self, line: str) -> bool:
+        """Tell whether a line has all its fields: of those that are not read NumPy would miss none."""
+        return line.count(self._delimiter) == self._n_fields - 1 or '"' in line
+
     def _blame(self, numbered: list[tuple[int, str]], first_row: int) -> SourceError:
         for row, (number, line) in enumerate(numbered, start=first_row):
-            fields = self._fields(line)
-            if len(fields) != self.n_features:
-                must, given = f"{self.n_features:,} numbers", line.strip()
-            elif wrong := [field for field in fields if _as_number(field) is None]:
-                must, given = "all numbers", wrong[0]
+            fields, column = self._fields(line), None
+            read = range(len(fields)) if self._places is None else self._places
+            if len(fields) != self._n_fields:
+                must, given = f"{self._n_fields:,} {'numbers' if self._places is None else 'fields'}", line.strip()
+            elif wrong := [at for at, place in enumerate(read) if _as_number(fields[place]) is None]:
+                must, given = "all numbers", fields[read[wrong[0]]]
+                column = None if self.columns is None else self.columns[wrong[0]]
             else:
                 continue
-            return _errors.bad_line(self.name, self._file, row, number, must, given)
+            return _errors.bad_line(self.name, self._file, row, number, must, given, column)
         # NumPy is stricter than we are in some detail: then the whole block is at fault.
         return _errors.cannot_read_on(self.name, self.path, first_row, "its lines are not numbers")
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from odeco.errors import SourceError
+
+#: An error lists at most so many names.
+_MOST_LISTED = 20
 
 
 def not_finite(name: str, path: Path | None, row: int, what: str) -> SourceError:
@@ -47,11 +52,17 @@ def bad_pointers(name: str, path: Path | None, row: int) -> SourceError:
     )
 
 
-def bad_line(name: str, path: Path, row: int, line: int, must: str, given: str) -> SourceError:
-    """Say which line of a text file cannot be understood."""
-    shown = given if len(given) <= 40 else given[:37] + "..."
+def bad_line(
+    name: str, path: Path, row: int, line: int, must: str, given: str, column: str | None = None
+) -> SourceError:
+    """Say which line of a text file cannot be understood, and in which column, if it has a name."""
+    shown = repr(given if len(given) <= 40 else given[:37] + "...")
+    remedy = "Fix or drop the line and read again."
+    if column is not None:
+        shown += f" in column {column!r}"
+        remedy = "Fix or drop the line, or leave the column out with `drop`, and read again."
     return SourceError(
-        f"Row {row:,} of {name} (line {line:,}) must be {must}. Got {shown!r}. Fix or drop the line and read again.",
+        f"Row {row:,} of {name} (line {line:,}) must be {must}. Got {shown}. {remedy}",
         path=path,
         row=row,
     )
@@ -73,6 +84,34 @@ def bad_type(name: str, path: Path | None, what: object) -> SourceError:
         f"{_sentence(name)} must hold real numbers: floats of at most 64 bits, integers or bools. "
         f"It holds {what}. Convert it to float64.",
         path=path,
+    )
+
+
+def not_numbers(name: str, path: Path | None, kind: object, column: str) -> SourceError:
+    """Say which column of a table holds no numbers."""
+    return SourceError(
+        f"All columns of {name} must hold real numbers: floats of at most 64 bits, integers or bools. Column "
+        f"{column!r} holds {kind}. Convert it to float64, or leave it out.",
+        path=path,
+    )
+
+
+def no_names(name: str, path: Path | None) -> SourceError:
+    """Say that columns without names cannot be chosen by them."""
+    return SourceError(
+        f"Columns are chosen by their names, as CSV, Parquet, Arrow files and tables have them. {_sentence(name)} has "
+        "none. Leave `columns` and `drop` out, or write the rows with names.",
+        path=path,
+    )
+
+
+def unknown_column(name: str, path: Path | None, wanted: str, names: Sequence[str]) -> SourceError:
+    """Say that there is no column, or more than one, of a name; and which are there."""
+    close = get_close_matches(wanted, names, 1)
+    listed = ", ".join(names[:_MOST_LISTED]) + (", …" if len(names) > _MOST_LISTED else "")
+    hint = f"Did you mean {close[0]!r}?" if close and close[0] != wanted else f"It has: {listed}."
+    return SourceError(
+        f"{_sentence(name)} must have one column {wanted!r}. It has {names.count(wanted) or 'none'}. {hint}", path=path
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from odeco.rows import row_slice
 from odeco.sources import _errors
 from odeco.sources._arrow import ArrowFile
+from odeco.sources._columns import ALL, Selection
 from odeco.sources._csv import CsvFile
 from odeco.sources._npy import NpyFile
 from odeco.sources._npz import NpzFile
@@ -23,9 +24,9 @@ SUFFIXES = (".npy", ".npz", ".parquet", ".arrow", ".feather", *SVMLIGHT, ".csv",
 File = NpyFile | NpzFile | ArrowFile | SvmlightFile | CsvFile
 
 
-def open_path(path: Path, batch_rows: int | None, n_features: int | None) -> Source:
+def open_path(path: Path, batch_rows: int | None, n_features: int | None, selection: Selection = ALL) -> Source:
     """Return the rows of a file, or of all files of a directory in the order of their names."""
-    return open_files(files_of(path), batch_rows, n_features)
+    return open_files(files_of(path), batch_rows, n_features, selection)
 
 
 def files_of(path: Path) -> list[Path]:
@@ -58,12 +59,14 @@ def check_suffixes(paths: Sequence[Path]) -> None:
             raise _errors.cannot_open(path.name, path, "it is no regular file")
 
 
-def open_files(paths: Sequence[Path], batch_rows: int | None, n_features: int | None) -> Source:
+def open_files(
+    paths: Sequence[Path], batch_rows: int | None, n_features: int | None, selection: Selection = ALL
+) -> Source:
     """Return the rows of some files, one file after the other. Every header is looked at now, before a long run."""
     check_suffixes(paths)
     # A svmlight file does not state its width, and may never use the last columns: look at all of them together.
     extents = {path: scan_svmlight(path) for path in paths if path.suffix.lower() in SVMLIGHT}
-    files = [_open_file(path, batch_rows, _together(path, extents), n_features) for path in paths]
+    files = [_open_file(path, batch_rows, _together(path, extents), n_features, selection) for path in paths]
     return files[0] if len(files) == 1 else FilesSource(files)
 
 
@@ -75,24 +78,27 @@ def _together(path: Path, extents: dict[Path, Extent]) -> Extent | None:
     return Extent(extents[path].n_rows, lowest, highest)
 
 
-def _open_file(path: Path, batch_rows: int | None, extent: Extent | None, n_features: int | None) -> File:
+def _open_file(
+    path: Path, batch_rows: int | None, extent: Extent | None, n_features: int | None, selection: Selection
+) -> File:
     stamp = Stamp.of(path)
-    file = _open_kind(path, batch_rows, extent, n_features)
+    file = _open_kind(path, batch_rows, extent, n_features, selection)
     file.stamp = stamp  # taken before anything was read, so that a change at any time after that is noticed
     return file
 
 
-def _open_kind(path: Path, batch_rows: int | None, extent: Extent | None, n_features: int | None) -> File:
+def _open_kind(
+    path: Path, batch_rows: int | None, extent: Extent | None, n_features: int | None, selection: Selection
+) -> File:
     suffix = path.suffix.lower()
+    if suffix in (".csv", ".tsv"):
+        return CsvFile(path, batch_rows, selection)
+    if suffix in (".parquet", ".arrow", ".feather"):
+        return ArrowFile(path, batch_rows, selection)
+    selection.places(None, path.name, path)  # the columns of the others have no names
     if extent is not None:
         return SvmlightFile(path, batch_rows, extent, n_features)
-    if suffix == ".npy":
-        return NpyFile(path, batch_rows)
-    if suffix == ".npz":
-        return NpzFile(path, batch_rows)
-    if suffix in (".csv", ".tsv"):
-        return CsvFile(path, batch_rows)
-    return ArrowFile(path, batch_rows)
+    return NpyFile(path, batch_rows) if suffix == ".npy" else NpzFile(path, batch_rows)
 
 
 class FilesSource(Source):

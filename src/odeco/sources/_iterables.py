@@ -97,7 +97,7 @@ class AdaptedSource(Source):
         else:
             self.name = f"the {type(source).__name__}"
         self.n_features = check_count("n_features", source.n_features, 0)
-        self.n_rows = getattr(source, "n_rows", None)
+        self.n_rows, self.columns = getattr(source, "n_rows", None), getattr(source, "columns", None)
         self.repeatable = getattr(source, "repeatable", not is_one_shot(source))
         check_not_empty(self)
         self._source, self._batch_rows, self._read = source, batch_rows, False

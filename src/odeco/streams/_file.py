@@ -41,6 +41,8 @@ class RunFile:
         The arrays that belong to `run`.
     digest : str or None
         The digest of the rows read of the current pass, where `source` does not tell enough.
+    names : tuple of str or None
+        The names of the columns of rows that are pushed, where these have some.
     path : path or None
         Where it was read.
     """
@@ -52,11 +54,14 @@ class RunFile:
     run: dict[str, Any] | None = None
     arrays: dict[str, Any] | None = None
     digest: str | None = None
+    names: tuple[str, ...] | None = None
     path: Path | None = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file, atomically and without pickle; only its owner may read it."""
         header = {name: getattr(self, name) for name in ("seed", "source", "digest", "account", "run")}
+        if self.names is not None:
+            header["names"] = list(self.names)
         save_arrays(path, KIND, {**header, "settings": asdict(self.settings)}, self.arrays or {})
 
     @classmethod
@@ -66,7 +71,14 @@ class RunFile:
         with faults_of(path, _REMEDY):
             settings = check_run_file(header, arrays)
         names = ("seed", "source", "account", "run", "digest")
-        return cls(settings, **{name: header[name] for name in names}, arrays=arrays, path=Path(path))
+        columns = header.get("names")
+        return cls(
+            settings,
+            **{name: header[name] for name in names},
+            arrays=arrays,
+            names=None if columns is None else tuple(columns),
+            path=Path(path),
+        )
 
     def resume(self, account: Account | None = None, *, stops_when_found: bool = False) -> Run | None:
         """Return the run as it was saved; None if it had not begun."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from html import escape
 from typing import Any, Literal, Self
 
 from odeco._arguments import as_seed, check_count
@@ -13,7 +14,8 @@ from odeco.errors import BadRowError, FileFormatError
 from odeco.privacy import Account, Ledger, NoiseSource
 from odeco.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.rows import as_rows, bad_row_error, check_private_rows, row_slice
-from odeco.sources import is_on_cluster
+from odeco.showing import following
+from odeco.sources import is_on_cluster, names_of
 from odeco.streams._dominance import ColumnSquares, warn_of_dominant_column
 from odeco.streams._file import RunFile
 from odeco.streams._progress import Progress, nothing_found_error
@@ -55,6 +57,8 @@ class OnlineDecomposer:
         Draws the starts. It never touches privacy noise.
     callback : callable, optional
         Receives a `Progress` after every batch.
+    progress : bool
+        Whether every push shows a progress bar, with rich or tqdm: how far the run is to a first result.
     noise : NoiseSource, optional
         For tests of private runs: with any source but the default the result says that it is not private.
 
@@ -97,6 +101,7 @@ class OnlineDecomposer:
         neighbour_relation: Literal["replace", "add or remove"] | None = None,
         rng: RngLike = None,
         callback: Callable[[Progress], object] | None = None,
+        progress: bool = False,
         noise: NoiseSource | None = None,
     ) -> None:
         check_count("batch_size", batch_size)
@@ -117,14 +122,21 @@ class OnlineDecomposer:
         if guarantee is None and noise is not None:
             raise ValueError("`noise` is for private runs. Got one without `epsilon`, `delta` and `norm_bound`.")
         account = None if guarantee is None else Account(Ledger(guarantee.mu), noise)
-        self._begin(settings, as_seed(rng), account, callback)
+        self._begin(settings, as_seed(rng), account, callback, progress)
 
     def _begin(
-        self, settings: Settings, seed: int, account: Account | None, callback: Callable[[Progress], object] | None
+        self,
+        settings: Settings,
+        seed: int,
+        account: Account | None,
+        callback: Callable[[Progress], object] | None,
+        progress: bool,
     ) -> None:
-        self._settings, self._seed, self._account, self._callback = settings, seed, account, callback
+        self._settings, self._seed, self._account = settings, seed, account
+        self._callback, self._has_bar = callback, progress
         self._run: Run | None = None
-        self._squares, self._names = ColumnSquares(), None
+        self._squares = ColumnSquares()
+        self._names: tuple[str, ...] | None = None
         self._one_at_a_time = threading.RLock()
 
     def partial_fit(self, rows: Any, y: None = None) -> Self:  # noqa: ARG002 - as scikit-learn calls it
@@ -139,11 +151,14 @@ class OnlineDecomposer:
             checked = self._checked(rows, None if run is None else run.total.block.shape[0])
             if run is None:
                 run = self._settings.start(int(checked.shape[1]), self._seed, self._account, n_closed=self._n_spent)
+            names = self._checked_names(rows)
             mark, n_charges = run.mark(), self._n_charges
             try:
                 self._run = run
-                self._look_at(rows, checked)
-                self._push(run, checked)
+                self._look_at(checked)
+                with following(self._callback, self._has_bar) as told:
+                    self._push(run, checked, told)
+                self._names = names
             except BadRowError as error:
                 self._go_back(run, mark, n_charges)
                 if self._account is not None:  # clipped rows are never bad; if one were, nothing would be said of it
@@ -157,6 +172,35 @@ class OnlineDecomposer:
             finally:
                 run.forget_mark(mark)
         return self
+
+    def __repr__(self) -> str:
+        found = self._so_far()
+        table = [] if found is None else repr(found).splitlines()[1:]
+        return "\n".join([f"{type(self).__name__}: {self.verdict}", *table])
+
+    def _repr_html_(self) -> str:
+        """Return the verdict and what was found so far, for a notebook."""
+        found = self._so_far()
+        title = f"<p><strong>{type(self).__name__}</strong>: {escape(self.verdict)}</p>"
+        return title if found is None else f"{title}{found._repr_html_()}"
+
+    @property
+    def verdict(self) -> str:
+        """How far the run is, and what it has found, in one sentence."""
+        found, progress = self._so_far(), self.progress
+        settings = (
+            f"k = {self._settings.n_components}, method={self.method!r}, batch_size={self._settings.batch_size:,}"
+        )
+        number = 0 if found is None else len(found.weights)
+        text = f"{number} of {self._settings.n_components} components found after {self.n_rows:,} rows"
+        if progress.n_rows_needed:
+            text += f"; {progress.stage}, {progress.n_rows_needed:,} rows more until all are"
+        return f"{text} ({settings}{'' if self._account is None else ', private'})"
+
+    def _so_far(self) -> StreamDecomposition | PrivateStreamDecomposition | None:
+        """Return what has been found so far, without a warning; None if that is nothing."""
+        run = self._run
+        return None if run is None or not run.state.components.n_components else run.result().with_names(self._names)
 
     @property
     def method(self) -> Method:
@@ -182,10 +226,10 @@ class OnlineDecomposer:
         Of a private run it is a `PrivateStreamDecomposition`, and may be published. Of others, a
         `DominantColumnWarning` says if one column outweighs all others.
         """
-        if self._run is None or self._run.state.components.n_components == 0:
+        result = self._so_far()
+        if result is None:
             needed = self.progress.n_rows_needed
             raise nothing_found_error(self.n_rows, None if needed is None else self.n_rows + needed)
-        result = self._run.result()
         if self._account is None:
             warn_of_dominant_column(result, self._squares, self._names, stacklevel=2)
         return result
@@ -217,7 +261,8 @@ class OnlineDecomposer:
                     run.total.let_go_of_rows()
                 header, arrays = run.to_arrays(keep_sum=keep_sum or not private)
             account = None if self._account is None else self._account.keep_beside(path)
-            RunFile(self._settings, self._seed, account=account, run=header, arrays=arrays).save(path)
+            settings = (self._settings, self._seed)
+            RunFile(*settings, account=account, run=header, arrays=arrays, names=self._names).save(path)
 
     @classmethod
     def load(
@@ -225,6 +270,7 @@ class OnlineDecomposer:
         path: str | os.PathLike[str],
         *,
         callback: Callable[[Progress], object] | None = None,
+        progress: bool = False,
         noise: NoiseSource | None = None,
     ) -> OnlineDecomposer:
         """Read a checkpoint that `save` wrote, and go on with the row after the first `n_rows`."""
@@ -236,8 +282,8 @@ class OnlineDecomposer:
             )
         account = None if file.account is None else Account.opened(file.account, path, noise)
         online = cls.__new__(cls)
-        online._begin(file.settings, file.seed, account, callback)
-        online._run = file.resume(account)
+        online._begin(file.settings, file.seed, account, callback, progress)
+        online._run, online._names = file.resume(account), file.names
         if account is not None:
             online._skip_what_is_spent(path)
         return online
@@ -259,12 +305,24 @@ class OnlineDecomposer:
         """Rows that a private run has paid for: every charge is for one batch."""
         return self._n_charges * (self._settings.batch_size or 0)
 
-    def _look_at(self, rows: Any, checked: Any) -> None:
+    def _look_at(self, checked: Any) -> None:
         """Note which columns are large. Of a private run nothing is kept, and nothing said, that depends on a value."""
         if self._account is None and not is_on_cluster(checked):
             self._squares.update(checked)
-            if hasattr(rows, "iloc"):  # what pandas slices by position
-                self._names = getattr(rows, "columns", None)
+
+    def _checked_names(self, rows: Any) -> tuple[str, ...] | None:
+        """Return the names of the columns: those of these rows, or, if they have none, those before; they must agree.
+
+        They are as public as the number of columns: whoever pushes rows has given them.
+        """
+        names = names_of(rows)
+        if names is None or self._names in (None, names):
+            return self._names if names is None else names
+        place = next(i for i, pair in enumerate(zip(self._names or (), names, strict=True)) if len(set(pair)) > 1)
+        raise ValueError(
+            f"Rows must have the columns of those before, in the same order. Column {place} was "
+            f"{(self._names or ())[place]!r} and is {names[place]!r}. Nothing was taken in; sort the columns."
+        )
 
     def _checked(self, rows: Any, n_features: int | None) -> Any:
         """Return rows as an array that is checked, or as rows of a cluster, whose workers check them."""
@@ -274,7 +332,7 @@ class OnlineDecomposer:
             check_private_rows(rows)
         return as_rows(rows, n_features)
 
-    def _push(self, run: Run, rows: Any) -> None:
+    def _push(self, run: Run, rows: Any, told: Callable[[Progress], object] | None) -> None:
         """Push rows, and call back after every batch that they close."""
         start = 0
         while start < rows.shape[0]:
@@ -288,8 +346,8 @@ class OnlineDecomposer:
             else:
                 run.push(row_slice(rows, start, stop))
             start = stop
-            if self._callback is not None and run.n_closed > n_closed:
-                self._callback(run.progress)
+            if told is not None and run.n_closed > n_closed:
+                told(run.progress)
 
     def _go_back(self, run: Run, mark: Mark, n_charges: int) -> None:
         """Go back to where the run stood, or, if something was released since, to the end of what was paid for.

@@ -230,7 +230,13 @@ class NoisyMean(Answerer):
             neighbours=self.guarantee.neighbours,
             mechanism="disjoint batches of a stream, each row in one release",
         )
-        return PrivateStreamDecomposition(components=found.components, **of_noise, privacy=report, n_rows=found.n_rows)
+        return PrivateStreamDecomposition(
+            components=found.components,
+            **of_noise,
+            privacy=report,
+            n_rows=found.n_rows,
+            norm_bound=self.guarantee.norm_bound,
+        )
 
     def notes_to_arrays(self, notes: Notes | None) -> dict[str, Any]:
         """Return the notes as named arrays."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from odeco._arguments import as_seed, check_choice, check_number
 from odeco._types import RngLike
 from odeco.result import StreamDecomposition
+from odeco.showing import following
 from odeco.streams._dominance import warn_of_dominant_column
 from odeco.streams._file import Checkpoint
 from odeco.streams._progress import Progress
@@ -27,11 +29,14 @@ def decompose_stream(
     n_iterations: int | None = None,
     n_polish: int | None = None,
     order: int = 3,
+    columns: Sequence[str] | str | None = None,
+    drop: Sequence[str] | str | None = None,
     rng: RngLike = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = 30.0,
     keep_checkpoint: bool = False,
     callback: Callable[[Progress], object] | None = None,
+    progress: bool = False,
     client: Any = None,
 ) -> StreamDecomposition:
     """Decompose the moment E[x⊗ᵖ] of rows in memory, in files larger than memory, in a stream, or on a cluster.
@@ -58,6 +63,9 @@ def decompose_stream(
         components, and give standard errors; 1 by default.
     order : int
         The order p of the moment.
+    columns, drop : sequence of str, optional
+        The names of the columns to read, in this order, or of those to leave out, such as an index; for CSV, Parquet
+        and Arrow files and for tables.
     rng : None, int or numpy.random.Generator
         Draws the starts. None takes over the seed of a checkpoint, if there is one.
     checkpoint : path, optional
@@ -71,6 +79,8 @@ def decompose_stream(
     callback : callable, optional
         Receives a `Progress` after every block of rows. If it raises, the run ends with that exception, and the
         checkpoint is written first.
+    progress : bool
+        Whether to show a progress bar, with rich or tqdm.
     client : dask.distributed.Client, optional
         The cluster that reads files, whose paths must be the same there; for Dask collections that of the process is
         taken by default. The result has the same bits as that of one machine.
@@ -78,7 +88,8 @@ def decompose_stream(
     Returns
     -------
     StreamDecomposition
-        Components, largest weight first, with standard errors where there are enough batches to tell.
+        Components, largest weight first, with standard errors where there are enough batches to tell, and with the
+        names of the columns where the data have some.
 
     Raises
     ------
@@ -102,7 +113,7 @@ def decompose_stream(
     array([0.7, 0.3])
     """
     check_choice("method", method, METHODS)
-    reader = reader_of(data, client)
+    reader = reader_of(data, client, columns=columns, drop=drop)
     settings = Settings(
         n_components=n_components,
         method=method,
@@ -118,12 +129,14 @@ def decompose_stream(
     run = file.load(any_seed=rng is None, stops_when_found=stops_when_found)
     if run is None:
         run = settings.start(reader.n_features, file.seed, stops_when_found=stops_when_found)
-    _pull(reader, run, file, callback)
+    with following(callback, progress) as told:
+        _pull(reader, run, file, told)
     if keep_checkpoint:
         file.save(run)
     else:
         file.remove()
-    result = cast("StreamDecomposition", run.result())  # no guarantee was asked for
+    result = _counted(cast("StreamDecomposition", run.result()), run)  # no guarantee was asked for
+    result = result.with_names(reader.columns)
     warn_of_dominant_column(result, reader.squares, reader.columns, stacklevel=2)
     return result
 
@@ -146,6 +159,12 @@ def _cutting(reader: Reader, method: Method, batch_size: int | None, n_polish: i
     if passes:
         return {"n_polish": 1 if n_polish is None else n_polish}
     return {"batch_size": max(1000, 10 * reader.n_features) if batch_size is None else batch_size}
+
+
+def _counted(result: StreamDecomposition, run: Run) -> StreamDecomposition:
+    """Return a result that counts every row once, and says how often all of them were read."""
+    length = run.place.length
+    return result if length is None else replace(result, n_rows=length, n_passes=run.n_rows // length)
 
 
 def _pull(reader: Reader, run: Run, file: Checkpoint, callback: Callable[[Progress], object] | None) -> None:

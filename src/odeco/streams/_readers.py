@@ -53,11 +53,11 @@ class Here:
 
     digest: str | None = None
 
-    def __init__(self, data: Any) -> None:
-        source = as_source(data)
+    def __init__(self, data: Any, **selection: Any) -> None:
+        source = as_source(data, **selection)
         if source.repeatable and not getattr(source, "sparse", False):
             # Dense blocks of the size of a chunk need no joining. Of sparse rows so few would make many small products.
-            source = as_source(data, batch_rows=rows_per_chunk(source.n_features))
+            source = as_source(data, batch_rows=rows_per_chunk(source.n_features), **selection)
         self._source = source
         self.n_features, self.repeatable = source.n_features, source.repeatable
         self.squares = ColumnSquares()
@@ -88,11 +88,11 @@ class Elsewhere:
     repeatable = True
     digest: str | None = None
 
-    def __init__(self, data: Any, client: Any) -> None:
-        self._rows = cluster_rows(data, None, client=client)
+    def __init__(self, data: Any, client: Any, **selection: Any) -> None:
+        self._rows = cluster_rows(data, None, client=client, **selection)
         self.n_features = self._rows.n_features
         self.squares = ColumnSquares()  # no row passes through this process
-        self.columns: Sequence[str] | None = None
+        self.columns: Sequence[str] | None = self._rows.columns
 
     def fingerprint(self) -> str:
         """Return that of the rows."""
@@ -112,11 +112,13 @@ class Elsewhere:
                 yield from steps
 
 
-def cluster_rows(data: Any, n_features: int | None, *, private: bool = False, client: Any = None) -> Any:
+def cluster_rows(
+    data: Any, n_features: int | None, *, private: bool = False, client: Any = None, **selection: Any
+) -> Any:
     """Return rows that a cluster can get at, of the width that is wanted."""
     from odeco.dask import as_cluster_rows  # Dask takes a second, and may be missing
 
-    rows = as_cluster_rows(data, client)
+    rows = as_cluster_rows(data, client, **selection)
     if n_features not in (None, rows.n_features):
         raise ValueError(
             f"Rows must have shape (n, {n_features}). Got shape {rows.shape}. Take rows of one width for all of a run."
@@ -141,6 +143,7 @@ def ask_cluster(rows: Any, run: Run, stretches: list[tuple[int, int, int]]) -> G
         yield n_ahead
 
 
-def reader_of(data: Any, client: Any = None) -> Reader:
-    """Return who reads the rows: a cluster, if they are there or a client is given."""
-    return Elsewhere(data, client) if client is not None or is_on_cluster(data) else Here(data)
+def reader_of(data: Any, client: Any = None, **selection: Any) -> Reader:
+    """Return who reads the rows: a cluster, if they are there or a client is given. A selection is one of columns."""
+    on_cluster = client is not None or is_on_cluster(data)
+    return Elsewhere(data, client, **selection) if on_cluster else Here(data, **selection)

@@ -8,6 +8,7 @@ from typing import Any
 from odeco._schema import (
     Sizes,
     array,
+    each,
     flag,
     nothing_or,
     number,
@@ -77,7 +78,7 @@ _FOUND = {
 def check_run_file(header: dict[str, Any], arrays: dict[str, Any]) -> Settings:
     """Return the settings of a run file; raise `ValueError` unless all of it is as a run writes it."""
     rules = {"seed": whole(), "source": nothing_or(text()), "account": nothing_or(_ACCOUNT), "settings": _SETTINGS}
-    record({**rules, "digest": nothing_or(text()), "run": _anything})(header, "", {})
+    record({**rules, "digest": nothing_or(text()), "run": _anything}, {"names": each(text())})(header, "", {})
     settings = Settings(**header["settings"])
     private = settings.guarantee is not None
     require(private == (header["account"] is not None), "a private run must have an account, and no other may")
@@ -86,6 +87,8 @@ def check_run_file(header: dict[str, Any], arrays: dict[str, Any]) -> Settings:
         require(not arrays, "a run that has not begun must hold no array")
     else:
         _check_run(settings, header["run"], arrays)
+        names = header.get("names")
+        require(names is None or len(names) == header["run"]["dimension"], "every column must have one name, or none")
     return settings
 
 

@@ -40,6 +40,7 @@ class Joint(Mechanism):
         scales: list[float] = []
 
         def note_scale(search: Search) -> None:
+            task.follow(search)
             if len(search.found) > len(scales):
                 scales.append(float(oracle.last_scales[0]))
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from odeco._types import FloatArray
 from odeco.privacy import DataHolder, Found, MechanismPlan, Releaser, gdp_mu
-from odeco.search import Plan
+from odeco.search import Plan, Search
 
 Calibration = Literal["exact", "paper"]
 #: The cosine from which on a component counts as found.
@@ -84,6 +84,10 @@ class Task:
     def mu(self, release: int) -> float:
         """Return the μ of a release that has a share of the budget, by its place in the plan."""
         return self.setting.mu * math.sqrt(self.planned.shares[release])
+
+    def follow(self, search: Search) -> None:
+        """Tell, after an answer of a private oracle, what a search is doing: post-processing of its answers."""
+        self.releaser.tell(search.doing)
 
 
 class Mechanism(ABC):

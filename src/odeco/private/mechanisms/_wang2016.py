@@ -45,7 +45,9 @@ class Wang2016(Mechanism):
         calibrate = paper_noise_multiplier if setting.calibration == "paper" else noise_multiplier
         z = calibrate(setting.epsilon, setting.delta, task.planned.n_releases)
         oracle = PrivateOracle(holder, ledger, noise_multiplier=z, release="separate", noise=noise)
-        components = run(oracle, replace(setting.search, weigh="value"), rng=task.generator).components
+        components = run(
+            oracle, replace(setting.search, weigh="value"), rng=task.generator, callback=task.follow
+        ).components
         columns = np.split(components.vectors, components.n_components, axis=1)
         errors = z * np.array([holder.value_sensitivity(column) for column in columns])
         image_errors = z * np.array([holder.sensitivity(column) for column in columns])
