@@ -45,8 +45,9 @@ def choose_number(score: Callable[[int], FloatArray], *, most: int, least: int =
     Notes
     -----
     The likelihood rises with every component that is there, and falls slowly with those that are not. Numbers are
-    doubled until one is not clearly better than its half; three between the last two are tried as well, as the best may
-    lie there. Then the place where the likelihood stops to rise is closed in on by halves. Each number is learnt once.
+    doubled until one is not clearly better than its half; three between the last two are tried as well, and three
+    between the two before, as the best may lie in either gap. Then the place where the likelihood stops to rise is
+    closed in on by halves. Each number is learnt once.
     """
     scores: dict[int, FloatArray] = {}
 
@@ -64,7 +65,9 @@ def choose_number(score: Callable[[int], FloatArray], *, most: int, least: int =
     low, high = least, min(2 * least, most)
     while high > low and clearly_better(high, low):
         low, high = high, min(2 * high, most)
+    before = max(least, low // 2)
     for quarter in (1, 2, 3):
+        mean(before + quarter * (low - before) // 4)
         mean(low + quarter * (high - low) // 4)
     while True:
         top = max(sorted(scores), key=mean)

@@ -1,6 +1,7 @@
-"""scikit-learn estimators: topics."""
+"""scikit-learn estimators: topics, mixtures."""
 
 from odeco.errors import UnreliableTopicsWarning
+from odeco.mixtures.estimator import TensorMixture
 from odeco.topics.diagnostics import TopicDiagnostics
 from odeco.topics.lda import TensorLDA
 from odeco.topics.plan_topics import TopicsPlan, plan_topics
@@ -11,6 +12,7 @@ from odeco.topics.trust import TopicTrust
 __all__ = [
     "PrivateVocabulary",
     "TensorLDA",
+    "TensorMixture",
     "TopicDiagnostics",
     "TopicSummary",
     "TopicTrust",

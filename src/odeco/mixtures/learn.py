@@ -1,0 +1,151 @@
+"""A mixture is learnt from rows: several starts on a part of them, the best by likelihood, then steps over all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from odeco._types import FloatArray
+from odeco.latent.likelihood import best_of, climb
+from odeco.latent.number_of_components import ChosenNumber, choose_number
+from odeco.mixtures.gaussians import CovarianceType, Gaussians
+from odeco.mixtures.moments import second_moment
+from odeco.mixtures.starts import Start, can_be_spectral, seeded_start, spectral_start, whitened_start
+from odeco.mixtures.steps import step
+
+#: Starts are tried on so many rows, or on so many for each component if that is more.
+_TRIAL_ROWS, _TRIAL_ROWS_EACH = 5_000, 200
+#: A trial takes at least so many steps, and more where rows are few: steps times rows are then the same.
+_TRIAL_STEPS, _TRIAL_WORK = 10, 100_000
+#: How many components there are is chosen with so many rows to learn from, half as many to judge by, and at most so
+#: many components.
+_CHOICE_ROWS, MOST_AUTOMATIC = 10_000, 50
+
+
+@dataclass(frozen=True)
+class LearningPlan:
+    """How a mixture is learnt.
+
+    Attributes
+    ----------
+    kind : {"spherical", "diag", "full"}
+        What covariances may be.
+    n_steps : int
+        The most likelihood steps over all rows.
+    tolerance : float
+        Steps end when one raises the mean log-likelihood by less than this.
+    regularity : float
+        Every variance gets this share of the mean variance of the features.
+    n_starts : int
+        Starts by k-means++ that are tried beside those of the third moment.
+    parallel : bool
+        Whether to use all cores; the result does not depend on it.
+    """
+
+    kind: CovarianceType = "spherical"
+    n_steps: int = 100
+    tolerance: float = 1e-4
+    regularity: float = 1e-6
+    n_starts: int = 5
+    parallel: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """A mixture that was learnt.
+
+    Attributes
+    ----------
+    model : Gaussians
+        The mixture, largest component first.
+    log_likelihood : float
+        Mean log-likelihood of the rows before the last step.
+    n_steps : int
+        Number of likelihood steps over all rows.
+    converged : bool
+        Whether the last of them gained less than the tolerance.
+    start : str
+        Which start was the best, in words.
+    floor : float
+        What was added to every variance.
+    """
+
+    model: Gaussians
+    log_likelihood: float
+    n_steps: int
+    converged: bool
+    start: str
+    floor: float
+
+
+def learn(rows: FloatArray, n_components: int, plan: LearningPlan, *, seed: int) -> Learnt:
+    """Learn k components from rows, of which there must be at least k."""
+    if len(rows) < n_components:
+        raise ValueError(
+            f"There must be at least as many rows as components. Got n_samples={len(rows)} and "
+            f"n_components={n_components}. Pass more rows, or fewer components."
+        )
+    moment = second_moment(rows, parallel=plan.parallel)
+    # Rows that are all the same have no variance: any positive one describes them.
+    floor = plan.regularity * moment.variance if moment.variance > 0 else 1.0
+    floor = max(floor, float(np.finfo(np.float64).tiny))
+    rng = np.random.default_rng(seed)
+    part = _part(rows, max(_TRIAL_ROWS, _TRIAL_ROWS_EACH * n_components), rng)
+    n_trial_steps = max(_TRIAL_STEPS, _TRIAL_WORK // len(part))
+
+    def trial(start: Start) -> tuple[float, Gaussians, str]:
+        ended = best_of(
+            [start.gaussians(plan.kind, floor)],
+            lambda model: step(model, part, floor),
+            n_trial_steps=n_trial_steps,
+            n_steps=n_trial_steps,
+            tolerance=plan.tolerance,
+        )
+        return ended.log_likelihood, ended.model, start.name
+
+    trials = []
+    if can_be_spectral(n_components, rows.shape[1]):
+        trials.append(trial(spectral_start(rows, moment, n_components, seed=seed, parallel=plan.parallel)))
+        trials.append(trial(whitened_start(part, moment, trials[0][1], seed=seed)))
+    # Where the third moment cannot help, more seeds must; and where rows are few, they cost nothing.
+    n_seeded = plan.n_starts * (1 if trials and len(part) < len(rows) else 2)
+    n_seeded = 1 if n_components == 1 else max(n_seeded, 0 if trials else 1)
+    trials += [trial(seeded_start(part, moment, n_components, rng)) for _ in range(n_seeded)]
+    _, model, name = max(trials, key=lambda each: each[0])
+    ended = climb(
+        lambda model: step(model, rows, floor, parallel=plan.parallel),
+        model,
+        n_steps=plan.n_steps,
+        tolerance=plan.tolerance,
+    )
+    return Learnt(largest_first(ended.model), ended.log_likelihood, ended.n_steps, ended.converged, name, floor)
+
+
+def largest_first(model: Gaussians) -> Gaussians:
+    """Return the same components in the order of their weights."""
+    order = np.argsort(-model.weights, kind="stable")
+    return Gaussians(model.weights[order], model.means[order], model.covariances[order])
+
+
+def choose_n_components(rows: FloatArray, plan: LearningPlan, *, seed: int) -> ChosenNumber:
+    """Choose how many components rows have, by the likelihood of rows that were not learnt from."""
+    rng = np.random.default_rng(seed)
+    part = _part(rows, 3 * _CHOICE_ROWS // 2, rng, shuffled=True)
+    n_learnt = max(1, 2 * len(part) // 3)
+    learnt_from, judged_by = part[:n_learnt], part[n_learnt:]
+    if len(judged_by) < 2:
+        return ChosenNumber(1, {}, clear=False)
+
+    def score(number: int) -> FloatArray:
+        return learn(learnt_from, number, replace(plan, parallel=False), seed=seed).model.about(judged_by)[1]
+
+    return choose_number(score, most=max(1, min(MOST_AUTOMATIC, n_learnt // 5)))
+
+
+def _part(rows: FloatArray, size: int, rng: np.random.Generator, *, shuffled: bool = False) -> FloatArray:
+    """Return so many rows, drawn at random, or all of them if there are no more."""
+    if len(rows) <= size:
+        return rows[rng.permutation(len(rows))] if shuffled else rows
+    drawn = rng.choice(len(rows), size, replace=False, shuffle=shuffled)
+    return rows[drawn if shuffled else np.sort(drawn)]
