@@ -1,5 +1,6 @@
-"""scikit-learn estimators: topics."""
+"""scikit-learn estimators: topics, latent classes."""
 
+from odeco.answers.estimator import LatentClasses
 from odeco.errors import UnreliableTopicsWarning
 from odeco.topics.diagnostics import TopicDiagnostics
 from odeco.topics.lda import TensorLDA
@@ -9,6 +10,7 @@ from odeco.topics.summarise import TopicSummary, summarise_topics
 from odeco.topics.trust import TopicTrust
 
 __all__ = [
+    "LatentClasses",
     "PrivateVocabulary",
     "TensorLDA",
     "TopicDiagnostics",
