@@ -29,7 +29,7 @@ from scipy import sparse
 import odeco
 from odeco.cli import _main
 from odeco.datasets import planted_topics
-from odeco.models import TensorLDA
+from odeco.models import LatentClasses, TensorLDA
 from odeco.power_method import Plan, Search, step
 from odeco.privacy import SeededNoiseForTests
 from odeco.search import Together
@@ -45,6 +45,7 @@ _TENSOR = odeco.symmetrize(
     np.random.default_rng(0).normal(size=(6, 6, 6)) + 4 * odeco.Components([3.0, 2.0], np.eye(6)[:, :2]).to_dense()
 )
 _COUNTS = planted_topics(300, 10, [0.3, 0.3], document_length=30, rng=0).counts
+_CODES = np.random.default_rng(0).integers(0, 3, size=(60, 5))
 _PRIVATE = {"epsilon": 4.0, "delta": 1e-6, "norm_bound": 2.0}
 #: Values that do not belong where they are put.
 _STRANGE: tuple[Any, ...] = (
@@ -124,6 +125,15 @@ def _use_topics(path: Path) -> None:
         model.transform(counts)
 
 
+def _use_classes(path: Path) -> None:
+    """Load latent classes, let them look at respondents, and take more in if they are a stream."""
+    model = LatentClasses.load(path)
+    codes = np.full((3, model.n_features_in_), np.nan)
+    model.predict(codes)
+    if model._stream is not None:
+        model.partial_fit(np.resize(codes, (5000, model.n_features_in_))).predict(codes)
+
+
 def _read_rows(path: Path) -> None:
     for _ in as_source(path):
         pass
@@ -169,6 +179,12 @@ KINDS: dict[str, tuple[str, Callable[[Path], object], Callable[[Path], object]]]
         ".npz",
         lambda path: TensorLDA(2, refine=0, random_state=0).partial_fit(_COUNTS).save(path),
         _use_topics,
+    ),
+    "latent classes": (".npz", lambda path: LatentClasses(2, random_state=0).fit(_CODES).save(path), _use_classes),
+    "stream of latent classes": (
+        ".npz",
+        lambda path: LatentClasses(2, max_iter=5, random_state=0).partial_fit(np.resize(_CODES, (17000, 5))).save(path),
+        _use_classes,
     ),
     "rows.npy": (".npy", lambda path: np.save(path, _ROWS), _read_rows),
     "rows.npz": (".npz", _save_csr, _read_rows),

@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from odeco._types import FloatArray
 from odeco.latent.state import State
 
 
@@ -28,7 +27,7 @@ class RowStream(State):
         Number of rows fed so far, those that wait included.
     """
 
-    held: FloatArray
+    held: Any
     n_rows: int
 
     @property
@@ -40,7 +39,7 @@ class RowStream(State):
     def absorb(self, block: Any) -> None:
         """Learn from a block; fields are replaced, and no array is changed in place."""
 
-    def updated(self, rows: FloatArray) -> Self:
+    def updated(self, rows: Any) -> Self:
         """Return the stream after more rows. This one stays as it was, so an error or an interrupt loses nothing."""
         after = copy.copy(self)
         waiting = np.concatenate([self.held, rows]) if len(self.held) else rows

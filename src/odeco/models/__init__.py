@@ -1,5 +1,6 @@
-"""scikit-learn estimators: topics, mixtures."""
+"""scikit-learn estimators: topics, mixtures, sequences, sources, latent classes, communities."""
 
+from odeco.answers.estimator import LatentClasses
 from odeco.errors import UnreliableTopicsWarning
 from odeco.mixtures.estimator import TensorMixture
 from odeco.topics.diagnostics import TopicDiagnostics
@@ -10,6 +11,7 @@ from odeco.topics.summarise import TopicSummary, summarise_topics
 from odeco.topics.trust import TopicTrust
 
 __all__ = [
+    "LatentClasses",
     "PrivateVocabulary",
     "TensorLDA",
     "TensorMixture",

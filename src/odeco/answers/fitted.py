@@ -1,0 +1,137 @@
+"""What a model of latent classes has learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from odeco._schema import array, require
+from odeco._types import FloatArray, IndexArray
+from odeco.answers.categories import Categories, from_texts, to_texts
+from odeco.answers.learn import frequencies_of
+from odeco.answers.steps import Classes
+from odeco.answers.table import Bits, Questions
+from odeco.latent.likelihood import Climbed
+from odeco.latent.state import State
+
+#: What must hold for the answers to the questions, in a file: their texts, kinds and numbers.
+ANSWERS_RULES: Mapping[str, Any] = {
+    "texts": array("answers", kind="U"),
+    "kinds": array("n_features", kind="i", low=0, high=3),
+    "sizes": array("n_features", kind="i", low=1, high=2**20),
+}
+
+
+def check_answers(texts: Any, kinds: IndexArray, sizes: IndexArray) -> Categories:
+    """Return the answers to each question as a file has them, or raise if their numbers do not fit."""
+    require(int(sizes.sum()) == texts.size, "`sizes` must say how many answers each question has")
+    return from_texts(texts, kinds, sizes)
+
+
+@dataclass(eq=False)
+class FittedClasses(State):
+    """Classes of respondents, and the answers they were learnt from.
+
+    Attributes
+    ----------
+    weights : array
+        The probability of each class, the largest first after `fit`.
+    answers : array, answers x k
+        The probability of each answer in each class; those of one question sum to one.
+    texts, kinds, sizes : arrays
+        The answers to the questions: see `to_texts`; and how many each question has.
+    frequencies : array
+        The share of each answer among those who answered its question.
+    n_rows : int
+        How many respondents they were learnt from.
+    log_likelihood : float
+        The mean log-likelihood of these, before the last step; of a private model NaN.
+    n_steps : int
+        How many steps were taken from the best start.
+    converged : bool
+        Whether the last of them gained less than the tolerance.
+    tried, gains : arrays
+        The numbers of classes that were tried, if it was to be found, and the mean log-likelihood of respondents who
+        were not learnt from.
+    """
+
+    RULES: ClassVar = {
+        "weights": array("classes", low=0, high=1),
+        "answers": array("answers", "classes", low=0, high=1 + 1e-9),
+        **ANSWERS_RULES,
+        "frequencies": array("answers", low=0, high=1 + 1e-9),
+        "n_rows": array(kind="i", low=0),
+        "log_likelihood": array(nan=True),
+        "n_steps": array(kind="i", low=0),
+        "converged": array(kind="b"),
+        "tried": array("tried", kind="i", low=1),
+        "gains": array("tried"),
+    }
+
+    weights: FloatArray
+    answers: FloatArray
+    texts: Any
+    kinds: IndexArray
+    sizes: IndexArray
+    frequencies: FloatArray
+    n_rows: int
+    log_likelihood: float
+    n_steps: int
+    converged: bool
+    tried: IndexArray
+    gains: FloatArray
+
+    @classmethod
+    def from_arrays(cls, prefix: str, arrays: Mapping[str, Any]) -> Self:
+        """Return what `to_arrays` wrote."""
+        made = super().from_arrays(prefix, arrays)
+        check_answers(made.texts, made.kinds, made.sizes)
+        require(made.weights.size > 0 and abs(made.weights.sum() - 1) < 1e-6, "`weights` must sum to one")
+        totals = made.questions.sum_by_question(made.answers)
+        require(bool(np.all(np.abs(totals - 1) < 1e-6)), "the probabilities of the answers to a question must sum to 1")
+        return made
+
+    @classmethod
+    def of(cls, found: Climbed[Classes], tried: Mapping[int, float], categories: Categories, marked: Bits) -> Self:
+        """Return what was found among respondents."""
+        texts, kinds = to_texts(categories)
+        sizes = np.array([own.size for own in categories])
+        return cls(
+            weights=found.model.weights,
+            answers=found.model.answers,
+            texts=texts,
+            kinds=kinds,
+            sizes=sizes,
+            frequencies=frequencies_of(marked.sum(axis=0, dtype=np.float64), Questions(sizes)),
+            n_rows=len(marked),
+            log_likelihood=found.log_likelihood,
+            n_steps=found.n_steps,
+            converged=found.converged,
+            tried=np.array(list(tried), dtype=np.int64),
+            gains=np.array(list(tried.values()), dtype=np.float64),
+        )
+
+    @property
+    def classes(self) -> Classes:
+        """The classes, as steps take them."""
+        return Classes(self.weights, self.answers)
+
+    @property
+    def questions(self) -> Questions:
+        """How many answers each question has."""
+        return Questions(self.sizes)
+
+    @cached_property
+    def categories(self) -> Categories:
+        """The answers to each question."""
+        return from_texts(self.texts, self.kinds, self.sizes)
+
+    @property
+    def n_parameters(self) -> int:
+        """How many numbers describe the classes."""
+        k = self.weights.size
+        return k - 1 + k * self.questions.n_free
