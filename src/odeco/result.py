@@ -131,13 +131,18 @@ def _described(result: Result | AsymmetricDecomposition) -> str:
     )
 
 
+def _doubt(evidence: RankEvidence | None) -> str:
+    """Say which other numbers of components are not ruled out; nothing if that is sure."""
+    if evidence is None or evidence.confidence >= SURE:
+        return ""
+    others = ", ".join(str(rank) for rank in sorted(evidence.candidates) if rank != evidence.rank)
+    return f" ({f'or {others}: ' if others else ''}the evidence does not decide)"
+
+
 def _verdict(result: Decomposition | AsymmetricDecomposition) -> str:
     """Say in one sentence how many components there are, of which kind, and what they leave."""
     k, evidence, structure = len(result.weights), result.rank_evidence, result.structure
-    count = _counted(k)
-    if evidence is not None and evidence.confidence < SURE:
-        others = ", ".join(str(rank) for rank in sorted(evidence.candidates) if rank != evidence.rank)
-        count += f" ({f'or {others}: ' if others else ''}the evidence does not decide)"
+    count = _counted(k) + _doubt(evidence)
     kind = "" if structure is None or k == 1 else f", {structure.in_words}"
     text = f"{count}{kind}"
     if result.explained is not None:
@@ -158,16 +163,20 @@ class StreamDecomposition(Result):
         few to tell.
     n_rows : int
         Rows read, each as often as it was read.
+    rank_evidence : RankEvidence or None
+        Why this number of components, if it was left to the rows.
     """
 
     weight_errors: FloatArray | None
     angle_errors: FloatArray | None
     n_rows: int
+    rank_evidence: RankEvidence | None = None
 
     @property
     def verdict(self) -> str:
         """What was found, in one sentence."""
-        return f"{_counted(len(self.weights))} of the moment of a stream, after {self.n_rows:,} rows"
+        count = _counted(len(self.weights)) + _doubt(self.rank_evidence)
+        return f"{count} of the moment of a stream, after {self.n_rows:,} rows"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -145,6 +145,7 @@ _FIELDS: dict[str, dict[str, Rule]] = {
 }
 #: Fields that came later: files from before do not have them.
 _LATER_FIELDS: dict[str, dict[str, Rule]] = {
+    "StreamDecomposition": {"rank_evidence": nothing_or(_part("RankEvidence"))},
     "Charge": {"delta": number(0, 1)},
     "AsymmetricDecomposition": {
         "explained": nothing_or(number()),

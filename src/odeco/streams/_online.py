@@ -27,8 +27,10 @@ class OnlineDecomposer:
 
     Parameters
     ----------
-    n_components : int
-        The number k of components.
+    n_components : int or "auto"
+        The number k of components. ``"auto"``, with ``"core"``: as many as rows bear out that did not find them. That
+        takes 16 batches, and 3 for the span where there are more than 50 columns; while the number is in doubt, it is
+        judged again from twice as many fresh rows. The result's `rank_evidence` says how sure it is.
     method : {"core", "power", "entries"}
         ``"core"`` needs four batches: three to find the span of the components and one for the core. ``"power"`` is
         Algorithm 2 of the paper: k R batches, one for each iteration of each component. ``"entries"`` adds up all d³/6
@@ -83,7 +85,7 @@ class OnlineDecomposer:
 
     def __init__(
         self,
-        n_components: int,
+        n_components: int | Literal["auto"],
         *,
         method: Method = DEFAULT_METHOD,
         batch_size: int,
@@ -182,10 +184,13 @@ class OnlineDecomposer:
         Of a private run it is a `PrivateStreamDecomposition`, and may be published. Of others, a
         `DominantColumnWarning` says if one column outweighs all others.
         """
-        if self._run is None or self._run.state.components.n_components == 0:
+        run = self._run
+        if run is not None:
+            run.require_signal(run.state)
+        if run is None or run.state.components.n_components == 0:
             needed = self.progress.n_rows_needed
             raise nothing_found_error(self.n_rows, None if needed is None else self.n_rows + needed)
-        result = self._run.result()
+        result = run.result()
         if self._account is None:
             warn_of_dominant_column(result, self._squares, self._names, stacklevel=2)
         return result
