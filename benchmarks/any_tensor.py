@@ -2,7 +2,7 @@
 
     python benchmarks/any_tensor.py              # a subset, in less than ten minutes
     python benchmarks/any_tensor.py --full       # all cells, 20 seeds
-    python benchmarks/any_tensor.py --streams    # rows from planted mixtures, rank unknown
+    python benchmarks/any_tensor.py --streams    # rows from planted mixtures, rank unknown (5 seeds)
 
 Components have a common cosine, or are random unit vectors (*rnd*); noise is symmetric Gaussian, of a given share of
 the tensor's Frobenius norm. Needs an environment with tensorly and pyttb (`make bench` makes one).

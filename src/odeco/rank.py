@@ -18,6 +18,8 @@ import numpy as np
 import scipy  # it imports its submodules when they are used; importing optimize takes longer than importing odeco
 
 from odeco._types import FloatArray
+from odeco.components import Components
+from odeco.errors import RankError
 
 #: The most components that are looked for when their number is left to the data.
 MOST_AUTOMATIC = 100
@@ -79,6 +81,17 @@ def judge_rank(weights: FloatArray, remaining: FloatArray, dimension: int, order
     levels = ground_state(order) * deviation * math.sqrt(dimension)
     confidence = 1 - float(chances[rank - 1]) if rank else 0.0
     return RankEvidence(rank, weights, levels, chances, confidence, (rank,))
+
+
+def no_signal_error(weights: FloatArray, noise_levels: FloatArray, found: Components) -> RankError:
+    """Say that no component stands clear of the noise."""
+    best = int(np.argmax(np.abs(weights) / noise_levels))
+    return RankError(
+        "At least one component must stand clear of the noise. "
+        f"The clearest has weight {weights[best]:.3g}, where noise alone would show {noise_levels[best]:.3g}. "
+        "Pass n_components as an int to see it all the same.",
+        found,
+    )
 
 
 def enough_seen(n_found: int, evidence: RankEvidence, dimension: int) -> bool:

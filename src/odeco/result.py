@@ -124,13 +124,18 @@ def _counted(number: int) -> str:
     return f"{number} component{'' if number == 1 else 's'}"
 
 
+def _doubt(evidence: RankEvidence | None) -> str:
+    """Say which other numbers of components are not ruled out; nothing if that is sure."""
+    if evidence is None or evidence.confidence >= SURE:
+        return ""
+    others = ", ".join(str(rank) for rank in sorted(evidence.candidates) if rank != evidence.rank)
+    return f" ({f'or {others}: ' if others else ''}the evidence does not decide)"
+
+
 def _verdict(result: Decomposition | AsymmetricDecomposition) -> str:
     """Say in one sentence how many components there are, of which kind, and what they leave."""
     k, evidence, structure = len(result.weights), result.rank_evidence, result.structure
-    count = _counted(k)
-    if evidence is not None and evidence.confidence < SURE:
-        others = ", ".join(str(rank) for rank in sorted(evidence.candidates) if rank != evidence.rank)
-        count += f" ({f'or {others}: ' if others else ''}the evidence does not decide)"
+    count = _counted(k) + _doubt(evidence)
     kind = "" if structure is None or k == 1 else f", {structure.in_words}"
     text = f"{count}{kind}"
     if result.explained is not None:
@@ -153,18 +158,22 @@ class StreamDecomposition(Result):
         Rows read, each counted once.
     n_passes : int
         How often all of them were read.
+    rank_evidence : RankEvidence or None
+        Why this number of components, if it was left to the rows.
     """
 
     weight_errors: FloatArray | None
     angle_errors: FloatArray | None
     n_rows: int
+    rank_evidence: RankEvidence | None = None
     n_passes: int = field(default=1, kw_only=True)
 
     @property
     def verdict(self) -> str:
         """What was found, in one sentence."""
         passes = f" in {self.n_passes} passes" if self.n_passes > 1 else ""
-        return f"{_counted(len(self.weights))} of the moment of a stream, from {self.n_rows:,} rows{passes}"
+        count = _counted(len(self.weights)) + _doubt(self.rank_evidence)
+        return f"{count} of the moment of a stream, from {self.n_rows:,} rows{passes}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -149,7 +149,7 @@ _FIELDS: dict[str, dict[str, Rule]] = {
 #: Fields that came later: files from before do not have them.
 _LATER_FIELDS: dict[str, dict[str, Rule]] = {
     "Decomposition": _NAMES,
-    "StreamDecomposition": {**_NAMES, "n_passes": whole(1)},
+    "StreamDecomposition": {**_NAMES, "n_passes": whole(1), "rank_evidence": nothing_or(_part("RankEvidence"))},
     "PrivateDecomposition": {**_NAMES, **_BOUND},
     "PrivateStreamDecomposition": {**_NAMES, **_BOUND},
     "Charge": {"delta": number(0, 1)},

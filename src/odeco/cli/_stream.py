@@ -21,7 +21,7 @@ from odeco.sources import as_source
 
 @click.command("stream")
 @click.argument("files", type=_options.FILE, nargs=-1, required=True, metavar="FILE...")
-@_options.n_components
+@_options.n_components_or_auto
 @click.option(
     "--method",
     type=click.Choice(["core", "power", "entries"]),
@@ -47,7 +47,7 @@ from odeco.sources import as_source
 @_options.outputs
 def command(
     files: tuple[Path, ...],
-    n_components: int,
+    n_components: int | str,
     method: str,
     batch_size: int | None,
     n_restarts: int | None,
@@ -77,6 +77,7 @@ def command(
     \b
     Examples:
       odeco stream rows.npy -k 5 --report page.html
+      odeco stream rows.npy -k auto
       odeco stream day1.parquet day2.parquet -k 10 --checkpoint run.ckpt
       odeco stream people.csv -k 3 --drop id,name
       odeco stream rows.npy -k 5 --method power --batch-size 10000
@@ -117,7 +118,7 @@ def command(
         try:
             result = odeco.decompose_stream(
                 data,
-                n_components,
+                n_components,  # type: ignore[arg-type]
                 method=method,  # type: ignore[arg-type]
                 batch_size=batch_size,
                 n_restarts=n_restarts,

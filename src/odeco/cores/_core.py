@@ -39,6 +39,16 @@ def core_width(dimension: int, n_components: int) -> int:
     return min(dimension, 2 * n_components + 5)
 
 
+def mixtures(basis: FloatArray, n_components: int, seed: list[int]) -> FloatArray:
+    """Return random unit vectors in the span of the strongest directions of a basis, to ask about next.
+
+    Not the basis itself: images are quadratic, and squaring the coordinates of an orthonormal basis can leave far fewer
+    directions than it has. Random combinations have independent squares, so that their images span the components.
+    """
+    strong = basis[:, : n_components + SPARE_DIRECTIONS]
+    return uniform_within(strong, basis.shape[1], np.random.default_rng(seed))
+
+
 def _check_state(header: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) -> None:
     n_answers = header["n_rounds"] + 1
     require(sizes["k"] <= sizes["m"] <= sizes["d"], "a search for k components must ask k to d vectors")
@@ -154,7 +164,8 @@ class CoreSearch(Finder):
             with one_blas_thread():  # the bits of a decomposition depend on the number of threads
                 basis = np.linalg.svd(answer, full_matrices=False)[0]
             last = self.round + 1 == self.n_rounds
-            return replace(self, round=self.round + 1, candidates=basis if last else self._mixed(basis))
+            block = basis if last else mixtures(basis, self.n_components, [self.seed, self.round + 1])
+            return replace(self, round=self.round + 1, candidates=block)
         return replace(self, round=self.round + 1, found=self._decompose(answer))
 
     def tracked(
@@ -186,17 +197,6 @@ class CoreSearch(Finder):
         """Return the search that `to_arrays` described."""
         found = Components(arrays["weights"], arrays["vectors"], header["order"]) if "weights" in arrays else None
         return cls(**header, candidates=arrays["candidates"], found=found)
-
-    def _mixed(self, basis: FloatArray) -> FloatArray:
-        """Return random unit vectors in the span of the strongest directions, to ask about next.
-
-        Not the basis itself: images are quadratic, and squaring the coordinates of an orthonormal basis can leave far
-        fewer directions than it has. Random combinations have independent squares, so that their images span the
-        components.
-        """
-        strong = basis[:, : self.n_components + SPARE_DIRECTIONS]
-        generator = np.random.default_rng([self.seed, self.round + 1])
-        return uniform_within(strong, basis.shape[1], generator)
 
     def _decompose(self, core: FloatArray) -> Components:
         """Find the components of the core, all at once, and bring them back to d dimensions."""

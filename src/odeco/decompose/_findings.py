@@ -11,9 +11,10 @@ from odeco._scale import put_back
 from odeco._types import FloatArray
 from odeco.components import Components
 from odeco.decompose._unit import Unit
-from odeco.errors import ConvergenceWarning, RankError
+from odeco.errors import ConvergenceWarning
 from odeco.fit import Judged
 from odeco.oracle import Oracle
+from odeco.rank import no_signal_error
 from odeco.result import Decomposition
 from odeco.search import Search, zero_image_error
 
@@ -79,17 +80,6 @@ def require_signal(unit: Unit, judged: Judged) -> None:
     weights = put_back(evidence.weights, unit.exponent, "weights")
     levels = put_back(evidence.noise_levels, unit.exponent, "noise levels")
     raise no_signal_error(weights, levels, judged.fit.components)
-
-
-def no_signal_error(weights: FloatArray, noise_levels: FloatArray, found: Components) -> RankError:
-    """Say that no component stands clear of the noise."""
-    best = int(np.argmax(np.abs(weights) / noise_levels))
-    return RankError(
-        "At least one component must stand clear of the noise. "
-        f"The clearest has weight {weights[best]:.3g}, where noise alone would show {noise_levels[best]:.3g}. "
-        "Pass n_components as an int to see it all the same.",
-        found,
-    )
 
 
 def warn_if_unconverged(result: Decomposition, *, stacklevel: int) -> None:

@@ -10,11 +10,10 @@ import numpy as np
 from odeco._arguments import check_tolerance
 from odeco._scale import put_back
 from odeco.components import Components
-from odeco.decompose._findings import no_signal_error
 from odeco.errors import RankError
 from odeco.norms import squared_norm
 from odeco.oracle import Oracle
-from odeco.rank import RankEvidence, enough_seen, ground_state, judge_rank
+from odeco.rank import RankEvidence, enough_seen, ground_state, judge_rank, no_signal_error
 from odeco.search import Callback, Plan, Search, step
 from odeco.structure import judge_structure
 from odeco.tensors import InUnit

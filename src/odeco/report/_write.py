@@ -105,8 +105,9 @@ def _facts(result: AnyResult) -> dict[str, str]:
         facts["converged"] = f"{int(np.sum(result.converged))} of {len(result.weights)}"
     if isinstance(result, Decomposition | AsymmetricDecomposition) and result.explained is not None:
         facts["of the squared norm explained"] = f"{result.explained:.3%}"
-    if isinstance(result, Decomposition | AsymmetricDecomposition) and result.rank_evidence is not None:
-        facts["confidence in the rank"] = f"{result.rank_evidence.confidence:.4f}"
+    evidence = getattr(result, "rank_evidence", None)
+    if evidence is not None:
+        facts["confidence in the rank"] = f"{evidence.confidence:.4f}"
     structure = getattr(result, "structure", None)
     if structure is not None:
         facts["structure"] = f"{structure.kind}: {structure.reason}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 from odeco._schema import Schema
 from odeco._types import FloatArray
 from odeco.components import Components
+from odeco.rank import RankEvidence
 
 if TYPE_CHECKING:
     from odeco.search._tracking import Tracking
@@ -54,6 +55,10 @@ class Asker(Protocol):
         """How many of them are answered."""
 
     @property
+    def rank_evidence(self) -> RankEvidence | None:
+        """Why there are so many components, if their number was not given and is judged."""
+
+    @property
     def doing(self) -> str:
         """What the next answer is for, in words."""
 
@@ -88,6 +93,9 @@ class Asker(Protocol):
 
 class Finder:
     """What `Search` and `CoreSearch` share: they end, hold nothing back, and read components off single answers."""
+
+    #: Nothing: the number of components is given.
+    rank_evidence: RankEvidence | None = None
 
     def settled(self) -> Self:
         """Return it as it is: nothing is held back."""

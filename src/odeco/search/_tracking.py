@@ -20,12 +20,17 @@ import numpy as np
 from odeco._schema import Schema, Sizes, flag, number, require, tensor_order, unit_vectors, usable_array
 from odeco._types import FloatArray
 from odeco.components import Components
+from odeco.rank import RankEvidence
+from odeco.search._evidence_file import EVIDENCE_ARRAYS, evidence_from_arrays, evidence_is_whole, evidence_to_arrays
 from odeco.search._joint_step import sights
 
 
 def _check_state(_: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) -> None:
     require(1 <= sizes["k"] <= sizes["d"], "there must be 1 to d components")
     require(bool(np.all(np.any(arrays["images"], axis=0))), "no mean image may be zero")
+    require(evidence_is_whole(arrays), "it must hold all of the evidence, or none")
+    ranks = arrays.get("judged_ranks", [sizes["k"]])
+    require(ranks[0] == sizes["k"], "its rank must be the number of its components")
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +58,8 @@ class Tracking:
         Σ rᵢ (deviation of a batch)², of values and of images across their vector, faded as the weights are.
     n_deviations : float
         How many independent deviations the spreads are made of, faded likewise.
+    rank_evidence : RankEvidence or None
+        Why there are so many components, if their number was not given.
     """
 
     candidates_meet: ClassVar[bool] = False
@@ -72,6 +79,7 @@ class Tracking:
             "vectors": unit_vectors("d", "k"),
             **dict.fromkeys(("values", "value_spread", "image_spread", "weights"), usable_array("k")),
         },
+        optional_arrays=EVIDENCE_ARRAYS,
         relations=_check_state,
     )
 
@@ -86,6 +94,7 @@ class Tracking:
     value_spread: FloatArray
     image_spread: FloatArray
     n_deviations: float
+    rank_evidence: RankEvidence | None = None
 
     @classmethod
     def start(
@@ -188,9 +197,10 @@ class Tracking:
         self, *, n_rows: int = 0, forgetting: float = 1.0, holding: bool = False, orthogonal: bool = False
     ) -> Tracking:
         """Begin to learn anew, from the components as they stand."""
-        return Tracking.start(
+        anew = Tracking.start(
             self.components, n_rows=n_rows, forgetting=forgetting, holding=holding, orthogonal=orthogonal
         )
+        return replace(anew, rank_evidence=self.rank_evidence)
 
     def averaging(self, n_rows: int) -> float | None:
         """Return the noise in the mean over that in one image, for batches of `n_rows` rows with equal noise.
@@ -204,14 +214,14 @@ class Tracking:
         header = {name: getattr(self, name) for name in _HEADER_FIELDS}
         arrays = {name: getattr(self, name) for name in _ARRAY_FIELDS}
         own = {"vectors": self.components.vectors, "weights": self.components.weights}
-        return {**header, "order": self.components.order}, arrays | own
+        return {**header, "order": self.components.order}, arrays | own | evidence_to_arrays(self.rank_evidence)
 
     @classmethod
     def from_arrays(cls, header: dict[str, Any], arrays: dict[str, Any]) -> Tracking:
         """Return the state that `to_arrays` described."""
         components = Components(arrays["weights"], arrays["vectors"], header["order"])
         fields = {name: header[name] for name in _HEADER_FIELDS} | {name: arrays[name] for name in _ARRAY_FIELDS}
-        return cls(components=components, **fields)
+        return cls(components=components, **fields, rank_evidence=evidence_from_arrays(arrays))
 
 
 _HEADER_FIELDS = ("forgetting", "holding", "orthogonal", "weight", "squared_weight", "n_deviations")

@@ -12,6 +12,9 @@ from odeco.streams._progress import Progress, stream_ended_error
 if TYPE_CHECKING:
     from odeco.streams._run import Run
 
+#: Where rows of a pass judge each other, a stretch has at least so many rows, and this share of those before it: of few
+#: rows there are stretches enough, and of many not too many.
+FEWEST_IN_STRETCH, STRETCH_SHARE = 16, 64
 #: A pass that refines is cut into so many stretches, whose spread gives the standard errors.
 N_STRETCHES = 16
 
@@ -125,32 +128,45 @@ class FreshRows:
         return Progress(state.doing, used / wanted, run.n_rows, wanted - used)
 
 
+def stretch_height(start: int) -> int:
+    """Return how many rows a stretch has that begins at a row, where rows of a pass judge each other."""
+    return max(FEWEST_IN_STRETCH, start // STRETCH_SHARE)
+
+
 @dataclass(frozen=True)
 class Passes:
     """A batch is a pass over data that can be read again; passes that refine are cut into stretches.
 
     The search asks `n_questions` questions, a pass each; then `n_polish` passes refine what was found. Vectors move
-    only at the end of such a pass, so that all its stretches have images of the same vectors.
+    only at the end of such a pass, so that all its stretches have images of the same vectors. A search that has some
+    rows judge what others find (`in_stretches`) gets an answer for each stretch, of which later ones are longer.
     """
 
     n_questions: int
     n_polish: int
+    in_stretches: bool = False
 
     def room(self, run: Run) -> int | None:
-        """Return None while the search asks, and the rows that a stretch still takes while a pass refines."""
-        if run.state.n_questions is not None or run.place.length is None:
-            return None
-        return math.ceil(run.place.length / N_STRETCHES) - run.total.n_rows
+        """Return the rows that the current stretch still takes; None while the search asks about a pass as a whole."""
+        height = self._height(run, run.place.row - run.total.n_rows)
+        return None if height is None else height - run.total.n_rows
+
+    def _height(self, run: Run, start: int) -> int | None:
+        """Return how many rows the stretch has that begins at a row; None if it is the pass."""
+        if run.state.n_questions is not None:
+            return stretch_height(start) if self.in_stretches else None
+        return None if run.place.length is None else math.ceil(run.place.length / N_STRETCHES)
 
     def stretches(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
         """Return the rest of the pass: as one batch, or, since vectors hold still while a pass refines, as several."""
-        row, room = self.next_row(run), self.room(run)
-        if room is None or run.place.length is None:
-            return [(row - run.total.n_rows, row, n_rows)]
-        height = math.ceil(run.place.length / N_STRETCHES)
-        later = range(row + room, n_rows, height)
-        first = (row - run.total.n_rows, row, min(row + room, n_rows))
-        return [first, *((start, start, min(start + height, n_rows)) for start in later)]
+        row = self.next_row(run)
+        found, start = list[tuple[int, int, int]](), row - run.total.n_rows
+        while start < n_rows:
+            height = self._height(run, start)
+            end = n_rows if height is None else min(start + height, n_rows)
+            found.append((start, max(start, row), end))
+            start = end
+        return found
 
     def following(self, state: Asker) -> Asker:
         """Return the search itself: what follows is decided at the end of a pass."""
@@ -162,7 +178,8 @@ class Passes:
             run.close()
         refining = run.state.n_questions is None
         place = Place(0, run.place.n_refined + refining, length=run.place.row)
-        state = run.state.settled() if refining else run.state
+        state = run.state.settled()
+        run.require_signal(state)
         if (refining or state.done) and place.n_refined < self.n_polish:
             state = state.tracked(holding=True)
         run.go_on_with(state, place=place)

@@ -29,8 +29,10 @@ class OnlineDecomposer:
 
     Parameters
     ----------
-    n_components : int
-        The number k of components.
+    n_components : int or "auto"
+        The number k of components. ``"auto"``, with ``"core"``: as many as rows bear out that did not find them. That
+        takes 16 batches, and 3 for the span where there are more than 50 columns; while the number is in doubt, it is
+        judged again from twice as many fresh rows. The result's `rank_evidence` says how sure it is.
     method : {"core", "power", "entries"}
         ``"core"`` needs four batches: three to find the span of the components and one for the core. ``"power"`` is
         Algorithm 2 of the paper: k R batches, one for each iteration of each component. ``"entries"`` adds up all d³/6
@@ -87,7 +89,7 @@ class OnlineDecomposer:
 
     def __init__(
         self,
-        n_components: int,
+        n_components: int | Literal["auto"],
         *,
         method: Method = DEFAULT_METHOD,
         batch_size: int,
@@ -192,7 +194,8 @@ class OnlineDecomposer:
             f"k = {self._settings.n_components}, method={self.method!r}, batch_size={self._settings.batch_size:,}"
         )
         number = 0 if found is None else len(found.weights)
-        text = f"{number} of {self._settings.n_components} components found after {self.n_rows:,} rows"
+        wanted = "" if self._settings.n_components == "auto" else f" of {self._settings.n_components}"
+        text = f"{number}{wanted} components found after {self.n_rows:,} rows"
         if progress.n_rows_needed:
             text += f"; {progress.stage}, {progress.n_rows_needed:,} rows more until all are"
         return f"{text} ({settings}{'' if self._account is None else ', private'})"
@@ -226,6 +229,8 @@ class OnlineDecomposer:
         Of a private run it is a `PrivateStreamDecomposition`, and may be published. Of others, a
         `DominantColumnWarning` says if one column outweighs all others.
         """
+        if self._run is not None:
+            self._run.require_signal(self._run.state)
         result = self._so_far()
         if result is None:
             needed = self.progress.n_rows_needed

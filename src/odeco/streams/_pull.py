@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from odeco._arguments import as_seed, check_choice, check_number
 from odeco._types import RngLike
@@ -21,7 +21,7 @@ from odeco.streams._settings import DEFAULT_METHOD, METHODS, Method, Settings
 
 def decompose_stream(
     data: Any,
-    n_components: int,
+    n_components: int | Literal["auto"],
     *,
     method: Method = DEFAULT_METHOD,
     batch_size: int | None = None,
@@ -46,8 +46,10 @@ def decompose_stream(
     data : array, CSR array, path, directory, iterable of arrays, …
         The rows; see `odeco.sources.as_source`. Files are read block by block, never as a whole. A Dask array or
         dataframe, and what `odeco.dask.from_delayed` returns, stay on their cluster.
-    n_components : int
-        The number k of components.
+    n_components : int or "auto"
+        The number k of components. ``"auto"``, with ``"core"``: as many as rows bear out that did not find them; the
+        result's `rank_evidence` says how sure that is, and which other numbers are not ruled out. Up to 22 are looked
+        for, or d if there are at most 50 columns (at order 3).
     method : {"core", "power", "entries"}
         ``"core"`` finds the span of the components and decomposes a small core: a few passes where the
         data can be read again, a few batches of a stream otherwise. ``"power"`` is Algorithm 2 of the paper: fresh
@@ -95,6 +97,8 @@ def decompose_stream(
     ------
     StreamEndedError
         If there are too few rows; components that were finished are in ``error.found``.
+    RankError
+        With ``"auto"``, if no component stands clear of the noise.
 
     Warns
     -----

@@ -15,8 +15,9 @@ import numpy as np
 from odeco._scale import SMALLEST_USABLE, largest, put_back, times_power_of_two, unit_exponent
 from odeco._types import FloatArray
 from odeco.components import Components
-from odeco.cores import CoreSearch, EntriesSearch
+from odeco.cores import CoreSearch, CountingSearch, EntriesSearch
 from odeco.errors import BadRowError, RankError
+from odeco.rank import RankEvidence, no_signal_error
 from odeco.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.rows import Held, Part, RowSum, row_slice
 from odeco.search import Asker, Search, Tracking
@@ -28,6 +29,7 @@ AnyStreamDecomposition = StreamDecomposition | PrivateStreamDecomposition
 KINDS: dict[str, type[Asker]] = {
     "power": Search,
     "core": CoreSearch,
+    "counting": CountingSearch,
     "entries": EntriesSearch,
     "tracking": Tracking,
 }
@@ -82,6 +84,14 @@ class Answerer:
         """Return components of a search with their weights in the unit of the rows."""
         return Components(put_back(found.weights, notes or 0, "weights"), found.vectors, found.order)
 
+    def judged(self, evidence: RankEvidence, notes: Any) -> RankEvidence:
+        """Return the evidence for a rank with its weights in the unit of the rows."""
+        return replace(
+            evidence,
+            weights=put_back(evidence.weights, notes or 0, "weights"),
+            noise_levels=put_back(evidence.noise_levels, notes or 0, "noise levels"),
+        )
+
     def described(self, found: StreamDecomposition, run: Run) -> AnyStreamDecomposition:
         """Return a result with what the answerer knows about it: here, with weights in the unit of the rows."""
         if not run.notes:
@@ -91,6 +101,7 @@ class Answerer:
             found,
             components=self.components(found.components, run.notes),
             weight_errors=None if errors is None else put_back(errors, run.notes, "errors of the weights"),
+            rank_evidence=None if found.rank_evidence is None else self.judged(found.rank_evidence, run.notes),
         )
 
     def notes_to_arrays(self, notes: Any) -> dict[str, Any]:
@@ -228,6 +239,12 @@ class Run:
         notes = self.answerer.noted(self, release, after)
         self.go_on_with(self.batches.following(after), n_closed=now.n_closed + n_rows, notes=notes)
 
+    def require_signal(self, state: Asker) -> None:
+        """Raise if the number of components was judged, and there are none."""
+        if state.rank_evidence is not None and state.rank_evidence.rank == 0:
+            evidence = self.answerer.judged(state.rank_evidence, self.notes)
+            raise no_signal_error(evidence.weights, evidence.noise_levels, state.components)
+
     def end_pass(self) -> None:
         """Say that the data have been read to their end."""
         self.batches.end_pass(self)
@@ -257,6 +274,7 @@ class Run:
 
     def result(self) -> AnyStreamDecomposition:
         """Return what has been found so far, largest weight first, with standard errors where there are some."""
+        self.require_signal(self.state)
         found, errors = self.state.components, self.state.standard_errors()
         first = found.largest_first()
         described = StreamDecomposition(
@@ -264,6 +282,7 @@ class Run:
             weight_errors=None if errors is None else errors[0][first],
             angle_errors=None if errors is None else errors[1][first],
             n_rows=self.n_rows,
+            rank_evidence=self.state.rank_evidence,
         )
         return self.answerer.described(described, self)
 

@@ -22,15 +22,22 @@ from odeco._schema import (
     usable_array,
     whole,
 )
+from odeco.cores import CountingSearch
 from odeco.rows import MOST_LEVELS
-from odeco.streams._batches import N_STRETCHES
+from odeco.streams._batches import N_STRETCHES, stretch_height
 from odeco.streams._run import KINDS
 from odeco.streams._settings import METHODS, Settings
+
+
+def _number_or_auto(value: Any, where: str, sizes: Sizes) -> None:
+    if value != "auto":
+        whole(1)(value, where, sizes)
+
 
 #: The settings. Whether they go together is checked where they are made.
 _SETTINGS = record(
     {
-        "n_components": whole(1),
+        "n_components": _number_or_auto,
         "method": one_of(*METHODS),
         "batch_size": nothing_or(whole(1)),
         "n_restarts": nothing_or(whole(1)),
@@ -107,10 +114,13 @@ def _check_run(settings: Settings, run: Any, arrays: dict[str, Any]) -> None:
     kind = KINDS[run["state"]]
     kind.SCHEMA.check(run["state_header"], groups["state"], sizes)
     state = run["state_header"]
-    require(run["state"] in (settings.method, "tracking"), "its search must be that of its method")
+    search = "counting" if settings.automatic else settings.method
+    require(run["state"] in (search, "tracking"), "its search must be that of its method")
     require(state["order"] == settings.order, "its search must be of the order of the run")
-    planned = state["plan"]["n_components"] if run["state"] == "power" else sizes["k"]
-    require(planned == settings.n_components, "its search must be for the components of the run")
+    planned = state["plan"]["n_components"] if run["state"] == "power" else sizes.get("k")
+    require(settings.automatic or planned == settings.n_components, "its search must be for the components of the run")
+    if run["state"] == "counting":
+        require(state["holding"] == (settings.batch_size is None), "it must wait for passes where there are some")
     _check_sum(settings, run, groups["sum"], sizes)
     _check_notes(settings, groups["notes"], sizes)
 
@@ -134,6 +144,8 @@ def _check_sum(settings: Settings, run: dict[str, Any], held: dict[str, Any], si
     room = settings.batch_size
     if room is None and run["state"] == "tracking" and place["length"] is not None:
         room = math.ceil(place["length"] / N_STRETCHES)
+    if room is None and run["state"] == "counting":
+        room = stretch_height(place["row"] - n_held)
     require(room is None or n_held < room, "its sum must hold fewer rows than a batch")
     require(place["length"] is None or place["row"] <= place["length"], "its place must lie within a pass")
 
@@ -146,8 +158,10 @@ def _check_total(settings: Settings, run: dict[str, Any], total: Any, sizes: Siz
         array("distinct", low=-_MOST, high=_MOST)(total, "sum.sum", sizes)
         return
     of_core = run["state"] == "core" and state["round"] == state["n_rounds"]
+    if run["state"] == "counting":
+        of_core = state["round"] == CountingSearch.passes(sizes["d"], settings.order) - 1
     array(*(("m",) * settings.order if of_core else ("d", None)), low=-_MOST, high=_MOST)(total, "sum.sum", sizes)
-    most = sizes["m" if run["state"] == "core" else "k" if run["state"] == "tracking" else "L"]
+    most = sizes["m" if run["state"] in ("core", "counting") else "k" if run["state"] == "tracking" else "L"]
     exact = settings.guarantee is None  # a private run asks about candidates that have met as one
     width = total.shape[1]
     require(width == most if exact else 1 <= width <= most, "its sum must be that of its question")

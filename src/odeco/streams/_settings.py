@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from odeco._arguments import check_choice, check_count, check_forgetting, check_order
-from odeco.cores import DEFAULT_ROUNDS, CoreSearch, EntriesSearch
+from odeco.cores import DEFAULT_ROUNDS, CoreSearch, CountingSearch, EntriesSearch
 from odeco.privacy import Account
 from odeco.search import Asker, Plan, Search
 from odeco.streams._batches import Batches, FreshRows, Passes
@@ -25,8 +25,10 @@ class Settings:
 
     Attributes
     ----------
-    n_components, order : int
-        The number k of components, and the order p of the moment.
+    n_components : int or "auto"
+        The number k of components, or that it is left to the rows.
+    order : int
+        The order p of the moment.
     method : {"core", "power", "entries"}
         Which search finds the components.
     batch_size : int or None
@@ -41,7 +43,7 @@ class Settings:
         The guarantee of a private run; None for others.
     """
 
-    n_components: int
+    n_components: int | Literal["auto"]
     method: Method = DEFAULT_METHOD
     batch_size: int | None = None
     n_restarts: int | None = None
@@ -56,7 +58,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_choice("method", self.method, METHODS)
-        check_count("n_components", self.n_components)
+        self._check_number()
         if check_order(self.order) != 3 and self.method == "entries":
             raise ValueError(f"method='entries' takes moments of order 3. Got order {self.order}. Take method='core'.")
         check_forgetting(self.forgetting)
@@ -74,6 +76,27 @@ class Settings:
         if self.n_polish is not None:
             check_count("n_polish", self.n_polish, 0)
         _ = self.guarantee
+
+    def _check_number(self) -> None:
+        """Check the number of components, or whether it can be left to the rows."""
+        if not self.automatic:
+            check_count("n_components", self.n_components)
+            return
+        if self.method != "core":
+            raise ValueError(
+                f"n_components='auto' takes method='core', whose cores judge each other. Got method={self.method!r}. "
+                "Pass n_components as an int, or leave out the method."
+            )
+        if self.guarantee is not None:
+            raise ValueError(
+                "A private run must know `n_components`: judging their number would be one more release. Got 'auto'. "
+                "Pass the most that you expect; `result.clear` says which stand clear of the noise, at no cost."
+            )
+
+    @property
+    def automatic(self) -> bool:
+        """Whether the number of components is left to the rows."""
+        return isinstance(self.n_components, str) and self.n_components == "auto"
 
     @property
     def guarantee(self) -> Guarantee | None:
@@ -103,9 +126,12 @@ class Settings:
     @property
     def n_questions(self) -> int | None:
         """How many questions a search asks before it has found all; None if that depends on the data's width."""
+        if self.automatic:
+            return None
         if self.method != "power":
             return DEFAULT_ROUNDS + 1 if self.method == "core" else 1
-        return None if self.n_iterations is None else self.n_components * self.n_iterations
+        k = self.n_components
+        return None if self.n_iterations is None or isinstance(k, str) else k * self.n_iterations
 
     @property
     def orthogonal(self) -> bool:
@@ -114,25 +140,29 @@ class Settings:
 
     def search(self, dimension: int, seed: int) -> Asker:
         """Return the search that has asked nothing yet."""
+        k = self.n_components
+        if isinstance(k, str):
+            return CountingSearch.start(dimension, order=self.order, seed=seed, holding=self.batch_size is None)
         if self.method == "core":
-            return CoreSearch.start(
-                dimension, self.n_components, order=self.order, seed=seed, orthogonal=self.orthogonal
-            )
+            return CoreSearch.start(dimension, k, order=self.order, seed=seed, orthogonal=self.orthogonal)
         if self.method == "entries":
-            return EntriesSearch.start(dimension, self.n_components, seed=seed, orthogonal=self.orthogonal)
+            return EntriesSearch.start(dimension, k, seed=seed, orthogonal=self.orthogonal)
         plan = Plan.default(
             dimension,
-            self.n_components,
+            k,
             n_restarts=self.n_restarts,
             n_iterations=self.n_iterations,
             weigh="reuse",
         )
         return Search.start(plan, order=self.order, parts=(dimension,), seed=seed)
 
-    def batches(self, *, stops_when_found: bool = False) -> Batches:
-        """Return when a batch is closed: after `batch_size` fresh rows, or after a pass."""
+    def batches(self, dimension: int, *, stops_when_found: bool = False) -> Batches:
+        """Return when a batch is closed: after `batch_size` fresh rows, or after a pass, or a stretch of one."""
         if self.batch_size is None:
-            return Passes(self.n_questions or 0, 0 if self.n_polish is None else self.n_polish)
+            n_polish = 0 if self.n_polish is None else self.n_polish
+            if self.automatic:
+                return Passes(CountingSearch.passes(dimension, self.order), n_polish, in_stretches=True)
+            return Passes(self.n_questions or 0, n_polish)
         return FreshRows(
             self.batch_size,
             self.forgetting,
@@ -158,7 +188,7 @@ class Settings:
         n_closed: int = 0,
     ) -> Run:
         """Return the run that has seen no row yet; `n_closed` rows before its first have been paid for."""
-        batches = self.batches(stops_when_found=stops_when_found)
+        batches = self.batches(dimension, stops_when_found=stops_when_found)
         return Run(self.search(dimension, seed), batches, self.answerer(dimension, account), n_closed=n_closed)
 
     def resume(
@@ -170,5 +200,5 @@ class Settings:
         stops_when_found: bool = False,
     ) -> Run:
         """Return the run that `Run.to_arrays` described."""
-        batches = self.batches(stops_when_found=stops_when_found)
+        batches = self.batches(header["dimension"], stops_when_found=stops_when_found)
         return Run.from_arrays(header, arrays, batches, self.answerer(header["dimension"], account))

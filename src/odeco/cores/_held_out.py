@@ -1,0 +1,211 @@
+"""How many components the moment of a sample has: as many as rows that did not find them bear out.
+
+The noise of a sample is neither white nor Gaussian, so no law of tensors of noise is used. Components are fitted to the
+core of one part of the rows, with 1, 2, 3, … of them. The other part, *held out*, is cut into groups. Let C be a fit
+and C + D the next, with one component more. For the core T of a group,
+
+    w(T) = ⟨T − C, D⟩ − ‖D‖²/4,
+
+is what half a step from C towards C + D takes off ‖T − C‖². It is linear in T, and the groups are independent of each
+other and of C and D. So the mean of w over the groups, over its standard error, follows Student's law if half of D
+brings nobody closer to the moment. One that fits noise leads away: D then has nothing in common with the moment, and
+the mean of w is −‖D‖²/4. A whole step would ask for more, that D be right within a half; where the weight of a true
+component is known to a share s, w is 3/(4 s) standard errors above zero, where it would be 1/(2 s).
+
+Components that are too weak to be seen are counted as in tensors: from how far those that are seen are clear of the
+level at which one is (`odeco.fit.hidden_components`). That level is the larger of two. Below what the next component
+gains in the rows that it was fitted to, one would not have been found there. And it must be so many standard errors of
+the rows held out; these grow with the weight itself, by the share that they have of the weights that were seen.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import stdtr, stdtrit
+
+from odeco._threads import one_blas_thread
+from odeco._types import FloatArray
+from odeco.components import Components
+from odeco.fit import Judge, fitted_weights, hidden_components, removal_costs
+from odeco.rank import SIGNIFICANCE, SURE, RankEvidence
+from odeco.tensors import DenseTensor, symmetrize
+
+#: Of a step from one fit to the next, the share that rows held out are asked about.
+_STEP = 0.5
+#: So many further components are tried before it is said that there are no more; twice as many while one is in doubt.
+_PATIENCE = 2
+#: What chance shows more often than this makes nobody look twice.
+_USUAL_CHANCE = 0.1
+
+
+class HeldOut:
+    """Fits to one part of the rows, and what they are worth in each group of the other.
+
+    Parameters
+    ----------
+    fitted : array, m x … x m
+        The core of the rows that components are fitted to.
+    held : array, groups x m x … x m
+        The cores of groups of rows that are held out.
+    most : int
+        The most components that are looked for.
+    seed : int
+        Draws the starts.
+    """
+
+    def __init__(self, fitted: FloatArray, held: FloatArray, most: int, seed: int) -> None:
+        self.tensor = DenseTensor(symmetrize(fitted))
+        self._held = [DenseTensor(symmetrize(core)) for core in held]
+        self._judge = Judge(self.tensor, np.random.default_rng(seed), None, most=most)
+        self.most, self._freedom = most, len(self._held) - 1
+
+    def fit(self, rank: int) -> Components:
+        """Return the best fit of `rank` components to the rows for that."""
+        return self._judge.fit(rank).components
+
+    def gain(self, rank: int) -> float:
+        """Return the root of what the last of `rank` components takes off the squared misfit there."""
+        return math.sqrt(max(0.0, self._judge.fit(rank).explained - self._judge.fit(rank - 1).explained))
+
+    def exhausted(self, rank: int) -> bool:
+        """Return whether a fit leaves nothing but rounding error."""
+        return self._judge.exhausted(rank)
+
+    def extend(self, rank: int) -> None:
+        """Fit one component more than `rank`: started where the last fit leaves most, and all anew."""
+        self._judge.add(rank, self._judge.next(rank))
+
+    def worth(self, old: Components, new: Components) -> FloatArray:
+        """Return for each group what half a step from one fit to another is worth."""
+        with one_blas_thread():
+            values = np.array([_inner(new, core) - _inner(old, core) for core in self._held])
+        crossed, squared = _inner(old, new), _inner(old, old)
+        distance = _inner(new, new) - 2 * crossed + squared
+        return values - (crossed - squared) - _STEP / 2 * distance
+
+    def chance(self, worth: FloatArray) -> float:
+        """Return the chance of so large a mean, if none above zero is to be expected."""
+        return float(stdtr(self._freedom, -_in_errors(worth)))
+
+    @property
+    def clear(self) -> float:
+        """How many standard errors a mean exceeds with a chance of `SIGNIFICANCE`."""
+        return -float(stdtrit(self._freedom, SIGNIFICANCE))
+
+    def worth_of_each(self, components: Components) -> list[FloatArray]:
+        """Return for each component what half of it is worth beside the others, these with weights fitted anew."""
+        worth = []
+        for index in range(components.n_components):
+            others = np.delete(components.vectors, index, axis=1)
+            weights = fitted_weights(self.tensor, others) if others.shape[1] else np.empty(0)
+            worth.append(self.worth(Components(weights, others, components.order), components))
+        return worth
+
+
+class Following(NamedTuple):
+    """The first component that is not kept.
+
+    Attributes
+    ----------
+    weight, gain : float
+        Its weight, and the root of what it takes off the squared misfit of the rows that it was fitted to.
+    error : float
+        The standard error of the latter in the rows held out.
+    chance : float
+        The chance that such components show as much there: the least of those that were tried.
+    """
+
+    weight: float
+    gain: float
+    error: float
+    chance: float
+
+
+def judge_held_out(rows: HeldOut) -> tuple[RankEvidence, Components]:
+    """Judge how many components the moment has; return why, and their fit."""
+    rank, tried, chances = 0, 1, list[float]()
+    while tried <= rows.most and not rows.exhausted(tried - 1) and _go_on(chances):
+        rows.extend(tried - 1)
+        chances.append(rows.chance(rows.worth(rows.fit(rank), rows.fit(tried))))
+        if chances[-1] <= SIGNIFICANCE:
+            rank, chances = tried, []
+        tried += 1
+    found = rows.fit(rank)
+    following = None if rows.exhausted(rank) or rank == rows.most else _following(rows, rank, min(chances))
+    return _evidence(rows, found, following), found
+
+
+def _go_on(chances: list[float]) -> bool:
+    """Return whether to try one more component, given the chances of those since the last that was kept."""
+    in_doubt = bool(chances) and chances[-1] < _USUAL_CHANCE
+    return len(chances) < (2 * _PATIENCE if in_doubt else _PATIENCE)
+
+
+def _following(rows: HeldOut, rank: int, chance: float) -> Following:
+    old, new = rows.fit(rank), rows.fit(rank + 1)
+    gain = max(rows.gain(rank + 1), np.finfo(np.float64).tiny)
+    return Following(_weakest(new), gain, _standard_error(rows.worth(old, new)) / gain, chance)
+
+
+def _evidence(rows: HeldOut, found: Components, following: Following | None) -> RankEvidence:
+    rank = found.n_components
+    worth = rows.worth_of_each(found)
+    chances = np.array([rows.chance(each) for each in worth])
+    over = float(np.max(chances, initial=0.0))
+    if following is None:
+        complete = rows.exhausted(rank)  # else there may be more than were looked for
+        levels = np.zeros(rank)
+        confidence = (1.0 - over) * complete
+        weights = found.weights
+    else:
+        complete = False
+        heights = np.sqrt(removal_costs(found))
+        typical = float(np.median([_in_errors(each) for each in worth])) if rank else math.inf
+        level = max(following.gain, _clear_level(rows.clear, typical, following.error))
+        # Of a component that is kept it is known that it can be seen.
+        hidden = hidden_components(np.maximum(heights / level, 1.0), 1.0)
+        confidence = math.exp(-hidden) * (1 - over) * min(1.0, following.chance / _USUAL_CHANCE)
+        weights = np.append(found.weights, following.weight)
+        shown = level if math.isfinite(level) else following.gain
+        levels = np.abs(weights) * (shown / np.append(heights, following.gain))
+        chances = np.append(chances, following.chance)
+    confidence = confidence if rank else 0.0
+    candidates = [rank]
+    if confidence < SURE:
+        candidates += [rank + 1] if rank < rows.most or not complete else []
+        candidates += [rank - 1] if over > SIGNIFICANCE / 10 and rank > 1 else []
+    return RankEvidence(rank, weights, levels, chances, confidence, tuple(candidates))
+
+
+def _clear_level(clear: float, typical: float, error: float) -> float:
+    """Return from where on a component is clear in the rows held out.
+
+    A component of weight g is worth (1 − _STEP/2) g, and its standard error is that of noise and, as of those that are
+    seen, a share of what it is worth: 1 over the `typical` number of standard errors that one is worth.
+    """
+    if typical <= clear:
+        return math.inf
+    return clear * error / ((1 - _STEP / 2) * math.sqrt(1 - (clear / typical) ** 2))
+
+
+def _weakest(components: Components) -> float:
+    """Return the weight of the component that is cheapest to leave out."""
+    return float(components.weights[int(np.argmin(removal_costs(components)))])
+
+
+def _inner(components: Components, tensor: Components | DenseTensor) -> float:
+    """Return the inner product of components with a tensor."""
+    return float(components.weights @ tensor.value(components.vectors)) if components.n_components else 0.0
+
+
+def _standard_error(values: FloatArray) -> float:
+    return float(np.std(values, ddof=1)) / math.sqrt(values.size)
+
+
+def _in_errors(values: FloatArray) -> float:
+    """Return a mean over its standard error; 0 if all values are zero."""
+    least = np.finfo(np.float64).eps * float(np.max(np.abs(values), initial=0.0))
+    return float(np.mean(values)) / max(_standard_error(values), least) if least > 0 else 0.0
