@@ -37,6 +37,7 @@ _SIGNS, _SIGN_BYTES = (
         b'<meta name="generator" content="odeco">',
         b"document,topic 1",
         b"component,weight,weight_error,angle_error,",
+        b"odeco row,",
         b"component,weight,residual,converged,",
     ),
     1024,

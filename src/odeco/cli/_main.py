@@ -25,6 +25,7 @@ SUMMARIES = {
     "stream": "Decompose the moment of rows in files of any size.",
     "private": "Decompose under differential privacy; plan first.",
     "topics": "Learn topics from text.",
+    "learn": "Learn clusters, states, sources, classes or communities.",
     "report": "Make an HTML page of a saved result.",
     "info": "Say what a file holds.",
     "audit": "Attack the privacy of a configuration, as its strongest adversary would.",

@@ -18,7 +18,7 @@ from odeco.report._page import SERIES
 # is drawn, and in the finished SVG that colour is replaced by the name.
 _NAMES = ("ink", "muted", "line", "accent", "warm", "good", "bad", "paper", *SERIES)
 COLOURS = {name: f"#fe{number:02x}01" for number, name in enumerate(_NAMES)}
-_STYLE: Any = {
+STYLE: Any = {
     "svg.fonttype": "none",  # text stays text, which can be searched and takes the font of the page
     "svg.hashsalt": "odeco",  # the same figure gives the same bytes
     "figure.facecolor": "none",
@@ -59,7 +59,7 @@ class Figures:
         """Return a figure as HTML. The `description` is read to people who cannot see the figure."""
         self._count += 1
         buffer = io.StringIO()
-        with mpl.rc_context(_STYLE):
+        with mpl.rc_context(STYLE):
             figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
         svg = buffer.getvalue()
         svg = svg[svg.index("<svg") :]
@@ -88,7 +88,7 @@ class Figures:
         kept = len(weights) if n_kept is None else n_kept
         colours = [COLOURS["accent"]] * kept + [COLOURS["muted"]] * (len(weights) - kept)
         width = 0.55 * min(1.0, len(weights) / 8)
-        with mpl.rc_context(_STYLE):
+        with mpl.rc_context(STYLE):
             figure, axes = _axes(WIDTH, 3.1)
             axes.grid(axis="y")
             axes.bar(numbers, weights, width=width, color=colours, label="weight")
@@ -129,7 +129,7 @@ class Figures:
         edges = np.linspace(0, dimension, min(dimension, MOST_POINTS) + 1).astype(int)
         starts = edges[:-1]
         highest = float(np.abs(vectors[:, :k]).max()) * 1.08
-        with mpl.rc_context(_STYLE):
+        with mpl.rc_context(STYLE):
             figure = Figure(figsize=(WIDTH, 0.55 + 0.62 * k), layout="constrained")
             grid = figure.subplots(k, 1, sharex=True, sharey=True, squeeze=False)[:, 0]
             for number, axes in enumerate(grid):
@@ -162,7 +162,7 @@ class Figures:
     def convergence(self, histories: tuple[tuple[float, ...], ...], tolerance_name: str = "") -> str:
         """Draw the relative residual of the leading candidate after every image, one line for each component."""
         drawn = histories[:MOST_DRAWN]
-        with mpl.rc_context(_STYLE):
+        with mpl.rc_context(STYLE):
             figure, axes = _axes(WIDTH, 3.1)
             axes.grid(axis="both")
             styles = ("-", "--")

@@ -11,7 +11,7 @@ from matplotlib.patches import Circle
 from numpy.typing import NDArray
 
 from odeco._types import FloatArray
-from odeco.report._figures import _STYLE, COLOURS, WIDTH, Figures, _axes
+from odeco.report._figures import COLOURS, STYLE, WIDTH, Figures, _axes
 
 if TYPE_CHECKING:
     from odeco.topics.diagnostics import TopicDiagnostics
@@ -33,7 +33,7 @@ def draw_map(figures: Figures, topic_word: FloatArray, shares: FloatArray, label
     width = WIDTH / height
     radii = np.sqrt(shares * _FILLED * width / np.pi)
     places = _spread(_plane(topic_word), radii, width)
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         low, high = (places - radii[:, None]).min(axis=0), (places + radii[:, None]).max(axis=0)
         low, high = low - np.array([0.08, 0.06]), high + np.array([0.08, 0.02])  # room for labels
         figure, axes = _axes(WIDTH, min(height, max(2.5, WIDTH * (high[1] - low[1]) / (high[0] - low[0]))))
@@ -110,7 +110,7 @@ def draw_spectrum(figures: Figures, found: TopicDiagnostics, clear: NDArray[np.b
     values, errors = found.eigenvalues, np.where(np.isfinite(found.eigenvalue_errors), found.eigenvalue_errors, 0.0)
     positive = values > 0
     numbers = np.arange(1, values.size + 1)
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure, axes = _axes(WIDTH, 3.4)
         axes.grid(axis="y")
         for shown, colour, name in ((clear, "accent", "clear of noise"), (~clear, "muted", "not clear of noise")):

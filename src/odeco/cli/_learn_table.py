@@ -1,4 +1,4 @@
-"""What ``odeco learn`` reads beside rows of numbers: tables of answers, sequences of symbols, graphs."""
+"""Tables of texts that ``odeco learn`` reads: answers, and sequences of symbols."""
 
 from __future__ import annotations
 
@@ -9,11 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import io as scipy_io
-from scipy import sparse
-
-from odeco.rows import join_rows, to_csr
-from odeco.sources import as_source
 
 #: A cell that holds one of these, in whatever case, has no answer.
 _MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "."))
@@ -115,7 +110,7 @@ class Sequences:
     names: list[str]
 
 
-def sequences_of(symbols: Sequence[Any], groups: Sequence[Any] | None) -> Sequences:
+def sequences_of(symbols: Any, groups: Any) -> Sequences:
     """Return symbols as numbers, cut where the group changes: neighbours of one group are one sequence."""
     if any(symbol is None for symbol in symbols):
         place = next(number for number, symbol in enumerate(symbols, 1) if symbol is None)
@@ -124,80 +119,10 @@ def sequences_of(symbols: Sequence[Any], groups: Sequence[Any] | None) -> Sequen
     return Sequences(codes, lengths_of(groups, codes.size), names.tolist())
 
 
-def lengths_of(groups: Sequence[Any] | None, n_rows: int) -> np.ndarray[Any, Any]:
+def lengths_of(groups: Any, n_rows: int) -> np.ndarray[Any, Any]:
     """Return the lengths of runs of equal groups; one run of all rows without groups."""
     if groups is None:
         return np.array([n_rows])
     labels = np.asarray([str(group) for group in groups])
     borders = np.flatnonzero(labels[1:] != labels[:-1]) + 1
     return np.diff(np.concatenate([[0], borders, [n_rows]]))
-
-
-@dataclass(frozen=True, eq=False)
-class Graph:
-    """A graph.
-
-    Attributes
-    ----------
-    adjacency : CSR array
-        The weight of every edge.
-    names : list of str or None
-        What the nodes are called, if they have names.
-    """
-
-    adjacency: Any
-    names: list[str] | None
-
-
-def read_graph(path: Path) -> Graph:
-    """Return the graph in a file: a sparse matrix (``.npz``, ``.mtx``) or a list of edges (``.csv``, ``.txt``).
-
-    A line of a list of edges has two nodes, and a weight if it has a third cell. It may begin with a line of names of
-    columns: ``source``, ``target``, ``from``, ``to``, ``u``, ``v``, ``node`` and the like.
-    """
-    if path.suffix == ".npz":
-        return Graph(_square(join_rows(list(as_source(str(path)))), path), None)
-    if path.suffix == ".mtx":
-        return Graph(_square(to_csr(sparse.coo_array(scipy_io.mmread(path))), path), None)
-    if path.suffix not in (*_TABLES, ".txt", ".edges"):
-        raise ValueError(
-            f"A graph must be a matrix (.npz, .mtx) or a list of edges (.csv, .tsv, .txt). Got {path}. Write it so."
-        )
-    return _graph_of_edges(path)
-
-
-def _square(matrix: Any, path: Path) -> Any:
-    if matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(
-            f"The matrix of a graph must have as many rows as columns. {path} has {matrix.shape[0]:,} and "
-            f"{matrix.shape[1]:,}. Pass an adjacency matrix."
-        )
-    return matrix
-
-
-_HEADINGS = frozenset(("source", "target", "from", "to", "u", "v", "node", "node1", "node2", "src", "dst", "a", "b"))
-
-
-def _graph_of_edges(path: Path) -> Graph:
-    lines = [line for line in _edge_lines(path) if line and not line[0].startswith(("#", "%"))]
-    if lines and {cell.strip().lower() for cell in lines[0][:2]} <= _HEADINGS:
-        lines = lines[1:]
-    bad = next((number for number, line in enumerate(lines, 1) if len(line) not in (2, 3)), None)
-    if not lines or bad is not None:
-        where = f"edge {bad:,} has {len(lines[bad - 1])} cells" if bad is not None else "it has no edges"
-        raise ValueError(f"Every edge in {path} must be two nodes, or two nodes and a weight; {where}. Mend the file.")
-    names, codes = np.unique([cell.strip() for line in lines for cell in line[:2]], return_inverse=True)
-    try:
-        weights = np.array([float(line[2]) if len(line) == 3 else 1.0 for line in lines])
-    except ValueError as error:
-        raise ValueError(f"The weights of edges in {path} must be numbers: {error}. Mend the file.") from error
-    ends = codes.reshape(-1, 2)
-    shape = (names.size, names.size)
-    return Graph(sparse.coo_array((weights, (ends[:, 0], ends[:, 1])), shape=shape).tocsr(), names.tolist())
-
-
-def _edge_lines(path: Path) -> Iterator[list[str]]:
-    with path.open(encoding="utf-8-sig") as file:
-        for line in file:
-            delimiter = next((each for each in ",;\t" if each in line), None)
-            yield [cell.strip() for cell in line.strip().split(delimiter)] if line.strip() else []

@@ -1,0 +1,335 @@
+"""``odeco learn``: clusters, states, sources, classes and communities, from files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import numpy as np
+
+from odeco.cli import _options
+from odeco.cli._learn_graph import read_graph
+from odeco.cli._learn_output import Labels, deliver_model
+from odeco.cli._learn_table import lengths_of, read_text_table, sequences_of
+from odeco.cli._output import progress_bar
+from odeco.rows import is_sparse, join_rows
+from odeco.sources import as_source, open_private
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+#: Private rows are read in blocks of so many.
+_BLOCK = 65536
+
+
+@click.group("learn")
+def command() -> None:
+    r"""Learn a model with hidden variables: which groups, states, sources or classes are behind the rows of a file.
+
+    \b
+    Examples:
+      odeco learn mixture rows.csv -k 10 --labels clusters.csv --report page.html
+      odeco learn hmm log.csv --symbol event --sequence user -k 5
+      odeco learn ica recording.csv --report page.html
+      odeco learn classes survey.csv -k 4 --drop id
+      odeco learn communities edges.csv -k 8 --labels memberships.csv
+    """
+
+
+def _outputs(function: Function) -> Function:
+    """Add the options about what comes out of a model."""
+    labels = click.option(
+        "--labels",
+        "labels_path",
+        type=_options.OUTPUT,
+        metavar="FILE",
+        help="Write there, as .csv, what each row belongs to.",
+    )
+    for option in (_options.threads, _options.report, labels, _options.out, _options.json_output, _options.seed):
+        function = option(function)
+    return function
+
+
+def _number(what: str) -> Callable[[Function], Function]:
+    return click.option(
+        "-k",
+        "--n-components",
+        default="auto",
+        show_default=True,
+        metavar="K",
+        callback=_options.number_or_auto,
+        help=f"How many {what}; 'auto' lets the rows decide.",
+    )
+
+
+def _learning(work: Callable[[], Any]) -> Any:
+    """Do the work, and show people that something goes on."""
+    with progress_bar() as bar:
+        bar.add_task("learning", total=None, count="")
+        return work()
+
+
+def _read_rows(file: Path, columns: list[str] | None, drop: list[str] | None) -> tuple[Any, list[str] | None]:
+    """Return all rows of numbers in a file, and the names of their columns."""
+    if columns is not None and drop is not None:
+        raise click.UsageError("--columns and --drop must not be given together. Pass the one that is shorter.")
+    source = as_source(str(file), columns=columns, drop=drop)
+    rows = join_rows(list(source))
+    names = getattr(source, "columns", None)
+    return rows.toarray() if is_sparse(rows) else rows, None if names is None else list(names)
+
+
+def _read_private_rows(file: Path) -> tuple[Any, list[str] | None]:
+    """Return all rows of a file for a private model: nothing is said about a row that is none."""
+    rows = open_private([file], header=True if file.suffix in (".csv", ".tsv") else None)
+    blocks: list[Any] = [block.toarray() if is_sparse(block) else block for block in rows.chunks(_BLOCK)]
+    return np.concatenate(blocks), None if rows.columns is None else list(rows.columns)
+
+
+@command.command("mixture")
+@click.argument("file", type=_options.FILE)
+@_number("clusters")
+@click.option(
+    "--covariance",
+    type=click.Choice(["spherical", "diag", "full"]),
+    default="spherical",
+    show_default=True,
+    help="The shape of a cluster.",
+)
+@_options.columns
+@_options.drop
+@click.option("--epsilon", type=float, metavar="E", help="Learn in private; the smaller, the more private.")
+@click.option("--delta", type=float, metavar="D", help="For --epsilon: far below one over the number of rows.")
+@click.option("--norm-bound", type=float, metavar="B", help="For --epsilon: longer rows are shortened to this length.")
+@_outputs
+def mixture(
+    file: Path,
+    n_components: Any,
+    covariance: str,
+    columns: list[str] | None,
+    drop: list[str] | None,
+    epsilon: float | None,
+    delta: float | None,
+    norm_bound: float | None,
+    seed: int,
+    threads: int | None,
+    labels_path: Path | None,
+    **outputs: Any,
+) -> None:
+    r"""Clusters of rows of numbers: a mixture of Gaussians.
+
+    With --epsilon, --delta and --norm-bound no one row can be told from the model. A private CSV file begins with a
+    line of names, and all of its columns are read.
+
+    \b
+    Examples:
+      odeco learn mixture rows.csv -k 10 --labels clusters.csv --report page.html
+      odeco learn mixture rows.npy -k 10 --epsilon 1 --delta 1e-6 --norm-bound 20 --out model.npz
+    """
+    from odeco.models import TensorMixture  # scikit-learn may be missing
+
+    private = epsilon is not None
+    if private and (columns is not None or drop is not None):
+        raise click.UsageError("--columns and --drop are not for private rows. Write a file of the columns you want.")
+    if private and labels_path is not None:
+        raise click.UsageError("--labels would tell where each private row belongs. Leave it out.")
+    rows, names = _read_private_rows(file) if private else _read_rows(file, columns, drop)
+    model = TensorMixture(
+        n_components,
+        covariance_type=covariance,  # type: ignore[arg-type]
+        epsilon=epsilon,
+        delta=delta,
+        norm_bound=norm_bound,
+        random_state=seed,
+    )
+    with _options.limited(threads):
+        _learning(lambda: model.fit(rows))
+        labels = Labels.of_shares(model.predict_proba(rows), "cluster") if labels_path is not None else None
+    deliver_model(
+        model,
+        title=f"Clusters of {file.name}",
+        plot=lambda: model.plot(None if private else rows),
+        labels=labels,
+        names=names,
+        labels_path=labels_path,
+        **outputs,
+    )
+
+
+@command.command("hmm")
+@click.argument("file", type=_options.FILE)
+@_number("states")
+@click.option("--symbol", metavar="COLUMN", help="The column of a table that holds symbols, one a row.")
+@click.option("--sequence", metavar="COLUMN", help="The column that names the sequence; rows of one stand together.")
+@_options.columns
+@_options.drop
+@_outputs
+def hmm(
+    file: Path,
+    n_components: Any,
+    symbol: str | None,
+    sequence: str | None,
+    columns: list[str] | None,
+    drop: list[str] | None,
+    seed: int,
+    threads: int | None,
+    labels_path: Path | None,
+    **outputs: Any,
+) -> None:
+    r"""Hidden states of sequences: a hidden Markov model.
+
+    With --symbol the rows are symbols (texts); without it they are numbers, in the order of time.
+
+    \b
+    Examples:
+      odeco learn hmm log.csv --symbol event --sequence user -k 5 --labels states.csv
+      odeco learn hmm prices.csv --columns return,volume -k 3 --report page.html
+    """
+    from odeco.models import TensorHMM  # scikit-learn may be missing
+
+    groups = read_text_table(file).column(sequence) if sequence is not None else None
+    names: list[str] | None
+    if symbol is not None:
+        read = sequences_of(read_text_table(file).column(symbol), groups)
+        rows: Any = np.array(read.names, dtype=object)[read.symbols][:, None]
+        lengths, names = read.lengths, [symbol]
+    else:
+        left = None if columns is not None or sequence is None else [*(drop or []), sequence]
+        rows, names = _read_rows(file, columns, left if columns is None else drop)
+        lengths = lengths_of(groups, len(rows))
+    model = TensorHMM(n_components, random_state=seed)
+    with _options.limited(threads):
+        _learning(lambda: model.fit(rows, lengths=lengths))
+        told = model.predict_proba(rows, lengths=lengths) if labels_path is not None else None
+    labels = None if told is None else Labels.of_shares(told, "state")
+    deliver_model(
+        model,
+        title=f"States of {file.name}",
+        plot=model.plot,
+        labels=labels,
+        names=names,
+        labels_path=labels_path,
+        **outputs,
+    )
+
+
+@command.command("ica")
+@click.argument("file", type=_options.FILE)
+@_number("sources")
+@_options.columns
+@_options.drop
+@_outputs
+def ica(
+    file: Path,
+    n_components: Any,
+    columns: list[str] | None,
+    drop: list[str] | None,
+    seed: int,
+    threads: int | None,
+    labels_path: Path | None,
+    **outputs: Any,
+) -> None:
+    r"""Independent sources that rows of numbers are mixtures of; --labels writes the sources of each row.
+
+    \b
+    Example:
+      odeco learn ica recording.csv -k 4 --labels sources.csv --report page.html
+    """
+    from odeco.models import TensorICA  # scikit-learn may be missing
+
+    rows, names = _read_rows(file, columns, drop)
+    model = TensorICA(n_components, random_state=seed)
+    with _options.limited(threads):
+        _learning(lambda: model.fit(rows))
+        sources = model.transform(rows) if labels_path is not None else None
+    labels = None if sources is None else Labels([f"source {i}" for i in range(sources.shape[1])], sources)
+    deliver_model(
+        model,
+        title=f"Sources of {file.name}",
+        plot=model.plot,
+        labels=labels,
+        names=names,
+        labels_path=labels_path,
+        **outputs,
+    )
+
+
+@command.command("classes")
+@click.argument("file", type=_options.FILE)
+@_number("classes")
+@_options.columns
+@_options.drop
+@_outputs
+def classes(
+    file: Path,
+    n_components: Any,
+    columns: list[str] | None,
+    drop: list[str] | None,
+    seed: int,
+    threads: int | None,
+    labels_path: Path | None,
+    **outputs: Any,
+) -> None:
+    r"""Classes of respondents to questions with few answers each: latent class analysis. Empty cells are no answers.
+
+    FILE is a table with names (.csv, .tsv, .parquet, .arrow, .feather), a row a respondent. Private classes are
+    learnt from Python, where the possible answers can be named.
+
+    \b
+    Example:
+      odeco learn classes survey.csv -k 4 --drop id --labels classes.csv --report page.html
+    """
+    from odeco.models import LatentClasses  # scikit-learn may be missing
+
+    if columns is not None and drop is not None:
+        raise click.UsageError("--columns and --drop must not be given together. Pass the one that is shorter.")
+    table = read_text_table(file)
+    table = table.only(columns) if columns is not None else table.without(drop or [])
+    model = LatentClasses(n_components, missing_values=None, random_state=seed)
+    with _options.limited(threads):
+        _learning(lambda: model.fit(table.cells))
+        told = model.predict_proba(table.cells) if labels_path is not None else None
+    labels = None if told is None else Labels.of_shares(told, "class")
+    deliver_model(
+        model,
+        title=f"Classes of {file.name}",
+        plot=model.plot,
+        labels=labels,
+        names=table.columns,
+        labels_path=labels_path,
+        **outputs,
+    )
+
+
+@command.command("communities")
+@click.argument("file", type=_options.FILE)
+@_number("communities")
+@_outputs
+def communities(
+    file: Path, n_components: Any, seed: int, threads: int | None, labels_path: Path | None, **outputs: Any
+) -> None:
+    r"""Communities of a graph, of which a node may belong to several: a mixed-membership block model.
+
+    FILE is a list of edges (.csv, .tsv, .txt: two nodes a line, and a weight if there is one) or an adjacency matrix
+    (.npz of SciPy, .mtx).
+
+    \b
+    Example:
+      odeco learn communities edges.csv -k 8 --labels memberships.csv --report page.html
+    """
+    from odeco.models import Communities  # scikit-learn may be missing
+
+    graph = read_graph(file)
+    model = Communities(n_components, random_state=seed)
+    with _options.limited(threads):
+        _learning(lambda: model.fit(graph.adjacency))
+    labels = Labels.of_shares(model.memberships_, "community", graph.names) if labels_path is not None else None
+    deliver_model(
+        model,
+        title=f"Communities of {file.name}",
+        plot=model.plot,
+        labels=labels,
+        names=graph.names,
+        labels_path=labels_path,
+        **outputs,
+    )

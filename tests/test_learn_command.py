@@ -1,0 +1,229 @@
+"""``odeco learn``, in this process: what it reads, what it writes, what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from scipy import io as scipy_io
+from scipy import sparse
+
+from odeco.cli import main
+from odeco.cli._learn_graph import read_graph
+from odeco.cli._learn_table import read_text_table, sequences_of
+from odeco.models import Communities, LatentClasses, TensorHMM, TensorICA, TensorMixture
+
+
+def learn(capsys, *arguments, code=0):
+    """Run the command; return what it wrote to stdout and to stderr."""
+    ended = main(["learn", *map(str, arguments)])
+    shown = capsys.readouterr()
+    assert ended == code, shown.err
+    assert "Traceback" not in shown.err
+    return shown.out, " ".join(shown.err.split())
+
+
+def labels_in(path):
+    with path.open(newline="") as file:
+        heading, *rows = csv.reader(file)
+    return heading, [row[0] for row in rows], np.array([[float(cell) for cell in row[1:]] for row in rows])
+
+
+def agree(found, truth):
+    """Whether two partitions are the same, up to names."""
+    return len(set(zip(found, truth, strict=True))) == len(set(found)) == len(set(truth))
+
+
+@pytest.fixture
+def clusters(tmp_path):
+    """A table of three clusters that no row is between, with a column of numbers that say nothing."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(3, size=600)
+    rows = np.array([[0, 0, 0], [40, 0, 0], [0, 40, 0]])[truth] + rng.standard_normal((600, 3))
+    path = tmp_path / "rows.csv"
+    lines = ["id,width,height,mass", *(f"{i},{a:.6f},{b:.6f},{c:.6f}" for i, (a, b, c) in enumerate(rows))]
+    path.write_text("\n".join(lines))
+    return path, truth
+
+
+def test_clusters_of_a_table_with_model_labels_and_page(clusters, tmp_path, capsys):
+    path, truth = clusters
+    out, labels, page = tmp_path / "model.npz", tmp_path / "labels.csv", tmp_path / "page.html"
+    shown, _ = learn(
+        capsys, "mixture", path, "--drop", "id", "--out", out, "--labels", labels, "--report", page, "--threads", 1
+    )
+    assert shown.startswith("3 components, well apart")
+    assert "width" in shown
+    assert "id" not in TensorMixture.load(out).feature_names_in_
+    heading, names, values = labels_in(labels)
+    assert heading == ["odeco row", "cluster", "cluster 0", "cluster 1", "cluster 2"]
+    assert names[:2] == ["0", "1"]
+    assert agree(values[:, 0], truth)
+    text = page.read_text()
+    assert "Clusters of rows.csv" in text
+    assert "<svg" in text
+    assert "height" in text
+    learn(capsys, "mixture", path, "--drop", "id", "-k", 3, "--labels", labels)  # replaces what odeco wrote
+
+
+def test_clusters_as_json_are_those_of_python(clusters, capsys):
+    path, _ = clusters
+    shown, _ = learn(capsys, "mixture", path, "--columns", "width,height", "-k", 3, "--json", "--threads", 1)
+    document = json.loads(shown)
+    rows = np.loadtxt(path, delimiter=",", skiprows=1)[:, 1:3]
+    model = TensorMixture(3, random_state=0).fit(rows)
+    assert document["means_"] == model.means_.tolist()
+    assert document["feature_names_in_"] == ["width", "height"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--columns", "width", "--drop", "id"], "--columns and --drop must not be given together"),
+        (["--drop", "nothing"], "nothing"),
+        (["-k", "many"], "neither a whole number nor 'auto'"),
+        (["--epsilon", "1", "--delta", "1e-6", "--norm-bound", "50", "--labels", "x.csv"], "--labels would tell"),
+        (["--epsilon", "1", "--delta", "1e-6", "--norm-bound", "50", "--drop", "id"], "not for private rows"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_the_words_of_the_command(
+    clusters, arguments, words, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    _, said = learn(capsys, "mixture", clusters[0], *arguments, code=1 if "nothing" in arguments else 2)
+    assert words in said
+
+
+def test_private_clusters_have_a_guarantee_on_their_page(clusters, tmp_path, capsys):
+    rows = np.loadtxt(clusters[0], delimiter=",", skiprows=1)[:, 1:]
+    path, page = tmp_path / "rows.npy", tmp_path / "page.html"
+    np.save(path, np.tile(rows, (20, 1)))
+    settings = ("-k", 3, "--epsilon", 4, "--delta", 1e-6, "--norm-bound", 50)
+    learn(capsys, "mixture", path, *settings, "--report", page, "--out", tmp_path / "model.npz")
+    assert "(4, 1e-06)-differentially private" in page.read_text()
+    assert TensorMixture.load(tmp_path / "model.npz").privacy_.epsilon == 4
+
+
+def test_classes_of_a_survey_with_empty_cells(tmp_path, capsys):
+    rng = np.random.default_rng(1)
+    truth = rng.integers(2, size=800)
+    favourite = np.array([["yes"] * 9, ["no"] * 9])[truth]
+    other = np.array([["no"] * 9, ["yes"] * 9])[truth]
+    said = np.where(rng.random((800, 9)) < 0.95, favourite, other)
+    said[rng.random((800, 9)) < 0.1] = ""
+    said[:3, 0] = "NA"
+    path, labels = tmp_path / "survey.csv", tmp_path / "classes.csv"
+    path.write_text("\n".join([",".join(f"q{i}" for i in range(9)), *(",".join(row) for row in said)]))
+    shown, _ = learn(capsys, "classes", path, "-k", 2, "--labels", labels, "--out", tmp_path / "model.npz")
+    assert shown.startswith("2 classes of 800 respondents to 9 questions")
+    found = labels_in(labels)[2][:, 0]
+    # Of nine answers, each given with 95 %, most are those of the class: fewer than one respondent in 200 is not told.
+    assert max(np.mean(found == truth), np.mean(found != truth)) > 0.99
+    model = LatentClasses.load(tmp_path / "model.npz")
+    assert sorted(map(str, model.categories_[0])) == ["no", "yes"]
+    assert list(model.feature_names_in_) == [f"q{i}" for i in range(9)]
+
+
+def test_states_of_symbols_in_several_sequences(tmp_path, capsys):
+    rng = np.random.default_rng(2)
+    lines = ["who,event"]
+    for who in range(30):
+        state = 0
+        for _ in range(100):
+            state = state if rng.random() < 0.95 else 1 - state
+            lines.append(f"{who},{rng.choice(['read', 'look'] if state else ['buy', 'pay'])}")
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(lines))
+    labels = tmp_path / "states.csv"
+    settings = ("--symbol", "event", "--sequence", "who", "-k", 2)
+    learn(capsys, "hmm", path, *settings, "--labels", labels, "--out", tmp_path / "model.npz")
+    found = labels_in(labels)[2][:, 0]
+    told = [line.split(",")[1] in ("read", "look") for line in lines[1:]]
+    assert max(np.mean(found == told), np.mean(found != told)) > 0.95  # each symbol is of one state only
+    TensorHMM.load(tmp_path / "model.npz")
+
+
+def test_sources_of_a_recording(tmp_path, capsys):
+    rng = np.random.default_rng(3)
+    sources = rng.laplace(size=(5000, 2))
+    np.save(tmp_path / "recording.npy", sources @ np.array([[1.0, 0.5], [0.3, 1.0]]).T)
+    labels = tmp_path / "sources.csv"
+    learn(capsys, "ica", tmp_path / "recording.npy", "-k", 2, "--labels", labels, "--out", tmp_path / "model.npz")
+    found = labels_in(labels)[2]
+    cosines = np.abs(np.corrcoef(found.T, sources.T)[:2, 2:])
+    assert cosines.max(axis=1).min() > 0.99
+    TensorICA.load(tmp_path / "model.npz")
+
+
+def block_graph(rng, n_nodes=120):
+    truth = np.repeat([0, 1], n_nodes // 2)
+    likely = np.where(truth[:, None] == truth[None, :], 0.4, 0.02)
+    upper = np.triu(rng.random((n_nodes, n_nodes)) < likely, 1)
+    return truth, np.argwhere(upper)
+
+
+def test_communities_of_a_list_of_edges(tmp_path, capsys):
+    truth, edges = block_graph(np.random.default_rng(4))
+    path, labels = tmp_path / "edges.csv", tmp_path / "memberships.csv"
+    path.write_text("source,target\n" + "\n".join(f"n{a:03d},n{b:03d}" for a, b in edges))
+    learn(capsys, "communities", path, "-k", 2, "--labels", labels, "--out", tmp_path / "model.npz")
+    _, names, values = labels_in(labels)
+    assert names == [f"n{i:03d}" for i in range(120)]
+    assert max(np.mean(values[:, 0] == truth), np.mean(values[:, 0] != truth)) > 0.97
+    Communities.load(tmp_path / "model.npz")
+
+
+def test_a_graph_is_the_same_from_every_kind_of_file(tmp_path):
+    _, edges = block_graph(np.random.default_rng(5), 30)
+    matrix = sparse.coo_array((np.ones(len(edges)), edges.T), shape=(30, 30)).tocsr()
+    sparse.save_npz(tmp_path / "g.npz", matrix)
+    scipy_io.mmwrite(tmp_path / "g.mtx", matrix)
+    (tmp_path / "g.tsv").write_text("\n".join(f"{a:02d}\t{b:02d}\t1.0" for a, b in edges))
+    (tmp_path / "g.txt").write_text("# edges\n" + "\n".join(f"{a:02d} {b:02d}" for a, b in edges))
+    for name in ("g.npz", "g.mtx", "g.tsv", "g.txt"):
+        np.testing.assert_array_equal(read_graph(tmp_path / name).adjacency.toarray(), matrix.toarray())
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("g.csv", "a,b\nc", "edge 2 has 1 cells"),
+        ("g.csv", "", "it has no edges"),
+        ("g.csv", "x,y,heavy", "weights of edges"),
+        ("g.pdf", "x", "must be a matrix"),
+    ],
+)
+def test_a_graph_that_is_none_is_refused(tmp_path, name, text, words):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=words):
+        read_graph(tmp_path / name)
+
+
+def test_a_table_of_texts_is_the_same_from_parquet_and_csv(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": ["x", None, "z"], "b": ["1", "2", None]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    first, second = (read_text_table(tmp_path / name) for name in ("t.parquet", "t.csv"))
+    assert first.columns == second.columns == ["a", "b"]
+    assert first.cells.tolist() == second.cells.tolist() == [["x", "1"], [None, "2"], ["z", None]]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("a,b\n1", "Row 1 of .* must have 2 cells"), ("a,b", "a row at least"), ("", "a row at least")]
+)
+def test_a_table_that_is_none_is_refused(tmp_path, text, words):
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(ValueError, match=words):
+        read_text_table(tmp_path / "t.csv")
+
+
+def test_sequences_end_where_their_name_changes():
+    found = sequences_of(["b", "a", "b", "b"], ["u", "u", "v", "v"])
+    assert found.names == ["a", "b"]
+    assert found.symbols.tolist() == [1, 0, 1, 1]
+    assert found.lengths.tolist() == [2, 2]
+    with pytest.raises(ValueError, match="Row 2 has none"):
+        sequences_of(["b", None], None)
