@@ -106,14 +106,14 @@ class MixtureStream(RowStream):
     tried_scores: FloatArray
 
     @classmethod
-    def begin(cls, n_components: int | str, n_features: int, plan: LearningPlan, seed: int) -> MixtureStream:
+    def begin(cls, n_wanted: int, n_features: int, plan: LearningPlan, seed: int) -> MixtureStream:
         """Return a stream that has seen no row."""
         d = n_features
         shape = (0, d, d)[: COVARIANCE_TYPES.index(plan.kind) + 1]
         return cls(
             held=np.zeros((0, d)),
             n_rows=0,
-            n_wanted=n_components if isinstance(n_components, int) else 0,
+            n_wanted=n_wanted,
             n_steps=plan.n_steps,
             tolerance=plan.tolerance,
             regularity=plan.regularity,

@@ -2,6 +2,7 @@
 
 from odeco.errors import UnreliableTopicsWarning
 from odeco.mixtures.estimator import TensorMixture
+from odeco.mixtures.plan_mixture import MixturePlan, plan_mixture
 from odeco.topics.diagnostics import TopicDiagnostics
 from odeco.topics.lda import TensorLDA
 from odeco.topics.plan_topics import TopicsPlan, plan_topics
@@ -10,6 +11,7 @@ from odeco.topics.summarise import TopicSummary, summarise_topics
 from odeco.topics.trust import TopicTrust
 
 __all__ = [
+    "MixturePlan",
     "PrivateVocabulary",
     "TensorLDA",
     "TensorMixture",
@@ -19,6 +21,7 @@ __all__ = [
     "TopicsPlan",
     "UnreliableTopicsWarning",
     "choose_vocabulary_privately",
+    "plan_mixture",
     "plan_topics",
     "summarise_topics",
 ]
