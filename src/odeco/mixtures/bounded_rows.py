@@ -17,6 +17,8 @@ is that of the array.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,8 +32,31 @@ from odeco.rows import clipped_rows
 #: The constant coordinate c of `seconds`: through it the means of features are part of their second moment. They need
 #: less precision than the rest, so it is small.
 CONSTANT = math.sqrt(0.1)
-#: What a row adds has at most this norm.
-SECONDS_BOUND, SHARES_BOUND = 1 + CONSTANT**2, math.sqrt(2)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A sum over rows that may be released, with what must be known to hide a row in it.
+
+    Attributes
+    ----------
+    what : str
+        What it is, in words.
+    answer : callable
+        Computes it.
+    size : int
+        How many numbers it has.
+    bound : float
+        The largest norm of what a row adds.
+    signed : bool
+        Whether what two rows add may have a negative inner product.
+    """
+
+    what: str
+    answer: Callable[[], FloatArray]
+    size: int
+    bound: float
+    signed: bool
 
 
 class BoundedRows:
@@ -53,8 +78,9 @@ class BoundedRows:
             self._rows: FloatArray = clipped_rows(clipped / norm_bound, 1.0)
         self.n_rows, self.n_features = rows.shape
 
-    def seconds(self) -> FloatArray:
-        """Return Σ y yᵀ, distinct entries only."""
+    def seconds(self) -> Asked:
+        """Ask for Σ y yᵀ, distinct entries only."""
+        width = self.n_features + 1
 
         def block_sum(block: tuple[FloatArray, FloatArray]) -> FloatArray:
             rows, there = block
@@ -62,20 +88,33 @@ class BoundedRows:
             product: FloatArray = extended.T @ extended
             return product
 
-        return packed_matrix(self._sum(block_sum))
+        return Asked(
+            "second moment",
+            lambda: packed_matrix(self._sum(block_sum)),
+            size=width * (width + 1) // 2,
+            bound=1 + CONSTANT**2,
+            signed=False,
+        )
 
-    def thirds(self, span: Span, radius: float) -> FloatArray:
-        """Return Σ z⊗z⊗z, distinct entries only."""
+    def thirds(self, span: Span, radius: float) -> Asked:
+        """Ask for Σ z⊗z⊗z, distinct entries only."""
+        width = span.strengths.size
 
         def block_sum(block: tuple[FloatArray, FloatArray]) -> FloatArray:
             rows, there = block
             white = clipped_rows((rows - span.mean) @ span.whitener, radius)
             return cubes(white * there[:, None])
 
-        return packed_cube(self._sum(block_sum))
+        return Asked(
+            "third moment, whitened",
+            lambda: packed_cube(self._sum(block_sum)),
+            size=width * (width + 1) * (width + 2) // 6,
+            bound=radius**3,
+            signed=True,
+        )
 
-    def shares(self, model: Gaussians, centre: FloatArray, radius: float) -> FloatArray:
-        """Return Σ (r, r ⊗ u), a k x (1 + d) array, by rows in one piece."""
+    def shares(self, model: Gaussians, centre: FloatArray, radius: float) -> Asked:
+        """Ask for Σ (r, r ⊗ u), the k x (1 + d) array in one piece, row by row."""
 
         def block_sum(block: tuple[FloatArray, FloatArray]) -> FloatArray:
             rows, there = block
@@ -83,7 +122,13 @@ class BoundedRows:
             near = clipped_rows((rows - centre) / radius, 1.0)
             return np.hstack([shares.sum(axis=0)[:, None], shares.T @ near])
 
-        return self._sum(block_sum).ravel()
+        return Asked(
+            "rows dealt to components",
+            lambda: self._sum(block_sum).ravel(),
+            size=len(model.weights) * (1 + self.n_features),
+            bound=math.sqrt(2),
+            signed=False,
+        )
 
     def _sum(self, block_sum: Any) -> FloatArray:
         parts = zip(blocks_of(self._rows), blocks_of(self._there), strict=True)

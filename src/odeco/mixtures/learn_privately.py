@@ -15,13 +15,7 @@ import numpy as np
 
 from odeco._types import FloatArray
 from odeco.latent.private_sums import NeighbourRelation, PrivateSums
-from odeco.mixtures.bounded_rows import (
-    SECONDS_BOUND,
-    SHARES_BOUND,
-    BoundedRows,
-    moment_of_seconds,
-    unpacked_cube,
-)
+from odeco.mixtures.bounded_rows import Asked, BoundedRows, moment_of_seconds, unpacked_cube
 from odeco.mixtures.gaussians import Gaussians
 from odeco.mixtures.learn import Learnt, largest_first
 from odeco.mixtures.moments import SecondMoment, Span, means_of_core, span_of
@@ -95,14 +89,7 @@ def learn_privately(
     """
     sums = PrivateSums(guarantee, held.n_rows, record="row", neighbour_relation=neighbour_relation, noise=noise)
     n, d, k, plan = held.n_rows, held.n_features, n_components, plan_releases(n_components)
-    packed, _ = sums.release(
-        "second moment",
-        held.seconds,
-        size=(d + 1) * (d + 2) // 2,
-        bound=SECONDS_BOUND,
-        share=plan.seconds,
-        signed=False,
-    )
+    packed, _ = released(sums, held.seconds(), plan.seconds)
     moment = moment_of_seconds(packed, n, d)
     span = span_of(moment, k, _LEAST_SHARE)
     variance = max(span.noise, _LEAST_VARIANCE * abs(moment.variance), float(np.finfo(np.float64).tiny))
@@ -121,6 +108,11 @@ def learn_privately(
     return learnt, sums.report(_MECHANISM)
 
 
+def released(sums: PrivateSums, asked: Asked, share: float) -> tuple[FloatArray, float]:
+    """Return a sum over rows with noise, for a share of the budget, and the deviation of the noise."""
+    return sums.release(asked.what, asked.answer, size=asked.size, bound=asked.bound, share=share, signed=asked.signed)
+
+
 def _start(held: BoundedRows, sums: PrivateSums, span: Span, share: float, seed: int) -> tuple[FloatArray, FloatArray]:
     """Return weights and means by the noisy third moment.
 
@@ -131,13 +123,7 @@ def _start(held: BoundedRows, sums: PrivateSums, span: Span, share: float, seed:
     width = span.strengths.size
     # Whitened rows are clipped at the root of their expected squared norm: noise grows with the cube of the radius.
     radius = float(np.sqrt(np.sum(1 + span.noise / span.strengths)))
-    packed, _ = sums.release(
-        "third moment, whitened",
-        lambda: held.thirds(span, radius),
-        size=width * (width + 1) * (width + 2) // 6,
-        bound=radius**3,
-        share=share,
-    )
+    packed, _ = released(sums, held.thirds(span, radius), share)
     core = np.zeros((width + 1,) * 3)
     core[:-1, :-1, :-1] = unpacked_cube(packed, width) / held.n_rows
     identity = np.eye(width)
@@ -152,14 +138,7 @@ def _step(held: BoundedRows, sums: PrivateSums, model: Gaussians, moment: Second
     spread = _FAR * float(np.sqrt(d * max(moment.variance, 0.0)))
     # No row is further from the mean than the unit ball allows.
     radius = min(max(spread, 1e-6), 1 + float(np.linalg.norm(moment.mean)))
-    answer, deviation = sums.release(
-        "rows dealt to components",
-        lambda: held.shares(model, moment.mean, radius),
-        size=k * (1 + d),
-        bound=SHARES_BOUND,
-        share=share,
-        signed=False,
-    )
+    answer, deviation = released(sums, held.shares(model, moment.mean, radius), share)
     table = answer.reshape(k, 1 + d)
     least = _LEAST_ROWS * held.n_rows / k
     counts = np.maximum(table[:, 0], least)

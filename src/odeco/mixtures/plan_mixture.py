@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 from odeco._arguments import check_count, check_number
 from odeco._types import IndexArray
 from odeco.latent.private_sums import NeighbourRelation, PrivateSums
-from odeco.mixtures.bounded_rows import SECONDS_BOUND, SHARES_BOUND, BoundedRows
+from odeco.mixtures.bounded_rows import BoundedRows
 from odeco.mixtures.gaussians import Gaussians
 from odeco.mixtures.learn_privately import ReleasePlan, learn_privately, plan_releases
 from odeco.privacy import Guarantee, SeededNoiseForTests, epsilon_of, gdp_mu
@@ -132,8 +132,12 @@ def plan_mixture(
     simulated = Guarantee(epsilon_of(mu * n / size, delta), delta)
     rng = np.random.default_rng(seed)
     agreements = [_agreement(k, d, size, separation, simulated, neighbour_relation, rng) for _ in range(_DRAWS)]
-    noise_of_second = sums.sensitivity(SECONDS_BOUND, 1, signed=False) / (mu * math.sqrt(releases.seconds))
-    noise_of_step = sums.sensitivity(SHARES_BOUND, 1, signed=False) / (mu * math.sqrt(releases.step or 1.0))
+    held, nowhere = BoundedRows(np.zeros((1, d)), 1.0), Gaussians(np.full(k, 1 / k), np.zeros((k, d)), np.ones(k))
+    asked = ((held.seconds(), releases.seconds), (held.shares(nowhere, np.zeros(d), 1.0), releases.step))
+    noise = [
+        sums.sensitivity(each.bound, each.size, signed=each.signed) / (mu * math.sqrt(share)) if share else 0.0
+        for each, share in asked
+    ]
     return MixturePlan(
         epsilon,
         delta,
@@ -143,7 +147,7 @@ def plan_mixture(
         k,
         separation,
         releases,
-        (noise_of_second, noise_of_step),
+        (noise[0], noise[1]),
         float(np.median(agreements)),
     )
 
