@@ -29,7 +29,7 @@ from scipy import sparse
 import odeco
 from odeco.cli import _main
 from odeco.datasets import planted_topics
-from odeco.models import LatentClasses, TensorLDA
+from odeco.models import LatentClasses, TensorLDA, TensorMixture
 from odeco.power_method import Plan, Search, step
 from odeco.privacy import SeededNoiseForTests
 from odeco.search import Together
@@ -134,6 +134,15 @@ def _use_classes(path: Path) -> None:
         model.partial_fit(np.resize(codes, (5000, model.n_features_in_))).predict(codes)
 
 
+def _use_mixture(path: Path) -> None:
+    """Load a mixture, and let it look at rows and learn from them."""
+    model = TensorMixture.load(path)
+    rows = np.resize(_ROWS, (40, model.n_features_in_))
+    model.predict(rows)
+    if model._stream is not None:
+        model.partial_fit(rows).summary()
+
+
 def _read_rows(path: Path) -> None:
     for _ in as_source(path):
         pass
@@ -185,6 +194,12 @@ KINDS: dict[str, tuple[str, Callable[[Path], object], Callable[[Path], object]]]
         ".npz",
         lambda path: LatentClasses(2, max_iter=5, random_state=0).partial_fit(np.resize(_CODES, (17000, 5))).save(path),
         _use_classes,
+    ),
+    "mixture": (".npz", lambda path: TensorMixture(2, random_state=0).fit(_ROWS).save(path), _use_mixture),
+    "mixture stream": (
+        ".npz",
+        lambda path: TensorMixture(2, covariance_type="full", random_state=0, n_starts=1).partial_fit(_ROWS).save(path),
+        _use_mixture,
     ),
     "rows.npy": (".npy", lambda path: np.save(path, _ROWS), _read_rows),
     "rows.npz": (".npz", _save_csr, _read_rows),

@@ -30,7 +30,7 @@ from sealing import (
 import odeco
 import odeco.dask
 from odeco.cli._main import run as run_command
-from odeco.models import TensorLDA, choose_vocabulary_privately
+from odeco.models import TensorLDA, TensorMixture, choose_vocabulary_privately
 from odeco.moments import SampleMoment
 from odeco.privacy import EntryLevel, Ledger, PrivateOracle, RecordLevel
 from odeco.private import MECHANISMS, decompose_privately
@@ -143,6 +143,18 @@ def topics_in_batches(counts):
     model = TensorLDA.load("model.npz").partial_fit(counts[25:])
     model.save("model.npz")
     return {name: getattr(model, name) for name in ("topic_word_", "trust_", "privacy_", "diagnostics_")}
+
+
+def mixture(**settings):
+    """Return all that a private mixture learns and says, and its file."""
+
+    def run(rows):
+        model = TensorMixture(**{"n_components": 2, **BUDGET, "norm_bound": 1.0, "random_state": 0, **settings})
+        model.fit(rows).save("model.npz")
+        learnt = {name: getattr(model, name) for name in ("weights_", "means_", "covariances_", "privacy_", "start_")}
+        return learnt | {"n_rows": model.n_rows_, "said": model.summary(), "drawn": model.sample(3)}
+
+    return run
 
 
 def counted(counts):
@@ -296,6 +308,9 @@ ENTRY_POINTS = {
     "topics, add or remove": (topics(neighbour_relation="add or remove"), WILD_ROWS),
     "topics with public documents": (topics(public=PUBLIC), WILD_ROWS),
     "topics in batches": (topics_in_batches, WILD_ROWS),
+    "mixture": (mixture(), DENSE | {name: WILD_ROWS[name] for name in ("float32", "integers")}),
+    "mixture, one component": (mixture(n_components=1), DENSE),
+    "mixture, add or remove": (mixture(neighbour_relation="add or remove"), DENSE),
     "vocabulary of texts": (
         lambda texts: vars(choose_vocabulary_privately([text.decode("latin-1") for text in texts], **BUDGET)),
         documents(bytes),

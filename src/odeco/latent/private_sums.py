@@ -44,7 +44,8 @@ class PrivateSums:
     -----
     **Sensitivity.** A record adds an array u with |u| ≤ b, made of that record and of arguments that are public or were
     released before. Blanking the record moves the sum by at most b. Replacing it, so that it adds v instead, moves the
-    sum by |u − v| ≤ 2b; if no entry of u or v is negative, |u − v|² = |u|² + |v|² − 2⟨u, v⟩ ≤ 2b², so √2 b.
+    sum by |u − v| ≤ 2b; if ⟨u, v⟩ ≥ 0 for any two records, as where no entry is negative, |u − v|² = |u|² + |v|² −
+    2⟨u, v⟩ ≤ 2b², so √2 b.
 
     **Rounding.** A norm of m numbers is computed with a relative error of at most m + 8 units of roundoff, and n arrays
     of norm b, added up in whatever order, give a sum that errs by at most n + 8 units of roundoff times n b. Twice the
@@ -100,7 +101,7 @@ class PrivateSums:
         share : float
             The share of μ² that this release takes: the shares of all releases sum to one.
         signed : bool
-            Whether what a record adds may have negative entries.
+            Whether what two records add may have a negative inner product.
         """
         sensitivity = self.sensitivity(bound, size, signed=signed)
         multiplier = 1 / (self.guarantee.mu * math.sqrt(share))

@@ -11,17 +11,20 @@ from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from odeco._arguments import check_count
+from odeco._arguments import check_count, check_norm_bound
 from odeco._threads import map_blocks
 from odeco._types import FloatArray, IndexArray
 from odeco.latent.estimator import LatentModel
 from odeco.latent.private_sums import NeighbourRelation
+from odeco.mixtures.bounded_rows import BoundedRows
 from odeco.mixtures.fitted import FittedMixture
 from odeco.mixtures.gaussians import CovarianceType, blocks_of
 from odeco.mixtures.learn import choose_n_components, learn
+from odeco.mixtures.learn_privately import learn_privately
 from odeco.mixtures.settings import MixtureSettings, check_settings
 from odeco.mixtures.stream import MixtureStream
 from odeco.mixtures.summarise import summarise
+from odeco.privacy import Guarantee
 
 
 class TensorMixture(DensityMixin, LatentModel):  # type: ignore[misc]
@@ -94,6 +97,14 @@ class TensorMixture(DensityMixin, LatentModel):  # type: ignore[misc]
     than that. What is learnt depends on the rows and their order, and not on how they are cut into batches. After
     `fit`, `partial_fit` begins a new stream.
 
+    **Private mixtures.** With `epsilon`, `delta` and `norm_bound`, noisy sums over rows are all that is learnt from
+    them: the second moment, the third moment of rows whitened by it, and one likelihood step (`bounded_rows` has the
+    bounds of what a row adds, with proof). Neighbours are two tables of the same size that differ in one row: replaced
+    by any other, or with ``neighbour_relation="add or remove"`` blanked. The number of rows is public. A row with a
+    number that is not finite counts as blank, without a message. Components are spheres, all of one variance, and at
+    most d + 1; k must be given, and `partial_fit` is refused. `plan_mixture` says beforehand what can be expected.
+    `predict` of a row shows that row: only the model is private.
+
     References
     ----------
     Hsu and Kakade, *Learning mixtures of spherical Gaussians: moment methods and spectral decompositions*, 2013,
@@ -159,13 +170,33 @@ class TensorMixture(DensityMixin, LatentModel):  # type: ignore[misc]
         """
         settings, seed = self._check_settings(), self._draw_seed()
         with self._names_kept_on_failure():
+            if settings.guarantee is not None:
+                return self._fit_privately(X, settings, settings.guarantee, seed)
             rows = self._validated(X, reset=True)
-            chosen = None
-            if settings.n_components == "auto":
-                chosen = choose_n_components(rows, settings.plan, seed=seed)
-            n_components = chosen.n_components if chosen is not None else check_count("n", settings.n_components)
+            chosen = None if settings.n_components else choose_n_components(rows, settings.plan, seed=seed)
+            n_components = settings.n_components if chosen is None else chosen.n_components
             learnt = learn(rows, n_components, settings.plan, seed=seed)
             self._take(FittedMixture.of(learnt, len(rows), chosen), None, seed)
+        return self
+
+    def _fit_privately(self, X: Any, settings: MixtureSettings, guarantee: Guarantee, seed: int) -> Self:
+        n_components, norm_bound = settings.n_components, check_norm_bound(self.norm_bound)
+        rows = self._validated_privately(X)
+        if n_components > rows.shape[1] + 1:
+            raise ValueError(
+                "A private mixture has at most one component more than there are features: the third moment tells no "
+                f"more apart. Got n_components={n_components} and {rows.shape[1]} features. Pass fewer."
+            )
+        learnt, privacy = learn_privately(
+            BoundedRows(rows, norm_bound),
+            n_components,
+            norm_bound=norm_bound,
+            regularity=settings.plan.regularity,
+            guarantee=guarantee,
+            neighbour_relation=self.neighbour_relation,
+            seed=seed,
+        )
+        self._take(FittedMixture.of(learnt, len(rows)), None, seed, privacy)
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's signature
@@ -175,6 +206,11 @@ class TensorMixture(DensityMixin, LatentModel):  # type: ignore[misc]
         call hold for the whole stream.
         """
         settings = self._check_settings()
+        if settings.guarantee is not None:
+            raise ValueError(
+                "A private mixture is learnt from all rows at once: each release sums over all of them. Got a call of "
+                "partial_fit. Call fit."
+            )
         stream = getattr(self, "_stream", None)
         with self._names_kept_on_failure():
             rows = self._validated(X, reset=stream is None)
@@ -201,16 +237,23 @@ class TensorMixture(DensityMixin, LatentModel):  # type: ignore[misc]
         return self._about(X)[1]
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002 - scikit-learn's signature
-        """Return the mean log-density of rows."""
+        """Return the mean log-density of rows.
+
+        A private mixture refuses, and so do `bic` and `aic`: a search over settings calls them, and would choose by the
+        exact rows that each model was made to hide. For rows that need no protection there is `score_samples`.
+        """
+        self._refuse_if_private("score")
         return float(self.score_samples(X).mean())
 
     def bic(self, X: Any) -> float:
         """Return the Bayesian information criterion of the mixture for rows; the lower the better."""
+        self._refuse_if_private("bic")
         densities = self.score_samples(X)
         return -2 * float(densities.sum()) + self._n_parameters() * math.log(len(densities))
 
     def aic(self, X: Any) -> float:
         """Return Akaike's information criterion of the mixture for rows; the lower the better."""
+        self._refuse_if_private("aic")
         return -2 * float(self.score_samples(X).sum()) + 2 * self._n_parameters()
 
     def sample(self, n_samples: int = 1) -> tuple[FloatArray, IndexArray]:
@@ -303,6 +346,14 @@ class TensorMixture(DensityMixin, LatentModel):  # type: ignore[misc]
         parts = list(map_blocks(model.about, blocks_of(rows), parallel=self.n_jobs != 1))
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
+    def _refuse_if_private(self, name: str) -> None:
+        check_is_fitted(self)
+        if self._privacy is not None:
+            raise ValueError(
+                f"The {name} of a private mixture must not choose between models: it is exact, and no budget pays for "
+                f"it. Got a call of {name}. For rows that need no protection call score_samples."
+            )
+
     def _n_parameters(self) -> int:
         k, d = self.means_.shape
         each = (1, d, d * (d + 1) // 2)[self.covariances_.ndim - 1]
@@ -314,3 +365,18 @@ class TensorMixture(DensityMixin, LatentModel):  # type: ignore[misc]
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
         return validate_data(self, X, reset=reset, dtype=np.float64)
+
+    def _validated_privately(self, X: Any) -> Any:
+        """Return rows as an array, without a word that depends on one of them.
+
+        What NumPy makes of a list, and what it says about a cell that is no number, depends on the cells. So only
+        arrays of numbers are taken, and whether a number is finite is not asked here.
+        """
+        types = {dtype.kind for dtype in X.dtypes} if hasattr(X, "dtypes") and hasattr(X, "iloc") else None
+        if types is None and not isinstance(X, np.ndarray):
+            raise TypeError(
+                f"Private rows must be a NumPy array or a table of numbers. Got {type(X).__name__}. Convert them."
+            )
+        if not (types or {X.dtype.kind}) <= set("iufb"):
+            raise TypeError("Private rows must be numbers. Got another type of array or column. Convert them.")
+        return validate_data(self, X, reset=True, dtype=np.float64, ensure_all_finite=False)

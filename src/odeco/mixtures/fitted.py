@@ -19,13 +19,13 @@ from odeco.mixtures.learn import Learnt
 _LARGEST = 1e150
 
 
-def weights_rule(k: str) -> Rule:
-    """Require probabilities."""
+def weights_rule(k: str, *, none: bool = False) -> Rule:
+    """Require probabilities, or `none` of them where there may be no mixture yet."""
     numbers = array(k, low=0, high=1)
 
     def check(value: Any, where: str, sizes: Sizes) -> None:
         numbers(value, where, sizes)
-        require(not value.size or abs(float(value.sum()) - 1) < 1e-6, f"`{where}` must sum to one")
+        require(abs(float(value.sum()) - 1) < 1e-6 or (none and not value.size), f"`{where}` must sum to one")
 
     return check
 
@@ -77,8 +77,8 @@ class FittedMixture(State):
 
     RULES: ClassVar[Mapping[str, Rule]] = {
         "weights": weights_rule("fitted k"),
-        "means": means_rule("fitted k", "d"),
-        "covariances": covariances_rule("fitted k", "d"),
+        "means": means_rule("fitted k", "n_features"),
+        "covariances": covariances_rule("fitted k", "n_features"),
         "log_likelihood": array(nan=True),
         "n_steps": array(kind="i", low=0),
         "converged": array(kind="b"),

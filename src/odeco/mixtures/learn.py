@@ -22,6 +22,9 @@ _TRIAL_STEPS, _TRIAL_WORK = 10, 100_000
 #: many components.
 _CHOICE_ROWS, MOST_AUTOMATIC = 10_000, 50
 
+#: Third powers of numbers with such a variance stay in the range of double precision.
+_SMALLEST, _LARGEST = 1e-140, 1e140
+
 
 @dataclass(frozen=True)
 class LearningPlan:
@@ -86,7 +89,13 @@ def learn(rows: FloatArray, n_components: int, plan: LearningPlan, *, seed: int)
             f"There must be at least as many rows as components. Got n_samples={len(rows)} and "
             f"n_components={n_components}. Pass more rows, or fewer components."
         )
-    moment = second_moment(rows, parallel=plan.parallel)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # what cannot be told is said below
+        moment = second_moment(rows, parallel=plan.parallel)
+    if not (moment.variance == 0 or _SMALLEST < moment.variance < _LARGEST):
+        raise ValueError(
+            f"The variance of rows must be between {_SMALLEST:g} and {_LARGEST:g}, so that its powers can be told from "
+            f"zero and are finite. It is {moment.variance:.3g}. Multiply all rows by a constant."
+        )
     # Rows that are all the same have no variance: any positive one describes them.
     floor = plan.regularity * moment.variance if moment.variance > 0 else 1.0
     floor = max(floor, float(np.finfo(np.float64).tiny))

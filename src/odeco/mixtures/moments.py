@@ -97,7 +97,8 @@ def span_of(moment: SecondMoment, n_components: int, least_share: float = LEAST_
     noise = float(rest.mean()) if rest.size else 0.5 * float(values[-1])
     noise = max(noise, 0.0)
     strengths = values[: k - 1] - noise
-    most = max(float(strengths[0]) if k > 1 else 0.0, np.finfo(np.float64).tiny)
+    # Without any variance of means, one is as good as another.
+    most = float(strengths[0]) if k > 1 and strengths[0] > 0 else 1.0
     return Span(moment.mean, vectors[:, : k - 1], np.maximum(strengths, least_share * most), noise)
 
 

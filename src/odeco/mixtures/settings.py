@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from odeco._arguments import check_choice, check_count, check_norm_bound, check_number
 from odeco.mixtures.gaussians import COVARIANCE_TYPES
@@ -18,20 +18,17 @@ class MixtureSettings:
 
     Attributes
     ----------
-    n_components : int or "auto"
-        How many components, or that they are to be counted.
+    n_components : int
+        How many components; 0 if they are to be counted.
     plan : LearningPlan
         How they are learnt.
     guarantee : Guarantee or None
         The budget of a private model.
-    norm_bound : float or None
-        The largest norm of a private row.
     """
 
-    n_components: int | Literal["auto"]
+    n_components: int
     plan: LearningPlan
     guarantee: Guarantee | None
-    norm_bound: float | None
 
 
 def check_settings(model: Any) -> MixtureSettings:
@@ -51,13 +48,11 @@ def check_settings(model: Any) -> MixtureSettings:
         n_starts=check_count("n_starts", model.n_starts, 0),
         parallel=n_jobs != 1,
     )
-    number: int | Literal["auto"] = "auto" if automatic else check_count("n_components", k)
-    guarantee = _check_private(model, number)
-    bound = None if guarantee is None else check_norm_bound(model.norm_bound)
-    return MixtureSettings(number, plan, guarantee, bound)
+    number = 0 if automatic else check_count("n_components", k)
+    return MixtureSettings(number, plan, _check_private(model, automatic))
 
 
-def _check_private(model: Any, number: int | str) -> Guarantee | None:
+def _check_private(model: Any, automatic: bool) -> Guarantee | None:
     """Return the guarantee of a private model, or None; raise if something is missing that privacy needs."""
     needed = {"epsilon": model.epsilon, "delta": model.delta, "norm_bound": model.norm_bound}
     missing = [name for name, value in needed.items() if value is None]
@@ -73,7 +68,8 @@ def _check_private(model: Any, number: int | str) -> Guarantee | None:
         )
     if missing:
         return None
-    if number == "auto":
+    check_norm_bound(model.norm_bound)
+    if automatic:
         raise ValueError(
             "`n_components` must be an int for a private mixture. Got 'auto'. Choose it on public rows, or take more "
             "components than you expect: those that are not there get little weight."

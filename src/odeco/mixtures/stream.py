@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from odeco._schema import Rule, array
+from odeco._schema import Rule, array, require
 from odeco._types import FloatArray
 from odeco.latent.number_of_components import ChosenNumber
 from odeco.latent.row_stream import RowStream
@@ -28,7 +28,7 @@ FIRST_ROWS = 20_000
 
 def _any_seconds(value: object, where: str, sizes: dict[str, int]) -> None:
     n_axes = value.ndim if isinstance(value, np.ndarray) else 1
-    array(*("stream k", "d", "d")[: max(1, min(n_axes, 3))])(value, where, sizes)
+    array(*("stream k", "n_features", "n_features")[: max(1, min(n_axes, 3))])(value, where, sizes)
 
 
 @dataclass(eq=False)
@@ -62,7 +62,7 @@ class MixtureStream(RowStream):
     """
 
     RULES: ClassVar[Mapping[str, Rule]] = {
-        "held": array(None, "d"),
+        "held": array(None, "n_features"),
         "n_rows": array(kind="i", low=0),
         "n_wanted": array(kind="i", low=0),
         "n_steps": array(kind="i", low=1),
@@ -70,13 +70,13 @@ class MixtureStream(RowStream):
         "regularity": array(low=0),
         "n_starts": array(kind="i", low=0, high=1000),
         "seed": array(kind="i", low=0),
-        "weights": weights_rule("stream k"),
-        "means": means_rule("stream k", "d"),
-        "covariances": covariances_rule("stream k", "d"),
+        "weights": weights_rule("stream k", none=True),
+        "means": means_rule("stream k", "n_features"),
+        "covariances": covariances_rule("stream k", "n_features"),
         "counts": array("stream k", low=0),
-        "firsts": means_rule("stream k", "d"),
+        "firsts": means_rule("stream k", "n_features"),
         "seconds": _any_seconds,
-        "origin": means_rule("d"),
+        "origin": means_rule("n_features"),
         "floor": array(low=0),
         "n_absorbed": array(kind="i", low=0),
         "log_likelihood": array(),
@@ -106,14 +106,14 @@ class MixtureStream(RowStream):
     tried_scores: FloatArray
 
     @classmethod
-    def begin(cls, n_components: int | str, n_features: int, plan: LearningPlan, seed: int) -> MixtureStream:
+    def begin(cls, n_wanted: int, n_features: int, plan: LearningPlan, seed: int) -> MixtureStream:
         """Return a stream that has seen no row."""
         d = n_features
         shape = (0, d, d)[: COVARIANCE_TYPES.index(plan.kind) + 1]
         return cls(
             held=np.zeros((0, d)),
             n_rows=0,
-            n_wanted=n_components if isinstance(n_components, int) else 0,
+            n_wanted=n_wanted,
             n_steps=plan.n_steps,
             tolerance=plan.tolerance,
             regularity=plan.regularity,
@@ -133,6 +133,18 @@ class MixtureStream(RowStream):
             tried=np.zeros(0, dtype=np.int64),
             tried_scores=np.zeros(0),
         )
+
+    @classmethod
+    def from_arrays(cls, prefix: str, arrays: Mapping[str, Any]) -> Self:
+        """Return what `to_arrays` wrote, from arrays that obey the rules; raise if they contradict each other."""
+        stream = super().from_arrays(prefix, arrays)
+        begun = stream.n_absorbed > 0
+        require(begun == (stream.weights.size > 0), "its stream must have components if it has begun, and none before")
+        require(stream.covariances.ndim == stream.seconds.ndim, "its sums must be of the kind of its covariances")
+        require(not begun or (stream.floor > 0 and stream.counts.sum() > 0), "its sums must stand for rows")
+        require(len(stream.held) < stream.next_size, "fewer rows than a block may wait")
+        require(stream.n_rows == stream.n_absorbed + len(stream.held), "its rows must be in blocks, or wait")
+        return stream
 
     @property
     def next_size(self) -> int:

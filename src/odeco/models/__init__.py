@@ -3,6 +3,7 @@
 from odeco.answers.estimator import LatentClasses
 from odeco.errors import UnreliableTopicsWarning
 from odeco.mixtures.estimator import TensorMixture
+from odeco.mixtures.plan_mixture import MixturePlan, plan_mixture
 from odeco.topics.diagnostics import TopicDiagnostics
 from odeco.topics.lda import TensorLDA
 from odeco.topics.plan_topics import TopicsPlan, plan_topics
@@ -12,6 +13,7 @@ from odeco.topics.trust import TopicTrust
 
 __all__ = [
     "LatentClasses",
+    "MixturePlan",
     "PrivateVocabulary",
     "TensorLDA",
     "TensorMixture",
@@ -21,6 +23,7 @@ __all__ = [
     "TopicsPlan",
     "UnreliableTopicsWarning",
     "choose_vocabulary_privately",
+    "plan_mixture",
     "plan_topics",
     "summarise_topics",
 ]
