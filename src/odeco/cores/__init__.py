@@ -3,13 +3,14 @@
 from odeco.cores._core import DEFAULT_ROUNDS, CoreSearch, core_width
 from odeco.cores._entries import EntriesSearch
 from odeco.cores._noisy import decompose_core, decompose_noisy, leading_directions
-from odeco.cores._whitened import WhitenedComponents, decompose_whitened, nearest_orthogonal
+from odeco.cores._whitened import WhitenedComponents, climb_together, decompose_whitened, nearest_orthogonal
 
 __all__ = [
     "DEFAULT_ROUNDS",
     "CoreSearch",
     "EntriesSearch",
     "WhitenedComponents",
+    "climb_together",
     "core_width",
     "decompose_core",
     "decompose_noisy",
