@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,9 +61,9 @@ def decompose_whitened(
             begun = start
             if begun is None:
                 begun = np.linalg.eigh(tensor.slice(rng.standard_normal(tensor.dimension)))[1]
-            found = _climb(tensor, nearest_orthogonal(begun))
-            if found[2] > best:
-                vectors, images, best = found
+            found, explained = climb_together(_asking(tensor), nearest_orthogonal(begun))
+            if explained > best:
+                vectors, images, best = found, tensor.image(found), explained
     weights = np.sum(images * vectors, axis=0)
     residuals = np.linalg.norm(images - weights * vectors, axis=0)
     real = np.abs(weights) > _LEAST_WEIGHT * np.abs(weights).max()
@@ -81,18 +82,37 @@ def nearest_orthogonal(matrix: FloatArray) -> FloatArray:
     return nearest
 
 
-def _climb(tensor: DenseTensor, vectors: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-    """Return the vectors that explained most on the way uphill, their images T(I, b, b), and the share explained."""
-    best, best_vectors, best_images, n_idle = -1.0, vectors, vectors, 0
-    whole = tensor.squared_norm()
+def climb_together(
+    ask: Callable[[FloatArray], tuple[FloatArray, float]], vectors: FloatArray
+) -> tuple[FloatArray, float]:
+    """Return the orthonormal vectors that explained most on the way uphill, and how much.
+
+    Parameters
+    ----------
+    ask : callable
+        Takes orthonormal vectors, one a column, and returns where the power step of each leads, with a sign that raises
+        what it explains, and how much all explain together. A gain below 1e-4 counts as none.
+    vectors : array, k x k
+        Where they begin.
+    """
+    best, best_vectors, n_idle = -np.inf, vectors, 0
     for _ in range(_MOST_STEPS):
-        images = tensor.image(vectors)
-        weights = np.sum(images * vectors, axis=0)
-        explained = float(weights @ weights) / whole
+        directions, explained = ask(vectors)
         n_idle = 0 if explained > best + _GAIN else n_idle + 1
         if explained > best:
-            best, best_vectors, best_images = explained, vectors, images
+            best, best_vectors = explained, vectors
         if n_idle == _PATIENCE:
             break
-        vectors = nearest_orthogonal(images * np.where(weights < 0, -1.0, 1.0))
-    return best_vectors, best_images, best
+        vectors = nearest_orthogonal(directions)
+    return best_vectors, best
+
+
+def _asking(tensor: DenseTensor) -> Callable[[FloatArray], tuple[FloatArray, float]]:
+    whole = tensor.squared_norm()
+
+    def ask(vectors: FloatArray) -> tuple[FloatArray, float]:
+        images = tensor.image(vectors)
+        weights = np.sum(images * vectors, axis=0)
+        return images * np.where(weights < 0, -1.0, 1.0), float(weights @ weights) / whole
+
+    return ask

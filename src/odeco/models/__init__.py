@@ -4,6 +4,7 @@ from odeco.answers.estimator import LatentClasses
 from odeco.errors import UnreliableTopicsWarning
 from odeco.mixtures.estimator import TensorMixture
 from odeco.mixtures.plan_mixture import MixturePlan, plan_mixture
+from odeco.signals.estimator import TensorICA
 from odeco.topics.diagnostics import TopicDiagnostics
 from odeco.topics.lda import TensorLDA
 from odeco.topics.plan_topics import TopicsPlan, plan_topics
@@ -15,6 +16,7 @@ __all__ = [
     "LatentClasses",
     "MixturePlan",
     "PrivateVocabulary",
+    "TensorICA",
     "TensorLDA",
     "TensorMixture",
     "TopicDiagnostics",

@@ -1,0 +1,88 @@
+"""Mean and covariance of rows, added up block by block; and the directions in which rows vary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from odeco._threads import map_blocks
+from odeco._types import FloatArray
+from odeco.whitening import Whitener
+
+#: Rows of a block: their sources stay in the cache.
+BLOCK = 4096
+#: A direction with less than this share of the largest variance, of columns scaled to variance 1, is rounding error.
+_LEAST_VARIANCE = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class SecondMoment:
+    """The mean of n rows, and the sum of (x − mean)(x − mean)ᵀ over them."""
+
+    n_rows: int
+    mean: FloatArray
+    scatter: FloatArray
+
+    @classmethod
+    def of(cls, block: FloatArray) -> SecondMoment:
+        """Return the moment of one block."""
+        mean = block.mean(axis=0)
+        centred = block - mean
+        return cls(len(block), mean, centred.T @ centred)
+
+    @classmethod
+    def of_all(cls, rows: FloatArray) -> SecondMoment:
+        """Return the moment of all rows, by blocks in their order."""
+        moments = map_blocks(cls.of, blocks_of(rows), parallel=True)
+        total = next(moments)
+        for each in moments:
+            total = total + each
+        return total
+
+    def __add__(self, other: SecondMoment) -> SecondMoment:
+        n_rows, apart = self.n_rows + other.n_rows, other.mean - self.mean
+        mean = self.mean + apart * (other.n_rows / n_rows)
+        between = np.outer(apart, apart) * (self.n_rows * other.n_rows / n_rows)
+        return SecondMoment(n_rows, mean, self.scatter + other.scatter + between)
+
+    @property
+    def covariance(self) -> FloatArray:
+        """The covariance, divided by n."""
+        covariance: FloatArray = self.scatter / self.n_rows
+        return covariance
+
+
+def blocks_of(rows: FloatArray) -> Iterator[FloatArray]:
+    """Yield blocks of rows."""
+    for first in range(0, len(rows), BLOCK):
+        yield rows[first : first + BLOCK]
+
+
+def whitener_of(covariance: FloatArray, n_directions: int | None) -> Whitener:
+    """Return the whitener of the strongest directions of the covariance, or of all that vary.
+
+    All directions are found in columns of variance 1, so that the units of columns do not matter. Which directions are
+    the strongest does depend on the units; as in scikit-learn they are left as they are.
+    """
+    rank, scale = _rank_and_scale(covariance)
+    if n_directions is None or n_directions == rank == len(covariance):
+        inner = Whitener.from_moment(covariance / np.outer(scale, scale), rank)
+        return Whitener(inner.forward / scale[:, None], inner.backward * scale[:, None])
+    if n_directions > rank:
+        raise ValueError(
+            f"`n_components` must be at most the number of directions in which rows vary. Got {n_directions}, and rows "
+            f"vary in {rank}. Lower n_components, or pass None."
+        )
+    return Whitener.from_moment(covariance, n_directions)
+
+
+def _rank_and_scale(covariance: FloatArray) -> tuple[int, FloatArray]:
+    variances = np.diagonal(covariance)
+    scale = np.sqrt(np.where(variances > 0, variances, 1.0))
+    values = np.linalg.eigvalsh(covariance / np.outer(scale, scale))
+    rank = int(np.sum(values > _LEAST_VARIANCE * max(values[-1], 0.0)))
+    if rank == 0:
+        raise ValueError("Rows must vary for sources to be found. All rows are equal. Pass other rows.")
+    return rank, scale
