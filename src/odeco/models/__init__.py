@@ -1,12 +1,15 @@
 """scikit-learn estimators: topics."""
 
-from odeco.errors import UnreliableTopicsWarning
-from odeco.topics.diagnostics import TopicDiagnostics
-from odeco.topics.lda import TensorLDA
-from odeco.topics.plan_topics import TopicsPlan, plan_topics
-from odeco.topics.private_vocabulary import PrivateVocabulary, choose_vocabulary_privately
-from odeco.topics.summarise import TopicSummary, summarise_topics
-from odeco.topics.trust import TopicTrust
+from odeco._extras import needed_by
+
+with needed_by("odeco.models"):
+    from odeco.errors import UnreliableTopicsWarning
+    from odeco.topics.diagnostics import TopicDiagnostics
+    from odeco.topics.lda import TensorLDA
+    from odeco.topics.plan_topics import TopicsPlan, plan_topics
+    from odeco.topics.private_vocabulary import PrivateVocabulary, choose_vocabulary_privately
+    from odeco.topics.summarise import TopicSummary, summarise_topics
+    from odeco.topics.trust import TopicTrust
 
 __all__ = [
     "PrivateVocabulary",
