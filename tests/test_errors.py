@@ -60,20 +60,20 @@ TENSOR_ERRORS = {
         ValueError,
         "The tensor must be finite. Got T[1, 2, 3] = -inf. Replace or drop what is not a number.",
     ),
-    "integers": (
-        np.ones((2, 2, 2), dtype=np.int64),
+    "half precision": (
+        np.ones((2, 2, 2), dtype=np.float16),
         TypeError,
-        "The tensor must hold float32 or float64 numbers. Got int64. Convert it with astype(float).",
+        "The tensor must hold float32, float64 or integers. Got float16. Convert it with astype(float).",
     ),
     "complex": (
         np.ones((2, 2, 2), dtype=complex),
         TypeError,
-        "The tensor must hold float32 or float64 numbers. Got complex128. Convert it with astype(float).",
+        "The tensor must hold float32, float64 or integers. Got complex128. Convert it with astype(float).",
     ),
     "text": (
         "tensor.npy",
         TypeError,
-        "The tensor must hold float32 or float64 numbers. Got <U10. Convert it with astype(float).",
+        "The tensor must hold float32, float64 or integers. Got <U10. Convert it with astype(float).",
     ),
     "empty": (
         np.empty((0, 0, 0)),

@@ -124,12 +124,16 @@ def test_a_block_of_the_other_kind_is_named():
     )
 
 
+SINGLE = "Reshape it, x[None, :] for a single row x."
+TENSOR = "If it is a tensor, call odeco.decompose instead; rows are reshaped with X.reshape(-1, d)."
+
+
 @pytest.mark.parametrize(("block", "shape"), [(np.ones(3), "(3,)"), (None, "()"), (np.ones((1, 2, 3)), "(1, 2, 3)")])
 def test_a_block_that_is_not_two_dimensional_is_named(block, shape):
     _, error = read_until_error(as_source([np.ones((2, 3)), block]))
     assert str(error) == (
         f"The block at row 2 of the stream must be two-dimensional, rows by columns. Got shape {shape}. "
-        "Reshape it, x[None, :] for a single row x."
+        f"{TENSOR if np.ndim(block) > 2 else SINGLE}"
     )
     assert error.row == 2
 
@@ -187,7 +191,8 @@ def test_a_mask_is_not_lost():
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3, 4), ()])
 def test_an_array_must_have_two_axes(tmp_path, shape):
-    text = f"must be two-dimensional, rows by columns. Got shape {shape}. Reshape it, x[None, :] for a single row x."
+    remedy = TENSOR if len(shape) > 2 else SINGLE
+    text = f"must be two-dimensional, rows by columns. Got shape {shape}. {remedy}"
     with pytest.raises(SourceError) as raised:
         as_source(np.ones(shape))
     assert str(raised.value) == "The array " + text

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from odeco._extras import missing_library
+
 __all__ = ["main"]
 
 
@@ -12,8 +14,9 @@ def main() -> int:
     try:
         from odeco.cli._main import run  # what it is made of may not be installed
     except ModuleNotFoundError as error:
-        if error.name not in ("click", "rich"):
+        text = missing_library(error, "The command odeco")
+        if text is None:
             raise
-        sys.stderr.write(f"The command odeco needs {error.name}, which is not installed: pip install 'odeco[cli]'\n")
+        sys.stderr.write(f"{text}\n")
         return 1
     return run(sys.argv[1:])

@@ -11,17 +11,10 @@ from typing import Any
 
 import click
 
+from odeco._extras import missing_library
+
 #: Exceptions that say something about data, files or settings: their text is all that a user needs.
 FAULTS = (ValueError, TypeError, OSError, MemoryError, RuntimeError, ModuleNotFoundError)
-#: What to install for a module that is missing.
-_EXTRAS = {
-    "distributed": "dask",
-    "matplotlib": "plot",
-    "numba": "topics",
-    "pyarrow": "arrow",
-    "rich": "cli",
-    "sklearn": "topics",
-}
 #: The library's advice is Python; these say the same in options.
 _TRANSLATIONS = {
     "Call odeco.symmetrize(T), or odeco.decompose_asymmetric for an asymmetric one.": (
@@ -38,6 +31,9 @@ _TRANSLATIONS = {
     "or lower n_components:": "or lower -k:",
     "Lower n_components or pass more documents.": "Lower -k or pass more documents.",
     "Lower min_documents, raise max_share, or": "Lower --min-documents, raise --max-share, or",
+    "If it is a tensor, call odeco.decompose instead; rows are reshaped with X.reshape(-1, d).": (
+        "If it is a tensor, run odeco decompose instead; rows are reshaped with X.reshape(-1, d)."
+    ),
     "leave the column out with `drop`": "leave the column out with --drop",
     "Pass its name as `column`.": "Pass --column NAME.",
     "or pass another `column`.": "or pass another --column.",
@@ -91,10 +87,9 @@ class Interrupts:
 def advice(error: BaseException) -> str:
     """Return the text of an error in the words of the command line."""
     if isinstance(error, ModuleNotFoundError):
-        module = str(error.name).partition(".")[0]
-        extra = _EXTRAS.get(module)
-        if extra is not None:
-            return f"this needs {module}, which is not installed: pip install 'odeco[{extra}]'"
+        text = missing_library(error, "this")
+        if text is not None:
+            return text
     if isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError) and error.filename is not None:
         return f"{os.fspath(error.filename)}: {os.strerror(error.errno or 0)}. Check the path."
     if isinstance(error, MemoryError):

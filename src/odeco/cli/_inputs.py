@@ -17,14 +17,7 @@ _FAULTS = (EOFError, ValueError, TypeError, SyntaxError, TokenError, KeyError)
 
 
 def load_tensor(path: Path, key: str | None) -> np.ndarray[Any, Any]:
-    """Return the tensor in a ``.npy`` file, mapped into memory, or in a ``.npz`` archive; integers become floats."""
-    array = _load_array(path, key)
-    if array.dtype.kind in "iub":
-        array = array.astype(np.float64)
-    return array
-
-
-def _load_array(path: Path, key: str | None) -> np.ndarray[Any, Any]:
+    """Return the tensor in a ``.npy`` file, mapped into memory, or in a ``.npz`` archive."""
     if path.suffix == ".npy":
         return load_npy(path)
     if path.suffix != ".npz":

@@ -7,6 +7,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -49,6 +50,17 @@ class _Commands(click.Group):
         command: click.Command = import_module(f"odeco.cli._{cmd_name}").command
         _complete(command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the sub-command that is asked for; if there is none of that name, say which was perhaps meant."""
+        name = args[0]
+        if name.startswith("-") or name in self.list_commands(ctx):
+            return super().resolve_command(ctx, args)
+        close = get_close_matches(name, self.list_commands(ctx), 1)
+        hint = f"Did you mean {close[0]!r}?" if close else "odeco --help lists them."
+        raise click.UsageError(f"No such command {name!r}. {hint}", ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # The names and their summaries, without importing them all.

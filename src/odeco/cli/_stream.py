@@ -135,7 +135,7 @@ def command(
                 client=client,
             )
         except KeyboardInterrupt:
-            raise _interrupted(interrupts, n_rows, checkpoint) from None
+            raise _interrupted(interrupts, _read_so_far(n_rows, source.n_rows), checkpoint) from None
     title = f"Components of {files[0].name}" + (f" and {len(files) - 1} more" if len(files) > 1 else "")
     again = None
     if checkpoint is not None:
@@ -168,8 +168,15 @@ def _columns_called(labels: Sequence[str] | None) -> Iterator[None]:
         warnings.showwarning = show
 
 
-def _interrupted(interrupts: Interrupts, n_rows: int, checkpoint: Path | None) -> Interrupted:
-    text = f"Interrupted after {n_rows:,} rows. "
+def _read_so_far(n_read: int, n_rows: int | None) -> str:
+    """Return how many rows were read, with passes that were complete by name."""
+    n_passes, rest = divmod(n_read, n_rows) if n_rows else (0, n_read)
+    passes = f"{n_passes} pass{'' if n_passes == 1 else 'es'} and " if n_passes else ""
+    return f"{passes}{rest:,} rows"
+
+
+def _interrupted(interrupts: Interrupts, so_far: str, checkpoint: Path | None) -> Interrupted:
+    text = f"Interrupted after {so_far}. "
     if checkpoint is None:
         text += "Nothing was saved; pass --checkpoint FILE to be able to go on."
     elif not checkpoint.exists():  # a second signal came before the first block of rows was done

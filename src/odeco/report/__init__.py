@@ -5,12 +5,15 @@ another model. `write_page`, `Section`, `table`, `Figures`, `privacy_section` an
 of, for pages about something else.
 """
 
-from odeco.report._figures import COLOURS, Figures
-from odeco.report._models import write_model_report
-from odeco.report._page import Section, table, write_page
-from odeco.report._statements import again_section, privacy_section
-from odeco.report._topics import write_topics_report
-from odeco.report._write import write_report
+from odeco._extras import needed_by
+
+with needed_by("odeco.report"):
+    from odeco.report._figures import COLOURS, Figures
+    from odeco.report._models import write_model_report
+    from odeco.report._page import Section, table, write_page
+    from odeco.report._statements import again_section, privacy_section
+    from odeco.report._topics import write_topics_report
+    from odeco.report._write import write_report
 
 __all__ = [
     "COLOURS",

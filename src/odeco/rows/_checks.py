@@ -55,7 +55,8 @@ def as_rows(rows: Any, n_features: int | None = None) -> Any:
         )
     if array.ndim != 2 or array.shape[1] == 0 or (n_features is not None and array.shape[1] != n_features):
         wanted = "(n, d)" if n_features is None else f"(n, {n_features})"
-        raise ValueError(f"Rows must have shape {wanted}. Got shape {array.shape}. Pass X[None, :] for a single row.")
+        remedy = "If it is a tensor, call odeco.decompose." if array.ndim > 2 else "Pass X[None, :] for a single row."
+        raise ValueError(f"Rows must have shape {wanted}. Got shape {array.shape}. {remedy}")
     if is_sparse(array):
         check_structure(array)
         array = csr_view(array.data, array.indices, array.indptr, array.shape[1])

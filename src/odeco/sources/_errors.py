@@ -125,9 +125,11 @@ def masked_values() -> SourceError:
 
 def bad_shape(name: str, path: Path | None, shape: tuple[int, ...], row: int | None = None) -> SourceError:
     """Say that an array is not a block of rows."""
+    remedy = "Reshape it, x[None, :] for a single row x."
+    if len(shape) > 2:
+        remedy = "If it is a tensor, call odeco.decompose instead; rows are reshaped with X.reshape(-1, d)."
     return SourceError(
-        f"{_sentence(name)} must be two-dimensional, rows by columns. Got shape {shape}. "
-        "Reshape it, x[None, :] for a single row x.",
+        f"{_sentence(name)} must be two-dimensional, rows by columns. Got shape {shape}. {remedy}",
         path=path,
         row=row,
     )

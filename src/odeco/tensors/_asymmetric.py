@@ -28,7 +28,7 @@ class AsymmetricTensor(EntryTensor):
     Parameters
     ----------
     entries : array, d₁ x d₂ x … x dₚ
-        The array, of float32 or float64 numbers, with p of 3 or more.
+        The array, of float32, float64 or integers, with p of 3 or more.
 
     Examples
     --------

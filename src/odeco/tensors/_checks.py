@@ -13,10 +13,9 @@ from odeco._types import DataArray
 
 
 def as_entries(array: Any, *, name: str = "tensor", equal_sizes: bool = True) -> DataArray:
-    """Return a tensor given by its entries as a checked floating-point array, without a copy."""
+    """Return a tensor given by its entries as a checked floating-point array, without a copy unless of integers."""
     check_unmasked(array, name)
-    entries = np.asarray(array)
-    _check_dtype(entries, name)
+    entries = _as_floats(np.asarray(array), name)
     if entries.ndim < MINIMUM_ORDER:
         raise ValueError(
             f"The {name} must have order 3 or more. Got order {entries.ndim}, shape {entries.shape}. "
@@ -36,10 +35,10 @@ def as_entries(array: Any, *, name: str = "tensor", equal_sizes: bool = True) ->
 def as_values(array: Any, shape: tuple[int, ...], name: str, what: str) -> DataArray:
     """Return stored entries as a checked floating-point array of the given shape, without a copy."""
     check_unmasked(array, f"array `{name}`")
-    values = np.asarray(array)
+    values: DataArray = np.asarray(array)
     if values.shape != shape:
         raise ValueError(f"`{name}` must {what}: shape {shape}. Got shape {values.shape}.")
-    _check_dtype(values, f"array `{name}`")
+    values = _as_floats(values, f"array `{name}`")
     check_finite(values, f"array `{name}`")
     return values
 
@@ -64,11 +63,16 @@ def check_finite(entries: DataArray, name: str) -> None:
         )
 
 
-def _check_dtype(entries: Any, name: str) -> None:
+def _as_floats(entries: Any, name: str) -> DataArray:
+    """Return integers and booleans, as counts come, in double precision; raise if there are no real numbers."""
+    if entries.dtype.kind in "iub":
+        return np.asarray(entries, np.float64)
     if entries.dtype not in (np.float32, np.float64):
         raise TypeError(
-            f"The {name} must hold float32 or float64 numbers. Got {entries.dtype}. Convert it with astype(float)."
+            f"The {name} must hold float32, float64 or integers. Got {entries.dtype}. Convert it with astype(float)."
         )
+    checked: DataArray = entries
+    return checked
 
 
 def check_symmetric(entries: DataArray) -> None:

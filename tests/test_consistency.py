@@ -1,0 +1,121 @@
+"""What is the same wherever one meets it: integers, shapes, seeds, names of commands, missing libraries."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import odeco
+from odeco.cli import _main
+
+COUNTS = np.einsum("i,j,k->ijk", *[np.array([1, 0, 2])] * 3)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.int32])
+def test_tensors_of_integers_are_taken_as_rows_of_integers_are(dtype):
+    whole, exact = COUNTS.astype(dtype), COUNTS.astype(float)
+    for call in (odeco.decompose, odeco.decompose_asymmetric):
+        np.testing.assert_array_equal(call(whole, 1, rng=0).weights, call(exact, 1, rng=0).weights)
+    np.testing.assert_array_equal(odeco.symmetrize(whole), exact)
+    assert odeco.decompose(COUNTS.astype(bool), 1, rng=0).weights.shape == (1,)
+
+
+def test_a_tensor_given_to_a_stream_is_led_to_decompose(tmp_path, monkeypatch, capsys):
+    with pytest.raises(odeco.SourceError, match=r"If it is a tensor, call odeco\.decompose instead"):
+        odeco.decompose_stream(COUNTS, 1)
+    with pytest.raises(ValueError, match=r"If it is a tensor, call odeco\.decompose\."):
+        odeco.OnlineDecomposer(1, batch_size=10).partial_fit(COUNTS)
+    monkeypatch.chdir(tmp_path)
+    np.save("tensor.npy", COUNTS)
+    assert _main.run(["stream", "tensor.npy", "-k", "1"]) == 1
+    assert "If it is a tensor, run odeco decompose instead" in capsys.readouterr().err
+
+
+def public_callables():
+    """Yield every public function and class of odeco, by its name."""
+    for module in pkgutil.walk_packages(odeco.__path__, "odeco."):
+        if any(part.startswith("_") for part in module.name.split(".")) or module.name.startswith("odeco.cli"):
+            continue
+        held = importlib.import_module(module.name)
+        for name, value in vars(held).items():
+            own = getattr(value, "__module__", "") or ""
+            if not name.startswith("_") and callable(value) and own.startswith("odeco"):
+                yield f"{module.name}.{name}", value
+
+
+def test_there_is_one_way_to_seed():
+    """Functions take `rng`, estimators `random_state`; a `seed` is for what is written to files and for workers."""
+    wrong = []
+    for name, value in public_callables():
+        try:
+            parameters = inspect.signature(value).parameters
+        except (TypeError, ValueError):
+            continue
+        is_estimator = hasattr(value, "get_params")
+        if ("random_state" in parameters) != is_estimator and "random_state" in parameters:
+            wrong.append(name)
+        if "rng" in parameters and is_estimator:
+            wrong.append(name)
+    assert not wrong
+    for call in (odeco.decompose, odeco.decompose_asymmetric, odeco.decompose_stream, odeco.decompose_privately):
+        assert "rng" in inspect.signature(call).parameters
+        assert "seed" not in inspect.signature(call).parameters
+    assert "rng" in inspect.signature(odeco.OnlineDecomposer).parameters
+
+
+def test_every_kind_of_seed_gives_the_same_result_twice():
+    rows = np.random.default_rng(0).exponential(size=(500, 5))
+    for seed in (lambda: 3, lambda: np.random.default_rng(3)):
+        first, second = (odeco.decompose_stream(rows, 2, rng=seed()) for _ in range(2))
+        np.testing.assert_array_equal(first.vectors, second.vectors)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("decompse", "decompose"), ("steam", "stream"), ("topic", "topics"), ("privat", "private")]
+)
+def test_a_command_that_is_not_there_is_answered_with_what_was_perhaps_meant(given, meant, capsys):
+    assert _main.run([given, "file"]) == 2
+    error = capsys.readouterr().err
+    assert f"No such command '{given}'" in error
+    assert f"Did you mean '{meant}'?" in error
+
+
+def test_a_command_that_is_like_no_other_is_answered_with_the_list(capsys):
+    assert _main.run(["zzz"]) == 2
+    error = capsys.readouterr().err
+    assert "No such command 'zzz'" in error
+    assert "Did you mean" not in error
+    assert "odeco --help lists them" in error
+
+
+MISSING = """
+import sys
+for module in {missing!r}:
+    sys.modules[module] = None
+try:
+    {statement}
+except ModuleNotFoundError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("missing", "statement", "extra"),
+    [
+        (("sklearn",), "import odeco.models", "topics"),
+        (("numba",), "from odeco.models import TensorLDA", "topics"),
+        (("matplotlib",), "from odeco.report import write_report", "plot"),
+        (("matplotlib",), "import odeco.report", "plot"),
+    ],
+)
+def test_what_needs_an_extra_says_which(missing, statement, extra):
+    script = MISSING.format(missing=missing, statement=statement)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"{statement.split()[1]} needs {missing[0]}, which is not installed: ")
+    assert done.stdout.rstrip().endswith(f"pip install 'odeco[{extra}]'")
