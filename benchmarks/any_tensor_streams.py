@@ -91,10 +91,11 @@ def compare_streams(n_seeds: int) -> None:
         judged += [(k, answer) for answer in (*auto, *once)]
         told = float(np.mean([answer.found for answer in given if answer is not None])) if k else math.nan
         right, sure = ([np.mean([test(a) for a in each]) for each in (auto, once)] for test in (_right(k), _sure))
+        ranks = sorted({answer.rank for answer in (*auto, *once)})
         print(
-            f"{mixture.dimension:4d} {k:4d} {mixture.cosine:4.1f} {mixture.noise:5.2f} {mixture.n_rows:7,} {told:15.2f} "
-            f"{np.mean([answer.found for answer in auto]):12.2f} {right[0]:17.2f} {right[1]:5.2f} {sure[0]:11.2f} "
-            f"{sure[1]:5.2f}  {sorted({a.rank for a in (*auto, *once)})!s:>11} {time.process_time() - start:8.1f}",
+            f"{mixture.dimension:4d} {k:4d} {mixture.cosine:4.1f} {mixture.noise:5.2f} {mixture.n_rows:7,} "
+            f"{told:15.2f} {np.mean([answer.found for answer in auto]):12.2f} {right[0]:17.2f} {right[1]:5.2f} "
+            f"{sure[0]:11.2f} {sure[1]:5.2f}  {ranks!s:>11} {time.process_time() - start:8.1f}",
             flush=True,
         )
     _print_calibration(judged)

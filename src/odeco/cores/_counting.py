@@ -33,8 +33,8 @@ from odeco.search import (
 from odeco.tensors import DenseTensor, symmetrize
 
 #: Groups of rows that are held out. Their spread gives the standard errors, with one degree of freedom less.
-N_GROUPS = 8
-#: A core has at most so many entries: at order 3 it is of 50 vectors, and all groups take 9 MB.
+N_GROUPS = 16
+#: A core has at most so many entries: at order 3 it is of 50 vectors, and all groups take 17 MB.
 _MOST_ENTRIES = 2**17
 
 
@@ -103,8 +103,8 @@ class CountingSearch(Finder):
         The mean of the answers of the stretches for finding.
     n_fitted : int
         Their rows.
-    held : array or None
-        The mean core of each group of stretches that are held out.
+    held : tuple of arrays
+        The mean core of each group of stretches that are held out; none before the first is asked.
     n_held : array
         Their rows.
     found : Components or None
@@ -144,7 +144,7 @@ class CountingSearch(Finder):
     candidates: FloatArray
     fitted: FloatArray | None
     n_fitted: int
-    held: FloatArray | None
+    held: tuple[FloatArray, ...]
     n_held: IndexArray
     found: Components | None = None
     rank_evidence: RankEvidence | None = None
@@ -163,7 +163,7 @@ class CountingSearch(Finder):
             with one_blas_thread():
                 block = np.linalg.qr(generator.standard_normal((dimension, width)))[0]
         nobody = np.zeros(N_GROUPS, dtype=np.int64)
-        return cls(order, seed, holding, attempt, 0, 0, block, None, 0, None, nobody)
+        return cls(order, seed, holding, attempt, 0, 0, block, None, 0, (), nobody)
 
     @classmethod
     def passes(cls, dimension: int, order: int) -> int:
@@ -197,12 +197,12 @@ class CountingSearch(Finder):
         """How many answers it takes until there are components; None once there are some, since more are welcome."""
         if self.holding:
             return self.n_rounds + 1
-        return None if self.rank_evidence is not None else self.n_rounds + 2 * N_GROUPS
+        return None if self.rank_evidence is not None else N_GROUPS * (self.n_rounds + 2)
 
     @property
     def n_answered(self) -> int:
         """How many of them are there."""
-        return self.round + (0 if self.holding else self.n_answers)
+        return self.round if self.holding else N_GROUPS * self.round + self.n_answers
 
     @property
     def doing(self) -> str:
@@ -214,7 +214,8 @@ class CountingSearch(Finder):
     @property
     def plan_in_words(self) -> str:
         """What its questions consist of."""
-        return f"{self.n_rounds} rounds, and a core in {2 * N_GROUPS} parts that judge each other,"
+        span = f"{self.n_rounds} rounds of {N_GROUPS} batches, and " if self.n_rounds else ""
+        return f"{span}a core in {2 * N_GROUPS} parts that judge each other, each"
 
     def advance(self, answer: FloatArray, n_rows: int | None = None) -> CountingSearch:
         """Take in the answer of a stretch of `n_rows` rows."""
@@ -257,7 +258,8 @@ class CountingSearch(Finder):
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the search as a JSON header and named arrays."""
         arrays: dict[str, Any] = {"candidates": self.candidates, "n_held": self.n_held}
-        arrays |= {name: value for name in ("fitted", "held") if (value := getattr(self, name)) is not None}
+        arrays |= {} if self.fitted is None else {"fitted": self.fitted}
+        arrays |= {"held": np.stack(self.held)} if self.held else {}
         if self.found is not None:
             arrays |= {"weights": self.found.weights, "vectors": self.found.vectors}
         return {name: getattr(self, name) for name in _HEADER}, arrays | evidence_to_arrays(self.rank_evidence)
@@ -270,7 +272,7 @@ class CountingSearch(Finder):
             **header,
             candidates=arrays["candidates"],
             fitted=arrays.get("fitted"),
-            held=arrays.get("held"),
+            held=tuple(arrays.get("held", ())),
             n_held=arrays["n_held"],
             found=found,
             rank_evidence=evidence_from_arrays(arrays),
@@ -279,7 +281,7 @@ class CountingSearch(Finder):
     @property
     def _n_wanted(self) -> int:
         """How many batches a question is asked of, where rows cannot be read again."""
-        return (2 * N_GROUPS if self.question == "core" else 1) << self.attempt
+        return (2 * N_GROUPS if self.question == "core" else N_GROUPS) << self.attempt
 
     def _with(self, answer: FloatArray, n_rows: int) -> CountingSearch:
         """Return the search with an answer added to the mean that it belongs to."""
@@ -291,15 +293,15 @@ class CountingSearch(Finder):
         if self.question == "image":  # the span is not theirs to find
             return self
         group = self.n_answers // 2 % N_GROUPS
-        held = np.zeros((N_GROUPS, *answer.shape)) if self.held is None else self.held.copy()
+        held = list(self.held or (np.zeros_like(answer),) * N_GROUPS)
         n_held = self.n_held.copy()
         n_held[group] += n_rows
-        held[group] += (n_rows / n_held[group]) * (answer - held[group])
-        return replace(self, held=held, n_held=n_held)
+        held[group] = held[group] + (n_rows / n_held[group]) * (answer - held[group])
+        return replace(self, held=tuple(held), n_held=n_held)
 
     def _judged(self) -> CountingSearch:
         """Judge how many components there are; then all rows of the core fit them."""
-        if self.fitted is None or self.held is None or not np.all(self.n_held):
+        if self.fitted is None or not np.all(self.n_held):
             raise self._too_few_rows()
         if not np.any(self.fitted):
             raise zero_image_error(1, self.components)
@@ -307,12 +309,12 @@ class CountingSearch(Finder):
         rows = HeldOut(self.fitted, self.held, most_counted(dimension, self.order), self.seed)
         evidence, start = judge_held_out(rows)
         shares = np.append(self.n_held, self.n_fitted) / (self.n_fitted + int(self.n_held.sum()))
-        core = np.tensordot(shares, np.concatenate([self.held, self.fitted[None]]), 1)
+        core: FloatArray = sum(share * mean for share, mean in zip(shares, (*self.held, self.fitted), strict=True))
         whole_core = DenseTensor(symmetrize(core))
         inside = refine(whole_core, start, whole=whole_core.squared_norm()).components.sorted_by_weight()
         found = Components(inside.weights, self.candidates @ inside.vectors, self.order)
         if self.holding or evidence.confidence >= SURE:
-            judged = replace(self, fitted=None, n_fitted=0, held=None, n_held=np.zeros_like(self.n_held))
+            judged = replace(self, fitted=None, n_fitted=0, held=(), n_held=np.zeros_like(self.n_held))
         else:
             again = self.attempt + 1
             judged = self._beginning(dimension, self.order, self.seed, holding=False, attempt=again)

@@ -7,24 +7,30 @@ and C + D the next, with one component more. For the core T of a group,
     w(T) = ⟨T − C, D⟩ − ‖D‖²/4,
 
 is what half a step from C towards C + D takes off ‖T − C‖². It is linear in T, and the groups are independent of each
-other and of C and D. So the mean of w over the groups, over its standard error, follows Student's law if half of D
-brings nobody closer to the moment. One that fits noise leads away: D then has nothing in common with the moment, and
-the mean of w is −‖D‖²/4. A whole step would ask for more, that D be right within a half; where the weight of a true
-component is known to a share s, w is 3/(4 s) standard errors above zero, where it would be 1/(2 s).
+other and of C and D. If half of D brings nobody closer to the moment, the expectation of w is not above zero. One that
+fits noise leads away: D then has nothing in common with the moment, and w is −‖D‖²/4 on average. A whole step would ask
+for more, that D be right within a half; where the weight of a true component is known to a share s, w is 3/(4 s)
+standard errors above zero, where it would be 1/(2 s).
+
+Two tests tell whether w is above zero. Its mean over its standard error follows Student's law. And the number of groups
+in which it is above zero is binomial: means over many rows lie above and below their expectation alike. A component
+with heavy tails, which few rows make for the most part, varies so much between groups that its mean says little, while
+it is above zero in all of them. A chance is that of both tests together: twice the smaller one.
 
 Components that are too weak to be seen are counted as in tensors: from how far those that are seen are clear of the
 level at which one is (`odeco.fit.hidden_components`). That level is the larger of two. Below what the next component
-gains in the rows that it was fitted to, one would not have been found there. And it must be so many standard errors of
-the rows held out; these grow with the weight itself, by the share that they have of the weights that were seen.
+gains in the rows that it was fitted to, one would not have been found there. And it must be above zero in nearly all
+groups that are held out: by a standard deviation of one group.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+from scipy.special import bdtr, stdtr
 
 from odeco._threads import one_blas_thread
 from odeco._types import FloatArray
@@ -48,7 +54,7 @@ class HeldOut:
     ----------
     fitted : array, m x … x m
         The core of the rows that components are fitted to.
-    held : array, groups x m x … x m
+    held : sequence of arrays, m x … x m
         The cores of groups of rows that are held out.
     most : int
         The most components that are looked for.
@@ -56,11 +62,11 @@ class HeldOut:
         Draws the starts.
     """
 
-    def __init__(self, fitted: FloatArray, held: FloatArray, most: int, seed: int) -> None:
+    def __init__(self, fitted: FloatArray, held: Sequence[FloatArray], most: int, seed: int) -> None:
         self.tensor = DenseTensor(symmetrize(fitted))
         self._held = [DenseTensor(symmetrize(core)) for core in held]
         self._judge = Judge(self.tensor, np.random.default_rng(seed), None, most=most)
-        self.most, self._freedom = most, len(self._held) - 1
+        self.most = most
 
     def fit(self, rank: int) -> Components:
         """Return the best fit of `rank` components to the rows for that."""
@@ -87,13 +93,10 @@ class HeldOut:
         return values - (crossed - squared) - _STEP / 2 * distance
 
     def chance(self, worth: FloatArray) -> float:
-        """Return the chance of so large a mean, if none above zero is to be expected."""
-        return float(stdtr(self._freedom, -_in_errors(worth)))
-
-    @property
-    def clear(self) -> float:
-        """How many standard errors a mean exceeds with a chance of `SIGNIFICANCE`."""
-        return -float(stdtrit(self._freedom, SIGNIFICANCE))
+        """Return the chance of so large a mean, or of so many groups above zero, if no more is to be expected."""
+        by_mean = float(stdtr(worth.size - 1, -_in_errors(worth)))
+        by_signs = float(bdtr(int(np.sum(worth <= 0)), worth.size, 0.5))
+        return min(1.0, 2 * min(by_mean, by_signs))
 
     def worth_of_each(self, components: Components) -> list[FloatArray]:
         """Return for each component what half of it is worth beside the others, these with weights fitted anew."""
@@ -112,16 +115,19 @@ class Following(NamedTuple):
     ----------
     weight, gain : float
         Its weight, and the root of what it takes off the squared misfit of the rows that it was fitted to.
-    error : float
-        The standard error of the latter in the rows held out.
+    deviation : float
+        The standard deviation of the latter in a group of the rows held out.
     chance : float
         The chance that such components show as much there: the least of those that were tried.
+    doubtful : tuple of int
+        Numbers of components that were tried and not kept, and that chance shows less often than usual.
     """
 
     weight: float
     gain: float
-    error: float
+    deviation: float
     chance: float
+    doubtful: tuple[int, ...]
 
 
 def judge_held_out(rows: HeldOut) -> tuple[RankEvidence, Components]:
@@ -134,7 +140,7 @@ def judge_held_out(rows: HeldOut) -> tuple[RankEvidence, Components]:
             rank, chances = tried, []
         tried += 1
     found = rows.fit(rank)
-    following = None if rows.exhausted(rank) or rank == rows.most else _following(rows, rank, min(chances))
+    following = None if rows.exhausted(rank) or rank == rows.most else _following(rows, rank, chances)
     return _evidence(rows, found, following), found
 
 
@@ -144,16 +150,17 @@ def _go_on(chances: list[float]) -> bool:
     return len(chances) < (2 * _PATIENCE if in_doubt else _PATIENCE)
 
 
-def _following(rows: HeldOut, rank: int, chance: float) -> Following:
+def _following(rows: HeldOut, rank: int, chances: list[float]) -> Following:
     old, new = rows.fit(rank), rows.fit(rank + 1)
     gain = max(rows.gain(rank + 1), np.finfo(np.float64).tiny)
-    return Following(_weakest(new), gain, _standard_error(rows.worth(old, new)) / gain, chance)
+    deviation = float(np.std(rows.worth(old, new), ddof=1)) / gain
+    doubtful = tuple(rank + 1 + place for place, chance in enumerate(chances) if chance < _USUAL_CHANCE)
+    return Following(_weakest(new), gain, deviation, min(chances), doubtful)
 
 
 def _evidence(rows: HeldOut, found: Components, following: Following | None) -> RankEvidence:
     rank = found.n_components
-    worth = rows.worth_of_each(found)
-    chances = np.array([rows.chance(each) for each in worth])
+    chances = np.array([rows.chance(each) for each in rows.worth_of_each(found)])
     over = float(np.max(chances, initial=0.0))
     if following is None:
         complete = rows.exhausted(rank)  # else there may be more than were looked for
@@ -163,32 +170,20 @@ def _evidence(rows: HeldOut, found: Components, following: Following | None) -> 
     else:
         complete = False
         heights = np.sqrt(removal_costs(found))
-        typical = float(np.median([_in_errors(each) for each in worth])) if rank else math.inf
-        level = max(following.gain, _clear_level(rows.clear, typical, following.error))
+        level = max(following.gain, following.deviation / (1 - _STEP / 2))
         # Of a component that is kept it is known that it can be seen.
         hidden = hidden_components(np.maximum(heights / level, 1.0), 1.0)
         confidence = math.exp(-hidden) * (1 - over) * min(1.0, following.chance / _USUAL_CHANCE)
         weights = np.append(found.weights, following.weight)
-        shown = level if math.isfinite(level) else following.gain
-        levels = np.abs(weights) * (shown / np.append(heights, following.gain))
+        levels = np.abs(weights) * (level / np.append(heights, following.gain))
         chances = np.append(chances, following.chance)
     confidence = confidence if rank else 0.0
     candidates = [rank]
     if confidence < SURE:
         candidates += [rank + 1] if rank < rows.most or not complete else []
         candidates += [rank - 1] if over > SIGNIFICANCE / 10 and rank > 1 else []
+        candidates += [] if following is None else [other for other in following.doubtful if other > rank + 1]
     return RankEvidence(rank, weights, levels, chances, confidence, tuple(candidates))
-
-
-def _clear_level(clear: float, typical: float, error: float) -> float:
-    """Return from where on a component is clear in the rows held out.
-
-    A component of weight g is worth (1 − _STEP/2) g, and its standard error is that of noise and, as of those that are
-    seen, a share of what it is worth: 1 over the `typical` number of standard errors that one is worth.
-    """
-    if typical <= clear:
-        return math.inf
-    return clear * error / ((1 - _STEP / 2) * math.sqrt(1 - (clear / typical) ** 2))
 
 
 def _weakest(components: Components) -> float:
@@ -201,11 +196,8 @@ def _inner(components: Components, tensor: Components | DenseTensor) -> float:
     return float(components.weights @ tensor.value(components.vectors)) if components.n_components else 0.0
 
 
-def _standard_error(values: FloatArray) -> float:
-    return float(np.std(values, ddof=1)) / math.sqrt(values.size)
-
-
 def _in_errors(values: FloatArray) -> float:
     """Return a mean over its standard error; 0 if all values are zero."""
     least = np.finfo(np.float64).eps * float(np.max(np.abs(values), initial=0.0))
-    return float(np.mean(values)) / max(_standard_error(values), least) if least > 0 else 0.0
+    error = float(np.std(values, ddof=1)) / math.sqrt(values.size)
+    return float(np.mean(values)) / max(error, least) if least > 0 else 0.0

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: Where rows of a pass judge each other, a stretch has at least so many rows, and this share of those before it: of few
 #: rows there are stretches enough, and of many not too many.
-FEWEST_IN_STRETCH, STRETCH_SHARE = 16, 64
+FEWEST_IN_STRETCH, STRETCH_SHARE = 16, 256
 #: A pass that refines is cut into so many stretches, whose spread gives the standard errors.
 N_STRETCHES = 16
 

@@ -31,8 +31,8 @@ class OnlineDecomposer:
     ----------
     n_components : int or "auto"
         The number k of components. ``"auto"``, with ``"core"``: as many as rows bear out that did not find them. That
-        takes 16 batches, and 3 for the span where there are more than 50 columns; while the number is in doubt, it is
-        judged again from twice as many fresh rows. The result's `rank_evidence` says how sure it is.
+        takes 32 batches, and 48 more for the span where there are more than 50 columns; while the number is in doubt,
+        it is judged again from twice as many fresh rows. The result's `rank_evidence` says how sure it is.
     method : {"core", "power", "entries"}
         ``"core"`` needs four batches: three to find the span of the components and one for the core. ``"power"`` is
         Algorithm 2 of the paper: k R batches, one for each iteration of each component. ``"entries"`` adds up all d³/6

@@ -57,7 +57,8 @@ def decompose_stream(
         once and decomposes that: one pass or one batch, for order 3 and up to 400 columns.
     batch_size : int, optional
         Rows for each question, the paper's n. Needed by ``"power"``; for ``"core"`` on a stream that can be read once
-        it is 10 d by default, at least 1,000; refused where every question reads all rows.
+        it is 10 d by default, at least 1,000 (with ``"auto"``, which asks of many batches, a quarter of that); refused
+        where every question reads all rows.
     n_restarts, n_iterations : int, optional
         The paper's L and R, for ``"power"`` only.
     n_polish : int, optional
@@ -121,7 +122,7 @@ def decompose_stream(
     settings = Settings(
         n_components=n_components,
         method=method,
-        **_cutting(reader, method, batch_size, n_polish),
+        **_cutting(reader, method, batch_size, n_polish, automatic=isinstance(n_components, str)),
         n_restarts=n_restarts,
         n_iterations=n_iterations,
         order=order,
@@ -145,7 +146,9 @@ def decompose_stream(
     return result
 
 
-def _cutting(reader: Reader, method: Method, batch_size: int | None, n_polish: int | None) -> dict[str, Any]:
+def _cutting(
+    reader: Reader, method: Method, batch_size: int | None, n_polish: int | None, *, automatic: bool
+) -> dict[str, Any]:
     """Return how rows are cut into batches, refusing what the method does not use on this source."""
     passes = method != "power" and reader.repeatable
     if passes and batch_size is not None:
@@ -162,7 +165,9 @@ def _cutting(reader: Reader, method: Method, batch_size: int | None, n_polish: i
         raise ValueError('`batch_size` must be given for method="power": the rows to average over in each iteration.')
     if passes:
         return {"n_polish": 1 if n_polish is None else n_polish}
-    return {"batch_size": max(1000, 10 * reader.n_features) if batch_size is None else batch_size}
+    if batch_size is None:
+        batch_size = max(1000, 10 * reader.n_features) // (4 if automatic else 1)
+    return {"batch_size": batch_size}
 
 
 def _counted(result: StreamDecomposition, run: Run) -> StreamDecomposition:
