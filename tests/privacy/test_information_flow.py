@@ -157,6 +157,23 @@ def mixture(**settings):
     return run
 
 
+def topics_of_texts(texts):
+    """Return what a private model learns from texts whose words it chooses; some of them are none."""
+    given = [None if text == b"\xff\xfe apple" else text.decode("latin-1") for text in texts]
+    model = TensorLDA(2, **BUDGET, random_state=0).fit_text(given)
+    model.save("model.npz")
+    return {name: getattr(model, name) for name in ("words_", "topic_word_", "trust_", "privacy_", "diagnostics_")}
+
+
+def write_texts(lines, path):
+    import pyarrow as arrow
+    from pyarrow import parquet
+
+    # As bytes that the file calls texts, whatever they are.
+    held = arrow.array(lines, arrow.binary())
+    parquet.write_table(arrow.table({"t": arrow.Array.from_buffers(arrow.string(), len(held), held.buffers())}), path)
+
+
 def counted(counts):
     return CountedWords(counts if sparse.issparse(counts) else sparse.csr_array(counts), np.array(list("vwxyz")), D)
 
@@ -324,6 +341,11 @@ ENTRY_POINTS = {
         documents(bytes),
     ),
     "topics command, lines": (topics_command(write_lines, "texts.txt"), documents(bytes)),
+    "topics of texts": (topics_of_texts, documents(bytes)),
+    "topics command, .parquet": (
+        topics_command(write_texts, "texts.parquet", "--column", "t"),
+        {name: lines for name, lines in documents(bytes).items() if name != "malformed lines"},
+    ),
     "topics command, JSON": (
         topics_command(write_lines, "texts.jsonl", "--column", "t"),
         documents(lambda text: b'{"t": "%s"}' % text),

@@ -29,6 +29,12 @@ def folder(tmp_path):
     rows = "".join(json.dumps({"id": number, "text": text}) + "\n" for number, text in enumerate(TEXTS))
     (tmp_path / "rows.jsonl").write_text(rows + "\n", encoding="utf-8")
     (tmp_path / "rows.ndjson.gz").write_bytes(gzip.compress(rows.encode()))
+    parquet = pytest.importorskip("pyarrow.parquet")
+    arrow = pytest.importorskip("pyarrow")
+    column = arrow.array([TEXTS[0], None, *TEXTS[2:]])  # what is missing is empty
+    parquet.write_table(arrow.table({"id": arrow.array(range(4)), "text": column}), tmp_path / "table.parquet")
+    packed = arrow.table({"text": column.dictionary_encode()})
+    parquet.write_table(packed, tmp_path / "categories.parquet", row_group_size=2)
     inner = tmp_path / "files" / "inner"
     inner.mkdir(parents=True)
     for number, text in enumerate(TEXTS[:2]):
@@ -43,7 +49,7 @@ def folder(tmp_path):
     "name",
     [
         *("plain.txt", "windows.text", "packed.txt.gz", "table.csv", "table.tsv", "rows.jsonl", "rows.ndjson.gz"),
-        "files",
+        *("table.parquet", "categories.parquet", "files"),
     ],
 )
 def test_the_same_documents_come_out_of_every_kind_of_file(folder, name):
@@ -73,7 +79,7 @@ BAD = {
         b"",
         "text",
         "The name of a file of documents must end in one of .txt, .text, .csv, .tsv, .jsonl, .ndjson, or in .gz after "
-        "these. Got picture.png. Rename or convert it.",
+        "these, or in .parquet. Got picture.png. Rename or convert it.",
     ),
     "latin.txt": (
         "Größe".encode("latin-1"),
@@ -184,3 +190,20 @@ def test_a_private_table_without_names_quotes_no_row(tmp_path):
     with pytest.raises(DocumentError, match="Its columns are not said, in a private run") as caught:
         list(read_documents([tmp_path / "table.csv"], column="text", private=True))
     assert "secret" not in str(caught.value)
+
+
+def test_parquet_says_what_is_wrong_with_it(folder):
+    def said(name, column):
+        with pytest.raises(DocumentError) as caught:
+            list(read_documents([folder / name], column=column))
+        return str(caught.value)
+
+    named = "must have one column 'body'. Its columns are 'id', 'text'. Pass its name as `column`."
+    assert said("table.parquet", "body") == f"table.parquet {named}"
+    held = "The column 'id' of table.parquet must hold texts. It holds int64. Pass another name as `column`."
+    assert said("table.parquet", "id") == held
+    assert "must be named" in said("table.parquet", None)
+    (folder / "damaged.parquet").write_bytes((folder / "table.parquet").read_bytes()[:-20])
+    assert said("damaged.parquet", "text").startswith("damaged.parquet must be complete and undamaged. It is not: ")
+    (document, *_) = read_documents([folder / "table.parquet"], column="text")
+    assert document.name == "table.parquet, row 1"

@@ -25,7 +25,8 @@ _MEANINGS = {
     "search": "the state of the loop; read with odeco.power_method.Search.load",
     "stream run": "where a run over rows stands; if it reads its own data, go on with odeco stream --checkpoint and "
     "--resume, else read it with odeco.OnlineDecomposer.load",
-    "topic model": "topics over words; read with odeco.models.TensorLDA.load, apply with odeco topics transform",
+    "topic model": "topics over words; read with odeco.models.TensorLDA.load, apply with odeco topics apply, show with "
+    "odeco report",
     "topic proportions": "how much of each topic is in each document; read with numpy.load",
 }
 

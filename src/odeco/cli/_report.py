@@ -1,4 +1,4 @@
-"""``odeco report``: the HTML page of a result that was saved."""
+"""``odeco report``: the HTML page of a result, or of topics, that was saved."""
 
 from __future__ import annotations
 
@@ -21,16 +21,36 @@ from odeco.result import AsymmetricDecomposition
 )
 @click.option("--title", help="Its title; by default it names the file.")
 @_options.names
-def command(file: Path, out: Path, title: str | None, names: Path | None) -> None:
-    r"""Make a self-contained HTML page of the result in FILE, as --out of another command wrote it.
+@click.option(
+    "--documents", type=_options.FILE, metavar="FILE", help="For topics: texts to show with them, and to measure by."
+)
+@click.option("--column", metavar="NAME", help="The column of --documents that holds the text.")
+def command(
+    file: Path, out: Path, title: str | None, names: Path | None, documents: Path | None, column: str | None
+) -> None:
+    r"""Make a self-contained HTML page of the result or of the topics in FILE, as --out of another command wrote it.
+
+    The page of topics shows which documents they are in if these are given; that of private topics never does.
 
     \b
-    Example:
+    Examples:
       odeco report result.npz --out page.html --names words.txt
+      odeco report model.npz --out page.html --documents reviews.csv --column text
     """
     from odeco.report import write_report  # matplotlib may be missing
 
-    result, header = load_result(file), read_contents(file).header
+    contents = read_contents(file)
+    if contents.kind == "topic model":
+        if names is not None:
+            raise click.UsageError("A model of topics knows its words. Leave out --names.")
+        from odeco.cli._topics_report import write_page_of_model  # scikit-learn and numba may be missing
+
+        write_page_of_model(file, out, title=title, documents=documents, column=column)
+        note(f"wrote {out}")
+        return
+    if documents is not None or column is not None:
+        raise click.UsageError(f"--documents and --column are for topics. {file} holds something else. Leave them out.")
+    result, header = load_result(file), contents.header
     labels = None if isinstance(result, AsymmetricDecomposition) else load_names(names, result.vectors.shape[0])
     if names is not None and isinstance(result, AsymmetricDecomposition):
         raise click.UsageError(

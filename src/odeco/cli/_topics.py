@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from odeco.cli import _cluster, _options
 from odeco.cli._output import emit_json, note, progress_bar
+from odeco.topics import defaults
 
 #: These options are about which words are kept; with a list of words they have nothing to do.
 _PRUNING = ("min_documents", "max_share", "max_words", "stop_words")
@@ -26,7 +27,10 @@ class _Topics(click.Group):
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_usage(ctx.command_path, "FILE... -k K [OPTIONS]")
-        formatter.write_usage(ctx.command_path, "transform MODEL FILE... [OPTIONS]", prefix="       ")
+        formatter.write_usage(ctx.command_path, "apply MODEL FILE... [OPTIONS]", prefix="       ")
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name in super().list_commands(ctx) if name != "transform"]  # the former name of `apply`
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         fit.format_options(ctx, formatter)
@@ -38,7 +42,8 @@ def command() -> None:
     r"""Learn K topics from the documents in FILEs: which words go together, and how much of the text each topic is.
 
     Text is read from .txt and .text (one document a line), .csv and .tsv (--column), .jsonl and .ndjson (--column),
-    any of these with .gz after it, a folder of .txt files (one document a file), and - for lines of the standard input.
+    any of these with .gz after it, .parquet (--column), a folder of .txt files (one document a file), and - for lines
+    of the standard input.
     Word counts are read from .npz (data, indices, indptr, shape, and vocabulary if there is one).
 
     A word begins with a letter and has two characters at least; capitals count as small letters. Topics come from the
@@ -49,7 +54,7 @@ def command() -> None:
     Examples:
       odeco topics reviews.csv --column text -k 20 --out model.npz --report page.html
       odeco topics --python-documentation -k auto
-      odeco topics transform model.npz new.txt --out proportions.csv
+      odeco topics apply model.npz new.csv --column text --out shares.csv
       odeco topics notes.jsonl --column body -k 10 --epsilon 4 --delta 1e-6
       odeco topics '/shared/counts-*.npz' -k 50 --scheduler tcp://host:8786 --out model.npz
       odeco topics '/shared/*.parquet' --column text -k 50 --scheduler tcp://host:8786 --out model.npz
@@ -70,16 +75,26 @@ def command() -> None:
 )
 @click.option("--python-documentation", is_flag=True, help="Instead of FILEs: the documentation of Python's library.")
 @click.option("--column", metavar="NAME", help="The column of tables, or field of JSON lines, that holds the text.")
-@click.option("--min-documents", type=click.IntRange(1), default=5, show_default=True, help="Leave out rarer words.")
+@click.option(
+    "--min-documents",
+    type=click.IntRange(1),
+    default=defaults.MIN_DOCUMENTS,
+    show_default=True,
+    help="Leave out rarer words.",
+)
 @click.option(
     "--max-share",
     type=click.FloatRange(0, 1, min_open=True),
-    default=0.3,
+    default=defaults.MAX_SHARE,
     show_default=True,
     help="Leave out words that are in a larger share of the documents.",
 )
 @click.option(
-    "--max-words", type=click.IntRange(1), default=50_000, show_default=True, help="Keep so many words at most."
+    "--max-words",
+    type=click.IntRange(1),
+    default=defaults.MAX_WORDS,
+    show_default=True,
+    help="Keep so many words at most.",
 )
 @click.option(
     "--stop-words", default="english", show_default=True, metavar="LIST", help="english, none, or a file of words."
@@ -90,7 +105,16 @@ def command() -> None:
     metavar="FILE",
     help="Count these words only, one a line.",
 )
-@click.option("--refine", type=click.IntRange(0), default=50, show_default=True, metavar="N", help="Gibbs sweeps.")
+@click.option(
+    "--cut",
+    type=click.Choice(["words", "blanks"]),
+    default="words",
+    show_default=True,
+    help="What a word is: as described above, or whatever stands between blanks.",
+)
+@click.option(
+    "--refine", type=click.IntRange(0), default=defaults.REFINE, show_default=True, metavar="N", help="Gibbs sweeps."
+)
 @click.option(
     "--held-out",
     type=click.FloatRange(0, 1, max_open=True),
@@ -114,7 +138,9 @@ def command() -> None:
 @_cluster.option
 @_options.seed
 @_options.threads
-@click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="Words to show for each topic.")
+@click.option(
+    "--top", type=click.IntRange(1), default=defaults.TOP_WORDS, show_default=True, help="Words to show for each topic."
+)
 @click.option("--out", type=_options.OUTPUT, metavar="FILE", help="Write the model there, as .npz without pickle.")
 @_options.report
 @_options.json_output
@@ -227,41 +253,41 @@ def _stages(bar: Any) -> Callable[[str, int, int | None], None]:
     return show
 
 
-@command.command("transform")
+@command.command("apply")
 @click.argument("model", type=_options.FILE)
 @click.argument("files", type=_options.FILE, nargs=-1, required=True, metavar="FILE...")
 @click.option("--column", metavar="NAME", help="The column of tables, or field of JSON lines, that holds the text.")
 @click.option("--out", type=_options.OUTPUT, metavar="FILE", help="Write there, .csv or .npz; otherwise CSV to stdout.")
 @_options.threads
 @_options.json_output
-def transform(
+def apply(
     model: Path, files: tuple[Path, ...], column: str | None, out: Path | None, threads: int | None, as_json: bool
 ) -> None:
     r"""Say how much of each topic of MODEL is in each document of FILEs.
 
-    FILEs are as for learning. Words that the model does not know are passed over. Each row of the answer is a document
-    and sums to one; a document without a known word has the mean of all documents.
+    FILEs are as for learning, and are cut into words as the first were. Words that the model does not know are passed
+    over. Each row of the answer is a document and sums to one; a document without a known word has the mean of all
+    documents.
 
     \b
     Examples:
-      odeco topics transform model.npz new.txt
-      odeco topics transform model.npz new.csv --column text --out proportions.npz
+      odeco topics apply model.npz new.txt
+      odeco topics apply model.npz new.csv --column text --out shares.csv
     """
     if out is not None and out.suffix not in (".csv", ".npz"):
         raise click.UsageError(f"--out must end in .csv or .npz. Got {out}. Rename it.")
     from odeco.cli._topics_input import read_for_model  # scikit-learn may be missing
     from odeco.cli._topics_output import proportions_table, write_proportions
     from odeco.models import TensorLDA
-    from odeco.topics.summarise import proportions_of
+    from odeco.topics.examples import proportions_of
 
     learnt = TensorLDA.load(model)
     learnt.n_jobs = threads
-    words = [str(word) for word in getattr(learnt, "feature_names_in_", ())]
-    if not words:
+    if not hasattr(learnt, "words_"):
         raise ValueError(f"{model} must know its words to count those of new documents. It does not. Learn it again.")
     with _options.limited(threads), progress_bar() as bar:
         show = _stages(bar)
-        corpus = read_for_model(words, files, column=column, show=show)
+        corpus = read_for_model(learnt, files, column=column, show=show)
         show("finding topics", 0, None)
         proportions = proportions_of(learnt, corpus.counted.counts)
     if out is not None:
@@ -271,3 +297,6 @@ def transform(
         emit_json({"kind": "topic proportions", "documents": corpus.names or None, "proportions": proportions})
     else:
         click.echo(proportions_table(proportions, corpus.names), nl=False)
+
+
+command.add_command(apply, "transform")

@@ -18,7 +18,7 @@ from odeco.dask import as_cluster_rows
 from odeco.errors import VocabularyError
 from odeco.models import TensorLDA, summarise_topics
 from odeco.sources import as_source
-from odeco.topics.vocabulary import CountedWords
+from odeco.topics.vocabulary import CountedWords, numbered
 
 _COUNTS = (".npz", ".npy", ".parquet", ".arrow", ".feather")
 
@@ -42,9 +42,8 @@ def learn_on_cluster(
     model = TensorLDA(n_components, refine=given["refine"], random_state=given["seed"], n_jobs=given["threads"])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model.fit(rows, callback=show)
+        model.fit(rows, callback=show, words=words, cut=None if given["column"] is None else given["cut"])
     told = tuple(dict.fromkeys(advice(each.message) for each in caught if isinstance(each.message, UserWarning)))
-    model.feature_names_in_ = np.array(words, dtype=object)
     summary = summarise_topics(model, words, None, seed=given["seed"], advice=told)
     kept = CountedWords(rows, words, rows.n_features)
     return Learnt(model, summary, Corpus(kept), kept)
@@ -61,11 +60,12 @@ def _counted(files: tuple[Path, ...], given: dict[str, Any], client: Any) -> tup
     frame = import_module("dask.dataframe").read_parquet([str(path) for path in files], columns=[column])
     return count_words_on_cluster(
         frame[column],
-        None if given["vocabulary"] is None else read_words(given["vocabulary"]),
+        None if given["vocabulary"] is None else read_words(given["vocabulary"], given["cut"]),
         min_documents=given["min_documents"],
         max_share=given["max_share"],
         max_words=given["max_words"],
         stop_words=read_stop_words(given["stop_words"]),
+        cut=given["cut"],
         client=client,
     )
 
@@ -79,7 +79,7 @@ def _words_of(files: tuple[Path, ...], path: Path | None, n_words: int) -> Any:
     elif files[0].suffix == ".npz" and files[0].exists():
         with np.load(files[0], allow_pickle=False) as archive:
             found = archive["vocabulary"] if "vocabulary" in archive.files else None
-    words = np.array([f"[{place}]" for place in range(n_words)] if found is None else found, dtype=np.str_)
+    words = numbered(n_words) if found is None else np.array(found, dtype=np.str_)
     if words.shape != (n_words,):
         raise VocabularyError(
             f"There must be one word for each of the {n_words:,} columns. Got {words.size:,}. Pass --vocabulary FILE "

@@ -30,12 +30,13 @@ class Learnt:
 
 def learn(files: tuple[Path, ...], n_components: Any, given: dict[str, Any], *, private: bool, show: Show) -> Learnt:
     """Learn topics as the options say."""
-    words = None if given["vocabulary"] is None else read_words(given["vocabulary"])
+    words = None if given["vocabulary"] is None else read_words(given["vocabulary"], given["cut"])
     labels = load_groups(given["groups"])
     corpus = read_corpus(
         files,
         column=given["column"],
         words=words,
+        cut=given["cut"],
         show=show,
         private=private,
         keep_excerpts=given["report"] is not None and not private,
@@ -60,7 +61,7 @@ def learn(files: tuple[Path, ...], n_components: Any, given: dict[str, Any], *, 
             max_words=given["max_words"],
             stop_words=read_stop_words(given["stop_words"]),
         )
-    elif corpus.names and n_never_counted(words):
+    elif corpus.cut == "words" and n_never_counted(words):
         note(f"{n_never_counted(words):,} of {len(words):,} words of {given['vocabulary']} are no words of any text")
     train, held_out = _split(kept.counts, 0.0 if private else given["held_out"], given["seed"])
     note(_opening(kept, train, held_out, private))
@@ -75,10 +76,9 @@ def learn(files: tuple[Path, ...], n_components: Any, given: dict[str, Any], *, 
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model.fit(train, groups=labels, vocabulary=vocabulary, callback=show)
+        # A model that knows its words is all that is needed to apply it to new texts.
+        model.fit(train, groups=labels, vocabulary=vocabulary, words=kept.words, cut=corpus.cut, callback=show)
     told = tuple(dict.fromkeys(advice(each.message) for each in caught if isinstance(each.message, UserWarning)))
-    # A model that knows its words is all that is needed to apply it to new texts.
-    model.feature_names_in_ = np.array(kept.words, dtype=object)
     show("measuring", 0, None)
     summary = summarise_topics(model, kept.words, train, held_out, seed=given["seed"], advice=told)
     return Learnt(model, summary, corpus, kept)

@@ -16,8 +16,10 @@ from odeco.errors import VocabularyError
 from odeco.rows import join_rows
 from odeco.sources import as_source
 from odeco.topics.counts import as_counts
-from odeco.topics.documents import Text, read_documents
-from odeco.topics.vocabulary import STOP_WORDS, CountedWords, as_words, count_words, select_words
+from odeco.topics.documents import read_documents
+from odeco.topics.lda import TensorLDA
+from odeco.topics.text import Text
+from odeco.topics.vocabulary import STOP_WORDS, CountedWords, Cut, as_words, count_words, numbered, select_words
 
 #: This many characters of a document are kept, to be shown.
 _EXCERPT = 400
@@ -30,11 +32,12 @@ Show = Callable[[str, int, int | None], object]
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Counted documents. Texts also have names, which say where they come from, and excerpts if wanted."""
+    """Counted documents. Texts also have names, which say where they come from, a way they were cut, and excerpts."""
 
     counted: CountedWords
     names: tuple[str, ...] = ()
     excerpts: tuple[str, ...] = ()
+    cut: Cut | None = None
 
 
 def read_corpus(
@@ -42,6 +45,7 @@ def read_corpus(
     *,
     column: str | None,
     words: Sequence[str] | None,
+    cut: Cut,
     show: Show,
     private: bool = False,
     keep_excerpts: bool = False,
@@ -68,15 +72,20 @@ def read_corpus(
                 show("reading", number, None)
             yield each.text
 
-    counted = count_words(contents(), words, may_be_none=private)
+    counted = count_words(contents(), words, cut=cut, may_be_none=private)
     show("reading", counted.counts.shape[0], None)
-    return Corpus(counted, tuple(names), tuple(excerpts))
+    return Corpus(counted, tuple(names), tuple(excerpts), cut)
 
 
-def read_for_model(model_words: Sequence[str], files: Sequence[Path], *, column: str | None, show: Show) -> Corpus:
-    """Return new documents, counted by the words of a model."""
+def read_for_model(
+    model: TensorLDA, files: Sequence[Path], *, column: str | None, show: Show, keep_excerpts: bool = False
+) -> Corpus:
+    """Return new documents, counted by the words of a model and cut as it cut its own."""
+    model_words = [str(word) for word in model.words_]
     if not _are_counts(files):
-        return read_corpus(files, column=column, words=model_words, show=show)
+        return read_corpus(
+            files, column=column, words=model_words, cut=model.cut_ or "words", show=show, keep_excerpts=keep_excerpts
+        )
     counted = _read_counts(files, None, private=False)
     missing = np.setdiff1d(np.char.lower(np.array(model_words)), np.char.lower(counted.words))
     if missing.size:
@@ -134,7 +143,7 @@ def _counts_in(path: Path, private: bool) -> CountedWords:
         counts = sparse.csr_array(parts, shape=(source.n_rows or 0, source.n_features))
         counts.check_format(full_check=True)
     if names is None:
-        names = np.array([f"[{place}]" for place in range(counts.shape[1])])
+        names = numbered(counts.shape[1])
     if names.shape != (counts.shape[1],) or names.dtype.kind != "U":
         raise VocabularyError(
             f"The vocabulary in {path.name} must be an array of {counts.shape[1]:,} texts, one for each column. "
@@ -143,9 +152,9 @@ def _counts_in(path: Path, private: bool) -> CountedWords:
     return CountedWords(counts, names, names.size)
 
 
-def read_words(path: Path) -> list[str]:
+def read_words(path: Path, cut: Cut = "words") -> list[str]:
     """Return the words of a file, one a line."""
-    return as_words(path.read_text(encoding="utf-8-sig").splitlines())
+    return as_words(path.read_text(encoding="utf-8-sig").splitlines(), cut)
 
 
 def read_stop_words(choice: str) -> frozenset[str]:

@@ -16,14 +16,15 @@ from odeco._types import FloatArray
 from odeco.cli._faults import command_line
 from odeco.cli._output import as_cell, console, csv_cell, privacy_sentence
 from odeco.cli._topics_fit import Learnt
+from odeco.cli._topics_input import Corpus
 from odeco.saving import versions
 from odeco.topics.diagnostics import TopicDiagnostics
-from odeco.topics.summarise import TopicSummary, leading_documents
+from odeco.topics.examples import telling_documents
+from odeco.topics.lda import TensorLDA
+from odeco.topics.summarise import TopicSummary
 
 #: The page shows this many documents for each topic.
 _SHOWN = 3
-#: This many documents are looked at for each topic, as some may say the same.
-_LOOKED_AT = 12
 
 
 def print_topics(summary: TopicSummary, n_top: int, *, chosen: bool) -> None:
@@ -120,21 +121,18 @@ def write_page_of(learnt: Learnt, files: tuple[Path, ...], path: Path) -> None:
     title = f"Topics of {names[0] if names else 'the documentation of Python'}"
     if len(names) > 1:
         title += f" and {len(names) - 1} more"
-    examples = _examples(learnt) if learnt.corpus.excerpts else None
+    examples = examples_of(learnt.model, learnt.corpus, learnt.kept.counts)
     write_topics_report(learnt.summary, path, title=title, examples=examples, command=command_line())
 
 
-def _examples(learnt: Learnt) -> list[list[tuple[str, str, float]]]:
-    """Return for each topic the documents that show it best; only one of those that begin alike."""
-    names, excerpts = learnt.corpus.names, learnt.corpus.excerpts
-    places, shares = leading_documents(learnt.model, learnt.kept.counts, _LOOKED_AT)
-    examples = []
-    for own_places, own_shares in zip(places.tolist(), shares.tolist(), strict=True):
-        different: dict[str, tuple[str, str, float]] = {}
-        for place, share in zip(own_places, own_shares, strict=True):
-            different.setdefault(excerpts[place], (names[place], excerpts[place], share))
-        examples.append(list(different.values())[:_SHOWN])
-    return examples
+def examples_of(model: TensorLDA, corpus: Corpus, counts: Any) -> list[list[tuple[str, str, float]]] | None:
+    """Return for each topic the documents that show it best, if their texts were kept."""
+    if not corpus.excerpts:
+        return None
+    return [
+        [(corpus.names[place], corpus.excerpts[place], share) for place, share in shown]
+        for shown in telling_documents(model, counts, _SHOWN)
+    ]
 
 
 def write_proportions(path: Path, proportions: FloatArray, names: tuple[str, ...]) -> None:

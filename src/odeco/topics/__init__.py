@@ -2,7 +2,7 @@
 
 The files, in the order in which data pass them:
 
-- `documents` reads texts from files, one document at a time.
+- `documents` reads texts from files, one `text` at a time (`texts_in_parquet`: from Parquet).
 - `vocabulary` turns texts into word counts, and chooses the words that count; `private_vocabulary` chooses them by
   the noisy `private_votes` of documents.
 - `counts` checks word counts, cuts them into chunks, and multiplies these with matrices.
@@ -16,7 +16,8 @@ The files, in the order in which data pass them:
 - `fitted` holds what was learnt.
 - `infer` finds the proportions of topics in a document.
 - `evaluate` measures how well topics predict words, and how coherent they are.
-- `summarise` collects what there is to say about the topics.
+- `relevance` says which words tell a topic from the others, `examples` which documents show it best.
+- `summarise` collects what there is to say about the topics; `plot_topics` draws them.
 
 The files that put these steps together:
 
@@ -29,7 +30,9 @@ The files that put these steps together:
   the budget; the rest sees no document: `denoise` reads frequencies off noisy sums, `factorise_pairs` starts topics,
   `simulate` and `unfold` undo what noisy topics confuse, `private_topics` puts these together, `trust` says how far to
   trust the result, and `plan_topics` what can be expected.
-- `lda` is the estimator that calls these; `lda_settings` checks its settings, and `lda_file` saves it.
+- `lda` is the estimator that calls these. `lda_settings` checks its settings (`defaults` has them), `lda_input` what it
+  is given, `telling` says how far it is, and `lda_file` saves it. `lda_on_cluster` and `lda_private` are its ways to
+  learn there; `lda_learnt` holds its attributes, `lda_words` reads words off its topics, and `lda_text` takes texts.
 - `word_moment` is the third moment as an oracle, apart from the estimator.
 
 Nothing is imported here, because some of the files need scikit-learn and numba and others do not.

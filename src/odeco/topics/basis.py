@@ -10,6 +10,7 @@ of the span is dropped.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,43 +25,32 @@ from odeco.topics.moments import WordSums, check_usable
 RANK_TOLERANCE = 1e-10
 
 
-def sum_moments(corpus: Corpus, settings: LdaSettings, *, seed: int, tell: Tell) -> WordSums:
-    """Find a basis for the moments of documents, and return their sums in it; raise if there are too few documents."""
+def sum_moments(corpus: Corpus, settings: LdaSettings, *, seed: int, tell: Tell) -> tuple[WordSums, LdaSettings]:
+    """Find a basis for the moments of documents, and return their sums in it; raise if no document can be used.
+
+    Also return the settings with as many topics as the documents support: no more than distinct words, or documents of
+    three words.
+    """
     words = corpus.sums()
-    basis = _checked_basis(corpus, words, settings, seed, tell)
-    return corpus.sums(basis)
+    check_usable(words)
+    n_distinct = int(np.count_nonzero(words.first_moment()))
+    supported = replace(settings, n_components=min(int(settings.n_components), n_distinct, words.n_usable))
+    basis = _find_basis(corpus, words.words_that_occur(), supported, seed, tell)
+    return corpus.sums(basis), supported
 
 
 def sum_halves(corpus: Corpus, settings: LdaSettings, *, seed: int, tell: Tell) -> tuple[WordSums, WordSums]:
     """Do the same for two halves of the documents, in one basis: the two add up to the sums over all."""
     first, second = corpus.in_two()
-    basis = _checked_basis(corpus, first.sums() + second.sums(), settings, seed, tell)
+    words = first.sums() + second.sums()
+    check_usable(words)
+    basis = _find_basis(corpus, words.words_that_occur(), settings, seed, tell)
     return first.sums(basis), second.sums(basis)
 
 
-def _checked_basis(corpus: Corpus, words: WordSums, settings: LdaSettings, seed: int, tell: Tell) -> FloatArray:
-    """Find a basis for the moments of documents; raise if there are too few of them."""
-    check_usable(words)
-    _check_supported(words, settings.n_components)
-    tell("pairs", 0, 1)
-    basis = _find_basis(corpus, words.words_that_occur(), settings, seed)
-    tell("triples", 0, 1)
-    return basis
-
-
-def _check_supported(words: WordSums, n_components: int | str) -> None:
-    """Raise if there are more topics than distinct words, or than documents with three words."""
-    n_distinct = int(np.count_nonzero(words.first_moment()))
-    if isinstance(n_components, int) and n_components > min(n_distinct, words.n_usable):
-        raise ValueError(
-            f"`n_components` must be at most the number of distinct words and of documents with three words. "
-            f"Got n_components={n_components}, {n_distinct:,} distinct words and {words.n_usable:,} such documents "
-            f"(n_samples={words.n_documents}). Lower n_components or pass more documents."
-        )
-
-
-def _find_basis(corpus: Corpus, present: IndexArray, settings: LdaSettings, seed: int) -> FloatArray:
+def _find_basis(corpus: Corpus, present: IndexArray, settings: LdaSettings, seed: int, tell: Tell) -> FloatArray:
     """Return an orthonormal basis, V x m, of the strongest directions of pairs, by randomised subspace iteration."""
+    tell("pairs", 0, 1)
     size = settings.basis_size(corpus.n_words)
     # A word that does not occur has a row of zeros, so all work is done on the words that do.
     if present.size < size:
@@ -75,6 +65,7 @@ def _find_basis(corpus: Corpus, present: IndexArray, settings: LdaSettings, seed
     if present.size < corpus.n_words:
         inside, basis = basis, np.zeros((corpus.n_words, size))
         basis[present] = inside
+    tell("triples", 0, 1)
     return basis
 
 

@@ -106,6 +106,19 @@ def diagnose(
     )
 
 
+def warn_if_fewer(asked: int | str, learnt: int, n_documents: int) -> None:
+    """Warn if fewer topics were learnt than asked for."""
+    if isinstance(asked, str) or asked == learnt:
+        return
+    warnings.warn(
+        "There must be as many distinct words as topics, and as many documents of three words. Got "
+        f"n_components={asked} and {n_documents:,} documents that support {learnt}: so many were learnt. "
+        "Lower n_components, or pass more documents.",
+        UnreliableTopicsWarning,
+        stacklevel=3,  # the line of the user that called fit
+    )
+
+
 def warn_if_unreliable(diagnostics: TopicDiagnostics) -> None:
     """Warn if the documents are too short or too few for this number of topics, with advice."""
     found = diagnostics

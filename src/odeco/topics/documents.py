@@ -1,4 +1,4 @@
-"""Texts are read from files of lines, tables, JSON lines, folders and the standard input, one document at a time."""
+"""Texts are read from files of lines, tables, JSON lines, Parquet, folders and the standard input, one at a time."""
 
 from __future__ import annotations
 
@@ -10,34 +10,19 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from odeco.errors import DocumentError
+from odeco.topics.text import Text
+from odeco.topics.texts_in_parquet import texts_in_parquet
 
-_LINES, _TABLES, _JSON = (".txt", ".text"), (".csv", ".tsv"), (".jsonl", ".ndjson")
+_LINES, _TABLES, _JSON, _PARQUET = (".txt", ".text"), (".csv", ".tsv"), (".jsonl", ".ndjson"), ".parquet"
 #: The name of a file of text ends in one of these, and may have ``.gz`` after it.
 SUFFIXES = (*_LINES, *_TABLES, *_JSON)
 #: A cell of a table may be a whole book; the csv module stops at 128 KB unless told otherwise.
 _LARGEST_CELL = 2**30
 _NAME_IT = "Pass its name as `column`."
-
-
-@dataclass(frozen=True)
-class Text:
-    """One document.
-
-    Attributes
-    ----------
-    name : str
-        Where the document comes from, such as ``reviews.txt, line 12``.
-    text : str
-        What the document says; it may be empty.
-    """
-
-    name: str
-    text: str
 
 
 def read_documents(paths: Iterable[str | Path], *, column: str | None = None, private: bool = False) -> Iterator[Text]:
@@ -48,10 +33,10 @@ def read_documents(paths: Iterable[str | Path], *, column: str | None = None, pr
     paths : paths
         Each is a ``.txt`` or ``.text`` file (one document a line, an empty line is an empty document), a ``.csv`` or
         ``.tsv`` table with a line of names, a ``.jsonl`` or ``.ndjson`` file of objects, any of these with ``.gz``
-        after it, a folder of ``.txt`` and ``.text`` files (one document a file, those of inner folders too), or ``-``
-        for the lines of the standard input. All are UTF-8.
+        after it, a ``.parquet`` file (a missing text is an empty document), a folder of ``.txt`` and ``.text`` files
+        (one document a file, those of inner folders too), or ``-`` for the lines of the standard input. All are UTF-8.
     column : str, optional
-        The column of tables and the field of JSON objects that hold the text.
+        The column of tables and of Parquet, and the field of JSON objects that hold the text.
     private : bool
         Whether nothing may be learnt of a document but through noise. A line or row that is not valid is then an empty
         document, without a word: empty lines, rows with too few cells, lines that are no JSON object with a text.
@@ -110,15 +95,18 @@ def _folder(folder: Path, private: bool) -> Iterator[Text]:
 
 
 def _file(path: Path, column: str | None, private: bool) -> Iterator[Text]:
-    kind = _kind(path)
-    if kind not in SUFFIXES:
+    kind, is_parquet = _kind(path), path.suffix.lower() == _PARQUET
+    if kind not in SUFFIXES and not is_parquet:
         raise DocumentError(
-            f"The name of a file of documents must end in one of {', '.join(SUFFIXES)}, or in .gz after these. "
-            f"Got {path.name}. Rename or convert it."
+            f"The name of a file of documents must end in one of {', '.join(SUFFIXES)}, or in .gz after these, or in "
+            f"{_PARQUET}. Got {path.name}. Rename or convert it."
         )
     if kind not in _LINES and column is None:
-        what = "column" if kind in _TABLES else "field"
+        what = "field" if kind in _JSON else "column"
         raise DocumentError(f"The {what} of {path.name} that holds the text must be named. None was. {_NAME_IT}")
+    if is_parquet:
+        yield from texts_in_parquet(path, str(column), private=private)
+        return
     with _opened(path, private) as file:
         if kind in _LINES:
             yield from _lines(file, path.name)

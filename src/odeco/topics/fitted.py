@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,21 @@ class FittedTopics:
     diagnostics: TopicDiagnostics
     privacy: PrivacyReport | None = None
     trust: TopicTrust | None = None
+
+    def by_share(self) -> FittedTopics:
+        """Return topics without privacy in the order of their sizes, largest first, with what is said about them."""
+        order = np.argsort(-self.totals, kind="stable")
+        if np.array_equal(order, np.arange(order.size)):
+            return self
+        found = self.diagnostics
+        of_topics = {name: getattr(found, name)[order] for name in ("weights", "residuals", "negative_mass")}
+        return replace(
+            self,
+            topic_word=self.topic_word[order],
+            totals=self.totals[order],
+            alpha=self.alpha[order],
+            diagnostics=replace(found, **of_topics),
+        )
 
 
 def fitted_by_shares(

@@ -3,40 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any, Literal, Self, cast
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from odeco._arguments import check_count
 from odeco._types import FloatArray
-from odeco.privacy import Guarantee, PrivacyReport, check_delta, check_epsilon
-from odeco.rows import check_private_structure, check_structure, to_csr
 from odeco.sources import is_on_cluster
-from odeco.topics.bounded_counts import BoundedCounts, NeighbourRelation
+from odeco.topics.bounded_counts import NeighbourRelation
 from odeco.topics.corpus import CorpusHere
 from odeco.topics.counts import DocumentWeight, as_counts
-from odeco.topics.diagnostics import TopicDiagnostics, warn_if_unreliable
+from odeco.topics.defaults import REFINE
+from odeco.topics.diagnostics import warn_if_fewer, warn_if_unreliable
 from odeco.topics.fitted import FittedTopics
 from odeco.topics.infer import document_topics, log_likelihood
 from odeco.topics.lda_file import load_model, save_model
-from odeco.topics.lda_settings import LdaSettings, Tell, check_private, check_private_batches, check_settings
-from odeco.topics.learn_at_once import learn_at_once, learn_public
+from odeco.topics.lda_input import checked_words, columns_kept_on_failure, validated, validated_privately
+from odeco.topics.lda_on_cluster import learn_on_cluster, likelihood_there, proportions_there, rows_on_cluster
+from odeco.topics.lda_private import fit_privately, next_private_stream
+from odeco.topics.lda_settings import Tell, check_private, check_private_batches, check_settings
+from odeco.topics.lda_text import TextTopics
+from odeco.topics.learn_at_once import learn_at_once
 from odeco.topics.learn_in_batches import TopicStream
-from odeco.topics.learn_privately import learn_privately
-from odeco.topics.learn_privately_in_batches import PrivateTopicStream, learn_batch_privately
-from odeco.topics.private_topics import PublicTopics
+from odeco.topics.learn_privately_in_batches import PrivateTopicStream
 from odeco.topics.private_vocabulary import PrivateVocabulary
-from odeco.topics.trust import TopicTrust
+from odeco.topics.telling import telling
+from odeco.topics.vocabulary import Cut, Words
 
 
-class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Latent Dirichlet allocation by decomposing the third moment of words, refined by a few Gibbs sweeps.
 
     Randomised subspace iteration whitens the pairs of words, the tensor power method decomposes the triples in the
@@ -46,7 +44,8 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     Parameters
     ----------
     n_components : int or "auto"
-        Number k of topics. ``"auto"`` takes the number, at most 100, for which the directions of word pairs stand clear
+        Number k of topics. Fewer are learnt, with a warning, if there are fewer distinct words, or fewer documents of
+        three words. ``"auto"`` takes the number, at most 100, for which the directions of word pairs stand clear
         of noise and two halves of the documents agree on most topics; `diagnostics_.tried` says what was tried.
         `partial_fit` needs a number.
     doc_topic_concentration : float or "auto"
@@ -89,6 +88,8 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     n_jobs : int or None
         Number of threads of the sweeps; 1 runs everything on one thread, None and −1 on all cores. The result does not
         depend on it.
+    verbose : int
+        With 1, `fit` writes a line to stdout when a stage of its work begins; with 2, one for every sweep too.
 
     Attributes
     ----------
@@ -107,6 +108,12 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         What a private model guarantees to whom, and every release that was made. Other models do not have it.
     trust_ : TopicTrust
         How far to trust each topic of a private model, and each of its words. Other models do not have it.
+    words_ : array of str
+        The words that the columns count, if the model knows them (see `fit` and `fit_text`).
+    cut_ : str or None
+        How texts were cut into these words, if the model knows it.
+    shares_ : array
+        Share of all words that belongs to each topic.
     n_components_ : int
         Number of topics.
     n_documents_ : int
@@ -116,9 +123,8 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     Notes
     -----
-    After `fit`, topics are in the order of the Dirichlet parameters that the moments gave them, largest first; sweeps
-    change the sizes of topics but not their order. `partial_fit` keeps the order of the first batch. After `fit`,
-    `partial_fit` begins a new stream.
+    After `fit`, topics are in the order of their shares, largest first. `partial_fit` keeps the order of the first
+    batch, so that a topic keeps its number. After `fit`, `partial_fit` begins a new stream.
 
     **Private models.** With `epsilon` and `delta`, noisy sums over documents are all that is learnt from them: a
     histogram of lengths, the frequencies of the words, pairs of the most frequent words, and twice the words of all
@@ -149,18 +155,14 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     ((3, 30), (5, 3))
     """
 
-    _fitted: FittedTopics | None
-    _stream: TopicStream | PrivateTopicStream | None
     _seed: int
-    n_documents_: int
-    n_components_: int
 
     def __init__(
         self,
         n_components: int | Literal["auto"] = 10,
         *,
         doc_topic_concentration: float | Literal["auto"] = "auto",
-        refine: int = 20,
+        refine: int = REFINE,
         topic_word_prior: float | None = None,
         document_weight: DocumentWeight = "length",
         n_oversamples: int = 10,
@@ -175,6 +177,7 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         ledger: str | os.PathLike[str] | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
+        verbose: int = 0,
     ) -> None:
         self.n_components = n_components
         self.doc_topic_concentration = doc_topic_concentration
@@ -193,6 +196,7 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.ledger = ledger
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.verbose = verbose
 
     def fit(
         self,
@@ -201,7 +205,10 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         *,
         groups: Any = None,
         vocabulary: PrivateVocabulary | None = None,
+        words: Sequence[str] | Words | None = None,
+        cut: Cut | None = None,
         callback: Tell | None = None,
+        progress: bool = False,
         client: Any = None,
     ) -> Self:
         """Learn topics from word counts.
@@ -218,124 +225,90 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         vocabulary : PrivateVocabulary, optional
             For private models: the words that `X` counts, if they were read off the same documents by
             `choose_vocabulary_privately`. What they have cost is then part of ε and δ, and of `privacy_`.
+        words : sequence of str, optional
+            The words that the columns count, such as ``vectoriser.get_feature_names_out()``. The model keeps them, in
+            its file too. By default the names of the columns of a dataframe, or the words of `vocabulary`.
+        cut : {"words", "blanks"}, optional
+            How texts were cut into these words, for `transform_text`; see `fit_text`.
         callback : callable, optional
             Called with the stage ("pairs", "triples", "number of topics" or "sweeps"), how much of it is done, and of
-            how much. A private fit does not call it.
+            how much. A private fit does not call it, and shows no progress.
+        progress : bool
+            Whether to show a bar on stderr, by rich or tqdm if one of them is installed.
         client : dask.distributed.Client, optional
             The cluster; by default that of the process, for Dask collections only.
         """
-        settings = check_settings(self)
-        seed = self._draw_seed()
-        with self._words_kept_on_failure():
-            if client is not None or is_on_cluster(X):
-                rows = self._validated_on_cluster(X, client, reset=True)
-                if check_private(self, groups, vocabulary):
-                    raise ValueError(
-                        "A private model is learnt on one machine. Got rows of a cluster. Pass an array of counts."
-                    )
-                fitted, counts = self._fitted_on_cluster(rows, settings, seed, callback), rows
-            elif check_private(self, groups, vocabulary):
-                counts = self._validated_privately(X, reset=True)
-                held = BoundedCounts(counts, groups=groups, neighbour_relation=self.neighbour_relation)
-                fitted = self._learn_privately(held, settings, vocabulary, seed)
+        settings, private = check_settings(self), check_private(self, groups, vocabulary)
+        seed, on_cluster = self._draw_seed(), client is not None or is_on_cluster(X)
+        if private and on_cluster:
+            raise ValueError(
+                "A private model is learnt on one machine. Got rows of a cluster. Pass an array of counts."
+            )
+        with (
+            columns_kept_on_failure(self),
+            telling(callback, progress=progress, verbose=self.verbose, silent=private) as tell,
+        ):
+            if on_cluster:
+                counts = rows_on_cluster(self, X, client, reset=True)
+                fitted = learn_on_cluster(counts, settings, seed=seed, tell=tell).by_share()
+            elif private:
+                counts = validated_privately(self, X, reset=True)
+                fitted = fit_privately(self, counts, groups, settings, vocabulary, seed)
             else:
-                counts = as_counts(self._validated(X, reset=True))
-                tell: Tell = (lambda *_: None) if callback is None else callback
-                fitted = learn_at_once(CorpusHere(counts, settings), settings, seed=seed, tell=tell)
-            self._take(fitted, None, seed, counts.shape[0], fitted.alpha.size)
+                counts = as_counts(validated(self, X, reset=True))
+                fitted = learn_at_once(CorpusHere(counts, settings), settings, seed=seed, tell=tell).by_share()
+            known = vocabulary.words if words is None and vocabulary is not None else words
+            n_documents, names = counts.shape[0], checked_words(known, self.n_features_in_)
+            self._take(fitted, None, seed, n_documents, names, cut)
+        warn_if_fewer(self.n_components, self.n_components_, n_documents)
         warn_if_unreliable(fitted.diagnostics)
         return self
 
-    def _learn_privately(
-        self, held: BoundedCounts, settings: LdaSettings, vocabulary: PrivateVocabulary | None, seed: int
-    ) -> FittedTopics:
-        """Learn with all of ε and δ, or with what a private vocabulary has left of them."""
-        n_components, guarantee = self._promised()
-        left = guarantee
-        if vocabulary is not None:
-            vocabulary.check_fits(n_words=held.n_words, unit=self.unit, neighbours=held.neighbours)
-            epsilon, delta = vocabulary.left(guarantee.epsilon, guarantee.delta)
-            left = replace(guarantee, epsilon=epsilon, delta=delta)
-        fitted = learn_privately(
-            held,
-            n_components,
-            concentration=settings.concentration,
-            guarantee=left,
-            public=self._public_topics(settings, seed),
-            seed=seed,
-        )
-        if vocabulary is None or fitted.privacy is None:
-            return fitted
-        return replace(fitted, privacy=vocabulary.joined(fitted.privacy, guarantee.epsilon, guarantee.delta))
-
-    def partial_fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's signature
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,  # noqa: ARG002 - scikit-learn's signature
+        *,
+        words: Sequence[str] | Words | None = None,
+        cut: Cut | None = None,
+    ) -> Self:
         """Learn from one more batch of documents; none is kept, and memory does not grow.
 
-        The first batch must hold at least k documents of three words. The topics are worked out when they are next
-        asked for. If anything ends the call early, an interrupt included, the model is as it was before; a model that
-        takes more than 256 MB is not copied for that, and must then be loaded again from where it was last saved.
+        The topics are worked out when they are next asked for. If anything ends the call early, an interrupt included,
+        the model is as it was before; a model that takes more than 256 MB is not copied for that, and must then be
+        loaded again from where it was last saved. The first batch should hold at least k documents of three words:
+        with fewer, fewer topics are learnt, with a warning, in all batches.
+
+        `words` and `cut` are as for `fit`; those of the first batch are kept.
 
         A private model asks each batch with the whole budget (see *Private models*): no document may be fed twice.
         ``unit="user"`` and ``ledger`` are refused.
         """
         settings = check_settings(self, in_batches=True)
-        if check_private(self, None, in_batches=True):
-            return self._partial_fit_privately(X, settings)
+        private = check_private(self, None, in_batches=True)
+        if private:
+            check_private_batches(self)
         stream = getattr(self, "_stream", None)
-        stream = stream if isinstance(stream, TopicStream) else None
-        with self._words_kept_on_failure():
-            counts = as_counts(self._validated(X, reset=stream is None))
-            if stream is None:
-                after = TopicStream.begin(settings, counts, self._draw_seed())
+        before = stream if isinstance(stream, PrivateTopicStream if private else TopicStream) else None
+        with columns_kept_on_failure(self):
+            after: TopicStream | PrivateTopicStream
+            if private:
+                counts = validated_privately(self, X, reset=before is None)
+                after = next_private_stream(self, cast("PrivateTopicStream | None", before), counts, settings)
             else:
-                self._fitted = None  # the topics before this batch may be large, and can be worked out again
-                after = stream.updated(counts)
-            self._take(None, after, after.seed, after.sums.n_documents, after.n_components)
+                counts = as_counts(validated(self, X, reset=before is None))
+                if before is None:
+                    after = TopicStream.begin(settings, counts, self._draw_seed())
+                else:
+                    self._fitted = None  # the topics before this batch may be large, and can be worked out again
+                    after = cast("TopicStream", before).updated(counts)
+            names = checked_words(words, self.n_features_in_)
+            if before is not None:
+                names, cut = self._words, self._cut
+            self._take(None, after, after.seed, after.n_documents, names, cut)
+        if before is None:
+            warn_if_fewer(self.n_components, self.n_components_, self.n_documents_)
         return self
-
-    def _partial_fit_privately(self, X: Any, settings: LdaSettings) -> Self:
-        check_private_batches(self)
-        stream = getattr(self, "_stream", None)
-        before = stream if isinstance(stream, PrivateTopicStream) else None
-        with self._words_kept_on_failure():
-            counts = self._validated_privately(X, reset=before is None)
-            n_components, guarantee = self._promised()
-            seed = self._draw_seed() if before is None else before.seed
-            after = learn_batch_privately(
-                before,
-                BoundedCounts(counts, neighbour_relation=self.neighbour_relation),
-                n_components,
-                concentration=settings.concentration,
-                guarantee=guarantee,
-                forget=settings.forget,
-                public=None if before is not None else self._public_topics(settings, seed),
-                seed=seed,
-            )
-            self._take(None, after, after.seed, after.n_documents, after.n_components)
-        return self
-
-    def _promised(self) -> tuple[int, Guarantee]:
-        """Return the number of topics and the guarantee that a private model is asked for."""
-        n_components = check_count("n_components", self.n_components)
-        return n_components, Guarantee(check_epsilon(self.epsilon), check_delta(self.delta), self.ledger)
-
-    def _public_topics(self, settings: LdaSettings, seed: int) -> PublicTopics | None:
-        if self.public is None:
-            return None
-        return PublicTopics(learn_public(as_counts(self.public, self.n_features_in_), settings, seed=seed))
-
-    @contextmanager
-    def _words_kept_on_failure(self) -> Iterator[None]:
-        """Go back to the words of the topics that the model has, if learning others fails."""
-        names = ("n_features_in_", "feature_names_in_")
-        before = {name: vars(self)[name] for name in names if name in vars(self)}
-        try:
-            yield
-        except BaseException:
-            for name in names:
-                self.__dict__.pop(name, None)
-            self.__dict__.update(before)
-            raise
 
     def _take(
         self,
@@ -343,10 +316,12 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         stream: TopicStream | PrivateTopicStream | None,
         seed: int,
         n_documents: int,
-        n_components: int,
+        words: Words | None,
+        cut: Cut | None,
     ) -> None:
         """Make what was learnt the model's own, in one step: an interrupt finds all of it, or nothing."""
-        learnt = {"_fitted": fitted, "_stream": stream, "_seed": seed}
+        n_components = stream.n_components if stream is not None else cast("FittedTopics", fitted).alpha.size
+        learnt = {"_fitted": fitted, "_stream": stream, "_seed": seed, "_words": words, "_cut": cut}
         self.__dict__.update(learnt, n_documents_=n_documents, n_components_=n_components)
 
     def transform(self, X: Any) -> FloatArray:
@@ -354,8 +329,9 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
         Those of documents on a cluster are a Dask array, which workers make when it is wanted.
         """
+        check_is_fitted(self)
         if is_on_cluster(X):
-            return cast("FloatArray", self._asked_of_cluster("proportions_on_cluster", X))
+            return cast("FloatArray", proportions_there(self, X))
         return self._inferred(X)[1]
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002 - scikit-learn's signature
@@ -377,48 +353,6 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return float(np.exp(-likelihood / max(n_words, 1.0)))
 
     @property
-    def topic_word_(self) -> FloatArray:
-        """Topics as distributions over words, k x V."""
-        return self._fitted_topics("topic_word_").topic_word
-
-    @property
-    def components_(self) -> FloatArray:
-        """Topics as pseudo-counts, k x V."""
-        fitted = self._fitted_topics("components_")
-        return fitted.topic_word * fitted.totals[:, None]
-
-    @property
-    def doc_topic_prior_(self) -> FloatArray:
-        """Dirichlet parameters of the proportions of topics in a document."""
-        return self._fitted_topics("doc_topic_prior_").alpha
-
-    @property
-    def topic_word_prior_(self) -> float:
-        """Prior count of every word in every topic."""
-        return self._fitted_topics("topic_word_prior_").eta
-
-    @property
-    def diagnostics_(self) -> TopicDiagnostics:
-        """How far to trust the spectral topics."""
-        return self._fitted_topics("diagnostics_").diagnostics
-
-    @property
-    def privacy_(self) -> PrivacyReport:
-        """What is guaranteed about the topics, if they are private: it belongs to them and goes with them."""
-        privacy = self._fitted_topics("privacy_").privacy
-        if privacy is None:
-            raise AttributeError("`privacy_` is what a private model has. This TensorLDA was learnt without privacy.")
-        return privacy
-
-    @property
-    def trust_(self) -> TopicTrust:
-        """How far to trust the topics of a private model, and their words."""
-        trust = self._fitted_topics("trust_").trust
-        if trust is None:
-            raise AttributeError("`trust_` is what a private model has. This TensorLDA was learnt without privacy.")
-        return trust
-
-    @property
     def _n_features_out(self) -> int:
         return int(self.n_components_)
 
@@ -432,91 +366,33 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Read what `save` wrote. A stream goes on from there as if it had not been interrupted, to the last bit."""
         return load_model(cls, path)
 
-    def _fitted_topics(self, name: str) -> FittedTopics:
-        """Return what was learnt, worked out anew if documents have come since; `name` is what the caller wants."""
-        if not self.__sklearn_is_fitted__():
-            raise AttributeError(f"`{name}` must be learnt first. This TensorLDA is not fitted. Call fit.")
-        if self._fitted is None and self._stream is not None:
-            self._fitted = self._stream.fitted()
-        return cast("FittedTopics", self._fitted)
-
     def _inferred(self, X: Any) -> tuple[Any, FloatArray]:
         """Return the checked counts of documents, and the proportions of topics in each."""
         check_is_fitted(self)
-        counts = as_counts(self._validated(X, reset=False)).astype(np.int64)
+        counts = as_counts(validated(self, X, reset=False)).astype(np.int64)
+        return counts, self._proportions(counts)
+
+    def _proportions(self, counts: Any) -> FloatArray:
+        """Return the proportions of topics in documents whose columns are known to be the words of the model."""
         settings, fitted = check_settings(self), self._fitted_topics("topic_word_")
-        proportions = document_topics(
+        return document_topics(
             counts,
             fitted.topic_word,
             fitted.alpha,
             n_iterations=settings.n_inference_iterations,
             n_jobs=settings.n_jobs,
         )
-        return counts, proportions
 
     def _likelihood(self, X: Any) -> tuple[float, float]:
         """Return the log-likelihood of the words of documents, and how many words they have."""
         if is_on_cluster(X):
-            return cast("tuple[float, float]", self._asked_of_cluster("likelihood_on_cluster", X))
+            check_is_fitted(self)
+            return likelihood_there(self, X)
         counts, proportions = self._inferred(X)
         return float(np.sum(log_likelihood(counts, self.topic_word_, proportions))), float(counts.sum())
 
-    def _asked_of_cluster(self, name: str, X: Any) -> Any:
-        """Return what a function of `infer_on_cluster` answers about documents there."""
-        from odeco.topics import infer_on_cluster  # Dask takes a second, and may be missing
-
-        check_is_fitted(self)
-        rows, n_rounds = self._validated_on_cluster(X, None, reset=False), check_settings(self).n_inference_iterations
-        return getattr(infer_on_cluster, name)(rows, self._fitted_topics("topic_word_"), n_rounds)
-
-    def _fitted_on_cluster(self, rows: Any, settings: LdaSettings, seed: int, callback: Tell | None) -> FittedTopics:
-        from odeco.topics.corpus_on_cluster import CorpusOnCluster  # Dask takes a second, and may be missing
-
-        tell: Tell = (lambda *_: None) if callback is None else callback
-        return learn_at_once(CorpusOnCluster(rows, settings), settings, seed=seed, tell=tell)
-
-    def _validated_on_cluster(self, X: Any, client: Any, *, reset: bool) -> Any:
-        """Return documents on a cluster; their counts are checked where they are."""
-        from odeco.dask import as_cluster_rows
-
-        rows = as_cluster_rows(X, client)
-        if reset:
-            self.__dict__.pop("feature_names_in_", None)
-            self.n_features_in_ = rows.n_features
-        elif rows.n_features != self.n_features_in_:
-            raise ValueError(
-                f"X has {rows.n_features} features, but TensorLDA is expecting {self.n_features_in_} features as input."
-            )
-        return rows
-
-    def _validated(self, X: Any, *, reset: bool) -> Any:
-        if sparse.issparse(X):
-            X = to_csr(X)
-            check_structure(X)
-        return validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric")
-
-    def _validated_privately(self, X: Any, *, reset: bool) -> Any:
-        """Return word counts as an array, without a word that depends on one of them.
-
-        What NumPy makes of a list, and what it says about a cell that is no number, depends on the cells. So only
-        arrays of numbers are taken, and whether a count is finite is not asked here.
-        """
-        types = {dtype.kind for dtype in X.dtypes} if hasattr(X, "dtypes") and hasattr(X, "iloc") else None
-        if types is None and not (isinstance(X, np.ndarray) or sparse.issparse(X)):
-            raise TypeError(
-                "Private word counts must be a NumPy array, a CSR array or a table of numbers. "
-                f"Got {type(X).__name__}. Convert them."
-            )
-        if not (types or {X.dtype.kind}) <= set("iufb"):
-            raise TypeError("Private word counts must be numbers. Got another type of array or column. Convert them.")
-        check_private_structure(X)
-        return validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
-
     def _draw_seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "n_documents_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

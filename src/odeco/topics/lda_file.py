@@ -1,28 +1,31 @@
 """A TensorLDA is written to a file and read again, without pickle.
 
-The file holds the settings, the topics, their diagnostics, and where the stream stands.
+The file holds the settings, the topics, their words and how texts were cut into them, their diagnostics, and where the
+stream stands.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from scipy import sparse
 
 from odeco._files import faults_of, load_arrays, save_arrays
-from odeco._schema import Rule, Schema, Sizes, array, nothing_or, number, record, require, text, whole
+from odeco._schema import Rule, Schema, Sizes, array, nothing_or, number, one_of, record, require, text, whole
 from odeco.privacy import PrivacyReport
 from odeco.rows import check_structure
 from odeco.topics.counts import N_GROUPS, as_counts
 from odeco.topics.diagnostics import TopicDiagnostics
 from odeco.topics.fitted import FittedTopics
+from odeco.topics.lda_input import checked_words
 from odeco.topics.lda_settings import check_settings
 from odeco.topics.learn_in_batches import TopicStream
 from odeco.topics.learn_privately_in_batches import PrivateTopicStream
 from odeco.topics.trust import TopicTrust
+from odeco.topics.vocabulary import Cut
 
 if TYPE_CHECKING:
     from odeco.topics.lda import TensorLDA
@@ -60,6 +63,10 @@ def save_model(model: TensorLDA, path: str | os.PathLike[str]) -> None:
     arrays |= {f"diagnostics.{name}": diagnostics[name] for name in diagnostics if name not in numbers}
     if hasattr(model, "feature_names_in_"):
         arrays["feature_names"] = np.array([str(name) for name in model.feature_names_in_])
+    if model._words is not None:
+        arrays["words"] = model._words
+    if model._cut is not None:
+        header["cut"] = model._cut
     if fitted.trust is not None:
         arrays |= {"trust.likeness": fitted.trust.likeness, "trust.deviations": fitted.trust.deviations}
     if public is not None:
@@ -85,14 +92,16 @@ def load_model(cls: type[TensorLDA], path: str | os.PathLike[str]) -> TensorLDA:
         fitted = FittedTopics(*learnt)
         stream: TopicStream | PrivateTopicStream | None = None
         if "online" in header:
+            settings = dataclasses.replace(settings, n_components=fitted.alpha.size)
             stream = TopicStream.from_arrays(settings, header["online"], _named(arrays, "online."), diagnostics)
         if "private_online" in header:
             further = _named(arrays, "private_online.")
             stream = PrivateTopicStream.from_arrays(header["private_online"], further, fitted)
-        n_components, model.n_features_in_ = (int(size) for size in arrays["topic_word"].shape)
+        model.n_features_in_ = int(arrays["topic_word"].shape[1])
         if "feature_names" in arrays:
             model.feature_names_in_ = arrays["feature_names"].astype(object)
-        model._take(fitted, stream, header["seed"], header["n_documents"], n_components)
+        words = checked_words(arrays.get("words"), model.n_features_in_)
+        model._take(fitted, stream, header["seed"], header["n_documents"], words, header.get("cut"))
     return model
 
 
@@ -121,7 +130,9 @@ def _check_fit(header: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) -> 
     require(("online" in header) == bool(online), _WHOLE)
     require(not online or {f"online.{name}" for name in _STREAM} <= online, "it must hold all of its stream")
     wanted = header["parameters"].get("n_components")
-    require(not online or wanted == sizes["k"], "its stream must have as many topics as its parameters ask for")
+    require(not online or sizes["found"] <= sizes["k"], "its stream must have found no more topics than it has")
+    enough = type(wanted) is int and wanted >= sizes["k"]
+    require(not online or enough, "its stream must have no more topics than its parameters ask for")
     require(not online or sizes["g"] == N_GROUPS, f"documents of a stream must be dealt to {N_GROUPS} groups")
 
 
@@ -142,7 +153,7 @@ _PRIVATE_STREAM: dict[str, Rule] = {
     "shares": array("k", low=0, high=1),
 }
 _STREAM: dict[str, Rule] = {
-    "places": array("m", "k"),
+    "places": array("m", "found"),
     "alpha": array(None, low=0),
     "stream.next_move": array(kind="i", low=1),
     "stream.numbers": array(None, kind="i", low=0),
@@ -182,6 +193,7 @@ _SCHEMA = Schema(
     },
     optional_header={
         "privacy": text(),
+        "cut": one_of(*get_args(Cut)),
         "private_online": record({"seed": _COUNT, "n_batches": whole(1)}),
         "online": record(
             {
@@ -191,7 +203,7 @@ _SCHEMA = Schema(
         ),
     },
     optional_arrays={
-        "feature_names": array("V", kind="U"),
+        **dict.fromkeys(("feature_names", "words"), array("V", kind="U")),
         "diagnostics.tried": array(None, None, kind="i", low=0),
         "online.topic_counts": array("k", "V", kind="rows", low=0),
         **{f"online.{name}": rule for name, rule in _STREAM.items()},

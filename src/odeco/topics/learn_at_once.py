@@ -25,7 +25,7 @@ def learn_at_once(corpus: Corpus, settings: LdaSettings, *, seed: int, tell: Tel
         sums, number = _sums_and_number(corpus, settings, seed, tell)
         settings = replace(settings, n_components=number.n_components)
     else:
-        sums, number = sum_moments(corpus, settings, seed=seed, tell=tell), None
+        (sums, settings), number = sum_moments(corpus, settings, seed=seed, tell=tell), None
     sums.drop_basis()
     found = find_topics(sums, corpus, settings, seed=seed)
     if number is not None:
@@ -41,6 +41,11 @@ def learn_at_once(corpus: Corpus, settings: LdaSettings, *, seed: int, tell: Tel
 def learn_public(counts: Any, settings: LdaSettings, *, seed: int) -> FloatArray:
     """Return how many words of each kind public documents have in each of their topics, k x V."""
     fitted = learn_at_once(CorpusHere(counts, settings), settings, seed=seed, tell=lambda *_: None)
+    if fitted.alpha.size != settings.n_components:
+        raise ValueError(
+            "Public documents must have as many distinct words, and documents of three words, as there are topics. "
+            f"Got n_components={settings.n_components}, and enough for {fitted.alpha.size}. Pass more of them, or none."
+        )
     return np.maximum(fitted.topic_word * fitted.totals[:, None] - fitted.eta, 0.0)
 
 

@@ -86,13 +86,18 @@ class TopicStream:
     @classmethod
     def begin(cls, settings: LdaSettings, counts: Any, seed: int) -> TopicStream:
         """Return the stream that begins with the checked counts of a first batch; raise if it holds too little."""
-        sums = sum_moments(CorpusHere(counts, settings), settings, seed=seed, tell=lambda *_: None)
+        sums, settings = sum_moments(CorpusHere(counts, settings), settings, seed=seed, tell=lambda *_: None)
         stream = cls(settings, seed, sums)
         topics = stream._look_for_topics(counts, None)
         if settings.refine:
             stream._begin_refinement(counts.astype(np.int64), topics)
         stream.n_batches = 1
         return stream
+
+    @property
+    def n_documents(self) -> int:
+        """How many documents were seen."""
+        return self.sums.n_documents
 
     def updated(self, counts: Any) -> TopicStream:
         """Return the stream after the checked counts of one more batch.

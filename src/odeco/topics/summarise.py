@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from odeco._types import FloatArray, IndexArray
+from odeco._types import FloatArray
 from odeco.privacy import PrivacyReport
-from odeco.rows import row_slice
 from odeco.topics.diagnostics import TopicDiagnostics
 from odeco.topics.evaluate import coherence, completion_perplexity, split_documents
 from odeco.topics.lda import TensorLDA
 from odeco.topics.trust import TopicTrust
 from odeco.topics.vocabulary import Words
-
-#: The proportions of this many documents are worked out at a time.
-_BLOCK = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +84,8 @@ class TopicSummary:
 
 def summarise_topics(
     model: TensorLDA,
-    words: Words,
-    counts: Any,
+    words: Words | None = None,
+    counts: Any = None,
     held_out: Any = None,
     *,
     seed: int = 0,
@@ -102,8 +97,8 @@ def summarise_topics(
     ----------
     model : TensorLDA
         A model that was fitted to `counts`.
-    words : array of str
-        The vocabulary.
+    words : array of str, optional
+        The vocabulary; by default that of the model, or the numbers of its columns.
     counts : csr_array, documents x words, or None
         The documents. Those of a private model are not looked at. Without them coherence is not measured.
     held_out : csr_array, optional
@@ -114,11 +109,10 @@ def summarise_topics(
         Warnings of the fit.
     """
     privacy: PrivacyReport | None = getattr(model, "privacy_", None)
-    sizes = model.components_.sum(axis=1)
     return TopicSummary(
-        words=words,
+        words=model._names() if words is None else words,
         topic_word=model.topic_word_,
-        shares=sizes / sizes.sum(),
+        shares=model.shares_,
         npmi=None if privacy is not None or counts is None else coherence(model.topic_word_, counts).npmi,
         perplexity=None if privacy is not None or held_out is None else _perplexity(model, counts, held_out, seed),
         diagnostics=model.diagnostics_,
@@ -140,27 +134,3 @@ def _perplexity(model: TensorLDA, counts: Any, held_out: Any, seed: int) -> Perp
         unigram=completion_perplexity(observed, hidden, unigram[None, :], np.ones(1), n_jobs=n_jobs),
         n_documents=held_out.shape[0],
     )
-
-
-def proportions_of(model: TensorLDA, counts: Any) -> FloatArray:
-    """Return the proportions of topics in documents whose columns are known to be the model's words."""
-    with warnings.catch_warnings():
-        # The columns of a sparse array have no names, and the model's have.
-        warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        return model.transform(counts)
-
-
-def leading_documents(model: TensorLDA, counts: Any, n_documents: int) -> tuple[IndexArray, FloatArray]:
-    """Return the documents in which each topic has its largest share, largest first, and these shares.
-
-    Both arrays have a row for each topic. Documents are given by their row numbers, and worked on some at a time.
-    """
-    k = model.n_components_
-    places, shares = np.zeros((k, 0), dtype=np.int64), np.zeros((k, 0))
-    for start in range(0, counts.shape[0], _BLOCK):
-        block = proportions_of(model, row_slice(counts, start, min(start + _BLOCK, counts.shape[0]))).T
-        rows = np.broadcast_to(np.arange(start, start + block.shape[1]), block.shape)
-        shares, places = np.concatenate([shares, block], axis=1), np.concatenate([places, rows], axis=1)
-        first = np.argsort(-shares, axis=1, kind="stable")[:, :n_documents]
-        shares, places = np.take_along_axis(shares, first, axis=1), np.take_along_axis(places, first, axis=1)
-    return places, shares

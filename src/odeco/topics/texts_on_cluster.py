@@ -10,7 +10,8 @@ import numpy as np
 
 from odeco._types import FloatArray
 from odeco.dask import ClusterRows, find_cluster, from_delayed
-from odeco.topics.vocabulary import STOP_WORDS, Words, count_words, kept_places
+from odeco.topics.defaults import MAX_SHARE, MAX_WORDS, MIN_DOCUMENTS
+from odeco.topics.vocabulary import STOP_WORDS, Cut, Words, count_words, kept_places
 
 
 class _Census(NamedTuple):
@@ -26,10 +27,11 @@ def count_words_on_cluster(
     texts: Any,
     words: Sequence[str] | None = None,
     *,
-    min_documents: int = 5,
-    max_share: float = 0.3,
-    max_words: int = 50_000,
+    min_documents: int = MIN_DOCUMENTS,
+    max_share: float = MAX_SHARE,
+    max_words: int = MAX_WORDS,
     stop_words: Iterable[str] = STOP_WORDS,
+    cut: Cut = "words",
     client: Any = None,
 ) -> tuple[ClusterRows, Words]:
     """Count the words of texts on a cluster: the given ones, or those that may tell topics apart.
@@ -42,6 +44,8 @@ def count_words_on_cluster(
     words : sequence of str, optional
         The words to count. Without them the texts are read once more, and words are left out that are rare,
         everywhere, or stop words; the other parameters are those of ``odeco topics``.
+    cut : {"words", "blanks"}
+        What a word is; see `TensorLDA.fit_text`.
     client : dask.distributed.Client, optional
         The cluster; by default that of the process.
 
@@ -56,13 +60,13 @@ def count_words_on_cluster(
     --------
     >>> import dask.bag  # doctest: +SKIP
     >>> counts, words = count_words_on_cluster(dask.bag.read_text("/shared/*.txt"))  # doctest: +SKIP
-    >>> TensorLDA(20).fit(counts)  # doctest: +SKIP
+    >>> TensorLDA(20).fit(counts, words=words, cut="words")  # doctest: +SKIP
     """
     dask, cluster = import_module("dask"), find_cluster(client)
     parts, n_rows = list(texts.to_delayed()), None
     if words is None:
         census = dask.delayed(_census, pure=False)
-        found: list[_Census] = cluster.client.gather(cluster.client.compute([census(part) for part in parts]))
+        found: list[_Census] = cluster.client.gather(cluster.client.compute([census(part, cut) for part in parts]))
         n_rows = [each.n_documents for each in found]
         whole = _joined(found)
         places = kept_places(
@@ -74,16 +78,16 @@ def count_words_on_cluster(
         )
         words = whole.words[places].tolist()
     counted = dask.delayed(_counted, pure=False)
-    blocks = [counted(part, list(words)) for part in parts]
+    blocks = [counted(part, list(words), cut) for part in parts]
     rows = from_delayed(blocks, n_features=len(words) if n_rows else None, n_rows=n_rows, client=client)
     return rows, np.asarray(words, dtype=np.str_)
 
 
-def _census(texts: Iterable[str]) -> _Census:
+def _census(texts: Iterable[str], cut: Cut) -> _Census:
     texts = list(texts)
     if not texts:
         return _Census(np.array([], dtype=np.str_), np.zeros(0), np.zeros(0), 0)
-    counted = count_words(texts, may_be_none=True)
+    counted = count_words(texts, cut=cut, may_be_none=True)
     counts, n_words = counted.counts, counted.words.size
     frequency = np.bincount(counts.indices, minlength=n_words).astype(np.float64)
     totals = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel()
@@ -99,8 +103,8 @@ def _joined(parts: list[_Census]) -> _Census:
     return _Census(words, frequency, totals, sum(part.n_documents for part in parts))
 
 
-def _counted(texts: Iterable[str], words: list[str]) -> Any:
+def _counted(texts: Iterable[str], words: list[str], cut: Cut) -> Any:
     texts = list(texts)
     if not texts:
-        return count_words(["x"], words).counts[:0]
-    return count_words(texts, words).counts
+        return count_words(["x"], words, cut=cut).counts[:0]
+    return count_words(texts, words, cut=cut).counts

@@ -1,7 +1,7 @@
 """Texts become word counts: this file says what a word is, and which words tell topics apart.
 
-What a word is does not depend on the documents or on any setting. So a model and its vocabulary are all that is needed
-to count the words of new documents in the same way.
+What a word is does not depend on the documents, and has a name (`Cut`). So a model with its vocabulary and that name is
+all that is needed to count the words of new documents in the same way.
 """
 
 from __future__ import annotations
@@ -9,17 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
 
+from odeco._arguments import check_choice
 from odeco._types import IndexArray
 from odeco.errors import VocabularyError
+from odeco.topics.defaults import MAX_SHARE, MAX_WORDS, MIN_DOCUMENTS
 
 Words = NDArray[np.str_]
+#: How texts are cut: into words, by `WORD`, in small letters; or at blanks, into what stands between them, as it is.
+#: A model file holds this name and no pattern, as a pattern from anyone's file could take forever.
+Cut = Literal["words", "blanks"]
 
 #: A word begins with a letter, goes on with letters, digits and underscores, and has at least two characters. What
 #: follows an apostrophe is left out ("don't" is "don"). Capitals count as small letters.
@@ -29,6 +34,10 @@ _CONTRACTED = (
     *("ain", "aren", "couldn", "didn", "doesn", "don", "hadn", "hasn", "haven", "isn", "shouldn", "wasn", "weren"),
     "wouldn",
 )
+_PATTERNS: dict[str, dict[str, Any]] = {
+    "words": {"token_pattern": WORD, "lowercase": True},
+    "blanks": {"token_pattern": r"\S+", "lowercase": False},
+}
 STOP_WORDS = frozenset(ENGLISH_STOP_WORDS).union(_CONTRACTED)
 
 
@@ -51,7 +60,9 @@ class CountedWords:
     n_found: int
 
 
-def count_words(texts: Iterable[str], words: Sequence[str] | None = None, *, may_be_none: bool = False) -> CountedWords:
+def count_words(
+    texts: Iterable[str], words: Sequence[str] | None = None, *, cut: Cut = "words", may_be_none: bool = False
+) -> CountedWords:
     """Count the words of texts: all of them in alphabetical order, or the given ones in their order.
 
     Parameters
@@ -59,7 +70,9 @@ def count_words(texts: Iterable[str], words: Sequence[str] | None = None, *, may
     texts : iterable of str
         The documents. They are read once and not kept.
     words : sequence of str, optional
-        The words to count, each once and in small letters; other words are passed over.
+        The words to count, each once, and in small letters unless texts are cut at blanks; others are passed over.
+    cut : {"words", "blanks"}
+        How texts are cut; see `Cut`.
     may_be_none : bool
         Whether documents without any word are counted too. Otherwise they are refused.
 
@@ -69,6 +82,7 @@ def count_words(texts: Iterable[str], words: Sequence[str] | None = None, *, may
     >>> counted.words.tolist(), counted.counts.toarray().tolist()
     (['contagious', 'don', 'is', 'panic'], [[1, 1, 1, 2], [0, 0, 0, 0]])
     """
+    check_choice("cut", cut, get_args(Cut))
     n_read = 0
 
     def counted() -> Iterator[str]:
@@ -77,7 +91,7 @@ def count_words(texts: Iterable[str], words: Sequence[str] | None = None, *, may
             n_read += 1
             yield text
 
-    vectoriser = CountVectorizer(token_pattern=WORD, dtype=np.int64, vocabulary=words)
+    vectoriser = CountVectorizer(**_PATTERNS[cut], dtype=np.int64, vocabulary=words)
     try:
         counts = vectoriser.fit_transform(counted())
     except ValueError as error:
@@ -99,9 +113,9 @@ def count_words(texts: Iterable[str], words: Sequence[str] | None = None, *, may
 def prune_words(
     counted: CountedWords,
     *,
-    min_documents: int = 5,
-    max_share: float = 0.3,
-    max_words: int = 50_000,
+    min_documents: int = MIN_DOCUMENTS,
+    max_share: float = MAX_SHARE,
+    max_words: int = MAX_WORDS,
     stop_words: Iterable[str] = STOP_WORDS,
 ) -> CountedWords:
     """Keep the words that may tell topics apart: those that are neither rare, nor everywhere, nor stop words.
@@ -187,13 +201,21 @@ def select_words(counted: CountedWords, words: Sequence[str]) -> CountedWords:
     return CountedWords(counts, np.array(words, dtype=np.str_), counted.n_found)
 
 
-def as_words(lines: Iterable[str]) -> list[str]:
-    """Return the words of a list, one a line, in small letters and each once; empty lines are passed over."""
-    clean = dict.fromkeys(line.strip().lower() for line in lines)
+def as_words(lines: Iterable[str], cut: Cut = "words") -> list[str]:
+    """Return the words of a list, one a line, each once; empty lines are passed over.
+
+    They are put in small letters, as words of texts are, unless texts are cut at blanks.
+    """
+    clean = dict.fromkeys(line.strip().lower() if cut == "words" else line.strip() for line in lines)
     clean.pop("", None)
     if not clean:
         raise VocabularyError("A vocabulary must hold at least one word. Got none. Write one word a line.")
     return list(clean)
+
+
+def numbered(n_words: int) -> Words:
+    """Return names for columns without a word: ``[0]``, ``[1]`` and so on."""
+    return np.array([f"[{place}]" for place in range(n_words)], dtype=np.str_)
 
 
 def n_never_counted(words: Iterable[str]) -> int:

@@ -1,0 +1,163 @@
+"""The words of a TensorLDA's topics: the leading ones, how telling each is, and all in the forms that others read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from odeco._arguments import check_count
+from odeco._types import FloatArray, IndexArray
+from odeco.topics.defaults import RELEVANCE, TOP_WORDS
+from odeco.topics.lda_learnt import LearntTopics
+from odeco.topics.relevance import lift, relevance
+from odeco.topics.vocabulary import Cut, Words, numbered
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class TopicWords(LearntTopics):
+    """The side of a TensorLDA that is read: words, relevance, lists, a figure."""
+
+    _words: Words | None
+    _cut: Cut | None
+    transform: Any
+
+    @property
+    def words_(self) -> Words:
+        """The words that the columns count."""
+        fitted = self._fitted_topics("words_")
+        known: Any = self._words if self._words is not None else getattr(self, "feature_names_in_", None)
+        if known is None:
+            raise AttributeError(
+                f"`words_` are known if the model is told what its {fitted.topic_word.shape[1]:,} columns count. It was"
+                " not. Call fit_text, or fit with `words`."
+            )
+        return np.asarray(known, dtype=np.str_)
+
+    @property
+    def cut_(self) -> Cut | None:
+        """How texts were cut into words; None if the model was learnt from counts and not told."""
+        self._fitted_topics("cut_")
+        return self._cut
+
+    @property
+    def shares_(self) -> FloatArray:
+        """Share of all words that belongs to each topic."""
+        totals = self._fitted_topics("shares_").totals
+        return np.asarray(totals / totals.sum())
+
+    def lift(self) -> FloatArray:
+        """Return how many times more probable each word is in each topic than in all text, k x V."""
+        return lift(self._fitted_topics("lift").topic_word, self.shares_)
+
+    def relevance(self, weight: float = RELEVANCE) -> FloatArray:
+        """Return how well each word stands for each topic, k x V: λ log p(word | topic) + (1 − λ) log lift.
+
+        Parameters
+        ----------
+        weight : float
+            λ. With 1 the order of words is that of their probabilities, with 0 that of their lift.
+        """
+        return relevance(self._fitted_topics("relevance").topic_word, self.shares_, weight)
+
+    def top_words(self, n_words: int = TOP_WORDS, *, relevance: float = 1.0) -> list[list[str]]:
+        """Return the leading words of each topic, as gensim's `CoherenceModel` takes them.
+
+        Parameters
+        ----------
+        n_words : int
+            How many words of each topic.
+        relevance : float
+            The λ by whose relevance words are ordered; 1 orders by probability.
+
+        Notes
+        -----
+        A model that does not know its words names them by their columns: ``[0]``, ``[1]`` and so on. Of a private
+        topic, words that do not stand clear of their noise are left out, so it may have fewer.
+        """
+        names = self._names()
+        return [names[places].tolist() for places in self._leading(n_words, relevance)]
+
+    def show_topics(
+        self, num_topics: int = -1, num_words: int = TOP_WORDS, formatted: bool = True
+    ) -> list[tuple[int, str]] | list[tuple[int, list[tuple[str, float]]]]:
+        """Return topics with their leading words and probabilities, in the form of gensim's `LdaModel.show_topics`.
+
+        Parameters
+        ----------
+        num_topics : int
+            How many topics, largest first after `fit`; −1 for all.
+        num_words : int
+            How many words of each.
+        formatted : bool
+            Whether words come as text, such as ``0.043*"ship" + 0.031*"sea"``, or as pairs.
+        """
+        topic_word, names = self._fitted_topics("show_topics").topic_word, self._names()
+        first = self._leading(num_words, 1.0)[: None if num_topics < 0 else num_topics]
+        pairs = [
+            (topic, [(str(names[place]), float(topic_word[topic, place])) for place in places])
+            for topic, places in enumerate(first)
+        ]
+        if not formatted:
+            return pairs
+        return [(topic, " + ".join(f'{weight:.3f}*"{word}"' for word, weight in words)) for topic, words in pairs]
+
+    def to_pyldavis(self, X: Any) -> dict[str, Any]:
+        """Return the arguments of ``pyLDAvis.prepare``, for documents with their counts of the model's words.
+
+        The result shows these documents as they are, whether or not the model is private: their lengths, their topics
+        and how often each word occurs. Words that do not occur in them are left out, as pyLDAvis divides by that.
+
+        Examples
+        --------
+        >>> import pyLDAvis  # doctest: +SKIP
+        >>> pyLDAvis.prepare(**model.to_pyldavis(counts))  # doctest: +SKIP
+        """
+        proportions = self.transform(X)
+        totals = np.asarray(X.sum(axis=0), dtype=np.float64).ravel()
+        occurs = totals > 0
+        topic_word = self._fitted_topics("to_pyldavis").topic_word[:, occurs]
+        return {
+            "topic_term_dists": topic_word / topic_word.sum(axis=1, keepdims=True),
+            "doc_topic_dists": proportions,
+            "doc_lengths": np.asarray(X.sum(axis=1), dtype=np.int64).ravel(),
+            "vocab": self._names()[occurs].tolist(),
+            "term_frequency": totals[occurs].astype(np.int64),
+            "sort_topics": False,
+        }
+
+    def plot_topics(self, n_words: int = TOP_WORDS, *, relevance: float = 1.0, n_columns: int = 5) -> Figure:
+        """Draw the leading words of each topic as bars, and return the Matplotlib figure.
+
+        Parameters
+        ----------
+        n_words : int
+            How many words of each topic.
+        relevance : float
+            The λ by whose relevance words are ordered; the bars are probabilities in any case.
+        n_columns : int
+            How many topics stand side by side.
+        """
+        from odeco.topics.plot_topics import draw_topics  # Matplotlib may be missing
+
+        n_columns, fitted = check_count("n_columns", n_columns), self._fitted_topics("plot_topics")
+        return draw_topics(fitted.topic_word, self.shares_, self._names(), self._leading(n_words, relevance), n_columns)
+
+    def _names(self) -> Words:
+        """Return the words, or the numbers of the columns."""
+        try:
+            return self.words_
+        except AttributeError:
+            return numbered(self._fitted_topics("words_").topic_word.shape[1])
+
+    def _leading(self, n_words: int, weight: float) -> list[IndexArray]:
+        """Return the places of the leading words of each topic; of private topics only those that are clear."""
+        fitted, n_words = self._fitted_topics("topic_word_"), check_count("n_words", n_words)
+        scores = fitted.topic_word if weight == 1 else self.relevance(weight)
+        order = np.argsort(-scores, axis=1, kind="stable")
+        if fitted.trust is None:
+            return list(order[:, :n_words])
+        clear = fitted.trust.clear_words(fitted.topic_word)
+        return [row[own[row]][:n_words] for row, own in zip(order, clear, strict=True)]
