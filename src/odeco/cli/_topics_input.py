@@ -73,6 +73,13 @@ def read_corpus(
     return Corpus(counted, tuple(names), tuple(excerpts))
 
 
+def count_documents(files: Sequence[Path], column: str | None) -> int:
+    """Return how many documents private files hold: their number is public, and nothing else is looked at."""
+    if _are_counts(files):
+        return sum(as_source(str(path)).n_rows or 0 for path in files)
+    return sum(1 for _ in (read_documents(files, column=column, private=True) if files else python_documentation()))
+
+
 def read_for_model(model_words: Sequence[str], files: Sequence[Path], *, column: str | None, show: Show) -> Corpus:
     """Return new documents, counted by the words of a model."""
     if not _are_counts(files):
