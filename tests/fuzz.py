@@ -143,6 +143,21 @@ def _use_mixture(path: Path) -> None:
         model.partial_fit(rows).summary()
 
 
+def _private_topics(**more: Any) -> TensorLDA:
+    return TensorLDA(2, refine=0, epsilon=4.0, delta=1e-6, random_state=0, **more)
+
+
+def _go_on_with_topics(path: Path) -> None:
+    """Load a private stream, use its topics, and feed it one more batch."""
+    _use_topics(path)
+    model = TensorLDA.load(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.partial_fit(np.resize(_COUNTS.toarray(), (20, model.n_features_in_)))
+        if model.trust_.likeness.shape != (model.n_components_,):
+            raise AssertionError("a topic without trust")
+
+
 def _read_rows(path: Path) -> None:
     for _ in as_source(path):
         pass
@@ -184,6 +199,16 @@ KINDS: dict[str, tuple[str, Callable[[Path], object], Callable[[Path], object]]]
         odeco.load_result,
     ),
     "topic model": (".npz", lambda path: TensorLDA(2, refine=0, random_state=0).fit(_COUNTS).save(path), _use_topics),
+    "private topics": (
+        ".npz",
+        lambda path: _private_topics(public=_COUNTS[:40]).fit(_COUNTS[40:]).save(path),
+        _use_topics,
+    ),
+    "private topic stream": (
+        ".npz",
+        lambda path: _private_topics().partial_fit(_COUNTS).save(path),
+        _go_on_with_topics,
+    ),
     "topic stream": (
         ".npz",
         lambda path: TensorLDA(2, refine=0, random_state=0).partial_fit(_COUNTS).save(path),

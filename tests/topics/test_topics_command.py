@@ -22,6 +22,7 @@ from odeco.cli._main import run as odeco_command
 from odeco.cli._topics_output import proportions_table
 from odeco.datasets import planted_topics
 from odeco.models import TensorLDA
+from odeco.privacy import gdp_mu
 
 COMMAND = [sys.executable, "-m", "odeco", "topics"]
 ENVIRONMENT = {**os.environ, "COLUMNS": "160"}
@@ -112,6 +113,10 @@ def test_help_explains_learning_and_applying(tmp_path):
             "--delta",
             "--unit",
             "--groups",
+            "--public",
+            "--dry-run",
+            "--n-words",
+            "--document-length",
             "--scheduler",
             "--seed",
             "--threads",
@@ -271,9 +276,9 @@ def test_a_private_run_says_what_it_guarantees_and_shows_no_document(folder):
     clear = [float(line.split()[2]) >= 0.5**0.5 for line in lines[1:4]]  # the trust is rounded to two digits
     assert ["(noise)" not in line for line in lines[1:4]] == clear
     assert lines[4].startswith(
-        f"{sum(clear)} of 3 topics are clear: under other noise, at least half of what sets them"
+        f"{sum(clear)} of 3 topics are clear: in each of four runs with other noise, at least half of what sets them"
     )
-    assert lines[5].startswith("trust is the cosine with the topic without noise")
+    assert lines[5].startswith("trust is the lowest cosine of a topic with what these runs find of it")
     assert lines[6].startswith("(4, 1e-06)-differentially private for one document")
     assert len(lines) == 7  # no perplexity
     text = (folder / "private.html").read_text(encoding="utf-8")
@@ -308,7 +313,53 @@ def test_a_private_run_without_a_vocabulary_chooses_it_within_the_same_guarantee
     assert set(model.words_) <= set(WORDS)
 
 
+def test_a_dry_run_looks_at_the_number_of_documents_and_at_nothing_else(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    # Documents of the same number that say something else: every word of the plan must be the same.
+    (folder / "others.txt").write_text("nothing but this\n" * N_DOCUMENTS)
+    private = ("-k", "3", "--epsilon", "4", "--delta", "1e-6", "--dry-run")
+    said = []
+    for name in ("corpus.txt", "others.txt"):
+        assert odeco_command(["topics", name, *private, "--vocabulary", "words.txt"]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+    assert "1,500 units of 50 words" in said[0]
+    assert "frequencies of 60 words" in said[0]
+    assert "of 3 topics in simulated text of this kind" in said[0]
+    # A vocabulary of noisy votes takes a fifth of mu squared and a tenth of delta: the topics have less.
+    assert odeco_command(["topics", "corpus.txt", *private, "--n-words", "60", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)["plan"]
+    assert plan["n_units"] == 1500
+    assert plan["delta"] == pytest.approx(0.9e-6)
+    assert plan["mu"] == pytest.approx(math.sqrt(0.8) * gdp_mu(4.0, 0.9e-6), rel=1e-6)
+
+
+def test_public_documents_are_counted_by_the_same_words_and_said_to_be_public(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    lines = (folder / "corpus.txt").read_text().splitlines()
+    (folder / "public.txt").write_text("".join(line + "\n" for line in lines[:200]))
+    private = ("-k", "3", "--epsilon", "4", "--delta", "1e-6", "--vocabulary", "words.txt")
+    assert odeco_command(["topics", "corpus.txt", *private, "--public", "public.txt", "--out", "helped.npz"]) == 0
+    said = capsys.readouterr()
+    assert "200 public documents, which are NOT protected" in said.err
+    assert "public documents, which are not protected" in said.out
+    assert TensorLDA.load(folder / "helped.npz").public.shape == (200, 60)
+
+
 USAGE = {
+    "public without epsilon": (
+        ("corpus.txt", "-k", "3", "--public", "corpus.txt"),
+        "--public is about private runs. Pass --epsilon and --delta, or leave it out.",
+    ),
+    "dry run of unknown words": (
+        ("corpus.txt", "-k", "3", "--epsilon", "1", "--delta", "1e-6", "--dry-run"),
+        "--dry-run must know how many words there will be. Pass --vocabulary FILE, or --n-words V for a guess "
+        "at how many noisy votes will choose.",
+    ),
+    "words of no plan": (
+        ("corpus.txt", "-k", "3", "--epsilon", "1", "--delta", "1e-6", "--n-words", "9"),
+        "--n-words is for --dry-run, where it says what nothing else does. Leave it out.",
+    ),
     "no file": (("-k", "3"), "Either FILEs or --python-documentation must be given, and not both."),
     "no k": (("corpus.txt",), "Missing option '-k' / '--k' / '--n-components'."),
     "a word for k": (

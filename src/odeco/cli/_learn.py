@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -82,7 +82,8 @@ def _read_rows(file: Path, columns: list[str] | None, drop: list[str] | None) ->
 def _read_private_rows(file: Path) -> tuple[Any, list[str] | None]:
     """Return all rows of a file for a private model: nothing is said about a row that is none."""
     rows = open_private([file], header=True if file.suffix in (".csv", ".tsv") else None)
-    blocks: list[Any] = [block.toarray() if is_sparse(block) else block for block in rows.chunks(_BLOCK)]
+    chunks: Iterator[Any] = rows.chunks(_BLOCK)
+    blocks = [chunk.toarray() if is_sparse(chunk) else chunk for chunk in chunks]
     return np.concatenate(blocks), None if rows.columns is None else list(rows.columns)
 
 

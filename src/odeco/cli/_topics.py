@@ -56,6 +56,8 @@ def command() -> None:
       odeco topics --python-documentation -k auto
       odeco topics apply model.npz new.csv --column text --out shares.csv
       odeco topics notes.jsonl --column body -k 10 --epsilon 4 --delta 1e-6
+      odeco topics notes.txt -k 10 --epsilon 4 --delta 1e-6 --vocabulary words.txt --dry-run
+      odeco topics notes.txt -k 10 --epsilon 4 --delta 1e-6 --public agreed.txt
       odeco topics '/shared/counts-*.npz' -k 50 --scheduler tcp://host:8786 --out model.npz
       odeco topics '/shared/*.parquet' --column text -k 50 --scheduler tcp://host:8786 --out model.npz
     """
@@ -135,6 +137,27 @@ def command() -> None:
 @click.option(
     "--groups", type=_options.FILE, metavar="FILE", help="For --unit user: whose document each is, one a line."
 )
+@click.option(
+    "--public",
+    type=_options.FILE,
+    metavar="FILE",
+    help="For a private run: documents that need NO protection. Topics start from them.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="For a private run: say what it would release and how many topics it can be expected to find, and stop. Of "
+    "FILEs only the number of documents is looked at.",
+)
+@click.option("--n-words", type=click.IntRange(2), metavar="V", help="For --dry-run without --vocabulary.")
+@click.option(
+    "--document-length",
+    type=click.IntRange(2),
+    default=50,
+    show_default=True,
+    metavar="L",
+    help="For --dry-run: words in a document, about.",
+)
 @_cluster.option
 @_options.seed
 @_options.threads
@@ -150,6 +173,12 @@ def fit(
     """Learn K topics from the documents in FILEs; `fit` may be left out. See `odeco topics --help`."""
     private = given["epsilon"] is not None or given["delta"] is not None
     _check_usage(files, python_documentation, n_components, given, private)
+    if given["dry_run"]:
+        from odeco.cli._topics_plan import print_plan
+
+        with _options.limited(given["threads"]):
+            print_plan(files, n_components, given, as_json=as_json)
+        return
     from odeco.cli._topics_fit import learn  # scikit-learn and numba take a second, and may be missing
     from odeco.cli._topics_output import print_topics, topics_document, write_page_of
 
@@ -189,7 +218,7 @@ def _check_usage(
     if given["scheduler"] is not None:
         _check_cluster(files, explicit, private)
         return
-    for path in files:
+    for path in (*files, *([given["public"]] if given["public"] is not None else [])):
         if str(path) != "-" and not path.exists():
             raise FileNotFoundError(2, "No such file or directory", str(path))
     unused = [name for name in _PRUNING if name in explicit]
@@ -199,6 +228,9 @@ def _check_usage(
         raise click.UsageError("--unit user and --groups FILE need each other. Pass both or neither.")
     if private:
         _check_private(n_components, explicit, given)
+    elif given["public"] is not None or given["dry_run"]:
+        named = "--public" if given["public"] is not None else "--dry-run"
+        raise click.UsageError(f"{named} is about private runs. Pass --epsilon and --delta, or leave it out.")
     elif given["groups"] is not None:
         raise click.UsageError("--unit user is about private runs. Pass --epsilon and --delta, or leave it out.")
 
@@ -208,7 +240,7 @@ def _check_cluster(files: tuple[Path, ...], explicit: set[str], private: bool) -
     if private:
         raise click.UsageError("A private run works on one machine. Leave out --scheduler.")
     pruning = () if "column" in explicit and "vocabulary" not in explicit else _PRUNING
-    unused = [name for name in (*pruning, "held_out", "report", "groups") if name in explicit]
+    unused = [name for name in (*pruning, "held_out", "report", "groups", "public", "dry_run") if name in explicit]
     if unused or not files:
         named = _option(unused[0]) if unused else "--python-documentation"
         raise click.UsageError(f"With --scheduler word counts are read as they are. Leave out {named}.")
@@ -228,6 +260,10 @@ def _check_private(n_components: int | str, explicit: set[str], given: dict[str,
         )
     if n_components == "auto":
         raise click.UsageError("A private run needs -k as a number. It says how many of them stand clear of the noise.")
+    unused = [name for name in ("n_words", "document_length") if name in explicit and not given["dry_run"]]
+    if unused or (given["dry_run"] and given["n_words"] is not None and given["vocabulary"] is not None):
+        named = _option(unused[0]) if unused else "--n-words"
+        raise click.UsageError(f"{named} is for --dry-run, where it says what nothing else does. Leave it out.")
     for name in ("refine", "held_out"):
         if name in explicit and given[name] > 0:
             raise click.UsageError(f"{_option(name)} would look at the documents again, without noise. Leave it out.")
@@ -287,7 +323,7 @@ def apply(
         raise ValueError(f"{model} must know its words to count those of new documents. It does not. Learn it again.")
     with _options.limited(threads), progress_bar() as bar:
         show = _stages(bar)
-        corpus = read_for_model(learnt, files, column=column, show=show)
+        corpus = read_for_model(learnt.words_, files, column=column, show=show, cut=learnt.cut_)
         show("finding topics", 0, None)
         proportions = proportions_of(learnt, corpus.counted.counts)
     if out is not None:

@@ -12,7 +12,7 @@ import numpy as np
 from odeco.cli._faults import advice
 from odeco.cli._inputs import load_groups
 from odeco.cli._output import note
-from odeco.cli._topics_input import Corpus, Show, read_corpus, read_stop_words, read_words
+from odeco.cli._topics_input import Corpus, Show, read_corpus, read_for_model, read_stop_words, read_words
 from odeco.models import TensorLDA, TopicSummary, summarise_topics
 from odeco.topics.private_vocabulary import PrivateVocabulary, choose_vocabulary_privately
 from odeco.topics.vocabulary import CountedWords, n_never_counted, prune_words, select_words
@@ -65,12 +65,18 @@ def learn(files: tuple[Path, ...], n_components: Any, given: dict[str, Any], *, 
         note(f"{n_never_counted(words):,} of {len(words):,} words of {given['vocabulary']} are no words of any text")
     train, held_out = _split(kept.counts, 0.0 if private else given["held_out"], given["seed"])
     note(_opening(kept, train, held_out, private))
+    public = None
+    if given["public"] is not None:
+        read = read_for_model(kept.words, (given["public"],), column=given["column"], show=show, cut=corpus.cut)
+        public = read.counted.counts
+        note(f"{public.shape[0]:,} public documents, which are NOT protected")
     model = TensorLDA(
         n_components,
         refine=given["refine"],
         epsilon=given["epsilon"],
         delta=given["delta"],
         unit=given["unit"],
+        public=public,
         random_state=given["seed"],
         n_jobs=given["threads"],
     )

@@ -17,7 +17,6 @@ from odeco.rows import join_rows
 from odeco.sources import as_source
 from odeco.topics.counts import as_counts
 from odeco.topics.documents import read_documents
-from odeco.topics.lda import TensorLDA
 from odeco.topics.text import Text
 from odeco.topics.vocabulary import STOP_WORDS, CountedWords, Cut, as_words, count_words, numbered, select_words
 
@@ -77,14 +76,27 @@ def read_corpus(
     return Corpus(counted, tuple(names), tuple(excerpts), cut)
 
 
+def count_documents(files: Sequence[Path], column: str | None) -> int:
+    """Return how many documents private files hold: their number is public, and nothing else is looked at."""
+    if _are_counts(files):
+        return sum(as_source(str(path)).n_rows or 0 for path in files)
+    return sum(1 for _ in (read_documents(files, column=column, private=True) if files else python_documentation()))
+
+
 def read_for_model(
-    model: TensorLDA, files: Sequence[Path], *, column: str | None, show: Show, keep_excerpts: bool = False
+    words: Any,
+    files: Sequence[Path],
+    *,
+    column: str | None,
+    show: Show,
+    cut: Cut | None = None,
+    keep_excerpts: bool = False,
 ) -> Corpus:
     """Return new documents, counted by the words of a model and cut as it cut its own."""
-    model_words = [str(word) for word in model.words_]
+    model_words = [str(word) for word in words]
     if not _are_counts(files):
         return read_corpus(
-            files, column=column, words=model_words, cut=model.cut_ or "words", show=show, keep_excerpts=keep_excerpts
+            files, column=column, words=model_words, cut=cut or "words", show=show, keep_excerpts=keep_excerpts
         )
     counted = _read_counts(files, None, private=False)
     missing = np.setdiff1d(np.char.lower(np.array(model_words)), np.char.lower(counted.words))

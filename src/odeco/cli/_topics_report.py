@@ -22,7 +22,9 @@ def write_page_of_model(
         raise click.UsageError("The page of private topics shows no document. Leave out --documents.")
     counts, examples = None, None
     if documents is not None:
-        corpus = read_for_model(model, [documents], column=column, show=lambda *_: None, keep_excerpts=True)
+        corpus = read_for_model(
+            model.words_, [documents], column=column, show=lambda *_: None, cut=model.cut_, keep_excerpts=True
+        )
         counts = corpus.counted.counts
         examples = examples_of(model, corpus, counts)
     write_topics_report(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +18,50 @@ _N_STARTS, _N_SWEEPS = 3, 40
 _BACKGROUND = 0.1
 #: Every pair has this much weight on a factor beside what the others say, so that nothing is divided by zero.
 _RIDGE = 1e-3
+#: The largest eigenvalue of noise is this many units of its fluctuation above the edge with a chance of 1 in 1,000
+#: (Tracy and Widom).
+_EDGE_QUANTILE = 3.3
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyPairs:
+    """Pairs of the most frequent words as they were released.
+
+    Attributes
+    ----------
+    words : array of v indices
+        The words.
+    matrix : array, v x v
+        The sums of the products of their features; the diagonal is zero.
+    deviation : float
+        Standard deviation of the noise of a pair.
+    """
+
+    words: IndexArray
+    matrix: FloatArray
+    deviation: float
+
+    @property
+    def noise_level(self) -> float:
+        """The largest eigenvalue that noise alone would show."""
+        n_words = self.words.size
+        return self.deviation * float(2 * n_words**0.5 + _EDGE_QUANTILE * n_words ** (-1 / 6))
+
+    def eigenvalues(self) -> FloatArray:
+        """Return the eigenvalues, largest first."""
+        values: Any = np.linalg.eigvalsh(self.matrix)[::-1]
+        return np.asarray(values)
+
+    def n_clear(self) -> int:
+        """Return how many directions stand clear of noise: the number of topics that the pairs show."""
+        return int(np.sum(self.eigenvalues() > self.noise_level))
+
+    def without_noise(self) -> FloatArray:
+        """Return the matrix with the directions that stand clear of noise, and no others."""
+        values, vectors = np.linalg.eigh(self.matrix)
+        kept = np.abs(values) > self.noise_level
+        clear: FloatArray = (vectors[:, kept] * values[kept]) @ vectors[:, kept].T
+        return clear
 
 
 def matrix_of_pairs(pairs: FloatArray, n_words: int) -> FloatArray:
@@ -43,15 +89,22 @@ def starting_topics(
     rng : Generator
         Draws where the factorisation begins.
     """
-    size = math.sqrt(max(float(matrix.sum()), 1.0) / matrix.size / n_components)
-    begun = [np.abs(rng.standard_normal((words.size, n_components))) * size for _ in range(_N_STARTS)]
-    errors = list(map_blocks(lambda factors: _factorise(matrix, factors, _N_SWEEPS, _RIDGE), begun, parallel=True))
-    factors = begun[int(np.argmin(errors))] + 1e-12
+    factors = factorise(matrix, n_components, rng)
     topics = np.tile(frequencies, (n_components, 1))
     own = (factors / factors.sum(axis=0)).T * frequencies[words].sum()
     topics[:, words] = (1 - _BACKGROUND) * own + _BACKGROUND * frequencies[words]
     topics /= topics.sum(axis=1, keepdims=True)
     return topics
+
+
+def factorise(matrix: FloatArray, n_components: int, rng: np.random.Generator) -> FloatArray:
+    """Return the H without negative numbers, v x k, for which H Hᵀ is near to a matrix off its diagonal."""
+    n_words = matrix.shape[0]
+    size = math.sqrt(max(float(matrix.sum()), 1.0) / matrix.size / n_components)
+    begun = [np.abs(rng.standard_normal((n_words, n_components))) * size for _ in range(_N_STARTS)]
+    errors = list(map_blocks(lambda factors: _factorise(matrix, factors, _N_SWEEPS, _RIDGE), begun, parallel=True))
+    factors: FloatArray = begun[int(np.argmin(errors))] + 1e-12
+    return factors
 
 
 @compiled

@@ -12,7 +12,6 @@ A unit adds an array of norm 1 to each sum (`BoundedCounts`). All between the re
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -43,9 +42,6 @@ _STARTED = "; started from public documents, which are not protected"
 DEFAULT_CONCENTRATION = 1.0
 #: So many eigenvalues of the pairs are shown beyond the number of topics.
 _FURTHER = 10
-#: The largest eigenvalue of noise is this many units of its fluctuation above the edge with a chance of 1 in 1,000
-#: (Tracy and Widom).
-_EDGE_QUANTILE = 3.3
 
 
 def learn_privately(
@@ -154,10 +150,8 @@ def fitted_privately(found: FoundPrivately, trust: TopicTrust, n_documents: int,
 
 def _spectrum(found: FoundPrivately, k: int) -> tuple[FloatArray, float, float]:
     """Return the leading eigenvalues of the noisy pairs, their standard deviation, and the level of noise."""
-    if found.pairs is None:
+    pairs = found.pairs
+    if pairs is None:
         return np.zeros(0), 0.0, 0.0
-    n_words, deviation = found.pairs.shape[0], found.pair_deviation
-    eigenvalues: Any = np.linalg.eigvalsh(found.pairs)[::-1][: k + _FURTHER]
-    level = deviation * (2 * n_words**0.5 + _EDGE_QUANTILE * n_words ** (-1 / 6))
     # Off the diagonal an entry of the noise deviates by this; along an eigenvector the noise is √2 times that.
-    return eigenvalues, 2**0.5 * deviation, level
+    return pairs.eigenvalues()[: k + _FURTHER], 2**0.5 * pairs.deviation, pairs.noise_level

@@ -12,7 +12,7 @@ import numpy as np
 from odeco._types import FloatArray
 from odeco.topics.bounded_counts import LENGTH_EDGES
 from odeco.topics.denoise import NoisySums, word_frequencies
-from odeco.topics.factorise_pairs import matrix_of_pairs, starting_topics
+from odeco.topics.factorise_pairs import NoisyPairs, matrix_of_pairs, starting_topics
 from odeco.topics.private_answers import Answers
 from odeco.topics.private_plan import ReleasePlan
 from odeco.topics.simulate import TopicLaw, simulate
@@ -107,18 +107,15 @@ class FoundPrivately:
         Standard deviations that the noise gives to the topics' words.
     law : TopicLaw
         How documents come about if all this is true.
-    pairs : array, v x v, or None
+    pairs : NoisyPairs or None
         The noisy pairs of the most frequent words, if they were released.
-    pair_deviation : float
-        Standard deviation of the noise of a pair.
     """
 
     evidence: Evidence
     frequencies: FloatArray
     deviations: FloatArray
     law: TopicLaw
-    pairs: FloatArray | None
-    pair_deviation: float
+    pairs: NoisyPairs | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,23 +167,23 @@ def find_private_topics(
     if before is not None:
         lengths, words = _added(before.lengths, lengths), before.words.joined(words)
     frequencies, _ = word_frequencies(words)
-    pairs, pair_deviation, shares = None, 0.0, np.full(n_components, 1 / n_components)
+    pairs, shares = None, np.full(n_components, 1 / n_components)
     if before is not None:
         topics, shares = before.topics, before.shares
     elif public is not None:
         topics = public.topics(frequencies)
     elif plan.pairs > 0:
         chosen = np.sort(np.argsort(-frequencies, kind="stable")[: plan.n_pair_words])
-        packed, pair_deviation = answers.pairs(chosen, plan.pairs)
-        pairs = matrix_of_pairs(packed, chosen.size)
-        topics = starting_topics(pairs, chosen, frequencies, n_components, rng)
+        packed, deviation = answers.pairs(chosen, plan.pairs)
+        pairs = NoisyPairs(chosen, matrix_of_pairs(packed, chosen.size), deviation)
+        topics = starting_topics(pairs.matrix, chosen, frequencies, n_components, rng)
     else:
         topics = np.tile(frequencies, (n_components, 1))
     scales = _scales(frequencies, plan.power) if before is None else before.scales
     model = _Model(lengths, words, scales, topics, shares, concentration, public, before, rng)
     for share in plan.steps:
         model.take(*answers.step(model.topics, scales, concentration / n_components, share))
-    return model.found(pairs, pair_deviation)
+    return model.found(pairs)
 
 
 class _Model:
@@ -262,7 +259,7 @@ class _Model:
         self.topics /= self.topics.sum(axis=1, keepdims=True)
         self.affinities, self.background = affinities, background
 
-    def found(self, pairs: FloatArray | None, pair_deviation: float) -> FoundPrivately:
+    def found(self, pairs: NoisyPairs | None) -> FoundPrivately:
         # Relative deviations of what the topics have of each word: that of its shares, and that of its frequency.
         spread = affinity_deviations(self.gram, self.weights, self.precision)
         relative = np.hypot(spread, self.affinities * (self.frequency_deviations / self.frequencies)[:, None])
@@ -270,7 +267,7 @@ class _Model:
         evidence = Evidence(
             self.lengths, self.words, self.scales, self.gram, self.image, self.topics, self.shares, self.public
         )
-        return FoundPrivately(evidence, self.background, deviations, self.law, pairs, pair_deviation)
+        return FoundPrivately(evidence, self.background, deviations, self.law, pairs)
 
 
 def _filled(answer: tuple[FloatArray, float]) -> tuple[FloatArray, FloatArray]:

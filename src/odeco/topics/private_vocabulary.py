@@ -43,6 +43,12 @@ SHARE = 0.2
 MOST_WORDS = 10_000
 
 
+def left_for_learning(epsilon: float, delta: float) -> tuple[float, float]:
+    """Return the guarantee that is left for topics after a vocabulary with the usual shares of μ² and δ."""
+    left = (1 - DELTA_SHARE) * check_delta(delta)
+    return epsilon_of(math.sqrt(1 - SHARE) * gdp_mu(check_epsilon(epsilon), left), left), left
+
+
 @dataclass(frozen=True, eq=False)
 class PrivateVocabulary:
     """Words that were chosen under differential privacy. All of it may be published.

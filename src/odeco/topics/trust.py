@@ -1,9 +1,10 @@
 """How far private topics are to be trusted: what they would be under other noise.
 
-The topics that were found are taken for the truth. Documents are drawn from them, as many as there are (or fewer, with
-less noise in proportion), and the whole private run is done again on these, with fresh noise. A topic that comes out
-as it went in would have been found; one that does not might as well be noise. No real document is asked. This is about
-noise alone: not about whether text is a mixture of topics, nor about what public documents got wrong.
+The topics that were found are taken for the truth, with further ones if the released pairs of words show more than
+that (`further_topics`). Documents are drawn from them, as many as there are (or fewer, with less noise in proportion),
+and the whole private run is done again on these, with fresh noise, several times. A topic that comes out as it went in
+would have been found; one that does not might as well be noise. Nor can more of it be signal than the known variance of
+the noise leaves over. No real document is asked.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from scipy.optimize import linear_sum_assignment
 
 from odeco._types import FloatArray
 from odeco.topics.bounded_counts import BoundedCounts
+from odeco.topics.further_topics import with_further_topics
 from odeco.topics.private_answers import SimulatedAnswers
 from odeco.topics.private_plan import ReleasePlan
 from odeco.topics.private_topics import FoundPrivately, PublicTopics, find_private_topics
 from odeco.topics.simulate import TopicLaw, simulate
 
-#: The run is done again so often.
-N_AGAIN = 2
+#: The run is done again so often. If the truth is like one more run, it is below the lowest of these one time in five.
+_N_AGAIN = 4
 #: So many words of documents are drawn for each.
-_SIMULATED_WORDS = 300_000
+_SIMULATED_WORDS = 200_000
 #: A topic is clear if at least half of what sets it apart from all words would be found again: cos² ≥ 1/2.
 CLEAR = 0.5**0.5
 #: The weight of a word in a topic must be this many standard deviations of its noise.
@@ -38,8 +40,9 @@ class TopicTrust:
     Attributes
     ----------
     likeness : array of k numbers
-        The cosine that is to be expected between a topic and the same topic found without noise, both after
-        subtracting the frequencies of all words: 1 if nothing of it is noise, 0 if all is.
+        The cosine between a topic and what is found again of it under other noise, both after subtracting the
+        frequencies of all words: 1 if nothing of it is noise, 0 if all is. It is the lowest of four runs, so the
+        cosine with the topic that would be found without noise should be below it one time in five.
     deviations : array, k x V
         Standard deviations that the noise gives to the probabilities of words in topics.
     """
@@ -49,7 +52,7 @@ class TopicTrust:
 
     @property
     def clear(self) -> NDArray[np.bool_]:
-        """Which topics are clear: at least half of what sets them apart from all words is signal (likeness² ≥ 1/2)."""
+        """Which topics are clear: every run finds half of what sets them apart from all words, likeness² ≥ 1/2."""
         return np.asarray(self.likeness >= CLEAR)
 
     def clear_words(self, topic_word: FloatArray) -> NDArray[np.bool_]:
@@ -80,45 +83,67 @@ def measure_trust(
     rng : Generator
         Draws documents and noise.
     """
-    law = found.law
-    again = [topics_again(law, plan, n_units, unit_noise, rng, found.evidence.public) for _ in range(N_AGAIN)]
-    likenesses = [likeness(law.topics, topics, _frequencies(law)) for topics in again]
-    moved = np.mean([np.sum((topics - law.topics) ** 2, axis=1) for topics in again], axis=0)
+    drawn_from = with_further_topics(found.law, found.pairs, rng)
+    again = _Again(found.law.topics, drawn_from, plan, n_units, unit_noise, found.evidence.public)
+    likenesses, distances = again.runs(rng)
+    moved = np.mean(distances**2, axis=0)
     # The deviations say which words are surer than others, given the topics of each step. That these are noisy too
     # makes all of them larger: how much is seen from the topics that were found again.
     said = np.maximum(np.sum(found.deviations**2, axis=1), np.finfo(float).tiny)
     factors = np.sqrt(np.maximum(moved / said, 1.0))
-    return TopicTrust(np.mean(likenesses, axis=0), found.deviations * factors[:, None])
+    # Noise has its part in what sets a topic apart. A topic whose part is all of it is near to the frequencies of all
+    # words, and what comes out again of that is chance.
+    apart = np.sum((found.law.topics - found.frequencies) ** 2, axis=1)
+    signal = np.sqrt(np.clip(1 - said / np.maximum(apart, np.finfo(float).tiny), 0.0, 1.0))
+    return TopicTrust(np.minimum(likenesses.min(axis=0), signal), found.deviations * factors[:, None])
 
 
-def topics_again(
-    law: TopicLaw,
-    plan: ReleasePlan,
-    n_units: int,
-    unit_noise: float,
-    rng: np.random.Generator,
-    public: PublicTopics | None = None,
+def expected_likeness(
+    law: TopicLaw, plan: ReleasePlan, *, n_units: int, unit_noise: float, rng: np.random.Generator
 ) -> FloatArray:
-    """Draw documents once, learn their topics privately, and return these in the order of the true ones."""
-    n_drawn = min(n_units, max(1, round(_SIMULATED_WORDS / law.mean_length)))
-    held = BoundedCounts(simulate(law, n_drawn, rng).counts())
-    answers = SimulatedAnswers(held, unit_noise * n_drawn / n_units, rng)
-    k, concentration = law.topics.shape[0], float(law.alpha.sum())
-    found = find_private_topics(answers, plan, k, concentration=concentration, rng=rng, public=public)
-    cosines = _cosines(law.topics, found.evidence.topics, _frequencies(law))
-    matched: FloatArray = found.evidence.topics[linear_sum_assignment(-cosines)[1]]
-    return matched
+    """Return how much would be found of each topic in documents of a law: the lowest cosine of some runs."""
+    lowest: FloatArray = _Again(law.topics, law, plan, n_units, unit_noise, None).runs(rng)[0].min(axis=0)
+    return lowest
+
+
+@dataclass(frozen=True, eq=False)
+class _Again:
+    """Private runs on documents that are drawn from a law, which has the topics that are looked for, or further ones."""
+
+    topics: FloatArray
+    law: TopicLaw
+    plan: ReleasePlan
+    n_units: int
+    unit_noise: float
+    public: PublicTopics | None
+
+    def runs(self, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Return the cosines and the distances of the topics and what each run finds of them, both runs x k."""
+        frequencies = self.law.alpha / self.law.alpha.sum() @ self.law.topics
+        cosines, distances = [], []
+        for _ in range(_N_AGAIN):
+            found = self._run(rng)
+            all_cosines = _cosines(self.topics, found, frequencies)
+            places = linear_sum_assignment(-all_cosines)
+            cosines.append(np.clip(all_cosines[places], -1.0, 1.0))
+            distances.append(np.linalg.norm(found[places[1]] - self.topics, axis=1))
+        return np.array(cosines), np.array(distances)
+
+    def _run(self, rng: np.random.Generator) -> FloatArray:
+        law, k = self.law, self.topics.shape[0]
+        n_drawn = min(self.n_units, max(1, round(_SIMULATED_WORDS / law.mean_length)))
+        held = BoundedCounts(simulate(law, n_drawn, rng).counts())
+        # Both signal and noise shrink in proportion. That fewer documents are drawn makes topics less like each other.
+        answers = SimulatedAnswers(held, self.unit_noise * n_drawn / self.n_units, rng)
+        concentration = float(law.alpha.sum())
+        found = find_private_topics(answers, self.plan, k, concentration=concentration, rng=rng, public=self.public)
+        return found.evidence.topics
 
 
 def likeness(truth: FloatArray, found: FloatArray, frequencies: FloatArray) -> FloatArray:
     """Return the cosine of each true topic with its match, both after subtracting the frequencies of all words."""
     cosines = _cosines(truth, found, frequencies)
     return np.clip(cosines[linear_sum_assignment(-cosines)], -1.0, 1.0)
-
-
-def _frequencies(law: TopicLaw) -> FloatArray:
-    frequencies: FloatArray = law.alpha / law.alpha.sum() @ law.topics
-    return frequencies
 
 
 def _cosines(truth: FloatArray, found: FloatArray, frequencies: FloatArray) -> FloatArray:

@@ -1,0 +1,148 @@
+"""Whether the trust of private topics is what it says: `TopicTrust.likeness` beside cosines with the truth.
+
+    python benchmarks/private_trust.py planted       planted topics, from deep in noise to far above it
+    python benchmarks/private_trust.py noise         documents without topics, and documents that are lost in noise
+    python benchmarks/private_trust.py text          real text: beside open topics, and the same method without noise
+
+Cosines are taken after subtracting the frequencies of all words, each topic with its own match. Trust is meant to be a
+lower bound that fails one time in five; clear is a trust of 0.71 or more, and should mean a cosine of 0.71 or more.
+Each table has, by trust: how many topics, their mean cosine with the truth, and the share that is below its trust;
+and at the end, of topics that are called clear the share that is, and of those that are the share that is called so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import warnings
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from topics import read_corpus
+
+from odeco.datasets import planted_topics
+from odeco.models import TensorLDA
+from odeco.privacy import gdp_mu
+from odeco.topics.bounded_counts import BoundedCounts
+from odeco.topics.learn_privately import DEFAULT_CONCENTRATION
+from odeco.topics.private_answers import SimulatedAnswers
+from odeco.topics.private_plan import plan_releases
+from odeco.topics.private_topics import find_private_topics
+from odeco.topics.trust import CLEAR, likeness
+
+EDGES = (-1.0, 0.2, 0.4, 0.6, CLEAR, 0.8, 0.9, 1.01)
+RELATION: Final = "add or remove"
+#: Topics, documents, words, length of documents, α of a topic, ε.
+PLANTED = [
+    (k, n_documents, n_words, length, alpha, epsilon)
+    for k, n_documents, n_words, length, alpha in (
+        (3, 20_000, 60, 40, 0.2),
+        (6, 8_000, 150, 40, 0.15),
+        (10, 20_000, 300, 50, 0.1),
+        (5, 5_000, 100, 60, 1.0),
+    )
+    for epsilon in (0.1, 0.3, 1.0, 3.0)
+]
+#: Documents and ε without topics: every document is drawn from the same frequencies. The last is far above the noise.
+NOTHING = [(300, 0.1), (3_000, 0.1), (3_000, 1.0), (20_000, 1.0), (20_000, 8.0)]
+
+
+def fit(counts: Any, k: int, epsilon: float, seed: int) -> TensorLDA:
+    delta = counts.shape[0] ** -2.0
+    model = TensorLDA(k, epsilon=epsilon, delta=delta, neighbour_relation=RELATION, random_state=seed)
+    return model.fit(counts)
+
+
+def frequencies_of(counts: Any) -> Any:
+    totals = np.asarray(counts.sum(axis=0), dtype=float).ravel()
+    return totals / totals.sum()
+
+
+def show(title: str, trust: list[Any], truth: list[Any]) -> None:
+    said, true = np.concatenate(trust), np.concatenate(truth)
+    print(f"\n{title}: {said.size} topics")
+    print(f"{'trust':>14} {'topics':>7} {'mean trust':>11} {'mean cosine':>12} {'below trust':>12}")
+    for low, high in itertools.pairwise(EDGES):
+        own = (said >= low) & (said < high)
+        if own.any():
+            name = f"{max(low, -1):.2f} to {min(high, 1):.2f}"
+            below = np.mean(true[own] < said[own])
+            print(f"{name:>14} {own.sum():7} {said[own].mean():11.2f} {true[own].mean():12.2f} {below:12.0%}")
+    clear, really = said >= CLEAR, true >= CLEAR
+    right = f"{np.mean(really[clear]):.0%} of {clear.sum()}" if clear.any() else "none"
+    found = f"{np.mean(clear[really]):.0%} of {really.sum()}" if really.any() else "none"
+    print(f"called clear and clear: {right}; clear and called so: {found}", flush=True)
+
+
+def planted(n_seeds: int) -> None:
+    trust, truth = [], []
+    for k, n_documents, n_words, length, alpha, epsilon in PLANTED:
+        for seed in range(n_seeds):
+            corpus = planted_topics(n_documents, n_words, np.full(k, alpha), document_length=length, rng=seed)
+            model = fit(corpus.counts, k, epsilon, seed)
+            trust.append(model.trust_.likeness)
+            truth.append(likeness(model.topic_word_, corpus.topics, corpus.topics.mean(axis=0)))
+    show(f"planted topics, {len(PLANTED)} settings, {n_seeds} seeds", trust, truth)
+
+
+def noise(n_seeds: int) -> None:
+    print(f"\ndocuments of 40 words without topics, and 300 with three: topics called clear, of {n_seeds} fits each")
+    frequencies = 1 / (np.arange(100) + 2.7)
+    for n_documents, epsilon in NOTHING:
+        n_clear = 0
+        for seed in range(n_seeds):
+            rng = np.random.default_rng(seed)
+            counts = rng.multinomial(40, frequencies / frequencies.sum(), size=n_documents)
+            n_clear += fit(counts, 5, epsilon, seed).diagnostics_.n_clear
+        print(f"{n_documents:,} documents, epsilon {epsilon:g}: {n_clear} of {5 * n_seeds}", flush=True)
+    n_clear = 0
+    for seed in range(n_seeds):
+        corpus = planted_topics(300, 40, [0.5, 0.5], document_length=10, rng=seed)
+        n_clear += fit(corpus.counts, 3, 0.1, seed).diagnostics_.n_clear
+    print(f"300 documents of 10 words with two topics, epsilon 0.1: {n_clear} of {3 * n_seeds}")
+
+
+def text(folder: Path, names: list[str], epsilons: list[float], n_seeds: int) -> None:
+    for name in names:
+        train = read_corpus(folder, name, 1).train
+        frequencies, k = frequencies_of(train), 20
+        opened = TensorLDA(k, refine=20, random_state=0).fit(train).topic_word_
+        for epsilon in epsilons:
+            exact = without_noise(train, k, epsilon)
+            models = [fit(train, k, epsilon, seed) for seed in range(n_seeds)]
+            trust = [model.trust_.likeness for model in models]
+            for what, truth in (("open topics", opened), ("the same without noise", exact)):
+                cosines = [likeness(model.topic_word_, truth, frequencies) for model in models]
+                show(f"{name}, epsilon {epsilon:g}, beside {what}", trust, cosines)
+
+
+def without_noise(counts: Any, k: int, epsilon: float) -> Any:
+    """Return the topics of the same releases, with a thousandth of their noise."""
+    n_documents, n_words = counts.shape
+    scale = 1 / gdp_mu(epsilon, n_documents**-2.0)
+    plan = plan_releases(n_words, k, n_units=n_documents, unit_noise=scale)
+    rng = np.random.default_rng(0)
+    answers = SimulatedAnswers(BoundedCounts(counts), 1e-3 * scale, rng)
+    return find_private_topics(answers, plan, k, concentration=DEFAULT_CONCENTRATION, rng=rng).evidence.topics
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["planted", "noise", "text"])
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--folder", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--corpora", nargs="+", default=["debian_packages", "associated_press"])
+    parser.add_argument("--epsilons", nargs="+", type=float, default=[1.0, 4.0])
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")  # which topics are clear is what is counted
+    if given.what == "planted":
+        planted(given.seeds)
+    elif given.what == "noise":
+        noise(given.seeds)
+    else:
+        text(given.folder, given.corpora, given.epsilons, given.seeds)
+
+
+if __name__ == "__main__":
+    main()
