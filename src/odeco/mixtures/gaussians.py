@@ -75,6 +75,14 @@ class Gaussians:
             constants: FloatArray = np.log(self.weights) - halves - 0.5 * d * math.log(2 * math.pi)
         return constants
 
+    @property
+    def spread(self) -> FloatArray:
+        """The standard deviation of each feature within components, on average."""
+        k, d = self.means.shape
+        own = np.einsum("kii->ki", self.covariances) if self.covariances.ndim == 3 else self.covariances.reshape(k, -1)
+        spread: FloatArray = np.sqrt(self.weights @ np.broadcast_to(own, (k, d)))
+        return spread
+
     def log_joint(self, centred: FloatArray, squares: FloatArray) -> FloatArray:
         """Return log(w_h N(x | h)) for each row x and component h, of rows seen from the origin.
 

@@ -16,8 +16,15 @@ from odeco.mixtures.steps import step
 
 #: Starts are tried on so many rows, or on so many for each component if that is more.
 _TRIAL_ROWS, _TRIAL_ROWS_EACH = 5_000, 200
+#: Seeds are drawn, and nearest centres found, among so many of these; or among so many for each component.
+_SEED_ROWS, _SEED_ROWS_EACH = 2_000, 50
 #: A trial takes at least so many steps, and more where rows are few: steps times rows are then the same.
 _TRIAL_STEPS, _TRIAL_WORK = 10, 100_000
+#: Trials end when a step gains less than this: they are to be ranked, not to be kept.
+_TRIAL_TOLERANCE = 1e-3
+#: Up to so many rows trials are taken to the end, and twice as many starts are tried: there they cost little, and luck
+#: counts for more.
+_FEW_ROWS = 2_000
 #: How many components there are is chosen with so many rows to learn from, half as many to judge by, and at most so
 #: many components.
 _CHOICE_ROWS, MOST_AUTOMATIC = 10_000, 50
@@ -109,7 +116,7 @@ def learn(rows: FloatArray, n_components: int, plan: LearningPlan, *, seed: int)
             lambda model: step(model, part, floor),
             n_trial_steps=n_trial_steps,
             n_steps=n_trial_steps,
-            tolerance=plan.tolerance,
+            tolerance=plan.tolerance if len(rows) <= _FEW_ROWS else max(plan.tolerance, _TRIAL_TOLERANCE),
         )
         return ended.log_likelihood, ended.model, start.name
 
@@ -118,9 +125,10 @@ def learn(rows: FloatArray, n_components: int, plan: LearningPlan, *, seed: int)
         trials.append(trial(spectral_start(rows, moment, n_components, seed=seed, parallel=plan.parallel)))
         trials.append(trial(whitened_start(part, moment, trials[0][1], seed=seed)))
     # Where the third moment cannot help, more seeds must; and where rows are few, they cost nothing.
-    n_seeded = plan.n_starts * (1 if trials and len(part) < len(rows) else 2)
+    n_seeded = plan.n_starts * (1 if trials and len(rows) > _FEW_ROWS else 2)
     n_seeded = 1 if n_components == 1 else max(n_seeded, 0 if trials else 1)
-    trials += [trial(seeded_start(part, moment, n_components, rng)) for _ in range(n_seeded)]
+    fewer = max(_SEED_ROWS, _SEED_ROWS_EACH * n_components)
+    trials += [trial(seeded_start(_part(part, fewer, rng), moment, n_components, rng)) for _ in range(n_seeded)]
     _, model, name = max(trials, key=lambda each: each[0])
     ended = climb(
         lambda model: step(model, rows, floor, parallel=plan.parallel),

@@ -25,7 +25,8 @@ def plot_mixture(model: Gaussians, names: list[str], rows: FloatArray | None) ->
     plane, table = figure.subplots(1, 2)
     directions = _plane(model)
     k = len(model.weights)
-    colours = [colormaps["tab20"](h % 20) for h in range(k)]
+    palette = colormaps["tab10" if k <= 10 else "tab20"]
+    colours = [palette(h % palette.N) for h in range(k)]
     if rows is not None:
         shown = rows[:: max(1, len(rows) // _MOST_POINTS)]
         at, own = (shown - model.origin) @ directions, model.about(shown)[0].argmax(axis=1)
@@ -44,7 +45,7 @@ def plot_mixture(model: Gaussians, names: list[str], rows: FloatArray | None) ->
     plane.set_xlabel("first direction of the means")
     plane.set_ylabel("second direction of the means")
     telling = _telling(model)[:_MOST_FEATURES]
-    heights = ((model.means - model.origin) / _spread(model))[:, telling]
+    heights = ((model.means - model.origin) / model.spread)[:, telling]
     most = float(np.abs(heights).max(initial=0.0)) or 1.0
     drawn = table.imshow(heights, cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto")
     table.set_xticks(range(len(telling)), [names[feature] for feature in telling], rotation=90, fontsize=7)
@@ -59,16 +60,9 @@ def _matrix(model: Gaussians, component: int) -> FloatArray:
     return own if np.ndim(own) == 2 else np.diag(np.broadcast_to(own, model.means.shape[1]))
 
 
-def _spread(model: Gaussians) -> FloatArray:
-    """Return the standard deviation of each feature within components, on average."""
-    variances = np.stack([np.diag(_matrix(model, h)) for h in range(len(model.weights))])
-    spread: FloatArray = np.sqrt(model.weights @ variances)
-    return spread
-
-
 def _telling(model: Gaussians) -> list[int]:
     """Return the features in the order in which they tell components apart, those that do it best first."""
-    between = model.weights @ ((model.means - model.origin) / _spread(model)) ** 2
+    between = model.weights @ ((model.means - model.origin) / model.spread) ** 2
     return [int(feature) for feature in np.argsort(-between, kind="stable")]
 
 

@@ -39,9 +39,8 @@ def summarise(fitted: FittedMixture, names: list[str], privacy: PrivacyReport | 
         lines.append(f"The {fitted.n_steps} likelihood steps were not enough to converge; raise n_steps.")
     if privacy is not None:
         lines.append(f"Private: epsilon {privacy.epsilon:g}, delta {privacy.delta:g}; {privacy.neighbours}.")
-    spread = np.sqrt(model.weights @ np.square(model.means - model.origin)) + np.finfo(np.float64).tiny
     for component in range(min(k, _COMPONENTS)):
-        heights = (model.means[component] - model.origin) / spread
+        heights = (model.means[component] - model.origin) / model.spread
         telling = np.argsort(-np.abs(heights), kind="stable")[:_FEATURES]
         words = ", ".join(f"{names[feature]} {model.means[component, feature]:.4g}" for feature in telling)
         lines.append(f"{component:>3}  {model.weights[component]:6.1%}  {words}")

@@ -1,0 +1,28 @@
+"""diffprivlib's KMeans on rows in a file, for `benchmarks/mixtures.py`: it does not import beside current scikit-learn.
+
+    python private_kmeans_peer.py FOLDER K EPSILON SIDE SEED
+
+reads FOLDER/rows.npy and writes FOLDER/labels.npy. Every feature is bounded by ±SIDE, which is public.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import numpy as np
+from diffprivlib.models import KMeans  # type: ignore[import-not-found]
+
+
+def main() -> None:
+    folder, k, epsilon, side, seed = sys.argv[1], int(sys.argv[2]), *map(float, sys.argv[3:5]), int(sys.argv[5])
+    rows = np.clip(np.load(f"{folder}/rows.npy"), -side, side)
+    bounds = (np.full(rows.shape[1], -side), np.full(rows.shape[1], side))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = KMeans(n_clusters=k, epsilon=epsilon, bounds=bounds, random_state=seed).fit(rows)
+    np.save(f"{folder}/labels.npy", model.predict(rows))
+
+
+if __name__ == "__main__":
+    main()
