@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from odeco._files import faults_of, load_arrays, save_arrays
-from odeco._schema import Schema, Sizes, array, require, text, whole
+from odeco._schema import Schema, Sizes, array, require, size, text, whole
 from odeco.privacy import PrivacyReport
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def load_model(cls: type[AnyModel], path: str | os.PathLike[str]) -> AnyModel:
 
 def _schema(cls: type[LatentModel]) -> Schema:
     return Schema(
-        {"parameters": _settings, "seed": whole(), "n_features": whole(1)},
+        {"parameters": _settings, "seed": whole(), "n_features": size("n_features")},
         {},
         optional_header={"privacy": text()},
         optional_arrays={

@@ -1,6 +1,7 @@
-"""scikit-learn estimators: topics."""
+"""scikit-learn estimators: topics, sequences."""
 
 from odeco.errors import UnreliableTopicsWarning
+from odeco.sequences.estimator import TensorHMM
 from odeco.topics.diagnostics import TopicDiagnostics
 from odeco.topics.lda import TensorLDA
 from odeco.topics.plan_topics import TopicsPlan, plan_topics
@@ -10,6 +11,7 @@ from odeco.topics.trust import TopicTrust
 
 __all__ = [
     "PrivateVocabulary",
+    "TensorHMM",
     "TensorLDA",
     "TopicDiagnostics",
     "TopicSummary",
