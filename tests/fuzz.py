@@ -29,7 +29,7 @@ from scipy import sparse
 import odeco
 from odeco.cli import _main
 from odeco.datasets import planted_topics
-from odeco.models import LatentClasses, TensorLDA, TensorMixture
+from odeco.models import LatentClasses, TensorHMM, TensorLDA, TensorMixture
 from odeco.power_method import Plan, Search, step
 from odeco.privacy import SeededNoiseForTests
 from odeco.search import Together
@@ -158,6 +158,25 @@ def _go_on_with_topics(path: Path) -> None:
             raise AssertionError("a topic without trust")
 
 
+def _sequences(path: Path, n_rows: int) -> None:
+    """Write a model of vectors, or one of symbols with a stream that is past its first block."""
+    if n_rows:
+        model = TensorHMM(2, n_symbols=3, n_steps=1, random_state=0).partial_fit(np.arange(n_rows) // 5 % 3)
+    else:
+        model = TensorHMM(2, covariance_type="full", n_steps=3, random_state=0).fit(_ROWS)
+    model.save(path)
+
+
+def _use_sequences(path: Path) -> None:
+    """Load a model, let it look at rows, and feed it some."""
+    model = TensorHMM.load(path)
+    symbols = model._learnt("model").symbols.shape[1]
+    rows = np.arange(20)[:, None] % symbols if symbols else np.resize(_ROWS, (20, model.n_features_in_))
+    model.predict(rows)
+    if model._stream is not None:
+        model.partial_fit(np.resize(rows, (9000, rows.shape[1]))).score(rows)
+
+
 def _read_rows(path: Path) -> None:
     for _ in as_source(path):
         pass
@@ -226,6 +245,8 @@ KINDS: dict[str, tuple[str, Callable[[Path], object], Callable[[Path], object]]]
         lambda path: TensorMixture(2, covariance_type="full", random_state=0, n_starts=1).partial_fit(_ROWS).save(path),
         _use_mixture,
     ),
+    "hidden Markov model": (".npz", lambda path: _sequences(path, 0), _use_sequences),
+    "stream of sequences": (".npz", lambda path: _sequences(path, 70_000), _use_sequences),
     "rows.npy": (".npy", lambda path: np.save(path, _ROWS), _read_rows),
     "rows.npz": (".npz", _save_csr, _read_rows),
     "rows.csv": (".csv", lambda path: np.savetxt(path, _ROWS[:40], delimiter=",", fmt="%.3f"), _read_rows),

@@ -22,7 +22,7 @@ from odeco._types import FloatArray
 from odeco.cores import decompose_whitened
 from odeco.tensors import symmetrize
 
-#: A direction of the second moment is amplified no more than if it had this share of the strongest.
+#: By default, a direction of the second moment is amplified no more than if it had this share of the strongest.
 _LEAST_SHARE = 1e-3
 #: Singular values below this share of the largest are not inverted.
 _LEAST_INVERTED = 1e-6
@@ -58,6 +58,7 @@ def classes_of_three_views(
     *,
     seed: int,
     n_starts: int = 3,
+    least_share: float = _LEAST_SHARE,
 ) -> ThreeViews:
     """Find the classes that make three views independent.
 
@@ -77,6 +78,9 @@ def classes_of_three_views(
         Seed of the starts of the decomposition.
     n_starts : int
         Number of starts.
+    least_share : float
+        A direction of the second moment is amplified no more than if it had this share of the strongest: the more
+        noise in the weak ones, the larger it should be.
     """
     k = n_components
     ab, bc, ac = pairs
@@ -94,7 +98,7 @@ def classes_of_three_views(
         to_b_from_c = inner_ab.T @ np.linalg.pinv(inner_ac.T, rcond=_LEAST_INVERTED)
         second = to_b_from_a @ inner_ac @ to_b_from_c.T
         values, vectors = np.linalg.eigh((second + second.T) / 2)
-        whiten = vectors / np.sqrt(np.maximum(values, _LEAST_SHARE * max(values[-1], np.finfo(np.float64).tiny)))
+        whiten = vectors / np.sqrt(np.maximum(values, least_share * max(values[-1], np.finfo(np.float64).tiny)))
     maps = (basis_a @ (to_b_from_a.T @ whiten), basis_b @ whiten, basis_c @ (to_b_from_c.T @ whiten))
     core = symmetrize(triples(*maps)).astype(np.float64, copy=False)
     found = decompose_whitened(core, seed=seed, n_starts=n_starts)

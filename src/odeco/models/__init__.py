@@ -7,6 +7,7 @@ with needed_by("odeco.models"):
     from odeco.errors import UnreliableTopicsWarning
     from odeco.mixtures.estimator import TensorMixture
     from odeco.mixtures.plan_mixture import MixturePlan, plan_mixture
+    from odeco.sequences.estimator import TensorHMM
     from odeco.signals.estimator import TensorICA
     from odeco.topics.diagnostics import TopicDiagnostics
     from odeco.topics.lda import TensorLDA
@@ -19,6 +20,7 @@ __all__ = [
     "LatentClasses",
     "MixturePlan",
     "PrivateVocabulary",
+    "TensorHMM",
     "TensorICA",
     "TensorLDA",
     "TensorMixture",

@@ -1,0 +1,45 @@
+"""What a hidden Markov model says, in a few lines."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from odeco._types import FloatArray
+from odeco.sequences.fitted import FittedChain
+
+#: How many symbols or features of a state are named.
+_MOST_NAMED = 5
+
+
+def summary_of(fitted: FittedChain, names: list[str]) -> str:
+    """Return a verdict, and a line for each state."""
+    chain, k = fitted.chain, fitted.start.size
+    kind = f"{fitted.symbols.shape[1]} symbols" if fitted.symbols.shape[1] else f"{len(names)} features"
+    ended = "The steps have converged" if fitted.converged else "The steps were used up before they converged"
+    advice = "" if fitted.converged else " Raise n_steps."
+    lines = [
+        f"{ended}: {k} states of {kind}, from {fitted.n_rows:,} rows.{advice}",
+        f"Mean log-likelihood of a row: {fitted.log_likelihood:.4f}.",
+    ]
+    for state, share in enumerate(chain.shares):
+        stays = 1 / max(1 - fitted.transitions[state, state], 1 / max(fitted.n_rows, 1))
+        lines.append(f"State {state}: {share:.0%} of rows, stays {stays:.1f} rows; {_emitted(fitted, state, names)}.")
+    return "\n".join(lines)
+
+
+def _emitted(fitted: FittedChain, state: int, names: list[str]) -> str:
+    if fitted.symbols.shape[1]:
+        probabilities = fitted.symbols[state]
+        likely = np.argsort(-probabilities, kind="stable")[:_MOST_NAMED]
+        return f"{names[0]} is " + ", ".join(f"{symbol} ({probabilities[symbol]:.0%})" for symbol in likely)
+    deviations = _deviations(fitted)[state]
+    apart = np.argsort(-np.abs(fitted.means[state] - fitted.centre) / np.sqrt(fitted.spread), kind="stable")
+    named = (f"{names[each]} {fitted.means[state, each]:.3g} ± {deviations[each]:.2g}" for each in apart[:_MOST_NAMED])
+    return ", ".join(named)
+
+
+def _deviations(fitted: FittedChain) -> FloatArray:
+    """Return the standard deviation of every feature in every state."""
+    if fitted.covariances.shape[2] == 1:
+        return np.sqrt(fitted.covariances[:, :, 0])
+    return np.sqrt(np.diagonal(fitted.covariances, axis1=1, axis2=2))
