@@ -30,7 +30,7 @@ from sealing import (
 import odeco
 import odeco.dask
 from odeco.cli._main import run as run_command
-from odeco.models import TensorLDA, choose_vocabulary_privately
+from odeco.models import LatentClasses, TensorLDA, choose_vocabulary_privately
 from odeco.moments import SampleMoment
 from odeco.privacy import EntryLevel, Ledger, PrivateOracle, RecordLevel
 from odeco.private import MECHANISMS, decompose_privately
@@ -143,6 +143,36 @@ def topics_in_batches(counts):
     model = TensorLDA.load("model.npz").partial_fit(counts[25:])
     model.save("model.npz")
     return {name: getattr(model, name) for name in ("topic_word_", "trust_", "privacy_", "diagnostics_")}
+
+
+def latent_classes(**settings):
+    """Return all that a private model of answers learns, and its file."""
+
+    def run(answers):
+        model = LatentClasses(2, **BUDGET, random_state=0, **settings).fit(answers, categories=3)
+        model.save("model.npz")
+        learnt = {name: getattr(model, name) for name in ("class_weights_", "answer_probabilities_", "categories_")}
+        return learnt | {"privacy": model.privacy_, "said": model.summary(), "n_rows": model.n_rows_}
+
+    return run
+
+
+def wild_answers():
+    """Return answers of one shape: numbers of any size and kind, texts, and what is neither."""
+    codes = np.random.default_rng(4).integers(0, 3, size=(N, D))
+    some = codes.astype(object)
+    some[::3], some[1, 1], some[2, 2], some[4, 0] = None, {"no": "answer"}, [1, 2], float("nan")
+    dense = {name: rows for name, rows in WILD_ROWS.items() if isinstance(rows, np.ndarray)}
+    more = {"one row unknown": np.where(np.arange(N)[:, None] == 3, 99, codes), "missing": np.full((N, D), -1)}
+    return {"codes": codes, **more, "texts": codes.astype(str), "objects": some, "yes or no": codes > 0, **dense}
+
+
+def tables_of_answers():
+    """Return the same in tables whose columns have one name each."""
+    import pandas
+
+    tables = {name: pandas.DataFrame(answers, columns=list("vwxyz")) for name, answers in wild_answers().items()}
+    return tables | {"categoricals": tables["codes"].astype("category"), "nullable": tables["codes"].astype("Int64")}
 
 
 def counted(counts):
@@ -296,6 +326,9 @@ ENTRY_POINTS = {
     "topics, add or remove": (topics(neighbour_relation="add or remove"), WILD_ROWS),
     "topics with public documents": (topics(public=PUBLIC), WILD_ROWS),
     "topics in batches": (topics_in_batches, WILD_ROWS),
+    "latent classes": (latent_classes(), wild_answers()),
+    "latent classes, add or remove": (latent_classes(neighbour_relation="add or remove"), wild_answers()),
+    "latent classes of tables": (latent_classes(), tables_of_answers()),
     "vocabulary of texts": (
         lambda texts: vars(choose_vocabulary_privately([text.decode("latin-1") for text in texts], **BUDGET)),
         documents(bytes),

@@ -1,6 +1,7 @@
 """scikit-learn estimators: topics, latent classes."""
 
 from odeco.answers.estimator import LatentClasses
+from odeco.answers.plan_classes import ClassesPlan, plan_classes
 from odeco.errors import UnreliableTopicsWarning
 from odeco.topics.diagnostics import TopicDiagnostics
 from odeco.topics.lda import TensorLDA
@@ -10,6 +11,7 @@ from odeco.topics.summarise import TopicSummary, summarise_topics
 from odeco.topics.trust import TopicTrust
 
 __all__ = [
+    "ClassesPlan",
     "LatentClasses",
     "PrivateVocabulary",
     "TensorLDA",
@@ -19,6 +21,7 @@ __all__ = [
     "TopicsPlan",
     "UnreliableTopicsWarning",
     "choose_vocabulary_privately",
+    "plan_classes",
     "plan_topics",
     "summarise_topics",
 ]
