@@ -83,7 +83,8 @@ def _products(block: Bits) -> FloatArray:
 def shortened(vectors: FloatArray, most: float) -> FloatArray:
     """Return the rows, those that are longer than `most` shortened to it."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    clipped: FloatArray = vectors * np.minimum(1.0, most / np.maximum(norms, np.finfo(np.float64).tiny))
+    # Nothing here may overflow or divide by zero: in a thread of its own, NumPy would warn, and that is an answer.
+    clipped: FloatArray = vectors * (most / np.maximum(norms, most))
     return clipped
 
 
