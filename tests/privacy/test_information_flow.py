@@ -30,7 +30,7 @@ from sealing import (
 import odeco
 import odeco.dask
 from odeco.cli._main import run as run_command
-from odeco.models import TensorLDA, TensorMixture, choose_vocabulary_privately
+from odeco.models import LatentClasses, TensorLDA, TensorMixture, choose_vocabulary_privately
 from odeco.moments import SampleMoment
 from odeco.privacy import EntryLevel, Ledger, PrivateOracle, RecordLevel
 from odeco.private import MECHANISMS, decompose_privately
@@ -157,6 +157,18 @@ def mixture(**settings):
     return run
 
 
+def latent_classes(**settings):
+    """Return all that a private model of answers learns, and its file."""
+
+    def run(answers):
+        model = LatentClasses(2, **BUDGET, random_state=0, **settings).fit(answers, categories=3)
+        model.save("model.npz")
+        learnt = {name: getattr(model, name) for name in ("class_weights_", "answer_probabilities_", "categories_")}
+        return learnt | {"privacy": model.privacy_, "said": model.summary(), "n_rows": model.n_rows_}
+
+    return run
+
+
 def topics_of_texts(texts):
     """Return what a private model learns from texts whose words it chooses; some of them are none."""
     given = [None if text == b"\xff\xfe apple" else text.decode("latin-1") for text in texts]
@@ -172,6 +184,24 @@ def write_texts(lines, path):
     # As bytes that the file calls texts, whatever they are.
     held = arrow.array(lines, arrow.binary())
     parquet.write_table(arrow.table({"t": arrow.Array.from_buffers(arrow.string(), len(held), held.buffers())}), path)
+
+
+def wild_answers():
+    """Return answers of one shape: numbers of any size and kind, texts, and what is neither."""
+    codes = np.random.default_rng(4).integers(0, 3, size=(N, D))
+    some = codes.astype(object)
+    some[::3], some[1, 1], some[2, 2], some[4, 0] = None, {"no": "answer"}, [1, 2], float("nan")
+    dense = {name: rows for name, rows in WILD_ROWS.items() if isinstance(rows, np.ndarray)}
+    more = {"one row unknown": np.where(np.arange(N)[:, None] == 3, 99, codes), "missing": np.full((N, D), -1)}
+    return {"codes": codes, **more, "texts": codes.astype(str), "objects": some, "yes or no": codes > 0, **dense}
+
+
+def tables_of_answers():
+    """Return the same in tables whose columns have one name each."""
+    import pandas
+
+    tables = {name: pandas.DataFrame(answers, columns=list("vwxyz")) for name, answers in wild_answers().items()}
+    return tables | {"categoricals": tables["codes"].astype("category"), "nullable": tables["codes"].astype("Int64")}
 
 
 def counted(counts):
@@ -328,6 +358,9 @@ ENTRY_POINTS = {
     "mixture": (mixture(), DENSE | {name: WILD_ROWS[name] for name in ("float32", "integers")}),
     "mixture, one component": (mixture(n_components=1), DENSE),
     "mixture, add or remove": (mixture(neighbour_relation="add or remove"), DENSE),
+    "latent classes": (latent_classes(), wild_answers()),
+    "latent classes, add or remove": (latent_classes(neighbour_relation="add or remove"), wild_answers()),
+    "latent classes of tables": (latent_classes(), tables_of_answers()),
     "vocabulary of texts": (
         lambda texts: vars(choose_vocabulary_privately([text.decode("latin-1") for text in texts], **BUDGET)),
         documents(bytes),

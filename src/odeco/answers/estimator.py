@@ -21,15 +21,20 @@ from odeco.answers.categories import (
     learn_categories,
     to_texts,
 )
+from odeco.answers.draw import draw_codes
 from odeco.answers.fitted import FittedClasses
 from odeco.answers.learn import learn_classes
+from odeco.answers.learn_privately import MECHANISM, find_private_classes, plan_shares
 from odeco.answers.number import learn_number
+from odeco.answers.private_holder import HeldAnswers, check_private_table
 from odeco.answers.settings import ClassSettings, check_settings
 from odeco.answers.steps import responsibilities
 from odeco.answers.stream import ClassStream
 from odeco.answers.summary import summary_of
 from odeco.answers.table import Questions, blocks_of
 from odeco.latent.estimator import LatentModel
+from odeco.latent.private_sums import PrivateSums
+from odeco.privacy import Guarantee
 
 
 class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel):  # type: ignore[misc]
@@ -176,6 +181,8 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentMod
         """
         settings = self._check_settings()
         seed = self._draw_seed()
+        if settings.guarantee is not None:
+            return self._fit_privately(X, categories, settings, seed)
         with self._names_kept_on_failure():
             codes, known = self._learnt_codes(X, categories, settings)
             questions = Questions(np.array([own.size for own in known]))
@@ -264,12 +271,8 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentMod
         fitted = self._fitted_classes("sample")
         n_samples = check_count("n_samples", n_samples)
         rng = check_random_state(self.random_state)
-        labels = rng.choice(fitted.weights.size, size=n_samples, p=fitted.weights / fitted.weights.sum())
-        columns = []
-        for own, probabilities in zip(fitted.categories, self.answer_probabilities_, strict=True):
-            edges = np.cumsum(probabilities, axis=1)[:, :-1]
-            places = np.sum(rng.random(n_samples)[:, None] > edges[labels], axis=1)
-            columns.append(own[places])
+        codes, labels = draw_codes(fitted.classes, fitted.questions, n_samples, rng)
+        columns = [own[places] for own, places in zip(fitted.categories, codes.T, strict=True)]
         mixed = any(column.dtype.kind == "O" for column in columns)
         return np.column_stack([column.astype(object) if mixed else column for column in columns]), labels
 
@@ -374,6 +377,30 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentMod
         else:
             known = learn_categories(columns, self._names(), settings.missing_value)
         return self._codes(columns, known), known
+
+    def _fit_privately(self, X: Any, categories: Any, settings: ClassSettings, seed: int) -> Self:
+        """Learn classes such that no respondent can be told from the result, nor from a message on the way."""
+        guarantee, k = cast("Guarantee", settings.guarantee), cast("int", settings.n_components)
+        if categories is None:
+            raise ValueError(
+                "A private model needs the answers to each question: those that occur would show respondents. Got no "
+                "`categories`. Pass a list of answers for each question, or how many there are."
+            )
+        check_private_table(X)
+        with self._names_kept_on_failure():
+            validate_data(self, X, reset=True, skip_check_array=True)
+            known = given_categories(categories, self._names(), settings.missing_value)
+            questions = Questions(np.array([own.size for own in known]))
+            if questions.sizes.size < 2:
+                raise ValueError("A private model needs at least 2 questions: pairs are released. Got 1.")
+            codes = encode(columns_of(X), known, settings.missing_value)
+            held = HeldAnswers(questions.indicators(codes), questions)
+            sums = PrivateSums(guarantee, held.n_rows, record="respondent", neighbour_relation=self.neighbour_relation)
+            plan = plan_shares(questions, k)
+            found = find_private_classes(held, sums, k, plan, seed=seed)
+            fitted = FittedClasses.of_private(found, known, held.n_rows, n_steps=len(plan.steps))
+            self._take(fitted, None, seed, sums.report(MECHANISM))
+        return self
 
     def _codes(self, columns: list[Any], known: Categories) -> IndexArray:
         codes = encode(columns, known, self.missing_values)

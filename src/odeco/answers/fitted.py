@@ -13,6 +13,7 @@ from odeco._schema import array, require
 from odeco._types import FloatArray, IndexArray
 from odeco.answers.categories import Categories, from_texts, to_texts
 from odeco.answers.learn import frequencies_of
+from odeco.answers.learn_privately import FoundPrivately
 from odeco.answers.steps import Classes
 from odeco.answers.table import Bits, Questions
 from odeco.latent.likelihood import Climbed
@@ -113,6 +114,25 @@ class FittedClasses(State):
             converged=found.converged,
             tried=np.array(list(tried), dtype=np.int64),
             gains=np.array(list(tried.values()), dtype=np.float64),
+        )
+
+    @classmethod
+    def of_private(cls, found: FoundPrivately, categories: Categories, n_rows: int, *, n_steps: int) -> Self:
+        """Return what was found among private respondents; every number of it was released or follows from what was."""
+        texts, kinds = to_texts(categories)
+        return cls(
+            weights=found.classes.weights,
+            answers=found.classes.answers,
+            texts=texts,
+            kinds=kinds,
+            sizes=np.array([own.size for own in categories]),
+            frequencies=found.frequencies,
+            n_rows=n_rows,
+            log_likelihood=float("nan"),
+            n_steps=n_steps,
+            converged=True,
+            tried=np.zeros(0, dtype=np.int64),
+            gains=np.zeros(0),
         )
 
     @property

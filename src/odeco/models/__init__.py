@@ -4,6 +4,7 @@ from odeco._extras import needed_by
 
 with needed_by("odeco.models"):
     from odeco.answers.estimator import LatentClasses
+    from odeco.answers.plan_classes import ClassesPlan, plan_classes
     from odeco.errors import UnreliableTopicsWarning
     from odeco.mixtures.estimator import TensorMixture
     from odeco.mixtures.plan_mixture import MixturePlan, plan_mixture
@@ -17,6 +18,7 @@ with needed_by("odeco.models"):
     from odeco.topics.trust import TopicTrust
 
 __all__ = [
+    "ClassesPlan",
     "LatentClasses",
     "MixturePlan",
     "PrivateVocabulary",
@@ -30,6 +32,7 @@ __all__ = [
     "TopicsPlan",
     "UnreliableTopicsWarning",
     "choose_vocabulary_privately",
+    "plan_classes",
     "plan_mixture",
     "plan_topics",
     "summarise_topics",

@@ -1,0 +1,198 @@
+"""Private latent classes: what a respondent adds is bounded, noise is as charged, and nothing else is learnt from."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import chi2
+from sealing import plain, play_back, record
+
+from odeco.answers.draw import draw_codes
+from odeco.answers.learn_privately import plan_shares
+from odeco.answers.private_holder import HeldAnswers, bound_of_pairs, bound_of_step
+from odeco.answers.steps import Classes
+from odeco.answers.table import Questions
+from odeco.latent.private_sums import PrivateSums
+from odeco.models import LatentClasses, plan_classes
+from odeco.privacy import Guarantee, LedgerFile
+
+QUESTIONS = Questions(np.array([2, 3, 2, 4]))
+D, K = QUESTIONS.n_answers, 3
+_RNG = np.random.default_rng(5)
+CLASSES = Classes(
+    np.array([0.5, 0.3, 0.2]), np.concatenate([_RNG.dirichlet(np.ones(size), K).T for size in QUESTIONS.sizes])
+)
+#: Classes that are told apart by any answer: a respondent belongs to one of them alone.
+SURE = Classes(np.array([0.5, 0.5]), np.clip(np.tile(np.eye(2), (6, 1))[:D], 1e-12, 1))
+MAPS = tuple(_RNG.standard_normal((D, K)) for _ in range(3))
+LENGTHS = (0.5, 1.0, 2.0)
+#: What is asked, how many numbers that are, the declared bound, and whether numbers may be negative.
+ASKED = {
+    "pairs": (lambda held: held.pairs(), 44, bound_of_pairs(QUESTIONS), False),
+    "core": (lambda held: held.core(MAPS, LENGTHS), K**3, math.prod(LENGTHS), True),
+    "step": (lambda held: held.step(CLASSES), D * K, bound_of_step(QUESTIONS), False),
+    "step of sure classes": (lambda held: held.step(SURE), D * 2, bound_of_step(QUESTIONS), False),
+}
+
+
+def held(codes):
+    return HeldAnswers(QUESTIONS.indicators(codes), QUESTIONS)
+
+
+def random_codes(generator, n_rows, missing=0.2):
+    codes = np.column_stack([generator.integers(0, size, n_rows) for size in QUESTIONS.sizes])
+    codes[generator.random(codes.shape) < missing] = -1
+    return codes
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("relation", ["replace", "add or remove"])
+def test_no_neighbour_moves_a_sum_by_more_than_declared(asked, relation):
+    ask, size, bound, signed = ASKED[asked]
+    sums = PrivateSums(Guarantee(1.0, 1e-6), 6, record="respondent", neighbour_relation=relation)
+    declared, generator, worst = sums.sensitivity(bound, size, signed=signed), np.random.default_rng(0), 0.0
+    for trial in range(300):
+        codes = random_codes(generator, 6, missing=0.0 if trial % 2 else 0.3)
+        other = codes.copy()
+        other[0] = -1 if relation == "add or remove" else random_codes(generator, 1)[0]
+        if trial == 0:
+            codes[0], other[0] = 0, np.where(relation == "replace", 1, -1)  # no answer in common
+        moved = float(np.linalg.norm(ask(held(codes)) - ask(held(other))))
+        assert moved <= declared
+        worst = max(worst, moved / declared)
+    # The pairs and the sure step of two respondents without a common answer are orthogonal and of full norm. The core
+    # is full if all three vectors are long, and opposite vectors are rare; probabilities of unsure classes are short.
+    expected = {"pairs": 0.999, "step of sure classes": 0.999, "core": 0.5, "step": 0.5}[asked]
+    assert worst > expected
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_what_a_respondent_adds_depends_on_no_other_and_is_added_within_the_declared_rounding(asked):
+    ask, size, bound, signed = ASKED[asked]
+    codes = random_codes(np.random.default_rng(1), 300)
+    sums = PrivateSums(Guarantee(1.0, 1e-6), 300, record="respondent", neighbour_relation="add or remove")
+    slack = sums.sensitivity(bound, size, signed=signed) - bound
+    single = [ask(held(codes[row : row + 1])).ravel().tolist() for row in range(300)]
+    exact = [sum(map(Fraction, column)) for column in zip(*single, strict=True)]
+    errors = [abs(Fraction(value) - true) for value, true in zip(ask(held(codes)).ravel().tolist(), exact, strict=True)]
+    assert math.sqrt(sum(float(error) ** 2 for error in errors)) < slack / 2
+    assert max(np.linalg.norm(each) for each in single) <= bound + slack / 2
+
+
+def fitted(codes, **settings):
+    model = LatentClasses(2, epsilon=3.0, delta=1e-6, random_state=0, **settings).fit(codes, categories=[2, 3, 2, 4])
+    return {name: getattr(model, name) for name in ("class_weights_", "answer_probabilities_", "privacy_")}
+
+
+@pytest.mark.parametrize("other", [np.full((200, 4), -1), np.zeros((200, 4), dtype=int)])
+def test_the_same_releases_give_the_same_model_whatever_the_answers_are(other):
+    codes = random_codes(np.random.default_rng(2), 200)
+    model, seen = record(lambda: fitted(codes))
+    played, unseen = play_back(lambda: fitted(other), seen.released)
+    assert seen.scales == unseen.scales
+    assert plain(model) == plain(played)
+    assert all(not np.array_equal(a, b) for a, b in zip(seen.exact, unseen.exact, strict=True))
+
+
+def test_every_release_has_the_noise_of_its_charge_and_all_charges_are_the_budget():
+    model, seen = record(lambda: fitted(random_codes(np.random.default_rng(3), 200)))
+    report = model["privacy_"]
+    assert report.private
+    assert report.epsilon_spent == pytest.approx(3.0, rel=1e-6)
+    assert seen.scales == [charge.scale for charge in report.charges]
+    for exact, scale, released in zip(seen.exact, seen.scales, seen.released, strict=True):
+        low, high = chi2.ppf([1e-9, 1 - 1e-9], exact.size)
+        assert low < np.sum(((released - exact) / scale) ** 2) < high
+
+
+def test_shares_sum_to_one():
+    for k in (1, 2, 10, 50):
+        plan = plan_shares(QUESTIONS, k)
+        assert plan.pairs + plan.core + sum(plan.steps) == pytest.approx(1)
+    assert plan_shares(QUESTIONS, 50).core == 0  # no three views have 50 directions
+
+
+def test_most_of_what_there_is_to_find_is_found():
+    rng = np.random.default_rng(0)
+    questions = Questions(np.full(12, 3))
+    truth = Classes(np.array([0.4, 0.3, 0.3]), np.concatenate([rng.dirichlet(np.ones(3), 3).T for _ in range(12)]))
+    codes, _ = draw_codes(truth, questions, 30_000, rng)
+    new, _ = draw_codes(truth, questions, 5_000, rng)
+    plan = plan_classes(3, n_respondents=30_000, categories=3, n_questions=12, epsilon=2.0, delta=1e-6)
+    assert plan.n_expected == 3
+    model = LatentClasses(3, epsilon=2.0, delta=1e-6, random_state=0).fit(codes, categories=3)
+    best, none = (LatentClasses(k, random_state=0).fit(codes).score(new) for k in (3, 1))
+    # A model that has found nothing is one class, whose gap to the best open model is the whole that can be found.
+    assert best - model.score_samples(new).mean() < 0.1 * (best - none)
+
+
+def test_the_plan_knows_the_noise_of_a_run_and_when_nothing_can_be_found():
+    plan = plan_classes(2, n_respondents=200, categories=[2, 3, 2, 4], epsilon=3.0, delta=1e-6)
+    charges = fitted(random_codes(np.random.default_rng(3), 200))["privacy_"].charges
+    assert charges[0].scale == pytest.approx(plan.noise_of_pairs, rel=1e-6)
+    assert [charge.scale for charge in charges[-4:]] == pytest.approx(plan.noise_of_steps, rel=1e-6)
+    hopeless = plan_classes(5, n_respondents=1_000, categories=3, n_questions=20, epsilon=0.1, delta=1e-6)
+    assert hopeless.n_expected == 0
+    assert "0 would be clear" in str(hopeless)
+    with pytest.raises(ValueError, match="at least 2 questions"):
+        plan_classes(2, n_respondents=100, categories=[3], epsilon=1.0, delta=1e-6)
+
+
+def test_a_ledger_pays_for_all_models_together(tmp_path):
+    LedgerFile.create(tmp_path / "survey.ledger", epsilon=4.0, delta=1e-6)
+    codes = random_codes(np.random.default_rng(3), 200)
+    fitted(codes, ledger=tmp_path / "survey.ledger")
+    with pytest.raises(RuntimeError, match="Budget exhausted"):
+        fitted(codes, ledger=tmp_path / "survey.ledger")
+
+
+def test_a_private_model_says_nothing_exact(tmp_path):
+    codes = random_codes(np.random.default_rng(3), 200)
+    model = LatentClasses(2, epsilon=3.0, delta=1e-6, random_state=0).fit(codes, categories=[2, 3, 2, 4])
+    for name in ("score", "bic", "aic"):
+        with pytest.raises(ValueError, match=f"The {name} of a private model must not choose between models"):
+            getattr(model, name)(codes)
+    with pytest.raises(AttributeError, match="is exact, and a private model does not have it"):
+        _ = model.log_likelihood_
+    assert "noise that hides each respondent" in model.summary()
+    model.save(tmp_path / "model.npz")
+    again = LatentClasses.load(tmp_path / "model.npz")
+    assert again.privacy_ == model.privacy_
+    assert np.array_equal(again.predict_proba(codes), model.predict_proba(codes))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda model, X: model.fit(X), "A private model needs the answers to each question"),
+        (lambda model, X: model.fit(X[:, :1], categories=2), "needs at least 2 questions"),
+        (lambda model, X: model.partial_fit(X, categories=4), "is learnt at once"),
+        (lambda model, X: model.set_params(n_components="auto").fit(X, categories=4), "needs a number of classes"),
+        (lambda model, X: model.set_params(delta=0.5).fit(X, categories=4), "delta"),
+        (lambda model, X: model.fit(X[0], categories=4), "must have two axes"),
+    ],
+)
+def test_what_privacy_cannot_have_is_refused(call, message):
+    X = random_codes(np.random.default_rng(3), 200)
+    with pytest.raises(ValueError, match=message):
+        call(LatentClasses(2, epsilon=3.0, delta=1e-6), X)
+
+
+def test_lists_are_refused_as_what_becomes_of_them_depends_on_their_cells():
+    with pytest.raises(TypeError, match=r"must be a NumPy array .* or a pandas table\. Got list"):
+        LatentClasses(2, epsilon=3.0, delta=1e-6).fit([[0, 1], [1, 0]], categories=2)
+
+
+def test_tables_of_texts_are_private_too():
+    codes = random_codes(np.random.default_rng(3), 200)
+    words = ["a", "b", "c", "d"]
+    table = pd.DataFrame({f"q{j}": [None if code < 0 else words[code] for code in codes[:, j]] for j in range(4)})
+    named = [words[:size] for size in QUESTIONS.sizes]
+    _, seen = record(lambda: fitted(codes))
+    settings = {"epsilon": 3.0, "delta": 1e-6, "random_state": 0}
+    _, unseen = play_back(lambda: LatentClasses(2, **settings).fit(table, categories=named), seen.released)
+    assert all(np.array_equal(a, b) for a, b in zip(seen.exact, unseen.exact, strict=True))
