@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from odeco._schema import array, require
+from odeco._schema import array, require, usable_array
 from odeco._threads import one_blas_thread
 from odeco._types import FloatArray
 from odeco.latent.row_stream import RowStream
@@ -46,7 +46,7 @@ class SourceStream(RowStream):
     """
 
     RULES: ClassVar = {
-        "held": array(None, "n_features"),
+        "held": usable_array(None, "n_features"),
         "n_rows": array(kind="i", low=0),
         "n_components": array(kind="i", low=_AUTO),
         "max_iter": array(kind="i", low=1),
@@ -101,6 +101,7 @@ class SourceStream(RowStream):
         """Return what `to_arrays` wrote; a stream that has begun must have sums of rows, and the others none."""
         read = super().from_arrays(prefix, arrays)
         require(len(read.powers) == N_SUMS and read.counts.shape[1] == N_BINS, "its sums must be complete")
+        require(read.n_components <= len(read.mean), "it must have at most as many components as columns")
         begun = bool(len(read.unmixing)) and bool(np.all(read.powers[0] > 0))
         require(begun == (read.n_learnt > 0), "it must have sources once it has learnt from rows, and none before")
         require(read.n_rows == read.n_learnt + len(read.held), "its rows must be those learnt from and those that wait")
