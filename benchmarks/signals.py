@@ -76,7 +76,7 @@ def images(*, shuffled: bool, seed: int) -> FloatArray:
     pictures = [load_sample_image("china.jpg").mean(axis=2), load_sample_image("flower.jpg").mean(axis=2)]
     pictures.append(load_sample_image("china.jpg")[:, ::-1].mean(axis=2)[-256:])
     pictures.append(image.imread(cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)).mean(axis=2))
-    pictures.append(cbook.get_sample_data("jacksboro_fault_dem.npz")["elevation"])
+    pictures.append(np.load(cbook.get_sample_data("jacksboro_fault_dem.npz", asfileobj=False))["elevation"])
     with gzip.open(cbook.get_sample_data("s1045.ima.gz", asfileobj=False)) as file:
         pictures.append(np.frombuffer(file.read(), np.uint16).reshape(256, 256))
     rng, columns = np.random.default_rng(seed), []

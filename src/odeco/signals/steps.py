@@ -15,6 +15,7 @@ clear of what noise gives, that is all that is asked of a pair.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +28,6 @@ from odeco.signals.scores import (
     CUT,
     N_SUMS,
     PLAIN,
-    fit_scores,
     score_means,
     score_values,
     sum_powers,
@@ -35,6 +35,8 @@ from odeco.signals.scores import (
 
 #: At least this share of a source must lie within ±4; Chebyshev's inequality says 15/16.
 _LEAST_WITHIN = 0.5
+#: Rows whose sources are raised to powers at a time.
+_PIECE = 1024
 #: No entry of a step is larger: beyond this the equations say nothing.
 _MOST = 0.5
 #: A pair is told apart if n (hᵢhⱼ − 1) is above this. Scores that are fitted to n values of a Gaussian have n (h − 1)
@@ -50,11 +52,13 @@ class ScoreSums:
     cross: FloatArray
 
     @classmethod
-    def of(cls, sources: FloatArray, coefficients: FloatArray | None = None) -> ScoreSums:
-        """Return the sums over sources (k x n); without coefficients, scores are fitted to these same rows."""
-        sums, powers = sum_powers(sources)
-        chosen = fit_scores(sums) if coefficients is None else coefficients
-        return cls(sums, score_values(chosen, powers) @ powers[0].T)
+    def of(cls, unmixing: FloatArray, columns: FloatArray, coefficients: FloatArray) -> ScoreSums:
+        """Return the sums over the sources W x of rows (d x n, one a column), with scores of these coefficients."""
+        total = cls.nothing(len(unmixing))
+        for piece in pieces_of(columns):
+            sums, powers = sum_powers(unmixing @ piece)
+            total = total + cls(sums, score_values(coefficients, powers) @ powers[0].T)
+        return total
 
     @classmethod
     def nothing(cls, n_sources: int) -> ScoreSums:
@@ -63,6 +67,20 @@ class ScoreSums:
 
     def __add__(self, other: ScoreSums) -> ScoreSums:
         return ScoreSums(self.powers + other.powers, self.cross + other.cross)
+
+
+def sum_sources(unmixing: FloatArray, columns: FloatArray) -> FloatArray:
+    """Return the sums of powers of the sources W x of rows (d x n, one a column)."""
+    total = np.zeros((N_SUMS, len(unmixing)))
+    for piece in pieces_of(columns):
+        total += sum_powers(unmixing @ piece)[0]
+    return total
+
+
+def pieces_of(columns: FloatArray) -> Iterator[FloatArray]:
+    """Yield pieces of some columns each, so that all that is made of one stays in the cache."""
+    for first in range(0, columns.shape[1], _PIECE):
+        yield columns[:, first : first + _PIECE]
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,9 +19,9 @@ from odeco._types import FloatArray
 from odeco.latent.row_stream import RowStream
 from odeco.signals.densities import N_BINS, histogram
 from odeco.signals.learn import START_ROWS, FittedSources, Settings, learn_at_once
-from odeco.signals.scores import N_SUMS, fit_scores, score_means, sum_powers
+from odeco.signals.scores import N_SUMS, fit_scores, score_means
 from odeco.signals.second_moment import BLOCK, SecondMoment, whitener_of
-from odeco.signals.steps import ScoreSums, newton_step
+from odeco.signals.steps import ScoreSums, newton_step, sum_sources
 
 #: How the settings that are no numbers are written down.
 _ALL, _AUTO = 0, -1
@@ -121,11 +121,11 @@ class SourceStream(RowStream):
         with one_blas_thread():
             moment = before + SecondMoment.of(block)
             scores = fit_scores(self.powers)
-            sources = self.unmixing @ (block - moment.mean).T
-            sums = ScoreSums.of(sources, scores)
+            columns = (block - moment.mean).T
+            sums = ScoreSums.of(self.unmixing, columns, scores)
             step = newton_step(sums, scores, n_seen=moment.n_rows)
+            self.powers, self.counts = self.powers + sums.powers, self.counts + histogram(self.unmixing @ columns)
             self.unmixing = step.taken(self.unmixing, moment.covariance, len(block) / moment.n_rows)
-            self.powers, self.counts = self.powers + sums.powers, self.counts + histogram(sources)
         self.n_learnt, self.mean, self.scatter = moment.n_rows, moment.mean, moment.scatter
         self.n_iter += 1
 
@@ -134,7 +134,7 @@ class SourceStream(RowStream):
         self.n_learnt, self.n_iter, self.mean = found.n_rows, found.n_iter, found.mean
         self.scatter = found.covariance * found.n_rows
         self.n_directions, self.unmixing, self.counts = len(found.whitening), found.unmixing, found.counts
-        self.powers = sum_powers(found.unmixing @ (block - found.mean).T)[0]
+        self.powers = sum_sources(found.unmixing, (block - found.mean).T)
 
     @property
     def _settings(self) -> Settings:
