@@ -68,6 +68,7 @@ bench: $(BENCH)/.bench
 	$(BENCH)/bin/python benchmarks/soak.py
 	$(BENCH)/bin/python benchmarks/privacy.py
 	$(BENCH)/bin/python benchmarks/sequences.py
+	$(BENCH)/bin/python benchmarks/signals.py
 	$(BENCH)/bin/python benchmarks/topics_memory.py
 	$(BENCH)/bin/python benchmarks/topics.py --planted
 	$(BENCH)/bin/python benchmarks/topics.py --private
@@ -96,7 +97,8 @@ $(LOWEST)/.lowest: pyproject.toml tools/lowest_versions.py
 
 $(BENCH)/.bench: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/pip install -q -c constraints.txt -e '.[all]' 'tensorly>=0.9' 'pyttb>=1.8.1' 'gensim>=4.3' 'tomotopy>=0.12' 'hmmlearn>=0.3.3'
+	$(BENCH)/bin/pip install -q -c constraints.txt -e '.[all]' 'tensorly>=0.9' 'pyttb>=1.8.1' 'gensim>=4.3' 'tomotopy>=0.12' \
+		'hmmlearn>=0.3.3' 'python-picard>=0.8' 'leidenalg>=0.10' 'stepmix>=2.2'
 	touch $@
 
 clean:

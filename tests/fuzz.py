@@ -29,7 +29,7 @@ from scipy import sparse
 import odeco
 from odeco.cli import _main
 from odeco.datasets import planted_topics
-from odeco.models import LatentClasses, TensorHMM, TensorLDA, TensorMixture
+from odeco.models import LatentClasses, TensorHMM, TensorICA, TensorLDA, TensorMixture
 from odeco.power_method import Plan, Search, step
 from odeco.privacy import SeededNoiseForTests
 from odeco.search import Together
@@ -177,6 +177,15 @@ def _use_sequences(path: Path) -> None:
         model.partial_fit(np.resize(rows, (9000, rows.shape[1]))).score(rows)
 
 
+def _use_sources(path: Path) -> None:
+    """Load a model, and let it unmix rows."""
+    model = TensorICA.load(path)
+    # A stream may hold rows from which nothing can be learnt, which it says.
+    with warnings.catch_warnings(), contextlib.suppress(ValueError):
+        warnings.simplefilter("ignore")
+        model.transform(np.resize(_ROWS, (20, model.n_features_in_)))
+
+
 def _read_rows(path: Path) -> None:
     for _ in as_source(path):
         pass
@@ -247,6 +256,8 @@ KINDS: dict[str, tuple[str, Callable[[Path], object], Callable[[Path], object]]]
     ),
     "hidden Markov model": (".npz", lambda path: _sequences(path, 0), _use_sequences),
     "stream of sequences": (".npz", lambda path: _sequences(path, 70_000), _use_sequences),
+    "sources": (".npz", lambda path: TensorICA(3, random_state=0).fit(_ROWS).save(path), _use_sources),
+    "source stream": (".npz", lambda path: TensorICA(3, random_state=0).partial_fit(_ROWS).save(path), _use_sources),
     "rows.npy": (".npy", lambda path: np.save(path, _ROWS), _read_rows),
     "rows.npz": (".npz", _save_csr, _read_rows),
     "rows.csv": (".csv", lambda path: np.savetxt(path, _ROWS[:40], delimiter=",", fmt="%.3f"), _read_rows),

@@ -12,6 +12,7 @@ from odeco.baselines import TensorSketch
 from odeco.datasets import AdversarialNoise, WeaklyCorrelatedNoise, gaussian_noise
 from odeco.moments import SampleMoment, WordMoment
 from odeco.privacy import EntryLevel, RecordLevel
+from odeco.signals.cumulants import WhitenedCumulant
 from odeco.tensors import AsymmetricTensor, DenseTensor, PackedTensor, SparseTensor
 from odeco.whitening import Whitened, Whitener
 
@@ -90,6 +91,11 @@ def _whitened(generator, dimension, order):
     return Whitened(_dense(generator, dimension, order), Whitener(forward, forward))
 
 
+def _cumulant(generator, dimension, order):
+    # The third or the fourth, whatever order is asked for.
+    return WhitenedCumulant(generator.standard_normal((dimension, 11)), 3 if order == 3 else 4)
+
+
 def _sum(generator, dimension, order):
     return _dense(generator, dimension, order) + _components(generator, dimension, order)
 
@@ -134,6 +140,7 @@ ORACLES: dict[str, Callable[[np.random.Generator, int, int], Oracle]] = {
     "private records of users, CSR": _private_users,
     "private entries": _private_entries,
     "whitened": _whitened,
+    "cumulant of whitened rows": _cumulant,
     "sum": _sum,
     "scaled": _scaled,
     "difference": _difference,

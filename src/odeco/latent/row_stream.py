@@ -46,7 +46,8 @@ class RowStream(State):
         first = 0
         while len(waiting) - first >= after.next_size:
             size = after.next_size
-            after.absorb(waiting[first : first + size])
+            # One layout for every block: the bits of a product depend on it.
+            after.absorb(np.ascontiguousarray(waiting[first : first + size]))
             first += size
         after.held = waiting[first:].copy()
         after.n_rows = self.n_rows + len(rows)

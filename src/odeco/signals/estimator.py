@@ -19,6 +19,8 @@ from odeco.signals.stream import SourceStream
 
 #: A source with less information than this beyond a Gaussian's 1 is called nearly Gaussian in a summary.
 _NEARLY_GAUSSIAN = 0.02
+#: A variance with less than this share of all is rounding error.
+_ROUNDING = 1e-12
 
 
 class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel):  # type: ignore[misc]
@@ -180,7 +182,8 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel):
         mixing = fitted.mixing
         left = fitted.covariance - mixing @ fitted.unmixing @ fitted.covariance
         values, vectors = np.linalg.eigh((left + left.T) / 2)
-        noise = rng.standard_normal((n_rows, len(values))) * np.sqrt(np.maximum(values, 0.0))
+        left_over = np.where(values > _ROUNDING * np.trace(fitted.covariance), values, 0.0)
+        noise = rng.standard_normal((n_rows, len(values))) * np.sqrt(left_over)
         return sources @ mixing.T + noise @ vectors.T + fitted.mean, sources
 
     def summary(self) -> str:
@@ -262,5 +265,5 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel):
         return Settings(wanted, check_count("max_iter", self.max_iter), tolerance)
 
     def _validated(self, X: Any, *, reset: bool, least: int = 2) -> FloatArray:
-        rows: FloatArray = validate_data(self, X, reset=reset, dtype=np.float64, ensure_min_samples=least)
+        rows: FloatArray = validate_data(self, X, reset=reset, dtype=np.float64, order="C", ensure_min_samples=least)
         return rows

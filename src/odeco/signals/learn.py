@@ -18,12 +18,10 @@ from odeco.signals.densities import N_BINS, histogram
 from odeco.signals.number_of_sources import count_sources
 from odeco.signals.scores import fit_scores
 from odeco.signals.second_moment import BLOCK, SecondMoment, blocks_of, whitener_of
-from odeco.signals.steps import NewtonStep, ScoreSums, newton_step
+from odeco.signals.steps import NewtonStep, ScoreSums, newton_step, sum_sources
 
 #: Sources are found in so many rows, and refined by all.
 START_ROWS = 5 * BLOCK
-#: The best of so many starts is taken.
-_N_STARTS = 2
 #: Steps end if so many in a row are not smaller than one before them.
 _PATIENCE = 3
 
@@ -120,7 +118,7 @@ def learn_at_once(rows: FloatArray, settings: Settings, *, seed: int) -> FittedS
 
         def sums_at(matrix: FloatArray, coefficients: FloatArray) -> ScoreSums:
             def work(block: FloatArray) -> ScoreSums:
-                return ScoreSums.of(matrix @ (block - moment.mean).T, coefficients)
+                return ScoreSums.of(matrix, (block - moment.mean).T, coefficients)
 
             total = ScoreSums.nothing(len(matrix))
             for each in map_blocks(work, blocks_of(rows), parallel=True):
@@ -150,12 +148,12 @@ def _refined_start(
     columns: FloatArray, settings: Settings, *, seed: int
 ) -> tuple[FloatArray, int, NewtonStep, FloatArray]:
     """Return the unmixing of whitened rows, the number of steps, the last of them, and the scores of sources."""
-    start = find_sources(columns, seed=seed, n_starts=_N_STARTS)
+    start = find_sources(columns, seed=seed)
 
     def sums_at(matrix: FloatArray, coefficients: FloatArray) -> ScoreSums:
-        return ScoreSums.of(matrix @ columns, coefficients)
+        return ScoreSums.of(matrix, columns, coefficients)
 
-    first = fit_scores(ScoreSums.of(start @ columns).powers)
+    first = fit_scores(sum_sources(start, columns))
     return _climb(sums_at, start, first, settings, columns.shape[1])
 
 

@@ -20,8 +20,10 @@ from odeco._types import FloatArray
 _FUNCTIONS = ((1, 0), (1, 1), (1, 2), (1, 3), (0, 1), (0, 2), (2, 0), (3, 0))
 #: What is summed over rows, of sources cut off at ±4: yᵃ, rᵇ and y rᵇ, by their exponents. The first is their number.
 _POWERS = (*((a, 0) for a in range(7)), *((0, b) for b in range(1, 7)), *((1, b) for b in range(1, 6)))
-#: Then how many values lie above and below, and the sums of y and y² that are not cut off.
-ABOVE, BELOW, PLAIN, SQUARE = range(len(_POWERS), len(_POWERS) + 4)
+#: Then how many values lie above and below, the sum of values that are not cut off, and of both multiplied.
+ABOVE, BELOW, PLAIN, BOTH = range(len(_POWERS), len(_POWERS) + 4)
+#: Where the sum of values that are cut off stands.
+CUT = _POWERS.index((1, 0))
 N_SUMS, N_FUNCTIONS = len(_POWERS) + 4, len(_FUNCTIONS)
 _FAR = 4.0
 #: Functions are scaled to variance 1, and this is added, so that a source with few values has a score as well.
@@ -73,7 +75,7 @@ def sum_powers(sources: FloatArray) -> tuple[FloatArray, tuple[FloatArray, ...]]
     even = (r.sum(axis=1), dot(r, r), dot(r, r2), dot(r2, r2), dot(r2, r3), dot(r3, r3))
     odd = (dot(y, r), dot(y, r2), dot(y, r3), dot(yr, r3), dot(yr * r, r3))
     beyond = (np.sum(sources > _FAR, axis=1), np.sum(sources < -_FAR, axis=1))
-    plain = (sources.sum(axis=1), dot(sources, sources))
+    plain = (sources.sum(axis=1), dot(y, sources))
     return np.array((*powers, *even, *odd, *beyond, *plain)), (y, y2, r, r2, r3)
 
 

@@ -1,24 +1,42 @@
 """Newton's steps of the likelihood of independent sources, from sums over rows.
 
 The likelihood of an unmixing W is stationary where E[ψᵢ(yᵢ) yⱼ] = 0 for i ≠ j, with y = W x and ψᵢ the score of source
-i. With W replaced by (I + E) W, and sources that are nearly independent, each pair of entries solves two equations,
+i. Here yⱼ is cut off at ±4, c(yⱼ), which leaves the equation right for independent sources: in a heavy tail, one far
+row would otherwise decide. With W replaced by (I + E) W, and sources that are nearly independent, each pair of entries
+solves two equations,
 
-    gᵢⱼ + hᵢ vⱼ Eᵢⱼ + dᵢ Eⱼᵢ = 0   and   gⱼᵢ + hⱼ vᵢ Eⱼᵢ + dⱼ Eᵢⱼ = 0,
+    gᵢⱼ + hᵢ vⱼ Eᵢⱼ + dᵢ pⱼ Eⱼᵢ = 0   and   gⱼᵢ + hⱼ vᵢ Eⱼᵢ + dⱼ pᵢ Eᵢⱼ = 0,
 
-where g = E[ψᵢ yⱼ], h = E[ψᵢ'], v is the variance and d = E[ψᵢ yᵢ], which is 1 (Pham and Garat 1997, section 4). Two
-Gaussian sources can be turned into each other without a trace: hᵢhⱼ = 1, and the equations say only that they must not
-correlate. Where the determinant is not clear of what noise gives, that is all that is asked of a pair.
+where g = E[ψᵢ c(yⱼ)], h = E[ψᵢ'], v = E[c(yⱼ) yⱼ], p is the chance of |yⱼ| < 4 and d = E[ψᵢ yᵢ], which is 1 and is
+taken as E[ψᵢ c(yᵢ)] / pᵢ (Pham and Garat 1997, section 4, where c(y) = y). Two Gaussian sources can be turned into each
+other without a trace: hᵢhⱼ = 1, and the equations say only that they must not correlate. Where the determinant is not
+clear of what noise gives, that is all that is asked of a pair.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from odeco._types import BoolArray, FloatArray
-from odeco.signals.scores import N_SUMS, PLAIN, SQUARE, fit_scores, score_means, score_values, sum_powers
+from odeco.signals.scores import (
+    ABOVE,
+    BELOW,
+    BOTH,
+    CUT,
+    N_SUMS,
+    PLAIN,
+    score_means,
+    score_values,
+    sum_powers,
+)
 
+#: At least this share of a source must lie within ±4; Chebyshev's inequality says 15/16.
+_LEAST_WITHIN = 0.5
+#: Rows whose sources are raised to powers at a time.
+_PIECE = 1024
 #: No entry of a step is larger: beyond this the equations say nothing.
 _MOST = 0.5
 #: A pair is told apart if n (hᵢhⱼ − 1) is above this. Scores that are fitted to n values of a Gaussian have n (h − 1)
@@ -28,17 +46,19 @@ _TOLD_APART = 400.0
 
 @dataclass(frozen=True, eq=False)
 class ScoreSums:
-    """Sums over rows at one unmixing: those of the powers of sources, and Σ ψ(y) yᵀ for the scores that were given."""
+    """Sums over rows at one unmixing: those of powers of sources, and Σ ψ(y) c(y)ᵀ for the scores that were given."""
 
     powers: FloatArray
     cross: FloatArray
 
     @classmethod
-    def of(cls, sources: FloatArray, coefficients: FloatArray | None = None) -> ScoreSums:
-        """Return the sums over sources (k x n); without coefficients, scores are fitted to these same rows."""
-        sums, powers = sum_powers(sources)
-        chosen = fit_scores(sums) if coefficients is None else coefficients
-        return cls(sums, score_values(chosen, powers) @ sources.T)
+    def of(cls, unmixing: FloatArray, columns: FloatArray, coefficients: FloatArray) -> ScoreSums:
+        """Return the sums over the sources W x of rows (d x n, one a column), with scores of these coefficients."""
+        total = cls.nothing(len(unmixing))
+        for piece in pieces_of(columns):
+            sums, powers = sum_powers(unmixing @ piece)
+            total = total + cls(sums, score_values(coefficients, powers) @ powers[0].T)
+        return total
 
     @classmethod
     def nothing(cls, n_sources: int) -> ScoreSums:
@@ -47,6 +67,20 @@ class ScoreSums:
 
     def __add__(self, other: ScoreSums) -> ScoreSums:
         return ScoreSums(self.powers + other.powers, self.cross + other.cross)
+
+
+def sum_sources(unmixing: FloatArray, columns: FloatArray) -> FloatArray:
+    """Return the sums of powers of the sources W x of rows (d x n, one a column)."""
+    total = np.zeros((N_SUMS, len(unmixing)))
+    for piece in pieces_of(columns):
+        total += sum_powers(unmixing @ piece)[0]
+    return total
+
+
+def pieces_of(columns: FloatArray) -> Iterator[FloatArray]:
+    """Yield pieces of some columns each, so that all that is made of one stays in the cache."""
+    for first in range(0, columns.shape[1], _PIECE):
+        yield columns[:, first : first + _PIECE]
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,17 +126,18 @@ def newton_step(
     Pairs outside `pairs` are not told apart: two that are nearly Gaussian would otherwise turn for ever.
     """
     n_rows = float(sums.powers[0, 0])
-    mean, second = sums.powers[PLAIN] / n_rows, sums.powers[SQUARE] / n_rows
+    means = sums.powers / n_rows
     score_mean, information = score_means(coefficients, sums.powers)
-    cross = sums.cross / n_rows - np.outer(score_mean, mean)
-    variance, own = second - mean**2, np.diagonal(cross).copy()
+    cross = sums.cross / n_rows - np.outer(score_mean, means[CUT])
+    variance, within = means[BOTH] - means[CUT] * means[PLAIN], 1 - means[ABOVE] - means[BELOW]
     curvature = np.outer(information, variance)
-    determinant = curvature * curvature.T - np.outer(own, own)
+    exchange = np.outer(np.diagonal(cross) / np.maximum(within, _LEAST_WITHIN), within)
+    determinant = curvature * curvature.T - exchange * exchange.T
     told_apart = determinant * (n_rows if n_seen is None else n_seen) > _TOLD_APART
     if pairs is not None:
         told_apart &= pairs
-    turn = -(curvature.T * cross - own[:, None] * cross.T) / np.where(told_apart, determinant, 1.0)
-    decorrelate = -(cross + cross.T) / (np.abs(curvature + curvature.T) + np.abs(own[:, None] + own) + 1e-12)
+    turn = -(curvature.T * cross - exchange * cross.T) / np.where(told_apart, determinant, 1.0)
+    decorrelate = -(cross + cross.T) / (np.abs(curvature + curvature.T) + np.abs(exchange + exchange.T) + 1e-12)
     change = np.clip(np.where(told_apart, turn, decorrelate), -_MOST, _MOST)
     np.fill_diagonal(told_apart, False)
     np.fill_diagonal(change, 0.0)

@@ -13,15 +13,15 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from odeco._schema import array, require
+from odeco._schema import array, require, usable_array
 from odeco._threads import one_blas_thread
 from odeco._types import FloatArray
 from odeco.latent.row_stream import RowStream
 from odeco.signals.densities import N_BINS, histogram
 from odeco.signals.learn import START_ROWS, FittedSources, Settings, learn_at_once
-from odeco.signals.scores import N_SUMS, fit_scores, score_means, sum_powers
+from odeco.signals.scores import N_SUMS, fit_scores, score_means
 from odeco.signals.second_moment import BLOCK, SecondMoment, whitener_of
-from odeco.signals.steps import ScoreSums, newton_step
+from odeco.signals.steps import ScoreSums, newton_step, sum_sources
 
 #: How the settings that are no numbers are written down.
 _ALL, _AUTO = 0, -1
@@ -46,7 +46,7 @@ class SourceStream(RowStream):
     """
 
     RULES: ClassVar = {
-        "held": array(None, "n_features"),
+        "held": usable_array(None, "n_features"),
         "n_rows": array(kind="i", low=0),
         "n_components": array(kind="i", low=_AUTO),
         "max_iter": array(kind="i", low=1),
@@ -101,6 +101,7 @@ class SourceStream(RowStream):
         """Return what `to_arrays` wrote; a stream that has begun must have sums of rows, and the others none."""
         read = super().from_arrays(prefix, arrays)
         require(len(read.powers) == N_SUMS and read.counts.shape[1] == N_BINS, "its sums must be complete")
+        require(read.n_components <= len(read.mean), "it must have at most as many components as columns")
         begun = bool(len(read.unmixing)) and bool(np.all(read.powers[0] > 0))
         require(begun == (read.n_learnt > 0), "it must have sources once it has learnt from rows, and none before")
         require(read.n_rows == read.n_learnt + len(read.held), "its rows must be those learnt from and those that wait")
@@ -120,11 +121,11 @@ class SourceStream(RowStream):
         with one_blas_thread():
             moment = before + SecondMoment.of(block)
             scores = fit_scores(self.powers)
-            sources = self.unmixing @ (block - moment.mean).T
-            sums = ScoreSums.of(sources, scores)
+            columns = (block - moment.mean).T
+            sums = ScoreSums.of(self.unmixing, columns, scores)
             step = newton_step(sums, scores, n_seen=moment.n_rows)
+            self.powers, self.counts = self.powers + sums.powers, self.counts + histogram(self.unmixing @ columns)
             self.unmixing = step.taken(self.unmixing, moment.covariance, len(block) / moment.n_rows)
-            self.powers, self.counts = self.powers + sums.powers, self.counts + histogram(sources)
         self.n_learnt, self.mean, self.scatter = moment.n_rows, moment.mean, moment.scatter
         self.n_iter += 1
 
@@ -133,7 +134,7 @@ class SourceStream(RowStream):
         self.n_learnt, self.n_iter, self.mean = found.n_rows, found.n_iter, found.mean
         self.scatter = found.covariance * found.n_rows
         self.n_directions, self.unmixing, self.counts = len(found.whitening), found.unmixing, found.counts
-        self.powers = sum_powers(found.unmixing @ (block - found.mean).T)[0]
+        self.powers = sum_sources(found.unmixing, (block - found.mean).T)
 
     @property
     def _settings(self) -> Settings:
