@@ -239,7 +239,7 @@ def triple_core(chunk: CountChunk, inside: FloatArray, basis: FloatArray, *, par
     m = inside.shape[1]
 
     def documents(part: slice) -> FloatArray:
-        return _cubes(weighted[part], inside[part])
+        return _sorted_cubes(weighted[part], inside[part])
 
     def words(part: slice) -> FloatArray:
         local, columns = basis[chunk.words[part]], row_slice(chunk.columns, part.start, part.stop)
@@ -253,9 +253,9 @@ def triple_core(chunk: CountChunk, inside: FloatArray, basis: FloatArray, *, par
         total += cubes
     for cubes in map_blocks(words, blocks(chunk.words.size), parallel=parallel):
         twice += cubes
+    _fill_from_sorted(total)
     # Only the entries [a, b, c] with b ≤ c are computed so far. The last two axes are alike, which gives the others.
     lower = np.arange(m)[:, None] > np.arange(m)
-    total += np.where(lower, total.transpose(0, 2, 1), 0.0)
     twice += np.where(lower, twice.transpose(0, 2, 1), 0.0)
     total -= twice
     total -= twice.transpose(1, 0, 2)
@@ -263,10 +263,32 @@ def triple_core(chunk: CountChunk, inside: FloatArray, basis: FloatArray, *, par
     return total
 
 
+def _sorted_cubes(weighted: FloatArray, rows: FloatArray) -> FloatArray:
+    """Return Σᵢ wᵢ yᵢ ⊗ yᵢ ⊗ yᵢ, given w y and y, as m matrix products: only the sixth of entries with a ≤ b ≤ c."""
+    m = rows.shape[1]
+    total = np.zeros((m, m, m))
+    left, right = (np.ascontiguousarray(each.T) for each in (weighted, rows))  # so that parts are in one piece
+    for b in range(m):
+        total[: b + 1, b, b:] = left[: b + 1] @ (right[b:] * right[b]).T
+    return total
+
+
+def _fill_from_sorted(total: FloatArray) -> None:
+    """Fill a symmetric array in place from its entries [a, b, c] with a ≤ b ≤ c."""
+    for b in range(total.shape[0]):
+        sorted_ones = total[: b + 1, b, b:].copy()
+        total[: b + 1, b:, b] = sorted_ones
+        total[b, : b + 1, b:] = sorted_ones
+        total[b:, b, : b + 1] = sorted_ones.T
+        total[b:, : b + 1, b] = sorted_ones.T
+        total[b, b:, : b + 1] = sorted_ones.T
+
+
 def _cubes(left: FloatArray, right: FloatArray) -> FloatArray:
     """Return Σᵢ leftᵢ ⊗ rightᵢ ⊗ rightᵢ as m matrix products, only the entries [a, b, c] with b ≤ c."""
     m = right.shape[1]
     total = np.zeros((m, m, m))
+    left, right = np.ascontiguousarray(left.T), np.ascontiguousarray(right.T)
     for b in range(m):
-        total[:, b, b:] = left.T @ (right[:, b:] * right[:, b : b + 1])
+        total[:, b, b:] = left @ (right[b:] * right[b]).T
     return total
