@@ -96,7 +96,7 @@ def test_every_command_explains_itself(command, folder):
 
 
 def test_a_mistake_in_the_command_line_is_exit_code_2(folder):
-    assert "No such command 'decompse'" in fails(2, "decompse", cwd=folder)
+    assert "No such command 'decompse'. Did you mean 'decompose'?" in fails(2, "decompse", cwd=folder)
     assert "Missing option '-k'" in fails(2, "decompose", "tensor.npy", cwd=folder)
     assert "neither a whole number nor 'auto'" in fails(2, "decompose", "tensor.npy", "-k", "few", cwd=folder)
     assert "is no folder" in fails(2, "decompose", "tensor.npy", "-k", "2", "--out", "no/such/r.npz", cwd=folder)
@@ -136,7 +136,7 @@ def test_decompose_refuses_what_is_no_symmetric_tensor(folder):
     assert fails(1, "decompose", "nothing.npy", "-k", "2", cwd=folder) == (
         "Error: nothing.npy: No such file or directory. Check the path."
     )
-    assert "n_components` must be an int in [1, 20] for a tensor of dimension 20. Got 50." in fails(
+    assert "-k must be an int in [1, 20] for a tensor of dimension 20. Got 50." in fails(
         1, "decompose", "tensor.npy", "-k", "50", cwd=folder
     )
     text = fails(1, "decompose", "skew.npy", "-k", "1", cwd=folder)
@@ -273,7 +273,8 @@ def test_private_prints_the_plan_first_and_publishes_only_noisy_numbers(folder, 
     out = tmp_path / "private.npz"
     arguments = ("private", "rows.npy", *PRIVATE, "--unit", "record", "--norm-bound", "1", "--out", out)
     text = succeed(*arguments, cwd=folder)
-    assert text.index("auto takes") < text.index("noise floor")
+    assert text.startswith("This run finds components with a weight of ")
+    assert text.index("this run takes 'input'") < text.index("noise floor")
     assert "(1, 1e-06)-differentially private for one record" in text
     result = odeco.load_result(out)
     assert result.privacy.private
@@ -291,7 +292,7 @@ def test_private_prints_the_plan_first_and_publishes_only_noisy_numbers(folder, 
 def test_private_dry_run_needs_public_numbers_only(folder):
     arguments = ("private", "--dry-run", *PRIVATE, "--unit", "record", "--norm-bound", "1")
     text = succeed(*arguments, "--dimension", "100", "--n-units", "10000", cwd=folder)
-    assert "smallest signal" in text
+    assert "This run finds components with a weight of" in text
     plan = json.loads(succeed(*arguments, "--dimension", "100", "--n-units", "10000", "--json", cwd=folder))["plan"]
     expected = odeco.plan_privacy(
         dimension=100, n_components=3, epsilon=1.0, delta=1e-6, unit="record", n_units=10_000, norm_bound=1.0
@@ -303,10 +304,10 @@ def test_private_dry_run_needs_public_numbers_only(folder):
 
 def test_private_refuses_before_anything_is_released(folder):
     rows = ("private", "rows.npy", "-k", "3", "--unit", "record")
-    assert "`norm_bound` must be a positive number" in fails(1, *rows, "--epsilon", "1", "--delta", "1e-6", cwd=folder)
+    assert "needs --norm-bound B" in fails(2, *rows, "--epsilon", "1", "--delta", "1e-6", cwd=folder)
     bounded = (*rows, "--norm-bound", "1")
-    assert "`delta` must be below 1/n" in fails(1, *bounded, "--epsilon", "1", "--delta", "0.1", cwd=folder)
-    assert "`epsilon` must be" in fails(1, *bounded, "--epsilon", "-1", "--delta", "1e-6", cwd=folder)
+    assert "--delta must be below 1/n" in fails(1, *bounded, "--epsilon", "1", "--delta", "0.1", cwd=folder)
+    assert "--epsilon must be" in fails(1, *bounded, "--epsilon", "-1", "--delta", "1e-6", cwd=folder)
     assert "Missing option '--epsilon'" in fails(2, *bounded, "--delta", "1e-6", cwd=folder)
     assert "FILE is missing" in fails(2, "private", *PRIVATE, "--unit", "entry", cwd=folder)
 
@@ -356,9 +357,9 @@ def test_audit_certifies_right_code_and_notices_noise_that_is_too_small(folder):
     entry = ("audit", "--epsilon", "4", "--delta", "1e-5", "--unit", "entry", "--n-runs", "2000", "--dimension", "3")
     assert "claimed" in succeed(*entry, cwd=folder)
     assert "must be given once" in fails(2, "audit", "--mu", "2", "--epsilon", "1", cwd=folder)
-    assert "`mu` must be" in fails(1, "audit", "--mu", "-1", cwd=folder)
+    assert "--mu must be" in fails(1, "audit", "--mu", "-1", cwd=folder)
     text = fails(1, "audit", "--mu", "1", "--neighbour-relation", "friends", cwd=folder)
-    assert "`neighbour_relation` must be one of" in text
+    assert "--neighbour-relation must be one of" in text
 
 
 def test_bench_measures_every_line(folder):

@@ -106,7 +106,7 @@ def test_a_summary_counts_rows_once_and_names_passes():
 
 def test_a_private_result_says_that_clipping_biases_and_that_its_errors_do_not_show_it(results):
     clipped = results["private"].summary()
-    assert "rows longer than 1 were scaled down to it, which makes weights too small" in clipped
+    assert "every row longer than 1 was scaled down to it, which makes weights too small" in clipped
     assert "± is the noise alone and does not include that" in clipped
     assert "A row twice as long as the bound counts as 1/8 of itself." in clipped
     tensor = odeco.decompose_privately(np.ones((3, 3, 3)), 1, epsilon=1.0, delta=1e-6, rng=0)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import sys
+from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
@@ -84,8 +86,8 @@ class Interrupts:
         self.__exit__()
 
 
-def advice(error: BaseException) -> str:
-    """Return the text of an error in the words of the command line."""
+def advice(error: BaseException, options: Mapping[str, str] | None = None) -> str:
+    """Return the text of an error in the words of the command line; see `in_options`."""
     if isinstance(error, ModuleNotFoundError):
         text = missing_library(error, "this")
         if text is not None:
@@ -94,14 +96,43 @@ def advice(error: BaseException) -> str:
         return f"{os.fspath(error.filename)}: {os.strerror(error.errno or 0)}. Check the path."
     if isinstance(error, MemoryError):
         return f"there is not enough memory: {str(error) or 'for this'}. Try a smaller problem, or a stream."
-    return in_options(str(error) or type(error).__name__)
+    return in_options(str(error) or type(error).__name__, options)
 
 
-def in_options(text: str) -> str:
-    """Return the library's advice as that of the command line."""
+def in_options(text: str, options: Mapping[str, str] | None = None) -> str:
+    """Return the library's advice as that of the command line.
+
+    Parameters
+    ----------
+    text : str
+        What the library says.
+    options : mapping, optional
+        The options of the sub-command by the names of arguments; by default those of the one that is running.
+    """
     for python, option in _TRANSLATIONS.items():
         text = text.replace(python, option)
+    if options is None:
+        context = click.get_current_context(silent=True)
+        options = {} if context is None else options_of(context.command)
+    for name, option in options.items():
+        text = text.replace(f"`{name}`", option)
+        text = re.sub(rf"(?<![\w.]){name}=None\b", f"no {option}", text)
+        text = re.sub(rf"(?<![\w.]){name}=(['\"])([^'\"]*)\1", rf"{option} \2", text)
+        text = re.sub(rf"(?<![\w.]){name}=([\w.+-]*\w)", rf"{option} \1", text)
     return text
+
+
+def options_of(command: click.Command) -> dict[str, str]:
+    """Return the options of a sub-command by the names that the library has for them."""
+    options = {
+        parameter.name: parameter.opts[0]
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and parameter.name is not None
+    }
+    for python, own in (("n_features", "dimension"), ("rng", "seed")):
+        if own in options:
+            options.setdefault(python, options[own])
+    return options
 
 
 def command_line(*more: str) -> str:

@@ -16,7 +16,7 @@ import click
 
 from odeco import __version__
 from odeco.cli._destinations import guard
-from odeco.cli._faults import FAULTS, Interrupted, advice, in_options
+from odeco.cli._faults import FAULTS, Interrupted, advice, in_options, options_of
 from odeco.showing import printable
 
 # Each sub-command is the object `command` of the module odeco.cli._NAME; importing it is put off until it is asked for,
@@ -57,7 +57,10 @@ class _Commands(click.Group):
         """Return the sub-command that is asked for; if there is none of that name, say which was perhaps meant."""
         name = args[0]
         if name.startswith("-") or name in self.list_commands(ctx):
-            return super().resolve_command(ctx, args)
+            found = super().resolve_command(ctx, args)
+            if found[1] is not None:  # an error that is caught later must speak of these
+                ctx.ensure_object(dict)["options"] = options_of(found[1])
+            return found
         close = get_close_matches(name, self.list_commands(ctx), 1)
         hint = f"Did you mean {close[0]!r}?" if close else "odeco --help lists them."
         raise click.UsageError(f"No such command {name!r}. {hint}", ctx)
@@ -121,7 +124,7 @@ def run(arguments: Sequence[str]) -> int:
         except click.exceptions.Abort:
             return _end("Interrupted.", Interrupted.exit_code, notes)
         except FAULTS as error:
-            return _end(f"Error: {advice(error)}", 1, notes)
+            return _end(f"Error: {advice(error, notes.get('options'))}", 1, notes)
         except Exception as error:  # noqa: BLE001 - a mistake of ours, which must not look like one of the user's
             text = f"Error: odeco failed: {type(error).__name__}: {error}. Run again with --debug, and report it."
             return _end(text, 1, notes)

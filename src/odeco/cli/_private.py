@@ -11,7 +11,8 @@ import click
 import odeco
 from odeco.cli import _options
 from odeco.cli._inputs import load_groups, load_names, load_tensor
-from odeco.cli._output import console, emit_json, print_result, result_document, write_outputs
+from odeco.cli._output import console, emit_json, note, print_result, result_document, write_outputs
+from odeco.cli._spending import Spending, ask_before_spending
 from odeco.privacy import UNITS
 from odeco.private import AUTO, MECHANISMS, default_neighbours
 from odeco.sources import open_private
@@ -80,6 +81,13 @@ from odeco.sources import open_private
     help="Number of columns: for --dry-run without a FILE, for svmlight, and for CSV with --no-header.",
 )
 @click.option("--n-units", type=int, metavar="N", help="Number of records or users, for --dry-run without a FILE.")
+@click.option(
+    "--ledger", type=_options.CHECKPOINT, metavar="FILE", help="The budget of all runs on these data together."
+)
+@click.option(
+    "--budget", type=float, metavar="E", help="For a new --ledger: the ε that all runs together may spend, at --delta."
+)
+@click.option("--yes", is_flag=True, help="Spend without asking. Without a terminal nobody is asked.")
 @_options.seed
 @_options.outputs
 def command(
@@ -91,6 +99,9 @@ def command(
     header: bool | None,
     first_index: int | None,
     groups: Path | None,
+    ledger: Path | None,
+    budget: float | None,
+    yes: bool,
     names: Path | None,
     as_json: bool,
     out: Path | None,
@@ -101,9 +112,10 @@ def command(
 ) -> None:
     r"""Decompose a tensor, or the moment of rows, under (ε, δ)-differential privacy.
 
-    The plan comes first: what each mechanism would release, with how much noise, and the smallest weight that it would
-    still find. It needs public numbers only. The noise comes from the operating system; --seed draws the starts,
-    never the noise. Every run on the same data adds to what is spent.
+    The plan comes first: what will be found, from which weight on, at which price, and what more budget would buy. It
+    needs public numbers only. Where there is a terminal, the run then asks before it spends. The noise comes from the
+    operating system; --seed draws the starts, never the noise. Every run on the same data adds to what is spent:
+    --ledger keeps it in a file that all of them share, and refuses what goes beyond its --budget.
 
     Rows are read from their files again for every question, and never held as a whole. Nothing is learnt from a record
     but through noise: what a file does not state in its header must be given, and a record that is not valid counts as
@@ -114,6 +126,7 @@ def command(
       odeco private --dry-run -k 5 --epsilon 1 --delta 1e-6 --unit record --norm-bound 1 --dimension 100 --n-units 10000
       odeco private rows.npy -k 5 --epsilon 1 --delta 1e-6 --unit record --norm-bound 1 --out result.npz
       odeco private rows.csv -k 5 --epsilon 1 --delta 1e-6 --unit record --norm-bound 1 --header
+      odeco private rows.npy -k 5 --epsilon 1 --delta 1e-6 --unit record --norm-bound 1 --ledger data.ledger --budget 3
       odeco private tensor.npy -k 3 --epsilon 1 --delta 1e-6 --unit entry
     """
     _check_usage(
@@ -124,6 +137,9 @@ def command(
         key=key,
         header=header,
         first_index=first_index,
+        groups=groups,
+        ledger=ledger,
+        budget=budget,
         **settings,
     )
     labels = load_groups(groups)
@@ -138,13 +154,23 @@ def command(
             dimension, columns = data.n_features, data.columns
             n_units = data.n_rows if settings["unit"] == "record" else len(set(labels.tolist())) if groups else None
         plan = _plan(dimension, n_units, **{**settings, "order": order})
+        mechanism = settings["mechanism"]
+        taken = mechanism if mechanism in {each.mechanism for each in plan.mechanisms} else plan.best
         if not as_json:
-            console().print(str(plan), markup=False, soft_wrap=True)
+            console().print(plan.in_words(taken), markup=False, soft_wrap=True)
+        spending = None if ledger is None else Spending.of(ledger, budget, plan)
+        if spending is not None:
+            note(spending.in_words)
         if dry_run:
             if as_json:
                 emit_json({"plan": json.loads(plan.to_json())})
             return
         coordinates = load_names(names, int(dimension or 0), columns)
+        if spending is not None:
+            spending.check()
+        ask_before_spending(plan, yes=yes)
+        if spending is not None:
+            settings["ledger"] = spending.opened()
         rng = settings.pop("seed")
         result = odeco.decompose_privately(data, settings.pop("n_components"), groups=labels, rng=rng, **settings)
         result = result.with_names(coordinates)
@@ -169,7 +195,7 @@ def _check_usage(
     header: bool | None,
     first_index: int | None,
     unit: str,
-    **_: Any,
+    **more: Any,
 ) -> None:
     if files and n_units is not None:
         raise click.UsageError("--n-units is read off FILE. Leave it out.")
@@ -184,10 +210,32 @@ def _check_usage(
     if not files and unit != "entry" and n_units is None:
         raise click.UsageError(f"--dry-run without a FILE needs --n-units N, the number of {unit}s.")
     _check_stated(files, dimension=dimension, header=header, first_index=first_index)
+    _check_pairs(files, unit=unit, **more)
     if unit == "entry" and len(files) > 1:
         raise click.UsageError("--unit entry takes one FILE, a tensor.")
     if unit != "entry" and key is not None:
         raise click.UsageError(f"--key names the array of a tensor, and --unit {unit} takes rows. Leave it out.")
+
+
+def _check_pairs(
+    files: tuple[Path, ...],
+    *,
+    unit: str,
+    groups: Path | None,
+    norm_bound: float | None,
+    ledger: Path | None,
+    budget: float | None,
+    **_: Any,
+) -> None:
+    """Raise if one of two options that go together is missing."""
+    if unit == "user" and files and groups is None:
+        raise click.UsageError("--unit user needs --groups FILE, which says whose row each is, one label a line.")
+    if unit != "user" and groups is not None:
+        raise click.UsageError(f"--groups goes with --unit user. Got --unit {unit}. Leave --groups out.")
+    if unit != "entry" and norm_bound is None:
+        raise click.UsageError(f"--unit {unit} needs --norm-bound B, the largest norm of a row, known without the data")
+    if budget is not None and ledger is None:
+        raise click.UsageError("--budget is that of a new --ledger FILE. Pass both, or neither.")
 
 
 def _check_stated(

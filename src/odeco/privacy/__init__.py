@@ -28,7 +28,7 @@ from odeco.privacy._ledger import Ledger
 from odeco.privacy._ledger_file import LedgerFile, as_ledger
 from odeco.privacy._noise import NoiseSource, SecureNoise, SeededNoiseForTests, grid_of
 from odeco.privacy._oracle import MERGE_COSINE, PrivateOracle, merge_duplicates
-from odeco.privacy._plan import MechanismPlan, PrivacyPlan
+from odeco.privacy._plan import MechanismPlan, PrivacyPlan, Prospect
 from odeco.privacy._record_level import RecordLevel, row_weights
 from odeco.privacy._release import Releaser, Releases
 from odeco.privacy._report import PrivacyReport
@@ -44,6 +44,7 @@ __all__ = [
     "PrivacyPlan",
     "PrivacyReport",
     "PrivateOracle",
+    "Prospect",
     "RecordLevel",
     "audit",
     "delta_of",

@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from odeco._arguments import check_choice, check_norm_bound, check_number
 from odeco._threads import one_blas_thread
-from odeco.privacy import EntryLevel, MechanismPlan, PrivacyPlan, RecordLevel, Unit, sensitivity
+from odeco.privacy import EntryLevel, MechanismPlan, PrivacyPlan, Prospect, RecordLevel, Unit, sensitivity
 from odeco.private._arguments import AUTO, listed
 from odeco.private.mechanisms import MECHANISMS, Sensitivities, Setting
 
+#: Budgets to compare with, as multiples of the one that is planned.
+_MULTIPLES = (0.5, 1.0, 2.0, 4.0)
 
-def plan_all(setting: Setting, unit: Unit, neighbour_relation: str) -> PrivacyPlan:
-    """Return the plan of every mechanism that can be used, smallest signal first."""
+
+def plan_all(
+    setting: Setting,
+    unit: Unit,
+    neighbour_relation: str,
+    *,
+    n_units: int | None = None,
+    norm_bound: float | None = None,
+) -> PrivacyPlan:
+    """Return the plan of every mechanism that can be used, smallest signal first, and what other budgets would find."""
     ranked = _ranked(setting)
     public = (setting.epsilon, setting.delta, setting.mu, unit, neighbour_relation, setting.dimension)
-    return PrivacyPlan(*public, setting.search.n_components, ranked, _best(ranked).mechanism)
+    known = (setting.search.n_components, ranked, _best(ranked).mechanism)
+    prospects = tuple(_prospect(setting, multiple * setting.epsilon) for multiple in _MULTIPLES)
+    return PrivacyPlan(*public, *known, prospects, setting.order, n_units, norm_bound)
+
+
+def _prospect(setting: Setting, epsilon: float) -> Prospect:
+    """Return what another budget would find."""
+    plans = _ranked(replace(setting, epsilon=epsilon))
+    return Prospect(epsilon, {plan.mechanism: plan.smallest_signal for plan in plans})
 
 
 def choose(mechanism: str, setting: Setting) -> MechanismPlan:

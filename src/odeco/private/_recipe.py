@@ -227,7 +227,8 @@ def plan_privacy(
     Returns
     -------
     PrivacyPlan
-        ``str`` of it is a table, `to_json` the same for programs, `best` what ``mechanism="auto"`` would take.
+        ``str`` says it in plain words and tables, `to_json` the same for programs, `best` what ``mechanism="auto"``
+        would take.
 
     Examples
     --------
@@ -246,10 +247,11 @@ def plan_privacy(
     if unit == "entry":
         sensitivities = entry_sensitivities(relation, 1.0 if entry_change is None else entry_change, p)
     else:
-        n = check_count("n_units", n_units)
-        check_delta_for(delta, n, unit)
-        sensitivities = row_sensitivities(relation, norm_bound, n, p, nonnegative=bool(nonnegative))
-    return plan_all(Setting(d, p, search, epsilon, delta, sensitivities), unit, relation)
+        n_units = check_count("n_units", n_units)
+        check_delta_for(delta, n_units, unit)
+        sensitivities = row_sensitivities(relation, norm_bound, n_units, p, nonnegative=bool(nonnegative))
+    setting = Setting(d, p, search, epsilon, delta, sensitivities)
+    return plan_all(setting, unit, relation, n_units=n_units, norm_bound=norm_bound)
 
 
 def _search(dimension: int, n_components: int, n_restarts: int | None, n_iterations: int | None) -> Plan:

@@ -52,7 +52,7 @@ def clipping_sentence(result: Any) -> str | None:
         return None
     order = result.order
     return (
-        f"clipped: rows longer than {bound:g} were scaled down to it, which makes weights too small; ± is the noise "
-        f"alone and does not include that. A row twice as long as the bound counts as 1/{2**order} of itself. How many "
-        "rows were clipped was not released"
+        f"clipped: every row longer than {bound:g} was scaled down to it, which makes weights too small; ± is the "
+        f"noise alone and does not include that. A row twice as long as the bound counts as 1/{2**order} of itself. "
+        "How many such rows there were was not released"
     )

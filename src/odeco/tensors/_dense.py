@@ -26,7 +26,8 @@ class DenseTensor(EntryTensor):
     ----------
     entries : array, d x d x … x d
         The array, of float32, float64 or integers, read-only or not. It is copied only if it holds integers, or is
-        neither in C order nor in Fortran order. The products of a float32 array are made in float32 and added up in float64.
+        neither in C order nor in Fortran order. The products of a float32 array are made in float32 and added up in
+        float64.
 
     Examples
     --------
