@@ -58,21 +58,61 @@ class Browser:
         os.close(self._receive)
         self._folder.cleanup()
 
-    def open(self, path: Path, *, scheme: str = "light", width: int = 1100) -> None:
-        """Show a page, light or dark, and wait until it is there."""
+    def open(self, path: Path, *, scheme: str = "light", width: int = 1100, fragment: str = "") -> None:
+        """Show a page, light or dark, and wait until it is there; with `fragment`, at that place of it."""
+        if fragment:
+            self._go("about:blank")  # another place of the same page would be no new page
         self.events.clear()
         media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
         self._call("Emulation.setEmulatedMedia", media, session=True)
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self._call("Emulation.setDeviceMetricsOverride", size, session=True)
-        self._call("Page.navigate", {"url": path.resolve().as_uri()}, session=True)
-        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
+        address = path.resolve().as_uri() + (f"#{fragment}" if fragment else "")
+        self._go(address)
+
+    def _go(self, address: str) -> None:
+        n_loaded = self._n_loaded()
+        self._call("Page.navigate", {"url": address}, session=True)
+        while self._n_loaded() == n_loaded:
             self._read()
 
+    def _n_loaded(self) -> int:
+        return sum(event["method"] == "Page.loadEventFired" for event in self.events)
+
     def evaluate(self, expression: str):
-        """Return what JavaScript finds; the page itself has none, and its policy does not bind the debugger."""
+        """Return what JavaScript finds; the policy of the page does not bind the debugger."""
         options = {"expression": expression, "returnByValue": True}
-        return self._call("Runtime.evaluate", options, session=True)["result"].get("value")
+        answer = self._call("Runtime.evaluate", options, session=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
+        return answer["result"].get("value")
+
+    def run_scripts(self, allowed: bool) -> None:
+        """Let pages that are opened from now on run scripts, or not."""
+        self._call("Emulation.setScriptExecutionDisabled", {"value": not allowed}, session=True)
+
+    def click(self, selector: str) -> None:
+        """Click on the middle of the first element that a selector finds, as with a mouse."""
+        found = f"document.querySelector({json.dumps(selector)})"
+        self.evaluate(f"{found}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+        middle = "({left, top, width, height}) => [left + width / 2, top + height / 2]"
+        x, y = self.evaluate(f"({middle})({found}.getBoundingClientRect())")
+        place = {"x": x, "y": y, "button": "left", "clickCount": 1}
+        for kind in ("mousePressed", "mouseReleased"):
+            self._call("Input.dispatchMouseEvent", {"type": kind, **place}, session=True)
+
+    def type(self, text: str) -> None:
+        """Type a text into what has the focus."""
+        self._call("Input.insertText", {"text": text}, session=True)
+
+    def press(self, key: str) -> None:
+        """Press and release a key, such as ``Enter``, ``ArrowDown`` or ``Tab``."""
+        codes = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+        pressed = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
+        if key == "Enter":
+            pressed["text"] = "\r"
+        for kind in ("keyDown", "keyUp"):
+            self._call("Input.dispatchKeyEvent", {"type": kind, **pressed}, session=True)
 
     def complaints(self) -> list[str]:
         """Return everything on the console, and every exception."""

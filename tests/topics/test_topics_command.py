@@ -218,7 +218,7 @@ def test_a_saved_model_has_a_page_with_documents_if_they_are_given(folder, fitte
         == 0
     )
     text = (folder / "full.html").read_text(encoding="utf-8")
-    assert Reader(text).tags.count("blockquote") == 9
+    assert Reader(text).tags.count("blockquote") == 15
     assert "mean coherence" in text
     assert "<h1>Topics in model.npz</h1>" in text
     assert odeco_command(["report", "model.npz", "--names", "words.txt"]) == 2
@@ -229,11 +229,11 @@ def test_the_page_shows_topics_documents_and_diagnostics_and_escapes_text(folder
     text = (folder / "page.html").read_text(encoding="utf-8")
     page = Reader(text)
     assert page.headings == [
-        *("Topics", "Map of topics", "Documents that show a topic best", "How many topics there are"),
+        *("Explore", "Topics", "Map of topics", "Documents that show a topic best", "How many topics there are"),
         *("How far to trust them", "To do it again"),
     ]
     assert page.tags.count("article") == 3
-    assert page.tags.count("blockquote") == 9
+    assert page.tags.count("blockquote") == 15
     assert "b" not in page.tags
     assert "&lt;b&gt;&amp;&lt;/b&gt;" in text
     assert "python -m odeco topics corpus.txt -k 3" in text
@@ -251,9 +251,9 @@ def test_a_browser_shows_the_page_without_a_complaint(folder, fitted):
             assert len(browser.requests()) == 1
             assert browser.evaluate("document.querySelectorAll('figure svg').length") == 2
             assert browser.evaluate("document.documentElement.scrollWidth") <= width
-            # Bars of words are drawn: the first of a topic over the whole width of its line.
-            bar = "document.querySelector('.bar').getBoundingClientRect().width"
-            assert browser.evaluate(bar) > 100
+            # Bars of words are drawn: those of the word with most uses over the whole width of their line.
+            bars = "Math.max(...[...document.querySelectorAll('.all')].map(each => each.getBoundingClientRect().width))"
+            assert browser.evaluate(bars) > 80
 
 
 def test_a_pipe_of_texts_and_a_file_of_counts_give_the_same_topics(folder):
@@ -284,7 +284,7 @@ def test_a_private_run_says_what_it_guarantees_and_shows_no_document(folder):
     text = (folder / "private.html").read_text(encoding="utf-8")
     page = Reader(text)
     assert page.headings == [
-        *("Topics", "Map of topics", "How many topics there are", "How far to trust them", "Privacy"),
+        *("Explore", "Topics", "Map of topics", "How many topics there are", "How far to trust them", "Privacy"),
         "To do it again",
     ]
     assert "blockquote" not in page.tags

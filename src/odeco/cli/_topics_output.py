@@ -24,7 +24,7 @@ from odeco.topics.lda import TensorLDA
 from odeco.topics.summarise import TopicSummary
 
 #: The page shows this many documents for each topic.
-_SHOWN = 3
+_SHOWN = 5
 
 
 def print_topics(summary: TopicSummary, n_top: int, *, chosen: bool) -> None:

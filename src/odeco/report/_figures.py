@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from html import escape
 from typing import Any
 
@@ -59,7 +60,9 @@ class Figures:
         """Return a figure as HTML. The `description` is read to people who cannot see the figure."""
         self._count += 1
         buffer = io.StringIO()
-        with mpl.rc_context(STYLE):
+        with mpl.rc_context(STYLE), warnings.catch_warnings():
+            # The browser draws the text, in its own fonts.
+            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
             figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
         svg = buffer.getvalue()
         svg = svg[svg.index("<svg") :]

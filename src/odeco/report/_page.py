@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,11 +58,14 @@ class Section:
         HTML, made with `table`, `Figures` or `escape`.
     lead : str
         A sentence below the heading, as text.
+    name : str
+        The class of the section, for style and script.
     """
 
     title: str
     body: str
     lead: str = ""
+    name: str = ""
 
 
 def table(
@@ -97,6 +102,7 @@ def write_page(
     sections: Iterable[Section],
     facts: Mapping[str, str] | None = None,
     style: str = "",
+    script: str = "",
 ) -> None:
     """Write a page to `path`, atomically.
 
@@ -112,9 +118,11 @@ def write_page(
         Names and values to show at the top, as text.
     style : str
         CSS that only this page needs.
+    script : str
+        JavaScript of this page. No other runs, as the policy of the page names the hash of this one.
     """
     body = "".join(
-        f"<section>\n<h2>{escape(each.title)}</h2>\n"
+        f"<section{_named(each.name)}>\n<h2>{escape(each.title)}</h2>\n"
         + (f'<p class="lead">{escape(each.lead)}</p>\n' if each.lead else "")
         + f"{each.body}</section>\n"
         for each in sections
@@ -125,9 +133,21 @@ def write_page(
         style=_STYLE.replace("LIGHT", _variables(LIGHT, 0)).replace("DARK", _variables(DARK, 1)) + style,
         facts=tiles(facts) if facts else "",
         body=body,
+        policy=f"script-src '{_hash_of(script)}'; " if script else "",
+        script=f"<script>{script}</script>\n" if script else "",
+        runs="runs only the script inside it" if script else "runs no script",
     )
     with replacing(path) as file:
         file.write(text.encode("utf-8"))
+
+
+def _named(name: str) -> str:
+    return f' class="{escape(name)}"' if name else ""
+
+
+def _hash_of(script: str) -> str:
+    """Return the hash of a script, as a policy names it."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
 
 
 def _variables(colours: Mapping[str, str], which: int) -> str:
@@ -135,7 +155,7 @@ def _variables(colours: Mapping[str, str], which: int) -> str:
     return "".join(f"--{name}:{value};" for name, value in named.items())
 
 
-# The policy allows only what is inside the page: no script runs, and nothing is fetched.
+# The policy allows only what is inside the page: nothing is fetched, and no script runs but the page's own, if any.
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -143,7 +163,8 @@ _PAGE = """<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta name="generator" content="odeco">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; {policy}style-src 'unsafe-inline'; \
+img-src data:; base-uri 'none'; form-action 'none'">
 <link rel="icon" href="data:,">
 <title>{title}</title>
 <style>
@@ -157,8 +178,8 @@ _PAGE = """<!DOCTYPE html>
 </header>
 <main>
 {facts}{body}</main>
-<footer><p>Made by odeco. This page is one file: it fetches nothing and runs no script.</p></footer>
-</body>
+<footer><p>Made by odeco. This page is one file: it fetches nothing and {runs}.</p></footer>
+{script}</body>
 </html>
 """
 

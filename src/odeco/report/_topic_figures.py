@@ -10,35 +10,25 @@ import numpy as np
 from matplotlib.patches import Circle
 from numpy.typing import NDArray
 
-from odeco._types import FloatArray
 from odeco.report._figures import COLOURS, STYLE, WIDTH, Figures, _axes
+from odeco.report._topic_map import MANY, TopicMap
 
 if TYPE_CHECKING:
     from odeco.topics.diagnostics import TopicDiagnostics
 
-#: The map has this height in inches, or the second one with more than 40 topics.
-_HEIGHT, _TALL, _MANY = 6.2, 9.0, 40
-#: All circles together take this share of the area of the map.
-_FILLED = 0.14
-#: Circles keep this share of the map's height between them.
-_GAP = 0.065
-#: Circles are moved apart in at most this many steps.
-_STEPS = 400
+#: The map has this height in inches at most, or the second one if there are many topics.
+_HEIGHT, _TALL = 6.2, 9.0
 
 
-def draw_map(figures: Figures, topic_word: FloatArray, shares: FloatArray, labels: Sequence[str]) -> str:
+def draw_map(figures: Figures, layout: TopicMap, labels: Sequence[str]) -> str:
     """Draw each topic as a circle, near to those that use the same words."""
-    many = len(shares) > _MANY
-    height = _TALL if many else _HEIGHT
-    width = WIDTH / height
-    radii = np.sqrt(shares * _FILLED * width / np.pi)
-    places = _spread(_plane(topic_word), radii, width)
+    many = len(labels) > MANY
+    tallest = _TALL if many else _HEIGHT
+    width, height = layout.size
     with mpl.rc_context(STYLE):
-        low, high = (places - radii[:, None]).min(axis=0), (places + radii[:, None]).max(axis=0)
-        low, high = low - np.array([0.08, 0.06]), high + np.array([0.08, 0.02])  # room for labels
-        figure, axes = _axes(WIDTH, min(height, max(2.5, WIDTH * (high[1] - low[1]) / (high[0] - low[0]))))
+        figure, axes = _axes(WIDTH, min(tallest, max(2.5, WIDTH * height / width)))
         sizes = (7.0, 7.5) if many else (10.0, 9.5)
-        for number, (place, radius, label) in enumerate(zip(places, radii, labels, strict=True), 1):
+        for number, (place, radius, label) in enumerate(zip(layout.places, layout.radii, labels, strict=True), 1):
             axes.add_patch(Circle(place, radius, facecolor=COLOURS["accent"], alpha=0.25, linewidth=0))
             axes.add_patch(Circle(place, radius, fill=False, edgecolor=COLOURS["accent"], linewidth=1.2))
             axes.text(*place, str(number), ha="center", va="center", fontsize=sizes[0], fontweight="bold")
@@ -47,44 +37,13 @@ def draw_map(figures: Figures, topic_word: FloatArray, shares: FloatArray, label
             axes.text(
                 place[0], place[1] - radius - 0.008, shown, ha="center", va="top", fontsize=sizes[1], parse_math=False
             )
-        axes.set_xlim(low[0], high[0])
-        axes.set_ylim(low[1], high[1])
+        axes.set_xlim(0, width)
+        axes.set_ylim(0, height)
         axes.set_aspect("equal")
         axes.set_axis_off()
         return figures.html(
             figure, f"Map of {len(labels)} topics.", "Circles that would lie over each other are moved apart."
         )
-
-
-def _plane(topic_word: FloatArray) -> FloatArray:
-    """Return coordinates of topics in the plane that keeps most of their Hellinger distances: classical scaling."""
-    roots = np.sqrt(topic_word)
-    centred = roots - roots.mean(axis=0)
-    values, vectors = np.linalg.eigh(centred @ centred.T)
-    coordinates = np.zeros((len(roots), 2))
-    for axis, place in enumerate(range(len(values) - 1, max(len(values) - 3, -1), -1)):
-        # The sign of an eigenvector is a matter of chance: its largest entry is made positive.
-        vector = vectors[:, place] * np.sign(vectors[np.argmax(np.abs(vectors[:, place])), place])
-        coordinates[:, axis] = vector * np.sqrt(max(values[place], 0.0))
-    return coordinates
-
-
-def _spread(coordinates: FloatArray, radii: FloatArray, width: float) -> FloatArray:
-    """Scale coordinates to a map of height 1, and move circles apart that lie over each other, all at once."""
-    extent = np.maximum(np.ptp(coordinates, axis=0), 1e-12)
-    scale = np.minimum(width / extent[0], 1 / extent[1]) * 0.85
-    places: FloatArray = coordinates * scale
-    k = len(places)
-    wanted = radii[:, None] + radii[None, :] + _GAP
-    places += 1e-6 * np.stack([np.cos(np.arange(k)), np.sin(np.arange(k))], axis=1)  # no two at the same place
-    for _ in range(_STEPS):
-        apart = places[:, None, :] - places[None, :, :]
-        distance = np.linalg.norm(apart, axis=2) + np.eye(k)
-        overlap = np.maximum(wanted - distance, 0.0) * (1 - np.eye(k))
-        if overlap.max() < 1e-3:
-            break
-        places += 0.25 * np.sum(apart / distance[:, :, None] * overlap[:, :, None], axis=1)
-    return places
 
 
 def clear_directions(found: TopicDiagnostics, *, private: bool) -> NDArray[np.bool_]:

@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from odeco.report._explorer import Example, container, explorer_data, script, style
 from odeco.report._figures import Figures
 from odeco.report._page import Section, table, write_page
 from odeco.report._statements import again_section, privacy_section
 from odeco.report._topic_figures import clear_directions, draw_map, draw_spectrum
+from odeco.report._topic_map import TopicMap, lay_out
 
 if TYPE_CHECKING:  # scikit-learn and numba are not needed to write a page
     from odeco.topics.summarise import TopicSummary
 
-#: A document that shows a topic: where it comes from, how it begins, and the topic's share in it.
-Example = tuple[str, str, float]
 #: Documents are shortened to this many characters.
 _EXCERPT = 400
+#: What the explorer shows better has this name, and is hidden while it runs.
+_PLAIN = "plain"
 #: The documents of this many topics are shown at once; those of the others are shown at a click.
 _OPEN = 3
 
@@ -35,7 +37,10 @@ def write_topics_report(
     versions: Mapping[str, str] | None = None,
     n_top: int = 12,
 ) -> None:
-    """Write topics as one HTML page that needs no network and no script.
+    """Write topics as one HTML page that needs no network.
+
+    A script inside the page lets readers explore: a map of topics linked to their words and documents, a slider from
+    frequent words to telling ones, and a search for words. Without it the page shows the same, as text and figures.
 
     Parameters
     ----------
@@ -66,11 +71,13 @@ def write_topics_report(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_topics_report(summary, f"{folder}/page.html", title="Three topics")
     """
-    figures = Figures()
+    figures, layout = Figures(), lay_out(summary.topic_word, summary.shares)
+    shown = None if summary.privacy is not None or not examples else _shortened_examples(examples)
     sections = [
+        _explorer(summary, layout, shown),
         _topics(summary, n_top),
-        *_map(summary, figures),
-        *_documents(summary, None if summary.privacy is not None else examples),
+        *_map(summary, layout, figures),
+        *_documents(summary, shown),
         *_number(summary, figures),
         _trust(summary),
         *([] if summary.privacy is None else [privacy_section(summary.privacy)]),
@@ -80,7 +87,15 @@ def write_topics_report(
     subtitle = f"{k} {'topic' if k == 1 else 'topics'} of {summary.diagnostics.n_documents:,} documents"
     if summary.privacy is not None:
         subtitle += ", found under differential privacy"
-    write_page(path, title=title, subtitle=subtitle, sections=sections, facts=_facts(summary), style=_STYLE)
+    write_page(
+        path,
+        title=title,
+        subtitle=subtitle,
+        sections=sections,
+        facts=_facts(summary),
+        style=_STYLE + style(),
+        script=script(),
+    )
 
 
 def _facts(summary: TopicSummary) -> dict[str, str]:
@@ -115,7 +130,7 @@ def _topics(summary: TopicSummary, n_top: int) -> Section:
             "than its trust says. A topic is called noise if less than half of what sets it apart is found again "
             "(trust below 0.71). Words that are less probable than twice their noise are left out."
         )
-    return Section("Topics", f'<div class="cards">{cards}</div>\n', lead)
+    return Section("Topics", f'<div class="cards">{cards}</div>\n', lead, _PLAIN)
 
 
 def _card(summary: TopicSummary, topic: int, n_top: int) -> str:
@@ -126,12 +141,7 @@ def _card(summary: TopicSummary, topic: int, n_top: int) -> str:
         f'<span class="word">{escape(word)}</span><span class="weight">{weight:.3f}</span></li>'
         for word, weight in words
     )
-    standing = ""
-    if summary.npmi is not None:
-        standing = f"coherence {summary.npmi[topic]:.2f}".replace("-", "−")
-    elif summary.trust is not None:
-        standing = f"trust {summary.trust.likeness[topic]:.2f}".replace("-", "−")
-        standing += "" if summary.trust.clear[topic] else ": noise"
+    standing, _ = _standing(summary, topic)
     rows = rows or "<li>no word is clear of its noise</li>"
     grey = " unsure" if summary.trust is not None and not summary.trust.clear[topic] else ""
     return (
@@ -140,7 +150,23 @@ def _card(summary: TopicSummary, topic: int, n_top: int) -> str:
     )
 
 
-def _map(summary: TopicSummary, figures: Figures) -> list[Section]:
+def _standing(summary: TopicSummary, topic: int) -> tuple[str, float | None]:
+    """Return how good a topic is, in words and as a number."""
+    if summary.npmi is not None:
+        return f"coherence {summary.npmi[topic]:.2f}".replace("-", "−"), float(summary.npmi[topic])
+    if summary.trust is None:
+        return "", None
+    likeness = float(summary.trust.likeness[topic])
+    return f"trust {likeness:.2f}".replace("-", "−") + ("" if summary.trust.clear[topic] else ": noise"), likeness
+
+
+def _explorer(summary: TopicSummary, layout: TopicMap, examples: Sequence[Sequence[Example]] | None) -> Section:
+    standings = [_standing(summary, topic) for topic in range(len(summary.shares))]
+    body = container(explorer_data(summary, layout, standings, examples))
+    return Section("Explore", body, name="explore")
+
+
+def _map(summary: TopicSummary, layout: TopicMap, figures: Figures) -> list[Section]:
     if len(summary.shares) < 2:
         return []
     labels = [_first_word(summary, topic) for topic in range(len(summary.shares))]
@@ -148,7 +174,7 @@ def _map(summary: TopicSummary, figures: Figures) -> list[Section]:
         "Topics that use the same words are near each other (Hellinger distance, by multidimensional scaling). The "
         "area of a circle is the topic's share; its label is the topic's number and first word."
     )
-    return [Section("Map of topics", draw_map(figures, summary.topic_word, summary.shares, labels), lead)]
+    return [Section("Map of topics", draw_map(figures, layout, labels), lead, _PLAIN)]
 
 
 def _first_word(summary: TopicSummary, topic: int) -> str:
@@ -163,14 +189,18 @@ def _documents(summary: TopicSummary, examples: Sequence[Sequence[Example]] | No
     for topic, documents in enumerate(examples):
         first = ", ".join(word for word, _ in summary.leading_words(topic, 3))
         quotes = "".join(
-            f"<blockquote><p>{escape(_shortened(text))}</p><cite>{escape(name)} · {share:.0%} topic {topic + 1}</cite>"
+            f"<blockquote><p>{escape(text)}</p><cite>{escape(name)} · {share:.0%} topic {topic + 1}</cite>"
             "</blockquote>\n"
             for name, text, share in documents
         )
         shown = " open" if topic < _OPEN else ""
         parts.append(f"<details{shown}><summary>{topic + 1} · {escape(first)}</summary>\n{quotes}</details>\n")
     lead = "For each topic the documents in which its share is largest, shortened."
-    return [Section("Documents that show a topic best", "".join(parts), lead)]
+    return [Section("Documents that show a topic best", "".join(parts), lead, _PLAIN)]
+
+
+def _shortened_examples(examples: Sequence[Sequence[Example]]) -> list[list[Example]]:
+    return [[(name, _shortened(text), share) for name, text, share in own] for own in examples]
 
 
 def _shortened(text: str) -> str:
