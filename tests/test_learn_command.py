@@ -66,6 +66,8 @@ def test_clusters_of_a_table_with_model_labels_and_page(clusters, tmp_path, caps
     assert "<svg" in text
     assert "height" in text
     learn(capsys, "mixture", path, "--drop", "id", "-k", 3, "--labels", labels)  # replaces what odeco wrote
+    assert main(["report", str(out), "--out", str(page)]) == 0
+    assert "Model in model.npz" in page.read_text()
 
 
 def test_clusters_as_json_are_those_of_python(clusters, capsys):

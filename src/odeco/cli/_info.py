@@ -29,7 +29,7 @@ _MEANINGS = {
     "odeco report",
     "mixture": "clusters of rows; read with odeco.models.TensorMixture.load",
     "hidden Markov model": "states of sequences; read with odeco.models.TensorHMM.load",
-    "independent sources": "sources of signals; read with odeco.models.TensorICA.load",
+    "sources model": "sources of signals; read with odeco.models.TensorICA.load",
     "latent classes": "classes of respondents; read with odeco.models.LatentClasses.load",
     "communities": "communities of a graph; read with odeco.models.Communities.load",
     "topic proportions": "how much of each topic is in each document; read with numpy.load",

@@ -1,4 +1,4 @@
-"""``odeco report``: the HTML page of a result, or of topics, that was saved."""
+"""``odeco report``: the HTML page of a result or a model that was saved."""
 
 from __future__ import annotations
 
@@ -12,6 +12,15 @@ from odeco.cli import _options
 from odeco.cli._inputs import load_names
 from odeco.cli._output import note
 from odeco.result import AsymmetricDecomposition
+
+#: The names of the classes in `odeco.models` that wrote files of these kinds.
+MODELS = {
+    "mixture": "TensorMixture",
+    "hidden Markov model": "TensorHMM",
+    "sources model": "TensorICA",
+    "latent classes": "LatentClasses",
+    "communities": "Communities",
+}
 
 
 @click.command("report")
@@ -28,7 +37,7 @@ from odeco.result import AsymmetricDecomposition
 def command(
     file: Path, out: Path, title: str | None, names: Path | None, documents: Path | None, column: str | None
 ) -> None:
-    r"""Make a self-contained HTML page of the result or of the topics in FILE, as --out of another command wrote it.
+    r"""Make a self-contained HTML page of the result, the topics or the model in FILE, as --out of another command wrote it.
 
     The page of topics shows which documents they are in if these are given; that of private topics never does.
 
@@ -48,6 +57,9 @@ def command(
         write_page_of_model(file, out, title=title, documents=documents, column=column)
         note(f"wrote {out}")
         return
+    if contents.kind in MODELS:
+        _write_model(file, contents.kind, out, title)
+        return
     if documents is not None or column is not None:
         raise click.UsageError(f"--documents and --column are for topics. {file} holds something else. Leave them out.")
     result, header = load_result(file), contents.header
@@ -64,4 +76,13 @@ def command(
         command=header.get("command"),
         versions=header.get("written_by"),
     )
+    note(f"wrote {out}")
+
+
+def _write_model(file: Path, kind: str, out: Path, title: str | None) -> None:
+    """Write the page of a model that ``odeco learn`` or Python saved; it shows no row."""
+    from odeco import models  # scikit-learn may be missing
+    from odeco.report import write_model_report
+
+    write_model_report(getattr(models, MODELS[kind]).load(file), out, title=title or f"Model in {file.name}")
     note(f"wrote {out}")
