@@ -37,7 +37,7 @@ MODELS = {
 def command(
     file: Path, out: Path, title: str | None, names: Path | None, documents: Path | None, column: str | None
 ) -> None:
-    r"""Make a self-contained HTML page of the result, the topics or the model in FILE, as --out of another command wrote it.
+    r"""Make a self-contained HTML page of the result, the topics or the model in FILE, as --out wrote it.
 
     The page of topics shows which documents they are in if these are given; that of private topics never does.
 
