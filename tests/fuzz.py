@@ -185,7 +185,11 @@ KINDS: dict[str, tuple[str, Callable[[Path], object], Callable[[Path], object]]]
         lambda path: _private_topics(public=_COUNTS[:40]).fit(_COUNTS[40:]).save(path),
         _use_topics,
     ),
-    "private topic stream": (".npz", lambda path: _private_topics().partial_fit(_COUNTS).save(path), _go_on_with_topics),
+    "private topic stream": (
+        ".npz",
+        lambda path: _private_topics().partial_fit(_COUNTS).save(path),
+        _go_on_with_topics,
+    ),
     "topic stream": (
         ".npz",
         lambda path: TensorLDA(2, refine=0, random_state=0).partial_fit(_COUNTS).save(path),

@@ -268,7 +268,13 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             return fitted
         return replace(fitted, privacy=vocabulary.joined(fitted.privacy, guarantee.epsilon, guarantee.delta))
 
-    def partial_fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's signature
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,  # noqa: ARG002 - scikit-learn's signature
+        *,
+        vocabulary: PrivateVocabulary | None = None,
+    ) -> Self:
         """Learn from one more batch of documents; none is kept, and memory does not grow.
 
         The first batch must hold at least k documents of three words. The topics are worked out when they are next
@@ -276,10 +282,12 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         takes more than 256 MB is not copied for that, and must then be loaded again from where it was last saved.
 
         A private model asks each batch with the whole budget (see *Private models*): no document may be fed twice.
-        ``unit="user"`` and ``ledger`` are refused.
+        ``unit="user"`` and ``ledger`` are refused, and so is a private `vocabulary`: what it has cost the documents of
+        which batch is not known. Take words that were not read off these documents.
         """
         settings = check_settings(self, in_batches=True)
-        if check_private(self, None, in_batches=True):
+        if check_private(self, None, vocabulary, in_batches=True):
+            check_private_batches(self, vocabulary)
             return self._partial_fit_privately(X, settings)
         stream = getattr(self, "_stream", None)
         stream = stream if isinstance(stream, TopicStream) else None
@@ -294,7 +302,6 @@ class TensorLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return self
 
     def _partial_fit_privately(self, X: Any, settings: LdaSettings) -> Self:
-        check_private_batches(self)
         stream = getattr(self, "_stream", None)
         before = stream if isinstance(stream, PrivateTopicStream) else None
         with self._words_kept_on_failure():

@@ -181,17 +181,8 @@ def topics_at(
     topic at random around the frequencies of the words, for a refinement to begin with; its weight and residual are
     NaN.
     """
-    second, third = corrected_core(reduced.triples, reduced.pairs, reduced.first, concentration)
-    with one_blas_thread():  # for matrices this small, more threads only get in each other's way
-        values, vectors = np.linalg.eigh(second)
-    kept = values > RANK_TOLERANCE * max(values[-1], 0.0)
-    whiten = vectors[:, kept] / np.sqrt(values[kept])
-    core: FloatArray = contract(third, whiten)
-    # Whitening multiplies rounding errors, and so how far the core is from symmetric, by (largest/smallest)^1.5.
-    if kept.any() and values[-1] > _ROUNDING_GROWS * values[kept][0]:
-        core = symmetrize(core).astype(np.float64, copy=False)
-    start = whiten.T @ near if near is not None and near.shape[1] == core.shape[0] else None
-    components, weights, residuals, explained = _decompose(core, start, seed)
+    second, whiten, core = _whitened(concentration, reduced)
+    components, weights, residuals, explained = _decompose(core, _start(whiten, core, near), seed)
     order = _order(second @ whiten @ components, weights, before)
     components, weights, residuals = components[:, order], weights[order], residuals[order]
     inside = whiten @ components  # k numbers for each component b: W b in the strongest directions
@@ -211,6 +202,30 @@ def topics_at(
         negative_mass = np.append(negative_mass, nothing)
     alpha = concentration * sizes / sizes.sum()
     return SpectralTopics(topics, alpha, negative_mass, weights, residuals, explained, second @ inside)
+
+
+def explained_at(concentration: float, reduced: ReducedMoments, *, seed: int, near: FloatArray) -> float:
+    """Return the share of the whitened third moment that its components explain for a given α₀; see `topics_at`."""
+    _, whiten, core = _whitened(concentration, reduced)
+    return _decompose(core, _start(whiten, core, near), seed)[3]
+
+
+def _whitened(concentration: float, reduced: ReducedMoments) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the moment of pairs for a given α₀, what whitens it, and the moment of triples that is whitened so."""
+    second, third = corrected_core(reduced.triples, reduced.pairs, reduced.first, concentration)
+    with one_blas_thread():  # for matrices this small, more threads only get in each other's way
+        values, vectors = np.linalg.eigh(second)
+    kept = values > RANK_TOLERANCE * max(values[-1], 0.0)
+    whiten: FloatArray = vectors[:, kept] / np.sqrt(values[kept])
+    core: FloatArray = contract(third, whiten)
+    # Whitening multiplies rounding errors, and so how far the core is from symmetric, by (largest/smallest)^1.5.
+    if kept.any() and values[-1] > _ROUNDING_GROWS * values[kept][0]:
+        core = symmetrize(core).astype(np.float64, copy=False)
+    return second, whiten, core
+
+
+def _start(whiten: FloatArray, core: FloatArray, near: FloatArray | None) -> FloatArray | None:
+    return whiten.T @ near if near is not None and near.shape[1] == core.shape[0] else None
 
 
 def _decompose(
