@@ -21,6 +21,7 @@ from odeco.topics.bounded_counts import BoundedCounts
 from odeco.topics.learn_privately import learn_privately
 from odeco.topics.private_answers import ReleasedAnswers, SimulatedAnswers
 from odeco.topics.private_plan import plan_releases
+from odeco.topics.private_vocabulary import choose_vocabulary_privately
 from odeco.topics.trust import likeness
 
 
@@ -89,8 +90,9 @@ def test_every_release_has_noise_for_its_share_of_the_budget():
 
 
 def test_deep_in_noise_hardly_a_topic_is_clear_and_a_warning_says_so():
-    # The likeness is an expectation, and noise can be unlike itself: of 72 topics of nothing but noise, 5 were called
-    # clear. With that chance more than 6 of 18 are called so in one run of this test in 10,000.
+    # To be called clear, a topic of noise must be found again in each of four runs, and have more energy than its
+    # noise. If the truth is like a fifth run, noise passes four of them with a chance of 1 in 5 at the very most, and
+    # then must pass the bar of one half too; 2 of 18 is far above what is seen (none of 264) and far below that chance.
     corpus = planted_topics(300, 40, [0.5, 0.5], document_length=10, rng=2)
     n_clear = 0
     for seed in range(6):
@@ -102,7 +104,7 @@ def test_deep_in_noise_hardly_a_topic_is_clear_and_a_warning_says_so():
         assert model.diagnostics_.n_clear == int(model.trust_.clear.sum())
         assert model.diagnostics_.n_tokens is None  # not even the number of words is told
         n_clear += model.diagnostics_.n_clear
-    assert n_clear <= 6
+    assert n_clear <= 2
 
 
 @pytest.mark.slow
@@ -322,6 +324,14 @@ def test_a_stream_that_is_fed_what_it_cannot_take_stays_as_it_was():
     assert model.privacy_ == privacy
 
 
+def test_a_private_stream_refuses_a_vocabulary_of_its_own_documents_and_stays_as_it_was():
+    chosen = choose_vocabulary_privately(["red apple", "green apple"] * 1000, epsilon=4.0, delta=1e-8)
+    model = TensorLDA(2, epsilon=8.0, delta=1e-8)
+    with pytest.raises(ValueError, match="The words of a private stream must not be read off its documents"):
+        model.partial_fit(np.ones((10, chosen.words.size)), vocabulary=chosen)
+    assert not hasattr(model, "n_documents_")
+
+
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
@@ -349,7 +359,6 @@ def test_public_documents_help_and_cost_nothing(tmp_path):
     learnt = [likeness(truth, model.topic_word_, frequencies).mean() for model in (alone, helped)]
     assert learnt[1] > learnt[0]
     assert helped.privacy_.epsilon_spent <= 1.0
-    assert not any("pairs" in charge.mechanism for charge in helped.privacy_.charges)
     assert "public documents" in helped.privacy_.mechanism
     helped.save(tmp_path / "model.npz")
     assert (TensorLDA.load(tmp_path / "model.npz").public != public).nnz == 0

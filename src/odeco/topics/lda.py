@@ -271,6 +271,7 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         *,
         words: Sequence[str] | Words | None = None,
         cut: Cut | None = None,
+        vocabulary: PrivateVocabulary | None = None,
     ) -> Self:
         """Learn from one more batch of documents; none is kept, and memory does not grow.
 
@@ -282,12 +283,13 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         `words` and `cut` are as for `fit`; those of the first batch are kept.
 
         A private model asks each batch with the whole budget (see *Private models*): no document may be fed twice.
-        ``unit="user"`` and ``ledger`` are refused.
+        ``unit="user"`` and ``ledger`` are refused, and so is a private `vocabulary`: what it has cost the documents of
+        which batch is not known. Take words that were not read off these documents.
         """
         settings = check_settings(self, in_batches=True)
-        private = check_private(self, None, in_batches=True)
+        private = check_private(self, None, vocabulary, in_batches=True)
         if private:
-            check_private_batches(self)
+            check_private_batches(self, vocabulary)
         stream = getattr(self, "_stream", None)
         before = stream if isinstance(stream, PrivateTopicStream if private else TopicStream) else None
         with columns_kept_on_failure(self):

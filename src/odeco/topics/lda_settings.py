@@ -106,8 +106,14 @@ def check_private(model: Any, groups: Any, vocabulary: Any = None, *, in_batches
     return not missing
 
 
-def check_private_batches(model: Any) -> None:
+def check_private_batches(model: Any, vocabulary: Any = None) -> None:
     """Raise if a private TensorLDA has settings that a stream of batches cannot honour."""
+    if vocabulary is not None:
+        raise ValueError(
+            "The words of a private stream must not be read off its documents: which batch a vocabulary has cost what "
+            "is not known. Got `vocabulary`. Call fit with all documents, or take a vocabulary from elsewhere and leave "
+            "this out."
+        )
     if model.unit != "document":
         raise ValueError(
             "A private stream protects documents: the documents of a user may be in several batches. "

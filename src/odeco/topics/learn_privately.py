@@ -69,7 +69,7 @@ def learn_privately(
     seed : int
         Seed of everything that is drawn after the releases; the noise does not depend on it.
     public : PublicTopics, optional
-        What public documents say; no pairs are then released, and the steps get their share.
+        What public documents say; topics start from them unless the private pairs speak for themselves.
     noise : NoiseSource, optional
         Where the noise comes from; by default from the operating system.
 
@@ -84,9 +84,7 @@ def learn_privately(
     concentration = DEFAULT_CONCENTRATION if concentration is None else concentration
     releaser = Releaser(Ledger(mu, within=as_ledger(guarantee.ledger)), SecureNoise() if noise is None else noise)
     noise_of_all = held.sensitivity(1) / mu
-    plan = plan_releases(
-        held.n_words, n_components, n_units=held.n_units, unit_noise=noise_of_all, started=public is not None
-    )
+    plan = plan_releases(held.n_words, n_components, n_units=held.n_units, unit_noise=noise_of_all)
     answers = ReleasedAnswers(held, releaser, mu)
     found = find_private_topics(answers, plan, n_components, concentration=concentration, rng=rng, public=public)
     found = largest_first(found)

@@ -68,9 +68,8 @@ class PrivateTopicStream:
         first = self.privacy.charges[0]  # with a share of 1 its noise would be sensitivity / μ
         mu = Guarantee(self.privacy.epsilon, self.privacy.delta).mu if self.privacy.private else first.mu
         noise = first.sensitivity / mu * self.n_batches**0.5
-        started = self.evidence.public is not None
         n_words, n_units = self.evidence.scales.size, self.n_documents
-        plan = plan_releases(n_words, self.n_components, n_units=n_units, unit_noise=noise, started=started)
+        plan = plan_releases(n_words, self.n_components, n_units=n_units, unit_noise=noise)
         rng = np.random.default_rng([self.seed, self.n_batches, 1])
         trust = measure_trust(self.found, plan, n_units=self.n_documents, unit_noise=noise, rng=rng)
         return fitted_privately(self.found, trust, self.n_documents, self.privacy)
@@ -155,7 +154,7 @@ def learn_batch_privately(
         n_components,
         n_units=held.n_units,
         unit_noise=held.sensitivity(1) / mu,
-        started=public is not None or before is not None,
+        started=before is not None,
     )
     found = find_private_topics(
         ReleasedAnswers(held, releaser, mu),

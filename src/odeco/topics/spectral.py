@@ -176,17 +176,8 @@ def topics_at(
     topic at random around the frequencies of the words, for a refinement to begin with; its weight and residual are
     NaN.
     """
-    second, third = corrected_core(reduced.triples, reduced.pairs, reduced.first, concentration)
-    with one_blas_thread():  # for matrices this small, more threads only get in each other's way
-        values, vectors = np.linalg.eigh(second)
-    kept = values > RANK_TOLERANCE * max(values[-1], 0.0)
-    whiten = vectors[:, kept] / np.sqrt(values[kept])
-    core: FloatArray = contract(third, whiten)
-    # Whitening multiplies rounding errors, and so how far the core is from symmetric, by (largest/smallest)^1.5.
-    if kept.any() and values[-1] > _ROUNDING_GROWS * values[kept][0]:
-        core = symmetrize(core).astype(np.float64, copy=False)
-    start = whiten.T @ near if near is not None and near.shape[1] == core.shape[0] else None
-    found = decompose_whitened(core, seed=seed, start=start)
+    second, whiten, core = _whitened(concentration, reduced)
+    found = decompose_whitened(core, seed=seed, start=_start(whiten, core, near))
     order = _order(second @ whiten @ found.vectors, found.weights, before)
     components, weights, residuals = found.vectors[:, order], found.weights[order], found.residuals[order]
     inside = whiten @ components  # k numbers for each component b: W b in the strongest directions
@@ -206,6 +197,30 @@ def topics_at(
         negative_mass = np.append(negative_mass, nothing)
     alpha = concentration * sizes / sizes.sum()
     return SpectralTopics(topics, alpha, negative_mass, weights, residuals, found.explained, second @ inside)
+
+
+def explained_at(concentration: float, reduced: ReducedMoments, *, seed: int, near: FloatArray) -> float:
+    """Return the share of the whitened third moment that its components explain for a given α₀; see `topics_at`."""
+    _, whiten, core = _whitened(concentration, reduced)
+    return decompose_whitened(core, seed=seed, start=_start(whiten, core, near)).explained
+
+
+def _whitened(concentration: float, reduced: ReducedMoments) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the moment of pairs for a given α₀, what whitens it, and the moment of triples that is whitened so."""
+    second, third = corrected_core(reduced.triples, reduced.pairs, reduced.first, concentration)
+    with one_blas_thread():  # for matrices this small, more threads only get in each other's way
+        values, vectors = np.linalg.eigh(second)
+    kept = values > RANK_TOLERANCE * max(values[-1], 0.0)
+    whiten: FloatArray = vectors[:, kept] / np.sqrt(values[kept])
+    core: FloatArray = contract(third, whiten)
+    # Whitening multiplies rounding errors, and so how far the core is from symmetric, by (largest/smallest)^1.5.
+    if kept.any() and values[-1] > _ROUNDING_GROWS * values[kept][0]:
+        core = symmetrize(core).astype(np.float64, copy=False)
+    return second, whiten, core
+
+
+def _start(whiten: FloatArray, core: FloatArray, near: FloatArray | None) -> FloatArray | None:
+    return whiten.T @ near if near is not None and near.shape[1] == core.shape[0] else None
 
 
 def _order(coordinates: FloatArray, weights: FloatArray, before: FloatArray | None) -> IndexArray:

@@ -85,7 +85,7 @@ def measure_trust(
     """
     drawn_from = with_further_topics(found.law, found.pairs, rng)
     again = _Again(found.law.topics, drawn_from, plan, n_units, unit_noise, found.evidence.public)
-    likenesses, distances = again.runs(rng)
+    likenesses, distances, n_shown = again.runs(rng)
     moved = np.mean(distances**2, axis=0)
     # The deviations say which words are surer than others, given the topics of each step. That these are noisy too
     # makes all of them larger: how much is seen from the topics that were found again.
@@ -95,7 +95,11 @@ def measure_trust(
     # words, and what comes out again of that is chance.
     apart = np.sum((found.law.topics - found.frequencies) ** 2, axis=1)
     signal = np.sqrt(np.clip(1 - said / np.maximum(apart, np.finfo(float).tiny), 0.0, 1.0))
-    return TopicTrust(np.minimum(likenesses.min(axis=0), signal), found.deviations * factors[:, None])
+    cosines = np.minimum(likenesses.min(axis=0), signal)
+    if found.pairs is not None and found.pairs.n_clear() <= 1 < min(n_shown):
+        # Documents of these topics would show in pairs of words that there are topics, and the real ones do not.
+        cosines = np.minimum(cosines, 0.0)
+    return TopicTrust(cosines, found.deviations * factors[:, None])
 
 
 def expected_likeness(
@@ -117,27 +121,31 @@ class _Again:
     unit_noise: float
     public: PublicTopics | None
 
-    def runs(self, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """Return the cosines and the distances of the topics and what each run finds of them, both runs x k."""
+    def runs(self, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, list[int]]:
+        """Return the cosines and the distances of the topics and what each run finds of them, both runs x k.
+
+        And how many directions of pairs of words stand clear of noise in each; 0 if no pairs are released.
+        """
         frequencies = self.law.alpha / self.law.alpha.sum() @ self.law.topics
-        cosines, distances = [], []
+        cosines, distances, n_shown = [], [], []
         for _ in range(_N_AGAIN):
-            found = self._run(rng)
+            run = self._run(rng)
+            found = run.evidence.topics
             all_cosines = _cosines(self.topics, found, frequencies)
             places = linear_sum_assignment(-all_cosines)
             cosines.append(np.clip(all_cosines[places], -1.0, 1.0))
             distances.append(np.linalg.norm(found[places[1]] - self.topics, axis=1))
-        return np.array(cosines), np.array(distances)
+            n_shown.append(0 if run.pairs is None else run.pairs.n_clear())
+        return np.array(cosines), np.array(distances), n_shown
 
-    def _run(self, rng: np.random.Generator) -> FloatArray:
+    def _run(self, rng: np.random.Generator) -> FoundPrivately:
         law, k = self.law, self.topics.shape[0]
         n_drawn = min(self.n_units, max(1, round(_SIMULATED_WORDS / law.mean_length)))
         held = BoundedCounts(simulate(law, n_drawn, rng).counts())
         # Both signal and noise shrink in proportion. That fewer documents are drawn makes topics less like each other.
         answers = SimulatedAnswers(held, self.unit_noise * n_drawn / self.n_units, rng)
         concentration = float(law.alpha.sum())
-        found = find_private_topics(answers, self.plan, k, concentration=concentration, rng=rng, public=self.public)
-        return found.evidence.topics
+        return find_private_topics(answers, self.plan, k, concentration=concentration, rng=rng, public=self.public)
 
 
 def likeness(truth: FloatArray, found: FloatArray, frequencies: FloatArray) -> FloatArray:
