@@ -58,6 +58,7 @@ docs: $(VENV)/.docs
 
 bench: $(BENCH)/.bench
 	$(BENCH)/bin/python benchmarks/against_tensorly.py
+	$(BENCH)/bin/python benchmarks/answers.py
 	$(BENCH)/bin/python benchmarks/any_tensor.py
 	$(BENCH)/bin/python benchmarks/any_tensor.py --streams
 	$(BENCH)/bin/python benchmarks/baselines.py
@@ -95,7 +96,7 @@ $(LOWEST)/.lowest: pyproject.toml tools/lowest_versions.py
 
 $(BENCH)/.bench: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/pip install -q -c constraints.txt -e '.[all]' 'tensorly>=0.9' 'pyttb>=1.8.1' 'gensim>=4.3' 'tomotopy>=0.12'
+	$(BENCH)/bin/pip install -q -c constraints.txt -e '.[all]' 'tensorly>=0.9' 'pyttb>=1.8.1' 'gensim>=4.3' 'tomotopy>=0.12' 'stepmix>=3.0' 'statsmodels>=0.14'
 	touch $@
 
 clean:
