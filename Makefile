@@ -58,6 +58,7 @@ docs: $(VENV)/.docs
 
 bench: $(BENCH)/.bench
 	$(BENCH)/bin/python benchmarks/against_tensorly.py
+	$(BENCH)/bin/python benchmarks/answers.py
 	$(BENCH)/bin/python benchmarks/any_tensor.py
 	$(BENCH)/bin/python benchmarks/any_tensor.py --streams
 	$(BENCH)/bin/python benchmarks/baselines.py
@@ -98,7 +99,7 @@ $(LOWEST)/.lowest: pyproject.toml tools/lowest_versions.py
 $(BENCH)/.bench: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(BENCH)
 	$(BENCH)/bin/pip install -q -c constraints.txt -e '.[all]' 'tensorly>=0.9' 'pyttb>=1.8.1' 'gensim>=4.3' 'tomotopy>=0.12' \
-		'hmmlearn>=0.3.3' 'python-picard>=0.8' 'leidenalg>=0.10' 'stepmix>=2.2'
+		'hmmlearn>=0.3.3' 'python-picard>=0.8' 'leidenalg>=0.10' 'stepmix>=3.0' 'statsmodels>=0.14'
 	touch $@
 
 clean:
