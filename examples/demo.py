@@ -1,12 +1,13 @@
-"""Learn what the functions of Python's standard library are about: as a stream, and once more in private.
+"""Topics from a stream, the same in private, and clusters of images: all from data that every installation carries.
 
     make demo
 
-Every Python installation carries its own corpus. The documents are the functions of the standard library, as the words
-of their code. The vocabulary comes from elsewhere, the documentation strings, because a private model must not choose
-its words from what it protects. Topics are then learnt twice. Openly: functions arrive in batches, each is seen once
-and none is kept. Privately, at epsilon = 4: whoever sees the topics can hardly tell whether any one function was in the
-library as it is or quite another. Beside each private topic stands how far it is to be trusted.
+1. *A stream.* The documents are the functions of Python's standard library, as the words of their code. They arrive in
+   batches; each is seen once and none is kept. The page shows how the topics sharpen.
+2. *In private.* The same functions, at epsilon = 4: whoever sees the topics can hardly tell whether any one function
+   was among them or not. The documentation strings need no protection: they give the words that count, and the topics
+   to start from.
+3. *Something that is not text.* Handwritten digits, as a mixture of Gaussians.
 """
 
 from __future__ import annotations
@@ -18,122 +19,182 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 from rich.console import Console
-from rich.progress import track
+from rich.progress import Progress, track
 from rich.table import Table
 from scipy.optimize import linear_sum_assignment
+from sklearn.datasets import load_digits
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
+from sklearn.metrics import adjusted_rand_score
 
 from odeco.corpus import python_code, python_documentation
-from odeco.models import TensorLDA, UnreliableTopicsWarning, summarise_topics
-from odeco.report import Section, again_section, privacy_section, table, write_page
+from odeco.models import TensorLDA, TensorMixture, UnreliableTopicsWarning, summarise_topics
+from odeco.report import COLOURS, Figures, Section, privacy_section, table, write_topics_report
+from odeco.topics.examples import telling_documents
 
-N_TOPICS, N_WORDS, TOP_WORDS, BATCH = 6, 300, 8, 500
+N_TOPICS, N_WORDS, TOP_WORDS, BATCH = 4, 300, 8, 500
 #: Left out are shorter functions, and a package of a hundred modules with the same functions in each.
 FEWEST_WORDS, LEFT_OUT = 3, "encodings"
 EPSILON, DELTA = 4.0, 1e-6
+N_CLUSTERS = 10
 REPORT = Path("odeco-report.html")
 WORD = r"[a-z]{3,}"
 
 
-def public_vocabulary() -> list[str]:
-    """Return the words that most documentation strings use, without Python's own and the small words of English."""
+def public_words() -> tuple[list[str], object]:
+    """Return the words that most documentation strings use, and how often each of these uses them."""
     small = sorted(ENGLISH_STOP_WORDS | {*map(str.lower, keyword.kwlist), "self", "cls"})
-    vectorizer = CountVectorizer(stop_words=small, token_pattern=WORD, binary=True)
+    vectorizer = CountVectorizer(stop_words=small, token_pattern=WORD)
     counts = vectorizer.fit_transform(document.text for document in python_documentation())
-    spread = np.asarray(counts.sum(axis=0)).ravel()
-    return sorted(vectorizer.get_feature_names_out()[np.argsort(-spread, kind="stable")[:N_WORDS]])
+    spread = np.asarray((counts > 0).sum(axis=0)).ravel()
+    chosen = np.sort(np.argsort(-spread, kind="stable")[:N_WORDS])
+    return vectorizer.get_feature_names_out()[chosen].tolist(), counts[:, chosen]
 
 
-def top_words(topic: np.ndarray, words: np.ndarray) -> str:
-    return ", ".join(words[np.argsort(-topic, kind="stable")[:TOP_WORDS]])
+def matched(found: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return which found topic is like which wanted one, so that cosines are largest, and these cosines."""
+    first, second = (topics / np.linalg.norm(topics, axis=1, keepdims=True) for topics in (wanted, found))
+    cosines = first @ second.T
+    rows, columns = linear_sum_assignment(-cosines)
+    return columns, cosines[rows, columns]
 
 
-def learn_openly(counts, console: Console) -> TensorLDA:
-    """Push the documents in batches, each once."""
-    model = TensorLDA(N_TOPICS, random_state=0)
-    for start in track(range(0, counts.shape[0], BATCH), "learning from a stream", console=console):
+def learn_openly(counts, console: Console) -> tuple[TensorLDA, list[tuple[int, np.ndarray]]]:
+    """Push the documents in batches, each once; return the model, and the topics after 1, 2, 4, 8, … batches."""
+    model, history = TensorLDA(N_TOPICS, random_state=0), []
+    starts = range(0, counts.shape[0], BATCH)
+    for number, start in enumerate(track(starts, "1. topics from a stream", console=console), 1):
         model.partial_fit(counts[start : start + BATCH])
-    return model
+        if number & (number - 1) == 0 or number == len(starts):
+            history.append((model.n_documents_, model.topic_word_.copy()))
+    return model, history
 
 
-def learn_privately(counts) -> TensorLDA:
-    model = TensorLDA(N_TOPICS, epsilon=EPSILON, delta=DELTA, random_state=0)
+def learn_privately(counts, public) -> TensorLDA:
+    model = TensorLDA(
+        N_TOPICS, epsilon=EPSILON, delta=DELTA, neighbour_relation="add or remove", public=public, random_state=0
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreliableTopicsWarning)  # the table says which topics are clear of the noise
         return model.fit(counts)
 
 
-def side_by_side(openly: TensorLDA, privately: TensorLDA) -> list[tuple[int, int, float]]:
-    """Pair the topics of both models so that the cosines are largest: open topic, private topic, cosine."""
-    first, second = (
-        model.topic_word_ / np.linalg.norm(model.topic_word_, axis=1, keepdims=True) for model in (openly, privately)
+def sharpening(history, words: np.ndarray, figures: Figures) -> Section:
+    """Show how like the topics were, on the way, to those at the end."""
+    final = history[-1][1]
+    likeness = np.array([matched(topics, final)[1] for _, topics in history])
+    numbers = [number for number, _ in history]
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for topic in range(N_TOPICS):
+        colour = COLOURS[f"s{topic % 8}"]
+        label = f"{topic + 1} {words[final[topic].argmax()]}"
+        axes.plot(numbers, likeness[:, topic], marker="o", color=colour, label=label)
+    axes.set_xscale("log")
+    axes.set_xticks(numbers, [f"{number:,}" for number in numbers])
+    axes.minorticks_off()
+    axes.set_xlabel("functions seen, each once")
+    axes.set_ylabel("cosine with the topic at the end")
+    axes.legend(loc="lower right", ncols=3)
+    description = "The cosine of each topic with what it is at the end, over the number of functions seen."
+    lead = "Functions arrive in batches of 500 and are not kept. After each batch the topics can be read off."
+    return Section("How the topics sharpened as functions arrived", figures.html(figure, description), lead)
+
+
+def beside(openly: TensorLDA, privately: TensorLDA, words: np.ndarray) -> list[list[str]]:
+    """Return the words of each open topic and of its private twin, how far that is to be trusted, and their cosine."""
+    summary, trust = summarise_topics(privately, words), privately.trust_
+    twins, cosines = matched(privately.topic_word_, openly.topic_word_)
+    rows = []
+    for topic, twin in enumerate(twins):
+        shown = ", ".join(words[np.argsort(-openly.topic_word_[topic], kind="stable")[:TOP_WORDS]])
+        hidden = ", ".join(word for word, _ in summary.leading_words(int(twin), TOP_WORDS))
+        mark = "" if trust.clear[twin] else " (noise)"
+        rows.append([shown, hidden, f"{trust.likeness[twin]:.2f}{mark}", f"{cosines[topic]:.2f}"])
+    return rows
+
+
+def private_section(rows: list[list[str]]) -> Section:
+    return Section(
+        "The same in private",
+        table(["openly", f"privately, ε = {EPSILON:g}", "trust", "cosine"], rows, text_columns=[0, 1]),
+        "Topics paired by their likeness; words of private topics that are not clear of their noise are left out. "
+        "Trust is what the private model itself says about each topic. The cosine with the open topic stands here to "
+        "check it: it is exact, and not private. The private topics start from documentation strings, which are "
+        "public.",
     )
-    cosines = first @ second.T
-    rows, columns = linear_sum_assignment(-cosines)
-    return [(int(i), int(j), float(cosines[i, j])) for i, j in zip(rows, columns, strict=True)]
+
+
+def digits_section(figures: Figures) -> tuple[Section, str]:
+    """Learn clusters of images, and show the mean of each."""
+    images, truth = load_digits(return_X_y=True)
+    model = TensorMixture(N_CLUSTERS, covariance_type="diag", reg_covar=1.0, random_state=0).fit(images)
+    score = adjusted_rand_score(truth, model.predict(images))
+    figure = Figure(figsize=(10, 1.7), layout="constrained")
+    for axes, mean, weight in zip(figure.subplots(1, N_CLUSTERS), model.means_, model.weights_, strict=True):
+        axes.imshow(mean.reshape(8, 8), cmap="Blues")
+        axes.set_title(f"{weight:.0%}", color=COLOURS["muted"], fontsize=9)
+        axes.axis("off")
+    verdict = model.summary().splitlines()[0]
+    lead = (
+        f"{len(images):,} images of 8 x 8 pixels, without their labels, as a mixture of {N_CLUSTERS} Gaussians: the "
+        f"mean of each cluster and its share. {verdict} With the true digits they agree to an adjusted Rand index of "
+        f"{score:.2f}."
+    )
+    return Section("Not text: handwritten digits", figures.html(figure, "The mean image of each cluster."), lead), (
+        f"{N_CLUSTERS} clusters of {len(images):,} handwritten digits: adjusted Rand index {score:.2f} with the truth"
+    )
 
 
 def main() -> None:
     progress, console = Console(stderr=True), Console()
-    begun = time.perf_counter()
-    with progress.status("reading the standard library (nothing of it is executed)"):
-        vocabulary = public_vocabulary()
-        functions = [each.text for each in python_code() if not each.module.startswith(LEFT_OUT)]
-    counts = CountVectorizer(vocabulary=vocabulary, token_pattern=WORD).fit_transform(functions)
-    counts = counts[np.asarray(counts.sum(axis=1)).ravel() >= FEWEST_WORDS]
-    counts = counts[np.random.default_rng(0).permutation(counts.shape[0])]
     console.print(
-        f"{counts.shape[0]:,} functions of {FEWEST_WORDS} words and more, {N_WORDS} words known, read in "
-        f"{time.perf_counter() - begun:.1f} s; "
-        "the tensor of their word triples is never formed"
+        "This learns (1) topics from a stream of the functions of Python's library, (2) the same in private, and (3) "
+        f"clusters of handwritten digits, and writes {REPORT}. It takes less than a minute."
     )
+    with progress.status("reading the standard library (nothing of it is executed)"):
+        vocabulary, public = public_words()
+        functions = [each for each in python_code() if not each.module.startswith(LEFT_OUT)]
+    counts = CountVectorizer(vocabulary=vocabulary, token_pattern=WORD).fit_transform(each.text for each in functions)
+    long_enough = np.flatnonzero(np.asarray(counts.sum(axis=1)).ravel() >= FEWEST_WORDS)
+    order = np.random.default_rng(0).permutation(long_enough)
+    counts, functions, words = counts[order], [functions[place] for place in order], np.array(vocabulary)
 
     begun = time.perf_counter()
-    openly = learn_openly(counts, progress)
-    words, topics = np.array(vocabulary), openly.topic_word_
+    openly, history = learn_openly(counts, progress)
     streamed = time.perf_counter() - begun
     begun = time.perf_counter()
-    privately = learn_privately(counts)
-    trust = privately.trust_
-    summary = summarise_topics(privately, words, counts)
-    console.print(
-        f"{N_TOPICS} topics from a stream in {streamed:.1f} s; privately in {time.perf_counter() - begun:.1f} s, "
-        f"{int(np.sum(trust.clear))} of them clear\n"
-    )
+    with Progress(console=progress, transient=True) as bar:
+        bar.add_task("2. the same in private", total=None)
+        privately = learn_privately(counts, public)
+        rows = beside(openly, privately, words)
+    hidden = time.perf_counter() - begun
+    figures = Figures()
+    digits, sentence = digits_section(figures)
 
-    titles = ["openly, each function seen once", f"privately, ε = {EPSILON:g}", "trust", "cosine"]
-    shown = Table(*titles, box=None, pad_edge=False)
-    rows = []
-    for i, j, cosine in side_by_side(openly, privately):
-        hidden = ", ".join(word for word, _ in summary.leading_words(j, TOP_WORDS))
-        mark = "" if trust.clear[j] else " (noise)"
-        rows.append([top_words(topics[i], words), hidden, f"{trust.likeness[j]:.2f}{mark}", f"{cosine:.2f}"])
-        shown.add_row(*rows[-1])
+    shown = Table("openly, each function seen once", f"privately, ε = {EPSILON:g}", "trust", "cosine", box=None)
+    for row in rows:
+        shown.add_row(*row)
     console.print(shown)
-    write_page(
+    clear = int(np.sum(privately.trust_.clear))
+    console.print(
+        f"\n{N_TOPICS} topics of {counts.shape[0]:,} functions from a stream in {streamed:.1f} s; privately in "
+        f"{hidden:.1f} s, {clear} of {N_TOPICS} clear of the noise\n{sentence}"
+    )
+    examples = [
+        [(functions[place].name, functions[place].text[:400], share) for place, share in told]
+        for told in telling_documents(openly, counts, 3)
+    ]
+    write_topics_report(
+        summarise_topics(openly, words, counts),
         REPORT,
         title="What the functions of Python's library are about",
-        subtitle=f"{N_TOPICS} topics of {counts.shape[0]:,} functions, learnt from a stream and in private",
-        facts={
-            "functions": f"{counts.shape[0]:,}",
-            "words": str(N_WORDS),
-            "private topics clear": f"{int(np.sum(trust.clear))} of {N_TOPICS}",
-        },
-        sections=[
-            Section(
-                "Topics side by side",
-                table(["openly", "privately", "trust", "cosine"], rows, text_columns=[0, 1]),
-                "The words of each topic, most frequent first, paired by their likeness; words of private topics that "
-                "are not clear of their noise are left out. Trust is the cosine with the same topic without noise that "
-                "is to be expected. What is guaranteed below holds for the private topics; those learnt openly stand "
-                "here to compare with: the cosine with them is exact, and not private.",
-            ),
-            privacy_section(privately.privacy_),
-            again_section(f"{Path(sys.executable).name} examples/demo.py"),
-        ],
+        examples=examples,
+        command=f"{Path(sys.executable).name} examples/demo.py",
+        more=[sharpening(history, words, figures), private_section(rows), privacy_section(privately.privacy_), digits],
     )
-    console.print(f"\nwrote {REPORT}")
+    console.print(f"wrote {REPORT}: open it in a browser")
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ def write_topics_report(
     command: str | None = None,
     versions: Mapping[str, str] | None = None,
     n_top: int = 12,
+    more: Sequence[Section] = (),
 ) -> None:
     """Write topics as one HTML page that needs no network.
 
@@ -59,6 +60,8 @@ def write_topics_report(
         Versions of what computed the topics; by default those that are running now.
     n_top : int
         How many words to show for each topic.
+    more : sequence of Section, optional
+        What else the page is to show, after the explorer.
 
     Examples
     --------
@@ -75,6 +78,7 @@ def write_topics_report(
     shown = None if summary.privacy is not None or not examples else _shortened_examples(examples)
     sections = [
         _explorer(summary, layout, shown),
+        *more,
         _topics(summary, n_top),
         *_map(summary, layout, figures),
         *_documents(summary, shown),
