@@ -85,8 +85,9 @@ def sharpening(history, words: np.ndarray, figures: Figures) -> Section:
     final = history[-1][1]
     likeness = np.array([matched(topics, final)[1] for _, topics in history])
     numbers = [number for number, _ in history]
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
-    axes = figure.subplots()
+    with figures.style():
+        figure = Figure(figsize=(10, 3.6), layout="constrained")
+        axes = figure.subplots()
     for topic in range(N_TOPICS):
         colour = COLOURS[f"s{topic % 8}"]
         label = f"{topic + 1} {words[final[topic].argmax()]}"
@@ -96,7 +97,8 @@ def sharpening(history, words: np.ndarray, figures: Figures) -> Section:
     axes.minorticks_off()
     axes.set_xlabel("functions seen, each once")
     axes.set_ylabel("cosine with the topic at the end")
-    axes.legend(loc="lower right", ncols=3)
+    with figures.style():
+        axes.legend(loc="lower right", ncols=2)
     description = "The cosine of each topic with what it is at the end, over the number of functions seen."
     lead = "Functions arrive in batches of 500 and are not kept. After each batch the topics can be read off."
     return Section("How the topics sharpened as functions arrived", figures.html(figure, description), lead)

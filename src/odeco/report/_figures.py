@@ -56,6 +56,11 @@ class Figures:
     def __init__(self) -> None:
         self._count = 0
 
+    @staticmethod
+    def style() -> Any:
+        """Return a context in which figures are made: text and axes get the colours of the page, also in the dark."""
+        return mpl.rc_context(STYLE)
+
     def html(self, figure: Figure, description: str, caption: str = "") -> str:
         """Return a figure as HTML. The `description` is read to people who cannot see the figure."""
         self._count += 1

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
-import matplotlib as mpl
-
-from odeco.report._figures import STYLE, Figures
+from odeco.report._figures import Figures
 from odeco.report._page import Section, write_page
 from odeco.report._statements import again_section, privacy_section
 
@@ -49,7 +47,7 @@ def write_model_report(
     """
     verdict, _, rest = model.summary().partition("\n")
     figures = Figures()
-    with mpl.rc_context(STYLE):  # so that text and axes have the colours of the page, also in the dark
+    with figures.style():
         figure = (plot or model.plot)()
     privacy = getattr(model, "privacy_", None)
     sections = [

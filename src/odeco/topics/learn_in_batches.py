@@ -7,6 +7,7 @@ refinement, the words of each batch are also dealt to the topics by Gibbs sweeps
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -135,7 +136,8 @@ class TopicStream:
         """Return the topics as they are now; asking for them does not change how the stream goes on."""
         self._check_whole()
         if self.topic_counts is not None:
-            return fitted_by_counts(self.topic_counts, self.alpha, self.eta, self.diagnostics)
+            known = replace(self.diagnostics, n_documents=self.sums.n_documents)
+            return fitted_by_counts(self.topic_counts, self.alpha, self.eta, known)
         sums, reduced = self.sums, reduce_moments(self.sums, self.n_components)
         near = reduced.directions.T @ self.places
         topics = topics_at(self.concentration, reduced, sums, seed=self.seed, near=near, before=near)
