@@ -136,7 +136,7 @@ class TopicStream:
         """Return the topics as they are now; asking for them does not change how the stream goes on."""
         self._check_whole()
         if self.topic_counts is not None:
-            known = replace(self.diagnostics, n_documents=self.sums.n_documents)
+            known = replace(self.diagnostics, n_documents=self.sums.n_documents, n_tokens=self.sums.n_tokens)
             return fitted_by_counts(self.topic_counts, self.alpha, self.eta, known)
         sums, reduced = self.sums, reduce_moments(self.sums, self.n_components)
         near = reduced.directions.T @ self.places
