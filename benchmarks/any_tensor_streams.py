@@ -85,7 +85,7 @@ def compare_streams(n_seeds: int) -> None:
             truth, rows = mixture.planted(seed)
             given.append(_answer(rows, mixture.n_components, truth, seed) if mixture.n_components else None)
             auto.append(_answer(rows, "auto", truth, seed))
-            batch = mixture.n_rows // 64  # for three attempts to judge, each with twice the rows
+            batch = mixture.n_rows // 256  # enough for two attempts to judge, the second with twice the rows
             once.append(_answer(iter([rows]), "auto", truth, seed, batch_size=batch))
         k = mixture.n_components
         judged += [(k, answer) for answer in (*auto, *once)]

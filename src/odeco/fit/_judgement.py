@@ -34,8 +34,9 @@ from odeco.oracle import Oracle
 from odeco.rank import SIGNIFICANCE, SURE, NoiseLaw, RankEvidence, SymmetricNoise
 from odeco.search import Plan, run, zero_image_error
 
-#: Restarts, and the most steps, of the search for one more component in what is left.
-_RESTARTS, _ITERATIONS = 12, 60
+#: Restarts, and the most steps, of the search for one more component in what is left; and the residual at which it
+#: ends: values err by its square, and whatever is kept is fitted anew.
+_RESTARTS, _ITERATIONS, _ROUGHLY = 12, 25, 1e-2
 #: One component after another is found to this residual, before all are fitted together.
 _LOOP_TOLERANCE = 1e-6
 #: What noise shows with a chance below this makes one look twice.
@@ -171,7 +172,7 @@ class Judge:
     def next(self, rank: int) -> Components:
         """Return the strongest single component of what a fit leaves, found by the paper's loop."""
         self.tell(f"looking at what {rank} components leave")
-        return self.loop(Plan(1, _RESTARTS, _ITERATIONS, 1e-4), without=self.fit(rank).components)
+        return self.loop(Plan(1, _RESTARTS, _ITERATIONS, _ROUGHLY), without=self.fit(rank).components)
 
     def height(self, amount: float, deviation: float) -> float:
         """Return a weight in the units of the law of the noise (√d standard deviations)."""
