@@ -30,7 +30,7 @@ from sealing import (
 import odeco
 import odeco.dask
 from odeco.cli._main import run as run_command
-from odeco.models import TensorLDA, choose_vocabulary_privately
+from odeco.models import TensorHMM, TensorLDA, choose_vocabulary_privately
 from odeco.moments import SampleMoment
 from odeco.privacy import EntryLevel, Ledger, PrivateOracle, RecordLevel
 from odeco.private import MECHANISMS, decompose_privately
@@ -143,6 +143,28 @@ def topics_in_batches(counts):
     model = TensorLDA.load("model.npz").partial_fit(counts[25:])
     model.save("model.npz")
     return {name: getattr(model, name) for name in ("topic_word_", "trust_", "privacy_", "diagnostics_")}
+
+
+def hidden_states(**settings):
+    """Return all that a private model of sequences learns, and its file."""
+
+    def run(data):
+        rows, lengths = data
+        model = TensorHMM(2, emissions="categorical", n_symbols=4, **BUDGET, random_state=0, **settings)
+        model.fit(rows, lengths=lengths).save("model.npz")
+        learnt = ("startprob_", "transmat_", "emissionprob_", "privacy_", "n_rows_", "n_iter_", "converged_")
+        return {name: getattr(model, name) for name in learnt} | {"summary": model.summary()}
+
+    return run
+
+
+#: Sequences of wild numbers, of good symbols, and of other lengths: of these their number alone is public.
+SEQUENCES = {
+    **{name: (np.asarray(rows).reshape(-1), [D] * N) for name, rows in DENSE.items()},
+    "symbols": (np.arange(N * D) % 4 * 1.0, [D] * N),
+    "short": (np.zeros(N), [1] * N),
+    "long": (np.arange(N * 30) // 3 % 4 * 1.0, [N * 30 - 39 * 2] + [2] * 39),
+}
 
 
 def counted(counts):
@@ -296,6 +318,8 @@ ENTRY_POINTS = {
     "topics, add or remove": (topics(neighbour_relation="add or remove"), WILD_ROWS),
     "topics with public documents": (topics(public=PUBLIC), WILD_ROWS),
     "topics in batches": (topics_in_batches, WILD_ROWS),
+    "sequences": (hidden_states(), SEQUENCES),
+    "sequences, add or remove": (hidden_states(neighbour_relation="add or remove"), SEQUENCES),
     "vocabulary of texts": (
         lambda texts: vars(choose_vocabulary_privately([text.decode("latin-1") for text in texts], **BUDGET)),
         documents(bytes),
