@@ -53,6 +53,8 @@ def known(tmp_path, monkeypatch):
         "vocabulary": list("abcdefgh"),
         "texts": texts,
         "counts": planted_topics(3000, 60, [0.3, 0.2, 0.1], rng=0).counts,
+        "symbols": np.tile(np.arange(20), 500),
+        "lengths": [50] * 200,
         "odeco": odeco,
         "np": np,
     }

@@ -374,6 +374,38 @@ MUTANTS = [
         "test_private_cluster.py",
         "exact",
     ),
+    Mutant(
+        "sequences: the triples of a sequence are not divided by their norm",
+        "sequences/private.py",
+        "counts / np.sqrt(squares[owners])",
+        "counts + 0 * squares[owners]",
+        "test_private_sequences.py",
+        "moves_the_table",
+    ),
+    Mutant(
+        "sequences: one with something that is no symbol is not blank",
+        "sequences/private.py",
+        "self.begins[2:] | bad[sequence[2:]])",
+        "self.begins[2:])",
+        "test_private_sequences.py",
+        "no_symbol_is_blank",
+    ),
+    Mutant(
+        "sequences: a model is learnt from the exact table",
+        "sequences/private.py",
+        "projected(released.reshape(v, v, v)",
+        "projected(sequences.triples().reshape(v, v, v)",
+        "test_private_sequences.py",
+        "noise_alone_decides",
+    ),
+    Mutant(
+        "sequences: half of the norm of what a sequence adds is declared",
+        "sequences/private.py",
+        "bound=1.0",
+        "bound=0.5",
+        "test_private_sequences.py",
+        "charged",
+    ),
 ]
 
 

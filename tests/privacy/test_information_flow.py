@@ -30,7 +30,7 @@ from sealing import (
 import odeco
 import odeco.dask
 from odeco.cli._main import run as run_command
-from odeco.models import LatentClasses, TensorLDA, TensorMixture, choose_vocabulary_privately
+from odeco.models import LatentClasses, TensorHMM, TensorLDA, TensorMixture, choose_vocabulary_privately
 from odeco.moments import SampleMoment
 from odeco.privacy import EntryLevel, Ledger, PrivateOracle, RecordLevel
 from odeco.private import MECHANISMS, decompose_privately
@@ -157,6 +157,19 @@ def mixture(**settings):
     return run
 
 
+def hidden_states(**settings):
+    """Return all that a private model of sequences learns, and its file."""
+
+    def run(data):
+        rows, lengths = data
+        model = TensorHMM(2, emissions="categorical", n_symbols=4, **BUDGET, random_state=0, **settings)
+        model.fit(rows, lengths=lengths).save("model.npz")
+        learnt = ("startprob_", "transmat_", "emissionprob_", "privacy_", "n_rows_", "n_iter_", "converged_")
+        return {name: getattr(model, name) for name in learnt} | {"summary": model.summary()}
+
+    return run
+
+
 def latent_classes(**settings):
     """Return all that a private model of answers learns, and its file."""
 
@@ -202,6 +215,15 @@ def tables_of_answers():
 
     tables = {name: pandas.DataFrame(answers, columns=list("vwxyz")) for name, answers in wild_answers().items()}
     return tables | {"categoricals": tables["codes"].astype("category"), "nullable": tables["codes"].astype("Int64")}
+
+
+#: Sequences of wild numbers, of good symbols, and of other lengths: of these their number alone is public.
+SEQUENCES = {
+    **{name: (np.asarray(rows).reshape(-1), [D] * N) for name, rows in DENSE.items()},
+    "symbols": (np.arange(N * D) % 4 * 1.0, [D] * N),
+    "short": (np.zeros(N), [1] * N),
+    "long": (np.arange(N * 30) // 3 % 4 * 1.0, [N * 30 - 39 * 2] + [2] * 39),
+}
 
 
 def counted(counts):
@@ -361,6 +383,8 @@ ENTRY_POINTS = {
     "latent classes": (latent_classes(), wild_answers()),
     "latent classes, add or remove": (latent_classes(neighbour_relation="add or remove"), wild_answers()),
     "latent classes of tables": (latent_classes(), tables_of_answers()),
+    "sequences": (hidden_states(), SEQUENCES),
+    "sequences, add or remove": (hidden_states(neighbour_relation="add or remove"), SEQUENCES),
     "vocabulary of texts": (
         lambda texts: vars(choose_vocabulary_privately([text.decode("latin-1") for text in texts], **BUDGET)),
         documents(bytes),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
@@ -12,12 +13,22 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from odeco._arguments import check_count
 from odeco._types import BoolArray, FloatArray, IndexArray
 from odeco.latent.estimator import LatentModel
+from odeco.latent.private_sums import NeighbourRelation
 from odeco.latent.row_stream import RowStream
 from odeco.latent.state import State
+from odeco.privacy import Guarantee
 from odeco.sequences.chain import Chain
 from odeco.sequences.fitted import FittedChain
 from odeco.sequences.learn import learn
-from odeco.sequences.settings import Settings, as_symbols, check_labels, check_lengths, check_settings
+from odeco.sequences.private import PrivateSequences, learn_privately
+from odeco.sequences.settings import (
+    Settings,
+    as_symbols,
+    check_labels,
+    check_lengths,
+    check_private,
+    check_settings,
+)
 from odeco.sequences.stream import SequenceStream
 from odeco.sequences.summary import summary_of
 
@@ -48,6 +59,15 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
         The most Baum-Welch steps; 0 gives the start itself. Every third step begins where the two before it point to.
     tol : float
         Steps end when one raises the mean log-likelihood of a row by less than this.
+    epsilon, delta : float, optional
+        With both, the model is private: what `fit` learns is (ε, δ)-differentially private for every sequence. δ must
+        be below one over the number of sequences. See *Private models*.
+    neighbour_relation : {"replace", "add or remove"}
+        For private models: whether the guarantee hides that a sequence is replaced by any other, or that it is there or
+        not (blanked; the number of sequences is public). The first needs √2 times the noise.
+    ledger : path, optional
+        For private models: the file of the budget of all models of these sequences together, made once with
+        `odeco.privacy.LedgerFile.create`.
     random_state : int, RandomState instance or None
         Draws the starts of the decomposition and, for vectors, of the cells.
 
@@ -72,7 +92,9 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
     converged_ : bool
         Whether the steps ended before they were used up. A stream always says so.
     n_rows_ : int
-        Number of rows seen.
+        Number of rows seen; of a private model the number of sequences.
+    privacy_ : PrivacyReport
+        What a private model guarantees to whom, and the release that was made. Other models do not have it.
     n_features_in_, feature_names_in_
         As in every estimator of scikit-learn.
 
@@ -88,6 +110,13 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
     `partial_fit` keeps at most 65,536 rows: it learns a model from the first that many, and then takes a step on every
     8,192 further rows, with sums in which older rows fade slowly. The model depends on the rows and not on where
     batches end. After `fit`, `partial_fit` begins a new stream.
+
+    **Private models.** With `epsilon` and `delta`, all that is learnt from sequences is one noisy table of triples of
+    symbols, to which each sequence adds an array of norm 1, whatever it says and however long it is. Neighbours are two
+    data sets with the same number of sequences that differ in one. Models are of symbols, at most 100, and `n_symbols`
+    is public. A sequence with a symbol that is none counts as blank, without a message. As a table of triples does not
+    say where sequences begin, `startprob_` is the distribution of states in the middle of them. `predict` of a sequence
+    shows that sequence: only the model is private.
 
     References
     ----------
@@ -124,6 +153,10 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
         n_symbols: int | None = None,
         n_steps: int = 60,
         tol: float = 1e-6,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        neighbour_relation: NeighbourRelation = "replace",
+        ledger: str | os.PathLike[str] | None = None,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -132,6 +165,10 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
         self.n_symbols = n_symbols
         self.n_steps = n_steps
         self.tol = tol
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighbour_relation = neighbour_relation
+        self.ledger = ledger
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, *, lengths: Any = None) -> Self:
@@ -146,12 +183,36 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
         lengths : array of int, optional
             The length of each sequence; by default all rows are one sequence.
         """
-        settings, seed = self._check_settings(), self._draw_seed()
+        settings = self._check_settings()
+        guarantee, seed = check_private(self, settings), self._draw_seed()
         with self._names_kept_on_failure():
+            if guarantee is not None:
+                return self._fit_privately(X, y, lengths, settings, guarantee, seed)
             rows, n_symbols = self._validated_anew(X, settings)
             check_labels(y, len(rows))
             fitted = learn(rows, check_lengths(lengths, len(rows)), n_symbols, settings, seed=seed)
             self._take(fitted, None, seed)
+        return self
+
+    def _fit_privately(self, X: Any, y: Any, lengths: Any, settings: Settings, guarantee: Guarantee, seed: int) -> Self:
+        """Learn from noisy triples. Nothing that is said here depends on a symbol."""
+        if not isinstance(X, np.ndarray) or X.dtype.kind not in "iuf" or X.shape not in ((X.size,), (X.size, 1)):
+            raise TypeError(
+                "Private symbols must be one column of a NumPy array of numbers. Got another. Convert them."
+            )
+        rows = validate_data(self, X.reshape(-1, 1), reset=True, dtype="numeric", ensure_all_finite=False)[:, 0]
+        check_labels(y, len(rows))
+        held = PrivateSequences(rows, check_lengths(lengths, len(rows)), cast("int", settings.n_symbols))
+        fitted, privacy = learn_privately(
+            held,
+            cast("int", settings.n_components),
+            guarantee=guarantee,
+            neighbour_relation=self.neighbour_relation,
+            n_steps=settings.n_steps,
+            tolerance=settings.tolerance,
+            seed=seed,
+        )
+        self._take(fitted, None, seed, privacy)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, *, lengths: Any = None, goes_on: bool = False) -> Self:
@@ -172,6 +233,7 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
             Whether the batch goes on with the last sequence of the batch before. By default it begins with a new one.
         """
         settings = check_settings(self, in_batches=True)
+        check_private(self, settings, in_batches=True)
         stream = getattr(self, "_stream", None)
         with self._names_kept_on_failure():
             if stream is None:
@@ -208,7 +270,16 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
         return chain.posterior(rows, begins)
 
     def score(self, X: Any, y: Any = None, *, lengths: Any = None) -> float:
-        """Return the mean log-likelihood of a row; times the number of rows it is what hmmlearn returns."""
+        """Return the mean log-likelihood of a row; times the number of rows it is what hmmlearn returns.
+
+        A private model refuses: a search over settings calls this, and would choose by the exact sequences that each
+        model was made to hide. For sequences that need no protection take the mean of `score_samples`.
+        """
+        if getattr(self, "_privacy", None) is not None:
+            raise ValueError(
+                "The score of a private model must not choose between models: it is exact, and no budget pays for it. "
+                "Got a call of score. For sequences that need no protection call score_samples."
+            )
         chain, rows, begins = self._asked(X, lengths)
         check_labels(y, len(rows))
         return float(chain.log_likelihoods(rows, begins).mean())

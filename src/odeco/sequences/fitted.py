@@ -15,6 +15,8 @@ from odeco.sequences.chain import Chain
 from odeco.sequences.symbols import Symbols
 from odeco.sequences.vectors import Gaussians
 
+#: What stands for the number of clear directions of a model that is not private.
+NOT_PRIVATE = -1
 #: No step leaves a probability below this. Products of three of them do not underflow.
 _LEAST_PROBABILITY = 1e-60
 
@@ -129,15 +131,17 @@ class FittedChain(ChainState):
     Attributes
     ----------
     n_rows : int
-        Number of rows that it was learnt from.
+        Number of rows that it was learnt from; of a private model, number of sequences.
     log_likelihood : float
-        Mean log-likelihood of a row before the last step.
+        Mean log-likelihood of a row before the last step; of a private model, of one in a released triple.
     n_steps : int
         Number of likelihood steps, or of blocks of a stream.
     converged : bool
         Whether the steps ended because they gained little.
     explained : float
         Share of the third moment that the states explained at the start; 0 if there was no such start.
+    n_clear : int
+        Of a private model, how many directions stand clear of noise, k if all do; of others −1.
     tried_numbers, tried_likelihoods : arrays
         Numbers of states that were tried, and the mean log-likelihood of rows that were not learnt from.
     """
@@ -149,6 +153,7 @@ class FittedChain(ChainState):
         "n_steps": array(kind="i", low=0),
         "converged": array(kind="b"),
         "explained": array(low=0, high=1 + 1e-6),
+        "n_clear": array(kind="i", low=-1),
         "tried_numbers": array("tried", kind="i", low=1),
         "tried_likelihoods": array("tried"),
     }
@@ -158,6 +163,7 @@ class FittedChain(ChainState):
     n_steps: int
     converged: bool
     explained: float
+    n_clear: int
     tried_numbers: IndexArray
     tried_likelihoods: FloatArray
 
@@ -179,6 +185,7 @@ class FittedChain(ChainState):
         n_steps: int,
         converged: bool,
         explained: float,
+        n_clear: int = NOT_PRIVATE,
         tried: Mapping[int, float] | None = None,
     ) -> Self:
         """Return a model with how it was learnt."""
@@ -190,6 +197,7 @@ class FittedChain(ChainState):
             n_steps=n_steps,
             converged=converged,
             explained=explained,
+            n_clear=n_clear,
             tried_numbers=np.array(list(tried), np.int64),
             tried_likelihoods=np.array(list(tried.values()), np.float64),
         )

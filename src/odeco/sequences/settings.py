@@ -9,6 +9,8 @@ import numpy as np
 
 from odeco._arguments import check_choice, check_count, check_number
 from odeco._types import BoolArray, IndexArray
+from odeco.privacy import Guarantee, check_delta, check_epsilon
+from odeco.sequences.private import MOST_SYMBOLS
 
 #: At most this many states are looked for when their number is left to the data.
 MOST_AUTOMATIC = 30
@@ -47,6 +49,35 @@ def check_settings(model: Any, *, in_batches: bool = False) -> Settings:
         n_steps=check_count("n_steps", model.n_steps, 0),
         tolerance=check_number("tol", model.tol, 0, np.inf, closed=True),
     )
+
+
+def check_private(model: Any, settings: Settings, *, in_batches: bool = False) -> Guarantee | None:
+    """Return what a private TensorHMM promises, or None for one without privacy; raise if it cannot be private."""
+    check_choice("neighbour_relation", model.neighbour_relation, ("replace", "add or remove"))
+    given = {"epsilon": model.epsilon, "delta": model.delta}
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) == 1:
+        raise ValueError(
+            f"A private model needs `epsilon` and `delta`. Got no `{missing[0]}`. Pass both, or neither for a model "
+            "without privacy."
+        )
+    if missing and model.ledger is not None:
+        raise ValueError("`ledger` is for private models. Got one without `epsilon` and `delta`. Leave it out.")
+    if missing:
+        return None
+    if in_batches:
+        raise ValueError("A private model is learnt from all sequences at once. Got a call of partial_fit. Call fit.")
+    k, n_symbols = settings.n_components, settings.n_symbols
+    if settings.emissions != "categorical" or n_symbols is None or n_symbols > MOST_SYMBOLS:
+        raise ValueError(
+            f"A private model is one of symbols, at most {MOST_SYMBOLS}, whose number is public. Got "
+            f"emissions={settings.emissions!r} and n_symbols={n_symbols}. Pass emissions='categorical' and n_symbols."
+        )
+    if k == "auto" or k > n_symbols:
+        raise ValueError(
+            f"`n_components` of a private model must be an int of at most n_symbols={n_symbols}. Got {k!r}."
+        )
+    return Guarantee(check_epsilon(model.epsilon), check_delta(model.delta), model.ledger)
 
 
 def check_lengths(lengths: Any, n_rows: int) -> BoolArray:

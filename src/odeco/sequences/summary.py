@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from odeco._types import FloatArray
-from odeco.sequences.fitted import FittedChain
+from odeco.sequences.fitted import NOT_PRIVATE, FittedChain
 
 #: How many symbols or features of a state are named.
 _MOST_NAMED = 5
@@ -13,16 +13,20 @@ _MOST_NAMED = 5
 
 def summary_of(fitted: FittedChain, names: list[str]) -> str:
     """Return a verdict, and a line for each state."""
-    chain, k = fitted.chain, fitted.start.size
+    chain, k, private = fitted.chain, fitted.start.size, fitted.n_clear != NOT_PRIVATE
     kind = f"{fitted.symbols.shape[1]} symbols" if fitted.symbols.shape[1] else f"{len(names)} features"
     ended = "The steps have converged" if fitted.converged else "The steps were used up before they converged"
     advice = "" if fitted.converged else " Raise n_steps."
-    lines = [
-        f"{ended}: {k} states of {kind}, from {fitted.n_rows:,} rows.{advice}",
-        f"Mean log-likelihood of a row: {fitted.log_likelihood:.4f}.",
-    ]
+    what = f"{fitted.n_rows:,} {'private sequences' if private else 'rows'}"
+    lines = [f"{ended}: {k} states of {kind}, from {what}.{advice}"]
+    if 0 <= fitted.n_clear < k:
+        lines.insert(
+            0, f"Noise hides {k - fitted.n_clear} of {k} directions: ask for fewer states, or for more sequences or ε."
+        )
+    if not private:
+        lines.append(f"Mean log-likelihood of a row: {fitted.log_likelihood:.4f}.")
     for state, share in enumerate(chain.shares):
-        stays = 1 / max(1 - fitted.transitions[state, state], 1 / max(fitted.n_rows, 1))
+        stays = 1 / max(1 - fitted.transitions[state, state], 1e-9)
         lines.append(f"State {state}: {share:.0%} of rows, stays {stays:.1f} rows; {_emitted(fitted, state, names)}.")
     return "\n".join(lines)
 

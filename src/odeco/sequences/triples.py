@@ -70,6 +70,14 @@ class Triples:
         symbols = (cells // n_symbols**2, cells // n_symbols % n_symbols, cells % n_symbols)
         return cls(symbols, counts / max(keys.size, 1), n_symbols, keys.size)
 
+    @classmethod
+    def of_table(cls, table: FloatArray) -> Triples:
+        """Return the triples of a dense table, V x V x V, of numbers that are not negative."""
+        symbols = np.nonzero(table > 0)
+        shares = table[symbols]
+        first, second, third = (each.astype(np.int64) for each in symbols)
+        return cls((first, second, third), shares / shares.sum(), len(table), shares.size)
+
     def frequencies(self, place: int) -> FloatArray:
         """Return how frequent each symbol is as the first, second or third of a triple; above zero."""
         counted = np.bincount(self.symbols[place], self.shares, minlength=self.n_symbols)

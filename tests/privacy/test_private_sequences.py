@@ -1,0 +1,188 @@
+"""Private models of sequences: how far one sequence can move what is released, and what is learnt from it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+
+from odeco.latent.private_sums import PrivateSums
+from odeco.models import TensorHMM
+from odeco.privacy import BudgetExhausted, Guarantee, LedgerFile, SeededNoiseForTests, gdp_mu
+from odeco.sequences.chain import Chain
+from odeco.sequences.private import PrivateSequences, learn_privately, projected, table_step
+from odeco.sequences.symbols import Symbols
+
+N_SYMBOLS = 2
+#: Every sequence of at most five of two symbols, and some that are none.
+EVERY = [np.array(each, float) for length in range(1, 6) for each in itertools.product(range(N_SYMBOLS), repeat=length)]
+EVERY += [np.array(each) for each in ([0.5, 0, 1], [np.nan] * 4, [0, 1, 2.0, 1], [-1.0, 0, 0], [np.inf, 1, 1])]
+OTHERS = [np.array([0.0, 1, 1, 0]), np.array([1.0, 1, 1, 1, 1])]
+
+
+def held(sequences, n_symbols=N_SYMBOLS):
+    begins = np.zeros(sum(map(len, sequences)), bool)
+    begins[np.append(0, np.cumsum([len(each) for each in sequences])[:-1])] = True
+    return PrivateSequences(np.concatenate(sequences), begins, n_symbols)
+
+
+def test_no_neighbour_moves_the_table_by_more_than_is_declared():
+    tables = [held([*OTHERS, sequence]).triples() for sequence in EVERY]
+    blank = held([*OTHERS, np.zeros(1)]).triples()
+    size = N_SYMBOLS**3
+    declared = {
+        relation: PrivateSums(Guarantee(1.0, 1e-6), 3, record="sequence", neighbour_relation=relation).sensitivity(
+            1.0, size, signed=False
+        )
+        for relation in ("replace", "add or remove")
+    }
+    replaced = max(np.linalg.norm(one - other) for one, other in itertools.combinations(tables, 2))
+    blanked = max(np.linalg.norm(each - blank) for each in tables)
+    assert replaced <= declared["replace"]
+    assert blanked <= declared["add or remove"]
+    # Both are reached: by two sequences without a triple in common, and by one with any.
+    assert replaced == pytest.approx(np.sqrt(2))
+    assert blanked == pytest.approx(1)
+
+
+def test_a_sequence_with_something_that_is_no_symbol_is_blank():
+    for sequence in EVERY[-5:]:
+        np.testing.assert_array_equal(held([*OTHERS, sequence]).triples(), held(OTHERS).triples())
+
+
+def test_triples_are_those_of_each_sequence_divided_by_their_norm():
+    table = held([np.array([0.0, 0, 0, 0, 1]), np.array([1.0, 1]), np.array([1.0, 0, 1])]).triples()
+    expected = np.zeros((2, 2, 2))
+    expected[0, 0, 0], expected[0, 0, 1], expected[1, 0, 1] = 2 / np.sqrt(5), 1 / np.sqrt(5), 1
+    np.testing.assert_allclose(table, expected.ravel())
+
+
+def planted(n_sequences, length, seed):
+    """Five states that stay half of the time, and twenty symbols."""
+    rng = np.random.default_rng(seed)
+    moves = 0.5 * np.eye(5) + 0.5 * rng.dirichlet(np.ones(5), 5)
+    emits = np.maximum(rng.dirichlet(np.full(20, 0.3), 5), 1e-9)
+    truth = Chain(np.full(5, 0.2), moves, Symbols(emits / emits.sum(axis=1, keepdims=True)))
+    shares = Chain(truth.shares, moves, truth.emissions)
+    rows, _ = shares.sample(n_sequences * length, rng)  # a long walk in pieces, each of which begins in the middle
+    return shares, rows, [length] * n_sequences
+
+
+def test_a_step_on_a_table_is_a_step_on_its_triples():
+    truth, rows, _ = planted(40, 3, seed=0)
+    table = np.zeros((20, 20, 20))
+    np.add.at(table, tuple(rows.reshape(-1, 3).T), 1.0)
+    begins = np.arange(120) % 3 == 0
+    found, likelihood = table_step(truth, table)
+    expected = truth.expected(rows, begins)
+    wanted = truth.maximised(expected)
+    assert likelihood == pytest.approx(expected.log_likelihood / 40)
+    np.testing.assert_allclose(found.start, wanted.start)
+    np.testing.assert_allclose(found.transitions, wanted.transitions)
+    np.testing.assert_allclose(found.emissions.probabilities, wanted.emissions.probabilities)
+
+
+def test_a_private_model_learns_most_of_what_there_is_to_learn():
+    # What moves tell about the next symbol is the gap between the model and the frequencies alone. Of 20,000 sequences
+    # with epsilon = 1 at most a tenth of it may be lost.
+    truth, rows, lengths = planted(20_000, 50, seed=0)
+    model = TensorHMM(5, emissions="categorical", n_symbols=20, epsilon=1.0, delta=1e-6, random_state=0)
+    model.fit(rows, lengths=lengths)
+    fresh, _ = truth.sample(50_000, np.random.default_rng(9))
+    begins = np.arange(50_000) == 0
+    best = truth.log_likelihoods(fresh, begins).mean()
+    alone = np.log(np.bincount(rows, minlength=20) / rows.size)[fresh].mean()
+    assert best - model.score_samples(fresh).mean() < (best - alone) / 10
+    assert model.n_rows_ == 20_000
+    assert model.summary().startswith("The steps")
+    report = model.privacy_
+    assert report.private
+    assert report.epsilon_spent == pytest.approx(1.0)
+    assert report.mu <= gdp_mu(1.0, 1e-6)
+    with pytest.raises(ValueError, match="The score of a private model must not choose between models"):
+        model.score(rows)
+
+
+def test_what_noise_hides_is_said():
+    _, rows, lengths = planted(100, 20, seed=1)
+    model = TensorHMM(5, emissions="categorical", n_symbols=20, epsilon=0.5, delta=1e-6, random_state=0)
+    model.fit(rows, lengths=lengths)
+    assert model.summary().startswith("Noise hides")
+
+
+def test_directions_of_pure_noise_do_not_stand_clear():
+    rng = np.random.default_rng(0)
+    assert projected(3.0 * rng.standard_normal((20, 20, 20)), 4, 3.0 * 1.05)[1] == 0
+
+
+def test_the_noise_alone_decides_what_two_fits_differ_in():
+    rows = planted(300, 10, seed=0)[1]
+    begins = np.arange(3000) % 10 == 0
+
+    def fitted(seed):
+        return learn_privately(
+            PrivateSequences(rows, begins, 20),
+            3,
+            guarantee=Guarantee(1.0, 1e-6),
+            neighbour_relation="replace",
+            n_steps=5,
+            tolerance=0.0,
+            seed=0,
+            noise=SeededNoiseForTests(seed),
+        )[0].transitions
+
+    np.testing.assert_array_equal(fitted(0), fitted(0))
+    assert not np.array_equal(fitted(0), fitted(1))
+
+
+@pytest.mark.parametrize(("relation", "sensitivity"), [("replace", np.sqrt(2)), ("add or remove", 1.0)])
+def test_the_sensitivity_that_was_found_by_brute_force_is_charged(relation, sensitivity):
+    model = TensorHMM(2, emissions="categorical", n_symbols=3, epsilon=1.0, delta=1e-6, neighbour_relation=relation)
+    (charge,) = model.fit(np.arange(600) % 3, lengths=[6] * 100).privacy_.charges
+    assert charge.sensitivity == pytest.approx(sensitivity)
+    assert charge.scale == pytest.approx(sensitivity / gdp_mu(1.0, 1e-6))
+
+
+def test_a_ledger_pays_for_a_fit_or_refuses_it(tmp_path):
+    rows, path = np.arange(600) % 3, tmp_path / "all.ledger"
+    LedgerFile.create(path, epsilon=1.0, delta=1e-6)
+    settings = {"emissions": "categorical", "n_symbols": 3, "epsilon": 1.0, "delta": 1e-6, "ledger": path}
+    TensorHMM(2, random_state=0, **settings).fit(rows, lengths=[6] * 100)
+    with pytest.raises(BudgetExhausted, match="Budget exhausted"):
+        TensorHMM(2, random_state=0, **settings).fit(rows, lengths=[6] * 100)
+
+
+def test_a_private_model_is_read_again_with_its_guarantee(tmp_path):
+    model = TensorHMM(2, emissions="categorical", n_symbols=3, epsilon=1.0, delta=1e-6, random_state=0)
+    model.fit(np.arange(600) % 3, lengths=[6] * 100).save(tmp_path / "model.npz")
+    assert TensorHMM.load(tmp_path / "model.npz").privacy_ == model.privacy_
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"delta": None}, "A private model needs `epsilon` and `delta`. Got no `delta`."),
+        ({"emissions": "auto"}, "A private model is one of symbols, at most 100, whose number is public."),
+        ({"n_symbols": None}, "Got emissions='categorical' and n_symbols=None."),
+        ({"n_symbols": 101}, "n_symbols=101"),
+        ({"n_components": "auto"}, "must be an int of at most n_symbols=3. Got 'auto'."),
+        ({"n_components": 4}, "must be an int of at most n_symbols=3. Got 4."),
+        ({"neighbour_relation": "swap"}, "`neighbour_relation` must be one of 'replace', 'add or remove'."),
+        ({"epsilon": None, "delta": None, "ledger": "x"}, "`ledger` is for private models."),
+        ({"delta": 0.1}, "delta"),
+    ],
+)
+def test_what_cannot_be_private_is_refused(settings, message):
+    model = TensorHMM(2, emissions="categorical", n_symbols=3, epsilon=1.0, delta=1e-6)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        model.set_params(**settings).fit(np.arange(60) % 3, lengths=[3] * 20)
+
+
+def test_rows_that_would_have_to_be_looked_at_are_refused():
+    model = TensorHMM(2, emissions="categorical", n_symbols=3, epsilon=1.0, delta=1e-6)
+    with pytest.raises(TypeError, match="Private symbols must be one column of a NumPy array of numbers"):
+        model.fit([0, 1, 2])
+    with pytest.raises(ValueError, match="A private model is learnt from all sequences at once"):
+        model.partial_fit(np.arange(60) % 3)
