@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BENCH := .venv-bench
 LOWEST := .venv-lowest
+# diffprivlib does not import beside current scikit-learn, so it gets an environment of its own.
+PRIVATE_PEER := .venv-diffprivlib
 BIN := $(VENV)/bin
 # The tests that call other packages. The rest is arithmetic of our own, and one set of versions is enough for it.
 TESTS_OF_VERSIONS := tests/sources tests/test_*.py tests/privacy/test_calibration.py tests/privacy/test_noise.py src
@@ -56,7 +58,7 @@ docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-bench: $(BENCH)/.bench
+bench: $(BENCH)/.bench $(PRIVATE_PEER)/.peer
 	$(BENCH)/bin/python benchmarks/against_tensorly.py
 	$(BENCH)/bin/python benchmarks/answers.py
 	$(BENCH)/bin/python benchmarks/any_tensor.py
@@ -74,6 +76,8 @@ bench: $(BENCH)/.bench
 	$(BENCH)/bin/python benchmarks/topics.py --planted
 	$(BENCH)/bin/python benchmarks/topics.py --private
 	$(BENCH)/bin/python benchmarks/topics.py
+	$(BENCH)/bin/python benchmarks/mixtures.py --peer $(PRIVATE_PEER)/bin/python
+	$(BENCH)/bin/python benchmarks/mixtures.py --rows 10000000
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -102,6 +106,11 @@ $(BENCH)/.bench: pyproject.toml constraints.txt
 		'hmmlearn>=0.3.3' 'python-picard>=0.8' 'leidenalg>=0.10' 'stepmix>=3.0' 'statsmodels>=0.14'
 	touch $@
 
+$(PRIVATE_PEER)/.peer:
+	$(PYTHON) -m venv $(PRIVATE_PEER)
+	$(PRIVATE_PEER)/bin/pip install -q 'diffprivlib>=0.6' 'scikit-learn<1.4' 'numpy<2'
+	touch $@
+
 clean:
 	rm -rf docs/_build docs/api/generated docs/gallery
-	rm -rf $(VENV) $(BENCH) $(LOWEST) .venv-3.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BENCH) $(LOWEST) $(PRIVATE_PEER) .venv-3.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

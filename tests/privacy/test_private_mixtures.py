@@ -61,7 +61,7 @@ def test_no_row_moves_a_sum_by_more_than_declared(question, relation):
     declared = sums.sensitivity(asked.bound, asked.size, signed=asked.signed)
     rng = np.random.default_rng(0)
     worst = 0.0
-    for _ in range(600):
+    for _ in range(300):
         rows = np.array([random_row(rng) for _ in range(N)])
         other = rows.copy()
         other[2] = np.nan if relation == "add or remove" else random_row(rng)
@@ -171,6 +171,8 @@ def test_a_private_mixture_finds_clear_components():
     assert len({*zip(labels.tolist(), model.predict(rows).tolist(), strict=True)}) == 4
     assert model.privacy_.private
     assert "Private: epsilon 2" in model.summary()
+    assert "4 of 4 components stand clear of noise" in model.start_
+    assert model.converged_
     assert model.sample(5)[0].shape == (5, 4)
 
 
@@ -185,6 +187,14 @@ def test_a_plan_knows_that_less_budget_finds_less():
     charges = model.privacy_.charges
     assert charges[0].scale == pytest.approx(plan.noise[0], rel=1e-6)
     assert charges[2].scale == pytest.approx(plan.noise[1], rel=1e-6)
+
+
+def test_a_mixture_deep_in_noise_says_so():
+    # With ε = 0.05 the noise of a count is above two hundred rows, and five times that is more than all 300.
+    model = TensorMixture(2, **(BUDGET | {"epsilon": 0.05}), random_state=0).fit(tables()[0])
+    assert not model.converged_
+    assert model.summary().startswith("2 components, deep in noise: do not trust them.")
+    assert "likelihood steps were not enough" not in model.summary()
 
 
 def test_a_shared_ledger_pays_for_mixtures_until_it_is_used_up(tmp_path):

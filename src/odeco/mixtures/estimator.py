@@ -77,7 +77,7 @@ class TensorMixture(DensityMixin, LatentModel):  # type: ignore[misc]
     n_iter_ : int
         Number of likelihood steps over all rows.
     converged_ : bool
-        Whether the last gained less than `tol`.
+        Whether the last gained less than `tol`. Of private mixtures: whether all components stand clear of noise.
     start_ : str
         Which start was the best.
     tried_ : dict of int to float

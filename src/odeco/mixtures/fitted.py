@@ -66,7 +66,7 @@ class FittedMixture(State):
     n_steps : int
         Number of likelihood steps.
     converged : bool
-        Whether they ended because the last gained little.
+        Whether they ended because the last gained little; if private, whether all components stand clear of noise.
     start : str
         Which start was the best.
     n_rows : int

@@ -93,18 +93,17 @@ def learn_privately(
     moment = moment_of_seconds(packed, n, d)
     span = span_of(moment, k, _LEAST_SHARE)
     variance = max(span.noise, _LEAST_VARIANCE * abs(moment.variance), float(np.finfo(np.float64).tiny))
-    model = Gaussians(np.ones(1), clipped_means(moment.mean[None, :]), np.full(1, variance))
+    model, n_clear = Gaussians(np.ones(1), clipped_means(moment.mean[None, :]), np.full(1, variance)), 1
     if k > 1:
         weights, means = _start(held, sums, span, plan.thirds, seed)
         model = Gaussians(weights, clipped_means(means), np.full(k, variance))
-        model = _step(held, sums, model, moment, plan.step)
+        model, n_clear = _step(held, sums, model, moment, plan.step)
     floor = regularity * max(moment.variance, 0.0)
     model = Gaussians(
         model.weights, norm_bound * model.means, norm_bound**2 * (_variance(moment, model, variance) + floor)
     )
-    learnt = Learnt(
-        largest_first(model), float("nan"), int(k > 1), True, "noisy third moment" if k > 1 else "noisy mean", 0.0
-    )
+    start = f"noisy third moment; {n_clear} of {k} components stand clear of noise" if k > 1 else "noisy mean"
+    learnt = Learnt(largest_first(model), float("nan"), int(k > 1), n_clear == k, start, 0.0)
     return learnt, sums.report(_MECHANISM)
 
 
@@ -132,8 +131,10 @@ def _start(held: BoundedRows, sums: PrivateSums, span: Span, share: float, seed:
     return means_of_core(core, span, seed=seed)
 
 
-def _step(held: BoundedRows, sums: PrivateSums, model: Gaussians, moment: SecondMoment, share: float) -> Gaussians:
-    """Take a likelihood step with noise; components that it says little about stay where they are."""
+def _step(
+    held: BoundedRows, sums: PrivateSums, model: Gaussians, moment: SecondMoment, share: float
+) -> tuple[Gaussians, int]:
+    """Take a likelihood step with noise; components that it says little about stay, and the others are counted."""
     k, d = model.means.shape
     spread = _FAR * float(np.sqrt(d * max(moment.variance, 0.0)))
     # No row is further from the mean than the unit ball allows.
@@ -144,7 +145,7 @@ def _step(held: BoundedRows, sums: PrivateSums, model: Gaussians, moment: Second
     counts = np.maximum(table[:, 0], least)
     moves = table[:, 0] > max(least, _CLEAR * deviation)
     means = np.where(moves[:, None], moment.mean + radius * table[:, 1:] / counts[:, None], model.means)
-    return Gaussians(counts / counts.sum(), clipped_means(means), model.covariances)
+    return Gaussians(counts / counts.sum(), clipped_means(means), model.covariances), int(moves.sum())
 
 
 def _variance(moment: SecondMoment, model: Gaussians, guess: float) -> FloatArray:

@@ -31,11 +31,13 @@ def summarise(fitted: FittedMixture, names: list[str], privacy: PrivacyReport | 
     first = f"{k} components, {verdict}: the component of {told:.0%} of rows can be told."
     if k == 1:
         first = "One component: nothing to tell apart."
+    if privacy is not None and not fitted.converged:
+        first = f"{k} components, deep in noise: do not trust them. More rows or a larger epsilon would help."
     lines = [first, f"{kinds[model.covariance_type]}, learnt from {fitted.n_rows:,} rows; start: {fitted.start}."]
     if fitted.tried.size:
         tried = ", ".join(str(number) for number in fitted.tried)
         lines.append(f"Their number was chosen by rows that were not learnt from; tried: {tried}.")
-    if not fitted.converged:
+    if privacy is None and not fitted.converged:
         lines.append(f"The {fitted.n_steps} likelihood steps were not enough to converge; raise n_steps.")
     if privacy is not None:
         lines.append(f"Private: epsilon {privacy.epsilon:g}, delta {privacy.delta:g}; {privacy.neighbours}.")
