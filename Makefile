@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 # The tests that call other packages. The rest is arithmetic of our own, and one set of versions is enough for it.
 TESTS_OF_VERSIONS := tests/sources tests/test_*.py tests/privacy/test_calibration.py tests/privacy/test_noise.py src
 
-.PHONY: check demo test long fuzz mutants lowest pythons lint format docs bench clean
+.PHONY: check demo test long fuzz mutants lowest pythons lint format docs screenshots bench clean
 
 # All that must pass before a change lands. `make long`, `make mutants`, `make fuzz` and `make pythons` are run by hand.
 check: lint test demo docs lowest
@@ -59,6 +59,11 @@ docs: $(VENV)/.docs
 	@echo "docs/_build/html/index.html"
 
 bench: $(BENCH)/.bench $(PRIVATE_PEER)/.peer
+# The pictures of pages in the documentation; needs Chromium.
+screenshots: $(VENV)/.test
+	$(BIN)/python tools/screenshots.py
+
+bench: $(BENCH)/.bench
 	$(BENCH)/bin/python benchmarks/against_tensorly.py
 	$(BENCH)/bin/python benchmarks/answers.py
 	$(BENCH)/bin/python benchmarks/any_tensor.py

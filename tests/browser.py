@@ -124,9 +124,17 @@ class Browser:
         sent = [event for event in self.events if event["method"] == "Network.requestWillBeSent"]
         return [event["params"]["request"]["url"] for event in sent]
 
-    def screenshot(self, path: Path) -> None:
-        """Save a picture of the whole page."""
-        picture = self._call("Page.captureScreenshot", {"captureBeyondViewport": True}, session=True)
+    def top_of(self, selector: str) -> float:
+        """Return how far below the top of the page an element begins."""
+        return self.evaluate(f"document.querySelector({json.dumps(selector)}).getBoundingClientRect().top + scrollY")
+
+    def screenshot(self, path: Path, *, top: float = 0, height: float | None = None) -> None:
+        """Save a picture of the whole page, or of a part of it as wide as the page."""
+        options = {"captureBeyondViewport": True}
+        if height is not None:
+            width = self.evaluate("document.documentElement.clientWidth")
+            options["clip"] = {"x": 0, "y": top, "width": width, "height": height, "scale": 1}
+        picture = self._call("Page.captureScreenshot", options, session=True)
         path.write_bytes(base64.b64decode(picture["data"]))
 
     def _call(self, method: str, parameters: dict | None = None, *, session: bool = False) -> dict:

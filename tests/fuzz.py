@@ -44,6 +44,7 @@ _ROWS = np.random.default_rng(0).gamma(1.0, size=(120, 6)) - 1
 _TENSOR = odeco.symmetrize(
     np.random.default_rng(0).normal(size=(6, 6, 6)) + 4 * odeco.Components([3.0, 2.0], np.eye(6)[:, :2]).to_dense()
 )
+_WORDS = list("abcdefghij")
 _COUNTS = planted_topics(300, 10, [0.3, 0.3], document_length=30, rng=0).counts
 _CODES = np.random.default_rng(0).integers(0, 3, size=(60, 5))
 _PRIVATE = {"epsilon": 4.0, "delta": 1e-6, "norm_bound": 2.0}
@@ -123,6 +124,8 @@ def _use_topics(path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.transform(counts)
+        if hasattr(model, "words_"):
+            model.transform_text(["a b c"])
 
 
 def _use_classes(path: Path) -> None:
@@ -236,6 +239,13 @@ KINDS: dict[str, tuple[str, Callable[[Path], object], Callable[[Path], object]]]
         ".npz",
         lambda path: _private_topics().partial_fit(_COUNTS).save(path),
         _go_on_with_topics,
+    ),
+    "topic model": (
+        ".npz",
+        lambda path: (
+            TensorLDA(2, refine=0, random_state=0).fit(_COUNTS, words=list("abcdefghij"), cut="blanks").save(path)
+        ),
+        _use_topics,
     ),
     "topic stream": (
         ".npz",

@@ -1,4 +1,4 @@
-"""A result as one HTML page that needs no network: figures inline, light and dark, no scripts.
+"""A result as one HTML page that needs no network: figures inline, light and dark; that of topics has a script inside.
 
 `write_report` makes the page of a result, `write_topics_report` that of topics, `write_model_report` that of
 another model. `write_page`, `Section`, `table`, `Figures`, `privacy_section` and `again_section` are what they are made

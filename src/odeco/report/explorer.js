@@ -201,6 +201,7 @@
   }
 
   function drawMap() {
+    map.classList.toggle("searching", state.word >= 0);
     topics.forEach((topic, number) => {
       const { spot, inner, hint, label, r } = spots[number], first = leading(number, 1)[0];
       const part = state.word < 0 ? 0 : shareOf(number, state.word);
