@@ -51,8 +51,8 @@ figure { margin: 1.2rem 0; position: relative; } figure svg { width: 100%; heigh
 .panels { display: none; }
 @media (max-width: 40rem) { main { padding: 1.5rem 1rem 3rem; }
   dl { grid-template-columns: 1fr; } dt { margin-top: .4rem; } .verdict { white-space: normal; }
-  figure.several .whole { position: absolute; width: 1px; height: 1px; overflow: hidden; visibility: hidden; }
-  figure.several .panels { display: block; } .panels svg { margin: 0 0 1rem; visibility: visible; } }
+  figure.several .whole { position: absolute; width: 1px; height: 1px; overflow: hidden; opacity: 0; }
+  figure.several .panels { display: block; } .panels svg { margin: 0 0 1rem; } }
 """
 
 

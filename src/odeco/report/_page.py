@@ -228,8 +228,8 @@ details { margin-top: .75rem; } summary { cursor: pointer; color: var(--accent);
   table.stacked td { display: flex; justify-content: space-between; gap: 1rem; border: 0; padding: .12rem 0;
     text-align: right; white-space: normal; }
   table.stacked td:first-child { font-weight: 600; }
-  table.stacked td:last-child:not(.number) { display: block; text-align: left; }
+  table.stacked td:not(.number) { display: block; text-align: left; }
   table.stacked td::before { content: attr(data-label); color: var(--muted); font-weight: 400; }
-  table.stacked td:last-child:not(.number)::before { display: block; }
+  table.stacked td:not(.number)::before { display: block; }
   table.narrow { min-width: 0; width: 100%; } th.number { white-space: normal; } }
 @media print { body { max-width: none; } section { break-inside: avoid; } }"""
