@@ -7,11 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import odeco
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGES = ("getting-started.md", "howto/own-oracle.md", "howto/large-file.md", "howto/live-stream.md", "howto/threads.md")
+PAGES = (
+    *("getting-started.md", "howto/own-oracle.md", "howto/large-file.md", "howto/live-stream.md", "howto/threads.md"),
+    "howto/look-at-results.md",
+)
 
 
 @pytest.mark.skipif(not DOCS.is_dir(), reason="the documentation is not here")
@@ -24,6 +28,9 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch)
     np.save("rows.npy", rows)
     known = {"X": rows, "queue": np.array_split(rows, 10), "odeco": odeco, "np": np}
     known["T"] = odeco.Components(np.arange(5.0, 0.0, -1.0), np.eye(8)[:, :5]).to_dense()
+    table = "".join(f"user{number},{a:.4f},{b:.4f},{c:.4f}\n" for number, (a, b, c, *_) in enumerate(abs(rows[:500])))
+    Path("people.csv").write_text(f"id,age,income,rooms\n{table}")
+    known["axes"] = Figure().subplots(1, 2)
     blocks = re.findall(
         r"^( *)```python\n(.*?)^ *```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
     )
