@@ -229,7 +229,6 @@ KINDS: dict[str, tuple[str, Callable[[Path], object], Callable[[Path], object]]]
         _result(lambda: _decomposer("core", 80, noise=SeededNoiseForTests(0), **_PRIVATE).result()),
         odeco.load_result,
     ),
-    "topic model": (".npz", lambda path: TensorLDA(2, refine=0, random_state=0).fit(_COUNTS).save(path), _use_topics),
     "private topics": (
         ".npz",
         lambda path: _private_topics(public=_COUNTS[:40]).fit(_COUNTS[40:]).save(path),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import pkgutil
 import subprocess
 import sys
@@ -94,6 +95,19 @@ def test_a_command_that_is_like_no_other_is_answered_with_the_list(capsys):
     assert "odeco --help lists them" in error
 
 
+@pytest.mark.parametrize(
+    ("shell", "sign"), [("bash", "complete -o"), ("zsh", "compdef"), ("fish", "complete --no-files")]
+)
+def test_shells_are_told_how_to_complete(shell, sign):
+    asked = {**os.environ, "_ODECO_COMPLETE": f"{shell}_source"}
+    done = subprocess.run([sys.executable, "-c", ODECO], env=asked, capture_output=True, text=True, check=False)
+    assert sign in done.stdout
+    typed = {**os.environ, "_ODECO_COMPLETE": "bash_complete", "COMP_WORDS": "odeco st", "COMP_CWORD": "1"}
+    done = subprocess.run([sys.executable, "-c", ODECO], env=typed, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["plain,stream"]
+
+
+ODECO = "import sys; sys.argv = ['odeco']; from odeco.cli import main; sys.exit(main())"
 MISSING = """
 import sys
 for module in {missing!r}:

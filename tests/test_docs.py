@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import odeco
 from odeco.datasets import planted_topics
@@ -41,6 +42,8 @@ def known(tmp_path, monkeypatch):
     np.savetxt("rows.csv", rows[:2000], delimiter=",", header=",".join(f"c{i}" for i in range(100)), comments="")
     texts = [" ".join(generator.choice(["red", "green", "apple", "pear", "sea", "ship"], 8)) for _ in range(3000)]
     odeco.privacy.LedgerFile.create("texts.ledger", epsilon=2.0, delta=1e-6)
+    table = "".join(f"user{number},{a:.4f},{b:.4f},{c:.4f}\n" for number, (a, b, c, *_) in enumerate(abs(rows[:500])))
+    Path("people.csv").write_text(f"id,age,income,rooms\n{table}")
     tensor = odeco.Components(np.arange(5.0, 0.0, -1.0), np.eye(8)[:, :5]).to_dense()
     result = odeco.decompose(tensor, 5, rng=0)
     odeco.save_result(result, "model.npz")
@@ -55,6 +58,7 @@ def known(tmp_path, monkeypatch):
         "counts": planted_topics(3000, 60, [0.3, 0.2, 0.1], rng=0).counts,
         "symbols": np.tile(np.arange(20), 500),
         "lengths": [50] * 200,
+        "axes": Figure().subplots(1, 2),
         "odeco": odeco,
         "np": np,
     }

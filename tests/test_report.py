@@ -16,18 +16,20 @@ from odeco.report import Section, write_page, write_report
 from odeco.result import StreamDecomposition
 
 NAMES = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a & b", "c", "d", "e"]
+BODY = ["Components", "Weights and cosines", "Largest coordinates", "Vectors"]
 SECTIONS = {
-    "tensor": ["Components", "Weights", "Vectors", "To do it again"],
-    "loop": ["Components", "Weights", "Vectors", "Convergence", "To do it again"],
-    "auto": ["Components", "Weights, and how many stand clear", "Vectors", "To do it again"],
+    "tensor": [*BODY, "To do it again"],
+    "loop": [*BODY, "Convergence", "To do it again"],
+    "auto": [*BODY, "To do it again"],
     "asymmetric": [
-        *("Components", "Weights", "Vectors along axis 0", "Vectors along axis 1", "Vectors along axis 2"),
+        *("Components", "Weights", "Largest coordinates"),
+        *("Vectors along axis 0", "Vectors along axis 1", "Vectors along axis 2"),
         "To do it again",
     ],
-    "stream": ["Components", "Weights", "Vectors", "To do it again"],
-    "private": ["Components", "Weights", "Vectors", "Privacy", "To do it again"],
-    "private stream": ["Components", "Weights", "Vectors", "Privacy", "To do it again"],
-    "not private": ["Components", "Weights", "Vectors", "Privacy", "To do it again"],
+    "stream": [*BODY, "To do it again"],
+    "private": [*BODY, "Privacy", "To do it again"],
+    "private stream": [*BODY, "Privacy", "To do it again"],
+    "not private": [*BODY, "Privacy", "To do it again"],
 }
 
 
@@ -125,6 +127,40 @@ def test_the_statement_of_privacy_says_what_holds(pages):
     assert "differentially private." not in other
 
 
+@pytest.mark.parametrize("kind", ["tensor", "stream", "asymmetric"])
+def test_a_page_begins_with_the_verdict(kind, pages):
+    reader = Reader(pages[kind].read_text(encoding="utf-8"))
+    body = "".join(reader.words).split("<script>alert(2)</script>")[2].strip()  # after the title and the heading
+    assert body.startswith(RESULTS[kind]().verdict)
+
+
+def test_a_private_page_says_what_clipping_does_and_that_doing_it_again_spends_again(pages):
+    private, other, plain = (
+        " ".join(" ".join(Reader(pages[kind].read_text()).words).split())
+        for kind in ("private", "not private", "stream")
+    )
+    assert "Clipping biases. Every row longer than 1 was scaled down to that length" in private
+    assert "The errors above are the noise alone and do not include it." in private
+    assert "1.1 75% 1.5 30% 2 12%" in private  # 1.1⁻³, 1.5⁻³ and 2⁻³
+    assert "Running this again spends another ε = 1 of the privacy of every record" in private
+    assert "Running this again spends" not in other  # whose noise was that of a test
+    assert "Clipping" not in plain
+    assert "Running this again spends" not in plain
+
+
+def test_bars_are_sorted_and_named_by_the_result_itself(tmp_path):
+    vectors = np.array([[0.1, 0.2], [0.9, 0.1], [-0.4, 0.3], [0.0, 0.9]])
+    result = StreamDecomposition(Components([2.0, 1.0], vectors), None, None, 10).with_names(["a", "b", "<c>", "d"])
+    write_report(result, tmp_path / "page.html", n_top=3)
+    text = (tmp_path / "page.html").read_text()
+    largest = vectors[:, 0] / np.linalg.norm(vectors[:, 0])
+    shown = f"1: weight {result.weights[0]:.4g}. b {largest[1]:+.2f}, &lt;c&gt; {largest[2]:+.2f}, a {largest[0]:+.2f}"
+    assert f'aria-label="{shown}"' in text
+    assert "Cosines between components" in text
+    write_report(result, tmp_path / "other.html", names=["w", "x", "y", "z"])
+    assert ">x<" in (tmp_path / "other.html").read_text()
+
+
 def test_the_same_result_gives_the_same_page(tmp_path):
     result = RESULTS["tensor"]()
     for name in ("a", "b"):
@@ -168,6 +204,16 @@ VISIBLE = """
   return wrong;
 })()
 """
+HIGHEST_ROW = """
+Math.max(...[...document.querySelectorAll("table.stacked tbody tr")].map(each => each.getBoundingClientRect().height))
+"""
+LETTERS = """
+(() => { const sizes = [...document.querySelectorAll("figure svg")].flatMap(svg => {
+  const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+  const plain = [...svg.querySelectorAll("text")].filter(each => !each.querySelector("tspan"));
+  return plain.map(each => scale * parseFloat(getComputedStyle(each).fontSize));
+}); return [Math.min(...sizes), Math.max(...sizes)]; })()
+"""
 COLOURS = """
 (() => [...document.querySelectorAll("body, h1, td, figure svg text")].map(each => {
   const style = getComputedStyle(each);
@@ -187,11 +233,15 @@ def luminance(colour):
 def test_a_real_browser_shows_every_page_light_and_dark_without_a_complaint(pages, tmp_path):
     with Browser() as browser:
         for kind, path in pages.items():
-            for scheme, width in (("light", 1100), ("dark", 1100), ("light", 400)):
+            for scheme, width in (("light", 1200), ("dark", 1200), ("light", 390), ("dark", 390)):
                 browser.open(path, scheme=scheme, width=width)
                 assert browser.complaints() == [], kind
                 assert browser.requests() == [path.as_uri()], kind
                 assert browser.evaluate(VISIBLE) == [], (kind, scheme, width)
+                # A row of the table is some lines of text, and letters of figures are neither tiny nor giant.
+                assert browser.evaluate(HIGHEST_ROW) < 600, (kind, width)
+                low, high = browser.evaluate(LETTERS)
+                assert 6 <= low <= high <= 20, (kind, width)
                 assert browser.evaluate("document.title") == "<script>alert(2)</script>"
                 ground, *colours = browser.evaluate(COLOURS)
                 assert (luminance(ground) > 0.5) == (scheme == "light")

@@ -223,8 +223,8 @@ MUTANTS = [
     Mutant(
         "noise is 5 % short behind the ledger's back",
         "privacy/_release.py",
-        "return noisy(self._quietly(answer), scale, self.noise), scale",
-        "return noisy(self._quietly(answer), 0.95 * scale, self.noise), scale",
+        "released = noisy(self._quietly(answer), scale, self.noise)",
+        "released = noisy(self._quietly(answer), 0.95 * scale, self.noise)",
         "test_audit.py",
         "correct_code_is_certified and literal",
     ),

@@ -59,6 +59,13 @@ def decomposed(**settings):
     return lambda data: decompose_privately(data, 2, **settings)
 
 
+def shown(data):
+    """What people see of a result, all of which is made from what was released."""
+    result = decompose_privately(data, 2, **ROWS)
+    result = result.with_names([f"column {number}" for number in range(result.components.dimension)])
+    return repr(result), result._repr_html_(), result.summary()
+
+
 def asked(holder, release):
     def run(data):
         oracle = PrivateOracle(holder(data), Ledger(10.0), noise_multiplier=5.0, release=release)
@@ -349,6 +356,8 @@ ENTRY_POINTS = {
     "rows, paper's calibration": (decomposed(**ROWS, mechanism="wang2016", calibration="paper"), WILD_ROWS),
     "rows, add or remove": (decomposed(**ROWS, neighbour_relation="add or remove", mechanism="joint"), WILD_ROWS),
     "rows, non-negative": (decomposed(**ROWS, nonnegative=True, mechanism="joint"), WILD_ROWS),
+    "rows, told": (decomposed(**ROWS, mechanism="wang2016", callback=lambda step: sys.stderr.write(f"{step}\n")), FEW),
+    "rows, shown": (shown, FEW),
     "rows of order 4": (decomposed(**ROWS, order=4, mechanism="joint"), WILD_ROWS),
     "entries of order 4": (decomposed(**BUDGET, rng=0, mechanism="joint"), FOURTH),
     "rows in a file": (read_from_a_file, {name: rows for name, rows in WILD_ROWS.items() if name not in CSR}),
@@ -363,6 +372,7 @@ ENTRY_POINTS = {
     "checkpoint of CSR rows": (saved_without_the_sum, CSR),
     "saved result": (saved_result, WILD_ROWS),
     "command, .npy": (command(write_npy, "rows.npy"), FEW),
+    "command, ledger": (command(write_npy, "rows.npy", "--ledger", "data.ledger", "--budget", "9"), FEW),
     "command, published": (command(write_npy, "rows.npy", *PUBLISHED), FEW),
     "command, two files": (command(write_two_npy, "rows.npy"), FEW),
     "command, .npz": (command(write_npz, "rows.npz"), NPZ),

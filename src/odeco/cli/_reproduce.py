@@ -83,6 +83,11 @@ def _run(name: str, quick: bool, seed: int, folder: Path, n_processes: int) -> R
 
 
 def _print(reports: Sequence[Report]) -> None:
+    if any(report.quick for report in reports):
+        console().print(
+            "[yellow]A quick run[/yellow]: fewer trials and smaller dimensions; verdicts may differ from those "
+            "of a whole run, without --quick."
+        )
     for report in reports:
         table = Table(title=report.title, title_justify="left", show_lines=True)
         table.add_column("claim", ratio=2)

@@ -6,11 +6,18 @@ import html
 import re
 from collections.abc import Sequence
 
-from odeco.experiments._plots import INK, svg_text
+from odeco.experiments._plots import INK, panel_windows, svg_text
 from odeco.experiments._report import Finding, Report
 
 _SIGNS = {"holds": "✓", "holds up to logs": "≈", "does not hold as stated": "✗"}
 _CLASSES = {"holds": "yes", "holds up to logs": "nearly", "does not hold as stated": "no"}
+
+#: No figure is shown larger than so many times its size in points: letters of 9.5 points have 13 pixels then.
+_LARGEST = 1.4
+_QUICK = (
+    '<p class="quick">This is a quick run: fewer trials and smaller dimensions. Its verdicts may differ from those of '
+    "a whole run, which the same command without <code>--quick</code> makes.</p>\n"
+)
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #23262b; --soft: #5b626c; --paper: #ffffff; --card: #f5f6f8; --line: #d9dce1;
@@ -38,8 +45,14 @@ dl { display: grid; grid-template-columns: 7.5rem 1fr; gap: .35rem .8rem; margin
 dt { color: var(--soft); } dd { margin: 0; }
 .verdict { font-weight: 650; white-space: nowrap; }
 .yes { color: var(--yes); } .nearly { color: var(--nearly); } .no { color: var(--no); }
-figure { margin: 1.2rem 0; overflow-x: auto; } figure svg { width: 100%; height: auto; min-width: 30rem; }
-@media (max-width: 40rem) { dl { grid-template-columns: 1fr; } dt { margin-top: .4rem; } }
+.first { font-size: 1.15rem; font-weight: 600; }
+.quick { border-left: 4px solid var(--nearly); background: var(--card); padding: .6rem 1rem; }
+figure { margin: 1.2rem 0; position: relative; } figure svg { width: 100%; height: auto; display: block; }
+.panels { display: none; }
+@media (max-width: 40rem) { main { padding: 1.5rem 1rem 3rem; }
+  dl { grid-template-columns: 1fr; } dt { margin-top: .4rem; } .verdict { white-space: normal; }
+  figure.several .whole { position: absolute; width: 1px; height: 1px; overflow: hidden; opacity: 0; }
+  figure.several .panels { display: block; } .panels svg { margin: 0 0 1rem; } }
 """
 
 
@@ -56,9 +69,10 @@ def page(reports: Sequence[Report]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>What the paper says and what we found</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
         "<h1>What the paper says and what we found</h1>\n"
+        f'<p class="first">{len(findings)} claims: {counts}.</p>\n'
+        f"{_QUICK if any(report.quick for report in reports) else ''}"
         '<p class="soft">Wang and Anandkumar, <em>Online and Differentially-Private Tensor Decomposition</em>, 2016, '
-        f"run again. {len(findings)} claims: {counts}. Each verdict follows by the rule beside it, from the numbers "
-        "alone; ± is one standard error.</p>\n"
+        "run again. Each verdict follows by the rule beside it, from the numbers alone; ± is one standard error.</p>\n"
         f"<table>\n<thead><tr><th>Claim</th><th>Verdict</th></tr></thead>\n<tbody>\n{summary}</tbody>\n</table>\n"
         f"{sections}</main>\n</body>\n</html>\n"
     )
@@ -88,7 +102,7 @@ def _section(report: Report) -> str:
     for number, finding in enumerate(report.findings):
         if finding.figure in report.figures and finding.figure not in shown:
             shown.add(finding.figure)
-            parts.append(f"<figure>{_inline(report, finding.figure)}</figure>\n")
+            parts.append(_figure(report, finding.figure))
         parts.append(_article(report, number, finding))
     return "".join(parts) + "</section>\n"
 
@@ -106,6 +120,22 @@ def _article(report: Report, number: int, finding: Finding) -> str:
         f'<article id="{report.name}-{number}">\n<header><h3>{html.escape(finding.claim)}</h3>{_verdict(finding)}'
         f"</header>\n<dl>{body}</dl>\n</article>\n"
     )
+
+
+def _figure(report: Report, name: str) -> str:
+    """Return a figure: as a whole, and for a phone panel by panel, each a window on the same drawing."""
+    prefix, figure = re.sub(r"\W", "", name), report.figures[name]
+    width = f"max-width:{_LARGEST * 72 * figure.get_figwidth():.0f}px"
+    whole = f'<div class="whole" style="{width}">{_inline(report, name)}</div>'
+    windows = panel_windows(figure)
+    if len(windows) < 2:
+        return f"<figure>{whole}</figure>\n"
+    panels = "".join(
+        f'<svg viewBox="{x:.1f} {y:.1f} {width:.1f} {height:.1f}" role="img" aria-label="{html.escape(name)}, panel '
+        f'{number}"><use href="#{prefix}-figure_1"/></svg>'
+        for number, (x, y, width, height) in enumerate(windows, 1)
+    )
+    return f'<figure class="several">{whole}<div class="panels">{panels}</div></figure>\n'
 
 
 def _inline(report: Report, name: str) -> str:

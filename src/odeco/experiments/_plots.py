@@ -106,6 +106,14 @@ def svg_text(figure: Any) -> str:
     return re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
 
 
+def panel_windows(figure: Any) -> list[tuple[float, float, float, float]]:
+    """Return where the panels of a figure are in its SVG, in points: left, top, width and height of each."""
+    figure.draw_without_rendering()
+    unit, height = 72 / figure.dpi, 72 * figure.get_figheight()
+    boxes = [axes.get_tightbbox() for axes in figure.axes if axes.get_visible()]
+    return [(unit * box.x0, height - unit * box.y1, unit * box.width, unit * box.height) for box in boxes]
+
+
 def styled(draw: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
     """Make a drawing function draw in our style."""
 

@@ -45,7 +45,7 @@ class Finding:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """The findings, records and figures of an experiment."""
+    """The findings, records and figures of an experiment; a quick one had fewer trials and smaller dimensions."""
 
     name: str
     title: str
@@ -54,6 +54,7 @@ class Report:
     findings: tuple[Finding, ...]
     records: Records
     figures: Mapping[str, Any] = field(default_factory=dict)
+    quick: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Experiment:
         )
         command = f"odeco reproduce {self.name}{' --quick' if quick else ''} --seed {seed}"
         findings = tuple(self.judge(records))
-        return Report(self.name, self.title, command, seed, findings, records, self.draw(records))
+        return Report(self.name, self.title, command, seed, findings, records, self.draw(records), quick)
 
 
 def select(records: Records, **wanted: Any) -> Records:

@@ -51,6 +51,7 @@ def document(reports: Sequence[Report]) -> dict[str, Any]:
                 "name": report.name,
                 "command": report.command,
                 "seed": report.seed,
+                "quick": report.quick,
                 "findings": [asdict(finding) for finding in report.findings],
             }
             for report in reports

@@ -69,21 +69,30 @@ class Section:
 
 
 def table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, text_columns: Iterable[int] = (), narrow: bool = False
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    text_columns: Iterable[int] = (),
+    narrow: bool = False,
+    stacked: bool = False,
 ) -> str:
-    """Return an HTML table. A column is set flush right, as numbers are, unless it is one of `text_columns`."""
+    """Return an HTML table. A column is set flush right, as numbers are, unless it is one of `text_columns`.
+
+    A `stacked` table has many columns: on a phone every row becomes a list of headings and values.
+    """
     texts = set(text_columns)
 
     def cell(tag: str, position: int, value: str) -> str:
         kind = "" if position in texts else ' class="number"'
         scope = ' scope="col"' if tag == "th" else ""
-        return f"<{tag}{kind}{scope}>{escape(value)}</{tag}>"
+        label = f' data-label="{escape(columns[position])}"' if stacked and tag == "td" else ""
+        return f"<{tag}{kind}{scope}{label}>{escape(value)}</{tag}>"
 
     head = "".join(cell("th", position, name) for position, name in enumerate(columns))
     body = "".join(
         "<tr>" + "".join(cell("td", position, value) for position, value in enumerate(row)) + "</tr>\n" for row in rows
     )
-    kind = ' class="narrow"' if narrow else ""
+    kind = ' class="narrow"' if narrow else ' class="stacked"' if stacked else ""
     heading = f"<thead><tr>{head}</tr></thead>\n" if any(columns) else ""
     return f'<div class="wide"><table{kind}>\n{heading}<tbody>\n{body}</tbody>\n</table></div>\n'
 
@@ -92,6 +101,11 @@ def tiles(facts: Mapping[str, str]) -> str:
     """Return facts as a row of tiles: a name in small letters, a value in large ones."""
     shown = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
     return f'<dl class="tiles">{shown}</dl>\n'
+
+
+def beside(*figures: str, narrow: bool = False) -> str:
+    """Return figures beside each other as far as there is room; `narrow` ones need less of it."""
+    return f'<div class="{"cards" if narrow else "beside"}">\n{"".join(figures)}</div>\n'
 
 
 def write_page(
@@ -103,6 +117,7 @@ def write_page(
     facts: Mapping[str, str] | None = None,
     style: str = "",
     script: str = "",
+    verdict: str = "",
 ) -> None:
     """Write a page to `path`, atomically.
 
@@ -120,6 +135,8 @@ def write_page(
         CSS that only this page needs.
     script : str
         JavaScript of this page. No other runs, as the policy of the page names the hash of this one.
+    verdict : str
+        What the page says, in one sentence, above all else.
     """
     body = "".join(
         f"<section{_named(each.name)}>\n<h2>{escape(each.title)}</h2>\n"
@@ -129,6 +146,7 @@ def write_page(
     )
     text = _PAGE.format(
         title=escape(title),
+        verdict=f'<p class="verdict">{escape(verdict)}</p>\n' if verdict else "",
         subtitle=escape(subtitle),
         style=_STYLE.replace("LIGHT", _variables(LIGHT, 0)).replace("DARK", _variables(DARK, 1)) + style,
         facts=tiles(facts) if facts else "",
@@ -174,7 +192,7 @@ img-src data:; base-uri 'none'; form-action 'none'">
 <body>
 <header>
 <h1>{title}</h1>
-<p>{subtitle}</p>
+{verdict}<p>{subtitle}</p>
 </header>
 <main>
 {facts}{body}</main>
@@ -191,6 +209,7 @@ body { margin: 0 auto; padding: 2rem 1.25rem 3rem; max-width: 62rem; background:
 h1 { font-size: 1.75rem; line-height: 1.2; margin: 0 0 .35rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.2rem; margin: 2.5rem 0 .35rem; padding-bottom: .3rem; border-bottom: 1px solid var(--line); }
 header p, .lead, footer { color: var(--muted); margin: 0 0 1rem; }
+header p.verdict { color: var(--ink); font-size: 1.15rem; font-weight: 600; margin: .5rem 0 .35rem; }
 .lead { max-width: 46rem; }
 footer { margin-top: 3rem; font-size: .85rem; border-top: 1px solid var(--line); }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .75rem;
@@ -199,7 +218,7 @@ footer { margin-top: 3rem; font-size: .85rem; border-top: 1px solid var(--line);
 .tiles dt { color: var(--muted); font-size: .8rem; }
 .tiles dd { margin: 0; font-size: 1.15rem; font-weight: 600; font-variant-numeric: tabular-nums;
   overflow-wrap: anywhere; }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; margin: 0 0 1rem; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
 table.narrow { width: auto; min-width: 22rem; }
 th { text-align: left; color: var(--muted); font-weight: 600; font-size: .8rem; vertical-align: bottom; }
@@ -209,12 +228,29 @@ th.number, td.number { text-align: right; white-space: nowrap; }
 td:last-child, th:last-child { padding-right: 0; }
 figure { margin: .75rem 0 0; }
 figure svg { width: 100%; height: auto; display: block; }
+.beside, .cards { display: grid; gap: 0 1.5rem; align-items: start; }
+.beside { grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); }
+.cards { grid-template-columns: repeat(auto-fill, minmax(min(100%, 17rem), 1fr)); }
 figure svg text { font-family: inherit !important; }
 figcaption { color: var(--muted); font-size: .85rem; }
 .statement { background: var(--panel); border-left: 4px solid var(--accent); border-radius: 0 .5rem .5rem 0;
   padding: .75rem 1rem; margin: .75rem 0; }
+.statement.warm { border-left-color: var(--warm); }
 .statement.bad { border-left-color: var(--bad); }
 pre { background: var(--panel); border: 1px solid var(--line); border-radius: .5rem; padding: .75rem 1rem;
   overflow-x: auto; font-size: .85rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 details { margin-top: .75rem; } summary { cursor: pointer; color: var(--accent); }
+@media (max-width: 40rem) {
+  body { padding: 1.25rem 1rem 2rem; }
+  table.stacked thead { display: none; }
+  table.stacked, table.stacked tbody, table.stacked tr { display: block; }
+  table.stacked tr { background: var(--panel); border: 1px solid var(--line); border-radius: .5rem;
+    padding: .4rem .75rem; margin: 0 0 .6rem; }
+  table.stacked td { display: flex; justify-content: space-between; gap: 1rem; border: 0; padding: .12rem 0;
+    text-align: right; white-space: normal; }
+  table.stacked td:first-child { font-weight: 600; }
+  table.stacked td:not(.number) { display: block; text-align: left; }
+  table.stacked td::before { content: attr(data-label); color: var(--muted); font-weight: 400; }
+  table.stacked td:not(.number)::before { display: block; }
+  table.narrow { min-width: 0; width: 100%; } th.number { white-space: normal; } }
 @media print { body { max-width: none; } section { break-inside: avoid; } }"""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from odeco._types import FloatArray
-from odeco.metrics import shown_angle
-from odeco.report._figures import Figures
-from odeco.report._page import Section, table, write_page
-from odeco.report._statements import again_section, privacy_section
+from odeco.report._figures import MOST_DRAWN, Figures
+from odeco.report._page import Section, beside, table, write_page
+from odeco.report._statements import again_section, clipping_statement, privacy_section
 from odeco.result import (
     AsymmetricDecomposition,
     Decomposition,
@@ -21,7 +20,7 @@ from odeco.result import (
     StreamDecomposition,
 )
 from odeco.saving import AnyResult
-from odeco.showing import rows_read
+from odeco.showing import ConvergenceDisplay, CosinesDisplay, LeadingDisplay, WeightsDisplay, cells_of, rows_read
 
 
 def write_report(
@@ -65,32 +64,42 @@ def write_report(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_report(result, f"{folder}/page.html", title="Two components")
     """
-    names = getattr(result, "names", None) if names is None else names
     figures = Figures()
+    if names is not None and not isinstance(result, AsymmetricDecomposition):
+        result = result.with_names(names)
+    privacy = result.privacy if isinstance(result, PrivateDecomposition) else None
     sections = [
-        _components(result, names, n_top),
+        _components(result, n_top),
         *_weights(result, figures),
+        *_largest(result, figures, n_top),
         *_vectors(result, figures),
         *_convergence(result, figures),
-        *([privacy_section(result.privacy)] if isinstance(result, PrivateDecomposition) else []),
-        again_section(command, versions),
+        *([] if privacy is None else [privacy_section(privacy, clipping_statement(result))]),
+        again_section(command, versions, privacy=privacy),
     ]
     write_page(
-        path, title=title, subtitle=_subtitle(result), sections=sections, facts={**_facts(result), **(facts or {})}
+        path,
+        title=title,
+        verdict=result.verdict,
+        subtitle=_subtitle(result),
+        sections=sections,
+        facts={**_facts(result), **(facts or {})},
     )
 
 
 def _subtitle(result: AnyResult) -> str:
-    k = len(result.weights)
-    if isinstance(result, Decomposition | AsymmetricDecomposition):
-        return f"{result.verdict}. T is a tensor of {' x '.join(f'{size:,}' for size in _shape(result))} entries"
     shape = " x ".join(f"{size:,}" for size in _shape(result))
-    noun = "component" if k == 1 else "components"
+    structure = getattr(result, "structure", None)
+    reason = "" if structure is None or not structure.reason else f" {_sentence(structure.reason)}."
+    if isinstance(result, Decomposition | AsymmetricDecomposition):
+        return f"T is a tensor of {shape} entries.{reason}"
     if isinstance(result, PrivateDecomposition):
-        return f"{k} {noun} of a tensor of {shape} entries, found under differential privacy"
-    if isinstance(result, StreamDecomposition):
-        return f"{k} {noun} of the moment of a stream of rows, a tensor of {shape} entries that was never formed"
-    return f"{k} {noun} of a tensor of {shape} entries"
+        return f"Components of a tensor of {shape} entries, found under differential privacy."
+    return f"The moment of rows is a tensor of {shape} entries, which was never formed."
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _shape(result: AnyResult) -> tuple[int, ...]:
@@ -108,9 +117,8 @@ def _facts(result: AnyResult) -> dict[str, str]:
     evidence = getattr(result, "rank_evidence", None)
     if evidence is not None:
         facts["confidence in the rank"] = f"{evidence.confidence:.4f}"
-    structure = getattr(result, "structure", None)
-    if structure is not None:
-        facts["structure"] = f"{structure.kind}: {structure.reason}"
+    if isinstance(result, Decomposition | AsymmetricDecomposition) and result.structure is not None:
+        facts["structure"] = result.structure.kind
     if isinstance(result, PrivateDecomposition):
         facts["clear of the noise"] = f"{int(np.sum(result.clear))} of {len(result.weights)}"
         facts["guarantee"] = f"ε = {result.privacy.epsilon:g}, δ = {result.privacy.delta:g}"
@@ -127,36 +135,17 @@ def _facts(result: AnyResult) -> dict[str, str]:
 # ---- the parts of the page ----------------------------------------------------------------------------------------
 
 
-def _components(result: AnyResult, names: Sequence[str] | None, n_top: int) -> Section:
-    columns: list[tuple[str, Callable[[int], str]]] = [
-        ("#", lambda i: str(i + 1)),
-        ("weight", lambda i: f"{result.weights[i]:.6g}"),
-    ]
+def _components(result: AnyResult, n_top: int) -> Section:
+    headings, rows = cells_of(result, n_top=n_top)
+    texts = [place for place, heading in enumerate(headings) if heading.startswith("largest ")]
+    # A name and its number stay on one line, and a minus is as wide as a plus.
+    shown = [[*row[: len(row) - len(texts)], *(_set(cell) for cell in row[len(row) - len(texts) :])] for row in rows]
+    body = table(headings, shown, text_columns=texts, stacked=True)
+    return Section("Components", body, _components_lead(result))
 
-    def add(name: str, values: Any, form: str) -> None:
-        if values is not None:
-            columns.append((name, lambda i: format(values[i], form)))
 
-    add("± 1 s.e.", getattr(result, "weight_errors", None), ".2g")
-    angles = getattr(result, "angle_errors", None)
-    if angles is not None:
-        columns.append(("angle error, rad", lambda i: shown_angle(angles[i])))
-    if isinstance(result, PrivateDecomposition):
-        add("noise floor", result.noise_floors, ".3g")
-        columns.append(("clear of it", lambda i: "yes" if result.clear[i] else "no"))
-    if isinstance(result, Decomposition | AsymmetricDecomposition):
-        add("residual", result.residuals, ".1e")
-        columns.append(("converged", lambda i: "yes" if result.converged[i] else "no"))
-    if isinstance(result, Decomposition):
-        add("images", result.n_iterations, "d")
-        if result.n_restarts is not None:
-            columns.append(("restarts agreed", lambda i: f"{result.n_agreed[i]} of {result.n_restarts}"))
-    top = [] if isinstance(result, AsymmetricDecomposition) else [_top(v, names, n_top) for v in result.vectors.T]
-    rows = [[*(show(i) for _, show in columns), *top[i : i + 1]] for i in range(len(result.weights))]
-    headings = [*(name for name, _ in columns), *(["largest coordinates"] if top else [])]
-    return Section(
-        "Components", table(headings, rows, text_columns=[len(headings) - 1] if top else []), _components_lead(result)
-    )
+def _set(text: str) -> str:
+    return re.sub(r" ([+-])(?=\d\.\d\d(?:,|$))", lambda sign: "\u00a0" + sign[1].replace("-", "−"), text)
 
 
 def _components_lead(result: AnyResult) -> str:
@@ -183,28 +172,47 @@ def _components_lead(result: AnyResult) -> str:
     )
 
 
-def _top(vector: FloatArray, names: Sequence[str] | None, n_top: int) -> str:
-    first = np.argsort(-np.abs(vector), kind="stable")[:n_top]
-    labels = [f"[{i}]" if names is None else names[i] for i in first]
-    # A name and its number stay on one line.
-    return ", ".join(f"{label}\u00a0{vector[i]:+.2f}" for label, i in zip(labels, first, strict=True)).replace(
-        "-0", "−0"
-    )
-
-
 def _weights(result: AnyResult, figures: Figures) -> list[Section]:
     evidence = getattr(result, "rank_evidence", None)
+    drawn = [figures.weights(WeightsDisplay.from_result(result))]
+    title = "Weights"
+    if len(result.weights) > 1:
+        title = "Weights and cosines"
+        drawn.append(figures.cosines(CosinesDisplay.from_result(result)))
+    lead = ""
     if evidence is not None:
-        body = figures.weights(
-            evidence.weights, None, evidence.noise_levels, "largest that noise would show", evidence.rank
-        )
         lead = (
-            f"Those that were looked at and dropped come last. The first {evidence.rank} stand clear of what noise "
-            "alone would show and were kept."
+            f"Weights that were looked at and dropped come last. The first {evidence.rank} stand clear of what noise "
+            "alone would show and were kept. "
         )
-        return [Section("Weights, and how many stand clear", body, lead)]
-    floors = getattr(result, "noise_floors", None)
-    return [Section("Weights", figures.weights(result.weights, getattr(result, "weight_errors", None), floors))]
+    if len(result.weights) > 1:
+        lead += "Cosines say how close two components are: 0 for orthogonal ones, ±1 for the same."
+    return [Section(title, beside(*drawn), lead)]
+
+
+def _largest(result: AnyResult, figures: Figures, n_top: int) -> list[Section]:
+    """Return the largest coordinates of each component as bars, sorted and by name."""
+    if not n_top:
+        return []
+    number = min(len(result.weights), MOST_DRAWN)
+    bars = [
+        figures.leading(LeadingDisplay.of(vectors[:, i], names, n_top, f"{_called(result, i)}{axis}"))
+        for i in range(number)
+        for axis, vectors, names in _axes_of(result)
+    ]
+    more = len(result.weights) - number
+    lead = f"The first {number} components; the table has all." if more > 0 else ""
+    return [Section("Largest coordinates", beside(*bars, narrow=True), lead)]
+
+
+def _called(result: AnyResult, component: int) -> str:
+    return f"{component + 1}: weight {result.weights[component]:.4g}"
+
+
+def _axes_of(result: AnyResult) -> list[tuple[str, FloatArray, Sequence[str] | None]]:
+    if isinstance(result, AsymmetricDecomposition):
+        return [(f", axis {axis}", factor, None) for axis, factor in enumerate(result.factors)]
+    return [("", result.vectors, result.names)]
 
 
 def _vectors(result: AnyResult, figures: Figures) -> list[Section]:
@@ -212,17 +220,15 @@ def _vectors(result: AnyResult, figures: Figures) -> list[Section]:
         return [
             Section(f"Vectors along axis {axis}", figures.vectors(factor)) for axis, factor in enumerate(result.factors)
         ]
-    return [Section("Vectors", figures.vectors(result.vectors))]
+    return [Section("Vectors", figures.vectors(result.vectors), "All coordinates in their order.")]
 
 
 def _convergence(result: AnyResult, figures: Figures) -> list[Section]:
-    histories = tuple(each for each in getattr(result, "histories", ()) if each)
-    if getattr(result, "n_restarts", None) is None:  # all were fitted together, in a few steps
-        return []
-    if not any(len(history) > 1 for history in histories):
+    display = ConvergenceDisplay.from_result(result)
+    if getattr(result, "n_restarts", None) is None or display.is_empty:  # all were fitted together, in a few steps
         return []
     lead = (
         "How far the leading candidate is from being an eigenvector, ‖T(I, u, …, u) − λu‖ / |λ|, after each image. A "
         "line that rises had another candidate take the lead."
     )
-    return [Section("Convergence", figures.convergence(histories), lead)]
+    return [Section("Convergence", figures.convergence(display), lead)]

@@ -25,10 +25,9 @@ from odeco.showing._tables import (
     numbers_of,
     printable,
 )
-from odeco.showing._words import CLIPPING_TABLE, clipping_sentence, privacy_sentence, remarks_on, rows_read
+from odeco.showing._words import clipping_sentence, privacy_sentence, remarks_on, rows_read
 
 __all__ = [
-    "CLIPPING_TABLE",
     "Column",
     "ConvergenceDisplay",
     "CosinesDisplay",

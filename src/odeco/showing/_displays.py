@@ -20,8 +20,10 @@ from odeco.showing._tables import leading, shortened
 MOST_DRAWN = 12
 #: A vector with more coordinates than this is cut into so many stretches, and the range of its values in each is drawn.
 MOST_POINTS = 400
-#: Cosines are written into a matrix of at most so many components.
-_MOST_WRITTEN = 12
+#: A matrix has the cosines of at most so many components, and they are written into it for so many.
+_MOST_COSINES, _MOST_WRITTEN = 30, 12
+#: A colour that is weaker than this cannot be seen, and is not drawn.
+_FAINTEST = 0.0025
 
 
 @dataclass(eq=False)
@@ -141,17 +143,21 @@ class CosinesDisplay(Display):
         return cls(cosines_of(result))
 
     def _draw(self, axes: Any, palette: Palette) -> None:
-        number = len(self.cosines)
+        number = min(len(self.cosines), _MOST_COSINES)
         rectangle = import_matplotlib(".patches").Rectangle
         for row, column in np.ndindex(number, number):
             value = float(self.cosines[row, column])
-            colour, strength = palette.accent if value >= 0 else palette.warm, min(1.0, abs(value))
+            # Half as strong as the colour at most, so that the number stays legible on it.
+            colour, strength = palette.accent if value >= 0 else palette.warm, min(1.0, abs(value)) / 2
             if row == column:
                 colour, strength = palette.line, 0.5
-            axes.add_patch(rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, alpha=strength, linewidth=0))
+            if strength > _FAINTEST:
+                axes.add_patch(
+                    rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, alpha=strength, linewidth=0)
+                )
             if number <= _MOST_WRITTEN and row != column:
-                ink = palette.ink if strength < 0.55 else palette.paper
-                axes.text(column, row, _short(value), ha="center", va="center", color=ink, fontsize=8)
+                settings: Any = {"ha": "center", "va": "center", "color": palette.ink, "fontsize": 9}
+                axes.text(column, row, _short(value), **settings)
         axes.set_xlim(-0.5, number - 0.5)
         axes.set_ylim(number - 0.5, -0.5)
         axes.set_aspect("equal")
@@ -160,7 +166,8 @@ class CosinesDisplay(Display):
         axes.set_yticks(places, [str(place + 1) for place in places])
         axes.tick_params(length=0)
         axes.spines[["left", "bottom"]].set_visible(False)
-        axes.set_xlabel("component")
+        left_out = "" if number == len(self.cosines) else f", the first {number} of {len(self.cosines)}"
+        axes.set_xlabel(f"component{left_out}")
         axes.set_ylabel("component")
 
 

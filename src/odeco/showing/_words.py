@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-#: How much longer than the bound rows might be, and what is then left of a weight at order 3: public arithmetic.
-CLIPPING_TABLE = ((1.1, 1.1**-3), (1.5, 1.5**-3), (2.0, 2.0**-3))
-
 
 def remarks_on(result: Any) -> list[str]:
     """Return what is known of a result as a whole, a sentence a line."""
