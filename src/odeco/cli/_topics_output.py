@@ -65,8 +65,8 @@ def _facts(summary: TopicSummary, *, chosen: bool) -> list[str]:
         )
     if summary.privacy is not None:
         lines.append(
-            f"{found.n_clear} of {found.n_components} topics are clear: in each of four runs with other noise, at least "
-            "half of what sets them apart from all words is found again"
+            f"{found.n_clear} of {found.n_components} topics are clear: in each of four runs with other noise, at "
+            "least half of what sets them apart from all words is found again"
         )
         lines.append("trust is the lowest cosine of a topic with what these runs find of it; unsure words are left out")
         lines.append(privacy_sentence(summary.privacy))

@@ -1,4 +1,4 @@
-"""``odeco topics --dry-run``: what a private run would release and find. Of its documents only their number is asked."""
+"""``odeco topics --dry-run``: what a private run would release and find; of documents only their number is asked."""
 
 from __future__ import annotations
 

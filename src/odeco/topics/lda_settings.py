@@ -111,8 +111,8 @@ def check_private_batches(model: Any, vocabulary: Any = None) -> None:
     if vocabulary is not None:
         raise ValueError(
             "The words of a private stream must not be read off its documents: which batch a vocabulary has cost what "
-            "is not known. Got `vocabulary`. Call fit with all documents, or take a vocabulary from elsewhere and leave "
-            "this out."
+            "is not known. Got `vocabulary`. Call fit with all documents, or take a vocabulary from elsewhere and "
+            "leave this out."
         )
     if model.unit != "document":
         raise ValueError(
