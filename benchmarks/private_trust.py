@@ -13,10 +13,10 @@ and at the end, of topics that are called clear the share that is, and of those 
 from __future__ import annotations
 
 import argparse
-import itertools
 import warnings
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from topics import read_corpus
@@ -24,7 +24,7 @@ from topics import read_corpus
 from odeco.datasets import planted_topics
 from odeco.models import TensorLDA
 from odeco.privacy import gdp_mu
-from odeco.topics.bounded_counts import BoundedCounts
+from odeco.topics.bounded_counts import BoundedCounts, NeighbourRelation
 from odeco.topics.learn_privately import DEFAULT_CONCENTRATION
 from odeco.topics.private_answers import SimulatedAnswers
 from odeco.topics.private_plan import plan_releases
@@ -32,7 +32,7 @@ from odeco.topics.private_topics import find_private_topics
 from odeco.topics.trust import CLEAR, likeness
 
 EDGES = (-1.0, 0.2, 0.4, 0.6, CLEAR, 0.8, 0.9, 1.01)
-RELATION: Final = "add or remove"
+RELATION: NeighbourRelation = "add or remove"
 #: Topics, documents, words, length of documents, α of a topic, ε.
 PLANTED = [
     (k, n_documents, n_words, length, alpha, epsilon)
@@ -63,7 +63,7 @@ def show(title: str, trust: list[Any], truth: list[Any]) -> None:
     said, true = np.concatenate(trust), np.concatenate(truth)
     print(f"\n{title}: {said.size} topics")
     print(f"{'trust':>14} {'topics':>7} {'mean trust':>11} {'mean cosine':>12} {'below trust':>12}")
-    for low, high in itertools.pairwise(EDGES):
+    for low, high in pairwise(EDGES):
         own = (said >= low) & (said < high)
         if own.any():
             name = f"{max(low, -1):.2f} to {min(high, 1):.2f}"

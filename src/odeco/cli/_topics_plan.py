@@ -1,4 +1,4 @@
-"""``odeco topics --dry-run``: what a private run would release and find. Only the number of documents is asked."""
+"""``odeco topics --dry-run``: what a private run would release and find; of documents only their number is asked."""
 
 from __future__ import annotations
 

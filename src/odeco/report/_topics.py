@@ -130,8 +130,8 @@ def _topics(summary: TopicSummary, n_top: int) -> Section:
     if summary.privacy is not None:
         lead += (
             " Trust is the lowest cosine between a topic and what four runs with other noise find of it, both without "
-            "the frequencies of all words: of five topics, the same topic without noise should be less like one of "
-            "them than its trust says. A topic is called noise if less than half of what sets it apart is found again "
+            "the frequencies of all words; without any noise, one topic in five should be less like itself than this. "
+            "A topic is called noise if less than half of what sets it apart is found again "
             "(trust below 0.71). Words that are less probable than twice their noise are left out."
         )
     return Section("Topics", f'<div class="cards">{cards}</div>\n', lead, _PLAIN)

@@ -69,7 +69,7 @@ def check_settings(model: Any, *, in_batches: bool = False) -> LdaSettings:
         n_oversamples=check_count("n_oversamples", model.n_oversamples, 0),
         n_passes=check_count("n_passes", model.n_passes),
         forget=_positive_or_none("forget", model.forget),
-        n_inference_iterations=check_count("n_inference_iterations", model.n_inference_iterations),
+        n_inference_iterations=check_count("n_inference_iterations", model.n_inference_iterations, 1, 10**9),
         n_jobs=n_jobs,
     )
 

@@ -30,7 +30,7 @@ from odeco.topics.bounded_counts import BoundedCounts
 from odeco.topics.diagnostics import TopicDiagnostics
 from odeco.topics.fitted import FittedTopics
 from odeco.topics.private_answers import ReleasedAnswers
-from odeco.topics.private_plan import plan_releases
+from odeco.topics.private_plan import plan_releases, public_is_enough
 from odeco.topics.private_topics import Evidence, FoundPrivately, PublicTopics, find_private_topics
 from odeco.topics.trust import TopicTrust, measure_trust
 
@@ -69,7 +69,8 @@ def learn_privately(
     seed : int
         Seed of everything that is drawn after the releases; the noise does not depend on it.
     public : PublicTopics, optional
-        What public documents say; topics start from them unless the private pairs speak for themselves.
+        What public documents say. If it is enough (`public_is_enough`) no pairs are released, and the steps get their
+        share; if not, it is not used.
     noise : NoiseSource, optional
         Where the noise comes from; by default from the operating system.
 
@@ -84,7 +85,10 @@ def learn_privately(
     concentration = DEFAULT_CONCENTRATION if concentration is None else concentration
     releaser = Releaser(Ledger(mu, within=as_ledger(guarantee.ledger)), SecureNoise() if noise is None else noise)
     noise_of_all = held.sensitivity(1) / mu
-    plan = plan_releases(held.n_words, n_components, n_units=held.n_units, unit_noise=noise_of_all)
+    public = if_enough(public, held, n_components, noise_of_all)
+    plan = plan_releases(
+        held.n_words, n_components, n_units=held.n_units, unit_noise=noise_of_all, started=public is not None
+    )
     answers = ReleasedAnswers(held, releaser, mu)
     found = find_private_topics(answers, plan, n_components, concentration=concentration, rng=rng, public=public)
     found = largest_first(found)
@@ -98,6 +102,15 @@ def learn_privately(
         mechanism=mechanism_of(public),
     )
     return fitted_privately(found, trust, held.n_documents, report)
+
+
+def if_enough(public: PublicTopics | None, held: BoundedCounts, k: int, unit_noise: float) -> PublicTopics | None:
+    """Return what public documents say if it is enough to start topics from, and else None."""
+    if public is None:
+        return None
+    n_public = float(public.counts.sum())
+    enough = public_is_enough(n_public, held.n_words, k, n_units=held.n_units, unit_noise=unit_noise)
+    return public if enough else None
 
 
 def mechanism_of(public: PublicTopics | None) -> str:

@@ -19,6 +19,7 @@ from odeco.topics.fitted import FittedTopics
 from odeco.topics.learn_privately import (
     DEFAULT_CONCENTRATION,
     fitted_privately,
+    if_enough,
     largest_first,
     mechanism_of,
 )
@@ -69,7 +70,8 @@ class PrivateTopicStream:
         mu = Guarantee(self.privacy.epsilon, self.privacy.delta).mu if self.privacy.private else first.mu
         noise = first.sensitivity / mu * self.n_batches**0.5
         n_words, n_units = self.evidence.scales.size, self.n_documents
-        plan = plan_releases(n_words, self.n_components, n_units=n_units, unit_noise=noise)
+        started = self.evidence.public is not None
+        plan = plan_releases(n_words, self.n_components, n_units=n_units, unit_noise=noise, started=started)
         rng = np.random.default_rng([self.seed, self.n_batches, 1])
         trust = measure_trust(self.found, plan, n_units=self.n_documents, unit_noise=noise, rng=rng)
         return fitted_privately(self.found, trust, self.n_documents, self.privacy)
@@ -149,12 +151,13 @@ def learn_batch_privately(
     mu, rng = guarantee.mu, np.random.default_rng([seed, number])
     ledger = _ledger(mu, () if before is None else before.privacy.charges)
     releaser = Releaser(ledger, SecureNoise() if noise is None else noise, data=f"batch {number}")
+    public = if_enough(public, held, n_components, held.sensitivity(1) / mu)
     plan = plan_releases(
         held.n_words,
         n_components,
         n_units=held.n_units,
         unit_noise=held.sensitivity(1) / mu,
-        started=before is not None,
+        started=public is not None or before is not None,
     )
     found = find_private_topics(
         ReleasedAnswers(held, releaser, mu),

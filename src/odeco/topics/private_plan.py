@@ -16,6 +16,8 @@ _WORDS, _PAIRS, _PAIR_WORDS, _POWER = (0.3, 0.08), (0.1, 0.15), (100, 300), (0.2
 _LITTLE, _MUCH = 4.0, 8.0
 #: Pairs of at least so many words are released for each topic.
 _PAIR_WORDS_OF_TOPIC = 5
+#: Topics start from public documents if these have so many words of each topic, for each unit of signal.
+_PUBLIC_WORDS = 20.0
 #: How the rest is dealt to the steps: the last has better topics to deal words to.
 _STEPS = (1 / 3, 2 / 3)
 
@@ -50,6 +52,21 @@ class ReleasePlan:
         return self.lengths + self.words + self.pairs + sum(self.steps)
 
 
+def public_is_enough(n_public: float, n_words: int, n_components: int, *, n_units: int, unit_noise: float) -> bool:
+    """Return whether public documents of so many words in all start topics better than private pairs would.
+
+    A topic that they have few words of is known less well than one that is read off noisy pairs, if there is much
+    signal in these: the more documents, and the less noise, words and topics, the more public words it takes. How many
+    was seen on Debian and the Associated Press at ε = 1 to 8, with 1 %, 2 % and 5 % of the documents public: between 10
+    and 27 words of each topic for each unit of signal both starts are within a few hundredths of each other.
+    """
+    return n_public / n_components >= _PUBLIC_WORDS * _strength(n_words, n_components, n_units, unit_noise)
+
+
+def _strength(n_words: int, n_components: int, n_units: int, unit_noise: float) -> float:
+    return n_units / (unit_noise * math.sqrt(n_words * n_components))
+
+
 def plan_releases(
     n_words: int, n_components: int, *, n_units: int, unit_noise: float, started: bool = False
 ) -> ReleasePlan:
@@ -71,7 +88,7 @@ def plan_releases(
     of a share or of the number of words changed the perplexity by at most 4 %, one draw each on newsgroups at ε = 2 and
     Debian at ε = 1. What is done with little signal was chosen on the Associated Press at ε = 2 alone.
     """
-    strength = n_units / (unit_noise * math.sqrt(n_words * n_components))
+    strength = _strength(n_words, n_components, n_units, unit_noise)
     much = min(1.0, max(0.0, math.log(strength / _LITTLE) / math.log(_MUCH / _LITTLE)))
     words, pairs, pair_words, power = (
         little + much * (most - little) for little, most in (_WORDS, _PAIRS, _PAIR_WORDS, _POWER)

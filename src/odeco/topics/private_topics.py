@@ -11,7 +11,6 @@ import numpy as np
 
 from odeco._types import FloatArray
 from odeco.topics.bounded_counts import LENGTH_EDGES
-from odeco.topics.choose_start import public_is_better
 from odeco.topics.denoise import NoisySums, word_frequencies
 from odeco.topics.factorise_pairs import NoisyPairs, matrix_of_pairs, starting_topics
 from odeco.topics.private_answers import Answers
@@ -159,9 +158,9 @@ def find_private_topics(
     rng : Generator
         Draws what is simulated, and where factorisation begins.
     public : PublicTopics, optional
-        What public documents say: topics start from them if they predict the pairs better than these do themselves.
+        What public documents say; then no pairs are asked for.
     before : Evidence, optional
-        What earlier batches said, and public documents before them; then no pairs are asked for.
+        What earlier batches said, and public documents before them; then no pairs are asked for either.
     """
     public = public if before is None else before.public
     lengths, words = NoisySums(*_filled(answers.lengths(plan.lengths))), NoisySums(*_filled(answers.words(plan.words)))
@@ -171,15 +170,13 @@ def find_private_topics(
     pairs, shares = None, np.full(n_components, 1 / n_components)
     if before is not None:
         topics, shares = before.topics, before.shares
+    elif public is not None:
+        topics = public.topics(frequencies)
     elif plan.pairs > 0:
         chosen = np.sort(np.argsort(-frequencies, kind="stable")[: plan.n_pair_words])
         packed, deviation = answers.pairs(chosen, plan.pairs)
         pairs = NoisyPairs(chosen, matrix_of_pairs(packed, chosen.size), deviation)
-        if public is not None and not public_is_better(pairs, public.topics(frequencies), frequencies, rng):
-            public = None
         topics = starting_topics(pairs.matrix, chosen, frequencies, n_components, rng)
-        if public is not None:
-            topics = public.topics(frequencies)
     else:
         topics = np.tile(frequencies, (n_components, 1))
     scales = _scales(frequencies, plan.power) if before is None else before.scales

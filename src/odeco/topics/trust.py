@@ -112,7 +112,7 @@ def expected_likeness(
 
 @dataclass(frozen=True, eq=False)
 class _Again:
-    """Private runs on documents that are drawn from a law, which has the topics looked for, or further ones."""
+    """Private runs on documents that are drawn from a law: of the topics that are looked for, or of further ones."""
 
     topics: FloatArray
     law: TopicLaw
