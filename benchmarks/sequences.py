@@ -2,6 +2,8 @@
 
     python benchmarks/sequences.py [--quick] [--only CASE] [--seeds N]
 
+CASE is a part of the name of a case, "stream" or "private".
+
 For each case and method: how far the mean log-likelihood of fresh rows is below that of the planted model (for real
 data: minus the log-likelihood itself), median and worst over seeds; for planted symbols the total variation between the
 emissions of states and the true ones, averaged over rows, median over seeds; seconds of processor time on one thread,
@@ -10,6 +12,9 @@ its faster one; "best of 3" keeps the start with the highest likelihood on the r
 
 The stream is 10,000,000 symbols in one pass, in batches of 100,000: seconds, and the largest resident memory before it
 and after it.
+
+Private: sequences of 50 of 20 symbols from five states. The gap is that of the private model, beside that of the
+frequencies of symbols alone, which is what is left if nothing is learnt about states; median and worst over seeds.
 """
 
 from __future__ import annotations
@@ -234,6 +239,31 @@ def stream(n_rows: int) -> None:
     print(f"memory {before / 1024:.0f} MB after the first batch, {after / 1024:.0f} MB at the end")
 
 
+def private(n_seeds: int, sizes: tuple[int, ...], budgets: tuple[float, ...]) -> None:
+    """Private models, each sequence protected."""
+    print("\nprivate, delta = 1e-6: gap to the truth")
+    for n_sequences in sizes:
+        for epsilon in budgets:
+            gaps, alone = [], []
+            for seed in range(n_seeds):
+                rng = np.random.default_rng(seed)
+                moves = 0.5 * np.eye(5) + 0.5 * rng.dirichlet(np.ones(5), 5)
+                truth = Chain(np.full(5, 0.2), moves, Symbols(_above(rng, 0.3, 20, 5)))
+                problem = planted(truth, 50 * n_sequences, seed)
+                settings: dict[str, Any] = {"emissions": "categorical", "n_symbols": 20, "random_state": seed}
+                model = TensorHMM(5, epsilon=epsilon, delta=1e-6, **settings)
+                model.fit(problem.rows, lengths=[50] * n_sequences)
+                gaps.append(judged(problem, model._chain())[0])
+                frequencies = np.bincount(problem.rows, minlength=20) / problem.rows.size
+                best = truth.log_likelihoods(problem.fresh, begins_of([50_000])).mean()
+                alone.append(float(best - np.log(frequencies)[problem.fresh].mean()))
+            print(
+                f"  {n_sequences:7,} sequences, epsilon {epsilon:g}: median {statistics.median(gaps):.4f}"
+                f"   worst {max(gaps):.4f}   frequencies alone {statistics.median(alone):.4f}",
+                flush=True,
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
@@ -262,6 +292,8 @@ def main() -> None:
                 run(name, make, n_seeds, iterations, n_starts)
         if given.only in "stream":
             stream(1_000_000 if quick else 10_000_000)
+        if given.only in "private":
+            private(n_seeds, (5000,) if quick else (2000, 5000, 20_000), (1.0,) if quick else (0.3, 1.0))
 
 
 if __name__ == "__main__":

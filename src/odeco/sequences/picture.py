@@ -19,11 +19,11 @@ def picture_of(chain: Chain, names: list[str]) -> Any:
     from matplotlib.figure import Figure
 
     k = chain.start.size
-    figure = Figure(figsize=(10, 2 + 0.35 * k), layout="constrained")
+    figure = Figure(figsize=(10, 2.6 + 0.4 * k), layout="constrained")
     moves, emitted = figure.subplots(1, 2, width_ratios=(1, 2))
     states = [f"{state} ({share:.0%})" for state, share in enumerate(chain.shares)]
     picture = moves.imshow(chain.transitions, cmap="Blues", vmin=0, vmax=1)
-    moves.set(title="Moves", xlabel="to state", ylabel="from state (share of rows)")
+    moves.set(title="Moves", xlabel="to state", ylabel="from state")
     moves.set_xticks(range(k))
     moves.set_yticks(range(k), states)
     figure.colorbar(picture, ax=moves, label="probability")
