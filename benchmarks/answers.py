@@ -165,8 +165,9 @@ def real(seeds: int, n_starts: int) -> None:
 def stream(n_rows: int) -> None:
     """Learn in one pass, saved and loaded on the way; the memory is that of the process at its most."""
     truth, questions = truth_of(20, 3, 10, seed=0)
-    pool = respondents(truth, questions, 500_000, 0.3, seed=1).astype(np.int8)
-    new = respondents(truth, questions, 20_000, 0.3, seed=2)
+    # Drawn in pieces, so that drawing does not take more memory than learning does, which would hide it.
+    pool = np.concatenate([respondents(truth, questions, 10_000, 0.3, seed).astype(np.int8) for seed in range(50)])
+    new = respondents(truth, questions, 10_000, 0.3, seed=99)
     rng, model, spent = np.random.default_rng(3), LatentClasses(10, random_state=0), 0.0
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     batch, n_batches = 100_000, n_rows // 100_000
@@ -212,7 +213,7 @@ def private(seeds: int, quick: bool) -> None:
     cases += [(100_000, 5, 0.1), (20_000, 5, 1.0), (20_000, 5, 0.5), (5_000, 5, 1.0), (5_000, 5, 0.1)]
     for n_rows, k, epsilon in cases[:2] if quick else cases:
         found: dict[str, list[tuple[float, float]]] = {}
-        for seed in range(seeds):
+        for seed in range(50, 50 + seeds):  # others than those with which the shares of the budget were chosen
             truth, questions = truth_of(20, 3, k, seed)
             codes = respondents(truth, questions, n_rows, 0.0, seed + 100)
             new = respondents(truth, questions, 10_000, 0.0, seed + 200)

@@ -336,8 +336,8 @@ MUTANTS = [
     Mutant(
         "latent classes: pairs of answers without noise",
         "answers/learn_privately.py",
-        "tables = PairTables.of(released, questions, held.n_rows)",
-        "tables = PairTables.of(held.pairs(), questions, held.n_rows)",
+        "tables = PairTables.of(released, deviation, questions, held.n_rows)",
+        "tables = PairTables.of(held.pairs(), deviation, questions, held.n_rows)",
         "test_private_classes.py",
         "same_releases",
     ),

@@ -111,9 +111,10 @@ def test_every_release_has_the_noise_of_its_charge_and_all_charges_are_the_budge
 
 def test_shares_sum_to_one():
     for k in (1, 2, 10, 50):
-        plan = plan_shares(QUESTIONS, k)
-        assert plan.pairs + plan.core + sum(plan.steps) == pytest.approx(1)
-    assert plan_shares(QUESTIONS, 50).core == 0  # no three views have 50 directions
+        for n_rows in (100, 1_000_000):
+            plan = plan_shares(QUESTIONS, k, n_rows=n_rows, mu=0.2)
+            assert plan.pairs + plan.core + sum(plan.steps) == pytest.approx(1)
+    assert plan.core == 0  # no three views have 50 directions
 
 
 def test_most_of_what_there_is_to_find_is_found():

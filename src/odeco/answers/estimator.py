@@ -396,7 +396,7 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentMod
             codes = encode(columns_of(X), known, settings.missing_value)
             held = HeldAnswers(questions.indicators(codes), questions)
             sums = PrivateSums(guarantee, held.n_rows, record="respondent", neighbour_relation=self.neighbour_relation)
-            plan = plan_shares(questions, k)
+            plan = plan_shares(questions, k, n_rows=held.n_rows, mu=guarantee.mu)
             found = find_private_classes(held, sums, k, plan, seed=seed)
             fitted = FittedClasses.of_private(found, known, held.n_rows, n_steps=len(plan.steps))
             self._take(fitted, None, seed, sums.report(MECHANISM))

@@ -54,8 +54,8 @@ class PairTables:
     frequencies: FloatArray
 
     @classmethod
-    def of(cls, released: FloatArray, questions: Questions, n_rows: int) -> PairTables:
-        """Return the tables of released pairs of so many respondents."""
+    def of(cls, released: FloatArray, deviation: float, questions: Questions, n_rows: int) -> PairTables:
+        """Return the tables of released pairs of so many respondents, with noise of this standard deviation."""
         counts = np.zeros((questions.n_answers,) * 2)
         counts[places_of_pairs(questions)] = released
         counts += counts.T
@@ -64,8 +64,12 @@ class PairTables:
         owners = questions.owners
         expected = n_rows * np.outer(answered, answered)
         shares = counts / expected[np.ix_(owners, owners)]
-        raw = shares.sum(axis=1, keepdims=True) / max(questions.sizes.size - 1, 1)
+        # The frequency of an answer is the mean over the tables of its question; noise is that of all their cells.
+        others = max(questions.sizes.size - 1, 1)
+        raw = shares.sum(axis=1, keepdims=True) / others
+        noise = deviation / n_rows / float(np.mean(answered)) ** 2 * np.sqrt(questions.n_answers) / others
         equal = 1 / questions.sizes[owners]
+        raw = shrunk(raw, equal[:, None], noise)
         frequencies = as_probabilities(raw, questions, equal, background=_LEAST_ANSWERED)[:, 0]
         return cls(questions, shares, answered, frequencies)
 
@@ -74,6 +78,19 @@ class PairTables:
         moment: FloatArray = self.shares[np.ix_(answers, answers)]
         owners = self.questions.owners[answers]
         return moment + np.diag(self.frequencies[answers] / self.answered[owners])
+
+
+def shrunk(numbers: FloatArray, expected: FloatArray, deviation: float) -> FloatArray:
+    """Return noisy numbers, each column moved towards what is expected by the share of its departures that is noise.
+
+    That share is estimated by the squares: departures of no more than noise have a mean square of its variance (James
+    and Stein).
+    """
+    departures = numbers - expected
+    power = np.mean(departures**2, axis=0)
+    kept = np.maximum(0.0, 1 - deviation**2 / np.maximum(power, np.finfo(np.float64).tiny))
+    moved: FloatArray = expected + kept * departures
+    return moved
 
 
 def _answered(both: FloatArray) -> FloatArray:

@@ -132,7 +132,8 @@ def plan_classes(
     if sizes.size < 2:
         raise ValueError("A private model needs at least 2 questions: pairs are released. Got 1.")
     questions, mu = Questions(sizes), gdp_mu(epsilon, delta)
-    replaced, shares = neighbour_relation == "replace", plan_shares(questions, k)
+    replaced = neighbour_relation == "replace"
+    shares = plan_shares(questions, k, n_rows=n_rows, mu=mu)
     rng = np.random.default_rng(seed)
     answers = np.concatenate([rng.dirichlet(np.ones(size), k).T for size in sizes])
     truth = Classes(np.full(k, 1 / k), answers)
