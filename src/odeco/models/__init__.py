@@ -1,6 +1,7 @@
-"""scikit-learn estimators: topics, independent sources."""
+"""scikit-learn estimators: topics, independent sources, communities."""
 
 from odeco.errors import UnreliableTopicsWarning
+from odeco.graphs.estimator import Communities
 from odeco.signals.estimator import TensorICA
 from odeco.topics.diagnostics import TopicDiagnostics
 from odeco.topics.lda import TensorLDA
@@ -10,6 +11,7 @@ from odeco.topics.summarise import TopicSummary, summarise_topics
 from odeco.topics.trust import TopicTrust
 
 __all__ = [
+    "Communities",
     "PrivateVocabulary",
     "TensorICA",
     "TensorLDA",

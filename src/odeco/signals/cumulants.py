@@ -52,7 +52,7 @@ class WhitenedCumulant(Oracle):
 def find_sources(columns: FloatArray, *, seed: int) -> FloatArray:
     """Return an orthogonal k x k matrix whose rows unmix whitened rows (k x n, one a column).
 
-    They begin at the eigenvectors of a random slice of both cumulants. More starts were tried, and found nothing better.
+    They begin at the eigenvectors of a random slice of both cumulants. More starts than one find nothing better.
     """
     third, fourth = WhitenedCumulant(columns, 3), WhitenedCumulant(columns, 4)
     rng = np.random.default_rng(seed)
