@@ -21,10 +21,13 @@ def is_graph(value: Any) -> bool:
 
 def from_networkx(graph: Any) -> tuple[Any, list[str]]:
     """Return the adjacency matrix of a networkx graph, and the names of its nodes."""
-    import networkx
-
     nodes = list(graph.nodes)
-    return networkx.to_scipy_sparse_array(graph, nodelist=nodes, dtype=np.float64), [str(node) for node in nodes]
+    place = {node: index for index, node in enumerate(nodes)}
+    edges = list(graph.edges(data="weight", default=1))
+    ends = np.array([(place[edge[0]], place[edge[1]]) for edge in edges], dtype=np.int64).reshape(-1, 2)
+    weights = np.array([edge[-1] for edge in edges], dtype=np.float64)
+    links = sparse.coo_array((weights, (ends[:, 0], ends[:, 1])), shape=(len(nodes), len(nodes))).tocsr()
+    return links if graph.is_directed() else links + links.T, [str(node) for node in nodes]
 
 
 def as_sparse(matrix: Any) -> Any:

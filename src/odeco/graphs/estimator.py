@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -17,7 +17,7 @@ from odeco.topics.infer import log_likelihood
 from odeco.topics.lda_settings import LdaSettings, check_settings
 
 
-class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, LatentModel):  # type: ignore[misc]
+class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel):  # type: ignore[misc]
     """Communities of a graph that overlap: the mixed-membership block model, from counts of three-stars.
 
     Every node belongs to several communities, in shares that sum to one. How often a node is linked to three others at
@@ -128,6 +128,10 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         """Return the memberships of nodes from their links to the nodes of the model (m x n): m x k."""
         return self._inferred(X)[1]
 
+    def fit_predict(self, X: Any, y: Any = None) -> IndexArray:  # noqa: ARG002 - scikit-learn's signature
+        """Learn communities, and return the one in which each node has its largest share."""
+        return self.fit(X).labels_
+
     def predict(self, X: Any) -> IndexArray:
         """Return the community in which each node (a row of links, m x n) has its largest share."""
         labels: IndexArray = np.argmax(self.transform(X), axis=1)
@@ -216,7 +220,7 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         names = None
         if is_graph(X):
             X, names = from_networkx(X)
-        rows = validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric")
+        rows = validate_data(self, X, reset=reset, accept_sparse="csr", ensure_min_samples=2 if reset else 1)
         if names is not None and reset:
             self.feature_names_in_ = np.array(names, dtype=object)
         return as_sparse(rows)

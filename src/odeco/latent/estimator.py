@@ -23,8 +23,8 @@ class LatentModel(BaseEstimator):  # type: ignore[misc]
 
     Derived classes say what a file of theirs is called (`_KIND`), which class holds what they learn (`_FITTED`) and
     which a stream (`_STREAM`, if there is one), check their settings, and work out what a stream has learnt. `fit` and
-    `partial_fit` end with `_take`; between `_names_kept_on_failure` and that call the model is as it was before. Attributes that users
-    read are properties of `_learnt`.
+    `partial_fit` end with `_take`; between `_names_kept_on_failure` and that call the model is as it was before.
+    Attributes that users read are properties of `_learnt`.
     """
 
     _KIND: ClassVar[str]

@@ -81,10 +81,8 @@ def _check_whole(cls: type[LatentModel], header: dict[str, Any], arrays: dict[st
     """Require a whole model, or a whole stream, or both; and a name for each feature or for none."""
     for part, kind in (("fitted", cls._FITTED), ("stream", cls._STREAM)):
         present = {name for name in arrays if name.startswith(f"{part}.")}
-        require(
-            not present or (kind is not None and present == set(kind.rules(part))),
-            f"it must hold all of its {part} part, or nothing of it",
-        )
+        all_of_it = set() if kind is None else set(kind.rules(part))
+        require(present in (set(), all_of_it), f"it must hold all of its {part} part, or nothing of it")
     require(_has(arrays, "fitted") or _has(arrays, "stream"), "it must hold a model or a stream")
     named = arrays.get("feature_names")
     require(named is None or named.size == header["n_features"], "it must have a name for every feature")
