@@ -1,6 +1,6 @@
 """Independent sources: `TensorICA` beside FastICA (each contrast function) and Picard, planted and from images.
 
-    python benchmarks/signals.py [--quick]
+    python benchmarks/signals.py [--quick] [--only WORD]
 
 The Amari distance of the unmixing times the true mixing from a permutation, times 1000: 0 if all sources are found, and
 some 300 if none is. Median and worst over seeds; CPU seconds on one thread, median. Planted: 20 sources of mixed kinds
@@ -18,6 +18,7 @@ import resource
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -68,7 +69,7 @@ def planted(kinds: tuple[str, ...], n_sources: int, n_rows: int, seed: int) -> F
     return np.column_stack([draw(kinds[index % len(kinds)], n_rows, rng) for index in range(n_sources)])
 
 
-def images(*, shuffled: bool, seed: int) -> FloatArray:
+def images(shuffled: bool, seed: int) -> FloatArray:
     """Return the pixels of six images, 65,536 x 6."""
     from matplotlib import cbook, image
     from sklearn.datasets import load_sample_image
@@ -175,15 +176,21 @@ def long_stream(n_rows: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="independent sources, beside FastICA and Picard")
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows, and two seeds")
-    quick = parser.parse_args().quick
-    n_rows, n_seeds = (10_000, 2) if quick else (100_000, 5)
+    parser.add_argument("--only", default="", help="only tables with this word in their title")
+    chosen = parser.parse_args()
+    quick, n_rows, n_seeds = chosen.quick, *((10_000, 2) if chosen.quick else (100_000, 5))
     warnings.simplefilter("ignore")
+    tables: dict[str, tuple[Callable[[int], FloatArray], int]] = {}
     for name, kinds in KINDS.items():
-        compare(f"{name}, d = 20, n = {n_rows:,}", lambda seed, kinds=kinds: planted(kinds, 20, n_rows, seed), n_seeds)  # type: ignore[misc]
-    compare("ten kinds, d = 10, n = 2,000", lambda seed: planted(KINDS["ten kinds"], 10, 2000, seed), 2 * n_seeds)
-    compare("images, d = 6, n = 65,536", lambda seed: images(shuffled=False, seed=seed), n_seeds)
-    compare("images, shuffled", lambda seed: images(shuffled=True, seed=seed), n_seeds)
-    long_stream(1_000_000 if quick else 10_000_000)
+        tables[f"{name}, d = 20, n = {n_rows:,}"] = (partial(planted, kinds, 20, n_rows), n_seeds)
+    tables["ten kinds, d = 10, n = 2,000"] = (partial(planted, KINDS["ten kinds"], 10, 2000), 2 * n_seeds)
+    tables["images, d = 6, n = 65,536"] = (partial(images, False), n_seeds)
+    tables["images, shuffled"] = (partial(images, True), n_seeds)
+    for title, (make, number) in tables.items():
+        if chosen.only in title:
+            compare(title, make, number)
+    if chosen.only in "one pass":
+        long_stream(1_000_000 if quick else 10_000_000)
 
 
 if __name__ == "__main__":

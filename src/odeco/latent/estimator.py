@@ -22,14 +22,14 @@ class LatentModel(BaseEstimator):  # type: ignore[misc]
     """An estimator whose learnt state is replaced in one step, so that an interrupt finds all of it or nothing.
 
     Derived classes say what a file of theirs is called (`_KIND`), which class holds what they learn (`_FITTED`) and
-    which a stream (`_STREAM`), check their settings, and work out what a stream has learnt. `fit` and `partial_fit` end
-    with `_take`; between `_names_kept_on_failure` and that call the model is as it was before. Attributes that users
-    read are properties of `_learnt`.
+    which a stream (`_STREAM`, if there is one), check their settings, and work out what a stream has learnt. `fit` and
+    `partial_fit` end with `_take`; between `_names_kept_on_failure` and that call the model is as it was before.
+    Attributes that users read are properties of `_learnt`.
     """
 
     _KIND: ClassVar[str]
     _FITTED: ClassVar[type[State]]
-    _STREAM: ClassVar[type[RowStream]]
+    _STREAM: ClassVar[type[RowStream] | None] = None
 
     random_state: Any
     n_features_in_: int
@@ -42,9 +42,9 @@ class LatentModel(BaseEstimator):  # type: ignore[misc]
     def _check_settings(self) -> Any:
         """Return the checked settings, or raise."""
 
-    @abstractmethod
     def _fitted_from_stream(self) -> Any:
         """Return what the rows of the stream say, or raise if they are too few for a model."""
+        raise NotImplementedError
 
     @property
     def privacy_(self) -> PrivacyReport:

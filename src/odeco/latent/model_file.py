@@ -54,7 +54,7 @@ def load_model(cls: type[AnyModel], path: str | os.PathLike[str]) -> AnyModel:
         model = cls(**header["parameters"])
         model._check_settings()
         fitted = cls._FITTED.from_arrays("fitted", arrays) if _has(arrays, "fitted") else None
-        stream = cls._STREAM.from_arrays("stream", arrays) if _has(arrays, "stream") else None
+        stream = cls._STREAM.from_arrays("stream", arrays) if cls._STREAM and _has(arrays, "stream") else None
         privacy = PrivacyReport.from_json(header["privacy"]) if "privacy" in header else None
         model.n_features_in_ = header["n_features"]
         if "feature_names" in arrays:
@@ -70,7 +70,7 @@ def _schema(cls: type[LatentModel]) -> Schema:
         optional_header={"privacy": text()},
         optional_arrays={
             **cls._FITTED.rules("fitted"),
-            **cls._STREAM.rules("stream"),
+            **({} if cls._STREAM is None else cls._STREAM.rules("stream")),
             "feature_names": array(None, kind="U"),
         },
         relations=lambda header, arrays, _: _check_whole(cls, header, arrays),
@@ -81,7 +81,8 @@ def _check_whole(cls: type[LatentModel], header: dict[str, Any], arrays: dict[st
     """Require a whole model, or a whole stream, or both; and a name for each feature or for none."""
     for part, kind in (("fitted", cls._FITTED), ("stream", cls._STREAM)):
         present = {name for name in arrays if name.startswith(f"{part}.")}
-        require(present in (set(), set(kind.rules(part))), f"it must hold all of its {part} part, or nothing of it")
+        all_of_it = set() if kind is None else set(kind.rules(part))
+        require(present in (set(), all_of_it), f"it must hold all of its {part} part, or nothing of it")
     require(_has(arrays, "fitted") or _has(arrays, "stream"), "it must hold a model or a stream")
     named = arrays.get("feature_names")
     require(named is None or named.size == header["n_features"], "it must have a name for every feature")

@@ -6,6 +6,7 @@ with needed_by("odeco.models"):
     from odeco.answers.estimator import LatentClasses
     from odeco.answers.plan_classes import ClassesPlan, plan_classes
     from odeco.errors import UnreliableTopicsWarning
+    from odeco.graphs.estimator import Communities
     from odeco.mixtures.estimator import TensorMixture
     from odeco.mixtures.plan_mixture import MixturePlan, plan_mixture
     from odeco.sequences.estimator import TensorHMM
@@ -19,6 +20,7 @@ with needed_by("odeco.models"):
 
 __all__ = [
     "ClassesPlan",
+    "Communities",
     "LatentClasses",
     "MixturePlan",
     "PrivateVocabulary",

@@ -1,0 +1,102 @@
+"""Graphs from whatever holds them: checked, made symmetric, with whole numbers of links."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from odeco._types import IndexArray
+from odeco.rows import check_structure, to_csr
+
+#: Weights that are not whole numbers are scaled so that their mean is this, and rounded.
+_MEAN_WEIGHT = 4.0
+
+
+def is_graph(value: Any) -> bool:
+    """Return whether this is a graph of networkx, which is not imported for that."""
+    return all(hasattr(value, name) for name in ("nodes", "edges", "is_directed", "is_multigraph"))
+
+
+def from_networkx(graph: Any) -> tuple[Any, list[str]]:
+    """Return the adjacency matrix of a networkx graph, and the names of its nodes."""
+    nodes = list(graph.nodes)
+    place = {node: index for index, node in enumerate(nodes)}
+    edges = list(graph.edges(data="weight", default=1))
+    ends = np.array([(place[edge[0]], place[edge[1]]) for edge in edges], dtype=np.int64).reshape(-1, 2)
+    weights = np.array([edge[-1] for edge in edges], dtype=np.float64)
+    links = sparse.coo_array((weights, (ends[:, 0], ends[:, 1])), shape=(len(nodes), len(nodes))).tocsr()
+    return links if graph.is_directed() else links + links.T, [str(node) for node in nodes]
+
+
+def as_sparse(matrix: Any) -> Any:
+    """Return rows of an adjacency matrix as CSR, of any kind of array."""
+    if sparse.issparse(matrix):
+        rows = to_csr(matrix)
+        check_structure(rows)
+        return rows
+    return sparse.csr_array(np.asarray(matrix))
+
+
+def as_links(rows: Any) -> Any:
+    """Return rows of an adjacency matrix with whole numbers of links, or raise if a weight cannot be.
+
+    Whole weights say how often two nodes are linked. Others are divided by a quarter of their mean and rounded, so that
+    the weakest links are dropped.
+    """
+    links = sparse.csr_array(rows, dtype=np.float64, copy=True)
+    links.sum_duplicates()
+    if links.nnz and float(links.data.min()) < 0:
+        raise ValueError(
+            f"Negative values in data passed to Communities: weights of links must not be negative. "
+            f"Got {links.data.min():g}. Drop these links, or pass their size."
+        )
+    if np.any(links.data != np.rint(links.data)):
+        links.data = np.rint(links.data * (_MEAN_WEIGHT / links.data.mean()))
+    links.eliminate_zeros()
+    return links
+
+
+def as_adjacency(matrix: Any) -> Any:
+    """Return the links of a graph as a symmetric CSR array without loops.
+
+    The links of a directed graph count at both of their ends: what is added up is A + Aᵀ.
+    """
+    if matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(
+            f"An adjacency matrix must have a row and a column for each node. Got shape {matrix.shape}. "
+            "Pass a square matrix, or a networkx graph."
+        )
+    links = as_links(matrix)
+    if (links != links.T).nnz:
+        links = sparse.csr_array(links + links.T)
+    loops = links.diagonal()
+    if loops.any():
+        links = sparse.csr_array(links - sparse.diags_array(loops))
+        links.eliminate_zeros()
+    links.sort_indices()
+    return links
+
+
+def draw_links(memberships: Any, profiles: Any, degrees: Any, rng: np.random.RandomState) -> Any:
+    """Return a new graph on the same nodes, as a symmetric CSR array.
+
+    A node sends half of its links: each through a community that is drawn from its memberships, to a node that is drawn
+    from the profile of the community. Two nodes may be linked several times; loops are dropped.
+    """
+    n_nodes, k = memberships.shape
+    numbers = rng.poisson(np.asarray(degrees) / 2)
+    senders: IndexArray = np.repeat(np.arange(n_nodes), numbers)
+    cumulated = np.cumsum(memberships, axis=1)[senders]
+    through = np.minimum(np.sum(cumulated < rng.uniform(size=senders.size)[:, None] * cumulated[:, -1:], axis=1), k - 1)
+    receivers = np.empty_like(senders)
+    for community in range(k):
+        own = np.flatnonzero(through == community)
+        totals = np.cumsum(profiles[community])
+        drawn = np.searchsorted(totals, rng.uniform(size=own.size) * totals[-1], side="right")
+        receivers[own] = np.minimum(drawn, n_nodes - 1)
+    kept = senders != receivers
+    shape = (n_nodes, n_nodes)
+    links = sparse.coo_array((np.ones(int(kept.sum())), (senders[kept], receivers[kept])), shape=shape).tocsr()
+    return sparse.csr_array(links + links.T)

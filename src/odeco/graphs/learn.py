@@ -1,0 +1,99 @@
+"""Communities are learnt as topics: a node is a document, and its neighbours are the words.
+
+In the mixed-membership block model two nodes are linked with the chance πᵢᵀ B πⱼ. Given the memberships of node i, its
+neighbours are independent, and each is drawn in two steps: a community a with a chance that grows with πᵢₐ, then a node
+j with a chance in proportion to (B πⱼ)ₐ, the *profile* of the community. That is latent Dirichlet allocation with
+profiles for topics. Its third moment, over ordered triples of neighbours of one node, counts three-stars (Anandkumar,
+Ge, Hsu and Kakade 2014; Huang et al. 2015); it is asked in a few directions and never formed. The nodes that are linked
+to are those that link, so that a link is used twice: once from either end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from odeco._schema import array, require
+from odeco._types import FloatArray
+from odeco.graphs.number_of_communities import count_communities
+from odeco.latent.state import State
+from odeco.topics.corpus import CorpusHere
+from odeco.topics.infer import document_topics
+from odeco.topics.lda_settings import LdaSettings
+from odeco.topics.learn_at_once import learn_at_once
+
+
+@dataclass(eq=False)
+class FittedCommunities(State):
+    """What was learnt of communities.
+
+    Attributes
+    ----------
+    profiles : array, k x n
+        For each community the distribution of its links over nodes.
+    prior : array
+        Dirichlet parameters of memberships.
+    memberships : array, n x k
+        The share of a node's links that go through each community.
+    blocks : array, k x k
+        Expected number of links between two nodes that belong to one community each.
+    degrees : array
+        Number of links of each node.
+    n_clear : int
+        How many of the k directions that communities rest on stand clear of noise.
+    """
+
+    RULES: ClassVar = {
+        "profiles": array("k", "n_features", low=0, high=1),
+        "prior": array("k", low=0),
+        "memberships": array("n_features", "k", low=0, high=1),
+        "blocks": array("k", "k", low=0),
+        "degrees": array("n_features", low=0),
+        "n_clear": array(kind="i", low=0),
+    }
+
+    profiles: FloatArray
+    prior: FloatArray
+    memberships: FloatArray
+    blocks: FloatArray
+    degrees: FloatArray
+    n_clear: int
+
+    @classmethod
+    def from_arrays(cls, prefix: str, arrays: Mapping[str, Any]) -> Self:
+        """Return what `to_arrays` wrote; there must be a community, and a prior above zero."""
+        read = super().from_arrays(prefix, arrays)
+        require(read.prior.size > 0 and bool(np.all(read.prior > 0)), "it must have communities, each with a prior")
+        return read
+
+
+def learn_communities(links: Any, settings: LdaSettings, *, seed: int) -> FittedCommunities:
+    """Learn communities from a symmetric CSR array of links."""
+    if settings.n_components == "auto":
+        settings = replace(settings, n_components=count_communities(links))
+    fitted = learn_at_once(CorpusHere(links, settings), settings, seed=seed, tell=lambda *_: None)
+    memberships = memberships_of(links, fitted.topic_word, fitted.alpha, settings)
+    return FittedCommunities(
+        profiles=fitted.topic_word,
+        prior=fitted.alpha,
+        memberships=memberships,
+        blocks=_blocks(links, memberships),
+        degrees=np.asarray(links.sum(axis=1), dtype=np.float64),
+        n_clear=int(fitted.diagnostics.reliable.sum()),
+    )
+
+
+def memberships_of(links: Any, profiles: FloatArray, prior: FloatArray, settings: LdaSettings) -> FloatArray:
+    """Return the memberships of nodes, from their links to the nodes of the model."""
+    return document_topics(links, profiles, prior, n_iterations=settings.n_inference_iterations, n_jobs=settings.n_jobs)
+
+
+def _blocks(links: Any, memberships: FloatArray) -> FloatArray:
+    """Return the k x k matrix B for which Π B Πᵀ is nearest to the links in least squares; not below zero."""
+    inverse = np.linalg.pinv(memberships.T @ memberships)
+    blocks = inverse @ (memberships.T @ (links @ memberships)) @ inverse
+    nearest: FloatArray = np.maximum((blocks + blocks.T) / 2, 0.0)
+    return nearest
