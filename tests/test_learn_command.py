@@ -10,9 +10,9 @@ import pytest
 from scipy import io as scipy_io
 from scipy import sparse
 
-from odeco.cli import main
 from odeco.cli._learn_graph import read_graph
 from odeco.cli._learn_table import read_text_table, sequences_of
+from odeco.cli._main import run as main
 from odeco.models import Communities, LatentClasses, TensorHMM, TensorICA, TensorMixture
 
 
@@ -140,7 +140,11 @@ def test_states_of_symbols_in_several_sequences(tmp_path, capsys):
     path.write_text("\n".join(lines))
     labels = tmp_path / "states.csv"
     settings = ("--symbol", "event", "--sequence", "who", "-k", 2)
-    learn(capsys, "hmm", path, *settings, "--labels", labels, "--out", tmp_path / "model.npz")
+    page = tmp_path / "page.html"
+    outputs = ("--labels", labels, "--out", tmp_path / "model.npz", "--report", page)
+    shown, _ = learn(capsys, "hmm", path, *settings, *outputs)
+    assert "Symbols: 0 buy, 1 look, 2 pay, 3 read." in shown
+    assert "Symbols: 0 buy" in page.read_text()
     found = labels_in(labels)[2][:, 0]
     told = [line.split(",")[1] in ("read", "look") for line in lines[1:]]
     assert max(np.mean(found == told), np.mean(found != told)) > 0.95  # each symbol is of one state only

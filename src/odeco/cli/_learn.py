@@ -179,7 +179,8 @@ def hmm(
 ) -> None:
     r"""Hidden states of sequences: a hidden Markov model.
 
-    With --symbol the rows are symbols (texts); without it they are numbers, in the order of time.
+    With --symbol the rows are symbols (texts); without it they are numbers, in the order of time. A model has numbers
+    for symbols: they are counted in the order of the alphabet, and the list is printed.
 
     \b
     Examples:
@@ -192,13 +193,14 @@ def hmm(
     names: list[str] | None
     if symbol is not None:
         read = sequences_of(read_text_table(file).column(symbol), groups)
-        rows: Any = np.array(read.names, dtype=object)[read.symbols][:, None]
+        rows: Any = read.symbols
         lengths, names = read.lengths, [symbol]
+        remark = f"Symbols: {', '.join(f'{number} {name}' for number, name in enumerate(read.names))}."
     else:
         left = None if columns is not None or sequence is None else [*(drop or []), sequence]
         rows, names = _read_rows(file, columns, left if columns is None else drop)
-        lengths = lengths_of(groups, len(rows))
-    model = TensorHMM(n_components, random_state=seed)
+        lengths, remark = lengths_of(groups, len(rows)), ""
+    model = TensorHMM(n_components, emissions="gaussian" if symbol is None else "categorical", random_state=seed)
     with _options.limited(threads):
         _learning(lambda: model.fit(rows, lengths=lengths))
         told = model.predict_proba(rows, lengths=lengths) if labels_path is not None else None
@@ -207,6 +209,7 @@ def hmm(
         model,
         title=f"States of {file.name}",
         plot=model.plot,
+        remark=remark,
         labels=labels,
         names=names,
         labels_path=labels_path,

@@ -35,7 +35,7 @@ def read_graph(path: Path) -> Graph:
     """Return the graph in a file: a sparse matrix (``.npz``, ``.mtx``) or a list of edges (``.csv``, ``.txt``).
 
     A line of a list of edges has two nodes, and a weight if it has a third cell. It may begin with a line of names of
-    columns: ``source``, ``target``, ``from``, ``to``, ``u``, ``v``, ``node`` and the like.
+    columns: ``source`` and ``target``, ``from`` and ``to``, ``node1`` and ``node2``.
     """
     if path.suffix == ".npz":
         return Graph(_square(join_rows(list(as_source(str(path)))), path), None)
@@ -57,7 +57,7 @@ def _square(matrix: Any, path: Path) -> Any:
     return matrix
 
 
-_HEADINGS = frozenset(("source", "target", "from", "to", "u", "v", "node", "node1", "node2", "src", "dst", "a", "b"))
+_HEADINGS = frozenset(("source", "target", "from", "to", "node", "node1", "node2", "src", "dst"))
 
 
 def _graph_of_edges(path: Path) -> Graph:

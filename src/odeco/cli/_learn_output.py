@@ -65,10 +65,11 @@ def deliver_model(
     labels_path: Path | None,
     report: Path | None,
     as_json: bool,
+    remark: str = "",
 ) -> None:
     """Write the files that were asked for, and print the model.
 
-    Names of columns become those of the model only now: while it was asked about rows without names, scikit-learn would
+    `remark` is a line that follows the summary. Names of columns become those of the model only now: while it was asked about rows without names, scikit-learn would
     have warned about them.
     """
     if names is not None and not hasattr(model, "feature_names_in_"):
@@ -85,13 +86,13 @@ def deliver_model(
 
         with warnings.catch_warnings():  # rows to be drawn come without the names that the model has
             warnings.filterwarnings("ignore", "X does not have valid feature names")
-            write_model_report(model, report, title=title, plot=plot, command=command_line())
+            write_model_report(model, report, title=title, plot=plot, remark=remark, command=command_line())
         note(f"wrote {report}")
     if as_json:
         emit_json(_document(model, summary))
     else:
         screen = console()
-        for line in summary.splitlines():
+        for line in (*summary.splitlines(), *([remark] if remark else [])):
             screen.print(as_cell(line), soft_wrap=True)
 
 

@@ -18,6 +18,7 @@ def write_model_report(
     *,
     title: str | None = None,
     plot: Callable[[], Any] | None = None,
+    remark: str = "",
     command: str | None = None,
 ) -> None:
     """Write a fitted model as one HTML page that needs no network and no script.
@@ -32,6 +33,8 @@ def write_model_report(
         The heading; by default it names the model.
     plot : callable, optional
         Returns the Matplotlib figure to show; by default that of ``model.plot()``.
+    remark : str
+        A line to add to what the model says of itself.
     command : str, optional
         The command that makes the model again.
 
@@ -45,7 +48,7 @@ def write_model_report(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_model_report(model, f"{folder}/page.html", title="Three clusters")
     """
-    verdict, _, rest = model.summary().partition("\n")
+    verdict, _, rest = f"{model.summary()}\n{remark}".strip().partition("\n")
     figures = Figures()
     with figures.style():
         figure = (plot or model.plot)()
