@@ -69,8 +69,8 @@ def deliver_model(
 ) -> None:
     """Write the files that were asked for, and print the model.
 
-    `remark` is a line that follows the summary. Names of columns become those of the model only now: while it was asked about rows without names, scikit-learn would
-    have warned about them.
+    `remark` is a line that follows the summary. Names of columns become those of the model only now: while it was asked
+    about rows without names, scikit-learn would have warned about them.
     """
     if names is not None and not hasattr(model, "feature_names_in_"):
         model.feature_names_in_ = np.array(names, dtype=object)
