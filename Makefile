@@ -67,6 +67,7 @@ bench: $(BENCH)/.bench
 	$(BENCH)/bin/python benchmarks/streams_independent.py
 	$(BENCH)/bin/python benchmarks/soak.py
 	$(BENCH)/bin/python benchmarks/privacy.py
+	$(BENCH)/bin/python benchmarks/graphs.py
 	$(BENCH)/bin/python benchmarks/signals.py
 	$(BENCH)/bin/python benchmarks/topics_memory.py
 	$(BENCH)/bin/python benchmarks/topics.py --planted
@@ -96,7 +97,7 @@ $(LOWEST)/.lowest: pyproject.toml tools/lowest_versions.py
 
 $(BENCH)/.bench: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/pip install -q -c constraints.txt -e '.[all]' 'tensorly>=0.9' 'pyttb>=1.8.1' 'gensim>=4.3' 'tomotopy>=0.12' 'python-picard>=0.8' 'leidenalg>=0.10'
+	$(BENCH)/bin/pip install -q -c constraints.txt -e '.[all]' 'tensorly>=0.9' 'pyttb>=1.8.1' 'gensim>=4.3' 'tomotopy>=0.12' 'python-picard>=0.8' 'leidenalg>=0.10' 'networkx>=3.2'
 	touch $@
 
 clean:
