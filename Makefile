@@ -76,6 +76,7 @@ bench: $(BENCH)/.bench
 	$(BENCH)/bin/python benchmarks/soak.py
 	$(BENCH)/bin/python benchmarks/privacy.py
 	$(BENCH)/bin/python benchmarks/sequences.py
+	$(BENCH)/bin/python benchmarks/graphs.py
 	$(BENCH)/bin/python benchmarks/signals.py
 	$(BENCH)/bin/python benchmarks/topics_memory.py
 	$(BENCH)/bin/python benchmarks/topics.py --planted
@@ -114,6 +115,7 @@ $(BENCH)/.bench: pyproject.toml constraints.txt
 $(PRIVATE_PEER)/.peer:
 	$(PYTHON) -m venv $(PRIVATE_PEER)
 	$(PRIVATE_PEER)/bin/pip install -q 'diffprivlib>=0.6' 'scikit-learn<1.4' 'numpy<2'
+	$(BENCH)/bin/pip install -q -c constraints.txt -e '.[all]' 'tensorly>=0.9' 'pyttb>=1.8.1' 'gensim>=4.3' 'tomotopy>=0.12' 'python-picard>=0.8' 'leidenalg>=0.10' 'networkx>=3.2'
 	touch $@
 
 clean:

@@ -29,7 +29,7 @@ from scipy import sparse
 import odeco
 from odeco.cli import _main
 from odeco.datasets import planted_topics
-from odeco.models import LatentClasses, TensorHMM, TensorICA, TensorLDA, TensorMixture
+from odeco.models import Communities, LatentClasses, TensorHMM, TensorICA, TensorLDA, TensorMixture
 from odeco.power_method import Plan, Search, step
 from odeco.privacy import SeededNoiseForTests
 from odeco.search import Together
@@ -47,6 +47,7 @@ _TENSOR = odeco.symmetrize(
 _WORDS = list("abcdefghij")
 _COUNTS = planted_topics(300, 10, [0.3, 0.3], document_length=30, rng=0).counts
 _CODES = np.random.default_rng(0).integers(0, 3, size=(60, 5))
+_GRAPH = np.kron(np.eye(2, dtype=np.int64), np.ones((8, 8), dtype=np.int64))
 _PRIVATE = {"epsilon": 4.0, "delta": 1e-6, "norm_bound": 2.0}
 #: Values that do not belong where they are put.
 _STRANGE: tuple[Any, ...] = (
@@ -198,6 +199,14 @@ def _use_sources(path: Path) -> None:
         model.transform(np.resize(_ROWS, (20, model.n_features_in_)))
 
 
+def _use_communities(path: Path) -> None:
+    """Load a model, and let it place nodes."""
+    model = Communities.load(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.transform(np.resize(_GRAPH, (5, model.n_features_in_)))
+
+
 def _read_rows(path: Path) -> None:
     for _ in as_source(path):
         pass
@@ -268,6 +277,7 @@ KINDS: dict[str, tuple[str, Callable[[Path], object], Callable[[Path], object]]]
     "stream of sequences": (".npz", lambda path: _sequences(path, 70_000), _use_sequences),
     "sources": (".npz", lambda path: TensorICA(3, random_state=0).fit(_ROWS).save(path), _use_sources),
     "source stream": (".npz", lambda path: TensorICA(3, random_state=0).partial_fit(_ROWS).save(path), _use_sources),
+    "communities": (".npz", lambda path: Communities(2, random_state=0).fit(_GRAPH).save(path), _use_communities),
     "rows.npy": (".npy", lambda path: np.save(path, _ROWS), _read_rows),
     "rows.npz": (".npz", _save_csr, _read_rows),
     "rows.csv": (".csv", lambda path: np.savetxt(path, _ROWS[:40], delimiter=",", fmt="%.3f"), _read_rows),

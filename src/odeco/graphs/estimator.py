@@ -9,6 +9,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from odeco._arguments import check_number
 from odeco._types import FloatArray, IndexArray
 from odeco.graphs.adjacency import as_adjacency, as_links, as_sparse, draw_links, from_networkx, is_graph
 from odeco.graphs.learn import FittedCommunities, learn_communities, memberships_of
@@ -48,7 +49,9 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel
     labels_ : array
         The community in which each node has its largest share.
     block_matrix_ : array, k x k
-        Expected number of links between a node that belongs to one community only, and one that belongs to another.
+        Expected number of links between a node that belongs to one community only, and one that belongs to another: the
+        matrix B for which Π B Πᵀ is nearest to the links. Where nodes have one community each, shares come out a little
+        too mixed, and rates within communities too large for that.
     profiles_ : array, k x n
         For each community the distribution of its links over nodes.
     prior_ : array
@@ -214,6 +217,8 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel
         return links, memberships_of(links, fitted.profiles, fitted.prior, self._check_settings())
 
     def _check_settings(self) -> LdaSettings:
+        if self.concentration != "auto":
+            check_number("concentration", self.concentration, 0.0, np.inf)
         return check_settings(_AsTopics(self))
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
