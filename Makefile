@@ -109,13 +109,12 @@ $(LOWEST)/.lowest: pyproject.toml tools/lowest_versions.py
 $(BENCH)/.bench: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(BENCH)
 	$(BENCH)/bin/pip install -q -c constraints.txt -e '.[all]' 'tensorly>=0.9' 'pyttb>=1.8.1' 'gensim>=4.3' 'tomotopy>=0.12' \
-		'hmmlearn>=0.3.3' 'python-picard>=0.8' 'leidenalg>=0.10' 'stepmix>=3.0' 'statsmodels>=0.14'
+		'hmmlearn>=0.3.3' 'python-picard>=0.8' 'leidenalg>=0.10' 'stepmix>=3.0' 'statsmodels>=0.14' 'networkx>=3.2'
 	touch $@
 
 $(PRIVATE_PEER)/.peer:
 	$(PYTHON) -m venv $(PRIVATE_PEER)
 	$(PRIVATE_PEER)/bin/pip install -q 'diffprivlib>=0.6' 'scikit-learn<1.4' 'numpy<2'
-	$(BENCH)/bin/pip install -q -c constraints.txt -e '.[all]' 'tensorly>=0.9' 'pyttb>=1.8.1' 'gensim>=4.3' 'tomotopy>=0.12' 'python-picard>=0.8' 'leidenalg>=0.10' 'networkx>=3.2'
 	touch $@
 
 clean:
