@@ -1,6 +1,6 @@
 """Hidden Markov models beside hmmlearn: planted symbols and vectors, letters of text, images row by row, a stream.
 
-    python benchmarks/sequences.py [--quick] [--only CASE] [--seeds N]
+    python benchmarks/sequences.py [--quick] [--only CASE] [--seeds N] [--first-seed N] [--no-peers]
 
 CASE is a part of the name of a case, "stream" or "private".
 
@@ -183,10 +183,10 @@ def judged(problem: Problem, chain: Chain) -> tuple[float, float]:
 # ---- tables --------------------------------------------------------------------------------------------------------
 
 
-def run(name: str, make: Callable[[int], Problem], n_seeds: int, iterations: tuple[int, ...], n_starts: int) -> None:
+def run(name: str, make: Callable[[int], Problem], seeds: range, iterations: tuple[int, ...], n_starts: int) -> None:
     print(f"\n{name}")
     found: dict[str, list[tuple[float, float, float]]] = {}
-    for seed in range(n_seeds):
+    for seed in seeds:
         problem = make(seed)
         for label, n_steps in (("odeco, 9 steps", 9), ("odeco, 60 steps (default)", 60)):
             began = time.process_time()
@@ -268,10 +268,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--only", default="")
     given = parser.parse_args()
     quick = given.quick
-    n_seeds, n_starts, iterations = (1, 2, (10,)) if quick else (given.seeds, 3, (10, 100))
+    n_seeds, n_starts = (1, 2) if quick else (given.seeds, 3)
+    iterations: tuple[int, ...] = (10,) if quick else (10, 100)
+    iterations = () if given.no_peers else iterations
     warnings.simplefilter("ignore")
     logging.getLogger("hmmlearn").setLevel(logging.CRITICAL)
     n_symbols, n_vectors = (10_000, 5000) if quick else (100_000, 20_000)
@@ -289,7 +293,7 @@ def main() -> None:
         odeco_model(symbols(0, 1000, 1.0, 1.0), 0, 3)
         for name, make in cases.items():
             if given.only in name:
-                run(name, make, n_seeds, iterations, n_starts)
+                run(name, make, range(given.first_seed, given.first_seed + n_seeds), iterations, n_starts)
         if given.only in "stream":
             stream(1_000_000 if quick else 10_000_000)
         if given.only in "private":
