@@ -243,7 +243,9 @@ def test_an_interrupt_leaves_communities_as_they_were_or_as_they_will_be():
 def test_a_summary_begins_with_a_verdict_and_a_plot_shows_every_node():
     links, _ = planted(300, 3, degree=40, ratio=30, concentration=0.2, seed=2)
     model = Communities(3, random_state=0).fit(links)
-    assert model.summary().startswith("3 communities. 300 nodes, ")
+    assert model.summary().startswith("3 communities, with ")
+    assert " times the links within. 300 nodes, " in model.summary()
+    assert Communities(1, random_state=0).fit(links).summary().startswith("One community: ")
     left, right = model.plot().axes[:2]
     assert left.get_xlim() == (0, 299)
     assert right.images[0].get_array().shape == (3, 3)

@@ -58,8 +58,6 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel
         Dirichlet parameters of memberships.
     n_components_ : int
         Number of communities, the largest first.
-    n_clear_ : int
-        How many of the k directions that communities rest on stand clear of noise.
     n_features_in_, feature_names_in_
         Number of nodes, and their names if a networkx graph or a table gave them.
 
@@ -196,11 +194,6 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel
     def n_components_(self) -> int:
         """Number of communities."""
         return len(self._of_fitted("n_components_").prior)
-
-    @property
-    def n_clear_(self) -> int:
-        """How many of the k directions stand clear of noise."""
-        return self._of_fitted("n_clear_").n_clear
 
     @property
     def _n_features_out(self) -> int:

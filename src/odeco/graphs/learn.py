@@ -42,8 +42,6 @@ class FittedCommunities(State):
         Expected number of links between two nodes that belong to one community each.
     degrees : array
         Number of links of each node.
-    n_clear : int
-        How many of the k directions that communities rest on stand clear of noise.
     """
 
     RULES: ClassVar = {
@@ -52,7 +50,6 @@ class FittedCommunities(State):
         "memberships": array("n_features", "k", low=0, high=1),
         "blocks": array("k", "k", low=0),
         "degrees": array("n_features", low=0),
-        "n_clear": array(kind="i", low=0),
     }
 
     profiles: FloatArray
@@ -60,7 +57,6 @@ class FittedCommunities(State):
     memberships: FloatArray
     blocks: FloatArray
     degrees: FloatArray
-    n_clear: int
 
     @classmethod
     def from_arrays(cls, prefix: str, arrays: Mapping[str, Any]) -> Self:
@@ -82,7 +78,6 @@ def learn_communities(links: Any, settings: LdaSettings, *, seed: int) -> Fitted
         memberships=memberships,
         blocks=_blocks(links, memberships),
         degrees=np.asarray(links.sum(axis=1), dtype=np.float64),
-        n_clear=int(fitted.diagnostics.reliable.sum()),
     )
 
 

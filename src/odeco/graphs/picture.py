@@ -18,12 +18,11 @@ _ONE = 0.9
 def describe(model: Communities) -> str:
     """Return the verdict, and for each community its size and the nodes that most of its links go to."""
     memberships, blocks, names = model.memberships_, model.block_matrix_, _node_names(model)
-    k, n_clear = model.n_components_, model.n_clear_
+    k = model.n_components_
     mixed = float(np.mean(memberships.max(axis=1) <= _ONE))
-    verdict = f"{k} communities" if n_clear >= k else f"{k} communities, of which the links support {n_clear}"
-    lines = [f"{verdict}. {len(memberships):,} nodes, {mixed:.0%} of which belong to several."]
     within = np.diagonal(blocks)
     between = (blocks.sum(axis=1) - within) / max(k - 1, 1)
+    lines = [f"{_verdict(within, between)} {len(memberships):,} nodes, {mixed:.0%} of which belong to several."]
     for index in range(min(k, _MOST_SHOWN)):
         largest = np.argsort(-model.profiles_[index], kind="stable")[:_MOST_NAMED]
         size = memberships[:, index].sum()
@@ -32,6 +31,16 @@ def describe(model: Communities) -> str:
     if k > _MOST_SHOWN:
         lines.append(f"and {k - _MOST_SHOWN} more")
     return "\n".join(lines)
+
+
+def _verdict(within: Any, between: Any) -> str:
+    """Return how many communities there are, and how much more nodes of one are linked than nodes of two."""
+    k, ratio = len(within), float(within.mean() / max(between.mean(), 1e-12))
+    if k == 1:
+        return "One community: links tell no parts of the graph from each other."
+    if ratio < 1:
+        return f"{k} groups that are linked less within than between."
+    return f"{k} communities, with {'over 100' if ratio > 100 else f'{ratio:.1f}'} times the links within."
 
 
 def draw(model: Communities) -> Any:
