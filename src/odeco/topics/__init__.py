@@ -28,7 +28,7 @@ The files that put these steps together:
   `bounded_counts` (with `bounded_kernels`) holds the documents, `private_answers` adds the noise, `private_plan` deals
   the budget; the rest sees no document: `denoise` reads frequencies off noisy sums, `factorise_pairs` starts topics,
   `simulate` and `unfold` undo what noisy topics confuse, `private_topics` puts these together, `trust` says how far to
-  trust the result, and `plan_topics` what can be expected.
+  trust the result (on documents with the `further_topics` that pairs show), and `plan_topics` what can be expected.
 - `lda` is the estimator that calls these; `lda_settings` checks its settings, and `lda_file` saves it.
 - `word_moment` is the third moment as an oracle, apart from the estimator.
 
