@@ -29,7 +29,7 @@ The files that put these steps together:
   `bounded_counts` (with `bounded_kernels`) holds the documents, `private_answers` adds the noise, `private_plan` deals
   the budget; the rest sees no document: `denoise` reads frequencies off noisy sums, `factorise_pairs` starts topics,
   `simulate` and `unfold` undo what noisy topics confuse, `private_topics` puts these together, `trust` says how far to
-  trust the result, and `plan_topics` what can be expected.
+  trust the result (on documents with the `further_topics` that pairs show), and `plan_topics` what can be expected.
 - `lda` is the estimator that calls these. `lda_settings` checks its settings (`defaults` has them), `lda_input` what it
   is given, `telling` says how far it is, and `lda_file` saves it. `lda_on_cluster` and `lda_private` are its ways to
   learn there; `lda_learnt` holds its attributes, `lda_words` reads words off its topics, and `lda_text` takes texts.
