@@ -272,6 +272,20 @@ def topics_command(write, name, *options):
     return run
 
 
+def learn_command(write, name, *options):
+    """Return ``odeco learn mixture`` on a file of rows, once as a table and once as JSON."""
+
+    def run(data):
+        Path("data").mkdir()
+        write(data, Path("data") / name)
+        arguments = ["learn", "mixture", f"data/{name}", "-k", "2", "--epsilon", "1", "--delta", "1e-6"]
+        arguments += ["--norm-bound", "1", "--out", "model.npz", "--report", "page.html", *options]
+        with mock.patch.object(sys, "argv", ["odeco", *arguments]):
+            return run_command(arguments)
+
+    return run
+
+
 def write_npy(rows, path):
     np.save(path, rows)
 
@@ -388,6 +402,8 @@ ENTRY_POINTS = {
     "topics with public documents": (topics(public=PUBLIC), WILD_ROWS),
     "topics in batches": (topics_in_batches, WILD_ROWS),
     "mixture": (mixture(), DENSE | {name: WILD_ROWS[name] for name in ("float32", "integers")}),
+    "mixture command": (learn_command(write_npy, "rows.npy"), DENSE),
+    "mixture command, JSON": (learn_command(write_npy, "rows.npy", "--json"), DENSE),
     "mixture, one component": (mixture(n_components=1), DENSE),
     "mixture, add or remove": (mixture(neighbour_relation="add or remove"), DENSE),
     "latent classes": (latent_classes(), wild_answers()),
