@@ -73,7 +73,7 @@ def test_blocks_are_nearest_to_the_links():
 
 @pytest.mark.parametrize(("n_nodes", "k"), [(400, 2), (400, 4), (900, 5)])
 def test_auto_finds_the_number_of_planted_communities(n_nodes, k):
-    # The k-th eigenvalue of the expected links is at least degree x (ratio − 1)/(ratio + k − 1)/(1 + α₀) = 18 for k = 5;
+    # The k-th eigenvalue of the expected links is about degree x (ratio − 1)/(ratio + k − 1)/(1 + α₀), 18 for k = 5;
     # noise ends at about twice the root of the degree, 11.
     links, _ = planted(n_nodes, k, degree=30, ratio=20, concentration=0.3, seed=k)
     assert Communities("auto", random_state=0).fit(links).n_components_ == k
