@@ -44,9 +44,9 @@ def test_scikit_learn_accepts_communities(estimator, check):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_shares_are_found_as_well_as_links_allow(seed):
-    # A node with shares π has some 60 links, of which about a share π₁ goes through community 1 and a third of those
-    # through the others is noise (p/q = 20, k = 4). A share is then known to √(π(1 − π)/60) ≤ 0.065, on average over
-    # four of them less than 4 x 0.065 / 2 = 0.13 in half of L1. Twice that leaves room for errors of the profiles.
+    # A node has some 60 links, and each goes through one of its communities. If it were known through which, a share
+    # would be known to √(π(1 − π)/60) ≤ 0.065, and all four of them to at most 4 x 0.065 / 2 = 0.13 in half of L1.
+    # Twice that, as it is not known.
     links, truth = planted(1500, 4, degree=60, ratio=20, concentration=1.0, seed=seed)
     model = Communities(4, random_state=seed).fit(links)
     assert distance(model.memberships_, truth) < 0.26
@@ -73,7 +73,8 @@ def test_blocks_are_nearest_to_the_links():
 
 @pytest.mark.parametrize(("n_nodes", "k"), [(400, 2), (400, 4), (900, 5)])
 def test_auto_finds_the_number_of_planted_communities(n_nodes, k):
-    # Far above the threshold of detection: (p − q)² n / (k² mean degree) = 30 (19/(20/k + (k−1)/k))²/... > 5.
+    # The k-th eigenvalue of the expected links is about degree x (ratio − 1)/(ratio + k − 1)/(1 + α₀), 18 for k = 5;
+    # noise ends at about twice the root of the degree, 11.
     links, _ = planted(n_nodes, k, degree=30, ratio=20, concentration=0.3, seed=k)
     assert Communities("auto", random_state=0).fit(links).n_components_ == k
 
@@ -161,7 +162,9 @@ def test_a_drawn_graph_has_the_degrees_and_the_communities_of_the_graph():
     assert drawn.sum() == pytest.approx(links.sum(), rel=0.05)
     again = Communities(3, random_state=0).fit(drawn)
     agree = in_order(again.memberships_, model.memberships_).argmax(axis=1) == model.labels_
-    assert agree.mean() > 0.8
+    # By chance they agree in no more than the share of the largest community; this is nearer to all than to that.
+    chance = np.bincount(model.labels_).max() / 500
+    assert agree.mean() > (1 + chance) / 2
 
 
 def test_likelihood_is_higher_with_the_right_number():
