@@ -10,9 +10,11 @@ import pytest
 from scipy import io as scipy_io
 from scipy import sparse
 
+from odeco.cli._info import _MEANINGS
 from odeco.cli._learn_graph import read_graph
 from odeco.cli._learn_table import read_text_table, sequences_of
 from odeco.cli._main import run as main
+from odeco.cli._report import MODELS
 from odeco.models import Communities, LatentClasses, TensorHMM, TensorICA, TensorMixture
 
 
@@ -233,3 +235,9 @@ def test_sequences_end_where_their_name_changes():
     assert found.lengths.tolist() == [2, 2]
     with pytest.raises(ValueError, match="Row 2 has none"):
         sequences_of(["b", None], None)
+
+
+def test_the_command_knows_the_files_of_every_model():
+    models = (TensorMixture, TensorHMM, TensorICA, LatentClasses, Communities)
+    assert {model._KIND: model.__name__ for model in models} == MODELS
+    assert set(MODELS) <= set(_MEANINGS)

@@ -31,7 +31,7 @@ _MEANINGS = {
     "hidden Markov model": "states of sequences; read with odeco.models.TensorHMM.load",
     "sources model": "sources of signals; read with odeco.models.TensorICA.load",
     "latent classes": "classes of respondents; read with odeco.models.LatentClasses.load",
-    "communities": "communities of a graph; read with odeco.models.Communities.load",
+    "communities model": "communities of a graph; read with odeco.models.Communities.load",
     "topic proportions": "how much of each topic is in each document; read with numpy.load",
 }
 

@@ -19,7 +19,7 @@ MODELS = {
     "hidden Markov model": "TensorHMM",
     "sources model": "TensorICA",
     "latent classes": "LatentClasses",
-    "communities": "Communities",
+    "communities model": "Communities",
 }
 
 
