@@ -363,7 +363,7 @@ def test_the_command_works_on_a_cluster(client, folder, corpus, plain, tmp_path)
     assert ended.returncode == 0, ended.stderr
     model = TensorLDA.load(tmp_path / "model.npz")
     assert np.array_equal(model.topic_word_, TensorLDA(3, refine=0, random_state=0).fit(corpus).topic_word_)
-    assert list(model.feature_names_in_) == list(words)
+    assert list(model.words_) == list(words)
     texts = [" ".join(np.random.default_rng(i).choice(words[30 * (i % 2) :][:30], 12)) for i in range(400)]
     for number in range(2):
         pd.DataFrame({"text": texts[200 * number : 200 * number + 200]}).to_parquet(tmp_path / f"{number}.parquet")
@@ -372,7 +372,7 @@ def test_the_command_works_on_a_cluster(client, folder, corpus, plain, tmp_path)
     ended = command("topics", *columns, "--out", tmp_path / "texts.npz", "--json")
     assert ended.returncode == 0, ended.stderr
     model = TensorLDA.load(tmp_path / "texts.npz")
-    assert list(model.feature_names_in_) == list(counted.words)
+    assert list(model.words_) == list(counted.words)
     expected = TensorLDA(2, refine=0, random_state=0).fit(counted.counts)
     assert np.array_equal(model.topic_word_, expected.topic_word_)
     ended = command("topics", *arguments, "--min-documents", 3)

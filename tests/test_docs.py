@@ -41,7 +41,8 @@ def known(tmp_path, monkeypatch):
     rows = np.linalg.qr(generator.standard_normal((100, 10)))[0].T[generator.choice(10, size=50_000)]
     np.save("rows.npy", rows)
     np.savetxt("rows.csv", rows[:2000], delimiter=",", header=",".join(f"c{i}" for i in range(100)), comments="")
-    texts = [" ".join(generator.choice(["red", "green", "apple", "pear", "sea", "ship"], 8)) for _ in range(3000)]
+    words = np.array([f"{first}{last}" for first in ("apple", "sea", "sky", "tree") for last in "abcdefghijklmno"])
+    texts = [" ".join(generator.choice(words.reshape(4, 15)[number % 4], 12)) for number in range(3000)]
     odeco.privacy.LedgerFile.create("texts.ledger", epsilon=2.0, delta=1e-6)
     table = "".join(f"user{number},{a:.4f},{b:.4f},{c:.4f}\n" for number, (a, b, c, *_) in enumerate(abs(rows[:500])))
     Path("people.csv").write_text(f"id,age,income,rooms\n{table}")
@@ -57,8 +58,10 @@ def known(tmp_path, monkeypatch):
         "vocabulary": list("abcdefgh"),
         "texts": texts,
         "counts": planted_topics(3000, 60, [0.3, 0.2, 0.1], rng=0).counts,
-        "symbols": np.tile(np.arange(20), 500),
+        "symbols": (np.arange(10_000) // 25 % 2 * 10 + generator.integers(10, size=10_000)).astype(np.int64),
         "lengths": [50] * 200,
+        "table": np.where(np.arange(600)[:, None] % 2 == 0, 0, 1) ^ (generator.random((600, 9)) < 0.1),
+        "adjacency": np.kron(np.eye(2), np.ones((30, 30))) + 0.0,
         "axes": Figure().subplots(1, 2),
         "odeco": odeco,
         "np": np,

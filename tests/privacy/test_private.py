@@ -480,7 +480,9 @@ def test_nothing_comes_back_but_what_is_listed():
     result = decompose_privately(T, 2, **BUDGET, rng=0)
     public = {name for name in dir(result) if not name.startswith("_")}
     errors = {"angle_errors", "weight_errors", "noise_floors", "clear"}
-    assert public == {"components", "weights", "vectors", "order", "privacy", "verdict"} | errors
+    ways_to_look = {"verdict", "summary", "to_frame", "plot", "with_names"}
+    held = {"components", "weights", "vectors", "order", "privacy", "names", "norm_bound"}
+    assert public == held | errors | ways_to_look
     assert {field.name for field in dataclasses.fields(PrivateDecomposition)} <= public
     with pytest.raises(dataclasses.FrozenInstanceError):
         result.privacy = None
