@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import math
@@ -9,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from scipy.special import digamma
 from test_report import Reader
 
 from odeco._files import read_contents
+from odeco.cli._faults import LastingInterrupt
 from odeco.cli._main import run as odeco_command
 from odeco.cli._topics_output import proportions_table
 from odeco.datasets import planted_topics
@@ -459,3 +462,13 @@ def test_a_name_that_looks_like_a_formula_is_no_formula_in_a_table():
     table = proportions_table(np.array([[0.5, 0.5]]), ("=cmd|'/c calc'!A0.txt, line 1",))
     (_, row) = csv.reader(table.splitlines())
     assert row[0].startswith("'=")
+
+
+def test_a_ctrl_c_that_a_callback_swallows_is_raised_again():
+    with LastingInterrupt() as interrupt:
+        interrupt.check()
+        with contextlib.suppress(KeyboardInterrupt):  # as a finaliser would
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)
+        with pytest.raises(KeyboardInterrupt):
+            interrupt.check()

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 import click
 
@@ -64,12 +64,14 @@ class Interrupts:
     A second one ends the process as usual.
     """
 
+    _SIGNALS: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
+
     def __init__(self) -> None:
         self.number: int | None = None
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> Interrupts:
-        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._note) for number in self._SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -84,6 +86,19 @@ class Interrupts:
     def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self.number = number
         self.__exit__()
+
+
+class LastingInterrupt(Interrupts):
+    """A Ctrl-C that is acted on at once, and is not lost: `check` raises again.
+
+    It may come while Python is inside a callback that lets no exception out, as compilers and finalisers have them.
+    """
+
+    _SIGNALS = (signal.SIGINT,)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        super()._note(number, frame)
+        raise KeyboardInterrupt
 
 
 def advice(error: BaseException, options: Mapping[str, str] | None = None) -> str:

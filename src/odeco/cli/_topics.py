@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from odeco.cli import _cluster, _options
+from odeco.cli._faults import LastingInterrupt
 from odeco.cli._output import emit_json, note, progress_bar
 from odeco.topics import defaults
 
@@ -186,13 +187,14 @@ def fit(
         _options.limited(given["threads"]),
         _cluster.connected(given["scheduler"]) as client,
         progress_bar() as bar,
+        LastingInterrupt() as interrupt,
     ):
         if client is None:
-            learnt = learn(files, n_components, given, private=private, show=_stages(bar))
+            learnt = learn(files, n_components, given, private=private, show=_stages(bar, interrupt.check))
         else:
             from odeco.cli._topics_cluster import learn_on_cluster
 
-            learnt = learn_on_cluster(files, n_components, given, client, _stages(bar))
+            learnt = learn_on_cluster(files, n_components, given, client, _stages(bar, interrupt.check))
         if given["out"] is not None:
             learnt.model.save(given["out"])
             note(f"wrote {given['out']}")
@@ -273,11 +275,12 @@ def _option(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _stages(bar: Any) -> Callable[[str, int, int | None], None]:
-    """Return a function that shows a stage of the work, and how much of it is done."""
+def _stages(bar: Any, check: Callable[[], None]) -> Callable[[str, int, int | None], None]:
+    """Return a function that shows a stage of the work, and how much of it is done, unless it was interrupted."""
     task = bar.add_task("reading", total=None, count="")
 
     def show(stage: str, done: int, total: int | None) -> None:
+        check()
         count = f"{done:,} documents" if stage == "reading" and done else ""
         if stage == "sweeps" and done:
             count = f"{done:,} of {total:,}"
@@ -321,8 +324,8 @@ def apply(
     learnt.n_jobs = threads
     if not hasattr(learnt, "words_"):
         raise ValueError(f"{model} must know its words to count those of new documents. It does not. Learn it again.")
-    with _options.limited(threads), progress_bar() as bar:
-        show = _stages(bar)
+    with _options.limited(threads), progress_bar() as bar, LastingInterrupt() as interrupt:
+        show = _stages(bar, interrupt.check)
         corpus = read_for_model(learnt.words_, files, column=column, show=show, cut=learnt.cut_)
         show("finding topics", 0, None)
         proportions = proportions_of(learnt, corpus.counted.counts)
