@@ -59,8 +59,11 @@ def write_model_report(
         *([privacy_section(privacy)] if privacy is not None else []),
         again_section(command),
     ]
-    facts = {"model": type(model).__name__}
+    facts = {}
     n_rows = next((getattr(model, name) for name in ("n_rows_", "n_samples_seen_") if hasattr(model, name)), None)
     if n_rows is not None:
         facts["rows"] = f"{n_rows:,}"
-    write_page(path, title=title or f"A {model._KIND}", subtitle=verdict, sections=sections, facts=facts)
+    subtitle = f"Learnt by {type(model).__name__} of odeco.models."
+    write_page(
+        path, title=title or f"A {model._KIND}", subtitle=subtitle, verdict=verdict, sections=sections, facts=facts
+    )
