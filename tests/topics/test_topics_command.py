@@ -451,9 +451,12 @@ def test_ctrl_c_ends_a_run_cleanly(folder):
         text=True,
         start_new_session=True,
     )
-    assert begun.stderr.readline().startswith("1,500 documents")  # from here on it learns
-    os.killpg(begun.pid, signal.SIGINT)
-    output, errors = begun.communicate(timeout=60)
+    try:
+        assert begun.stderr.readline().startswith("1,500 documents")  # from here on it learns
+        os.killpg(begun.pid, signal.SIGINT)
+        output, errors = begun.communicate(timeout=60)
+    finally:
+        begun.kill()
     assert (begun.returncode, output, errors.strip()) == (130, "", "Interrupted.")
     assert not (folder / "never.npz").exists()
 
