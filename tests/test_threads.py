@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -84,3 +86,15 @@ def test_a_limit_set_elsewhere_does_not_keep_the_library_from_one_thread():
 def test_results_come_in_the_order_of_the_blocks():
     assert list(map_blocks(lambda x: x * x, range(100), parallel=True)) == [x * x for x in range(100)]
     assert _threads._HOLD._holders == 0
+
+
+NESTED = """
+from odeco._threads import map_blocks
+outer = lambda number: sum(map_blocks(lambda inner: number * inner, range(50), parallel=True))
+assert list(map_blocks(outer, range(50), parallel=True)) == [number * 1225 for number in range(50)]
+"""
+
+
+def test_work_on_blocks_that_is_cut_into_blocks_itself_ends():
+    # Threads that wait for each other wait for ever: so in a process that can be ended.
+    subprocess.run([sys.executable, "-c", NESTED], check=True, timeout=60)

@@ -119,7 +119,12 @@ def _set_threads(numbers: Sequence[int | None]) -> None:
 
 @cache
 def _pool(process: int, n_threads: int) -> ThreadPoolExecutor:  # noqa: ARG001 - a child must not inherit dead threads
-    return ThreadPoolExecutor(n_threads, thread_name_prefix="odeco")
+    return ThreadPoolExecutor(n_threads, thread_name_prefix="odeco", initializer=_work_alone)
+
+
+def _work_alone() -> None:
+    """Let a thread of the pool do by itself what its work cuts into blocks: all others may be waiting for it."""
+    _ALONE.depth = 1
 
 
 def _n_threads() -> int:
