@@ -98,7 +98,9 @@ def classes_of_three_views(
         to_b_from_c = inner_ab.T @ np.linalg.pinv(inner_ac.T, rcond=_LEAST_INVERTED)
         second = to_b_from_a @ inner_ac @ to_b_from_c.T
         values, vectors = np.linalg.eigh((second + second.T) / 2)
-        whiten = vectors / np.sqrt(np.maximum(values, least_share * max(values[-1], np.finfo(np.float64).tiny)))
+        # Of noise alone, the strongest direction may be negative: it must not be amplified without bound.
+        strongest = max(float(np.abs(values).max()), np.finfo(np.float64).tiny)
+        whiten = vectors / np.sqrt(np.maximum(values, least_share * strongest))
     maps = (basis_a @ (to_b_from_a.T @ whiten), basis_b @ whiten, basis_c @ (to_b_from_c.T @ whiten))
     core = symmetrize(triples(*maps)).astype(np.float64, copy=False)
     found = decompose_whitened(core, seed=seed, n_starts=n_starts)
