@@ -90,6 +90,8 @@ def test_clusters_as_json_are_those_of_python(clusters, capsys):
         (["-k", "many"], "neither a whole number nor 'auto'"),
         (["--epsilon", "1", "--delta", "1e-6", "--norm-bound", "50", "--labels", "x.csv"], "--labels would tell"),
         (["--epsilon", "1", "--delta", "1e-6", "--norm-bound", "50", "--drop", "id"], "not for private rows"),
+        (["--delta", "1e-6"], "needs --epsilon, --delta and --norm-bound"),
+        (["--epsilon", "1", "--delta", "1e-6"], "needs --epsilon, --delta and --norm-bound"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_the_words_of_the_command(

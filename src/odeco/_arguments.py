@@ -101,3 +101,13 @@ def check_unmasked(array: Any, name: str) -> None:
             f"The {name} must not be masked. Got a MaskedArray, whose hidden entries would be read as numbers. "
             "Fill them with filled(value)."
         )
+
+
+def check_saved_state(state: Any) -> int | None:
+    """Return the `random_state` of an estimator as a file can hold it, or raise."""
+    if state is None or isinstance(state, int | np.integer):
+        return None if state is None else int(state)
+    raise ValueError(
+        f"`random_state` must be None or an int for a model to be saved. Got {state!r}. Set it with set_params; what "
+        "is learnt already does not depend on it."
+    )

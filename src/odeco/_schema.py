@@ -143,6 +143,14 @@ def record(rules: Mapping[str, Rule], optional: Mapping[str, Rule] | None = None
     return check
 
 
+def plain_settings(value: Any, where: str, _: Sizes) -> None:
+    """Require the settings of an estimator: an object whose values are numbers, texts, yes or no, or nothing."""
+    if not isinstance(value, dict):
+        raise ValueError(f"`{where}` must be an object with names")
+    if not all(each is None or isinstance(each, bool | int | float | str) for each in value.values()):
+        raise ValueError(f"`{where}` must hold numbers and texts")
+
+
 def size(name: str, low: int = 1) -> Rule:
     """Require a whole number, and tie it to the size of this name."""
     at_least = whole(low)

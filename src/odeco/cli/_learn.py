@@ -114,7 +114,6 @@ def mixture(
     norm_bound: float | None,
     seed: int,
     threads: int | None,
-    labels_path: Path | None,
     **outputs: Any,
 ) -> None:
     r"""Clusters of rows of numbers: a mixture of Gaussians.
@@ -129,10 +128,12 @@ def mixture(
     """
     from odeco.models import TensorMixture  # scikit-learn may be missing
 
-    private = epsilon is not None
+    private = (epsilon, delta, norm_bound) != (None, None, None)
+    if private and None in (epsilon, delta, norm_bound):
+        raise click.UsageError("A private model needs --epsilon, --delta and --norm-bound. Pass all three, or none.")
     if private and (columns is not None or drop is not None):
         raise click.UsageError("--columns and --drop are not for private rows. Write a file of the columns you want.")
-    if private and labels_path is not None:
+    if private and outputs["labels_path"] is not None:
         raise click.UsageError("--labels would tell where each private row belongs. Leave it out.")
     rows, names = _read_private_rows(file) if private else _read_rows(file, columns, drop)
     model = TensorMixture(
@@ -145,16 +146,14 @@ def mixture(
     )
     with _options.limited(threads):
         _learning(lambda: model.fit(rows))
-        labels = Labels.of_shares(model.predict_proba(rows), "cluster") if labels_path is not None else None
-    deliver_model(
-        model,
-        title=f"Clusters of {file.name}",
-        plot=lambda: model.plot(None if private else rows),
-        labels=labels,
-        names=names,
-        labels_path=labels_path,
-        **outputs,
-    )
+        deliver_model(
+            model,
+            title=f"Clusters of {file.name}",
+            names=names,
+            labels=lambda: Labels.of_shares(model.predict_proba(rows), "cluster"),
+            plot=lambda: model.plot(None if private else rows),
+            **outputs,
+        )
 
 
 @command.command("hmm")
@@ -174,7 +173,6 @@ def hmm(
     drop: list[str] | None,
     seed: int,
     threads: int | None,
-    labels_path: Path | None,
     **outputs: Any,
 ) -> None:
     r"""Hidden states of sequences: a hidden Markov model.
@@ -203,18 +201,14 @@ def hmm(
     model = TensorHMM(n_components, emissions="gaussian" if symbol is None else "categorical", random_state=seed)
     with _options.limited(threads):
         _learning(lambda: model.fit(rows, lengths=lengths))
-        told = model.predict_proba(rows, lengths=lengths) if labels_path is not None else None
-    labels = None if told is None else Labels.of_shares(told, "state")
-    deliver_model(
-        model,
-        title=f"States of {file.name}",
-        plot=model.plot,
-        remark=remark,
-        labels=labels,
-        names=names,
-        labels_path=labels_path,
-        **outputs,
-    )
+        deliver_model(
+            model,
+            title=f"States of {file.name}",
+            names=names,
+            labels=lambda: Labels.of_shares(model.predict_proba(rows, lengths=lengths), "state"),
+            remark=remark,
+            **outputs,
+        )
 
 
 @command.command("ica")
@@ -230,7 +224,6 @@ def ica(
     drop: list[str] | None,
     seed: int,
     threads: int | None,
-    labels_path: Path | None,
     **outputs: Any,
 ) -> None:
     r"""Independent sources that rows of numbers are mixtures of; --labels writes the sources of each row.
@@ -245,17 +238,13 @@ def ica(
     model = TensorICA(n_components, random_state=seed)
     with _options.limited(threads):
         _learning(lambda: model.fit(rows))
-        sources = model.transform(rows) if labels_path is not None else None
-    labels = None if sources is None else Labels([f"source {i}" for i in range(sources.shape[1])], sources)
-    deliver_model(
-        model,
-        title=f"Sources of {file.name}",
-        plot=model.plot,
-        labels=labels,
-        names=names,
-        labels_path=labels_path,
-        **outputs,
-    )
+        deliver_model(
+            model,
+            title=f"Sources of {file.name}",
+            names=names,
+            labels=lambda: Labels([f"source {i}" for i in range(model.n_components_)], model.transform(rows)),
+            **outputs,
+        )
 
 
 @command.command("classes")
@@ -271,7 +260,6 @@ def classes(
     drop: list[str] | None,
     seed: int,
     threads: int | None,
-    labels_path: Path | None,
     **outputs: Any,
 ) -> None:
     r"""Classes of respondents to questions with few answers each: latent class analysis. Empty cells are no answers.
@@ -292,26 +280,20 @@ def classes(
     model = LatentClasses(n_components, missing_values=None, random_state=seed)
     with _options.limited(threads):
         _learning(lambda: model.fit(table.cells))
-        told = model.predict_proba(table.cells) if labels_path is not None else None
-    labels = None if told is None else Labels.of_shares(told, "class")
-    deliver_model(
-        model,
-        title=f"Classes of {file.name}",
-        plot=model.plot,
-        labels=labels,
-        names=table.columns,
-        labels_path=labels_path,
-        **outputs,
-    )
+        deliver_model(
+            model,
+            title=f"Classes of {file.name}",
+            names=table.columns,
+            labels=lambda: Labels.of_shares(model.predict_proba(table.cells), "class"),
+            **outputs,
+        )
 
 
 @command.command("communities")
 @click.argument("file", type=_options.FILE)
 @_number("communities")
 @_outputs
-def communities(
-    file: Path, n_components: Any, seed: int, threads: int | None, labels_path: Path | None, **outputs: Any
-) -> None:
+def communities(file: Path, n_components: Any, seed: int, threads: int | None, **outputs: Any) -> None:
     r"""Communities of a graph, of which a node may belong to several: a mixed-membership block model.
 
     FILE is a list of edges (.csv, .tsv, .txt: two nodes a line, and a weight if there is one) or an adjacency matrix
@@ -327,13 +309,10 @@ def communities(
     model = Communities(n_components, random_state=seed)
     with _options.limited(threads):
         _learning(lambda: model.fit(graph.adjacency))
-    labels = Labels.of_shares(model.memberships_, "community", graph.names) if labels_path is not None else None
-    deliver_model(
-        model,
-        title=f"Communities of {file.name}",
-        plot=model.plot,
-        labels=labels,
-        names=graph.names,
-        labels_path=labels_path,
-        **outputs,
-    )
+        deliver_model(
+            model,
+            title=f"Communities of {file.name}",
+            names=graph.names,
+            labels=lambda: Labels.of_shares(model.memberships_, "community", graph.names),
+            **outputs,
+        )

@@ -58,29 +58,30 @@ def deliver_model(
     model: Any,
     *,
     title: str,
-    plot: Callable[[], Any],
-    labels: Labels | None,
     names: Sequence[str] | None,
+    labels: Callable[[], Labels],
     out: Path | None,
     labels_path: Path | None,
     report: Path | None,
     as_json: bool,
+    plot: Callable[[], Any] | None = None,
     remark: str = "",
 ) -> None:
     """Write the files that were asked for, and print the model.
 
-    `remark` is a line that follows the summary. Names of columns become those of the model only now: while it was asked
+    `labels` are worked out only if they are wanted; `plot` makes another figure than that of ``model.plot()``; `remark`
+    is a line that follows the summary. Names of columns become those of the model only now: while it was asked
     about rows without names, scikit-learn would have warned about them.
     """
+    if labels_path is not None:
+        labels().write(labels_path)
+        note(f"wrote {labels_path}")
     if names is not None and not hasattr(model, "feature_names_in_"):
         model.feature_names_in_ = np.array(names, dtype=object)
     summary = model.summary()
     if out is not None:
         model.save(out)
         note(f"wrote {out}")
-    if labels_path is not None and labels is not None:
-        labels.write(labels_path)
-        note(f"wrote {labels_path}")
     if report is not None:
         from odeco.report import write_model_report  # Matplotlib takes half a second, and may be missing
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from odeco._arguments import check_saved_state
 from odeco._files import faults_of, load_arrays, save_arrays
-from odeco._schema import Schema, Sizes, array, require, size, text, whole
+from odeco._schema import Schema, array, plain_settings, require, size, text, whole
 from odeco.privacy import PrivacyReport
 
 if TYPE_CHECKING:
@@ -20,13 +21,7 @@ AnyModel = TypeVar("AnyModel", bound="LatentModel")
 def save_model(model: LatentModel, path: str | os.PathLike[str]) -> None:
     """Write a fitted model: its settings, what it has learnt, and where its stream stands."""
     parameters = model.get_params()
-    state = parameters["random_state"]
-    if state is not None and not isinstance(state, int | np.integer):
-        raise ValueError(
-            f"`random_state` must be None or an int for a model to be saved. Got {state!r}. Set it with set_params; "
-            "what is learnt already does not depend on it."
-        )
-    parameters["random_state"] = None if state is None else int(state)
+    parameters["random_state"] = check_saved_state(parameters["random_state"])
     header: dict[str, Any] = {
         "parameters": {
             name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in parameters.items()
@@ -65,7 +60,7 @@ def load_model(cls: type[AnyModel], path: str | os.PathLike[str]) -> AnyModel:
 
 def _schema(cls: type[LatentModel]) -> Schema:
     return Schema(
-        {"parameters": _settings, "seed": whole(), "n_features": size("n_features")},
+        {"parameters": plain_settings, "seed": whole(), "n_features": size("n_features")},
         {},
         optional_header={"privacy": text()},
         optional_arrays={
@@ -90,9 +85,3 @@ def _check_whole(cls: type[LatentModel], header: dict[str, Any], arrays: dict[st
 
 def _has(arrays: dict[str, Any], part: str) -> bool:
     return any(name.startswith(f"{part}.") for name in arrays)
-
-
-def _settings(value: Any, where: str, sizes: Sizes) -> None:  # noqa: ARG001 - a rule of the schema
-    require(isinstance(value, dict), f"`{where}` must be an object with names")
-    plain = all(each is None or isinstance(each, bool | int | float | str) for each in value.values())
-    require(plain, f"`{where}` must hold numbers and texts")

@@ -13,8 +13,22 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 from scipy import sparse
 
+from odeco._arguments import check_saved_state
 from odeco._files import faults_of, load_arrays, save_arrays
-from odeco._schema import Rule, Schema, Sizes, array, nothing_or, number, one_of, record, require, text, whole
+from odeco._schema import (
+    Rule,
+    Schema,
+    Sizes,
+    array,
+    nothing_or,
+    number,
+    one_of,
+    plain_settings,
+    record,
+    require,
+    text,
+    whole,
+)
 from odeco.privacy import PrivacyReport
 from odeco.rows import check_structure
 from odeco.topics.counts import N_GROUPS, as_counts
@@ -36,13 +50,7 @@ _KIND = "topic model"
 def save_model(model: TensorLDA, path: str | os.PathLike[str]) -> None:
     """Write a fitted model."""
     parameters = model.get_params()
-    state = parameters["random_state"]
-    if state is not None and not isinstance(state, int | np.integer):
-        raise ValueError(
-            f"`random_state` must be None or an int for a model to be saved. Got {state!r}. Set it with set_params; "
-            "what is learnt already does not depend on it."
-        )
-    parameters["random_state"] = None if state is None else int(state)
+    parameters["random_state"] = check_saved_state(parameters["random_state"])
     parameters["ledger"] = None if parameters["ledger"] is None else os.fspath(parameters["ledger"])
     public = parameters.pop("public")
     fitted = model._fitted_topics("topic_word_")
@@ -136,12 +144,6 @@ def _check_fit(header: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) -> 
     require(not online or sizes["g"] == N_GROUPS, f"documents of a stream must be dealt to {N_GROUPS} groups")
 
 
-def _settings(value: Any, where: str, sizes: Sizes) -> None:  # noqa: ARG001 - a rule of the schema
-    require(isinstance(value, dict), f"`{where}` must be an object with names")
-    plain = all(each is None or isinstance(each, bool | int | float | str) for each in value.values())
-    require(plain, f"`{where}` must hold numbers and texts")
-
-
 _COUNT, _MAYBE = whole(), nothing_or(whole())
 _WHOLE = "it must hold all of its stream, or nothing of it"
 _PRIVATE_STREAM: dict[str, Rule] = {
@@ -168,7 +170,7 @@ _STREAM: dict[str, Rule] = {
 }
 _SCHEMA = Schema(
     {
-        "parameters": _settings,
+        "parameters": plain_settings,
         "seed": _COUNT,
         "n_documents": _COUNT,
         "eta": number(0),
