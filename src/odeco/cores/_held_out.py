@@ -139,7 +139,7 @@ def judge_held_out(rows: HeldOut) -> tuple[RankEvidence, Components]:
         if chances[-1] <= SIGNIFICANCE:
             rank, chances = tried, []
         tried += 1
-    found = rows.fit(rank)
+    found = rows.fit(rank).sorted_by_weight()
     following = None if rows.exhausted(rank) or rank == rows.most else _following(rows, rank, chances)
     return _evidence(rows, found, following), found
 
