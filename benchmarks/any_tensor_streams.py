@@ -24,6 +24,8 @@ import odeco
 from odeco._types import FloatArray
 from odeco.errors import RankError
 
+#: Those below were looked at while the judgement was built.
+FIRST_SEED = 100
 BINS = (0.0, 0.5, 0.8, 0.95, 0.99, 1.0)
 
 
@@ -81,7 +83,7 @@ def compare_streams(n_seeds: int) -> None:
     judged: list[tuple[int, Answer]] = []
     for mixture in MIXTURES:
         given, auto, once, start = [], [], [], time.process_time()
-        for seed in range(n_seeds):
+        for seed in range(FIRST_SEED, FIRST_SEED + n_seeds):
             truth, rows = mixture.planted(seed)
             given.append(_answer(rows, mixture.n_components, truth, seed) if mixture.n_components else None)
             auto.append(_answer(rows, "auto", truth, seed))

@@ -20,7 +20,8 @@ it is above zero in all of them. A chance is that of both tests together: twice 
 Components that are too weak to be seen are counted as in tensors: from how far those that are seen are clear of the
 level at which one is (`odeco.fit.hidden_components`). That level is the larger of two. Below what the next component
 gains in the rows that it was fitted to, one would not have been found there. And it must be above zero in nearly all
-groups that are held out: by a standard deviation of one group.
+groups that are held out: by a standard deviation of one group. Where many are to be expected below the level, one that
+chance would show now and then is more likely to be there than not, and is kept; the answer then says how unsure it is.
 """
 
 from __future__ import annotations
@@ -109,39 +110,64 @@ class HeldOut:
 
 
 class Following(NamedTuple):
-    """The first component that is not kept.
+    """What comes after the components that are kept.
 
     Attributes
     ----------
     weight, gain : float
-        Its weight, and the root of what it takes off the squared misfit of the rows that it was fitted to.
-    deviation : float
-        The standard deviation of the latter in a group of the rows held out.
-    chance : float
-        The chance that such components show as much there: the least of those that were tried.
-    doubtful : tuple of int
-        Numbers of components that were tried and not kept, and that chance shows less often than usual.
+        Of the next component: its weight, and the root of what it takes off the squared misfit of the rows that it was
+        fitted to.
+    level : float
+        The gain at which one would have been kept.
+    hidden : float
+        How many components below the level are to be expected.
+    chances : list of float
+        Of each number of components that was tried: how often chance shows as much.
     """
 
     weight: float
     gain: float
-    deviation: float
-    chance: float
-    doubtful: tuple[int, ...]
+    level: float
+    hidden: float
+    chances: list[float]
+
+    @property
+    def odds(self) -> float:
+        """The odds that the number of components with the least chance is right, against chance.
+
+        Components below the level are to be expected: that is what speaks for one before the rows held out are asked.
+        Where chance shows as much in a share p < 1/e of all cases, they can speak for it by a factor of 1/(−e p ln p)
+        at the most (Sellke, Bayarri and Berger, The American Statistician 2001). Of several that were tried p counts
+        for the one with the least.
+        """
+        share = min(self.chances) * len(self.chances)
+        return self.hidden / (-math.e * share * math.log(share)) if 0 < share < 1 / math.e else 0.0
 
 
 def judge_held_out(rows: HeldOut) -> tuple[RankEvidence, Components]:
-    """Judge how many components the moment has; return why, and their fit."""
-    rank, tried, chances = 0, 1, list[float]()
+    """Judge how many components the moment has; return why, and their fit.
+
+    Kept is what chance hardly ever shows, and then what is more likely to be there than not: in doubt the best guess.
+    """
+    rank, following = _kept(rows, 0)
+    doubt = 0.0
+    while rank and following is not None and following.odds > 1:
+        doubt = max(doubt, 1 / (1 + following.odds))
+        rank, following = _kept(rows, rank + 1 + int(np.argmin(following.chances)))
+    found = rows.fit(rank).sorted_by_weight()
+    return _evidence(rows, found, following, doubt), found
+
+
+def _kept(rows: HeldOut, rank: int) -> tuple[int, Following | None]:
+    """Return how many components are beyond chance, from `rank` on, and what follows them, if anything."""
+    tried, chances = rank + 1, list[float]()
     while tried <= rows.most and not rows.exhausted(tried - 1) and _go_on(chances):
         rows.extend(tried - 1)
         chances.append(rows.chance(rows.worth(rows.fit(rank), rows.fit(tried))))
         if chances[-1] <= SIGNIFICANCE:
             rank, chances = tried, []
         tried += 1
-    found = rows.fit(rank).sorted_by_weight()
-    following = None if rows.exhausted(rank) or rank == rows.most else _following(rows, rank, chances)
-    return _evidence(rows, found, following), found
+    return rank, _following(rows, rank, chances) if chances else None
 
 
 def _go_on(chances: list[float]) -> bool:
@@ -154,14 +180,18 @@ def _following(rows: HeldOut, rank: int, chances: list[float]) -> Following:
     old, new = rows.fit(rank), rows.fit(rank + 1)
     gain = max(rows.gain(rank + 1), np.finfo(np.float64).tiny)
     deviation = float(np.std(rows.worth(old, new), ddof=1)) / gain
-    doubtful = tuple(rank + 1 + place for place, chance in enumerate(chances) if chance < _USUAL_CHANCE)
-    return Following(_weakest(new), gain, deviation, min(chances), doubtful)
+    level = max(gain, deviation / (1 - _STEP / 2))
+    # Of a component that is kept it is known that it can be seen.
+    hidden = hidden_components(np.maximum(_heights(old) / level, 1.0), 1.0)
+    return Following(_weakest(new), gain, level, hidden, chances)
 
 
-def _evidence(rows: HeldOut, found: Components, following: Following | None) -> RankEvidence:
+def _evidence(rows: HeldOut, found: Components, following: Following | None, doubt: float) -> RankEvidence:
+    """Return the evidence for what was found; `doubt` is the chance that one of them is not there."""
     rank = found.n_components
     chances = np.array([rows.chance(each) for each in rows.worth_of_each(found)])
-    over = float(np.max(chances, initial=0.0))
+    over = max(doubt, float(np.max(chances, initial=0.0)))
+    doubtful: list[int] = []
     if following is None:
         complete = rows.exhausted(rank)  # else there may be more than were looked for
         levels = np.zeros(rank)
@@ -169,21 +199,24 @@ def _evidence(rows: HeldOut, found: Components, following: Following | None) -> 
         weights = found.weights
     else:
         complete = False
-        heights = np.sqrt(removal_costs(found))
-        level = max(following.gain, following.deviation / (1 - _STEP / 2))
-        # Of a component that is kept it is known that it can be seen.
-        hidden = hidden_components(np.maximum(heights / level, 1.0), 1.0)
-        confidence = math.exp(-hidden) * (1 - over) * min(1.0, following.chance / _USUAL_CHANCE)
+        least = min(following.chances)
+        confidence = math.exp(-following.hidden) * (1 - over) * min(1.0, least / _USUAL_CHANCE)
         weights = np.append(found.weights, following.weight)
-        levels = np.abs(weights) * (level / np.append(heights, following.gain))
-        chances = np.append(chances, following.chance)
+        levels = np.abs(weights) * (following.level / np.append(_heights(found), following.gain))
+        chances = np.append(chances, least)
+        doubtful = [rank + 1 + place for place, chance in enumerate(following.chances) if chance < _USUAL_CHANCE]
     confidence = confidence if rank else 0.0
     candidates = [rank]
     if confidence < SURE:
         candidates += [rank + 1] if rank < rows.most or not complete else []
         candidates += [rank - 1] if over > SIGNIFICANCE / 10 and rank > 1 else []
-        candidates += [] if following is None else [other for other in following.doubtful if other > rank + 1]
+        candidates += [other for other in doubtful if other > rank + 1]
     return RankEvidence(rank, weights, levels, chances, confidence, tuple(candidates))
+
+
+def _heights(components: Components) -> FloatArray:
+    """Return for each component the root of what leaving it out would cost."""
+    return np.sqrt(removal_costs(components))
 
 
 def _weakest(components: Components) -> float:
