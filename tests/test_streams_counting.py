@@ -10,7 +10,7 @@ import pytest
 import odeco
 from odeco.cli._main import run
 from odeco.cores import CountingSearch
-from odeco.cores._held_out import HeldOut
+from odeco.cores._held_out import HeldOut, judge_held_out
 from odeco.rank import SURE
 from odeco.tensors import DenseTensor, symmetrize
 
@@ -186,6 +186,25 @@ def test_the_number_does_not_depend_on_the_unit_of_the_rows(exponent):
 def test_what_cannot_count_says_so(settings, text):
     with pytest.raises(ValueError, match=text):
         odeco.OnlineDecomposer("auto", batch_size=100, **settings)
+
+
+@pytest.mark.parametrize(("weight", "rank"), [(0.8, 4), (0.001, 3)])
+def test_in_doubt_a_component_is_kept_where_such_are_to_be_expected(weight, rank):
+    """A fourth component is worth 2.3 standard errors in rows held out, too little to be beyond chance.
+
+    Beside three that are just as strong it is more likely there than not; a thousand times weaker it is not.
+    """
+    deviations = np.random.default_rng(0).standard_normal(16)
+    deviations = (deviations - deviations.mean()) / deviations.std(ddof=1)
+    seen = weight / 4 + 0.75 * weight * (1 + deviations * np.sqrt(16) / 2.3)
+
+    def core(last):
+        return np.einsum("i,ia,ib,ic->abc", [1.1, 1.0, 0.9, last], *[np.eye(4)] * 3)
+
+    evidence, found = judge_held_out(HeldOut(core(weight), [core(each) for each in seen], 4, 0))
+    assert evidence.rank == found.n_components == rank
+    assert evidence.confidence < SURE
+    assert set(evidence.candidates) == {3, 4}
 
 
 def test_too_few_rows_to_judge_are_refused():
