@@ -1,4 +1,7 @@
-"""The real executable, as a user runs it: help, main use, bad input, Ctrl-C, threads."""
+"""The command as a user runs it: help, main use, bad input, Ctrl-C, threads.
+
+What depends on the process itself starts the executable; the rest is run within this one.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command import run_here
 from scipy import sparse
 
 import odeco
@@ -22,8 +26,8 @@ EXECUTABLE = Path(sys.executable).parent / "odeco"
 COMMAND = [str(EXECUTABLE)] if EXECUTABLE.exists() else [sys.executable, "-m", "odeco"]
 
 
-def run(*arguments, cwd, **environment):
-    """Run the command in a folder, and return what it did."""
+def run_executable(*arguments, cwd, **environment):
+    """Run the executable in a folder, and return what it did."""
     return subprocess.run(
         [*COMMAND, *map(str, arguments)],
         cwd=cwd,
@@ -35,7 +39,7 @@ def run(*arguments, cwd, **environment):
     )
 
 
-def succeed(*arguments, cwd, **environment):
+def succeed(*arguments, cwd, run=run_here, **environment):
     """Run the command, which must succeed, and return what it wrote to stdout."""
     done = run(*arguments, cwd=cwd, **environment)
     assert done.returncode == 0, done.stderr
@@ -44,7 +48,7 @@ def succeed(*arguments, cwd, **environment):
 
 def fails(code, *arguments, cwd):
     """Run the command, which must fail with this code, say why in a few lines, and show no traceback."""
-    done = run(*arguments, cwd=cwd)
+    done = run_here(*arguments, cwd=cwd)
     assert done.returncode == code, (done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
     assert done.stderr.count("\n") <= 6
@@ -80,10 +84,10 @@ COMMANDS = ("decompose", "stream", "private", "report", "info", "audit", "bench"
 
 
 def test_help_and_version(folder):
-    overview = succeed("--help", cwd=folder)
+    overview = succeed("--help", cwd=folder, run=run_executable)
     assert all(command in overview for command in COMMANDS)
     assert "Exit codes" in overview
-    assert succeed("--version", cwd=folder) == f"odeco {odeco.__version__}\n"
+    assert succeed("--version", cwd=folder, run=run_executable) == f"odeco {odeco.__version__}\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -93,6 +97,13 @@ def test_every_command_explains_itself(command, folder):
     assert "Example" in text
     assert f"odeco {command} " in text.split("Example")[1]
     assert "--debug" in text
+
+
+def test_the_executable_ends_with_the_code_of_the_mistake(folder):
+    done = run_executable("decompse", cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Did you mean 'decompose'?" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_mistake_in_the_command_line_is_exit_code_2(folder):
@@ -151,7 +162,7 @@ def test_decompose_refuses_what_is_no_symmetric_tensor(folder):
 
 def test_a_warning_is_one_line_on_stderr_in_the_words_of_the_command(folder):
     # One iteration from random starts in dimension 20 is far from an eigenvector.
-    done = run("decompose", "tensor.npy", "-k", "1", "--n-iterations", "1", "--n-restarts", "1", cwd=folder)
+    done = run_here("decompose", "tensor.npy", "-k", "1", "--n-iterations", "1", "--n-restarts", "1", cwd=folder)
     assert done.returncode == 0
     assert done.stderr.startswith("Warning: Component 1 did not converge")
     assert "Raise --n-iterations, raise --tol" in done.stderr
@@ -163,7 +174,7 @@ def test_debug_shows_where_an_error_arose(folder):
         ["decompose", "matrix.npy", "-k", "1", "--debug"],
         ["--debug", "decompose", "matrix.npy", "-k", "1"],
     ):
-        done = run(*arguments, cwd=folder)
+        done = run_here(*arguments, cwd=folder)
         assert done.returncode == 1
         assert "Traceback" in done.stderr
         assert "must have order 3 or more" in done.stderr.splitlines()[-1]
@@ -313,7 +324,7 @@ def test_private_refuses_before_anything_is_released(folder):
 
 
 def test_private_says_nothing_about_a_row_that_is_not_finite(folder):
-    done = run("private", "nan.npy", *PRIVATE, "--unit", "record", "--norm-bound", "1", cwd=folder)
+    done = run_here("private", "nan.npy", *PRIVATE, "--unit", "record", "--norm-bound", "1", cwd=folder)
     assert done.returncode == 0
     assert done.stderr == ""
 
@@ -351,7 +362,7 @@ def test_audit_certifies_right_code_and_notices_noise_that_is_too_small(folder):
     assert 1.93 < found["certified_mu"] <= 2.0
     assert not found["violated"]
     # A quarter too little noise is μ = 2/0.75 = 2.67, which 40,000 runs tell from 2 by far.
-    weak = run("audit", "--mu", "2", "--n-runs", "40000", "--dimension", "3", "--noise-share", "0.75", cwd=folder)
+    weak = run_here("audit", "--mu", "2", "--n-runs", "40000", "--dimension", "3", "--noise-share", "0.75", cwd=folder)
     assert weak.returncode == 1
     assert "VIOLATED" in weak.stdout
     entry = ("audit", "--epsilon", "4", "--delta", "1e-5", "--unit", "entry", "--n-runs", "2000", "--dimension", "3")
@@ -382,7 +393,8 @@ def test_the_number_of_threads_changes_no_byte(tmp_path):
     ):
         written = set()
         for threads in ("1", "2"):
-            succeed(*arguments, "--out", "r.npz", cwd=tmp_path, OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads)
+            settings = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads)
+            succeed(*arguments, "--out", "r.npz", cwd=tmp_path, run=run_executable, **settings)
             written.add((tmp_path / "r.npz").read_bytes())
         assert len(written) == 1, name
         succeed(*arguments, "--out", "r.npz", "--threads", "1", cwd=tmp_path)

@@ -15,6 +15,7 @@ import time
 import numpy as np
 import pytest
 from browser import CHROMIUM, Browser
+from command import run_here
 from scipy import sparse
 from scipy.special import digamma
 from test_report import Reader
@@ -37,17 +38,7 @@ BLOCKS = [set(WORDS[N_OWN * topic : N_OWN * (topic + 1)]) for topic in range(N_T
 
 
 def run(*arguments, cwd, text=None):
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        cwd=cwd,
-        env=ENVIRONMENT,
-        input=text,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=120,
-        check=False,
-    )
+    return run_here("topics", *arguments, cwd=cwd, text=text, COLUMNS="160")
 
 
 def succeed(*arguments, cwd, text=None):
@@ -239,7 +230,7 @@ def test_the_page_shows_topics_documents_and_diagnostics_and_escapes_text(folder
     assert page.tags.count("blockquote") == 15
     assert "b" not in page.tags
     assert "&lt;b&gt;&amp;&lt;/b&gt;" in text
-    assert "python -m odeco topics corpus.txt -k 3" in text
+    assert "odeco topics corpus.txt -k 3" in text
     perplexity = json.loads(fitted.stdout)["perplexity"]
     assert f"{perplexity['topics']:,.1f}" in text
     assert len(set(page.ids)) == len(page.ids)
