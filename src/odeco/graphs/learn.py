@@ -70,7 +70,9 @@ class FittedCommunities(State):
 
 
 def learn_communities(links: Any, settings: LdaSettings, *, seed: int) -> FittedCommunities:
-    """Learn communities from a symmetric CSR array of links."""
+    """Learn communities from a symmetric CSR array of links, or raise if it has none."""
+    if not links.nnz:
+        raise ValueError("A graph must have links for communities to be found. It has none. Pass another.")
     if settings.n_components == "auto":
         settings = replace(settings, n_components=count_communities(links))
     if settings.concentration is None:
