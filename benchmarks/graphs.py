@@ -1,9 +1,12 @@
 """Communities beside SPACL, NMF, LDA, Leiden and spectral clustering: memberships, partitions, hidden links, a stream.
 
-    python benchmarks/graphs.py [--quick] [--data FOLDER] [--part planted partitions hidden stream]
+    python benchmarks/graphs.py [--quick] [--data FOLDER] [--part planted blocks partitions hidden stream]
 
 planted: graphs of the mixed-membership block model with k = 10 communities, mean degree 50, p/q = 20 and α₀ = 1. The
 error is the share of memberships in the wrong place: half of the mean L1 distance, after the best permutation.
+
+blocks: the rates of links within and between communities that are found, divided by the true ones: for these graphs,
+and for blocks of 500, 300 and 100 nodes of one community each with rates 0.2 and 0.01; the mean over communities.
 
 partitions: normalised mutual information with a known partition: the largest component of the political blogs
 (`polblogs.npz` in FOLDER, if it is there), Zachary's karate club (networkx), and the ten nearest neighbours of the
@@ -145,6 +148,27 @@ def compare_memberships(n: int, k: int, n_seeds: int) -> None:
     compare(title, {**OURS, **PURE, **SHARES, "all shares equal": alike}, graphs, k, low=True)
 
 
+def measure_blocks(n: int, k: int, n_seeds: int) -> None:
+    """Print the rates within and between communities, divided by the true ones: of each seed."""
+    base = 50 / n / (20 / k + (k - 1) / k)
+    sizes = (500, 300, 100)
+    group = np.repeat(np.arange(3), sizes)
+    print("\nrates found, divided by the true ones: within, between")
+    for title, rates in ((f"planted, n = {n:,}, k = {k}", (20 * base, base)), (f"blocks of {sizes}", (0.2, 0.01))):
+        found = []
+        for seed in range(n_seeds):
+            if title.startswith("planted"):
+                links, number = planted(n, k, seed)[0], k
+            else:
+                chances = np.where(group[:, None] == group, *rates)
+                upper = np.triu(np.random.default_rng(seed).random(chances.shape) < chances, 1)
+                links, number = sparse.csr_array((upper | upper.T).astype(float)), 3
+            blocks = Communities(number, random_state=seed, n_jobs=1).fit(links).block_matrix_
+            own = np.eye(number, dtype=bool)
+            found.append(f"{blocks[own].mean() / rates[0]:.2f}, {blocks[~own].mean() / rates[1]:.2f}")
+        print(f"{title:30}{'; '.join(found)}", flush=True)
+
+
 def _without_loops(links: Any) -> Any:
     simple = sparse.csr_array((links + links.T) > 0).astype(float)
     simple = sparse.csr_array(simple - sparse.diags_array(simple.diagonal()))
@@ -271,7 +295,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="communities, beside SPACL, NMF, LDA, Leiden and spectral clustering")
     parser.add_argument("--quick", action="store_true", help="small graphs, and two seeds")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="a folder with polblogs.npz")
-    everything = ("planted", "partitions", "hidden", "stream")
+    everything = ("planted", "blocks", "partitions", "hidden", "stream")
     parser.add_argument("--part", nargs="+", choices=everything, default=everything)
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -282,6 +306,8 @@ def main() -> None:
         compare_hidden(chosen.data, 2, large=not chosen.quick)
     if "stream" in chosen.part:
         measure_stream(10**6 if chosen.quick else 10**7, 2000 if chosen.quick else 10_000)
+    if "blocks" in chosen.part:
+        measure_blocks(2000 if chosen.quick else 10_000, 10, 2 if chosen.quick else 3)
     if "planted" in chosen.part:
         compare_memberships(2000 if chosen.quick else 10_000, 10, 2 if chosen.quick else 3)
 
