@@ -1,22 +1,34 @@
-"""Communities: memberships beside SPACL, NMF and LDA; partitions beside Leiden and spectral clustering.
+"""Communities beside SPACL, NMF, LDA, Leiden and spectral clustering: memberships, partitions, hidden links, a stream.
 
-    python benchmarks/graphs.py [--quick] [--data FOLDER]
+    python benchmarks/graphs.py [--quick] [--data FOLDER] [--part planted blocks partitions hidden stream]
 
-Planted graphs of the mixed-membership block model with k = 10 communities, mean degree 50, p/q = 20 and α₀ = 1. The
-error is the share of memberships in the wrong place: half of the mean L1 distance, after the best permutation. Median
-and worst over seeds; CPU seconds on one thread, median. SPACL (Mao, Sarkar, Chakrabarti 2021) is written here; NMF is
-scikit-learn's with the Kullback-Leibler loss, which is the likelihood of a Poisson block model, and LDA is its
-`LatentDirichletAllocation`, both with the adjacency matrix for counts.
+planted: graphs of the mixed-membership block model with k = 10 communities, mean degree 50, p/q = 20 and α₀ = 1. The
+error is the share of memberships in the wrong place: half of the mean L1 distance, after the best permutation.
 
-Partitions are judged by their normalised mutual information with the known one: the largest component of the political
-blogs (`polblogs.npz` in FOLDER, if it is there) and Zachary's karate club (from networkx). Spectral clustering is that
-of scikit-learn, and the one with regularised degrees that is written here.
+blocks: the rates of links within and between communities that are found, divided by the true ones: for these graphs,
+and for blocks of 500, 300 and 100 nodes of one community each with rates 0.2 and 0.01; the mean over communities.
+
+partitions: normalised mutual information with a known partition: the largest component of the political blogs
+(`polblogs.npz` in FOLDER, if it is there), Zachary's karate club (networkx), and the ten nearest neighbours of the
+images of handwritten digits that scikit-learn ships.
+
+hidden: graphs without a known partition, the largest component of co-authors (`cond-mat-2005.npz` in FOLDER) and the
+characters of Les Misérables (networkx, weights dropped). A tenth of the links is hidden. Each method's memberships Π
+give pairs the score πᵢᵀRπⱼ, with R the links between groups divided by those expected from degrees. The figure is how
+often a hidden link has a higher score than a pair of nodes that is not linked, both drawn by degree (AUC).
+
+stream: 10,000,000 contacts along the links of a planted graph, in batches; saved, read again and gone on with halfway.
+
+Every method gets k, but for Leiden and "auto", in several settings (`graph_peers.py`): the table shows the best setting
+in hindsight by the median. Median and worst over seeds; CPU seconds on one thread of one run, median.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -26,16 +38,44 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import graph_peers as peers
 import numpy as np
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csgraph
-from scipy.sparse import linalg as sparse_linalg
 
 from odeco._types import FloatArray
 from odeco.models import Communities
 
-Memberships = Callable[[Any, int, int], FloatArray]
+Settings = dict[str, peers.Method]
+#: What a graph is judged by: takes memberships, and returns a figure.
+Judge = Callable[[FloatArray], float]
+
+
+def _communities(**settings: Any) -> peers.Method:
+    return lambda links, k, seed: Communities(k, random_state=seed, n_jobs=1, **settings).fit(links).memberships_
+
+
+def _automatic(links: Any, k: int, seed: int) -> FloatArray:  # noqa: ARG001 - it chooses its own number
+    return _communities()(links, "auto", seed)  # type: ignore[arg-type]
+
+
+OURS: dict[str, Settings] = {"Communities": {"": _communities()}, 'Communities, "auto"': {"": _automatic}}
+SHARES: dict[str, Settings] = {
+    "NMF": {
+        "KL": peers.nmf("kullback-leibler", "nndsvda"),
+        "KL, best of 3": peers.nmf("kullback-leibler", "random", 3),
+        "Frobenius": peers.nmf("frobenius", "nndsvda"),
+    },
+    "LDA": {"prior 1/k": peers.lda(None), "prior 0.05": peers.lda(0.05)},
+}
+PURE: dict[str, Settings] = {"SPACL": {"pruned": peers.spacl(True), "all nodes": peers.spacl(False)}}
+PARTITIONS: dict[str, Settings] = {
+    "Leiden": {f"resolution {value:g}": peers.leiden(value) for value in (0.25, 0.5, 1, 2)},
+    "Leiden, as it comes": {"resolution 1": peers.leiden(1)},
+    "spectral, regularised": {"": peers.regularised},
+    "spectral clustering": {each: peers.spectral(each) for each in ("kmeans", "cluster_qr", "discretize")},
+}
 
 
 def planted(n: int, k: int, seed: int, *, degree: float = 50, ratio: float = 20) -> tuple[Any, FloatArray]:
@@ -60,175 +100,216 @@ def planted(n: int, k: int, seed: int, *, degree: float = 50, ratio: float = 20)
 
 
 def error(found: FloatArray, truth: FloatArray) -> float:
-    """Return half of the mean L1 distance after the best permutation."""
-    rows, columns = linear_sum_assignment(-found.T @ truth)
-    ordered = found[:, rows[np.argsort(columns)]]
-    return float(np.abs(ordered - truth).sum(axis=1).mean() / 2)
+    """Return half of the mean L1 distance after the best permutation; communities without a match count as wrong."""
+    wide = np.zeros((len(found), max(found.shape[1], truth.shape[1])))
+    wide[:, : found.shape[1]] = found
+    rows, columns = linear_sum_assignment(-wide.T @ truth)
+    ordered = wide[:, rows[np.argsort(columns)]]
+    left = 1 - ordered.sum(axis=1)
+    return float((np.abs(ordered - truth).sum(axis=1) + left).mean() / 2)
 
 
-def _shares(matrix: FloatArray) -> FloatArray:
-    positive = np.maximum(matrix, 0)
-    shares: FloatArray = positive / np.maximum(positive.sum(axis=1, keepdims=True), 1e-12)
-    return shares
+def agreement(truth: Any) -> Judge:
+    from sklearn.metrics import normalized_mutual_info_score
+
+    return lambda memberships: float(normalized_mutual_info_score(truth, memberships.argmax(axis=1)))
 
 
-def _tensor(links: Any, k: int, seed: int) -> FloatArray:
-    return Communities(k, random_state=seed, n_jobs=1).fit(links).memberships_
+def compare(title: str, methods: dict[str, Settings], graphs: list[tuple[Any, Judge]], k: int, *, low: bool) -> None:
+    """Print for each method its best setting: median and worst over graphs, the seed of each being its place."""
+    print(f"\n{title}\n{'':24}{'median':>8}{'worst':>8}{'seconds':>9}{'groups':>8}  setting")
+    worst, better = (max, min) if low else (min, max)
+    for name, settings in methods.items():
+        tables = {}
+        for setting, run in settings.items():
+            results = []
+            for seed, (links, judge) in enumerate(graphs):
+                start = time.process_time()
+                found = run(links, k, seed)
+                seconds = time.process_time() - start
+                results.append((judge(found), seconds, len(np.unique(found.argmax(axis=1)))))
+            tables[setting] = np.array(results).T
+        best = better(tables, key=lambda setting: float(np.median(tables[setting][0])))
+        figures, times, groups = tables[best]
+        print(
+            f"{name:24}{np.median(figures):8.3f}{worst(figures):8.3f}{np.median(times):9.2f}{np.median(groups):8.0f}"
+            f"  {best}",
+            flush=True,
+        )
 
 
-def _leading(links: Any, k: int) -> FloatArray:
-    values, vectors = sparse_linalg.eigsh(links.astype(float), k, which="LA", v0=np.ones(links.shape[0]))
-    ordered: FloatArray = vectors[:, np.argsort(-values)]
-    return ordered
+def compare_memberships(n: int, k: int, n_seeds: int) -> None:
+    graphs: list[tuple[Any, Judge]] = []
+    for seed in range(n_seeds):
+        links, truth = planted(n, k, seed)
+        graphs.append((links, lambda found, truth=truth: error(found, truth)))  # type: ignore[misc]
+    alike: Settings = {"": lambda links, k, seed: np.full((links.shape[0], k), 1 / k)}  # noqa: ARG005
+    title = f"planted, n = {n:,}, k = {k}, {n_seeds} graphs: share of memberships in the wrong place"
+    compare(title, {**OURS, **PURE, **SHARES, "all shares equal": alike}, graphs, k, low=True)
 
 
-def _spacl(links: Any, k: int, seed: int) -> FloatArray:  # noqa: ARG001 - it draws nothing
-    """Prune far eigenvector rows with few neighbours, take pure nodes by successive projection, and solve."""
-    from sklearn.neighbors import NearestNeighbors
-
-    vectors = _leading(links, k)
-    norms = np.linalg.norm(vectors, axis=1)
-    far = np.flatnonzero(norms > np.quantile(norms, 0.95))
-    near = NearestNeighbors(n_neighbors=10).fit(vectors[far]).kneighbors(vectors[far])[0].mean(axis=1)
-    candidates = np.setdiff1d(np.arange(len(vectors)), far[near > np.quantile(near, 0.75)])
-    left, pure = vectors[candidates].copy(), []
-    for _ in range(k):
-        chosen = int(np.argmax(np.sum(left**2, axis=1)))
-        pure.append(candidates[chosen])
-        direction = left[chosen] / np.linalg.norm(left[chosen])
-        left -= np.outer(left @ direction, direction)
-    return _shares(vectors @ np.linalg.inv(vectors[pure]))
-
-
-def _nmf(links: Any, k: int, seed: int) -> FloatArray:
-    from sklearn.decomposition import NMF
-
-    model = NMF(k, init="nndsvda", solver="mu", beta_loss="kullback-leibler", max_iter=200, random_state=seed)
-    weights = model.fit_transform(links)
-    return _shares(weights * model.components_.sum(axis=1))
+def measure_blocks(n: int, k: int, n_seeds: int) -> None:
+    """Print the rates within and between communities, divided by the true ones: of each seed."""
+    base = 50 / n / (20 / k + (k - 1) / k)
+    sizes = (500, 300, 100)
+    group = np.repeat(np.arange(3), sizes)
+    print("\nrates found, divided by the true ones: within, between")
+    for title, rates in ((f"planted, n = {n:,}, k = {k}", (20 * base, base)), (f"blocks of {sizes}", (0.2, 0.01))):
+        found = []
+        for seed in range(n_seeds):
+            if title.startswith("planted"):
+                links, number = planted(n, k, seed)[0], k
+            else:
+                chances = np.where(group[:, None] == group, *rates)
+                upper = np.triu(np.random.default_rng(seed).random(chances.shape) < chances, 1)
+                links, number = sparse.csr_array((upper | upper.T).astype(float)), 3
+            blocks = Communities(number, random_state=seed, n_jobs=1).fit(links).block_matrix_
+            own = np.eye(number, dtype=bool)
+            found.append(f"{blocks[own].mean() / rates[0]:.2f}, {blocks[~own].mean() / rates[1]:.2f}")
+        print(f"{title:30}{'; '.join(found)}", flush=True)
 
 
-def _lda(links: Any, k: int, seed: int) -> FloatArray:
-    from sklearn.decomposition import LatentDirichletAllocation
-
-    shares: FloatArray = LatentDirichletAllocation(k, random_state=seed, max_iter=10).fit_transform(links)
-    return shares
-
-
-METHODS: dict[str, Memberships] = {"Communities": _tensor, "SPACL": _spacl, "NMF": _nmf, "LDA": _lda}
+def _without_loops(links: Any) -> Any:
+    simple = sparse.csr_array((links + links.T) > 0).astype(float)
+    simple = sparse.csr_array(simple - sparse.diags_array(simple.diagonal()))
+    simple.eliminate_zeros()
+    return simple
 
 
-def _partition_of(method: Memberships) -> Callable[[Any, int, int], Any]:
-    return lambda links, k, seed: method(links, k, seed).argmax(axis=1)
-
-
-def _leiden(links: Any, k: int, seed: int) -> Any:  # noqa: ARG001 - it chooses its own number
-    import igraph
-    import leidenalg
-
-    upper = sparse.triu(links).tocoo()
-    graph = igraph.Graph(links.shape[0], list(zip(*(each.tolist() for each in upper.coords), strict=True)))
-    return leidenalg.find_partition(graph, leidenalg.ModularityVertexPartition, seed=seed).membership
-
-
-def _regularised(links: Any, k: int, seed: int) -> Any:
-    """Cluster the normalised rows of eigenvectors, with the mean degree added to degrees (Qin and Rohe 2013)."""
-    from sklearn.cluster import KMeans
-
-    degrees = np.asarray(links.sum(axis=1))
-    scale = sparse.diags_array(1 / np.sqrt(degrees + degrees.mean()))
-    vectors = _leading(sparse.csr_array(scale @ links @ scale), k)
-    rows = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return KMeans(k, n_init=10, random_state=seed).fit_predict(rows)
-
-
-def _spectral(links: Any, k: int, seed: int) -> Any:
-    from sklearn.cluster import SpectralClustering
-
-    matrix = sparse.csr_matrix(links)
-    return SpectralClustering(k, affinity="precomputed", random_state=seed).fit_predict(matrix)
-
-
-PARTITIONS: dict[str, Callable[[Any, int, int], Any]] = {
-    "Communities": _partition_of(_tensor),
-    "Leiden": _leiden,
-    "spectral, regularised": _regularised,
-    "spectral clustering": _spectral,
-    "NMF": _partition_of(_nmf),
-}
+def _stored(path: Path) -> tuple[Any, Any, Any]:
+    """Return the largest component of a stored graph, which nodes it has, and the file."""
+    stored = np.load(path)
+    n, edges = int(stored["n_nodes"]), stored["edges"]
+    arcs = sparse.coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(n, n)).tocsr()
+    links = _without_loops(arcs)
+    parts = csgraph.connected_components(links)[1]
+    own = np.flatnonzero(parts == np.bincount(parts).argmax())
+    return links[own][:, own], own, stored
 
 
 def real_graphs(folder: Path) -> dict[str, tuple[Any, Any]]:
     """Return graphs whose partition is known."""
+    from sklearn.datasets import load_digits
+    from sklearn.neighbors import kneighbors_graph
+
     graphs: dict[str, tuple[Any, Any]] = {}
     if (folder / "polblogs.npz").exists():
-        stored = np.load(folder / "polblogs.npz")
-        n, edges = int(stored["n_nodes"]), stored["edges"]
-        arcs = sparse.coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(n, n)).tocsr()
-        links = sparse.csr_array(((arcs + arcs.T) > 0).astype(float))
-        links = sparse.csr_array(links - sparse.diags_array(links.diagonal()))
-        links.eliminate_zeros()
-        parts = csgraph.connected_components(links)[1]
-        own = np.flatnonzero(parts == np.bincount(parts).argmax())
-        graphs["political blogs"] = links[own][:, own], stored["value"][own]
+        links, own, stored = _stored(folder / "polblogs.npz")
+        graphs["political blogs"] = links, stored["value"][own]
     try:
         import networkx
     except ImportError:
-        return graphs
-    club = networkx.karate_club_graph()
-    matrix = sparse.csr_array(networkx.to_scipy_sparse_array(club, dtype=float, weight=None))
-    graphs["karate club"] = matrix, np.array([club.nodes[node]["club"] == "Officer" for node in club])
+        pass
+    else:
+        club = networkx.karate_club_graph()
+        matrix = sparse.csr_array(networkx.to_scipy_sparse_array(club, dtype=float, weight=None))
+        graphs["karate club"] = matrix, np.array([club.nodes[node]["club"] == "Officer" for node in club])
+    images, digits = load_digits(return_X_y=True)
+    graphs["digits, 10 neighbours"] = _without_loops(kneighbors_graph(images, 10)), digits
     return graphs
 
 
 def compare_partitions(folder: Path, n_seeds: int) -> None:
-    """Print how well partitions agree with known ones."""
-    from sklearn.metrics import normalized_mutual_info_score
-
     for name, (links, truth) in real_graphs(folder).items():
-        k, chosen = len(np.unique(truth)), Communities("auto", random_state=0).fit(links).n_components_
-        print(f"\n{name}, {links.shape[0]:,} nodes, {k} groups, {n_seeds} seeds ('auto' finds {chosen})")
-        print(f"{'':22}{'median':>8}{'worst':>8}{'seconds':>9}{'groups':>8}")
-        for method, run in PARTITIONS.items():
-            results = []
-            for seed in range(n_seeds):
-                start = time.process_time()
-                labels = run(links, k, seed)
-                seconds = time.process_time() - start
-                results.append((normalized_mutual_info_score(truth, labels), seconds, len(np.unique(labels))))
-            agreement, seconds_, groups = np.array(results).T
-            print(
-                f"{method:22}{np.median(agreement):8.2f}{agreement.min():8.2f}{np.median(seconds_):9.2f}"
-                f"{np.median(groups):8.0f}",
-                flush=True,
-            )
+        k = len(np.unique(truth))
+        title = f"{name}, {links.shape[0]:,} nodes, {k} groups, {n_seeds} seeds: normalised mutual information"
+        compare(title, {**OURS, **PARTITIONS, **SHARES}, [(links, agreement(truth))] * n_seeds, k, low=False)
 
 
-def compare_memberships(n: int, k: int, n_seeds: int) -> None:
-    """Print the errors of memberships on planted graphs."""
-    print(f"\nplanted, n = {n:,}, k = {k}, {n_seeds} seeds\n{'':22}{'median':>8}{'worst':>8}{'seconds':>9}")
-    graphs = [planted(n, k, seed) for seed in range(n_seeds)]
-    for name, method in METHODS.items():
-        results = []
-        for seed, (links, truth) in enumerate(graphs):
-            start = time.process_time()
-            found = method(links, k, seed)
-            results.append((error(found, truth), time.process_time() - start))
-        errors, seconds = np.array(results).T
-        print(f"{name:22}{np.median(errors):8.3f}{errors.max():8.3f}{np.median(seconds):9.2f}", flush=True)
-    alike = [error(np.full_like(truth, 1 / k), truth) for _, truth in graphs]
-    print(f"{'all shares equal':22}{np.median(alike):8.3f}{np.max(alike):8.3f}")
+def hidden_link_judge(links: Any, seed: int) -> tuple[Any, Judge]:
+    """Return links without a tenth of them, and how well memberships tell those from pairs that are not linked."""
+    from sklearn.metrics import roc_auc_score
+
+    rng = np.random.default_rng([40, seed])
+    upper = sparse.triu(links, 1).tocoo()
+    ends = np.column_stack(upper.coords)
+    taken = rng.random(len(ends)) < 0.1
+    known = sparse.coo_array((np.ones(int((~taken).sum())), tuple(ends[~taken].T)), shape=links.shape).tocsr()
+    known = sparse.csr_array(known + known.T)
+    others = rng.choice(ends.ravel(), (4 * int(taken.sum()), 2))
+    loose = (np.asarray(links[others[:, 0], others[:, 1]]).ravel() == 0) & (others[:, 0] != others[:, 1])
+    pairs = np.vstack([ends[taken], others[loose]])
+    is_link = np.arange(len(pairs)) < taken.sum()
+
+    def judge(memberships: FloatArray) -> float:
+        between = memberships.T @ (known @ memberships)
+        through = np.maximum(between.sum(axis=1), 1e-12)
+        rates = between * (between.sum() / np.outer(through, through))
+        one, other = memberships[pairs[:, 0]], memberships[pairs[:, 1]]
+        return float(roc_auc_score(is_link, np.einsum("ij,ij->i", one @ rates, other)))
+
+    return known, judge
+
+
+def compare_hidden(folder: Path, n_seeds: int, *, large: bool) -> None:
+    partitions = {name: PARTITIONS[name] for name in ("Leiden", "Leiden, as it comes", "spectral, regularised")}
+    try:
+        import networkx
+    except ImportError:
+        pass
+    else:
+        novel = networkx.to_scipy_sparse_array(networkx.les_miserables_graph(), dtype=float, weight=None)
+        graphs = [hidden_link_judge(sparse.csr_array(novel), seed) for seed in range(4 * n_seeds)]
+        title = f"Les Misérables, {novel.shape[0]} nodes, k = 6, {4 * n_seeds} seeds: AUC of hidden links"
+        compare(title, {**OURS, **partitions, **SHARES}, graphs, 6, low=False)
+    if large and (folder / "cond-mat-2005.npz").exists():
+        links = _stored(folder / "cond-mat-2005.npz")[0]
+        graphs = [hidden_link_judge(links, seed) for seed in range(n_seeds)]
+        title = f"co-authors, {links.shape[0]:,} nodes, k = 20, {n_seeds} seeds: AUC of hidden links"
+        methods = {**OURS, **partitions, "NMF": {"KL": SHARES["NMF"]["KL"]}}
+        compare(title, methods, graphs, 20, low=False)
+
+
+def measure_stream(n_links: int, n_nodes: int) -> None:
+    """Print memory and time of a stream of contacts, and whether one that was saved and read again ends the same."""
+    links, truth = planted(n_nodes, 10, 0)
+    upper = sparse.triu(links, 1).tocoo()
+    ends = np.column_stack(upper.coords)
+    model = Communities(10, concentration=1.0, random_state=0, n_jobs=1)
+    resumed = None
+    size, start = 100_000, time.process_time()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for number, first in enumerate(range(0, n_links, size)):
+        batch = ends[np.random.default_rng([7, number]).integers(len(ends), size=min(size, n_links - first))]
+        model.partial_fit(batch, n_nodes=n_nodes)
+        if resumed is not None:
+            resumed.partial_fit(batch, n_nodes=n_nodes)
+        if first == n_links // 2:
+            with tempfile.TemporaryDirectory() as folder:
+                model.save(Path(folder) / "links.npz")
+                resumed = Communities.load(Path(folder) / "links.npz")
+    seconds, after = time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert resumed is not None
+    start = time.process_time()
+    found = model.memberships_
+    learning = time.process_time() - start
+    same = bool(np.array_equal(found, resumed.memberships_))
+    print(
+        f"\nstream of {n_links:,} contacts, {n_nodes:,} nodes, {len(ends):,} pairs: {seconds:.1f} s for two streams, "
+        f"{(after - before) / 1024:.0f} MB more than before; learning {learning:.1f} s, "
+        f"error {error(found, truth):.3f}; the same bits after a file: {same}"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="communities, beside SPACL, NMF, LDA, Leiden and spectral clustering")
-    parser.add_argument("--quick", action="store_true", help="graphs of 2,000 nodes, and two seeds")
+    parser.add_argument("--quick", action="store_true", help="small graphs, and two seeds")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="a folder with polblogs.npz")
+    everything = ("planted", "blocks", "partitions", "hidden", "stream")
+    parser.add_argument("--part", nargs="+", choices=everything, default=everything)
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
     Communities(2, random_state=0).fit(np.ones((9, 9)))  # compiles what the first fit would wait for
-    compare_partitions(chosen.data, 2 if chosen.quick else 5)
-    compare_memberships(2000 if chosen.quick else 10_000, 10, 2 if chosen.quick else 3)
+    if "partitions" in chosen.part:
+        compare_partitions(chosen.data, 2 if chosen.quick else 5)
+    if "hidden" in chosen.part:
+        compare_hidden(chosen.data, 2, large=not chosen.quick)
+    if "stream" in chosen.part:
+        measure_stream(10**6 if chosen.quick else 10**7, 2000 if chosen.quick else 10_000)
+    if "blocks" in chosen.part:
+        measure_blocks(2000 if chosen.quick else 10_000, 10, 2 if chosen.quick else 3)
+    if "planted" in chosen.part:
+        compare_memberships(2000 if chosen.quick else 10_000, 10, 2 if chosen.quick else 3)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import odeco
 from odeco.graphs.adjacency import as_adjacency
-from odeco.graphs.number_of_communities import count_communities
+from odeco.graphs.concentration import hide_links
+from odeco.graphs.number_of_communities import count_communities, count_told_from_chance
 from odeco.models import Communities
 
 
@@ -55,20 +56,97 @@ def test_shares_are_found_as_well_as_links_allow(seed):
     np.testing.assert_allclose(model.memberships_.sum(axis=1), 1)
 
 
-def test_blocks_are_nearest_to_the_links():
-    # A node of one community has 300 x 0.2 = 60 links within, and 300 x 0.01 = 3 to each other: the chance that another
-    # community gets more is below 1e-9.
+def blocks_of_nodes(sizes, seed, *, within=0.2, between=0.01, propensities=None):
+    """Return a graph in which every node is of one block, and the block of each node."""
+    rng = np.random.default_rng(seed)
+    group = np.repeat(np.arange(len(sizes)), sizes)
+    chances = np.where(group[:, None] == group, within, between)
+    if propensities is not None:
+        chances = chances * np.outer(propensities, propensities)
+    links = np.triu(rng.random(chances.shape) < chances, 1)
+    return sparse.csr_array((links | links.T).astype(float)), group
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("sizes", [(300, 300, 300), (500, 300, 100)])
+def test_the_block_matrix_of_blocks_is_that_of_the_links(sizes, seed):
+    # With the blocks known, a rate p over m pairs is known to √(p/m). They are not known here: nodes get shares that
+    # are known from d links each, so that about 1/d of a node's links is counted in another block than its own, at
+    # either end of a link: a rate may be off by 2/d of the rates that are mixed up, on top of four deviations.
+    links, group = blocks_of_nodes(sizes, seed)
+    model = Communities(3, random_state=seed).fit(links)
+    shares = in_order(model.memberships_, np.eye(3)[group])
+    assert np.all(shares.argmax(axis=1) == group)
+    order = [int(np.argmax(np.all(shares[:, [a]] == model.memberships_, axis=0))) for a in range(3)]
+    found, truth = model.block_matrix_[np.ix_(order, order)], np.where(np.eye(3, dtype=bool), 0.2, 0.01)
+    n_pairs = np.outer(sizes, sizes) / np.where(np.eye(3, dtype=bool), 2, 1)
+    least_degree = 0.2 * min(sizes) + 0.01 * (900 - min(sizes))
+    allowed = 4 * np.sqrt(truth / n_pairs) + 2 / least_degree * 0.2
+    assert np.all(np.abs(found - truth) < allowed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_block_matrix_of_mixed_nodes_is_found(seed):
+    # The concentration is given, because it says how far nodes are mixed, and the rates follow from that. The third
+    # eigenvalue of the expected links is degree x (ratio − 1)/(ratio + k − 1)/(1 + α₀) = 25 for degree 60, and noise,
+    # of operator norm 2√60 = 15, turns its eigenvector by an angle of sine √60/25 = 0.31. A rate is quadratic in the
+    # eigenvectors: it may be off by the square of that, a tenth of the rates within.
+    links, _ = planted(1500, 4, degree=60, ratio=20, concentration=1.0, seed=seed)
+    rate = 60 / 1500 / (20 / 4 + 3 / 4)
+    found = Communities(4, concentration=1.0, random_state=seed).fit(links).block_matrix_
+    diagonal = np.eye(4, dtype=bool)
+    assert abs(found[diagonal].mean() / (20 * rate) - 1) < 0.1
+    assert abs(found[~diagonal].mean() - rate) < 0.1 * 20 * rate
+
+
+def test_nodes_of_one_community_may_have_very_different_numbers_of_links():
+    # Degrees differ by a factor of nine. The node with the fewest expects 300 x 0.2 x 5/3 / 3 = 33 links in its block,
+    # and 1.7 in each other: the chance that another gets more is below 1e-8, and 900 nodes have it.
+    propensities = np.tile(np.array([1 / 3, 5 / 3, 3.0]) / (5 / 3), 300)
+    links, group = blocks_of_nodes((300, 300, 300), 0, propensities=propensities)
+    model = Communities("auto", random_state=0).fit(links)
+    assert model.n_components_ == 3
+    assert np.all(in_order(model.memberships_, np.eye(3)[group]).argmax(axis=1) == group)
+
+
+def test_parts_of_communities_are_not_counted_as_communities():
+    # Two camps of 200 nodes, in each of which two halves are linked twice as often within as between. A node has 62
+    # links, and noise ends at 2√62 = 16. The expected links have the eigenvalues 62, 58 for the camps and 20 for the
+    # halves: four parts are told from chance, and the largest gap is after the camps.
     rng = np.random.default_rng(0)
-    group = np.repeat(np.arange(3), 300)
-    links = np.triu(rng.random((900, 900)) < np.where(group[:, None] == group, 0.2, 0.01), 1)
-    links = (links + links.T).astype(float)
-    model = Communities(3, concentration=0.1, random_state=0).fit(links)
-    shares, blocks = model.memberships_, model.block_matrix_
-    assert np.all(in_order(shares, np.eye(3)[group]).argmax(axis=1) == group)
-    assert blocks.min() > 0  # so that the least squares were not cut off at zero, and the misfit is orthogonal
-    misfit = shares.T @ (links - shares @ blocks @ shares.T) @ shares
-    np.testing.assert_allclose(misfit, 0, atol=1e-8 * links.sum())
-    assert np.diagonal(blocks).min() > 10 * blocks[~np.eye(3, dtype=bool)].max()  # 20 times, and half for errors
+    part = np.repeat(np.arange(4), 100)
+    camp = part // 2
+    chances = np.where(part[:, None] == part, 0.4, np.where(camp[:, None] == camp, 0.2, 0.01))
+    upper = np.triu(rng.random((400, 400)) < chances, 1)
+    links = as_adjacency(sparse.csr_array((upper | upper.T).astype(float)))
+    assert count_told_from_chance(links) == 4
+    assert count_communities(links) == 2
+
+
+@pytest.mark.parametrize("concentration", [0.01, 1.0])
+def test_hidden_links_tell_how_mixed_nodes_are(concentration):
+    # The candidates are a factor of two apart at the most; pure nodes and mixed ones, a factor of a hundred.
+    links, _ = planted(1200, 3, degree=50, ratio=20, concentration=concentration, seed=0)
+    chosen = float(Communities(3, random_state=0).fit(links).prior_.sum())
+    assert abs(np.log10(chosen / concentration)) < 1
+
+
+def test_hidden_links_are_hidden_at_both_ends_and_none_is_lost():
+    links = as_adjacency(planted(300, 2, degree=20, ratio=20, concentration=0.3, seed=0)[0])
+    known, hidden = hide_links(links, np.random.default_rng(0))
+    assert (known + hidden != links).nnz == 0
+    assert (known != known.T).nnz == 0
+    # A binomial number of 3,000 links with chance 0.1: four deviations are 66.
+    assert abs(hidden.sum() / 2 - 0.1 * links.sum() / 2) < 4 * np.sqrt(0.09 * links.sum() / 2)
+
+
+def test_profiles_that_span_too_little_still_give_a_block_matrix():
+    # A star has two eigenvalues that are not zero; three communities cannot be told apart.
+    star = np.zeros((12, 12))
+    star[0, 1:] = star[1:, 0] = 1
+    model = Communities(3, random_state=0).fit(star)
+    assert np.all(np.isfinite(model.block_matrix_))
+    np.testing.assert_allclose(model.memberships_.sum(axis=1), 1)
 
 
 @pytest.mark.parametrize(("n_nodes", "k"), [(400, 2), (400, 4), (900, 5)])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from odeco._types import IndexArray
+from odeco._types import FloatArray, IndexArray
 from odeco.rows import check_structure, to_csr
 
 #: Weights that are not whole numbers are scaled so that their mean is this, and rounded.
@@ -47,15 +47,40 @@ def as_links(rows: Any) -> Any:
     """
     links = sparse.csr_array(rows, dtype=np.float64, copy=True)
     links.sum_duplicates()
-    if links.nnz and float(links.data.min()) < 0:
-        raise ValueError(
-            f"Negative values in data passed to Communities: weights of links must not be negative. "
-            f"Got {links.data.min():g}. Drop these links, or pass their size."
-        )
+    check_weights(links.data)
     if np.any(links.data != np.rint(links.data)):
         links.data = np.rint(links.data * (_MEAN_WEIGHT / links.data.mean()))
     links.eliminate_zeros()
     return links
+
+
+def check_weights(weights: FloatArray) -> None:
+    """Raise if a weight of a link is negative."""
+    if weights.size and float(weights.min()) < 0:
+        raise ValueError(
+            f"Negative values in data passed to Communities: weights of links must not be negative. "
+            f"Got {weights.min():g}. Drop these links, or pass their size."
+        )
+
+
+def as_edges(edges: Any, n_nodes: int) -> FloatArray:
+    """Return a list of edges as an array, m x 3: two nodes, and the weight. Loops are dropped."""
+    given = np.asarray(edges)
+    if given.ndim != 2 or given.shape[1] not in (2, 3) or given.dtype.kind not in "iuf":
+        raise ValueError(
+            f"Edges must be an array of two nodes each, or two nodes and a weight. Got shape {given.shape} of "
+            f"{given.dtype}. Pass the numbers of nodes, m x 2 or m x 3, or a matrix without `n_nodes`."
+        )
+    full = np.ones((len(given), 3))
+    full[:, : given.shape[1]] = given
+    ends = full[:, :2]
+    if not np.all(np.isfinite(full)) or np.any(ends != np.rint(ends)) or np.any((ends < 0) | (ends >= n_nodes)):
+        raise ValueError(
+            f"Nodes of edges must be whole numbers from 0 to {n_nodes - 1:,}, and weights finite. Got others. Number "
+            "the nodes so, or pass a larger `n_nodes`."
+        )
+    check_weights(full[:, 2])
+    return np.asarray(full[ends[:, 0] != ends[:, 1]])
 
 
 def as_adjacency(matrix: Any) -> Any:

@@ -9,13 +9,24 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from odeco._arguments import check_number
+from odeco._arguments import check_count
 from odeco._types import FloatArray, IndexArray
-from odeco.graphs.adjacency import as_adjacency, as_links, as_sparse, draw_links, from_networkx, is_graph
+from odeco.graphs.adjacency import (
+    as_adjacency,
+    as_edges,
+    as_links,
+    as_sparse,
+    check_weights,
+    draw_links,
+    from_networkx,
+    is_graph,
+)
 from odeco.graphs.learn import FittedCommunities, learn_communities, memberships_of
+from odeco.graphs.settings import check_settings
+from odeco.graphs.stream import LinkStream
 from odeco.latent.estimator import LatentModel
 from odeco.topics.infer import log_likelihood
-from odeco.topics.lda_settings import LdaSettings, check_settings
+from odeco.topics.lda_settings import LdaSettings
 
 
 class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel):  # type: ignore[misc]
@@ -28,11 +39,11 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel
     Parameters
     ----------
     n_components : int or "auto"
-        Number k of communities. ``"auto"`` takes as many as links tell from chance, at most 100: the negative
-        eigenvalues of the Bethe Hessian.
+        Number k of communities. ``"auto"`` takes at most as many as links tell from chance (the negative eigenvalues of
+        the Bethe Hessian), and 100; of these, those before the largest gap in the spectrum of the links.
     concentration : float or "auto"
         The sum α₀ of the Dirichlet parameters that the moments are corrected with: small if nodes have one community
-        each. ``"auto"`` takes the value with which half of a node's links best predict the other half.
+        each. ``"auto"`` takes the value with which nine tenths of the links best predict the others.
     refine : int
         Number of Gibbs sweeps over the links after that. They help where links do not follow the model closely.
     n_inference_iterations : int
@@ -49,9 +60,8 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel
     labels_ : array
         The community in which each node has its largest share.
     block_matrix_ : array, k x k
-        Expected number of links between a node that belongs to one community only, and one that belongs to another: the
-        matrix B for which Π B Πᵀ is nearest to the links. Where nodes have one community each, shares come out a little
-        too mixed, and rates within communities too large for that.
+        Expected number of links between a node that belongs to one community only, and one that belongs to another,
+        both with as many links as their communities have on average.
     profiles_ : array, k x n
         For each community the distribution of its links over nodes.
     prior_ : array
@@ -68,16 +78,21 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel
     links to whom within a pair is not used. Nodes with fewer than three links say nothing about communities, and get
     their memberships like all others.
 
-    For a hard partition of a graph in groups of unequal density, Leiden or spectral clustering do as well or better;
-    what this gives beyond that is the shares. There is no `partial_fit`: the memberships of a node change with those of
-    all others, and rows would have to be kept. There is no private mode: a node takes part in the rows of all its
-    neighbours, so that one node can change a three-star count without a useful bound.
+    Nodes of one community may have very different numbers of links: a node's degree says nothing about its memberships.
+
+    `partial_fit` keeps the links, each pair of nodes once: memory grows with the number of pairs that are linked, and
+    not with the number of links that arrive. Three-star counts do not add up over batches.
+
+    For a hard partition of a graph whose number of groups nobody knows, Leiden does as well or better; what this gives
+    beyond that is the shares. There is no private mode: a node takes part in the rows of all its neighbours, so that
+    one node can change a three-star count without a useful bound.
 
     References
     ----------
     Anandkumar, Ge, Hsu, Kakade, *A tensor approach to learning mixed membership community models*, 2014,
     arXiv:1302.2684. Huang, Niranjan, Hakeem, Anandkumar, *Online tensor methods for learning latent variable models*,
-    2015, arXiv:1309.0787. Le, Levina, *Estimating the number of communities in networks by spectral methods*, 2015,
+    2015, arXiv:1309.0787. Karrer, Newman, *Stochastic blockmodels and community structure in networks*, 2011,
+    arXiv:1008.3926. Le, Levina, *Estimating the number of communities in networks by spectral methods*, 2015,
     arXiv:1507.00827.
 
     Examples
@@ -96,6 +111,7 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel
 
     _KIND: ClassVar[str] = "communities model"
     _FITTED = FittedCommunities
+    _STREAM = LinkStream
 
     def __init__(
         self,
@@ -118,11 +134,43 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel
         """Learn communities from a graph: an adjacency matrix, n x n, or a networkx graph."""
         settings = self._check_settings()
         with self._names_kept_on_failure():
-            links = as_adjacency(self._validated(X, reset=True))
-            if not links.nnz:
-                raise ValueError("A graph must have links for communities to be found. It has none. Pass another.")
+            matrix = self._validated(X, reset=True, least=2)
             seed = self._draw_seed()
-            self._take(learn_communities(links, settings, seed=seed), None, seed)
+            self._take(learn_communities(as_adjacency(matrix), settings, seed=seed), None, seed)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, *, n_nodes: int | None = None) -> Self:  # noqa: ARG002 - as above
+        """Take more links. They are kept, each pair of nodes once; communities are learnt when they are asked for.
+
+        Parameters
+        ----------
+        X : array or sparse array, or networkx graph
+            More rows of the adjacency matrix, m x n, in the order of nodes. After the row of the last node that of the
+            first follows, and adds to what is there: a matrix n x n holds some more links of the whole graph. With
+            `n_nodes`, a list of edges: two nodes each, or two nodes and a weight, m x 2 or m x 3. Each counts at both
+            of its ends.
+        y : object
+            Ignored.
+        n_nodes : int, optional
+            Number of nodes, if edges are passed.
+
+        Notes
+        -----
+        What is learnt does not depend on how links are cut into batches, and is what `fit` learns from all of them. If
+        anything ends the call early, an interrupt included, the model is as it was before. After `fit`, a new stream
+        begins.
+        """
+        self._check_settings()
+        stream = getattr(self, "_stream", None)
+        with self._names_kept_on_failure():
+            if n_nodes is None:
+                rows = self._validated_rows(X, stream)
+                stream = stream or LinkStream.begin(rows.shape[1], self._draw_seed())
+                self._take(None, stream.after_rows(rows), stream.seed)
+            else:
+                edges = as_edges(X, self._checked_n_nodes(n_nodes, stream))
+                stream = stream or LinkStream.begin(n_nodes, self._draw_seed())
+                self._take(None, stream.after_edges(edges), stream.seed)
         return self
 
     def transform(self, X: Any) -> FloatArray:
@@ -199,6 +247,9 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel
     def _n_features_out(self) -> int:
         return self.n_components_
 
+    def _fitted_from_stream(self) -> FittedCommunities:
+        return learn_communities(as_adjacency(self._stream.links()), self._check_settings(), seed=self._seed)
+
     def _of_fitted(self, name: str) -> FittedCommunities:
         fitted: FittedCommunities = self._learnt(name)
         return fitted
@@ -210,15 +261,42 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel
         return links, memberships_of(links, fitted.profiles, fitted.prior, self._check_settings())
 
     def _check_settings(self) -> LdaSettings:
-        if self.concentration != "auto":
-            check_number("concentration", self.concentration, 0.0, np.inf)
-        return check_settings(_AsTopics(self))
+        return check_settings(self)
 
-    def _validated(self, X: Any, *, reset: bool) -> Any:
+    def _validated_rows(self, X: Any, stream: LinkStream | None) -> Any:
+        """Return more rows of an adjacency matrix as CSR, or raise if they do not go on with those so far."""
+        named = getattr(self, "feature_names_in_", None) if stream is not None else None
+        rows = self._validated(X, reset=stream is None, named=named)
+        if rows.shape[0] > rows.shape[1]:
+            raise ValueError(
+                f"A batch must not have more rows than there are nodes. Got shape {rows.shape}. Pass rows of an "
+                "adjacency matrix, or a list of edges with `n_nodes`."
+            )
+        check_weights(rows.data)
+        return rows
+
+    def _checked_n_nodes(self, n_nodes: int, stream: LinkStream | None) -> int:
+        n_nodes = check_count("n_nodes", n_nodes, 2)
+        if stream is not None and n_nodes != stream.n_nodes:
+            raise ValueError(
+                f"`n_nodes` must be the same for all batches. Got {n_nodes}, and {stream.n_nodes} before. Pass the "
+                "number of all nodes from the first batch on."
+            )
+        if stream is None:
+            self.__dict__.pop("feature_names_in_", None)
+        self.n_features_in_ = n_nodes
+        return n_nodes
+
+    def _validated(self, X: Any, *, reset: bool, least: int = 1, named: Any = None) -> Any:
         names = None
         if is_graph(X):
             X, names = from_networkx(X)
-        rows = validate_data(self, X, reset=reset, accept_sparse="csr", ensure_min_samples=2 if reset else 1)
+            if named is not None and list(named) != names:
+                raise ValueError(
+                    "Graphs of one stream must have the same nodes, in the same order. Got others. Add all nodes to "
+                    "each graph first."
+                )
+        rows = validate_data(self, X, reset=reset, accept_sparse="csr", ensure_min_samples=least)
         if names is not None and reset:
             self.feature_names_in_ = np.array(names, dtype=object)
         return as_sparse(rows)
@@ -229,15 +307,3 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel
         tags.input_tags.positive_only = True
         tags.input_tags.pairwise = True
         return tags
-
-
-class _AsTopics:
-    """The settings of communities under the names that topics have for them."""
-
-    def __init__(self, model: Communities) -> None:
-        self.n_components = model.n_components
-        self.doc_topic_concentration = model.concentration
-        self.refine, self.n_jobs = model.refine, model.n_jobs
-        self.n_inference_iterations = model.n_inference_iterations
-        self.document_weight, self.topic_word_prior, self.forget = "length", None, None
-        self.n_oversamples, self.n_passes = 10, 4

@@ -5,7 +5,7 @@ neighbours are independent, and each is drawn in two steps: a community a with a
 j with a chance in proportion to (B πⱼ)ₐ, the *profile* of the community. That is latent Dirichlet allocation with
 profiles for topics. Its third moment, over ordered triples of neighbours of one node, counts three-stars (Anandkumar,
 Ge, Hsu and Kakade 2014; Huang et al. 2015); it is asked in a few directions and never formed. The nodes that are linked
-to are those that link, so that a link is used twice: once from either end.
+to are those that link, so that a link is used twice, once from either end; `rounds` makes both agree.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ import numpy as np
 
 from odeco._schema import array, require
 from odeco._types import FloatArray
+from odeco.graphs.blocks import Spectrum, block_matrix
+from odeco.graphs.concentration import choose_concentration
 from odeco.graphs.number_of_communities import count_communities
+from odeco.graphs.rounds import agree
 from odeco.latent.state import State
 from odeco.topics.corpus import CorpusHere
 from odeco.topics.infer import document_topics
@@ -67,16 +70,22 @@ class FittedCommunities(State):
 
 
 def learn_communities(links: Any, settings: LdaSettings, *, seed: int) -> FittedCommunities:
-    """Learn communities from a symmetric CSR array of links."""
+    """Learn communities from a symmetric CSR array of links, or raise if it has none."""
+    if not links.nnz:
+        raise ValueError("A graph must have links for communities to be found. It has none. Pass another.")
     if settings.n_components == "auto":
         settings = replace(settings, n_components=count_communities(links))
-    fitted = learn_at_once(CorpusHere(links, settings), settings, seed=seed, tell=lambda *_: None)
-    memberships = memberships_of(links, fitted.topic_word, fitted.alpha, settings)
+    if settings.concentration is None:
+        settings = replace(settings, concentration=choose_concentration(links, settings, seed=seed))
+    found = learn_at_once(CorpusHere(links, settings), settings, seed=seed, tell=lambda *_: None)
+    n_iterations, n_jobs = settings.n_inference_iterations, settings.n_jobs
+    spectrum = Spectrum.of(links, len(found.alpha))
+    agreed = agree(links, spectrum, found.topic_word, found.alpha, n_iterations=n_iterations, n_jobs=n_jobs)
     return FittedCommunities(
-        profiles=fitted.topic_word,
-        prior=fitted.alpha,
-        memberships=memberships,
-        blocks=_blocks(links, memberships),
+        profiles=agreed.profiles,
+        prior=found.alpha,
+        memberships=agreed.shares,
+        blocks=block_matrix(links, spectrum, found.topic_word, agreed.shares),
         degrees=np.asarray(links.sum(axis=1), dtype=np.float64),
     )
 
@@ -84,11 +93,3 @@ def learn_communities(links: Any, settings: LdaSettings, *, seed: int) -> Fitted
 def memberships_of(links: Any, profiles: FloatArray, prior: FloatArray, settings: LdaSettings) -> FloatArray:
     """Return the memberships of nodes, from their links to the nodes of the model."""
     return document_topics(links, profiles, prior, n_iterations=settings.n_inference_iterations, n_jobs=settings.n_jobs)
-
-
-def _blocks(links: Any, memberships: FloatArray) -> FloatArray:
-    """Return the k x k matrix B for which Π B Πᵀ is nearest to the links in least squares; not below zero."""
-    inverse = np.linalg.pinv(memberships.T @ memberships)
-    blocks = inverse @ (memberships.T @ (links @ memberships)) @ inverse
-    nearest: FloatArray = np.maximum((blocks + blocks.T) / 2, 0.0)
-    return nearest
