@@ -138,8 +138,6 @@ class FittedChain(ChainState):
         Number of likelihood steps, or of blocks of a stream.
     converged : bool
         Whether the steps ended because they gained little.
-    explained : float
-        Share of the third moment that the states explained at the start; 0 if there was no such start.
     n_clear : int
         Of a private model, how many directions stand clear of noise, k if all do; of others −1.
     tried_numbers, tried_likelihoods : arrays
@@ -152,7 +150,6 @@ class FittedChain(ChainState):
         "log_likelihood": array(),
         "n_steps": array(kind="i", low=0),
         "converged": array(kind="b"),
-        "explained": array(low=0, high=1 + 1e-6),
         "n_clear": array(kind="i", low=-1),
         "tried_numbers": array("tried", kind="i", low=1),
         "tried_likelihoods": array("tried"),
@@ -162,7 +159,6 @@ class FittedChain(ChainState):
     log_likelihood: float
     n_steps: int
     converged: bool
-    explained: float
     n_clear: int
     tried_numbers: IndexArray
     tried_likelihoods: FloatArray
@@ -184,7 +180,6 @@ class FittedChain(ChainState):
         log_likelihood: float,
         n_steps: int,
         converged: bool,
-        explained: float,
         n_clear: int = NOT_PRIVATE,
         tried: Mapping[int, float] | None = None,
     ) -> Self:
@@ -196,7 +191,6 @@ class FittedChain(ChainState):
             log_likelihood=log_likelihood,
             n_steps=n_steps,
             converged=converged,
-            explained=explained,
             n_clear=n_clear,
             tried_numbers=np.array(list(tried), np.int64),
             tried_likelihoods=np.array(list(tried.values()), np.float64),

@@ -43,8 +43,6 @@ class SequenceStream(ChainState, RowStream):
         The distribution of the state of the last row, given the rows of its sequence so far.
     log_likelihood : float
         Mean log-likelihood of a row, averaged as the sums are.
-    explained : float
-        Share of the third moment of the first block that the states explained at the start.
     n_blocks : int
         Number of blocks so far.
     """
@@ -64,7 +62,6 @@ class SequenceStream(ChainState, RowStream):
         "emitted": usable_array("stream k", None),
         "entering": distributions("stream k", low=0),
         "log_likelihood": array(),
-        "explained": array(low=0, high=1 + 1e-6),
         "n_blocks": array(kind="i", low=0),
     }
 
@@ -79,7 +76,6 @@ class SequenceStream(ChainState, RowStream):
     emitted: FloatArray
     entering: FloatArray
     log_likelihood: float
-    explained: float
     n_blocks: int
 
     @classmethod
@@ -100,7 +96,6 @@ class SequenceStream(ChainState, RowStream):
             emitted=np.zeros((0, 0)),
             entering=np.zeros(0),
             log_likelihood=0.0,
-            explained=0.0,
             n_blocks=0,
         )
 
@@ -138,7 +133,7 @@ class SequenceStream(ChainState, RowStream):
         rows, begins = self._parted(block)
         if self.n_blocks == 0:
             first = self._learnt_from(rows, begins)
-            chain, self.explained = first.chain, first.explained
+            chain = first.chain
             expected, self.entering = chain.expected_of_block(rows, begins, chain.start)
             share, n_before = 1.0, 0
             self.started, self.moved, self.emitted = (
@@ -164,7 +159,6 @@ class SequenceStream(ChainState, RowStream):
             log_likelihood=self.log_likelihood,
             n_steps=self.n_blocks,
             converged=True,
-            explained=self.explained,
         )
 
     def _average(self, expected: Expected, share: float) -> None:
