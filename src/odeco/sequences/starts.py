@@ -1,0 +1,79 @@
+"""Where Baum-Welch steps begin: at several models, from different parts of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from odeco._types import BoolArray, FloatArray, IndexArray
+from odeco.sequences.chain import Chain
+from odeco.sequences.codes import cells_of
+from odeco.sequences.spare_states import merged_to
+from odeco.sequences.steps import climbed
+from odeco.sequences.symbols import Symbols
+from odeco.sequences.triples import Triples, chain_of_triples
+from odeco.sequences.vectors import Gaussians
+
+#: A start is made of at most this many consecutive rows.
+_ROWS_A_START = 2**15
+#: Where moves say little about the next state, weak directions of pairs are mostly noise: a start amplifies them no
+#: more than if they had this share of the strongest. Which share is best depends on the model; each start has another.
+_LEAST_SHARES = (1e-2, 1e-1)
+#: There are so many states for each that is wanted, and so many steps before any are merged.
+_SPARE, _STEPS_WITH_SPARE = 2, 9
+#: Steps on the cells of rows before the rows themselves are looked at.
+_STEPS_ON_CELLS = 12
+
+
+def starts(rows: Any, begins: BoolArray, n_symbols: int, n_states: int, *, full: bool, seed: int) -> Iterator[Chain]:
+    """Yield the models at which steps begin; `n_symbols` is 0 for vectors."""
+    last = max(len(rows) - _ROWS_A_START, 0)
+    for number, least_share in enumerate(_LEAST_SHARES[:n_states]):
+        first = last * number // max(len(_LEAST_SHARES) - 1, 1)
+        part = slice(first, first + _ROWS_A_START)
+        here = begins[part].copy()
+        here[0] = True
+        told = {"least_share": least_share, "seed": seed + number}
+        if n_symbols:
+            yield start_of_symbols(rows[part], here, n_symbols, n_states, **told)
+        else:
+            yield start_of_vectors(rows[part], here, n_states, full=full, **told)
+
+
+def start_of_symbols(
+    rows: IndexArray, begins: BoolArray, n_symbols: int, n_states: int, *, least_share: float, seed: int
+) -> Chain:
+    """Return a model of symbols: from their triples, with spare states that are merged if there are enough symbols."""
+    triples = Triples.of(rows, begins, n_symbols)
+    occurring = min(np.unique(each).size for each in triples.symbols)
+    if 1 < n_states <= occurring:
+        n_spare = min(_SPARE * n_states, occurring)
+        chain = chain_of_triples(triples, n_spare, seed=seed, least_share=least_share)[0]
+        if n_spare == n_states:
+            return chain
+        chain = climbed(chain, rows, begins, n_steps=_STEPS_WITH_SPARE, tolerance=0.0).model
+        return merged_to(chain, rows, begins, n_states)
+    rng = np.random.default_rng(seed)
+    frequencies = (np.bincount(rows, minlength=n_symbols) + 1.0) / (len(rows) + n_symbols)
+    emitted = frequencies * rng.uniform(0.5, 1.5, (n_states, n_symbols))
+    return Chain(*_random_moves(n_states, rng), Symbols(emitted / emitted.sum(axis=1, keepdims=True)))
+
+
+def start_of_vectors(
+    rows: FloatArray, begins: BoolArray, n_states: int, *, full: bool, least_share: float, seed: int
+) -> Chain:
+    """Return a model of vectors: their cells are learnt as symbols, and say what state each row is in."""
+    emissions = Gaussians.around(rows, n_states, full=full)
+    scaled = (rows - emissions.centre) / np.sqrt(emissions.spread)
+    cells, n_cells = cells_of(scaled, n_states, seed=seed)
+    chain = start_of_symbols(cells, begins, n_cells, n_states, least_share=least_share, seed=seed)
+    chain = climbed(chain, cells, begins, n_steps=_STEPS_ON_CELLS, tolerance=0.0).model
+    emitted = emissions.emitted(rows, chain.posterior(cells, begins))
+    return Chain(chain.start, chain.transitions, emissions.maximised(emitted))
+
+
+def _random_moves(n_states: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    moves = rng.uniform(0.5, 1.5, (n_states, n_states)) + n_states * np.eye(n_states)
+    return np.full(n_states, 1 / n_states), moves / moves.sum(axis=1, keepdims=True)
