@@ -188,7 +188,7 @@ def run(name: str, make: Callable[[int], Problem], seeds: range, iterations: tup
     found: dict[str, list[tuple[float, float, float]]] = {}
     for seed in seeds:
         problem = make(seed)
-        for label, n_steps in (("odeco, 9 steps", 9), ("odeco, 60 steps (default)", 60)):
+        for label, n_steps in (("odeco, 9 steps", 9), ("odeco, 100 steps (default)", 100)):
             began = time.process_time()
             chain = odeco_model(problem, seed, n_steps)
             seconds = time.process_time() - began

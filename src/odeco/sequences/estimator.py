@@ -151,7 +151,7 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
         emissions: Literal["auto", "categorical", "gaussian"] = "auto",
         covariance_type: Literal["diag", "full"] = "diag",
         n_symbols: int | None = None,
-        n_steps: int = 60,
+        n_steps: int = 100,
         tol: float = 1e-6,
         epsilon: float | None = None,
         delta: float | None = None,

@@ -4,10 +4,10 @@ Baum-Welch steps cannot move a state from where two share the work of one to whe
 likelihood falls on the way. With spare states nothing has to move. Each part of the work finds a state of its own, and
 what is too much is then seen: two states that emit alike, are entered alike and are left alike.
 
-**What a merger costs.** With the expected counts of moves and symbols as if they had been seen, the log-likelihood of a
-state is that of its counts n under their own shares, Σ n log(n / Σ n): of its symbols, of the states that it goes to and
-of those that it comes from. Merged states have the sum of their counts, and what is lost is never below zero. As states
-are not seen, this ranks mergers only; of those that rank first, the one that leaves the highest likelihood is taken.
+**What a merger costs.** Take the expected counts and sums as if states had been seen. The log-likelihood of a state is
+then that of what it emits, of the states that it goes to and of those that it comes from; counts n of states have
+Σ n log(n / Σ n). Merged states have the sums of both, and what is lost is never below zero. As states are not seen,
+this ranks mergers only; of those that rank first, the one that leaves the highest likelihood is taken.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ import numpy as np
 
 from odeco._types import BoolArray, FloatArray, IndexArray
 from odeco.sequences.chain import Chain, Expected
+from odeco.sequences.emissions import likelihoods_of_counts
 
 #: States are merged in at most this many rounds; of so many pairs a merger the likelihood is looked at.
 _MOST_ROUNDS, _PAIRS_A_MERGER = 10, 5
 
 
 def merged_to(chain: Chain, rows: Any, begins: BoolArray, n_states: int) -> Chain:
-    """Return a model of symbols with so many states, of one with more, by mergers and a step after each round."""
+    """Return a model with so many states from one with more, by mergers and a step after each round."""
     per_round = -(-(chain.start.size - n_states) // _MOST_ROUNDS)
     while chain.start.size > n_states:
         expected = chain.expected(rows, begins)
         n_mergers = min(per_round, chain.start.size - n_states)
-        order = np.argsort(merger_costs(expected), axis=None, kind="stable")[: _PAIRS_A_MERGER * n_mergers]
+        order = np.argsort(merger_costs(chain, expected), axis=None, kind="stable")[: _PAIRS_A_MERGER * n_mergers]
         pairs = np.column_stack(np.unravel_index(order, (chain.start.size,) * 2))
         found = [
             chain.maximised(merged(expected, _labels(chain.start.size, pair[None])))
@@ -43,15 +44,19 @@ def merged_to(chain: Chain, rows: Any, begins: BoolArray, n_states: int) -> Chai
     return chain
 
 
-def merger_costs(expected: Expected) -> FloatArray:
-    """Return what the merger of two states costs, k x k; infinite but above the diagonal, so that a pair counts once."""
+def merger_costs(chain: Chain, expected: Expected) -> FloatArray:
+    """Return what the merger of two states costs, k x k: infinite but above the diagonal, as a pair counts once."""
     k = len(expected.moved)
-    costs = np.full((k, k), np.inf)
     first, second = np.triu_indices(k, 1)
+    costs = np.full((k, k), np.inf)
     costs[first, second] = 0
-    for counts in (expected.emitted, expected.moved, expected.moved.T):
-        alone = _log_likelihoods(counts)
-        costs[first, second] += alone[first] + alone[second] - _log_likelihoods(counts[first] + counts[second])
+    for sums, likelihoods in (
+        (expected.emitted, chain.emissions.likelihoods_alone),
+        (expected.moved, likelihoods_of_counts),
+        (expected.moved.T, likelihoods_of_counts),
+    ):
+        alone = likelihoods(sums)
+        costs[first, second] += alone[first] + alone[second] - likelihoods(sums[first] + sums[second])
     return costs
 
 
@@ -65,14 +70,6 @@ def merged(expected: Expected, labels: IndexArray) -> Expected:
         expected.log_likelihood,
         expected.n_rows,
     )
-
-
-def _log_likelihoods(counts: FloatArray) -> FloatArray:
-    """Return Σ n log(n / Σ n) for every row of counts n."""
-    tiny = np.finfo(np.float64).tiny
-    totals = counts.sum(axis=1)
-    likelihoods: FloatArray = (counts * np.log(counts + tiny)).sum(axis=1) - totals * np.log(totals + tiny)
-    return likelihoods
 
 
 def _apart(pairs: IndexArray) -> IndexArray:

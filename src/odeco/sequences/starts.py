@@ -16,59 +16,62 @@ from odeco.sequences.symbols import Symbols
 from odeco.sequences.triples import Triples, chain_of_triples
 from odeco.sequences.vectors import Gaussians
 
-#: A start is made of at most this many consecutive rows.
-_ROWS_A_START = 2**15
+#: A start is made of at most so many consecutive symbols for each state, or vectors, which say more about states.
+_SYMBOLS_A_STATE, _VECTORS_A_STATE = 2500, 1000
 #: Where moves say little about the next state, weak directions of pairs are mostly noise: a start amplifies them no
 #: more than if they had this share of the strongest. Which share is best depends on the model; each start has another.
 _LEAST_SHARES = (1e-2, 1e-1)
 #: There are so many states for each that is wanted, and so many steps before any are merged.
 _SPARE, _STEPS_WITH_SPARE = 2, 9
 #: Steps on the cells of rows before the rows themselves are looked at.
-_STEPS_ON_CELLS = 12
+_STEPS_ON_CELLS = 6
 
 
 def starts(rows: Any, begins: BoolArray, n_symbols: int, n_states: int, *, full: bool, seed: int) -> Iterator[Chain]:
-    """Yield the models at which steps begin; `n_symbols` is 0 for vectors."""
-    last = max(len(rows) - _ROWS_A_START, 0)
-    for number, least_share in enumerate(_LEAST_SHARES[:n_states]):
-        first = last * number // max(len(_LEAST_SHARES) - 1, 1)
-        part = slice(first, first + _ROWS_A_START)
-        here = begins[part].copy()
+    """Yield the models at which steps begin, from parts at both ends; `n_symbols` is 0 for vectors."""
+    size = min((_SYMBOLS_A_STATE if n_symbols else _VECTORS_A_STATE) * n_states, len(rows))
+    for number, least_share in enumerate(_LEAST_SHARES):
+        first = number * (len(rows) - size) // (len(_LEAST_SHARES) - 1)
+        part, here = rows[first : first + size], begins[first : first + size].copy()
         here[0] = True
-        told = {"least_share": least_share, "seed": seed + number}
-        if n_symbols:
-            yield start_of_symbols(rows[part], here, n_symbols, n_states, **told)
-        else:
-            yield start_of_vectors(rows[part], here, n_states, full=full, **told)
+        yield start(part, here, n_symbols, n_states, full=full, least_share=least_share, seed=seed + number)
 
 
-def start_of_symbols(
+def start(
+    rows: Any, begins: BoolArray, n_symbols: int, n_states: int, *, full: bool, least_share: float, seed: int
+) -> Chain:
+    """Return a model from the triples of symbols, or of cells of vectors, with spare states that are then merged."""
+    if n_symbols:
+        chain = chain_of_symbols(rows, begins, n_symbols, n_states, least_share=least_share, seed=seed)
+    else:
+        chain = chain_of_vectors(rows, begins, n_states, full=full, least_share=least_share, seed=seed)
+    if chain.start.size > n_states:
+        chain = climbed(chain, rows, begins, n_steps=_STEPS_WITH_SPARE, tolerance=0.0).model
+    return merged_to(chain, rows, begins, n_states)
+
+
+def chain_of_symbols(
     rows: IndexArray, begins: BoolArray, n_symbols: int, n_states: int, *, least_share: float, seed: int
 ) -> Chain:
-    """Return a model of symbols: from their triples, with spare states that are merged if there are enough symbols."""
+    """Return a model of symbols with spare states, as far as there are symbols for them."""
     triples = Triples.of(rows, begins, n_symbols)
     occurring = min(np.unique(each).size for each in triples.symbols)
     if 1 < n_states <= occurring:
-        n_spare = min(_SPARE * n_states, occurring)
-        chain = chain_of_triples(triples, n_spare, seed=seed, least_share=least_share)[0]
-        if n_spare == n_states:
-            return chain
-        chain = climbed(chain, rows, begins, n_steps=_STEPS_WITH_SPARE, tolerance=0.0).model
-        return merged_to(chain, rows, begins, n_states)
+        return chain_of_triples(triples, min(_SPARE * n_states, occurring), seed=seed, least_share=least_share)[0]
     rng = np.random.default_rng(seed)
     frequencies = (np.bincount(rows, minlength=n_symbols) + 1.0) / (len(rows) + n_symbols)
     emitted = frequencies * rng.uniform(0.5, 1.5, (n_states, n_symbols))
     return Chain(*_random_moves(n_states, rng), Symbols(emitted / emitted.sum(axis=1, keepdims=True)))
 
 
-def start_of_vectors(
+def chain_of_vectors(
     rows: FloatArray, begins: BoolArray, n_states: int, *, full: bool, least_share: float, seed: int
 ) -> Chain:
     """Return a model of vectors: their cells are learnt as symbols, and say what state each row is in."""
     emissions = Gaussians.around(rows, n_states, full=full)
     scaled = (rows - emissions.centre) / np.sqrt(emissions.spread)
     cells, n_cells = cells_of(scaled, n_states, seed=seed)
-    chain = start_of_symbols(cells, begins, n_cells, n_states, least_share=least_share, seed=seed)
+    chain = chain_of_symbols(cells, begins, n_cells, n_states, least_share=least_share, seed=seed)
     chain = climbed(chain, cells, begins, n_steps=_STEPS_ON_CELLS, tolerance=0.0).model
     emitted = emissions.emitted(rows, chain.posterior(cells, begins))
     return Chain(chain.start, chain.transitions, emissions.maximised(emitted))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from odeco._types import FloatArray, IndexArray
-from odeco.sequences.emissions import squared_shares
+from odeco.sequences.emissions import likelihoods_of_counts, squared_shares
 
 #: How often every symbol counts in every state before any row is seen: no probability is zero.
 _SYMBOL_PRIOR = 1e-3
@@ -40,6 +40,10 @@ class Symbols:
         """Return the emissions that make rows with such sums most likely."""
         counts = emitted + _SYMBOL_PRIOR
         return Symbols(counts / counts.sum(axis=1, keepdims=True))
+
+    def likelihoods_alone(self, emitted: FloatArray) -> FloatArray:
+        """Return, for every row of sums, the log-likelihood of its rows in the best state for them."""
+        return likelihoods_of_counts(emitted)
 
     def coordinates(self) -> FloatArray:
         """Return the emissions as a vector, each part in units of its own size."""

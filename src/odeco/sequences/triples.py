@@ -113,8 +113,8 @@ def chain_of_triples(
 ) -> tuple[Chain, float]:
     """Return the hidden Markov model that triples of symbols say, and the share of the moment that it explains.
 
-    The number of states must be at most that of symbols which occur. Weak directions of pairs are amplified no more than
-    if they had the least share of the strongest.
+    The number of states must be at most that of symbols which occur. Weak directions of pairs are amplified no more
+    than if they had the least share of the strongest.
     """
     first, second, third = (triples.frequencies(place) for place in range(3))
     pairs = (triples.pairs(0, 1), triples.pairs(1, 2), triples.pairs(0, 2))

@@ -88,6 +88,19 @@ class Gaussians:
         covariances = (around + prior) / (totals + _ROW_PRIOR)[:, :, None]
         return replace(self, means=means + self.centre, covariances=self._floored(covariances))
 
+    def likelihoods_alone(self, emitted: FloatArray) -> FloatArray:
+        """Return, for every row of sums, the log-likelihood of its rows in the best state for them, up to a constant.
+
+        That of n rows with their own mean and covariance Σ is −n/2 log |Σ|, less a constant times n.
+        """
+        covariances = self.maximised(emitted).covariances
+        if self.full:
+            determinants = np.linalg.slogdet(covariances / np.sqrt(np.outer(self.spread, self.spread)))[1]
+        else:
+            determinants = np.log(covariances[:, :, 0] / self.spread).sum(axis=1)
+        likelihoods: FloatArray = -emitted[:, 0] / 2 * determinants
+        return likelihoods
+
     def coordinates(self) -> FloatArray:
         """Return the emissions as a vector, each part in units of its own size."""
         scale = np.sqrt(self.spread)
