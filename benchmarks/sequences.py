@@ -2,7 +2,7 @@
 
     python benchmarks/sequences.py [--quick] [--only CASE] [--seeds N] [--first-seed N] [--no-peers]
 
-CASE is a part of the name of a case, "stream" or "private".
+CASE is a part of the name of a case, "auto", "stream" or "private".
 
 For each case and method: how far the mean log-likelihood of fresh rows is below that of the planted model (for real
 data: minus the log-likelihood itself), median and worst over seeds; for planted symbols the total variation between the
@@ -68,10 +68,10 @@ def planted(truth: Chain, n_rows: int, seed: int) -> Problem:
     return Problem(rows, [n_rows], fresh, [50_000], truth.start.size, truth)
 
 
-def symbols(seed: int, n_rows: int, moves: float, emissions: float) -> Problem:
-    """Ten states and fifty symbols; the smaller the two numbers, the fewer moves and symbols a state has."""
+def symbols(seed: int, n_rows: int, moves: float, emissions: float, k: int = 10, v: int = 50) -> Problem:
+    """Symbols; the smaller the two numbers, the fewer moves and symbols a state has."""
     rng = np.random.default_rng(seed)
-    chain = Chain(np.full(10, 0.1), rng.dirichlet(np.full(10, moves), 10), Symbols(_above(rng, emissions, 50, 10)))
+    chain = Chain(np.full(k, 1 / k), rng.dirichlet(np.full(k, moves), k), Symbols(_above(rng, emissions, v, k)))
     return planted(chain, n_rows, seed)
 
 
@@ -81,10 +81,10 @@ def _above(rng: np.random.Generator, concentration: float, size: int, count: int
     return probabilities
 
 
-def vectors(seed: int, kind: str, n_rows: int) -> Problem:
-    """States far apart, states that overlap, or states that differ in their spread and last long."""
+def vectors(seed: int, kind: str, n_rows: int, k: int = 5) -> Problem:
+    """States far apart, states that overlap, or three states that differ in their spread and last long."""
     rng = np.random.default_rng(seed)
-    k, d = (3, 1) if kind == "regimes" else (5, 2) if kind == "easy" else (5, 3)
+    k, d = (3, 1) if kind == "regimes" else (k, 2) if kind == "easy" else (k, 3)
     stay = 0.97 if kind == "regimes" else 0.5
     means, variances = rng.normal(0, 4 if kind == "easy" else 1, (k, d)), rng.uniform(0.5, 1, (k, d))
     if kind == "regimes":
@@ -127,10 +127,13 @@ def digits(seed: int) -> Problem:
 
 
 def odeco_model(problem: Problem, seed: int, n_steps: int) -> Chain:
-    settings: dict[str, Any] = {"n_symbols": _n_symbols(problem)} if problem.rows.ndim == 1 else {}
-    model = TensorHMM(problem.n_states, n_steps=n_steps, random_state=seed, **settings)
+    model = TensorHMM(problem.n_states, n_steps=n_steps, random_state=seed, **_symbols_of(problem))
     model.fit(problem.rows, lengths=problem.lengths)
     return model._chain()
+
+
+def _symbols_of(problem: Problem) -> dict[str, Any]:
+    return {"n_symbols": _n_symbols(problem)} if problem.rows.ndim == 1 else {}
 
 
 def _n_symbols(problem: Problem) -> int:
@@ -264,6 +267,32 @@ def private(n_seeds: int, sizes: tuple[int, ...], budgets: tuple[float, ...]) ->
             )
 
 
+def automatic(n_seeds: int, n_rows: int, first_seed: int) -> None:
+    """The number of states left to the data: how often it is the planted one, and what it costs where it is not."""
+    kinds: dict[str, Callable[[int, int], Problem]] = {
+        "symbols, clear": lambda seed, k: symbols(seed, n_rows, 0.3, 0.1, k, 25),
+        "symbols, blurred": lambda seed, k: symbols(seed, n_rows, 0.3, 0.3, k, 25),
+        "vectors, easy": lambda seed, k: vectors(seed, "easy", n_rows // 2, k),
+        "vectors, overlapping": lambda seed, k: vectors(seed, "overlapping", n_rows // 2, k),
+        "vectors, regimes": lambda seed, _: vectors(seed, "regimes", n_rows // 2),
+    }
+    print("\nn_components='auto': planted > chosen (how much worse fresh rows are than with the planted number)")
+    right, total, times = 0, 0, []
+    for name, make in kinds.items():
+        told = []
+        for seed in range(first_seed, first_seed + n_seeds):
+            problem = make(seed, 2 + seed % 5)
+            began = time.process_time()
+            model = TensorHMM("auto", random_state=seed, **_symbols_of(problem)).fit(problem.rows)
+            times.append(time.process_time() - began)
+            asked = judged(problem, odeco_model(problem, seed, 100))[0]
+            worse = judged(problem, model._chain())[0] - asked
+            told.append(f"{problem.n_states} > {model.n_components_} ({worse:+.4f})")
+            right, total = right + (model.n_components_ == problem.n_states), total + 1
+        print(f"  {name:22s} {', '.join(told)}", flush=True)
+    print(f"  right: {right} of {total}; {statistics.median(times):.1f} s, median")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
@@ -294,6 +323,8 @@ def main() -> None:
         for name, make in cases.items():
             if given.only in name:
                 run(name, make, range(given.first_seed, given.first_seed + n_seeds), iterations, n_starts)
+        if given.only in "auto":
+            automatic(1 if quick else 4, 4000 if quick else 20_000, given.first_seed)
         if given.only in "stream":
             stream(1_000_000 if quick else 10_000_000)
         if given.only in "private":

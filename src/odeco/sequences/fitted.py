@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from odeco._schema import Rule, Sizes, array, require, usable_array
-from odeco._types import FloatArray, IndexArray
+from odeco._types import BoolArray, FloatArray, IndexArray
+from odeco.latent.number_of_components import ChosenNumber
 from odeco.latent.state import State
 from odeco.sequences.chain import Chain
 from odeco.sequences.symbols import Symbols
@@ -140,8 +141,9 @@ class FittedChain(ChainState):
         Whether the steps ended because they gained little.
     n_clear : int
         Of a private model, how many directions stand clear of noise, k if all do; of others −1.
-    tried_numbers, tried_likelihoods : arrays
-        Numbers of states that were tried, and the mean log-likelihood of rows that were not learnt from.
+    tried_numbers, tried_likelihoods, tried_as_good : arrays
+        Numbers of states that were tried, the mean log-likelihood of rows that were not learnt from, and whether the
+        best is not clearly better.
     """
 
     RULES: ClassVar[Mapping[str, Rule]] = {
@@ -153,6 +155,7 @@ class FittedChain(ChainState):
         "n_clear": array(kind="i", low=-1),
         "tried_numbers": array("tried", kind="i", low=1),
         "tried_likelihoods": array("tried"),
+        "tried_as_good": array("tried", kind="b"),
     }
 
     n_rows: int
@@ -162,6 +165,7 @@ class FittedChain(ChainState):
     n_clear: int
     tried_numbers: IndexArray
     tried_likelihoods: FloatArray
+    tried_as_good: BoolArray
 
     @classmethod
     def from_arrays(cls, prefix: str, arrays: Mapping[str, Any]) -> Self:
@@ -181,10 +185,10 @@ class FittedChain(ChainState):
         n_steps: int,
         converged: bool,
         n_clear: int = NOT_PRIVATE,
-        tried: Mapping[int, float] | None = None,
+        chosen: ChosenNumber | None = None,
     ) -> Self:
         """Return a model with how it was learnt."""
-        tried = tried or {}
+        tried, as_good = ({}, ()) if chosen is None else (chosen.tried, chosen.as_good)
         return cls(
             **arrays_of(chain),
             n_rows=n_rows,
@@ -194,4 +198,5 @@ class FittedChain(ChainState):
             n_clear=n_clear,
             tried_numbers=np.array(list(tried), np.int64),
             tried_likelihoods=np.array(list(tried.values()), np.float64),
+            tried_as_good=np.array([number in as_good for number in tried], bool),
         )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odeco._types import BoolArray, FloatArray
-from odeco.latent.number_of_components import choose_number
+from odeco.latent.number_of_components import ChosenNumber, choose_number, means_of_stretches
 from odeco.sequences.fitted import FittedChain
 from odeco.sequences.settings import MOST_AUTOMATIC, Settings
 from odeco.sequences.starts import starts
@@ -16,16 +16,19 @@ from odeco.sequences.steps import climbed_from_best
 
 #: The number of states is chosen on at most this many rows, of which one part in five is not learnt from, by models
 #: with at most so many steps; each state must have so many rows.
-_ROWS_TO_CHOOSE, _FOLDS, _STEPS_TO_CHOOSE, _ROWS_A_STATE = 2**16, 5, 30, 30
+_ROWS_TO_CHOOSE, _FOLDS, _STEPS_TO_CHOOSE, _ROWS_A_STATE = 2**16, 5, 60, 30
+#: Gains of neighbouring rows depend on each other: numbers are compared by means of so many stretches of rows.
+_STRETCHES = 100
 #: Steps from every start before the best of them goes on alone.
 _TRIAL_STEPS = 9
 
 
 def learn(rows: Any, begins: BoolArray, n_symbols: int, settings: Settings, *, seed: int) -> FittedChain:
     """Learn from whole sequences: of symbols below `n_symbols`, or of vectors if that is 0."""
-    k, tried = settings.n_components, None
+    k, chosen = settings.n_components, None
     if k == "auto":
-        k, tried = _chosen_number(rows, begins, n_symbols, settings, seed)
+        chosen = _chosen_number(rows, begins, n_symbols, settings, seed)
+        k = chosen.n_components
     found = climbed_from_best(
         starts(rows, begins, n_symbols, k, full=settings.full, seed=seed),
         rows,
@@ -40,13 +43,11 @@ def learn(rows: Any, begins: BoolArray, n_symbols: int, settings: Settings, *, s
         log_likelihood=found.log_likelihood,
         n_steps=found.n_steps,
         converged=found.converged,
-        tried=tried,
+        chosen=chosen,
     )
 
 
-def _chosen_number(
-    rows: Any, begins: BoolArray, n_symbols: int, settings: Settings, seed: int
-) -> tuple[int, dict[int, float]]:
+def _chosen_number(rows: Any, begins: BoolArray, n_symbols: int, settings: Settings, seed: int) -> ChosenNumber:
     """Choose the number of states by rows that were not learnt from, given those before them in their sequence."""
     rows, begins = rows[:_ROWS_TO_CHOOSE], begins[:_ROWS_TO_CHOOSE]
     left_out = _left_out(begins)
@@ -54,10 +55,9 @@ def _chosen_number(
 
     def score(number: int) -> FloatArray:
         fitted = learn(rows[~left_out], begins[~left_out], n_symbols, replace(part, n_components=number), seed=seed)
-        return fitted.chain.log_likelihoods(rows, begins)[left_out]
+        return means_of_stretches(fitted.chain.log_likelihoods(rows, begins)[left_out], _STRETCHES)
 
-    chosen = choose_number(score, most=max(1, min(MOST_AUTOMATIC, len(rows) // _ROWS_A_STATE)))
-    return chosen.n_components, chosen.tried
+    return choose_number(score, most=max(1, min(MOST_AUTOMATIC, len(rows) // _ROWS_A_STATE)))
 
 
 def _left_out(begins: BoolArray) -> BoolArray:

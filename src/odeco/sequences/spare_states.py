@@ -21,7 +21,7 @@ from odeco.sequences.chain import Chain, Expected
 from odeco.sequences.emissions import likelihoods_of_counts
 
 #: States are merged in at most this many rounds; of so many pairs a merger the likelihood is looked at.
-_MOST_ROUNDS, _PAIRS_A_MERGER = 10, 5
+_MOST_ROUNDS, _PAIRS_A_MERGER = 10, 4
 
 
 def merged_to(chain: Chain, rows: Any, begins: BoolArray, n_states: int) -> Chain:

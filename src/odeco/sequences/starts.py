@@ -16,11 +16,13 @@ from odeco.sequences.symbols import Symbols
 from odeco.sequences.triples import Triples, chain_of_triples
 from odeco.sequences.vectors import Gaussians
 
-#: A start is made of at most so many consecutive symbols for each state, or vectors, which say more about states.
-_SYMBOLS_A_STATE, _VECTORS_A_STATE = 2500, 1000
+#: A start is made of at most so many consecutive symbols for each state, or vectors, which say more about states; but
+#: always of so many rows, as states that last long are seldom left.
+_SYMBOLS_A_STATE, _VECTORS_A_STATE, _ALWAYS = 2500, 1000, 2**13
 #: Where moves say little about the next state, weak directions of pairs are mostly noise: a start amplifies them no
 #: more than if they had this share of the strongest. Which share is best depends on the model; each start has another.
-_LEAST_SHARES = (1e-2, 1e-1)
+#: Vectors have the first two: their starts take more of the time of all steps.
+_LEAST_SHARES = (1e-2, 1e-1, 1e-3)
 #: There are so many states for each that is wanted, and so many steps before any are merged.
 _SPARE, _STEPS_WITH_SPARE = 2, 9
 #: Steps on the cells of rows before the rows themselves are looked at.
@@ -28,10 +30,11 @@ _STEPS_ON_CELLS = 6
 
 
 def starts(rows: Any, begins: BoolArray, n_symbols: int, n_states: int, *, full: bool, seed: int) -> Iterator[Chain]:
-    """Yield the models at which steps begin, from parts at both ends; `n_symbols` is 0 for vectors."""
-    size = min((_SYMBOLS_A_STATE if n_symbols else _VECTORS_A_STATE) * n_states, len(rows))
-    for number, least_share in enumerate(_LEAST_SHARES):
-        first = number * (len(rows) - size) // (len(_LEAST_SHARES) - 1)
+    """Yield the models at which steps begin, from parts at both ends and between; `n_symbols` is 0 for vectors."""
+    size = min(max((_SYMBOLS_A_STATE if n_symbols else _VECTORS_A_STATE) * n_states, _ALWAYS), len(rows))
+    least_shares = _LEAST_SHARES if n_symbols else _LEAST_SHARES[:2]
+    for number, least_share in enumerate(least_shares):
+        first = number * (len(rows) - size) // (len(least_shares) - 1)
         part, here = rows[first : first + size], begins[first : first + size].copy()
         here[0] = True
         yield start(part, here, n_symbols, n_states, full=full, least_share=least_share, seed=seed + number)

@@ -25,10 +25,27 @@ def summary_of(fitted: FittedChain, names: list[str]) -> str:
         )
     if not private:
         lines.append(f"Mean log-likelihood of a row: {fitted.log_likelihood:.4f}.")
+    if fitted.tried_numbers.size:
+        lines.append(_choice(fitted))
     for state, share in enumerate(chain.shares):
         stays = 1 / max(1 - fitted.transitions[state, state], 1e-9)
         lines.append(f"State {state}: {share:.0%} of rows, stays {stays:.1f} rows; {_emitted(fitted, state, names)}.")
     return "\n".join(lines)
+
+
+def _choice(fitted: FittedChain) -> str:
+    """Return how sure the number of states is that was left to the data."""
+    k, as_good = fitted.start.size, fitted.tried_numbers[fitted.tried_as_good]
+    more = [str(number) for number in as_good if number > k]
+    less = f"{k - 1} predict other rows clearly worse" if k > 1 else "there cannot be fewer"
+    if not more and k == fitted.tried_numbers.max():
+        return f"{k} states were the most that were tried, and predict other rows best: there may be more."
+    if not more:
+        return f"The number of states was chosen: {less}, and so do more."
+    return (
+        f"The number of states was chosen: {less}. Rows cannot tell whether there are more: {', '.join(more)} predict "
+        "as well."
+    )
 
 
 def _emitted(fitted: FittedChain, state: int, names: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 
@@ -58,7 +59,7 @@ class Gaussians:
     def likelihoods(self, rows: FloatArray) -> tuple[FloatArray, IndexArray, FloatArray]:
         """Return a table of likelihoods, the row of it that each row has, and logarithms of factors taken out."""
         logarithms, index = self.log_likelihoods(rows)
-        largest = logarithms.max(axis=1)
+        largest = reduce(np.maximum, logarithms.T)  # state by state: along short rows NumPy takes three times as long
         return np.exp(logarithms - largest[:, None]), index, largest
 
     def log_likelihoods(self, rows: FloatArray) -> tuple[FloatArray, IndexArray]:
