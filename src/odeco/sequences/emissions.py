@@ -47,6 +47,9 @@ class Emissions(Protocol):
     def at(self, coordinates: FloatArray) -> Self:
         """Return the emissions with these coordinates."""
 
+    def doubled(self, rng: np.random.Generator) -> Self:
+        """Return every state twice, one after the other, each a little different."""
+
     def ordered(self, order: IndexArray) -> Self:
         """Return the emissions of the states in another order."""
 
@@ -67,3 +70,11 @@ def likelihoods_of_counts(counts: FloatArray) -> FloatArray:
     totals = counts.sum(axis=1)
     likelihoods: FloatArray = (counts * np.log(counts + tiny)).sum(axis=1) - totals * np.log(totals + tiny)
     return likelihoods
+
+
+def twice(distributions: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Return every distribution twice, one after the other, with each probability changed by a random factor."""
+    copies = np.repeat(distributions, 2, axis=0)
+    changed = copies * rng.uniform(0.2, 1.8, copies.shape)
+    probabilities: FloatArray = changed / changed.sum(axis=1, keepdims=True)
+    return probabilities

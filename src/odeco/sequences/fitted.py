@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -144,6 +144,8 @@ class FittedChain(ChainState):
     tried_numbers, tried_likelihoods, tried_as_good : arrays
         Numbers of states that were tried, the mean log-likelihood of rows that were not learnt from, and whether the
         best is not clearly better.
+    names : array of texts
+        What symbols are called; empty if they have no names, or if there are none.
     """
 
     RULES: ClassVar[Mapping[str, Rule]] = {
@@ -156,6 +158,7 @@ class FittedChain(ChainState):
         "tried_numbers": array("tried", kind="i", low=1),
         "tried_likelihoods": array("tried"),
         "tried_as_good": array("tried", kind="b"),
+        "names": array(None, kind="U"),
     }
 
     n_rows: int
@@ -166,6 +169,7 @@ class FittedChain(ChainState):
     tried_numbers: IndexArray
     tried_likelihoods: FloatArray
     tried_as_good: BoolArray
+    names: Any
 
     @classmethod
     def from_arrays(cls, prefix: str, arrays: Mapping[str, Any]) -> Self:
@@ -173,7 +177,13 @@ class FittedChain(ChainState):
         fitted = super().from_arrays(prefix, arrays)
         require(fitted.start.size > 0, "it must have a state")
         require((fitted.symbols.size > 0) != (fitted.means.size > 0), "it must have symbols or vectors")
+        require(fitted.names.size in (0, fitted.symbols.shape[1]), "it must have a name for every symbol")
         return fitted
+
+    @property
+    def symbol_names(self) -> list[str]:
+        """What symbols are called: their names, or their numbers."""
+        return [str(name) for name in (self.names if self.names.size else range(self.symbols.shape[1]))]
 
     @classmethod
     def of(
@@ -186,6 +196,7 @@ class FittedChain(ChainState):
         converged: bool,
         n_clear: int = NOT_PRIVATE,
         chosen: ChosenNumber | None = None,
+        names: Sequence[str] = (),
     ) -> Self:
         """Return a model with how it was learnt."""
         tried, as_good = ({}, ()) if chosen is None else (chosen.tried, chosen.as_good)
@@ -199,4 +210,5 @@ class FittedChain(ChainState):
             tried_numbers=np.array(list(tried), np.int64),
             tried_likelihoods=np.array(list(tried.values()), np.float64),
             tried_as_good=np.array([number in as_good for number in tried], bool),
+            names=np.array(names, np.str_),
         )

@@ -11,7 +11,7 @@ from odeco._types import BoolArray, FloatArray
 from odeco.latent.number_of_components import ChosenNumber, choose_number, means_of_stretches
 from odeco.sequences.fitted import FittedChain
 from odeco.sequences.settings import MOST_AUTOMATIC, Settings
-from odeco.sequences.starts import starts
+from odeco.sequences.starts import starts, starts_around
 from odeco.sequences.steps import climbed_from_best
 
 #: The number of states is chosen on at most this many rows, of which one part in five is not learnt from, by models
@@ -29,19 +29,20 @@ def learn(rows: Any, begins: BoolArray, n_symbols: int, settings: Settings, *, s
     if k == "auto":
         chosen = _chosen_number(rows, begins, n_symbols, settings, seed)
         k = chosen.n_components
-    found = climbed_from_best(
-        starts(rows, begins, n_symbols, k, full=settings.full, seed=seed),
-        rows,
-        begins,
-        n_trial_steps=_TRIAL_STEPS,
-        n_steps=settings.n_steps,
-        tolerance=settings.tolerance,
-    )
+    told: Any = {"n_trial_steps": _TRIAL_STEPS, "tolerance": settings.tolerance}
+    first_steps = min(_TRIAL_STEPS, settings.n_steps)
+    begun = starts(rows, begins, n_symbols, k, full=settings.full, seed=seed)
+    found = climbed_from_best(begun, rows, begins, n_steps=first_steps, **told)
+    n_steps = found.n_steps
+    if settings.n_steps > first_steps:
+        around = starts_around(found.model, rows, begins, seed=seed)
+        found = climbed_from_best(around, rows, begins, n_steps=settings.n_steps - first_steps, **told)
+        n_steps += found.n_steps
     return FittedChain.of(
         found.model.ordered(),
         n_rows=len(rows),
         log_likelihood=found.log_likelihood,
-        n_steps=found.n_steps,
+        n_steps=n_steps,
         converged=found.converged,
         chosen=chosen,
     )

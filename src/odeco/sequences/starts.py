@@ -21,8 +21,8 @@ from odeco.sequences.vectors import Gaussians
 _SYMBOLS_A_STATE, _VECTORS_A_STATE, _ALWAYS = 2500, 1000, 2**13
 #: Where moves say little about the next state, weak directions of pairs are mostly noise: a start amplifies them no
 #: more than if they had this share of the strongest. Which share is best depends on the model; each start has another.
-#: Vectors have the first two: their starts take more of the time of all steps.
-_LEAST_SHARES = (1e-2, 1e-1, 1e-3)
+#: Vectors have the first: their starts take more of the time of all steps.
+_LEAST_SHARES = (1e-2, 1e-1)
 #: There are so many states for each that is wanted, and so many steps before any are merged.
 _SPARE, _STEPS_WITH_SPARE = 2, 9
 #: Steps on the cells of rows before the rows themselves are looked at.
@@ -30,27 +30,47 @@ _STEPS_ON_CELLS = 6
 
 
 def starts(rows: Any, begins: BoolArray, n_symbols: int, n_states: int, *, full: bool, seed: int) -> Iterator[Chain]:
-    """Yield the models at which steps begin, from parts at both ends and between; `n_symbols` is 0 for vectors."""
-    size = min(max((_SYMBOLS_A_STATE if n_symbols else _VECTORS_A_STATE) * n_states, _ALWAYS), len(rows))
-    least_shares = _LEAST_SHARES if n_symbols else _LEAST_SHARES[:2]
-    for number, least_share in enumerate(least_shares):
-        first = number * (len(rows) - size) // (len(least_shares) - 1)
-        part, here = rows[first : first + size], begins[first : first + size].copy()
-        here[0] = True
-        yield start(part, here, n_symbols, n_states, full=full, least_share=least_share, seed=seed + number)
+    """Yield the models at which steps begin; `n_symbols` is 0 for vectors."""
+    least_shares = _LEAST_SHARES if n_symbols else _LEAST_SHARES[:1]
+    parts = _parts(rows, begins, n_states, len(least_shares))
+    for number, (least_share, (part, here)) in enumerate(zip(least_shares, parts, strict=True)):
+        told: Any = {"least_share": least_share, "seed": seed + number}
+        if n_symbols:
+            chain = chain_of_symbols(part, here, n_symbols, n_states, **told)
+        else:
+            chain = chain_of_vectors(part, here, n_states, full=full, **told)
+        yield reduced(chain, part, here, n_states)
 
 
-def start(
-    rows: Any, begins: BoolArray, n_symbols: int, n_states: int, *, full: bool, least_share: float, seed: int
-) -> Chain:
-    """Return a model from the triples of symbols, or of cells of vectors, with spare states that are then merged."""
-    if n_symbols:
-        chain = chain_of_symbols(rows, begins, n_symbols, n_states, least_share=least_share, seed=seed)
-    else:
-        chain = chain_of_vectors(rows, begins, n_states, full=full, least_share=least_share, seed=seed)
-    if chain.start.size > n_states:
-        chain = climbed(chain, rows, begins, n_steps=_STEPS_WITH_SPARE, tolerance=0.0).model
+def starts_around(chain: Chain, rows: Any, begins: BoolArray, *, seed: int) -> Iterator[Chain]:
+    """Yield a model, and what it becomes if every state is doubled and as many are merged again.
+
+    Where one state does the work of two and two share that of one, this mends it; and if not, little is lost.
+    """
+    yield chain
+    is_vectors = np.ndim(rows) > 1
+    rng = np.random.default_rng([seed, 1])
+    for part, here in _parts(rows, begins, chain.start.size, 1 if is_vectors else 2):
+        yield reduced(chain.doubled(rng), part, here, chain.start.size)
+
+
+def reduced(chain: Chain, rows: Any, begins: BoolArray, n_states: int) -> Chain:
+    """Return a model with so many states, from one with as many or more."""
+    if chain.start.size == n_states:
+        return chain
+    chain = climbed(chain, rows, begins, n_steps=_STEPS_WITH_SPARE, tolerance=0.0).model
     return merged_to(chain, rows, begins, n_states)
+
+
+def _parts(rows: Any, begins: BoolArray, n_states: int, number: int) -> Iterator[tuple[Any, BoolArray]]:
+    """Yield so many parts of consecutive rows, from the first to the last, and which rows begin a sequence."""
+    a_state = _VECTORS_A_STATE if np.ndim(rows) > 1 else _SYMBOLS_A_STATE
+    size = min(max(a_state * n_states, _ALWAYS), len(rows))
+    for place in range(number):
+        first = place * (len(rows) - size) // max(number - 1, 1)
+        here = begins[first : first + size].copy()
+        here[0] = True
+        yield rows[first : first + size], here
 
 
 def chain_of_symbols(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -45,6 +45,8 @@ class SequenceStream(ChainState, RowStream):
         Mean log-likelihood of a row, averaged as the sums are.
     n_blocks : int
         Number of blocks so far.
+    names : array of texts
+        What symbols are called; empty if they have no names.
     """
 
     RULES: ClassVar[Mapping[str, Rule]] = {
@@ -63,6 +65,7 @@ class SequenceStream(ChainState, RowStream):
         "entering": distributions("stream k", low=0),
         "log_likelihood": array(),
         "n_blocks": array(kind="i", low=0),
+        "names": array(None, kind="U"),
     }
 
     seed: int
@@ -77,9 +80,12 @@ class SequenceStream(ChainState, RowStream):
     entering: FloatArray
     log_likelihood: float
     n_blocks: int
+    names: Any
 
     @classmethod
-    def begin(cls, settings: Settings, n_components: int, n_symbols: int, n_features: int, seed: int) -> Self:
+    def begin(
+        cls, settings: Settings, n_components: int, n_symbols: int, n_features: int, seed: int, names: list[str]
+    ) -> Self:
         """Return a stream that has seen nothing."""
         return cls(
             held=np.zeros((0, 1 + n_features)),
@@ -97,6 +103,7 @@ class SequenceStream(ChainState, RowStream):
             entering=np.zeros(0),
             log_likelihood=0.0,
             n_blocks=0,
+            names=np.array(names, np.str_),
         )
 
     @classmethod
@@ -111,6 +118,7 @@ class SequenceStream(ChainState, RowStream):
         require(stream.emitted.shape[1] == sums, "its stream must have the sums that its model needs")
         require(len(stream.held) < stream.next_size, "its stream must hold fewer rows than a block")
         require(stream.n_rows == stream.n_in_blocks + len(stream.held) > 0, "its stream must count its rows")
+        require(stream.names.size in (0, stream.n_symbols), "its stream must have a name for every symbol")
         if stream.n_symbols:
             symbols = stream.held[:, 1]
             usable = (symbols >= 0) & (symbols < stream.n_symbols) & (symbols == np.floor(symbols))
@@ -152,13 +160,14 @@ class SequenceStream(ChainState, RowStream):
     def fitted(self) -> FittedChain:
         """Return the model; that of the rows which wait, if the first block is not yet complete."""
         if self.n_blocks == 0:
-            return self._learnt_from(*self._parted(self.held))
+            return replace(self._learnt_from(*self._parted(self.held)), names=self.names)
         return FittedChain.of(
             self.chain,
             n_rows=self.n_rows,
             log_likelihood=self.log_likelihood,
             n_steps=self.n_blocks,
             converged=True,
+            names=self.names,
         )
 
     def _average(self, expected: Expected, share: float) -> None:

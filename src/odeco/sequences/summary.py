@@ -50,9 +50,9 @@ def _choice(fitted: FittedChain) -> str:
 
 def _emitted(fitted: FittedChain, state: int, names: list[str]) -> str:
     if fitted.symbols.shape[1]:
-        probabilities = fitted.symbols[state]
+        probabilities, called = fitted.symbols[state], fitted.symbol_names
         likely = np.argsort(-probabilities, kind="stable")[:_MOST_NAMED]
-        return f"{names[0]} is " + ", ".join(f"{symbol} ({probabilities[symbol]:.0%})" for symbol in likely)
+        return f"{names[0]} is " + ", ".join(f"{called[symbol]} ({probabilities[symbol]:.0%})" for symbol in likely)
     deviations = _deviations(fitted)[state]
     apart = np.argsort(-np.abs(fitted.means[state] - fitted.centre) / np.sqrt(fitted.spread), kind="stable")
     named = (f"{names[each]} {fitted.means[state, each]:.3g} ± {deviations[each]:.2g}" for each in apart[:_MOST_NAMED])

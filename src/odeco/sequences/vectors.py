@@ -129,6 +129,14 @@ class Gaussians:
             covariances = (lower @ lower.transpose(0, 2, 1)) * np.outer(scale, scale)
         return replace(self, means=means, covariances=self._floored(covariances))
 
+    def doubled(self, rng: np.random.Generator) -> Gaussians:
+        """Return every state twice, one after the other, half a standard deviation to either side of its mean."""
+        k, d = self.means.shape
+        variances = np.diagonal(self.covariances, axis1=1, axis2=2) if self.full else self.covariances[:, :, 0]
+        aside = rng.standard_normal((k, d)) * np.sqrt(variances) / 2
+        means = np.stack([self.means + aside, self.means - aside], axis=1).reshape(2 * k, d)
+        return replace(self, means=means, covariances=np.repeat(self.covariances, 2, axis=0))
+
     def ordered(self, order: IndexArray) -> Gaussians:
         """Return the emissions of the states in another order."""
         return replace(self, means=self.means[order], covariances=self.covariances[order])
