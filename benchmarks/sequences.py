@@ -1,4 +1,4 @@
-"""Hidden Markov models beside hmmlearn: planted symbols and vectors, letters of text, images row by row, a stream.
+"""Hidden Markov models beside hmmlearn: planted symbols and vectors, letters of text, images row by row, series, a stream.
 
     python benchmarks/sequences.py [--quick] [--only CASE] [--seeds N] [--first-seed N] [--no-peers]
 
@@ -121,6 +121,24 @@ def digits(seed: int) -> Problem:
         [8] * (len(images) - split),
         20,
     )
+
+
+def series(name: str) -> Problem:
+    """A series that statsmodels ships, three states; its last three tenths are judged by; only starts have seeds."""
+    from statsmodels import datasets
+
+    if name == "economy":  # growth of output, consumption, investment and prices, a quarter each
+        table = datasets.macrodata.load_pandas().data
+        rows = 100 * np.diff(np.log(table[["realgdp", "realcons", "realinv", "cpi"]].to_numpy()), axis=0)
+    elif name == "sea":  # temperature of the sea, a month each, less the mean of that month in the part learnt from
+        months = datasets.elnino.load_pandas().data.drop(columns="YEAR").to_numpy()
+        rows = (months - months[: 7 * len(months) // 10].mean(axis=0)).reshape(-1, 1)
+    else:  # sunspots of a year, by their root, which has about the same spread everywhere; and how it changed
+        spots = np.sqrt(datasets.sunspots.load_pandas().data["SUNACTIVITY"].to_numpy())
+        rows = np.column_stack([spots[1:], np.diff(spots)])
+    split = 7 * len(rows) // 10
+    fresh = rows[split:]
+    return Problem(np.ascontiguousarray(rows[:split]), [split], np.ascontiguousarray(fresh), [len(fresh)], 3)
 
 
 # ---- methods -------------------------------------------------------------------------------------------------------
@@ -316,6 +334,9 @@ def main() -> None:
         "vectors, regimes": lambda seed: vectors(seed, "regimes", n_vectors),
         "letters": lambda seed: letters(seed, n_symbols),
         "digits": digits,
+        "series, economy": lambda _: series("economy"),
+        "series, sea": lambda _: series("sea"),
+        "series, sunspots": lambda _: series("sunspots"),
     }
     with threadpool_limits(1):
         odeco_model(vectors(0, "easy", 1000), 0, 3)  # the loops are compiled before any clock runs

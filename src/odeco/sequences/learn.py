@@ -20,7 +20,7 @@ _ROWS_TO_CHOOSE, _FOLDS, _STEPS_TO_CHOOSE, _ROWS_A_STATE = 2**16, 5, 60, 30
 #: Gains of neighbouring rows depend on each other: numbers are compared by means of so many stretches of rows.
 _STRETCHES = 100
 #: Steps from every start before the best of them goes on alone.
-_TRIAL_STEPS = 9
+_TRIAL_STEPS = 6
 
 
 def learn(rows: Any, begins: BoolArray, n_symbols: int, settings: Settings, *, seed: int) -> FittedChain:

@@ -21,19 +21,19 @@ from odeco.sequences.vectors import Gaussians
 _SYMBOLS_A_STATE, _VECTORS_A_STATE, _ALWAYS = 2500, 1000, 2**13
 #: Where moves say little about the next state, weak directions of pairs are mostly noise: a start amplifies them no
 #: more than if they had this share of the strongest. Which share is best depends on the model; each start has another.
-#: Vectors have the first: their starts take more of the time of all steps.
 _LEAST_SHARES = (1e-2, 1e-1)
 #: There are so many states for each that is wanted, and so many steps before any are merged.
-_SPARE, _STEPS_WITH_SPARE = 2, 9
+_SPARE, _STEPS_WITH_SPARE = 2, 6
+#: How often states are doubled and merged again: of vectors less often, as it takes more of the time of all steps.
+_N_DOUBLED = {"symbols": 2, "vectors": 1}
 #: Steps on the cells of rows before the rows themselves are looked at.
 _STEPS_ON_CELLS = 6
 
 
 def starts(rows: Any, begins: BoolArray, n_symbols: int, n_states: int, *, full: bool, seed: int) -> Iterator[Chain]:
     """Yield the models at which steps begin; `n_symbols` is 0 for vectors."""
-    least_shares = _LEAST_SHARES if n_symbols else _LEAST_SHARES[:1]
-    parts = _parts(rows, begins, n_states, len(least_shares))
-    for number, (least_share, (part, here)) in enumerate(zip(least_shares, parts, strict=True)):
+    parts = _parts(rows, begins, n_states, len(_LEAST_SHARES))
+    for number, (least_share, (part, here)) in enumerate(zip(_LEAST_SHARES, parts, strict=True)):
         told: Any = {"least_share": least_share, "seed": seed + number}
         if n_symbols:
             chain = chain_of_symbols(part, here, n_symbols, n_states, **told)
@@ -48,9 +48,8 @@ def starts_around(chain: Chain, rows: Any, begins: BoolArray, *, seed: int) -> I
     Where one state does the work of two and two share that of one, this mends it; and if not, little is lost.
     """
     yield chain
-    is_vectors = np.ndim(rows) > 1
     rng = np.random.default_rng([seed, 1])
-    for part, here in _parts(rows, begins, chain.start.size, 1 if is_vectors else 2):
+    for part, here in _parts(rows, begins, chain.start.size, _N_DOUBLED["vectors" if np.ndim(rows) > 1 else "symbols"]):
         yield reduced(chain.doubled(rng), part, here, chain.start.size)
 
 
