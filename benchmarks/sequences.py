@@ -1,4 +1,4 @@
-"""Hidden Markov models beside hmmlearn: planted symbols and vectors, letters of text, images row by row, series, a stream.
+"""Hidden Markov models beside hmmlearn: planted rows, letters, images row by row, series, a stream.
 
     python benchmarks/sequences.py [--quick] [--only CASE] [--seeds N] [--first-seed N] [--no-peers]
 
