@@ -30,8 +30,8 @@ def merged_to(chain: Chain, rows: Any, begins: BoolArray, n_states: int) -> Chai
     while chain.start.size > n_states:
         expected = chain.expected(rows, begins)
         n_mergers = min(per_round, chain.start.size - n_states)
-        order = np.argsort(merger_costs(chain, expected), axis=None, kind="stable")[: _PAIRS_A_MERGER * n_mergers]
-        pairs = np.column_stack(np.unravel_index(order, (chain.start.size,) * 2))
+        pairs, costs = merger_costs(chain, expected)
+        pairs = pairs[np.argsort(costs, kind="stable")[: _PAIRS_A_MERGER * n_mergers]]
         found = [
             chain.maximised(merged(expected, _labels(chain.start.size, pair[None])))
             .log_likelihoods(rows, begins)
@@ -44,20 +44,18 @@ def merged_to(chain: Chain, rows: Any, begins: BoolArray, n_states: int) -> Chai
     return chain
 
 
-def merger_costs(chain: Chain, expected: Expected) -> FloatArray:
-    """Return what the merger of two states costs, k x k: infinite but above the diagonal, as a pair counts once."""
-    k = len(expected.moved)
-    first, second = np.triu_indices(k, 1)
-    costs = np.full((k, k), np.inf)
-    costs[first, second] = 0
+def merger_costs(chain: Chain, expected: Expected) -> tuple[IndexArray, FloatArray]:
+    """Return all pairs of states, and what the merger of each costs."""
+    first, second = np.triu_indices(len(expected.moved), 1)
+    costs = np.zeros(first.size)
     for sums, likelihoods in (
         (expected.emitted, chain.emissions.likelihoods_alone),
         (expected.moved, likelihoods_of_counts),
         (expected.moved.T, likelihoods_of_counts),
     ):
         alone = likelihoods(sums)
-        costs[first, second] += alone[first] + alone[second] - likelihoods(sums[first] + sums[second])
-    return costs
+        costs += alone[first] + alone[second] - likelihoods(sums[first] + sums[second])
+    return np.column_stack([first, second]), costs
 
 
 def merged(expected: Expected, labels: IndexArray) -> Expected:
