@@ -109,6 +109,10 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
     Vectors are first called by the cell that they lie in, of which there are 8 for each state. The moment of cells
     tells states apart even if there are more of them than features, or if only their variances differ.
 
+    Steps begin with twice as many states, from two parts of the rows, which are merged in pairs to k; the better model
+    goes on, and once more its states are doubled and merged. So steps seldom end where two states share the work of
+    one.
+
     With fewer symbols than states, or if no sequence has three rows, steps begin at a random model.
 
     `partial_fit` keeps at most 65,536 rows: it learns a model from the first that many, and then takes a step on every
