@@ -155,6 +155,8 @@ def _symbols_of(problem: Problem) -> dict[str, Any]:
 
 
 def _n_symbols(problem: Problem) -> int:
+    if problem.truth is not None:
+        return problem.truth.emissions.n_sums  # some symbols may not occur
     return int(max(problem.rows.max(), problem.fresh.max())) + 1
 
 
