@@ -81,7 +81,8 @@ def choose_number(score: Callable[[int], FloatArray], *, most: int, least: int =
         return float(gain.mean()) > _CLEARLY * float(gain.std()) / math.sqrt(gain.size)
 
     low, high = least, min(2 * least, most)
-    while high > low and clearly_better(high, low):
+    # Two components may be no better than one where four are: of four that are in pairs alike, two say nothing.
+    while high > low and (clearly_better(high, low) or (low == least and clearly_better(min(2 * high, most), low))):
         low, high = high, min(2 * high, most)
     before = max(least, low // 2)
     for quarter in (1, 2, 3):
