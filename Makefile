@@ -76,6 +76,7 @@ bench: $(BENCH)/.bench
 	$(BENCH)/bin/python benchmarks/soak.py
 	$(BENCH)/bin/python benchmarks/privacy.py
 	$(BENCH)/bin/python benchmarks/sequences.py
+	$(BENCH)/bin/python benchmarks/one_pass.py --kill
 	$(BENCH)/bin/python benchmarks/graphs.py
 	$(BENCH)/bin/python benchmarks/signals.py
 	$(BENCH)/bin/python benchmarks/topics_memory.py

@@ -1,8 +1,8 @@
-"""Hidden Markov models beside hmmlearn: planted symbols and vectors, letters of text, images row by row, a stream.
+"""Hidden Markov models beside hmmlearn: planted rows, letters, images row by row, series, a stream.
 
     python benchmarks/sequences.py [--quick] [--only CASE] [--seeds N] [--first-seed N] [--no-peers]
 
-CASE is a part of the name of a case, "stream" or "private".
+CASE is a part of the name of a case, "auto", "stream" or "private".
 
 For each case and method: how far the mean log-likelihood of fresh rows is below that of the planted model (for real
 data: minus the log-likelihood itself), median and worst over seeds; for planted symbols the total variation between the
@@ -68,10 +68,10 @@ def planted(truth: Chain, n_rows: int, seed: int) -> Problem:
     return Problem(rows, [n_rows], fresh, [50_000], truth.start.size, truth)
 
 
-def symbols(seed: int, n_rows: int, moves: float, emissions: float) -> Problem:
-    """Ten states and fifty symbols; the smaller the two numbers, the fewer moves and symbols a state has."""
+def symbols(seed: int, n_rows: int, moves: float, emissions: float, k: int = 10, v: int = 50) -> Problem:
+    """Symbols; the smaller the two numbers, the fewer moves and symbols a state has."""
     rng = np.random.default_rng(seed)
-    chain = Chain(np.full(10, 0.1), rng.dirichlet(np.full(10, moves), 10), Symbols(_above(rng, emissions, 50, 10)))
+    chain = Chain(np.full(k, 1 / k), rng.dirichlet(np.full(k, moves), k), Symbols(_above(rng, emissions, v, k)))
     return planted(chain, n_rows, seed)
 
 
@@ -81,10 +81,10 @@ def _above(rng: np.random.Generator, concentration: float, size: int, count: int
     return probabilities
 
 
-def vectors(seed: int, kind: str, n_rows: int) -> Problem:
-    """States far apart, states that overlap, or states that differ in their spread and last long."""
+def vectors(seed: int, kind: str, n_rows: int, k: int = 5) -> Problem:
+    """States far apart, states that overlap, or three states that differ in their spread and last long."""
     rng = np.random.default_rng(seed)
-    k, d = (3, 1) if kind == "regimes" else (5, 2) if kind == "easy" else (5, 3)
+    k, d = (3, 1) if kind == "regimes" else (k, 2) if kind == "easy" else (k, 3)
     stay = 0.97 if kind == "regimes" else 0.5
     means, variances = rng.normal(0, 4 if kind == "easy" else 1, (k, d)), rng.uniform(0.5, 1, (k, d))
     if kind == "regimes":
@@ -123,17 +123,40 @@ def digits(seed: int) -> Problem:
     )
 
 
+def series(name: str) -> Problem:
+    """A series that statsmodels ships, three states; its last three tenths are judged by; only starts have seeds."""
+    from statsmodels import datasets
+
+    if name == "economy":  # growth of output, consumption, investment and prices, a quarter each
+        table = datasets.macrodata.load_pandas().data
+        rows = 100 * np.diff(np.log(table[["realgdp", "realcons", "realinv", "cpi"]].to_numpy()), axis=0)
+    elif name == "sea":  # temperature of the sea, a month each, less the mean of that month in the part learnt from
+        months = datasets.elnino.load_pandas().data.drop(columns="YEAR").to_numpy()
+        rows = (months - months[: 7 * len(months) // 10].mean(axis=0)).reshape(-1, 1)
+    else:  # sunspots of a year, by their root, which has about the same spread everywhere; and how it changed
+        spots = np.sqrt(datasets.sunspots.load_pandas().data["SUNACTIVITY"].to_numpy())
+        rows = np.column_stack([spots[1:], np.diff(spots)])
+    split = 7 * len(rows) // 10
+    fresh = rows[split:]
+    return Problem(np.ascontiguousarray(rows[:split]), [split], np.ascontiguousarray(fresh), [len(fresh)], 3)
+
+
 # ---- methods -------------------------------------------------------------------------------------------------------
 
 
 def odeco_model(problem: Problem, seed: int, n_steps: int) -> Chain:
-    settings: dict[str, Any] = {"n_symbols": _n_symbols(problem)} if problem.rows.ndim == 1 else {}
-    model = TensorHMM(problem.n_states, n_steps=n_steps, random_state=seed, **settings)
+    model = TensorHMM(problem.n_states, n_steps=n_steps, random_state=seed, **_symbols_of(problem))
     model.fit(problem.rows, lengths=problem.lengths)
     return model._chain()
 
 
+def _symbols_of(problem: Problem) -> dict[str, Any]:
+    return {"n_symbols": _n_symbols(problem)} if problem.rows.ndim == 1 else {}
+
+
 def _n_symbols(problem: Problem) -> int:
+    if problem.truth is not None:
+        return problem.truth.emissions.n_sums  # some symbols may not occur
     return int(max(problem.rows.max(), problem.fresh.max())) + 1
 
 
@@ -188,7 +211,7 @@ def run(name: str, make: Callable[[int], Problem], seeds: range, iterations: tup
     found: dict[str, list[tuple[float, float, float]]] = {}
     for seed in seeds:
         problem = make(seed)
-        for label, n_steps in (("odeco, 9 steps", 9), ("odeco, 60 steps (default)", 60)):
+        for label, n_steps in (("odeco, 9 steps", 9), ("odeco, 100 steps (default)", 100)):
             began = time.process_time()
             chain = odeco_model(problem, seed, n_steps)
             seconds = time.process_time() - began
@@ -264,6 +287,32 @@ def private(n_seeds: int, sizes: tuple[int, ...], budgets: tuple[float, ...]) ->
             )
 
 
+def automatic(n_seeds: int, n_rows: int, first_seed: int) -> None:
+    """The number of states left to the data: how often it is the planted one, and what it costs where it is not."""
+    kinds: dict[str, Callable[[int, int], Problem]] = {
+        "symbols, clear": lambda seed, k: symbols(seed, n_rows, 0.3, 0.1, k, 25),
+        "symbols, blurred": lambda seed, k: symbols(seed, n_rows, 0.3, 0.3, k, 25),
+        "vectors, easy": lambda seed, k: vectors(seed, "easy", n_rows // 2, k),
+        "vectors, overlapping": lambda seed, k: vectors(seed, "overlapping", n_rows // 2, k),
+        "vectors, regimes": lambda seed, _: vectors(seed, "regimes", n_rows // 2),
+    }
+    print("\nn_components='auto': planted > chosen (how much worse fresh rows are than with the planted number)")
+    right, total, times = 0, 0, []
+    for name, make in kinds.items():
+        told = []
+        for seed in range(first_seed, first_seed + n_seeds):
+            problem = make(seed, 2 + seed % 5)
+            began = time.process_time()
+            model = TensorHMM("auto", random_state=seed, **_symbols_of(problem)).fit(problem.rows)
+            times.append(time.process_time() - began)
+            asked = judged(problem, odeco_model(problem, seed, 100))[0]
+            worse = judged(problem, model._chain())[0] - asked
+            told.append(f"{problem.n_states} > {model.n_components_} ({worse:+.4f})")
+            right, total = right + (model.n_components_ == problem.n_states), total + 1
+        print(f"  {name:22s} {', '.join(told)}", flush=True)
+    print(f"  right: {right} of {total}; {statistics.median(times):.1f} s, median")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
@@ -287,6 +336,9 @@ def main() -> None:
         "vectors, regimes": lambda seed: vectors(seed, "regimes", n_vectors),
         "letters": lambda seed: letters(seed, n_symbols),
         "digits": digits,
+        "series, economy": lambda _: series("economy"),
+        "series, sea": lambda _: series("sea"),
+        "series, sunspots": lambda _: series("sunspots"),
     }
     with threadpool_limits(1):
         odeco_model(vectors(0, "easy", 1000), 0, 3)  # the loops are compiled before any clock runs
@@ -294,6 +346,8 @@ def main() -> None:
         for name, make in cases.items():
             if given.only in name:
                 run(name, make, range(given.first_seed, given.first_seed + n_seeds), iterations, n_starts)
+        if given.only in "auto":
+            automatic(1 if quick else 4, 4000 if quick else 20_000, given.first_seed)
         if given.only in "stream":
             stream(1_000_000 if quick else 10_000_000)
         if given.only in "private":

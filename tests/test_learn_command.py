@@ -152,7 +152,9 @@ def test_states_of_symbols_in_several_sequences(tmp_path, capsys):
     found = labels_in(labels)[2][:, 0]
     told = [line.split(",")[1] in ("read", "look") for line in lines[1:]]
     assert max(np.mean(found == told), np.mean(found != told)) > 0.95  # each symbol is of one state only
-    TensorHMM.load(tmp_path / "model.npz")
+    assert "event is" in shown
+    assert any(f"{name} (5" in shown for name in ("buy", "pay"))  # a state has two symbols, of about a half each
+    assert TensorHMM.load(tmp_path / "model.npz").symbol_names_ == ["buy", "look", "pay", "read"]
 
 
 def test_sources_of_a_recording(tmp_path, capsys):

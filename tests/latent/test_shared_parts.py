@@ -8,7 +8,7 @@ import pytest
 
 from odeco._schema import array
 from odeco.latent.likelihood import best_of, climb
-from odeco.latent.number_of_components import choose_number
+from odeco.latent.number_of_components import choose_number, means_of_stretches
 from odeco.latent.private_sums import PrivateSums
 from odeco.latent.row_stream import RowStream
 from odeco.latent.three_views import classes_of_three_views
@@ -105,6 +105,7 @@ def test_the_number_is_where_likelihood_stops_to_rise(truth):
     chosen = choose_number(score, most=60)
     assert chosen.n_components == truth
     assert chosen.clear == (truth > 1)
+    assert min(chosen.as_good) == chosen.n_components
     assert len(chosen.tried) <= 16
 
 
@@ -128,3 +129,20 @@ def test_releases_of_a_model_add_up_to_its_budget(relation, signed, factor):
     assert report.private
     assert report.epsilon_spent == pytest.approx(1.0)
     assert report.mu <= gdp_mu(1.0, 1e-6)
+
+
+def test_stretches_of_dependent_rows_have_the_standard_error_of_their_mean():
+    # With correlation 0.9^t the variance of a mean of n rows is (1 + 0.9) / (1 - 0.9) = 19 times that of independent
+    # ones. Stretches of 1,000 rows lose about 2 * 0.9 / 0.1^2 / 1,000 = 18 % of 19; a variance of 100 of them has a
+    # deviation of 14 %, of which three are allowed beside it.
+    rng = np.random.default_rng(0)
+    values = np.empty(100_000)
+    last = 0.0
+    for place, fresh in enumerate(rng.standard_normal(values.size) * np.sqrt(1 - 0.9**2)):
+        last = 0.9 * last + fresh
+        values[place] = last
+    stretches = means_of_stretches(values, 100)
+    assert stretches.shape == (100,)
+    assert stretches.mean() == pytest.approx(values.mean())
+    assert stretches.var() / 100 / (values.var() / values.size) == pytest.approx(19, rel=0.6)
+    assert means_of_stretches(values[:7], 100).shape == (7,)

@@ -87,6 +87,7 @@ def test_the_number_of_states_is_found(chain):
     model = TensorHMM("auto", random_state=0).fit(rows)
     assert model.n_components_ == chain.start.size
     assert model.tried_[chain.start.size] > model.tried_[chain.start.size - 1]
+    assert f"{chain.start.size - 1} predict other rows clearly worse" in model.summary()
 
 
 def test_lengths_say_where_sequences_begin():
@@ -297,6 +298,59 @@ def test_bad_rows_are_refused():
         TensorHMM(2).partial_fit([0, 1, 2])
     with pytest.raises(ValueError, match="`n_components` must be an int for partial_fit"):
         TensorHMM("auto").partial_fit([[0.0], [1.0], [2.0]])
+
+
+# ---- names of symbols ------------------------------------------------------------------------------------------------
+
+
+def test_texts_are_symbols_and_their_names_stay_with_the_model(tmp_path):
+    codes = np.arange(600) // 5 % 3
+    texts = np.array(["rain", "sun", "fog"])[codes]
+    model = TensorHMM(2, n_steps=3, random_state=0).fit(texts)
+    assert model.symbol_names_ == ["fog", "rain", "sun"]
+    assert "sun (" in model.summary()
+    labels = [label.get_text() for axes in model.plot().axes for label in axes.get_xticklabels()]
+    assert {"fog", "rain", "sun"} <= set(labels)
+    model.save(tmp_path / "model.npz")
+    again = TensorHMM.load(tmp_path / "model.npz")
+    assert again.symbol_names_ == model.symbol_names_
+    for asked in (texts, texts.tolist(), texts.astype(object)[:, None], np.array([1, 2, 0])[codes]):
+        np.testing.assert_array_equal(again.predict(asked), model.predict(texts))
+    table = pd.DataFrame({"weather": texts})
+    assert "weather is" in TensorHMM(2, n_steps=3, random_state=0).fit(table).summary()
+    with pytest.raises(ValueError, match=re.escape("among the names of the model. Got 'snow' in row 1.")):
+        model.predict(["sun", "snow"])
+
+
+def test_names_can_be_given_and_a_stream_keeps_them(tmp_path):
+    texts = np.array(["rain", "sun", "fog"])[np.arange(600) // 5 % 3]
+    names = ["sun", "rain", "fog", "snow"]
+    model = TensorHMM(2, n_steps=3, random_state=0).fit(texts, symbol_names=names)
+    assert model.emissionprob_.shape == (2, 4)
+    stream = TensorHMM(2, n_steps=3, random_state=0).partial_fit(texts[:300], symbol_names=names)
+    stream.save(tmp_path / "model.npz")
+    stream = TensorHMM.load(tmp_path / "model.npz").partial_fit(texts[300:], goes_on=True)
+    assert stream.symbol_names_ == names
+    np.testing.assert_array_equal(stream.emissionprob_, model.emissionprob_)
+    numbers = TensorHMM(2, n_steps=3, random_state=0).fit(np.arange(30) % 3)
+    assert numbers.symbol_names_ == ["0", "1", "2"]
+
+
+def test_names_that_do_not_fit_are_refused():
+    texts = ["a", "b"] * 20
+    with pytest.raises(ValueError, match=re.escape("Got 2 names, 1 of them different.")):
+        TensorHMM(2).fit(texts, symbol_names=["a", "a"])
+    with pytest.raises(ValueError, match=re.escape("n_symbols=3 of them. Got 2 names")):
+        TensorHMM(2, n_symbols=3).fit(texts, symbol_names=["a", "b"])
+    with pytest.raises(ValueError, match="`symbol_names` is for symbols"):
+        TensorHMM(2).fit(np.zeros((20, 2)), symbol_names=["a", "b"])
+    with pytest.raises(ValueError, match="`n_symbols` must be given for partial_fit"):
+        TensorHMM(2).partial_fit(texts)
+    model = TensorHMM(2).partial_fit(texts, symbol_names=["a", "b"])
+    with pytest.raises(ValueError, match="`symbol_names` must be those of the first batch"):
+        model.partial_fit(texts, symbol_names=["b", "a"])
+    with pytest.raises(AttributeError, match="`symbol_names_` is what a model of symbols has"):
+        _ = TensorHMM(2).fit(np.random.default_rng(0).standard_normal((30, 2))).symbol_names_
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------

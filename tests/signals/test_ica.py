@@ -353,3 +353,41 @@ def test_a_damaged_stream_of_sources_is_refused(tmp_path):
     save_arrays(path, "sources model", {**header, "n_features": 4}, arrays)
     with pytest.raises(odeco.FileFormatError, match=r"sources\.npz"):
         TensorICA.load(path)
+
+
+@pytest.mark.parametrize("in_batches", [False, True])
+@pytest.mark.parametrize("exponents", [(665,) * 5, (-665,) * 5, (665, -665, 0, 300, -300)])
+def test_sources_do_not_depend_on_the_units_of_columns(exponents, in_batches, tmp_path):
+    # Factors are powers of two near 1e±200: rows keep all their digits.
+    rows, _ = planted(30_000, 0)
+    factors = np.ldexp(1.0, exponents)
+    plain, scaled = TensorICA(random_state=0), TensorICA(random_state=0)
+    if in_batches:
+        for part in np.array_split(rows, 3):
+            plain.partial_fit(part)
+            scaled.partial_fit(part * factors)
+    else:
+        plain.fit(rows)
+        scaled.fit(rows * factors)
+    scaled.save(tmp_path / "model.npz")
+    scaled = TensorICA.load(tmp_path / "model.npz")
+    sources, same = plain.transform(rows), scaled.transform(rows * factors)
+    order = np.abs(np.corrcoef(sources.T, same.T)[:5, 5:]).argmax(axis=1)
+    # A sign is that of the largest weight, which depends on the unit; all else agrees up to rounding.
+    signs = np.sign(np.sum(sources * same[:, order], axis=0))
+    np.testing.assert_allclose(same[:, order] * signs, sources, atol=1e-6)
+    np.testing.assert_allclose(scaled.mixing_[:, order] * signs / factors[:, None], plain.mixing_, atol=1e-6)
+    np.testing.assert_allclose(scaled.components_[order] * signs[:, None] * factors, plain.components_, atol=1e-6)
+    np.testing.assert_allclose(scaled.mean_ / factors, plain.mean_, atol=1e-9)
+    np.testing.assert_allclose(scaled.inverse_transform(same) / factors, rows, atol=1e-6)
+    assert scaled.score(rows * factors) == pytest.approx(plain.score(rows) - sum(exponents) * np.log(2), rel=1e-9)
+    assert np.all(np.isfinite(scaled.sample(10)[0]))
+    assert scaled.summary()
+
+
+def test_the_strongest_directions_stay_those_of_the_units_given():
+    rows, _ = planted(2000, 0)
+    rows[:, 0] *= 1e6
+    model = TensorICA(1, random_state=0).fit(rows)
+    scaled = TensorICA(1, random_state=0).fit(rows * 2.0**500)
+    np.testing.assert_allclose(scaled.components_ * 2.0**500, model.components_, rtol=1e-6)

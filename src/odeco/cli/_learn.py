@@ -177,8 +177,8 @@ def hmm(
 ) -> None:
     r"""Hidden states of sequences: a hidden Markov model.
 
-    With --symbol the rows are symbols (texts); without it they are numbers, in the order of time. A model has numbers
-    for symbols: they are counted in the order of the alphabet, and the list is printed.
+    With --symbol the rows are symbols (texts); without it they are numbers, in the order of time. The model keeps what
+    symbols are called, in the order of the alphabet, which is printed.
 
     \b
     Examples:
@@ -193,14 +193,15 @@ def hmm(
         read = sequences_of(read_text_table(file).column(symbol), groups)
         rows: Any = read.symbols
         lengths, names = read.lengths, [symbol]
+        symbol_names: list[str] | None = read.names
         remark = f"Symbols: {', '.join(f'{number} {name}' for number, name in enumerate(read.names))}."
     else:
         left = None if columns is not None or sequence is None else [*(drop or []), sequence]
         rows, names = _read_rows(file, columns, left if columns is None else drop)
-        lengths, remark = lengths_of(groups, len(rows)), ""
+        lengths, remark, symbol_names = lengths_of(groups, len(rows)), "", None
     model = TensorHMM(n_components, emissions="gaussian" if symbol is None else "categorical", random_state=seed)
     with _options.limited(threads):
-        _learning(lambda: model.fit(rows, lengths=lengths))
+        _learning(lambda: model.fit(rows, lengths=lengths, symbol_names=symbol_names))
         deliver_model(
             model,
             title=f"States of {file.name}",

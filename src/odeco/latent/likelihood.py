@@ -45,12 +45,21 @@ def climb(step: Step[Model], start: Model, *, n_steps: int, tolerance: float) ->
 
 
 def best_of(
-    starts: Iterable[Model], step: Step[Model], *, n_trial_steps: int, n_steps: int, tolerance: float
+    starts: Iterable[Model],
+    step: Step[Model],
+    *,
+    n_trial_steps: int,
+    n_steps: int,
+    tolerance: float,
+    climber: Callable[..., Climbed[Model]] = climb,
 ) -> Climbed[Model]:
-    """Take a few steps from every start, and the rest from where the likelihood is highest then."""
-    trials = [climb(step, start, n_steps=n_trial_steps, tolerance=tolerance) for start in starts]
+    """Take a few steps from every start, and the rest from where the likelihood is highest then.
+
+    The steps are those of `climb`, or of another climber with the same arguments.
+    """
+    trials = [climber(step, start, n_steps=n_trial_steps, tolerance=tolerance) for start in starts]
     best = max(trials, key=lambda trial: trial.log_likelihood)
     if best.converged or n_steps <= best.n_steps:
         return best
-    rest = climb(step, best.model, n_steps=n_steps - best.n_steps, tolerance=tolerance)
+    rest = climber(step, best.model, n_steps=n_steps - best.n_steps, tolerance=tolerance)
     return Climbed(rest.model, rest.log_likelihood, best.n_steps + rest.n_steps, rest.converged)

@@ -25,11 +25,26 @@ class ChosenNumber:
         The mean log-likelihood of a row that was not learnt from, for each number that was tried.
     clear : bool
         Whether one component less is clearly worse.
+    as_good : tuple of int
+        The numbers tried that the best is not clearly better than: the data cannot tell them apart.
     """
 
     n_components: int
     tried: dict[int, float]
     clear: bool
+    as_good: tuple[int, ...] = ()
+
+
+def means_of_stretches(values: FloatArray, n_stretches: int) -> FloatArray:
+    """Return the means of so many stretches of consecutive rows: nearly independent, if each is long.
+
+    The gains of neighbouring rows of a sequence depend on each other. With correlations r_1, r_2, … the variance of
+    their mean is 1 + 2 Σ r times what independent rows would have; that of means of long stretches holds it already.
+    """
+    n_each = max(len(values) // n_stretches, 1)
+    whole = values[: len(values) // n_each * n_each]
+    means: FloatArray = whole.reshape(-1, n_each).mean(axis=1)
+    return means
 
 
 def choose_number(score: Callable[[int], FloatArray], *, most: int, least: int = 1) -> ChosenNumber:
@@ -39,7 +54,9 @@ def choose_number(score: Callable[[int], FloatArray], *, most: int, least: int =
     ----------
     score : callable
         Learns so many components, and returns the log-likelihood of each row of a part that was not learnt from.
-        Always the same rows: gains are compared row by row, so that what all models find hard cancels.
+        Always the same rows: gains are compared row by row, so that what all models find hard cancels. Rows that
+        depend on each other must be put together (`means_of_stretches`), as the standard error takes them as
+        independent.
     most, least : int
         The range of numbers.
 
@@ -64,7 +81,8 @@ def choose_number(score: Callable[[int], FloatArray], *, most: int, least: int =
         return float(gain.mean()) > _CLEARLY * float(gain.std()) / math.sqrt(gain.size)
 
     low, high = least, min(2 * least, most)
-    while high > low and clearly_better(high, low):
+    # Two components may be no better than one where four are: of four that are in pairs alike, two say nothing.
+    while high > low and (clearly_better(high, low) or (low == least and clearly_better(min(2 * high, most), low))):
         low, high = high, min(2 * high, most)
     before = max(least, low // 2)
     for quarter in (1, 2, 3):
@@ -76,5 +94,6 @@ def choose_number(score: Callable[[int], FloatArray], *, most: int, least: int =
         chosen = min(each for each in scores if each > below)
         if chosen - below <= 1:
             tried = {each: mean(each) for each in sorted(scores)}
-            return ChosenNumber(chosen, tried, clear=below >= least)
+            as_good = tuple(each for each in tried if not clearly_better(top, each))
+            return ChosenNumber(chosen, tried, clear=below >= least, as_good=as_good)
         mean((below + chosen) // 2)

@@ -13,7 +13,7 @@ import numpy as np
 
 from odeco._threads import map_blocks
 from odeco._types import BoolArray, FloatArray, IndexArray
-from odeco.sequences.emissions import Emissions, squared_shares
+from odeco.sequences.emissions import Emissions, squared_shares, twice
 from odeco.sequences.kernels import backward, best_path, forward, walk
 
 #: Sequences are worked on together until they have this many rows.
@@ -101,6 +101,11 @@ class Chain:
         size = self.transitions.size
         moves = squared_shares(coordinates[:size].reshape(self.transitions.shape))
         return Chain(self.start, moves, self.emissions.at(coordinates[size:]))
+
+    def doubled(self, rng: np.random.Generator) -> Chain:
+        """Return a model with two states for each, which differ a little."""
+        moves = twice(np.repeat(self.transitions, 2, axis=1), rng)
+        return Chain(np.repeat(self.start, 2) / 2, moves, self.emissions.doubled(rng))
 
     def ordered(self) -> Chain:
         """Return the same model, with its most frequent state first."""

@@ -35,11 +35,20 @@ class Emissions(Protocol):
     def maximised(self, emitted: FloatArray) -> Self:
         """Return the emissions that make rows with such sums most likely."""
 
+    def likelihoods_alone(self, emitted: FloatArray) -> FloatArray:
+        """Return, for every row of sums, the log-likelihood of its rows in the best state for them, up to a constant.
+
+        The constant is a multiple of their number, so that it cancels where the rows of two states are put together.
+        """
+
     def coordinates(self) -> FloatArray:
         """Return the emissions as a vector, each part in units of its own size."""
 
     def at(self, coordinates: FloatArray) -> Self:
         """Return the emissions with these coordinates."""
+
+    def doubled(self, rng: np.random.Generator) -> Self:
+        """Return every state twice, one after the other, each a little different."""
 
     def ordered(self, order: IndexArray) -> Self:
         """Return the emissions of the states in another order."""
@@ -52,4 +61,20 @@ def squared_shares(roots: FloatArray) -> FloatArray:
     """Return distributions, one a row, from the roots of their probabilities, which may be off by anything."""
     shares = np.maximum(roots, _LEAST_ROOT) ** 2
     probabilities: FloatArray = shares / shares.sum(axis=1, keepdims=True)
+    return probabilities
+
+
+def likelihoods_of_counts(counts: FloatArray) -> FloatArray:
+    """Return Σ n log(n / Σ n), the log-likelihood of counts n under their own shares, for every row of counts."""
+    tiny = np.finfo(np.float64).tiny
+    totals = counts.sum(axis=1)
+    likelihoods: FloatArray = (counts * np.log(counts + tiny)).sum(axis=1) - totals * np.log(totals + tiny)
+    return likelihoods
+
+
+def twice(distributions: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Return every distribution twice, one after the other, with each probability changed by a random factor."""
+    copies = np.repeat(distributions, 2, axis=0)
+    changed = copies * rng.uniform(0.2, 1.8, copies.shape)
+    probabilities: FloatArray = changed / changed.sum(axis=1, keepdims=True)
     return probabilities

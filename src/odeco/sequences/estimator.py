@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
@@ -31,6 +32,7 @@ from odeco.sequences.settings import (
 )
 from odeco.sequences.stream import SequenceStream
 from odeco.sequences.summary import summary_of
+from odeco.sequences.symbol_names import check_names, numbered
 
 #: A moment needs three consecutive rows.
 _LEAST_ROWS = 3
@@ -81,6 +83,8 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
         For symbols: their distribution in each state.
     means_, covars_ : arrays, k x d, and k x d or k x d x d
         For vectors: the mean of each state, and its variances or covariances.
+    symbol_names_ : list of str
+        For symbols: what they are called, or their numbers.
     stationary_ : array, k
         How much of a long sequence each state has.
     n_components_ : int
@@ -104,6 +108,10 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
 
     Vectors are first called by the cell that they lie in, of which there are 8 for each state. The moment of cells
     tells states apart even if there are more of them than features, or if only their variances differ.
+
+    Steps begin with twice as many states, from two parts of the rows, which are merged in pairs to k; the better model
+    goes on, and once more its states are doubled and merged. So steps seldom end where two states share the work of
+    one.
 
     With fewer symbols than states, or if no sequence has three rows, steps begin at a random model.
 
@@ -151,7 +159,7 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
         emissions: Literal["auto", "categorical", "gaussian"] = "auto",
         covariance_type: Literal["diag", "full"] = "diag",
         n_symbols: int | None = None,
-        n_steps: int = 60,
+        n_steps: int = 100,
         tol: float = 1e-6,
         epsilon: float | None = None,
         delta: float | None = None,
@@ -171,30 +179,35 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
         self.ledger = ledger
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, *, lengths: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, lengths: Any = None, symbol_names: Any = None) -> Self:
         """Learn from whole sequences.
 
         Parameters
         ----------
         X : array, n x d; or symbols, n or n x 1
-            The rows of all sequences, one sequence after the other.
+            The rows of all sequences, one sequence after the other. Symbols are whole numbers from 0, or texts.
         y : object
             Ignored.
         lengths : array of int, optional
             The length of each sequence; by default all rows are one sequence.
+        symbol_names : list of str, optional
+            What the symbols 0, 1, 2, … are called; by default the texts that occur, in the order of the alphabet.
         """
         settings = self._check_settings()
         guarantee, seed = check_private(self, settings), self._draw_seed()
+        names = check_names(symbol_names, settings.n_symbols)
         with self._names_kept_on_failure():
             if guarantee is not None:
-                return self._fit_privately(X, y, lengths, settings, guarantee, seed)
-            rows, n_symbols = self._validated_anew(X, settings)
+                return self._fit_privately(X, y, lengths, names, settings, guarantee, seed)
+            rows, n_symbols, names = self._validated_anew(X, names, settings)
             check_labels(y, len(rows))
             fitted = learn(rows, check_lengths(lengths, len(rows)), n_symbols, settings, seed=seed)
-            self._take(fitted, None, seed)
+            self._take(replace(fitted, names=np.array(names, np.str_)), None, seed)
         return self
 
-    def _fit_privately(self, X: Any, y: Any, lengths: Any, settings: Settings, guarantee: Guarantee, seed: int) -> Self:
+    def _fit_privately(
+        self, X: Any, y: Any, lengths: Any, names: list[str], settings: Settings, guarantee: Guarantee, seed: int
+    ) -> Self:
         """Learn from noisy triples. Nothing that is said here depends on a symbol."""
         if not isinstance(X, np.ndarray) or X.dtype.kind not in "iuf" or X.shape not in ((X.size,), (X.size, 1)):
             raise TypeError(
@@ -212,10 +225,12 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
             tolerance=settings.tolerance,
             seed=seed,
         )
-        self._take(fitted, None, seed, privacy)
+        self._take(replace(fitted, names=np.array(names, np.str_)), None, seed, privacy)
         return self
 
-    def partial_fit(self, X: Any, y: Any = None, *, lengths: Any = None, goes_on: bool = False) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any = None, *, lengths: Any = None, goes_on: bool = False, symbol_names: Any = None
+    ) -> Self:
         """Learn from one more batch of rows; memory does not grow.
 
         The model is worked out when it is next asked for. If anything ends the call early, an interrupt included, the
@@ -231,22 +246,30 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
             The length of each sequence within the batch; by default the batch is one sequence.
         goes_on : bool
             Whether the batch goes on with the last sequence of the batch before. By default it begins with a new one.
+        symbol_names : list of str, optional
+            What the symbols are called; for the first batch, and needed there if symbols are texts.
         """
         settings = check_settings(self, in_batches=True)
         check_private(self, settings, in_batches=True)
         stream = getattr(self, "_stream", None)
         with self._names_kept_on_failure():
             if stream is None:
-                rows, n_symbols = self._validated_anew(X, settings)
-                if n_symbols and settings.n_symbols is None:
+                names = check_names(symbol_names, settings.n_symbols)
+                known = bool(names) or settings.n_symbols is not None
+                rows, n_symbols, names = self._validated_anew(X, names, settings)
+                if n_symbols and not known:
                     raise ValueError(
                         "`n_symbols` must be given for partial_fit, as later batches may hold symbols that the first "
-                        "does not. Got None. Pass how many symbols there are."
+                        "does not. Got None. Pass how many symbols there are, or symbol_names."
                     )
                 seed, k = self._draw_seed(), cast("int", settings.n_components)
-                stream = SequenceStream.begin(settings, k, n_symbols, self.n_features_in_, seed)
+                stream = SequenceStream.begin(settings, k, n_symbols, self.n_features_in_, seed, names)
             else:
-                rows = self._validated(X, stream.n_symbols)
+                if symbol_names is not None and check_names(symbol_names, None) != stream.names.tolist():
+                    raise ValueError(
+                        "`symbol_names` must be those of the first batch. Got others. Pass them with that batch only."
+                    )
+                rows = self._validated(X, stream.n_symbols, stream.names.tolist())
             check_labels(y, len(rows))
             begins = check_lengths(lengths, len(rows))
             begins[0] = not goes_on or stream.n_rows == 0
@@ -300,6 +323,14 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
         rows, states = chain.sample(check_count("n_samples", n_samples), rng)
         return rows[:, None] if rows.ndim == 1 else rows, states
 
+    @property
+    def symbol_names_(self) -> list[str]:
+        """What the symbols 0, 1, 2, … are called; their numbers, if they have no names."""
+        fitted = self._learnt("symbol_names_")
+        if not fitted.symbols.shape[1]:
+            raise AttributeError("`symbol_names_` is what a model of symbols has. This TensorHMM has vectors.")
+        return cast("FittedChain", fitted).symbol_names
+
     def summary(self) -> str:
         """Return a short text: a verdict, and what each state is."""
         return summary_of(self._learnt("summary"), self._feature_names())
@@ -308,7 +339,8 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
         """Return a Matplotlib figure of the moves between states, and of what states emit."""
         from odeco.sequences.picture import picture_of  # Matplotlib takes a second, and may be missing
 
-        return picture_of(self._learnt("plot").chain, self._feature_names())
+        fitted = self._learnt("plot")
+        return picture_of(fitted.chain, self._feature_names(), fitted.symbol_names)
 
     @property
     def startprob_(self) -> FloatArray:
@@ -396,26 +428,36 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
         """Return the model, and the rows and beginnings of sequences that it is asked about."""
         check_is_fitted(self)
         fitted = cast("FittedChain", self._learnt("chain"))
-        rows = self._validated(X, fitted.symbols.shape[1])
+        rows = self._validated(X, fitted.symbols.shape[1], fitted.names.tolist())
         return fitted.chain, rows, check_lengths(lengths, len(rows))
 
-    def _validated_anew(self, X: Any, settings: Settings) -> tuple[Any, int]:
-        """Return rows that a new model is learnt from, and the number of symbols, which is 0 for vectors."""
+    def _validated_anew(self, X: Any, names: list[str], settings: Settings) -> tuple[Any, int, list[str]]:
+        """Return rows that a new model is learnt from, the number of symbols, which is 0 for vectors, and names."""
+        if names or settings.emissions != "gaussian":
+            X, names = numbered(X, names)
         checked = validate_data(self, _column(X), reset=True, dtype="numeric", ensure_min_samples=_LEAST_ROWS)
         kind = settings.emissions
         if kind == "auto":
             kind = "categorical" if checked.dtype.kind in "iu" and checked.shape[1] == 1 else "gaussian"
         if kind == "categorical":
-            return as_symbols(checked, settings.n_symbols)
+            symbols, n_symbols = as_symbols(checked, len(names) or settings.n_symbols)
+            return symbols, max(n_symbols, settings.n_symbols or 0), names
+        if names:
+            raise ValueError(
+                "`symbol_names` is for symbols. Got rows that are taken as vectors. Leave it out, or pass "
+                "emissions='categorical'."
+            )
         if settings.n_symbols is not None:
             raise ValueError(
                 f"`n_symbols` is for symbols. Got n_symbols={settings.n_symbols} and rows that are taken as vectors. "
                 "Leave it out, or pass emissions='categorical'."
             )
-        return checked.astype(np.float64, copy=False), 0
+        return checked.astype(np.float64, copy=False), 0, []
 
-    def _validated(self, X: Any, n_symbols: int) -> Any:
+    def _validated(self, X: Any, n_symbols: int, names: list[str]) -> Any:
         """Return rows of the kind that the model knows."""
+        if names:
+            X = numbered(X, names)[0]
         checked = validate_data(self, _column(X) if n_symbols else X, reset=False, dtype="numeric")
         return as_symbols(checked, n_symbols)[0] if n_symbols else checked.astype(np.float64, copy=False)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from odeco._schema import Rule, Sizes, array, require, usable_array
-from odeco._types import FloatArray, IndexArray
+from odeco._types import BoolArray, FloatArray, IndexArray
+from odeco.latent.number_of_components import ChosenNumber
 from odeco.latent.state import State
 from odeco.sequences.chain import Chain
 from odeco.sequences.symbols import Symbols
@@ -138,12 +139,13 @@ class FittedChain(ChainState):
         Number of likelihood steps, or of blocks of a stream.
     converged : bool
         Whether the steps ended because they gained little.
-    explained : float
-        Share of the third moment that the states explained at the start; 0 if there was no such start.
     n_clear : int
         Of a private model, how many directions stand clear of noise, k if all do; of others −1.
-    tried_numbers, tried_likelihoods : arrays
-        Numbers of states that were tried, and the mean log-likelihood of rows that were not learnt from.
+    tried_numbers, tried_likelihoods, tried_as_good : arrays
+        Numbers of states that were tried, the mean log-likelihood of rows that were not learnt from, and whether the
+        best is not clearly better.
+    names : array of texts
+        What symbols are called; empty if they have no names, or if there are none.
     """
 
     RULES: ClassVar[Mapping[str, Rule]] = {
@@ -152,20 +154,22 @@ class FittedChain(ChainState):
         "log_likelihood": array(),
         "n_steps": array(kind="i", low=0),
         "converged": array(kind="b"),
-        "explained": array(low=0, high=1 + 1e-6),
         "n_clear": array(kind="i", low=-1),
         "tried_numbers": array("tried", kind="i", low=1),
         "tried_likelihoods": array("tried"),
+        "tried_as_good": array("tried", kind="b"),
+        "names": array(None, kind="U"),
     }
 
     n_rows: int
     log_likelihood: float
     n_steps: int
     converged: bool
-    explained: float
     n_clear: int
     tried_numbers: IndexArray
     tried_likelihoods: FloatArray
+    tried_as_good: BoolArray
+    names: Any
 
     @classmethod
     def from_arrays(cls, prefix: str, arrays: Mapping[str, Any]) -> Self:
@@ -173,7 +177,13 @@ class FittedChain(ChainState):
         fitted = super().from_arrays(prefix, arrays)
         require(fitted.start.size > 0, "it must have a state")
         require((fitted.symbols.size > 0) != (fitted.means.size > 0), "it must have symbols or vectors")
+        require(fitted.names.size in (0, fitted.symbols.shape[1]), "it must have a name for every symbol")
         return fitted
+
+    @property
+    def symbol_names(self) -> list[str]:
+        """What symbols are called: their names, or their numbers."""
+        return [str(name) for name in (self.names if self.names.size else range(self.symbols.shape[1]))]
 
     @classmethod
     def of(
@@ -184,20 +194,21 @@ class FittedChain(ChainState):
         log_likelihood: float,
         n_steps: int,
         converged: bool,
-        explained: float,
         n_clear: int = NOT_PRIVATE,
-        tried: Mapping[int, float] | None = None,
+        chosen: ChosenNumber | None = None,
+        names: Sequence[str] = (),
     ) -> Self:
         """Return a model with how it was learnt."""
-        tried = tried or {}
+        tried, as_good = ({}, ()) if chosen is None else (chosen.tried, chosen.as_good)
         return cls(
             **arrays_of(chain),
             n_rows=n_rows,
             log_likelihood=log_likelihood,
             n_steps=n_steps,
             converged=converged,
-            explained=explained,
             n_clear=n_clear,
             tried_numbers=np.array(list(tried), np.int64),
             tried_likelihoods=np.array(list(tried.values()), np.float64),
+            tried_as_good=np.array([number in as_good for number in tried], bool),
+            names=np.array(names, np.str_),
         )

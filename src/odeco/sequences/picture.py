@@ -14,7 +14,7 @@ from odeco.sequences.vectors import Gaussians
 _MOST_SYMBOLS = 40
 
 
-def picture_of(chain: Chain, names: list[str]) -> Any:
+def picture_of(chain: Chain, names: list[str], symbol_names: list[str]) -> Any:
     """Return a figure: the moves as a table, and beside it the symbols of each state, or its means."""
     from matplotlib.figure import Figure
 
@@ -32,7 +32,7 @@ def picture_of(chain: Chain, names: list[str]) -> Any:
         chosen = np.sort(np.argsort(-np.ptp(probabilities, axis=0), kind="stable")[:_MOST_SYMBOLS])
         picture = emitted.imshow(probabilities[:, chosen], cmap="Blues", vmin=0, aspect="auto")
         emitted.set(title="Symbols", xlabel=f"symbol ({names[0]})", ylabel="state")
-        emitted.set_xticks(range(chosen.size), [str(symbol) for symbol in chosen], rotation=90)
+        emitted.set_xticks(range(chosen.size), [symbol_names[symbol] for symbol in chosen], rotation=90)
         emitted.set_yticks(range(k))
         figure.colorbar(picture, ax=emitted, label="probability")
     elif isinstance(chain.emissions, Gaussians):

@@ -94,7 +94,7 @@ def learn_privately(
         f"triples of {v} symbols, {v**3} numbers", sequences.triples, size=v**3, bound=1.0, share=1.0, signed=False
     )
     table, n_clear = projected(released.reshape(v, v, v), n_states, deviation)
-    chain, explained = chain_of_triples(Triples.of_table(table), n_states, seed=seed)
+    chain, _ = chain_of_triples(Triples.of_table(table), n_states, seed=seed)
     found = climb(lambda model: table_step(model, table), chain, n_steps=n_steps, tolerance=tolerance)
     fitted = FittedChain.of(
         found.model.ordered(),
@@ -102,7 +102,6 @@ def learn_privately(
         log_likelihood=found.log_likelihood / 3,
         n_steps=found.n_steps,
         converged=found.converged,
-        explained=explained,
         n_clear=n_clear,
     )
     return fitted, sums.report("triples of symbols")

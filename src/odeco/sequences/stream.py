@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -43,10 +43,10 @@ class SequenceStream(ChainState, RowStream):
         The distribution of the state of the last row, given the rows of its sequence so far.
     log_likelihood : float
         Mean log-likelihood of a row, averaged as the sums are.
-    explained : float
-        Share of the third moment of the first block that the states explained at the start.
     n_blocks : int
         Number of blocks so far.
+    names : array of texts
+        What symbols are called; empty if they have no names.
     """
 
     RULES: ClassVar[Mapping[str, Rule]] = {
@@ -64,8 +64,8 @@ class SequenceStream(ChainState, RowStream):
         "emitted": usable_array("stream k", None),
         "entering": distributions("stream k", low=0),
         "log_likelihood": array(),
-        "explained": array(low=0, high=1 + 1e-6),
         "n_blocks": array(kind="i", low=0),
+        "names": array(None, kind="U"),
     }
 
     seed: int
@@ -79,11 +79,13 @@ class SequenceStream(ChainState, RowStream):
     emitted: FloatArray
     entering: FloatArray
     log_likelihood: float
-    explained: float
     n_blocks: int
+    names: Any
 
     @classmethod
-    def begin(cls, settings: Settings, n_components: int, n_symbols: int, n_features: int, seed: int) -> Self:
+    def begin(
+        cls, settings: Settings, n_components: int, n_symbols: int, n_features: int, seed: int, names: list[str]
+    ) -> Self:
         """Return a stream that has seen nothing."""
         return cls(
             held=np.zeros((0, 1 + n_features)),
@@ -100,8 +102,8 @@ class SequenceStream(ChainState, RowStream):
             emitted=np.zeros((0, 0)),
             entering=np.zeros(0),
             log_likelihood=0.0,
-            explained=0.0,
             n_blocks=0,
+            names=np.array(names, np.str_),
         )
 
     @classmethod
@@ -116,6 +118,7 @@ class SequenceStream(ChainState, RowStream):
         require(stream.emitted.shape[1] == sums, "its stream must have the sums that its model needs")
         require(len(stream.held) < stream.next_size, "its stream must hold fewer rows than a block")
         require(stream.n_rows == stream.n_in_blocks + len(stream.held) > 0, "its stream must count its rows")
+        require(stream.names.size in (0, stream.n_symbols), "its stream must have a name for every symbol")
         if stream.n_symbols:
             symbols = stream.held[:, 1]
             usable = (symbols >= 0) & (symbols < stream.n_symbols) & (symbols == np.floor(symbols))
@@ -138,7 +141,7 @@ class SequenceStream(ChainState, RowStream):
         rows, begins = self._parted(block)
         if self.n_blocks == 0:
             first = self._learnt_from(rows, begins)
-            chain, self.explained = first.chain, first.explained
+            chain = first.chain
             expected, self.entering = chain.expected_of_block(rows, begins, chain.start)
             share, n_before = 1.0, 0
             self.started, self.moved, self.emitted = (
@@ -157,14 +160,14 @@ class SequenceStream(ChainState, RowStream):
     def fitted(self) -> FittedChain:
         """Return the model; that of the rows which wait, if the first block is not yet complete."""
         if self.n_blocks == 0:
-            return self._learnt_from(*self._parted(self.held))
+            return replace(self._learnt_from(*self._parted(self.held)), names=self.names)
         return FittedChain.of(
             self.chain,
             n_rows=self.n_rows,
             log_likelihood=self.log_likelihood,
             n_steps=self.n_blocks,
             converged=True,
-            explained=self.explained,
+            names=self.names,
         )
 
     def _average(self, expected: Expected, share: float) -> None:

@@ -25,17 +25,34 @@ def summary_of(fitted: FittedChain, names: list[str]) -> str:
         )
     if not private:
         lines.append(f"Mean log-likelihood of a row: {fitted.log_likelihood:.4f}.")
+    if fitted.tried_numbers.size:
+        lines.append(_choice(fitted))
     for state, share in enumerate(chain.shares):
         stays = 1 / max(1 - fitted.transitions[state, state], 1e-9)
         lines.append(f"State {state}: {share:.0%} of rows, stays {stays:.1f} rows; {_emitted(fitted, state, names)}.")
     return "\n".join(lines)
 
 
+def _choice(fitted: FittedChain) -> str:
+    """Return how sure the number of states is that was left to the data."""
+    k, as_good = fitted.start.size, fitted.tried_numbers[fitted.tried_as_good]
+    more = [str(number) for number in as_good if number > k]
+    less = f"{k - 1} predict other rows clearly worse" if k > 1 else "there cannot be fewer"
+    if not more and k == fitted.tried_numbers.max():
+        return f"{k} states were the most that were tried, and predict other rows best: there may be more."
+    if not more:
+        return f"The number of states was chosen: {less}, and so do more."
+    return (
+        f"The number of states was chosen: {less}. Rows cannot tell whether there are more: {', '.join(more)} predict "
+        "as well."
+    )
+
+
 def _emitted(fitted: FittedChain, state: int, names: list[str]) -> str:
     if fitted.symbols.shape[1]:
-        probabilities = fitted.symbols[state]
+        probabilities, called = fitted.symbols[state], fitted.symbol_names
         likely = np.argsort(-probabilities, kind="stable")[:_MOST_NAMED]
-        return f"{names[0]} is " + ", ".join(f"{symbol} ({probabilities[symbol]:.0%})" for symbol in likely)
+        return f"{names[0]} is " + ", ".join(f"{called[symbol]} ({probabilities[symbol]:.0%})" for symbol in likely)
     deviations = _deviations(fitted)[state]
     apart = np.argsort(-np.abs(fitted.means[state] - fitted.centre) / np.sqrt(fitted.spread), kind="stable")
     named = (f"{names[each]} {fitted.means[state, each]:.3g} ± {deviations[each]:.2g}" for each in apart[:_MOST_NAMED])

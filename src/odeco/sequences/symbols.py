@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from odeco._types import FloatArray, IndexArray
-from odeco.sequences.emissions import squared_shares
+from odeco.sequences.emissions import likelihoods_of_counts, squared_shares, twice
 
 #: How often every symbol counts in every state before any row is seen: no probability is zero.
 _SYMBOL_PRIOR = 1e-3
@@ -41,6 +41,10 @@ class Symbols:
         counts = emitted + _SYMBOL_PRIOR
         return Symbols(counts / counts.sum(axis=1, keepdims=True))
 
+    def likelihoods_alone(self, emitted: FloatArray) -> FloatArray:
+        """Return, for every row of sums, the log-likelihood of its rows in the best state for them."""
+        return likelihoods_of_counts(emitted)
+
     def coordinates(self) -> FloatArray:
         """Return the emissions as a vector, each part in units of its own size."""
         return np.sqrt(self.probabilities).ravel()
@@ -48,6 +52,10 @@ class Symbols:
     def at(self, coordinates: FloatArray) -> Symbols:
         """Return the emissions with these coordinates."""
         return Symbols(squared_shares(coordinates.reshape(self.probabilities.shape)))
+
+    def doubled(self, rng: np.random.Generator) -> Symbols:
+        """Return every state twice, one after the other, each a little different."""
+        return Symbols(twice(self.probabilities, rng))
 
     def ordered(self, order: IndexArray) -> Symbols:
         """Return the emissions of the states in another order."""

@@ -108,15 +108,18 @@ class Triples:
         return total.reshape(k, k, k)
 
 
-def chain_of_triples(triples: Triples, n_states: int, *, seed: int) -> tuple[Chain, float]:
+def chain_of_triples(
+    triples: Triples, n_states: int, *, seed: int, least_share: float = _LEAST_SHARE
+) -> tuple[Chain, float]:
     """Return the hidden Markov model that triples of symbols say, and the share of the moment that it explains.
 
-    The number of states must be at most that of symbols which occur.
+    The number of states must be at most that of symbols which occur. Weak directions of pairs are amplified no more
+    than if they had the least share of the strongest.
     """
     first, second, third = (triples.frequencies(place) for place in range(3))
     pairs = (triples.pairs(0, 1), triples.pairs(1, 2), triples.pairs(0, 2))
     found = classes_of_three_views(
-        pairs, (first, second, third), triples.moment, n_states, seed=seed, least_share=_LEAST_SHARE
+        pairs, (first, second, third), triples.moment, n_states, seed=seed, least_share=least_share
     )
     before, _, after = found.detectors
     weights = before[triples.symbols[0]] * after[triples.symbols[2]] * triples.shares[:, None]

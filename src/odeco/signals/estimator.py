@@ -14,7 +14,7 @@ from odeco._types import FloatArray
 from odeco.latent.estimator import LatentModel
 from odeco.signals.densities import draw_sources, log_densities
 from odeco.signals.learn import FittedSources, Settings, learn_at_once
-from odeco.signals.second_moment import whitener_of
+from odeco.signals.second_moment import in_units, log_volume, whitener_of
 from odeco.signals.stream import SourceStream
 
 #: A source with less information than this beyond a Gaussian's 1 is called nearly Gaussian in a summary.
@@ -135,8 +135,8 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel):
         """Return the sources of rows, n x k."""
         check_is_fitted(self)
         rows = self._validated(X, reset=False, least=1)
-        fitted = self._learnt("components_")
-        sources: FloatArray = (rows - fitted.mean) @ fitted.unmixing.T
+        fitted = self._of_fitted("components_")
+        sources: FloatArray = (in_units(rows, fitted.exponents) - fitted.mean) @ fitted.unmixing.T
         return sources
 
     def inverse_transform(self, X: Any) -> FloatArray:
@@ -149,21 +149,22 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel):
                 f"Sources must have a column for each of the {len(fitted.unmixing)} components. "
                 f"Got {sources.shape[1]} columns. Pass what transform returns."
             )
-        rows: FloatArray = sources @ fitted.mixing.T + fitted.mean
+        rows: FloatArray = in_units(sources @ fitted.mixing.T + fitted.mean, -fitted.exponents)
         return rows
 
     def score_samples(self, X: Any) -> FloatArray:
         """Return the log-likelihood of each row: sources have their histograms, and what they leave is Gaussian."""
         check_is_fitted(self)
         rows = self._validated(X, reset=False, least=1)
-        fitted = self._learnt("score_samples")
+        fitted = self._of_fitted("score_samples")
+        rows = in_units(rows, fitted.exponents)
         whitener = whitener_of(fitted.covariance, None).forward
         white = (rows - fitted.mean) @ whitener
         sources = (rows - fitted.mean) @ fitted.unmixing.T
         inner = np.linalg.cholesky(fitted.unmixing @ fitted.covariance @ fitted.unmixing.T)
         own = np.linalg.solve(inner, sources.T)
         # The density of all Gaussian, with that of the sources exchanged for their own.
-        scale = np.linalg.slogdet(whitener.T @ whitener)[1] / 2 + np.sum(np.log(np.diagonal(inner)))
+        scale = log_volume(whitener, fitted.exponents) + np.sum(np.log(np.diagonal(inner)))
         constant = scale - (white.shape[1] - len(own)) * np.log(2 * np.pi) / 2
         gaussian = (np.sum(own**2, axis=0) - np.sum(white**2, axis=1)) / 2
         likelihoods: FloatArray = constant + gaussian + log_densities(fitted.counts, sources.T).sum(axis=0)
@@ -184,7 +185,8 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel):
         values, vectors = np.linalg.eigh((left + left.T) / 2)
         left_over = np.where(values > _ROUNDING * np.trace(fitted.covariance), values, 0.0)
         noise = rng.standard_normal((n_rows, len(values))) * np.sqrt(left_over)
-        return sources @ mixing.T + noise @ vectors.T + fitted.mean, sources
+        rows = sources @ mixing.T + noise @ vectors.T + fitted.mean
+        return in_units(rows, -fitted.exponents), sources
 
     def summary(self) -> str:
         """Return what was found, in words: the verdict first, then a line for each source."""
@@ -203,22 +205,26 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel):
     @property
     def components_(self) -> FloatArray:
         """The unmixing, k x d."""
-        return self._of_fitted("components_").unmixing
+        fitted = self._of_fitted("components_")
+        return in_units(fitted.unmixing, fitted.exponents)
 
     @property
     def mixing_(self) -> FloatArray:
         """The mixing, d x k."""
-        return self._of_fitted("mixing_").mixing
+        fitted = self._of_fitted("mixing_")
+        return in_units(fitted.mixing.T, -fitted.exponents).T
 
     @property
     def mean_(self) -> FloatArray:
         """The mean of the rows."""
-        return self._of_fitted("mean_").mean
+        fitted = self._of_fitted("mean_")
+        return in_units(fitted.mean, -fitted.exponents)
 
     @property
     def whitening_(self) -> FloatArray:
         """The map to whitened directions, m x d."""
-        return self._of_fitted("whitening_").whitening
+        fitted = self._of_fitted("whitening_")
+        return in_units(fitted.whitening, fitted.exponents)
 
     @property
     def information_(self) -> FloatArray:

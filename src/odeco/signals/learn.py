@@ -11,17 +11,19 @@ import numpy as np
 
 from odeco._schema import array, require
 from odeco._threads import map_blocks, one_blas_thread
-from odeco._types import FloatArray
+from odeco._types import FloatArray, IndexArray
 from odeco.latent.state import State
 from odeco.signals.cumulants import find_sources
 from odeco.signals.densities import N_BINS, histogram
 from odeco.signals.number_of_sources import count_sources
 from odeco.signals.scores import fit_scores
-from odeco.signals.second_moment import BLOCK, SecondMoment, blocks_of, whitener_of
+from odeco.signals.second_moment import BLOCK, SecondMoment, blocks_of, in_units, units_of, whitener_of
 from odeco.signals.steps import NewtonStep, ScoreSums, newton_step, sum_sources
 
 #: Sources are found in so many rows, and refined by all.
 START_ROWS = 5 * BLOCK
+#: No double-precision number has a larger exponent.
+_MOST_EXPONENT = 1100
 #: Steps end if so many in a row are not smaller than one before them.
 _PATIENCE = 3
 
@@ -37,10 +39,12 @@ class Settings:
 
 @dataclass(eq=False)
 class FittedSources(State):
-    """What was learnt of sources.
+    """What was learnt of sources, of rows in units of powers of two: column j over 2^exponents[j].
 
     Attributes
     ----------
+    exponents : array
+        The units; 0 for columns of ordinary size.
     mean, covariance : arrays
         Those of the rows.
     unmixing : array, k x d
@@ -58,6 +62,7 @@ class FittedSources(State):
     """
 
     RULES: ClassVar = {
+        "exponents": array("n_features", kind="i", low=-_MOST_EXPONENT, high=_MOST_EXPONENT),
         "mean": array("n_features"),
         "covariance": array("n_features", "n_features"),
         "unmixing": array("k", "n_features"),
@@ -69,6 +74,7 @@ class FittedSources(State):
         "converged": array(kind="i", low=0, high=1),
     }
 
+    exponents: IndexArray
     mean: FloatArray
     covariance: FloatArray
     unmixing: FloatArray
@@ -100,6 +106,8 @@ def mixing_of(unmixing: FloatArray, covariance: FloatArray) -> FloatArray:
 
 def learn_at_once(rows: FloatArray, settings: Settings, *, seed: int) -> FittedSources:
     """Learn sources from all rows."""
+    exponents = units_of(rows, apart=settings.n_components in (None, "auto", rows.shape[1]))
+    rows = in_units(rows, exponents)
     moment = SecondMoment.of_all(rows)
     wanted = None if settings.n_components == "auto" else settings.n_components
     with one_blas_thread():
@@ -128,10 +136,11 @@ def learn_at_once(rows: FloatArray, settings: Settings, *, seed: int) -> FittedS
         unmixing, more, step, _ = _climb(sums_at, unmixing, scores, settings, len(rows), moment.covariance)
         n_steps += more
     with one_blas_thread():
-        unmixing, information = _in_order(unmixing, step.information, n_sources, moment.covariance)
+        unmixing, information = _in_order(unmixing, step.information, n_sources, moment.covariance, exponents)
         counts = histogram(unmixing @ (chosen - moment.mean).T)
     converged = int(step.size <= _small(settings, len(rows)))
     return FittedSources(
+        exponents,
         moment.mean,
         moment.covariance,
         unmixing,
@@ -200,11 +209,11 @@ def _number(columns: FloatArray, settings: Settings, *, seed: int) -> int:
 
 
 def _in_order(
-    unmixing: FloatArray, information: FloatArray, n_sources: int, covariance: FloatArray
+    unmixing: FloatArray, information: FloatArray, n_sources: int, covariance: FloatArray, exponents: IndexArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return the least Gaussian sources first, each with the sign that makes its largest mixing weight positive."""
     order = np.argsort(-information, kind="stable")[:n_sources]
     kept = unmixing[order]
-    mixing = mixing_of(kept, covariance)
+    mixing = np.ldexp(mixing_of(kept, covariance), exponents[:, None])
     largest = mixing[np.argmax(np.abs(mixing), axis=0), np.arange(len(kept))]
     return kept * np.where(largest < 0, -1.0, 1.0)[:, None], information[order]

@@ -77,8 +77,9 @@ def feature_names(model: TensorICA) -> list[str]:
 
 def _relative_mixing(model: TensorICA) -> Any:
     """Return the correlation of each column with each source."""
-    deviations = np.sqrt(np.diagonal(model._learnt("mixing_").covariance))
-    return model.mixing_ / np.where(deviations > 0, deviations, 1.0)[:, None]
+    fitted = model._of_fitted("mixing_")
+    deviations = np.sqrt(np.diagonal(fitted.covariance))
+    return fitted.mixing / np.where(deviations > 0, deviations, 1.0)[:, None]
 
 
 def _shape(model: TensorICA, index: int) -> str:

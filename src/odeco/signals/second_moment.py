@@ -7,14 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from odeco._scale import unit_exponent
 from odeco._threads import map_blocks
-from odeco._types import FloatArray
+from odeco._types import FloatArray, IndexArray
 from odeco.whitening import Whitener
 
 #: Rows of a block: their sources stay in the cache.
 BLOCK = 4096
 #: A direction with less than this share of the largest variance, of columns scaled to variance 1, is rounding error.
 _LEAST_VARIANCE = 1e-10
+#: A covariance multiplies two numbers of a column, and its determinants and inverses as many again.
+_FACTORS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +55,32 @@ class SecondMoment:
         """The covariance, divided by n."""
         covariance: FloatArray = self.scatter / self.n_rows
         return covariance
+
+
+def units_of(rows: FloatArray, *, apart: bool) -> IndexArray:
+    """Return exponents e for the columns, such that squares of rows over 2^e are of ordinary size; 0 where they are.
+
+    `apart` says whether each column has a unit of its own. Where only the strongest directions are looked for, all
+    columns must have the same, as other units would make other directions the strongest.
+    """
+    sizes = np.maximum(rows.max(axis=0), -rows.min(axis=0))
+    if not apart:
+        sizes[:] = sizes.max()
+    return np.array([unit_exponent(float(size), _FACTORS, rows.dtype) for size in sizes], np.int64)
+
+
+def in_units(rows: FloatArray, exponents: IndexArray) -> FloatArray:
+    """Return the columns of rows over 2^e, which changes no digit."""
+    return np.ldexp(rows, -exponents) if exponents.any() else rows
+
+
+def log_volume(forward: FloatArray, exponents: IndexArray) -> float:
+    """Return the logarithm of what a whitener, d x m, does to volumes, for rows that are not in units."""
+    if forward.shape[0] == forward.shape[1]:
+        return float(np.linalg.slogdet(forward)[1] - exponents.sum() * np.log(2))
+    common = int(exponents.min())
+    inner = np.ldexp(forward, common - exponents[:, None])
+    return float(np.linalg.slogdet(inner.T @ inner)[1] / 2 - common * forward.shape[1] * np.log(2))
 
 
 def blocks_of(rows: FloatArray) -> Iterator[FloatArray]:

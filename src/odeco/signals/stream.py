@@ -13,14 +13,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from odeco._schema import array, require, usable_array
+from odeco._schema import array, require
 from odeco._threads import one_blas_thread
-from odeco._types import FloatArray
+from odeco._types import FloatArray, IndexArray
 from odeco.latent.row_stream import RowStream
 from odeco.signals.densities import N_BINS, histogram
 from odeco.signals.learn import START_ROWS, FittedSources, Settings, learn_at_once
 from odeco.signals.scores import N_SUMS, fit_scores, score_means
-from odeco.signals.second_moment import BLOCK, SecondMoment, whitener_of
+from odeco.signals.second_moment import BLOCK, SecondMoment, in_units, whitener_of
 from odeco.signals.steps import ScoreSums, newton_step, sum_sources
 
 #: How the settings that are no numbers are written down.
@@ -37,6 +37,8 @@ class SourceStream(RowStream):
         What the first block is learnt with; 0 components stands for None, and −1 for ``"auto"``.
     n_learnt, n_iter : int
         Rows learnt from, and Newton's steps.
+    exponents : array
+        The units of columns, which the first block chooses; all that follows is in these.
     mean, scatter : arrays
         The second moment of the rows learnt from.
     n_directions : int
@@ -46,7 +48,7 @@ class SourceStream(RowStream):
     """
 
     RULES: ClassVar = {
-        "held": usable_array(None, "n_features"),
+        "held": array(None, "n_features"),
         "n_rows": array(kind="i", low=0),
         "n_components": array(kind="i", low=_AUTO),
         "max_iter": array(kind="i", low=1),
@@ -54,6 +56,7 @@ class SourceStream(RowStream):
         "seed": array(kind="i", low=0),
         "n_learnt": array(kind="i", low=0),
         "n_iter": array(kind="i", low=0),
+        "exponents": FittedSources.RULES["exponents"],
         "mean": array("n_features"),
         "scatter": array("n_features", "n_features"),
         "n_directions": array(kind="i", low=0),
@@ -68,6 +71,7 @@ class SourceStream(RowStream):
     seed: int
     n_learnt: int
     n_iter: int
+    exponents: IndexArray
     mean: FloatArray
     scatter: FloatArray
     n_directions: int
@@ -88,6 +92,7 @@ class SourceStream(RowStream):
             seed=seed,
             n_learnt=0,
             n_iter=0,
+            exponents=np.zeros(n_features, np.int64),
             mean=np.zeros(n_features),
             scatter=np.zeros((n_features, n_features)),
             n_directions=0,
@@ -117,6 +122,7 @@ class SourceStream(RowStream):
         if not self.n_learnt:
             self._start(block)
             return
+        block = in_units(block, self.exponents)
         before = SecondMoment(self.n_learnt, self.mean, self.scatter)
         with one_blas_thread():
             moment = before + SecondMoment.of(block)
@@ -132,9 +138,10 @@ class SourceStream(RowStream):
     def _start(self, block: FloatArray) -> None:
         found = learn_at_once(block, self._settings, seed=self.seed)
         self.n_learnt, self.n_iter, self.mean = found.n_rows, found.n_iter, found.mean
+        self.exponents = found.exponents
         self.scatter = found.covariance * found.n_rows
         self.n_directions, self.unmixing, self.counts = len(found.whitening), found.unmixing, found.counts
-        self.powers = sum_sources(found.unmixing, (block - found.mean).T)
+        self.powers = sum_sources(found.unmixing, (in_units(block, found.exponents) - found.mean).T)
 
     @property
     def _settings(self) -> Settings:
@@ -155,6 +162,7 @@ class SourceStream(RowStream):
             unmixing = whole.unmixing @ covariance @ whitening.T @ whitening
         information = score_means(fit_scores(whole.powers), whole.powers)[1]
         return FittedSources(
+            whole.exponents,
             whole.mean,
             covariance,
             unmixing,
