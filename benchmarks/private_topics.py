@@ -2,21 +2,25 @@
 
 Neighbours empty one document (or the reverse); the number of documents and the vocabulary are taken to be public. For
 each ε: the median and the range of the perplexity over draws of noise, the mean cosine of matched topics with the open
-ones, their coherence, the number that is called clear, and the time of a fit, trust included. With public documents,
-the first 1 % or 5 % of the training documents are public and the rest private.
+ones, their coherence, the number that is called clear, and the processor time of a fit, trust included. With public
+documents, the first 1 % or 5 % of the training documents are public and the rest private, and there are at most three
+draws. The former mechanism, the variational one, and neighbours that replace a document have one draw.
+
+Settings of odeco and of the variational method were chosen on other documents (`topic_corpora.read_parts`,
+`python benchmarks/topic_choices.py private` and `variational`).
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from private_moments import learn_by_moments
-from private_variational import learn_variationally
+from private_variational import best_settings, learn_variationally
 from scipy.optimize import linear_sum_assignment
 
 from odeco.models import TensorLDA
@@ -26,15 +30,19 @@ from odeco.topics.denoise import NoisySums, word_frequencies
 from odeco.topics.evaluate import coherence, completion_perplexity
 
 if TYPE_CHECKING:
-    from topics import Corpus
+    from topic_corpora import Corpus
 
-THREADS = 2
+THREADS = 1
+#: What can stand in the table.
+MODELS = ("frequencies", "moments", "variational", "odeco", "replaced", "public")
+#: At most so many draws of noise with public documents.
+FEWER = 3
 RELATION: NeighbourRelation = "add or remove"
 #: Topics, Dirichlet parameters, and how many topics are called clear, if that is known.
 Fitted = tuple[Any, Any, int | None]
 
 
-def compare_private(corpus: Corpus, k: int, epsilons: list[float], draws: int, baselines: bool) -> None:
+def compare_private(corpus: Corpus, k: int, epsilons: list[float], draws: int, models: Collection[str]) -> None:
     """Print one corpus."""
     train, (n_documents, n_words) = corpus.train, corpus.train.shape
     delta = 1 / n_documents**2
@@ -49,22 +57,34 @@ def compare_private(corpus: Corpus, k: int, epsilons: list[float], draws: int, b
     show("exact word frequencies", lambda _: (frequencies / frequencies.sum(), np.ones(1), None), 1)
     show("open topics, 20 sweeps", lambda _: opened, 1)
     for epsilon in epsilons:
-        guarantee = {"epsilon": epsilon, "delta": delta}
-        ours = partial(_ours, train, k, **guarantee)
         print(f"epsilon = {epsilon:g}")
-        show("  private word frequencies, whole budget", partial(_unigram, train, **guarantee), draws)
-        if baselines:
-            show(
-                "  moments (the former mechanism)", partial(_without_trust, learn_by_moments, train, k, **guarantee), 1
-            )
-            show("  variational (Park et al.)", partial(_without_trust, learn_variationally, train, k, **guarantee), 1)
-        show("  odeco", ours, draws)
-        if baselines:
-            show("  odeco, a document replaced", partial(ours, relation="replace"), 1)
-            for share in (0.01, 0.05):
-                first = round(share * n_documents)
-                helped = partial(_ours, train[first:], k, public=train[:first], **guarantee)
-                show(f"  odeco, {share:.0%} public ({first:,} documents)", helped, 1)
+        guarantee = {"epsilon": epsilon, "delta": delta}
+        for model in models:
+            for name, method, n_draws in _methods(model, train, k, guarantee, draws):
+                show(f"  {name}", method, n_draws)
+
+
+def _methods(
+    model: str, train: Any, k: int, guarantee: dict[str, float], draws: int
+) -> Iterator[tuple[str, Callable[[int], Fitted], int]]:
+    """Yield what stands for one of `MODELS` in the table: a name, a method that takes a seed, and how many draws."""
+    ours, n_documents = partial(_ours, train, k, **guarantee), train.shape[0]
+    if model == "frequencies":
+        yield "private word frequencies, whole budget", partial(_unigram, train, **guarantee), draws
+    elif model == "moments":
+        yield "moments (the former mechanism)", partial(_without_trust, learn_by_moments, train, k, **guarantee), 1
+    elif model == "variational":
+        learn = partial(learn_variationally, settings=best_settings(guarantee["epsilon"]))
+        yield "variational (Park et al.)", partial(_without_trust, learn, train, k, **guarantee), 1
+    elif model == "odeco":
+        yield "odeco", ours, draws
+    elif model == "replaced":
+        yield "odeco, a document replaced", partial(ours, relation="replace"), 1
+    else:
+        for share in (0.01, 0.05):
+            first = round(share * n_documents)
+            helped = partial(_ours, train[first:], k, public=train[:first], **guarantee)
+            yield f"odeco, {share:.0%} public ({first:,} documents)", helped, min(draws, FEWER)
 
 
 class _Shown:
@@ -76,9 +96,9 @@ class _Shown:
     def __call__(self, name: str, method: Callable[[int], Fitted], draws: int) -> None:
         rows, seconds = [], []
         for draw in range(draws):
-            start = time.perf_counter()
+            start = time.process_time()
             topics, alpha, clear = method(draw)
-            seconds.append(time.perf_counter() - start)
+            seconds.append(time.process_time() - start)
             observed, held_out = self.corpus.observed, self.corpus.held_out
             rows.append(
                 (
