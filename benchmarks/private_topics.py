@@ -63,14 +63,14 @@ def compare_private(corpus: Corpus, k: int, epsilons: list[float], draws: int, m
     show("open topics, 20 sweeps", lambda _: opened, 1)
     for epsilon in epsilons:
         print(f"epsilon = {epsilon:g}")
-        guarantee = {"epsilon": epsilon, "delta": delta}
+        guarantee: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
         for model in models:
             for name, method, n_draws in _methods(model, train, k, guarantee, draws):
                 show(f"  {name}", method, n_draws)
 
 
 def _methods(
-    model: str, train: Any, k: int, guarantee: dict[str, float], draws: int
+    model: str, train: Any, k: int, guarantee: dict[str, Any], draws: int
 ) -> Iterator[tuple[str, Callable[[int], Fitted], int]]:
     """Yield what stands for one of `MODELS` in the table: a name, a method that takes a seed, and how many draws."""
     ours, n_documents = partial(_ours, train, k, **guarantee), train.shape[0]
@@ -114,11 +114,11 @@ class _Shown:
                 )
             )
         perplexity, cosine, npmi, _ = np.median(rows, axis=0)
-        clear = rows[0][-1]
+        n_clear = float(rows[0][-1])
         values = [row[0] for row in rows]
         spread = f"{min(values):,.0f} to {max(values):,.0f}" if draws > 1 else ""
         cells = [f"{cosine:7.2f}" if np.isfinite(cosine) else " " * 7, f"{npmi:6.3f}"]
-        cells += [f"{clear:5.0f}" if np.isfinite(clear) else " " * 5, f"{seconds[0]:8.1f}"]
+        cells += [f"{n_clear:5.0f}" if np.isfinite(n_clear) else " " * 5, f"{seconds[0]:8.1f}"]
         print(f"{name:<44} {perplexity:10,.0f} {spread:>15} {' '.join(cells)}", flush=True)
 
 
