@@ -2,7 +2,7 @@
 
 The moments of pairs alone say nothing about α₀, and on real text the triples say little. So topics are made for several
 α₀. Half of the words of a document predict its other half well or less well with each of them. All α₀ stay in the
-choice that predict as well as the best: to within a standard error, or to within half a hundredth of the perplexity. Of
+choice that predict as well as the best: to within a standard error, or to within one 400th of the perplexity. Of
 these the one is taken whose components leave least of the third moment unexplained, because the true α₀ leaves nothing.
 
 Where documents mix all topics, predictions hardly depend on α₀: all candidates have the same first and second moments.
@@ -31,8 +31,8 @@ CANDIDATES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _START = 4
 #: The search stops in a direction after a candidate that is this many standard errors worse than the best.
 _HOPELESS = 4.0
-#: Predictions are as good if a word loses less than this of its log-likelihood: half a hundredth of the perplexity.
-_UNNOTICED = 5e-3
+#: Predictions are as good if a word loses less than this of its log-likelihood: one 400th of the perplexity.
+_UNNOTICED = 2.5e-3
 #: Between the candidates beside the chosen one, that α₀ is tried too which leaves least of the third moment, found in
 #: so many steps of golden section: each cuts a factor of four to its power of 0.62, so it is met to within 5 %.
 _N_SECTIONS = 8
