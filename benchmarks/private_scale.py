@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from topics import THREADS, read_corpus
+from topic_corpora import read_corpus
+from topics import THREADS
 
 from odeco.models import TensorLDA
 from odeco.topics.evaluate import completion_perplexity, split_documents

@@ -2,21 +2,26 @@
 
 Neighbours empty one document (or the reverse); the number of documents and the vocabulary are taken to be public. For
 each ε: the median and the range of the perplexity over draws of noise, the mean cosine of matched topics with the open
-ones, their coherence, the number that is called clear, and the time of a fit, trust included. With public documents,
-the first 1 % or 5 % of the training documents are public and the rest private.
+ones and their coherence; the number that is called clear, and the processor time of a fit, trust included, are those of
+the first draw. With public documents, the first 1 % or 5 % of the training documents are public and the rest private,
+and there are at most three draws. The former mechanism, the variational one, and neighbours that replace a document
+have one draw.
+
+Settings of odeco and of the variational method were chosen on other documents (`topic_corpora.read_parts`,
+`python benchmarks/topic_choices.py private` and `variational`).
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from private_moments import learn_by_moments
-from private_variational import learn_variationally
+from private_variational import best_settings, learn_variationally
 from scipy.optimize import linear_sum_assignment
 
 from odeco.models import TensorLDA
@@ -24,17 +29,25 @@ from odeco.privacy import gdp_mu
 from odeco.topics.bounded_counts import BoundedCounts, NeighbourRelation
 from odeco.topics.denoise import NoisySums, word_frequencies
 from odeco.topics.evaluate import coherence, completion_perplexity
+from odeco.topics.learn_privately import DEFAULT_CONCENTRATION
+from odeco.topics.private_answers import SimulatedAnswers
+from odeco.topics.private_plan import plan_releases
+from odeco.topics.private_topics import find_private_topics
 
 if TYPE_CHECKING:
-    from topics import Corpus
+    from topic_corpora import Corpus
 
-THREADS = 2
+THREADS = 1
+#: What can stand in the table.
+MODELS = ("frequencies", "moments", "variational", "odeco", "replaced", "public")
+#: At most so many draws of noise with public documents.
+FEWER = 3
 RELATION: NeighbourRelation = "add or remove"
 #: Topics, Dirichlet parameters, and how many topics are called clear, if that is known.
 Fitted = tuple[Any, Any, int | None]
 
 
-def compare_private(corpus: Corpus, k: int, epsilons: list[float], draws: int, baselines: bool) -> None:
+def compare_private(corpus: Corpus, k: int, epsilons: list[float], draws: int, models: Collection[str]) -> None:
     """Print one corpus."""
     train, (n_documents, n_words) = corpus.train, corpus.train.shape
     delta = 1 / n_documents**2
@@ -49,22 +62,34 @@ def compare_private(corpus: Corpus, k: int, epsilons: list[float], draws: int, b
     show("exact word frequencies", lambda _: (frequencies / frequencies.sum(), np.ones(1), None), 1)
     show("open topics, 20 sweeps", lambda _: opened, 1)
     for epsilon in epsilons:
-        guarantee = {"epsilon": epsilon, "delta": delta}
-        ours = partial(_ours, train, k, **guarantee)
         print(f"epsilon = {epsilon:g}")
-        show("  private word frequencies, whole budget", partial(_unigram, train, **guarantee), draws)
-        if baselines:
-            show(
-                "  moments (the former mechanism)", partial(_without_trust, learn_by_moments, train, k, **guarantee), 1
-            )
-            show("  variational (Park et al.)", partial(_without_trust, learn_variationally, train, k, **guarantee), 1)
-        show("  odeco", ours, draws)
-        if baselines:
-            show("  odeco, a document replaced", partial(ours, relation="replace"), 1)
-            for share in (0.01, 0.05):
-                first = round(share * n_documents)
-                helped = partial(_ours, train[first:], k, public=train[:first], **guarantee)
-                show(f"  odeco, {share:.0%} public ({first:,} documents)", helped, 1)
+        guarantee: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
+        for model in models:
+            for name, method, n_draws in _methods(model, train, k, guarantee, draws):
+                show(f"  {name}", method, n_draws)
+
+
+def _methods(
+    model: str, train: Any, k: int, guarantee: dict[str, Any], draws: int
+) -> Iterator[tuple[str, Callable[[int], Fitted], int]]:
+    """Yield what stands for one of `MODELS` in the table: a name, a method that takes a seed, and how many draws."""
+    ours, n_documents = partial(_ours, train, k, **guarantee), train.shape[0]
+    if model == "frequencies":
+        yield "private word frequencies, whole budget", partial(_unigram, train, **guarantee), draws
+    elif model == "moments":
+        yield "moments (the former mechanism)", partial(_without_trust, learn_by_moments, train, k, **guarantee), 1
+    elif model == "variational":
+        learn = partial(learn_variationally, settings=best_settings(guarantee["epsilon"]))
+        yield "variational (Park et al.)", partial(_without_trust, learn, train, k, **guarantee), 1
+    elif model == "odeco":
+        yield "odeco", ours, draws
+    elif model == "replaced":
+        yield "odeco, a document replaced", partial(ours, relation="replace"), 1
+    else:
+        for share in (0.01, 0.05):
+            first = round(share * n_documents)
+            helped = partial(_ours, train[first:], k, public=train[:first], **guarantee)
+            yield f"odeco, {share:.0%} public ({first:,} documents)", helped, min(draws, FEWER)
 
 
 class _Shown:
@@ -76,9 +101,9 @@ class _Shown:
     def __call__(self, name: str, method: Callable[[int], Fitted], draws: int) -> None:
         rows, seconds = [], []
         for draw in range(draws):
-            start = time.perf_counter()
+            start = time.process_time()
             topics, alpha, clear = method(draw)
-            seconds.append(time.perf_counter() - start)
+            seconds.append(time.process_time() - start)
             observed, held_out = self.corpus.observed, self.corpus.held_out
             rows.append(
                 (
@@ -88,11 +113,12 @@ class _Shown:
                     np.nan if clear is None else clear,
                 )
             )
-        perplexity, cosine, npmi, clear = np.median(rows, axis=0)
+        perplexity, cosine, npmi, _ = np.median(rows, axis=0)
+        n_clear = float(rows[0][-1])
         values = [row[0] for row in rows]
         spread = f"{min(values):,.0f} to {max(values):,.0f}" if draws > 1 else ""
         cells = [f"{cosine:7.2f}" if np.isfinite(cosine) else " " * 7, f"{npmi:6.3f}"]
-        cells += [f"{clear:5.0f}" if np.isfinite(clear) else " " * 5, f"{np.median(seconds):8.1f}"]
+        cells += [f"{n_clear:5.0f}" if np.isfinite(n_clear) else " " * 5, f"{seconds[0]:8.1f}"]
         print(f"{name:<44} {perplexity:10,.0f} {spread:>15} {' '.join(cells)}", flush=True)
 
 
@@ -118,13 +144,25 @@ def _without_trust(learn: Callable[..., Any], train: Any, k: int, seed: int, **g
 def _ours(
     train: Any, k: int, seed: int, *, epsilon: float, delta: float, relation: Any = RELATION, public: Any = None
 ) -> Fitted:
+    if seed > 0 and public is None:
+        return _unjudged(train, k, seed, epsilon=epsilon, delta=delta, relation=relation)
     model = TensorLDA(
         k, epsilon=epsilon, delta=delta, neighbour_relation=relation, public=public, random_state=seed, n_jobs=THREADS
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # which topics are clear is in the table
         model.fit(train)
-    return model.topic_word_, model.doc_topic_prior_, model.diagnostics_.n_clear
+    return model.topic_word_, model.doc_topic_prior_, model.diagnostics_.n_clear if model.trust_.known else None
+
+
+def _unjudged(train: Any, k: int, seed: int, *, epsilon: float, delta: float, relation: Any) -> Fitted:
+    """Return what another draw of noise gives, without how far to trust it: that takes two thirds of a fit."""
+    held = BoundedCounts(train, neighbour_relation=relation)
+    noise, rng = held.sensitivity(1) / gdp_mu(epsilon, delta), np.random.default_rng(seed)
+    plan = plan_releases(held.n_words, k, n_units=held.n_units, unit_noise=noise)
+    answers = SimulatedAnswers(held, noise, rng)
+    law = find_private_topics(answers, plan, k, concentration=DEFAULT_CONCENTRATION, rng=rng).law
+    return law.topics, law.alpha, None
 
 
 def _unigram(train: Any, seed: int, *, epsilon: float, delta: float) -> Fitted:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from topics import read_corpus
+from topic_corpora import read_corpus
 
 from odeco.datasets import planted_topics
 from odeco.models import TensorLDA

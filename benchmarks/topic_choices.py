@@ -4,9 +4,12 @@
     python benchmarks/topic_choices.py number            planted documents: the number of topics that "auto" takes
     python benchmarks/topic_choices.py number --data     real text: what "auto" takes, beside perplexity over k
     python benchmarks/topic_choices.py vocabulary        real text: how many words a private vocabulary has
+    python benchmarks/topic_choices.py private           real text: whether the rules of private topics stand
+    python benchmarks/topic_choices.py variational       real text: settings of the variational baseline
 
 Real text is read from the folder --folder, as by benchmarks/topics.py, and split and pruned as there: --corpus names
-it, and --documents takes so many of its documents, spread evenly, to save time.
+it, and --documents takes so many of its documents, spread evenly, to save time. The last two use documents that no
+figure is reported of (`private_choices.py`), for every --epsilons.
 """
 
 from __future__ import annotations
@@ -18,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from private_choices import choose_private
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
-from topics import read_corpus
+from topic_corpora import read_corpus
 
 from odeco.datasets import planted_topics
 from odeco.errors import VocabularyError
@@ -141,11 +145,13 @@ def vocabulary(folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["concentration", "number", "vocabulary"])
+    parser.add_argument("what", choices=["concentration", "number", "vocabulary", "private", "variational"])
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--data", action="store_true", help="real text instead of planted documents")
     parser.add_argument("--folder", type=Path, default=Path("../shared/data"))
     parser.add_argument("--corpus", default="newsgroups")
+    parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 4.0])
+    parser.add_argument("--draws", type=int, default=5, help="of noise")
     parser.add_argument("--documents", type=int)
     parser.add_argument("--sweeps", type=int, default=20)
     parser.add_argument("--k", type=int, nargs="*", default=[5, 10, 20, 30, 50, 80])
@@ -155,6 +161,9 @@ def main() -> None:
         concentration(given.seeds)
     elif given.what == "vocabulary":
         vocabulary(given.folder)
+    elif given.what in ("private", "variational"):
+        variational = given.what == "variational"
+        choose_private(given.folder, given.corpus, 20, given.epsilons, given.draws, variational=variational)
     elif given.data:
         number_of_real(given.folder, given.corpus, given.documents, given.sweeps, given.k)
     else:

@@ -32,30 +32,19 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from private_topics import compare_private
-from scipy import sparse
+from private_topics import MODELS, compare_private
 from scipy.optimize import linear_sum_assignment
+from topic_corpora import Corpus, read_corpus, read_parts
 
 from odeco.datasets import planted_topics
 from odeco.models import TensorLDA
-from odeco.topics.evaluate import coherence, completion_perplexity, split_documents
+from odeco.topics.evaluate import coherence, completion_perplexity
 
-FEWEST_DOCUMENTS, LARGEST_SHARE, SHORTEST = 20, 0.1, 12
 THREADS = 2
 PLANTED_SWEEPS = 10
 #: A number of topics is tried on a corpus with at least so many documents for each.
 DOCUMENTS_PER_TOPIC = 100
 SWEEPS = (0, 1, 2, 5, 10, 20, 40, 80, 160, 320)
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """Training documents, and the two halves of the test documents."""
-
-    name: str
-    train: Any
-    observed: Any
-    held_out: Any
 
 
 @dataclass(frozen=True)
@@ -75,32 +64,6 @@ class Clock:
 
 
 Method = Callable[[Any, int, float], Iterator[Fit]]
-
-
-def read_corpus(folder: Path, name: str, seed: int) -> Corpus:
-    """Prune and split a corpus as the module's text says."""
-    train_name = "newsgroups_train" if name == "newsgroups" else name
-    train = _read(folder / f"{train_name}.npz")
-    frequency = np.bincount(train.indices, minlength=train.shape[1])
-    kept = (frequency >= FEWEST_DOCUMENTS) & (frequency <= LARGEST_SHARE * train.shape[0])
-    train = _long_enough(train[:, kept])
-    rng = np.random.default_rng(seed)
-    if name == "newsgroups":
-        test = _long_enough(_read(folder / "newsgroups_test.npz")[:, kept])
-    else:
-        order = rng.permutation(train.shape[0])
-        tenth = train.shape[0] // 10
-        test, train = train[np.sort(order[:tenth])], train[np.sort(order[tenth:])]
-    return Corpus(name, train, *split_documents(test, rng))
-
-
-def _read(path: Path) -> Any:
-    with np.load(path, allow_pickle=False) as file:
-        return sparse.csr_array((file["data"], file["indices"], file["indptr"]), shape=tuple(file["shape"]))
-
-
-def _long_enough(counts: Any) -> Any:
-    return counts[np.asarray(counts.sum(axis=1)).ravel() >= SHORTEST]
 
 
 def ours(train: Any, k: int, longest: float) -> Iterator[Fit]:
@@ -277,7 +240,7 @@ def main() -> None:
     parser.add_argument("--private", action="store_true")
     parser.add_argument("--epsilons", nargs="+", type=float, default=[1.0, 2.0, 4.0, 8.0])
     parser.add_argument("--draws", type=int, default=5, help="of noise, for private topics")
-    parser.add_argument("--alone", action="store_true", help="private topics without the baselines")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="private topics and baselines")
     parser.add_argument("--seed", type=int, default=1, help="of the split into training and test")
     options = parser.parse_args()
     missing = [name for name in options.libraries if importlib.util.find_spec(MODULES[name]) is None]
@@ -292,10 +255,11 @@ def main() -> None:
         return
     corpora = ["associated_press"] if options.quick else options.corpora
     for name in corpora:
-        corpus = read_corpus(options.data, name, options.seed)
         if options.private:
-            compare_private(corpus, options.k[0], options.epsilons, options.draws, not options.alone)
+            reported = read_parts(options.data, name, options.seed)[1]
+            compare_private(reported, options.k[0], options.epsilons, options.draws, options.models)
             continue
+        corpus = read_corpus(options.data, name, options.seed)
         numbers = [k for k in options.k if DOCUMENTS_PER_TOPIC * k <= corpus.train.shape[0]]
         for k in options.k[:1] if options.quick else numbers:
             compare(corpus, k, [1.0, 3.0] if options.quick else options.budgets, names)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.optimize import linear_sum_assignment
 
 from odeco.datasets import planted_topics
 from odeco.models import TensorLDA, UnreliableTopicsWarning
 from odeco.topics.number_of_topics import _half_way
+from odeco.topics.spectral import ReducedMoments, misfit_at
 
 
 @pytest.mark.parametrize(
@@ -106,3 +109,49 @@ def test_the_concentration_of_documents_that_mix_all_topics_is_not_biased_low(se
     corpus = planted_topics(10_000, 100, [8.0, 4.0, 4.0, 2.0, 2.0], document_length=60, rng=seed)
     model = TensorLDA(5, refine=0, random_state=0).fit(corpus.counts)
     assert 10 < model.diagnostics_.concentration < 40
+
+
+@pytest.mark.parametrize(
+    ("n_documents", "n_words", "alpha", "length"),
+    [(10_000, 200, [3.0] * 8, 80), (10_000, 300, [1.0] * 10, 60), (5_000, 100, [1.0] * 5, 100)],
+)
+def test_topics_are_as_near_as_if_the_concentration_were_known(n_documents, n_words, alpha, length):
+    # The bar: at most 1.1 times the error with α₀ given, here for the mean of three corpora.
+    chosen, given = [], []
+    for seed in range(3):
+        corpus = planted_topics(n_documents, n_words, alpha, document_length=length, rng=seed)
+        for errors, concentration in ((chosen, "auto"), (given, sum(alpha))):
+            model = TensorLDA(len(alpha), doc_topic_concentration=concentration, refine=0, random_state=0)
+            distances = np.abs(model.fit(corpus.counts).topic_word_[:, None] - corpus.topics[None]).sum(axis=2)
+            errors.append(distances[linear_sum_assignment(distances)].mean())
+    assert np.mean(chosen) <= 1.1 * np.mean(given)
+
+
+@pytest.mark.parametrize("concentration", [0.5, 30.0])
+def test_what_is_left_of_the_third_moment_is_nothing_at_the_true_concentration_only(concentration):
+    # Exact moments: at the true α₀ the components are all of the third moment, up to rounding.
+    rng = np.random.default_rng(0)
+    topics, alpha = rng.dirichlet(np.full(8, 0.3), 3), concentration * np.array([0.5, 0.3, 0.2])
+    mean, triples = alpha / concentration, np.zeros((3, 3, 3))
+    rising = concentration * (concentration + 1)
+    pairs = (np.outer(alpha, alpha) + np.diag(alpha)) / rising
+    for index in np.ndindex(3, 3, 3):
+        powers = np.bincount(index, minlength=3)
+        moments = [math.prod(alpha[j] + step for step in range(powers[j])) for j in range(3)]
+        triples[index] = math.prod(moments) / (rising * (concentration + 2))
+    basis = np.linalg.qr(topics.T)[0]
+    places = topics @ basis
+    reduced = ReducedMoments(
+        directions=np.eye(3),
+        eigenvalues=np.ones(3),
+        eigenvalue_errors=np.array([1.0, 2.0, 0.5]),
+        noise_level=0.0,
+        clear=np.ones(3, dtype=bool),
+        first=places.T @ mean,
+        pairs=places.T @ pairs @ places,
+        triples=np.einsum("abc,ai,bj,cl->ijl", triples, places, places, places),
+    )
+    near = places.T * np.sqrt(alpha / rising)
+    left = {factor: misfit_at(factor * concentration, reduced, seed=0, near=near) for factor in (0.5, 1.0, 2.0)}
+    assert left[1.0] < 1e-12 * np.sum(reduced.triples**2)
+    assert min(left[0.5], left[2.0]) > 1e6 * left[1.0]

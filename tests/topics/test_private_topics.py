@@ -360,7 +360,30 @@ def test_public_documents_help_and_cost_nothing(tmp_path):
     assert helped.privacy_.epsilon_spent <= 1.0
     assert "public documents" in helped.privacy_.mechanism
     helped.save(tmp_path / "model.npz")
-    assert (TensorLDA.load(tmp_path / "model.npz").public != public).nnz == 0
+    again = TensorLDA.load(tmp_path / "model.npz")
+    assert (again.public != public).nnz == 0
+    # No pairs are released that could show how many topics there are: no topic is called clear, and none noise.
+    assert alone.trust_.known
+    assert alone.trust_.said == ""
+    assert np.isnan(again.trust_.likeness).all()
+    assert not again.trust_.known
+    assert again.trust_.said.startswith("How far to trust the topics is not known")
+    assert not again.trust_.clear.any()
+    assert again.trust_.clear_words(again.topic_word_).any()
+
+
+def test_how_far_to_trust_topics_is_known_of_the_first_batch_and_not_of_later_ones():
+    corpus = planted_topics(20_000, 30, np.full(3, 0.2), document_length=40, rng=3)
+    model = streamed(corpus.counts[:10_000], 1)
+    assert model.trust_.known
+    assert not model.partial_fit(corpus.counts[10_000:]).trust_.known
+    assert model.diagnostics_.n_clear == 0
+
+
+def test_one_topic_needs_no_pairs_to_be_judged():
+    corpus = planted_topics(2_000, 30, [1.0], document_length=40, rng=3)
+    with pytest.warns(UnreliableTopicsWarning):
+        assert TensorLDA(1, epsilon=1.0, delta=1e-7, random_state=0).fit(corpus.counts).trust_.known
 
 
 def test_public_documents_are_for_private_models_and_share_their_words():

@@ -333,8 +333,15 @@ def test_public_documents_are_counted_by_the_same_words_and_said_to_be_public(fo
     lines = (folder / "corpus.txt").read_text().splitlines()
     (folder / "public.txt").write_text("".join(line + "\n" for line in lines[:200]))
     private = ("-k", "3", "--epsilon", "4", "--delta", "1e-6", "--vocabulary", "words.txt")
-    assert odeco_command(["topics", "corpus.txt", *private, "--public", "public.txt", "--out", "helped.npz"]) == 0
+    written = ("--out", "helped.npz", "--report", "helped.html")
+    assert odeco_command(["topics", "corpus.txt", *private, "--public", "public.txt", *written]) == 0
     said = capsys.readouterr()
+    # What public documents say comes out again whether it is right or not, so trust would be too high.
+    assert said.out.count("not known") == 3 + 1  # of each topic, and of all together
+    assert "topics are clear" not in said.out
+    page = (folder / "helped.html").read_text()
+    assert "trust not known" in page
+    assert "All topics stand clear" not in page
     assert "200 public documents, which are NOT protected" in said.err
     assert "public documents, which are not protected" in said.out
     assert TensorLDA.load(folder / "helped.npz").public.shape == (200, 60)

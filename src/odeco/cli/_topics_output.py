@@ -50,6 +50,8 @@ def _standing(summary: TopicSummary, topic: int) -> str:
         return f"{summary.npmi[topic]:.3f}"
     if summary.trust is None:
         return ""
+    if not summary.trust.known:
+        return "not known"
     return f"{summary.trust.likeness[topic]:.2f}{'' if summary.trust.clear[topic] else ' (noise)'}"
 
 
@@ -64,12 +66,15 @@ def _facts(summary: TopicSummary, *, chosen: bool) -> list[str]:
             f"perplexity of {held.n_documents:,} documents kept out: {held.topics:,.1f} "
             f"(frequencies of words alone: {held.unigram:,.1f})"
         )
-    if summary.privacy is not None:
+    if summary.trust is not None and not summary.trust.known:
+        lines.append(f"{summary.trust.said} Unsure words are left out.")
+    elif summary.trust is not None:
         lines.append(
             f"{found.n_clear} of {found.n_components} topics are clear: in each of four runs with other noise, at "
             "least half of what sets them apart from all words is found again"
         )
         lines.append("trust is the lowest cosine of a topic with what these runs find of it; unsure words are left out")
+    if summary.privacy is not None:
         lines.append(privacy_sentence(summary.privacy))
     return lines
 
@@ -94,7 +99,7 @@ def topics_document(summary: TopicSummary, n_top: int) -> dict[str, Any]:
             "number": topic + 1,
             "share": share,
             "npmi": None if summary.npmi is None else summary.npmi[topic],
-            "clear": None if summary.trust is None else bool(summary.trust.clear[topic]),
+            "clear": None if summary.trust is None or not summary.trust.known else bool(summary.trust.clear[topic]),
             "trust": None if summary.trust is None else summary.trust.likeness[topic],
             "words": [{"word": word, "weight": weight} for word, weight in summary.leading_words(topic, n_top)],
         }

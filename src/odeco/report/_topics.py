@@ -115,7 +115,8 @@ def _facts(summary: TopicSummary) -> dict[str, str]:
     if summary.npmi is not None:
         facts["mean coherence (NPMI)"] = f"{float(summary.npmi.mean()):.3f}"
     if summary.privacy is not None:
-        facts["clear of the noise"] = f"{found.n_clear} of {found.n_components}"
+        known = summary.trust is None or summary.trust.known
+        facts["clear of the noise"] = f"{found.n_clear} of {found.n_components}" if known else "not known"
         # The minus of an exponent must not end a line.
         facts["guarantee"] = f"ε = {summary.privacy.epsilon:g}, δ = {summary.privacy.delta:g}".replace("-", "\u2011")
     return facts
@@ -127,7 +128,9 @@ def _topics(summary: TopicSummary, n_top: int) -> Section:
         "The most probable words of each topic with their probabilities; each bar is relative to the topic's first "
         "word. The percentage is the topic's share of all words."
     )
-    if summary.privacy is not None:
+    if summary.trust is not None and not summary.trust.known:
+        lead += f" {summary.trust.said} Words that are less probable than twice their noise are left out."
+    elif summary.trust is not None:
         lead += (
             " Trust is the lowest cosine between a topic and what four runs with other noise find of it, both without "
             "the frequencies of all words; without any noise, one topic in five should be less like itself than this. "
@@ -160,6 +163,8 @@ def _standing(summary: TopicSummary, topic: int) -> tuple[str, float | None]:
         return f"coherence {summary.npmi[topic]:.2f}".replace("-", "−"), float(summary.npmi[topic])
     if summary.trust is None:
         return "", None
+    if not summary.trust.known:
+        return "trust not known", None
     likeness = float(summary.trust.likeness[topic])
     return f"trust {likeness:.2f}".replace("-", "−") + ("" if summary.trust.clear[topic] else ": noise"), likeness
 
@@ -234,8 +239,11 @@ def _number(summary: TopicSummary, figures: Figures) -> list[Section]:
 def _trust(summary: TopicSummary) -> Section:
     found = summary.diagnostics
     said = "".join(f'<p class="statement bad">{escape(text)}</p>\n' for text in summary.advice)
-    if not said:
+    if summary.trust is not None and not summary.trust.known:
+        said += f'<p class="statement bad">{escape(summary.trust.said)}</p>\n'
+    elif not said:
         said = '<p class="statement">All topics stand clear of noise. There is nothing to be done.</p>\n'
+    n_clear = f"{found.n_clear}" if summary.trust is None or summary.trust.known else "not known"
     numbers = [["documents", f"{found.n_documents:,}"]]
     if found.mean_length is not None:
         numbers += [
@@ -251,7 +259,7 @@ def _trust(summary: TopicSummary) -> Section:
             ["the same by the frequencies of words alone, without topics", f"{held.unigram:,.1f}"],
         ]
     numbers += [
-        ["topics clear of noise" if summary.trust else "directions clear of noise", f"{found.n_clear}"],
+        ["topics clear of noise" if summary.trust else "directions clear of noise", n_clear],
         ["concentration α₀: the smaller, the fewer topics in a document", f"{found.concentration:.3g}"],
     ]
     if summary.trust is not None:

@@ -2,15 +2,14 @@
 
 The moments of pairs alone say nothing about α₀, and on real text the triples say little. So topics are made for several
 α₀. Half of the words of a document predict its other half well or less well with each of them. All α₀ stay in the
-choice that predict as well as the best: to within a standard error, or to within a thousandth of the perplexity. Of
-these the one is taken whose components explain most of the third moment, because with the true α₀ that is all of it.
+choice that predict as well as the best: to within a standard error, or to within one 400th of the perplexity. Of
+these the one is taken whose components leave least of the third moment unexplained, because the true α₀ leaves nothing.
 
 Where documents mix all topics, predictions hardly depend on α₀: all candidates have the same first and second moments.
 The small differences that are left are not about α₀ but about the errors of the topics, and favour a low one, whose
 topics are blurred. The standard error of a difference between nearly equal predictions is smaller still. That is why
-differences which no reader of topics would notice do not decide; nor does half a hundredth of the perplexity where the
-best prediction leaves so much more of the third moment unexplained than another α₀ that this is no chance. On real
-text, where all α₀ leave about the same, that does not happen.
+differences which no reader of topics would notice do not decide. On real text, where no α₀ explains the third moment
+and the largest leaves least of it, they are soon noticed.
 """
 
 from __future__ import annotations
@@ -18,15 +17,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scipy.special import fdtri
-
 from odeco._types import FloatArray
 from odeco.topics.corpus import Corpus
 from odeco.topics.diagnostics import TopicDiagnostics, diagnose
 from odeco.topics.evaluate import completion_scores
 from odeco.topics.lda_settings import LdaSettings
 from odeco.topics.moments import WordSums
-from odeco.topics.spectral import ReducedMoments, SpectralTopics, explained_at, reduce_moments, topics_at
+from odeco.topics.spectral import ReducedMoments, SpectralTopics, misfit_at, reduce_moments, topics_at
 
 #: The candidates for α₀ are about a factor of two apart.
 CANDIDATES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -34,15 +31,9 @@ CANDIDATES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _START = 4
 #: The search stops in a direction after a candidate that is this many standard errors worse than the best.
 _HOPELESS = 4.0
-#: Predictions are as good if a word loses less than this of its log-likelihood: a thousandth of the perplexity.
-_UNNOTICED = 1e-3
-#: This much is allowed to an α₀ that leaves clearly less of the third moment unexplained than the best one does.
-_ALLOWED = 5e-3
-#: That is no chance if the ratio of what both leave is beyond this quantile of an F distribution.
-_SURE = 0.99
-#: With fewer numbers left over than this, k below five, they are no independent errors and say nothing.
-_FEWEST_LEFT = 20
-#: Between the candidates beside the chosen one, that α₀ is tried too which explains most of the third moment, found in
+#: Predictions are as good if a word loses less than this of its log-likelihood: one 400th of the perplexity.
+_UNNOTICED = 2.5e-3
+#: Between the candidates beside the chosen one, that α₀ is tried too which leaves least of the third moment, found in
 #: so many steps of golden section: each cuts a factor of four to its power of 0.62, so it is met to within 5 %.
 _N_SECTIONS = 8
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -100,10 +91,10 @@ def find_topics(
 
 @dataclass(frozen=True, eq=False)
 class _Trial:
-    """What one candidate gives: a score for each document, the share explained, and the places of the topics."""
+    """What one candidate gives: a score for each document, what it leaves unexplained, and the places of the topics."""
 
     scores: FloatArray
-    explained: float
+    misfit: float
     coordinates: FloatArray
 
 
@@ -118,7 +109,7 @@ def _choose_concentration(
     def attempt(candidate: float, near: FloatArray | None) -> _Trial:
         topics = topics_at(candidate, reduced, sums, seed=seed, near=near)
         scores = completion_scores(halves, topics.topic_word, topics.alpha, frequencies, n_jobs=n_jobs)
-        trials[candidate] = _Trial(scores, topics.explained, topics.coordinates)
+        trials[candidate] = _Trial(scores, topics.misfit, topics.coordinates)
         return trials[candidate]
 
     start = attempt(CANDIDATES[_START], None)
@@ -136,48 +127,35 @@ def _choose_concentration(
 
 
 def _between(chosen: float, reduced: ReducedMoments, near: FloatArray, seed: int) -> float:
-    """Return the α₀ within a factor of two that explains most of the third moment."""
+    """Return the α₀ within a factor of two that leaves least of the third moment unexplained."""
 
-    def explained(place: float) -> float:
-        return explained_at(math.exp(place), reduced, seed=seed, near=near)
+    def misfit(place: float) -> float:
+        return misfit_at(math.exp(place), reduced, seed=seed, near=near)
 
     low, high = math.log(chosen / 2), math.log(2 * chosen)
     first, second = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-    at_first, at_second = explained(first), explained(second)
+    at_first, at_second = misfit(first), misfit(second)
     for _ in range(_N_SECTIONS):
-        if at_first > at_second:
+        if at_first < at_second:
             high, second, at_second = second, first, at_first
             first = high - _GOLDEN * (high - low)
-            at_first = explained(first)
+            at_first = misfit(first)
         else:
             low, first, at_first = first, second, at_second
             second = low + _GOLDEN * (high - low)
-            at_second = explained(second)
+            at_second = misfit(second)
     return math.exp((low + high) / 2)
 
 
 def _chosen(trials: dict[float, _Trial]) -> float:
-    """Return the candidate that explains most of the third moment, of those that predict as well as the best."""
+    """Return the candidate that leaves least of the third moment, of those that predict as well as the best."""
     as_good = [candidate for candidate, trial in trials.items() if not _worse(trial, trials, 1)]
-    return max(as_good, key=lambda candidate: trials[candidate].explained)
-
-
-def _explains_more(trial: _Trial, best: _Trial) -> bool:
-    """Return whether a candidate leaves less of the third moment unexplained, beyond chance.
-
-    A symmetric k x k x k tensor has k(k+1)(k+2)/6 numbers, of which k orthonormal vectors with their weights explain
-    k(k+1)/2. What is left of the others is taken for so many independent errors.
-    """
-    k = trial.coordinates.shape[1]
-    n_left = k * (k + 1) * (k + 2) // 6 - k * (k + 1) // 2
-    if n_left < _FEWEST_LEFT:
-        return False
-    return bool(1 - best.explained > float(fdtri(n_left, n_left, _SURE)) * (1 - trial.explained))
+    return min(as_good, key=lambda candidate: trials[candidate].misfit)
 
 
 def _worse(trial: _Trial, trials: dict[float, _Trial], n_errors: float) -> bool:
     """Return whether a candidate predicts worse than the best: noticeably, and by so many standard errors."""
     best = max(trials.values(), key=lambda each: float(each.scores.sum()))
     gaps = best.scores - trial.scores
-    noticed = float(gaps.mean()) > (_ALLOWED if _explains_more(trial, best) else _UNNOTICED)
+    noticed = float(gaps.mean()) > _UNNOTICED
     return noticed and float(gaps.sum()) > n_errors * float(gaps.std()) * math.sqrt(gaps.size)

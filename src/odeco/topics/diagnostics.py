@@ -32,7 +32,7 @@ class TopicDiagnostics:
         Number of topics.
     n_clear : int
         How many eigenvalues are clear of noise: the number of topics that the pairs of words support, but not more than
-        were looked at. In a private model, how many topics are clear (see `TopicTrust`).
+        were looked at. In a private model, how many topics are clear, as far as is known (see `TopicTrust`).
     eigenvalues, eigenvalue_errors : arrays
         Strength of the directions that whitening divides by, largest first, with standard errors; more than k of them.
     noise_level : float

@@ -135,8 +135,9 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     same neighbours, and `fit` is told. A document with a count that is negative, not whole or not finite counts as
     empty, without a message. There are no Gibbs sweeps, which would look at the documents without noise. `partial_fit`
     asks every batch on its own, with the whole budget: a document is in one batch, so each has (ε, δ) as long as no
-    document is fed twice. `trust_` says which topics, and which of their words, would be found again under other noise.
-    `transform` of a document shows that document: only the model is private. See docs/privacy.md.
+    document is fed twice. `trust_` says which topics, and which of their words, would be found again under other noise;
+    with public documents, and in later batches, that is not known. `transform` of a document shows that document: only
+    the model is private. See docs/privacy.md.
 
     References
     ----------
@@ -261,7 +262,8 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             n_documents, names = counts.shape[0], checked_words(known, self.n_features_in_)
             self._take(fitted, None, seed, n_documents, names, cut)
         warn_if_fewer(self.n_components, self.n_components_, n_documents)
-        warn_if_unreliable(fitted.diagnostics)
+        if fitted.trust is None or fitted.trust.known:
+            warn_if_unreliable(fitted.diagnostics)
         return self
 
     def partial_fit(

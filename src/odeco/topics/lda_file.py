@@ -211,7 +211,7 @@ _SCHEMA = Schema(
         **{f"online.{name}": rule for name, rule in _STREAM.items()},
         **{f"private_online.{name}": rule for name, rule in _PRIVATE_STREAM.items()},
         "private_online.public": array("k", "V", low=0),
-        "trust.likeness": array("k", low=-1, high=1),
+        "trust.likeness": array("k", low=-1, high=1, nan=True),
         "trust.deviations": array("k", "V", low=0),
         "public.data": array("stored", low=0),
         **dict.fromkeys(("public.indices", "public.indptr"), array(None, kind="i", low=0)),

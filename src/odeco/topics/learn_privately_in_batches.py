@@ -62,7 +62,7 @@ class PrivateTopicStream:
     def fitted(self) -> FittedTopics:
         """Return the topics as they are now, with how far they are to be trusted.
 
-        That is measured as for one batch of all documents, whose noise is that of all batches together.
+        That is measured on the first batch. Later ones release no pairs, so after them it is not known (`trust`).
         """
         if self.found is None:
             raise RuntimeError("A stream that was read from a file must come with its topics. This one did not.")

@@ -30,6 +30,8 @@ from odeco.topics.moments import WordSums, contract, corrected_core
 _ROUNDING_GROWS = 1e4
 #: An eigenvalue is clear of noise if it is this many standard errors above the largest that noise alone shows.
 _STANDARD_ERRORS = 3.0
+#: No standard error of an eigenvalue is taken for smaller than this share of the largest.
+_LEAST_ERROR = 0.3
 #: Newton's method projects onto the simplex in finitely many steps; this many are never needed in practice.
 _MOST_NEWTON_STEPS = 100
 #: A row is scaled to sum 1, but its positive mass is not made larger than this: beyond it the sum is mostly noise.
@@ -82,6 +84,8 @@ class SpectralTopics:
         was not found there.
     explained : float
         Share of the squared norm of the whitened third moment that the components explain.
+    misfit : float
+        Squared norm of what they do not explain, in units of noise; see `_misfit`.
     coordinates : array
         The topics found, √mⱼ μⱼ, in the directions of the reduced moments; one column each.
     """
@@ -92,6 +96,7 @@ class SpectralTopics:
     weights: FloatArray
     residuals: FloatArray
     explained: float
+    misfit: float
     coordinates: FloatArray
 
 
@@ -176,8 +181,9 @@ def topics_at(
     topic at random around the frequencies of the words, for a refinement to begin with; its weight and residual are
     NaN.
     """
-    second, whiten, core = _whitened(concentration, reduced)
+    second, third, whiten, core = _whitened(concentration, reduced)
     found = decompose_whitened(core, seed=seed, start=_start(whiten, core, near))
+    misfit = _misfit(third, second @ whiten @ found.vectors, found.weights, reduced)
     order = _order(second @ whiten @ found.vectors, found.weights, before)
     components, weights, residuals = found.vectors[:, order], found.weights[order], found.residuals[order]
     inside = whiten @ components  # k numbers for each component b: W b in the strongest directions
@@ -196,17 +202,36 @@ def topics_at(
         weights, residuals = np.append(weights, nothing), np.append(residuals, nothing)
         negative_mass = np.append(negative_mass, nothing)
     alpha = concentration * sizes / sizes.sum()
-    return SpectralTopics(topics, alpha, negative_mass, weights, residuals, found.explained, second @ inside)
+    return SpectralTopics(topics, alpha, negative_mass, weights, residuals, found.explained, misfit, second @ inside)
 
 
-def explained_at(concentration: float, reduced: ReducedMoments, *, seed: int, near: FloatArray) -> float:
-    """Return the share of the whitened third moment that its components explain for a given α₀; see `topics_at`."""
-    _, whiten, core = _whitened(concentration, reduced)
-    return decompose_whitened(core, seed=seed, start=_start(whiten, core, near)).explained
+def misfit_at(concentration: float, reduced: ReducedMoments, *, seed: int, near: FloatArray) -> float:
+    """Return how much of the third moment is left unexplained for a given α₀; see `topics_at` and `_misfit`."""
+    second, third, whiten, core = _whitened(concentration, reduced)
+    found = decompose_whitened(core, seed=seed, start=_start(whiten, core, near))
+    return _misfit(third, second @ whiten @ found.vectors, found.weights, reduced)
 
 
-def _whitened(concentration: float, reduced: ReducedMoments) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the moment of pairs for a given α₀, what whitens it, and the moment of triples that is whitened so."""
+def _misfit(third: FloatArray, places: FloatArray, weights: FloatArray, reduced: ReducedMoments) -> float:
+    """Return the squared norm of M₃ − Σ λⱼ vⱼ⊗vⱼ⊗vⱼ, each entry in units of its noise.
+
+    Whitening depends on α₀: the larger that is, the more it enlarges noise, so the share that is left of the whitened
+    moment favours a low one. In the directions of the pairs the noise is that of the words, whatever α₀ is. A sum over
+    documents whose coordinates are nearly independent, with variances sᵢ, has entries (i, j, l) with variances in
+    proportion to sᵢ sⱼ sₗ. The standard error of eigenvalue i of the pairs is in proportion to sᵢ.
+    """
+    errors = reduced.eigenvalue_errors[: places.shape[0]]
+    usable = np.isfinite(errors).all() and errors.max() > 0
+    scales = 1 / np.sqrt(np.maximum(errors, _LEAST_ERROR * errors.max())) if usable else np.ones(errors.size)
+    scaled, k = scales[:, None] * places, errors.size
+    squares = (scaled.T[:, :, None] * scaled.T[:, None, :]).reshape(-1, k * k)
+    left = third * scales[:, None, None] * np.multiply.outer(scales, scales)
+    left -= ((scaled * weights) @ squares).reshape(k, k, k)
+    return float(np.sum(left**2))
+
+
+def _whitened(concentration: float, reduced: ReducedMoments) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Return the moments of pairs and triples for a given α₀, what whitens the first, and the second whitened so."""
     second, third = corrected_core(reduced.triples, reduced.pairs, reduced.first, concentration)
     with one_blas_thread():  # for matrices this small, more threads only get in each other's way
         values, vectors = np.linalg.eigh(second)
@@ -216,7 +241,7 @@ def _whitened(concentration: float, reduced: ReducedMoments) -> tuple[FloatArray
     # Whitening multiplies rounding errors, and so how far the core is from symmetric, by (largest/smallest)^1.5.
     if kept.any() and values[-1] > _ROUNDING_GROWS * values[kept][0]:
         core = symmetrize(core).astype(np.float64, copy=False)
-    return second, whiten, core
+    return second, third, whiten, core
 
 
 def _start(whiten: FloatArray, core: FloatArray, near: FloatArray | None) -> FloatArray | None:

@@ -5,6 +5,10 @@ that (`further_topics`). Documents are drawn from them, as many as there are (or
 and the whole private run is done again on these, with fresh noise, several times. A topic that comes out as it went in
 would have been found; one that does not might as well be noise. Nor can more of it be signal than the known variance of
 the noise leaves over. No real document is asked.
+
+How many topics there are is seen from the released pairs of words. With public documents, and in the later batches of
+a stream, none are released. If the topics found were taken for all there are, what public documents say would come out
+again whether it is right or not, and trust would be too high: so there it is not known, and said to be.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from odeco.topics.bounded_counts import BoundedCounts
 from odeco.topics.further_topics import with_further_topics
 from odeco.topics.private_answers import SimulatedAnswers
 from odeco.topics.private_plan import ReleasePlan
-from odeco.topics.private_topics import FoundPrivately, PublicTopics, find_private_topics
+from odeco.topics.private_topics import FoundPrivately, find_private_topics
 from odeco.topics.simulate import TopicLaw, simulate
 
 #: The run is done again so often. If the truth is like one more run, it is below the lowest of these one time in five.
@@ -29,6 +33,11 @@ _N_AGAIN = 4
 _SIMULATED_WORDS = 200_000
 #: A topic is clear if at least half of what sets it apart from all words would be found again: cos² ≥ 1/2.
 CLEAR = 0.5**0.5
+#: What is said of topics whose trust is not known.
+_NOT_KNOWN = (
+    "How far to trust the topics is not known: with public documents, and in later batches of a stream, no pairs of "
+    "words are released that could show it."
+)
 #: The weight of a word in a topic must be this many standard deviations of its noise.
 _CLEAR_WORD = 2.0
 
@@ -42,17 +51,32 @@ class TopicTrust:
     likeness : array of k numbers
         The cosine between a topic and what is found again of it under other noise, both after subtracting the
         frequencies of all words: 1 if nothing of it is noise, 0 if all is. It is the lowest of four runs, so the
-        cosine with the topic that would be found without noise should be below it one time in five.
+        cosine with the topic that would be found without noise should be below it one time in five. NaN if it is not
+        known.
     deviations : array, k x V
-        Standard deviations that the noise gives to the probabilities of words in topics.
+        Standard deviations that the noise gives to the probabilities of words in topics. Where trust is not known, they
+        are those for the topics that the steps started from, which is less.
     """
 
     likeness: FloatArray
     deviations: FloatArray
 
     @property
+    def known(self) -> bool:
+        """Whether it is known how far to trust the topics."""
+        return not np.isnan(self.likeness).any()
+
+    @property
+    def said(self) -> str:
+        """What is to be said of all topics together: why their trust is not known, or nothing."""
+        return "" if self.known else _NOT_KNOWN
+
+    @property
     def clear(self) -> NDArray[np.bool_]:
-        """Which topics are clear: every run finds half of what sets them apart from all words, likeness² ≥ 1/2."""
+        """Which topics are clear: every run finds half of what sets them apart from all words, likeness² ≥ 1/2.
+
+        None is, if that is not known.
+        """
         return np.asarray(self.likeness >= CLEAR)
 
     def clear_words(self, topic_word: FloatArray) -> NDArray[np.bool_]:
@@ -82,9 +106,17 @@ def measure_trust(
         Standard deviation of the noise of a release that has the whole budget.
     rng : Generator
         Draws documents and noise.
+
+    Returns
+    -------
+    TopicTrust
+        With a likeness of NaN if no pairs were released that could show how many topics there are.
     """
+    k = found.evidence.shares.size
+    if found.pairs is None and k > 1:
+        return TopicTrust(np.full(k, np.nan), found.deviations)
     drawn_from = with_further_topics(found.law, found.pairs, rng)
-    again = _Again(found.law.topics, drawn_from, plan, n_units, unit_noise, found.evidence.public)
+    again = _Again(found.law.topics, drawn_from, plan, n_units, unit_noise)
     likenesses, distances, n_shown = again.runs(rng)
     moved = np.mean(distances**2, axis=0)
     # The deviations say which words are surer than others, given the topics of each step. That these are noisy too
@@ -106,7 +138,7 @@ def expected_likeness(
     law: TopicLaw, plan: ReleasePlan, *, n_units: int, unit_noise: float, rng: np.random.Generator
 ) -> FloatArray:
     """Return how much would be found of each topic in documents of a law: the lowest cosine of some runs."""
-    lowest: FloatArray = _Again(law.topics, law, plan, n_units, unit_noise, None).runs(rng)[0].min(axis=0)
+    lowest: FloatArray = _Again(law.topics, law, plan, n_units, unit_noise).runs(rng)[0].min(axis=0)
     return lowest
 
 
@@ -119,7 +151,6 @@ class _Again:
     plan: ReleasePlan
     n_units: int
     unit_noise: float
-    public: PublicTopics | None
 
     def runs(self, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, list[int]]:
         """Return the cosines and the distances of the topics and what each run finds of them, both runs x k.
@@ -145,7 +176,7 @@ class _Again:
         # Both signal and noise shrink in proportion. That fewer documents are drawn makes topics less like each other.
         answers = SimulatedAnswers(held, self.unit_noise * n_drawn / self.n_units, rng)
         concentration = float(law.alpha.sum())
-        return find_private_topics(answers, self.plan, k, concentration=concentration, rng=rng, public=self.public)
+        return find_private_topics(answers, self.plan, k, concentration=concentration, rng=rng)
 
 
 def likeness(truth: FloatArray, found: FloatArray, frequencies: FloatArray) -> FloatArray:
