@@ -223,11 +223,12 @@ def _misfit(third: FloatArray, places: FloatArray, weights: FloatArray, reduced:
     errors = reduced.eigenvalue_errors[: places.shape[0]]
     usable = np.isfinite(errors).all() and errors.max() > 0
     scales = 1 / np.sqrt(np.maximum(errors, _LEAST_ERROR * errors.max())) if usable else np.ones(errors.size)
-    scaled, k = scales[:, None] * places, errors.size
-    squares = (scaled.T[:, :, None] * scaled.T[:, None, :]).reshape(-1, k * k)
-    left = third * scales[:, None, None] * np.multiply.outer(scales, scales)
-    left -= ((scaled * weights) @ squares).reshape(k, k, k)
-    return float(np.sum(left**2))
+    scaled, outer = scales[:, None] * places, np.multiply.outer(scales, scales)
+    left = 0.0
+    for slab, scale, row in zip(third, scales, scaled, strict=True):  # k × k at a time stays in the cache
+        difference = scale * (slab * outer) - (scaled * (weights * row)) @ scaled.T
+        left += float(np.vdot(difference, difference))
+    return left
 
 
 def _whitened(concentration: float, reduced: ReducedMoments) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
