@@ -209,8 +209,8 @@ def noisy_steps(codes: Any, questions: Questions, k: int, n_steps: int, guarante
 
 
 def private(seeds: int, quick: bool) -> None:
-    cases = [(100_000, k, epsilon) for k in (5, 10) for epsilon in (1.0, 0.5)]
-    cases += [(100_000, 5, 0.1), (20_000, 5, 1.0), (20_000, 5, 0.5), (5_000, 5, 1.0), (5_000, 5, 0.1)]
+    cases = [(n_rows, 5, epsilon) for n_rows in (100_000, 20_000, 5_000) for epsilon in (4.0, 1.0, 0.5, 0.1)]
+    cases += [(100_000, 10, 1.0), (100_000, 10, 0.5), (20_000, 10, 1.0)]
     for n_rows, k, epsilon in cases[:2] if quick else cases:
         found: dict[str, list[tuple[float, float]]] = {}
         for seed in range(50, 50 + seeds):  # others than those with which the shares of the budget were chosen

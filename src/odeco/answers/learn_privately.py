@@ -30,7 +30,7 @@ from odeco.answers.table import Questions
 #: Shares of μ² of the pairs, of the core, and of the steps.
 _WITH_CORE = (0.3, 0.15, (0.25, 0.3))
 #: The same without a core: of little signal, its noise would leave nothing.
-_WITHOUT_CORE = (0.4, 0.0, (0.3, 0.3))
+_WITHOUT_CORE = (0.65, 0.0, (0.15, 0.2))
 #: Signal is little below this: the respondents of a class, divided by the noise of a pair with the whole budget.
 _LITTLE = 20.0
 #: So many random starts are compared with that of the views, by how well they fit the pairs. That costs no budget.
