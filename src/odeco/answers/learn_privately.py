@@ -80,7 +80,7 @@ def plan_shares(questions: Questions, n_components: int, *, n_rows: int, mu: flo
     """Return the shares, from public numbers only.
 
     They were chosen on planted classes of 20 questions with three answers: k = 5 and 10, 5,000 to 100,000 respondents,
-    ε from 0.5 to 4. Other classes were drawn for the figures that the benchmark reports.
+    ε from 0.1 to 4. Other classes were drawn for the figures that the benchmark reports.
     """
     if n_components == 1:
         return SharePlan(1.0, 0.0, ())

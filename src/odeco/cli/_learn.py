@@ -76,10 +76,10 @@ def _private(what: str) -> Callable[[Function], Function]:
 
 
 def _check_private(n_components: Any, labels_path: Path | None) -> None:
-    if n_components == "auto":
-        raise click.UsageError("A private model needs a number: choosing one would look at the rows. Pass -k.")
     if labels_path is not None:
         raise click.UsageError("--labels would tell where each private row belongs. Leave it out.")
+    if n_components == "auto":
+        raise click.UsageError("A private model needs a number: choosing one would look at the rows. Pass -k.")
 
 
 def _spend(plan: Any, *, as_json: bool, **budget: Any) -> str | None:
