@@ -22,8 +22,10 @@ from odeco.answers.pair_tables import PairTables
 from odeco.answers.steps import Classes, posterior
 from odeco.answers.table import Bits
 
-#: So many respondents are simulated with the classes found so far, and so many steps of the search taken with them.
-_N_SIMULATED, _N_SEARCH = 3_000, 25
+#: As many respondents as there are, within these bounds, are simulated with the classes found so far.
+_LEAST_SIMULATED, _MOST_SIMULATED = 300, 3_000
+#: So many steps of the search are taken with them.
+_N_SEARCH = 25
 #: So many such rounds begin from the best of several starts; one from each of the others.
 _N_ROUNDS = 3
 #: The most steps of the search with pairs alone, where nothing is simulated.
@@ -174,7 +176,8 @@ class Matching:
 
     def _simulated(self, classes: Classes, rng: np.random.Generator) -> _Simulated:
         questions, answered = self.tables.questions, self.tables.answered
-        codes, _ = draw_codes(classes, questions, _N_SIMULATED, rng)
+        size = min(max(self.n_rows, _LEAST_SIMULATED), _MOST_SIMULATED)
+        codes, _ = draw_codes(classes, questions, size, rng)
         codes[rng.random(codes.shape) > answered] = -1
         bits: Bits = questions.indicators(codes)
         marked = bits.astype(np.float64)
