@@ -32,6 +32,8 @@ _N_ROUNDS = 3
 _N_PAIRS_SEARCH = 200
 #: No probability is taken for smaller where a search begins.
 _LEAST = 1e-3
+#: No probability is taken for smaller than exp of this, beside the largest, on the way.
+_LEAST_LOGARITHM = -30.0
 #: A simulated respondent counts at most as exp of this, when classes move away from those it was drawn with.
 _MOST_LOG_WEIGHT = 5.0
 #: A count below this share of the mean of its class varies as if it had this share.
@@ -118,8 +120,10 @@ class Matching:
     def _classes(self, logarithms: FloatArray) -> Classes:
         first, rest = np.split(logarithms.reshape(-1, self.n_components), [1])
         questions = self.tables.questions
-        weights = np.exp(first[0] - first[0].max())
-        answers = np.exp(rest - np.maximum.reduceat(rest, questions.offsets, axis=0)[questions.owners])
+        largest = np.maximum.reduceat(rest, questions.offsets, axis=0)[questions.owners]
+        # Where a search goes far, no probability becomes zero: its logarithm is asked for.
+        weights = np.exp(np.maximum(first[0] - first[0].max(), _LEAST_LOGARITHM))
+        answers = np.exp(np.maximum(rest - largest, _LEAST_LOGARITHM))
         return Classes(weights / weights.sum(), answers / questions.sum_by_question(answers)[questions.owners])
 
     def _misfit(self, logarithms: FloatArray, simulated: _Simulated | None) -> tuple[float, FloatArray]:
