@@ -208,10 +208,13 @@ def noisy_steps(codes: Any, questions: Questions, k: int, n_steps: int, guarante
     return classes
 
 
-def private(seeds: int, quick: bool) -> None:
-    cases = [(100_000, k, epsilon) for k in (5, 10) for epsilon in (1.0, 0.5)]
-    cases += [(100_000, 5, 0.1), (20_000, 5, 1.0), (20_000, 5, 0.5), (5_000, 5, 1.0), (5_000, 5, 0.1)]
+def private(seeds: int, quick: bool, chosen: str) -> None:
+    cases = [(n_rows, 5, epsilon) for n_rows in (100_000, 20_000, 5_000) for epsilon in (4.0, 1.0, 0.5, 0.1)]
+    cases += [(100_000, 10, 1.0), (100_000, 10, 0.5), (20_000, 10, 1.0)]
     for n_rows, k, epsilon in cases[:2] if quick else cases:
+        name = f"n {n_rows:,}, k {k}, epsilon {epsilon:g}"
+        if chosen not in name:
+            continue
         found: dict[str, list[tuple[float, float]]] = {}
         for seed in range(50, 50 + seeds):  # others than those with which the shares of the budget were chosen
             truth, questions = truth_of(20, 3, k, seed)
@@ -229,14 +232,13 @@ def private(seeds: int, quick: bool) -> None:
                 gap = base - score_of(peer, questions, new)
                 found.setdefault(f"random, {n_steps} noisy steps", []).append((gap, seconds))
         for what, pairs in found.items():
-            name = f"n {n_rows:,}, k {k}, epsilon {epsilon:g}"
             report(name, what, [pair[0] for pair in pairs], [pair[1] for pair in pairs])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", nargs="?", choices=("planted", "real", "stream", "private"))
-    parser.add_argument("--case", default="", help="planted problems whose name has this")
+    parser.add_argument("--case", default="", help="planted and private problems whose name has this")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--peer-seeds", type=int, default=3, help="on planted answers, seeds that StepMix gets too")
@@ -251,7 +253,7 @@ def main() -> None:
     if options.part in (None, "stream"):
         stream(500_000 if options.quick else options.rows)
     if options.part in (None, "private"):
-        private(seeds, options.quick)
+        private(seeds, options.quick, options.case)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from odeco.cli._info import _MEANINGS
 from odeco.cli._learn_graph import read_graph
-from odeco.cli._learn_table import read_text_table, sequences_of
+from odeco.cli._learn_table import read_private_table, read_text_table, sequences_of
 from odeco.cli._main import run as main
 from odeco.cli._report import MODELS
 from odeco.models import Communities, LatentClasses, TensorHMM, TensorICA, TensorMixture
@@ -130,6 +130,71 @@ def test_classes_of_a_survey_with_empty_cells(tmp_path, capsys):
     model = LatentClasses.load(tmp_path / "model.npz")
     assert sorted(map(str, model.categories_[0])) == ["no", "yes"]
     assert list(model.feature_names_in_) == [f"q{i}" for i in range(9)]
+
+
+@pytest.fixture
+def survey(tmp_path):
+    """Two classes that answer nine questions with yes or no, 6,000 respondents."""
+    rng = np.random.default_rng(1)
+    said = np.where((rng.random((6000, 9)) < 0.9) == rng.integers(2, size=6000)[:, None].astype(bool), "yes", "no")
+    path = tmp_path / "survey.csv"
+    path.write_text("\n".join([",".join(f"q{i}" for i in range(9)), *(",".join(row) for row in said)]))
+    return path
+
+
+PRIVATELY = ("-k", 2, "--epsilon", 4, "--delta", 1e-6)
+
+
+def test_private_classes_have_a_plan_a_ledger_and_a_guarantee_on_their_page(survey, tmp_path, capsys):
+    page, ledger, out = tmp_path / "page.html", tmp_path / "survey.ledger", tmp_path / "model.npz"
+    settings = (*PRIVATELY, "--answers", "no,yes", "--ledger", ledger)
+    shown, said = learn(capsys, "classes", survey, *settings, "--budget", 5, "--report", page, "--out", out)
+    assert "of 2 classes of simulated respondents 2 would be clear" in shown
+    assert "with this one it will be ε = 4 of 5" in said
+    assert "(4, 1e-06)-differentially private" in page.read_text()
+    model = LatentClasses.load(out)
+    # Two classes that give nine answers with 90 % each: 6,000 respondents at ε = 4 leave no doubt which is which.
+    assert np.abs(np.diff([own[:, 1] for own in model.answer_probabilities_])).min() > 0.6
+    _, said = learn(capsys, "classes", survey, *settings, code=1)
+    assert "Nothing was spent" in said
+
+
+def test_answers_of_each_question_may_be_in_a_file(survey, tmp_path, capsys):
+    (tmp_path / "answers.json").write_text(json.dumps({"q3": ["yes", "no"], "q1": ["no", "yes", "perhaps"]}))
+    shown, _ = learn(capsys, "classes", survey, *PRIVATELY, "--answers", tmp_path / "answers.json", "--json")
+    document = json.loads(shown)
+    assert document["feature_names_in_"] == ["q3", "q1"]
+    assert document["categories_"] == [["yes", "no"], ["no", "yes", "perhaps"]]
+    (tmp_path / "answers.json").write_text('["yes", "no"]')
+    _, said = learn(capsys, "classes", survey, *PRIVATELY, "--answers", tmp_path / "answers.json", code=1)
+    assert "must hold an object" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-k", 2, "--epsilon", 1], "needs --epsilon, --delta and --answers"),
+        (["--epsilon", 1, "--delta", 1e-6, "--answers", "no,yes"], "A private model needs a number"),
+        ([*PRIVATELY, "--answers", "no,yes", "--labels", "x.csv"], "--labels would tell"),
+        ([*PRIVATELY, "--answers", "no,yes", "--budget", 3], "--budget is that of a new --ledger"),
+        ([*PRIVATELY, "--answers", "no,yes", "--ledger", "new.ledger"], "is new and needs --budget"),
+    ],
+)
+def test_what_private_classes_cannot_have_is_refused(survey, arguments, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    _, said = learn(capsys, "classes", survey, *arguments, code=2)
+    assert words in said
+
+
+def test_of_a_private_table_every_line_is_a_respondent_whatever_it_holds(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b'a;b\nx;1\n\n"x\ny;2;3\n\xff;NA\n"y";2\r\n')
+    table = read_private_table(path)
+    assert table.columns == ["a", "b"]
+    none = [None, None]
+    assert table.cells.tolist() == [["x", "1"], none, none, none, ["\ufffd", None], ["y", "2"]]
+    with pytest.raises(ValueError, match=r"must be in a \.csv or \.tsv file"):
+        read_private_table(tmp_path / "t.parquet")
 
 
 def test_states_of_symbols_in_several_sequences(tmp_path, capsys):

@@ -342,6 +342,14 @@ MUTANTS = [
         "same_releases",
     ),
     Mutant(
+        "latent classes: a step is fitted without its noise",
+        "answers/learn_privately.py",
+        "ReleasedStep(classes, released, deviation)",
+        "ReleasedStep(classes, held.step(classes), deviation)",
+        "test_private_classes.py",
+        "same_releases",
+    ),
+    Mutant(
         "latent classes: the vectors of a view are not shortened",
         "answers/private_holder.py",
         "(shortened(numbers @ each, most) for each, most in",

@@ -286,6 +286,28 @@ def learn_command(write, name, *options):
     return run
 
 
+def classes_command(*options):
+    """Return ``odeco learn classes`` on a table of answers whose lines are what they are."""
+
+    def run(lines):
+        Path("data").mkdir()
+        Path("data/survey.csv").write_bytes(b"v,w,x\n" + b"\n".join(lines) + b"\n")
+        arguments = ["learn", "classes", "data/survey.csv", "-k", "2", "--epsilon", "1", "--delta", "1e-6"]
+        arguments += ["--answers", "0,1,2", "--out", "model.npz", "--report", "page.html", *options]
+        with mock.patch.object(sys, "argv", ["odeco", *arguments]):
+            return run_command(arguments)
+
+    return run
+
+
+def lines_of_answers():
+    """Return lines of a survey: answers, others than are known, and what is no row of a table."""
+    codes = np.random.default_rng(4).integers(0, 3, size=(N, 3))
+    good = [b",".join(b"%d" % code for code in row) for row in codes]
+    bad = [b"", b'"0,1', b"0,1,2,3", b"\xff,\x00,9", b'"', b"0", b"no,yes,NA", b"\r", b"0,1,2\r"]
+    return {"answers": good, "one is no row": [*good[:-1], b'"'], "none is a row": (bad * N)[:N], "blank": [b""] * N}
+
+
 def write_npy(rows, path):
     np.save(path, rows)
 
@@ -409,6 +431,8 @@ ENTRY_POINTS = {
     "latent classes": (latent_classes(), wild_answers()),
     "latent classes, add or remove": (latent_classes(neighbour_relation="add or remove"), wild_answers()),
     "latent classes of tables": (latent_classes(), tables_of_answers()),
+    "classes command": (classes_command(), lines_of_answers()),
+    "classes command, JSON": (classes_command("--json"), lines_of_answers()),
     "sequences": (hidden_states(), SEQUENCES),
     "sequences, add or remove": (hidden_states(neighbour_relation="add or remove"), SEQUENCES),
     "vocabulary of texts": (

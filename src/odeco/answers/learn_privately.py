@@ -4,7 +4,9 @@
 2. The third moment of three views, in k directions that the pairs give.
 3. Likelihood steps: how often each answer was given by each class so far.
 
-What each respondent adds is bounded in `HeldAnswers`; all between the releases is post-processing.
+After each of them, the classes are those under which all that was released so far is likeliest (`Matching`): the start
+is no loss to the steps, for it stays part of what is learnt from. What each respondent adds is bounded in
+`HeldAnswers`; all between the releases is post-processing.
 """
 
 from __future__ import annotations
@@ -19,26 +21,20 @@ import numpy as np
 
 from odeco._types import FloatArray
 from odeco.answers.learn import in_order
-from odeco.answers.pair_tables import (
-    PairTables,
-    classes_at_random,
-    classes_of_views,
-    fitted_to_pairs,
-    shrunk,
-    views_of,
-)
+from odeco.answers.matching import Matching, ReleasedStep
+from odeco.answers.pair_tables import PairTables, classes_at_random, classes_of_views, shrunk, views_of
 from odeco.answers.private_holder import HeldAnswers, bound_of_pairs, bound_of_step
 from odeco.answers.steps import Classes, Sums, maximised
 from odeco.answers.table import Questions
 
-#: Shares of μ² of the pairs and of the core, with little signal and with much: little needs a better start.
-_PAIRS, _CORE = (0.4, 0.3), (0.2, 0.15)
-#: Signal is much from here on: the respondents of a class, divided by the noise of a pair with the whole budget.
-_MUCH = 35.0
-#: How the rest is dealt to the steps.
-_DEALT = (0.2, 0.2, 0.25, 0.35)
+#: Shares of μ² of the pairs, of the core, and of the steps.
+_WITH_CORE = (0.3, 0.15, (0.25, 0.3))
+#: The same without a core: of little signal, its noise would leave nothing.
+_WITHOUT_CORE = (0.65, 0.0, (0.15, 0.2))
+#: Signal is little below this: the respondents of a class, divided by the noise of a pair with the whole budget.
+_LITTLE = 20.0
 #: So many random starts are compared with that of the views, by how well they fit the pairs. That costs no budget.
-_N_RANDOM = 10
+_N_RANDOM = 8
 #: The prior of a class counts as so many deviations of the noise in its size.
 _PRIOR = 1.0
 
@@ -83,17 +79,15 @@ class SharePlan:
 def plan_shares(questions: Questions, n_components: int, *, n_rows: int, mu: float) -> SharePlan:
     """Return the shares, from public numbers only.
 
-    They were chosen on planted classes of 20 questions with three answers: k = 5 and 10, 20,000 to 100,000 respondents,
-    ε from 0.1 to 1. Other classes were drawn for the figures that the benchmark reports.
+    They were chosen on planted classes of 20 questions with three answers: k = 5 and 10, 5,000 to 100,000 respondents,
+    ε from 0.1 to 4. Other classes were drawn for the figures that the benchmark reports.
     """
     if n_components == 1:
         return SharePlan(1.0, 0.0, ())
-    much = int(n_rows / n_components * mu / bound_of_pairs(questions) / math.sqrt(2) >= _MUCH)
     # The best deal of the questions has views of about equal size; without directions for k classes, no core is asked.
     enough = questions.sizes.size >= 3 and 1 + questions.n_free // 3 >= n_components
-    pairs, core = _PAIRS[much], _CORE[much] if enough else 0.0
-    rest = 1 - pairs - core
-    return SharePlan(pairs, core, tuple(rest * share for share in _DEALT))
+    signal = n_rows / n_components * mu / (math.sqrt(2) * bound_of_pairs(questions))
+    return SharePlan(*(_WITH_CORE if enough and signal >= _LITTLE else _WITHOUT_CORE))
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +129,8 @@ def find_private_classes(
     tables = PairTables.of(released, deviation, questions, held.n_rows)
     if k == 1:
         return FoundPrivately(Classes(np.ones(1), tables.frequencies[:, None]), tables.frequencies)
-    classes = _start(held, sums, tables, k, plan, rng)
+    matching = Matching(tables, held.n_rows, k)
+    classes = _start(held, sums, matching, plan, rng)
     for number, share in enumerate(plan.steps, 1):
         released, deviation = sums.release(
             f"answers by class, step {number}, {questions.n_answers} x {k} numbers",
@@ -145,13 +140,14 @@ def find_private_classes(
             share=share,
             signed=False,
         )
-        classes = _maximised(released, deviation, tables, held.n_rows)
+        matching = matching.with_step(ReleasedStep(classes, released, deviation))
+        starts = (classes, _maximised(released, deviation, tables, held.n_rows))
+        classes = matching.best_of(starts, rng)
     return FoundPrivately(in_order(classes), tables.frequencies)
 
 
-def _start(
-    held: HeldAnswers, sums: Release, tables: PairTables, k: int, plan: SharePlan, rng: np.random.Generator
-) -> Classes:
+def _start(held: HeldAnswers, sums: Release, matching: Matching, plan: SharePlan, rng: np.random.Generator) -> Classes:
+    tables, k = matching.tables, matching.n_components
     views = views_of(tables, k, rng) if plan.core else None
 
     def ask(maps: tuple[FloatArray, ...], lengths: tuple[float, ...]) -> FloatArray:
@@ -167,7 +163,7 @@ def _start(
     starts = [classes_at_random(tables, k, rng) for _ in range(_N_RANDOM)]
     if views is not None:
         starts.append(classes_of_views(tables, views, k, ask, seed=int(rng.integers(2**31))))
-    return max((fitted_to_pairs(tables, start) for start in starts), key=lambda fit: fit[1])[0]
+    return matching.best_of(starts, rng)
 
 
 def _maximised(released: FloatArray, deviation: float, tables: PairTables, n_rows: int) -> Classes:

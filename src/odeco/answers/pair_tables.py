@@ -2,8 +2,7 @@
 
 The table of two questions holds Σ_h w_h θ_h θ'_hᵀ, for those who answered both. Three views of the questions and their
 third moment in k directions say which classes these are (`three_views`); given the detectors d of one view, the pairs
-with another give its means, since P_ab d_bh = √w_h A_h. Steps of a likelihood of pairs then make the classes fit all
-tables at once.
+with another give its means, since P_ab d_bh = √w_h A_h.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ from odeco.latent.three_views import classes_of_three_views
 
 #: So many splits of the questions into views are compared by the tables.
 _N_SPLITS = 20
-#: So many steps of the likelihood of pairs follow a start.
-_N_STEPS = 100
 #: No share of respondents who answered a question is taken for smaller.
 _LEAST_ANSWERED = 0.01
 #: Every class answers, in this share, as all respondents together do.
@@ -46,12 +43,15 @@ class PairTables:
         The share of respondents who answered each question.
     frequencies : array
         The share of each answer among those who answered its question.
+    deviation : float
+        Standard deviation of the noise in the number of respondents with both answers.
     """
 
     questions: Questions
     shares: FloatArray
     answered: FloatArray
     frequencies: FloatArray
+    deviation: float
 
     @classmethod
     def of(cls, released: FloatArray, deviation: float, questions: Questions, n_rows: int) -> PairTables:
@@ -71,7 +71,7 @@ class PairTables:
         equal = 1 / questions.sizes[owners]
         raw = shrunk(raw, equal[:, None], noise)
         frequencies = as_probabilities(raw, questions, equal, background=_LEAST_ANSWERED)[:, 0]
-        return cls(questions, shares, answered, frequencies)
+        return cls(questions, shares, answered, frequencies, deviation)
 
     def second_moment(self, answers: IndexArray) -> FloatArray:
         """Return the mean of x xᵀ for the indicators of some answers, divided by the shares of those who answered."""
@@ -176,20 +176,3 @@ def classes_at_random(tables: PairTables, n_components: int, rng: np.random.Gene
     drawn = tables.frequencies[:, None] * rng.gamma(1.0, size=(tables.questions.n_answers, n_components))
     weights = np.full(n_components, 1 / n_components)
     return Classes(weights, as_probabilities(drawn, tables.questions, tables.frequencies, _BACKGROUND))
-
-
-def fitted_to_pairs(tables: PairTables, classes: Classes) -> tuple[Classes, float]:
-    """Return the classes after steps of the likelihood of pairs, and that likelihood."""
-    observed = np.maximum(tables.shares, 0.0)
-    apart = tables.questions.owners[:, None] != tables.questions.owners[None, :]
-    likelihood = -np.inf
-    for _ in range(_N_STEPS):
-        weights, answers = classes.weights, classes.answers
-        expected = np.where(apart, (answers * weights) @ answers.T, 1.0)
-        likelihood = float(np.sum(observed * np.log(np.maximum(expected, 1e-12))))
-        ratio = observed / np.maximum(expected, 1e-12)
-        counts = weights * answers * (ratio @ answers)
-        sizes = np.maximum(counts.sum(axis=0), 1e-12)
-        mixed = as_probabilities(counts, tables.questions, tables.frequencies, _BACKGROUND / 10)
-        classes = Classes(sizes / sizes.sum(), mixed)
-    return classes, likelihood

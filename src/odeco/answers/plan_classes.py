@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -45,6 +45,8 @@ class ClassesPlan:
         For each class of simulated respondents, the cosine of what would be found with the truth, largest first,
         without the frequencies of all answers; the mean over several simulations.
     """
+
+    unit: ClassVar[str] = "respondent"
 
     epsilon: float
     delta: float

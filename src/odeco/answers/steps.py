@@ -56,10 +56,11 @@ class Sums:
 
 def responsibilities(classes: Classes, marked: Bits) -> tuple[FloatArray, FloatArray]:
     """Return the probability that each respondent belongs to each class, and the log-likelihood of each."""
-    return _responsibilities(classes, marked.astype(np.float64))
+    return posterior(classes, marked.astype(np.float64))
 
 
-def _responsibilities(classes: Classes, marked: FloatArray) -> tuple[FloatArray, FloatArray]:
+def posterior(classes: Classes, marked: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the same of indicators in double precision."""
     joint = marked @ np.log(np.maximum(classes.answers, _LEAST))
     joint += np.log(np.maximum(classes.weights, _LEAST))
     largest = joint.max(axis=1, keepdims=True)
@@ -75,7 +76,7 @@ def sums_of(classes: Classes, marked: Bits) -> Sums:
 
     def work(block: Bits) -> Sums:
         numbers = block.astype(np.float64)
-        shares, likelihoods = _responsibilities(classes, numbers)
+        shares, likelihoods = posterior(classes, numbers)
         return Sums(numbers.T @ shares, shares.sum(axis=0), float(likelihoods.sum()))
 
     first, *rest = map_blocks(work, blocks_of(marked), parallel=True)

@@ -12,8 +12,9 @@ import numpy as np
 from odeco.cli import _options
 from odeco.cli._learn_graph import read_graph
 from odeco.cli._learn_output import Labels, deliver_model
-from odeco.cli._learn_table import lengths_of, read_text_table, sequences_of
-from odeco.cli._output import progress_bar
+from odeco.cli._learn_table import answers_named, lengths_of, read_private_table, read_text_table, sequences_of
+from odeco.cli._output import console, progress_bar
+from odeco.cli._spending import agreed
 from odeco.rows import is_sparse, join_rows
 from odeco.sources import as_source, open_private
 
@@ -32,6 +33,7 @@ def command() -> None:
       odeco learn hmm log.csv --symbol event --sequence user -k 5
       odeco learn ica recording.csv --report page.html
       odeco learn classes survey.csv -k 4 --drop id
+      odeco learn classes survey.csv -k 4 --epsilon 1 --delta 1e-6 --answers yes,no
       odeco learn communities edges.csv -k 8 --labels memberships.csv
     """
 
@@ -48,6 +50,43 @@ def _outputs(function: Function) -> Function:
     for option in (_options.threads, _options.report, labels, _options.out, _options.json_output, _options.seed):
         function = option(function)
     return function
+
+
+def _private(what: str) -> Callable[[Function], Function]:
+    """Add the options about what a private model may spend."""
+    options = (
+        click.option("--epsilon", type=float, metavar="E", help="Learn in private; the smaller, the more private."),
+        click.option("--delta", type=float, metavar="D", help=f"For --epsilon: far below one over all {what}."),
+        click.option(
+            "--ledger",
+            type=_options.CHECKPOINT,
+            metavar="FILE",
+            help="The budget of all models of these data.",
+        ),
+        click.option("--budget", type=float, metavar="E", help="For a new --ledger: the ε that all of them may spend."),
+        click.option("--yes", is_flag=True, help="Spend without asking. Without a terminal nobody is asked."),
+    )
+
+    def add(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
+def _check_private(n_components: Any, labels_path: Path | None) -> None:
+    if labels_path is not None:
+        raise click.UsageError("--labels would tell where each private row belongs. Leave it out.")
+    if n_components == "auto":
+        raise click.UsageError("A private model needs a number: choosing one would look at the rows. Pass -k.")
+
+
+def _spend(plan: Any, *, as_json: bool, **budget: Any) -> str | None:
+    """Show the plan, ask, and return the ledger."""
+    if not as_json:
+        console().print(f"{plan}\n", markup=False, soft_wrap=True)
+    return agreed(plan, **budget)
 
 
 def _number(what: str) -> Callable[[Function], Function]:
@@ -99,8 +138,7 @@ def _read_private_rows(file: Path) -> tuple[Any, list[str] | None]:
 )
 @_options.columns
 @_options.drop
-@click.option("--epsilon", type=float, metavar="E", help="Learn in private; the smaller, the more private.")
-@click.option("--delta", type=float, metavar="D", help="For --epsilon: far below one over the number of rows.")
+@_private("rows")
 @click.option("--norm-bound", type=float, metavar="B", help="For --epsilon: longer rows are shortened to this length.")
 @_outputs
 def mixture(
@@ -112,29 +150,33 @@ def mixture(
     epsilon: float | None,
     delta: float | None,
     norm_bound: float | None,
+    ledger: Path | None,
+    budget: float | None,
+    yes: bool,
     seed: int,
     threads: int | None,
     **outputs: Any,
 ) -> None:
     r"""Clusters of rows of numbers: a mixture of Gaussians.
 
-    With --epsilon, --delta and --norm-bound no one row can be told from the model. A private CSV file begins with a
-    line of names, and all of its columns are read.
+    With --epsilon, --delta and --norm-bound no one row can be told from the model. A plan comes first, from public
+    numbers; where there is a terminal, it is asked before anything is spent. A private CSV file begins with a line of
+    names, and all of its columns are read.
 
     \b
     Examples:
       odeco learn mixture rows.csv -k 10 --labels clusters.csv --report page.html
       odeco learn mixture rows.npy -k 10 --epsilon 1 --delta 1e-6 --norm-bound 20 --out model.npz
     """
-    from odeco.models import TensorMixture  # scikit-learn may be missing
+    from odeco.models import TensorMixture, plan_mixture  # scikit-learn may be missing
 
-    private = (epsilon, delta, norm_bound) != (None, None, None)
+    private = (epsilon, delta, norm_bound, ledger, budget) != (None,) * 5
     if private and None in (epsilon, delta, norm_bound):
         raise click.UsageError("A private model needs --epsilon, --delta and --norm-bound. Pass all three, or none.")
     if private and (columns is not None or drop is not None):
         raise click.UsageError("--columns and --drop are not for private rows. Write a file of the columns you want.")
-    if private and outputs["labels_path"] is not None:
-        raise click.UsageError("--labels would tell where each private row belongs. Leave it out.")
+    if private:
+        _check_private(n_components, outputs["labels_path"])
     rows, names = _read_private_rows(file) if private else _read_rows(file, columns, drop)
     model = TensorMixture(
         n_components,
@@ -145,6 +187,10 @@ def mixture(
         random_state=seed,
     )
     with _options.limited(threads):
+        if epsilon is not None and delta is not None:
+            n_rows, n_features = rows.shape
+            plan = plan_mixture(n_components, n_rows=n_rows, n_features=n_features, epsilon=epsilon, delta=delta)
+            model.ledger = _spend(plan, as_json=outputs["as_json"], ledger=ledger, budget=budget, yes=yes)
         _learning(lambda: model.fit(rows))
         deliver_model(
             model,
@@ -253,34 +299,66 @@ def ica(
 @_number("classes")
 @_options.columns
 @_options.drop
+@_private("respondents")
+@click.option(
+    "--answers",
+    metavar="A,B | FILE",
+    help="For --epsilon: the possible answers, the same for all questions; or a .json file that lists those to each.",
+)
 @_outputs
 def classes(
     file: Path,
     n_components: Any,
     columns: list[str] | None,
     drop: list[str] | None,
+    epsilon: float | None,
+    delta: float | None,
+    ledger: Path | None,
+    budget: float | None,
+    yes: bool,
+    answers: str | None,
     seed: int,
     threads: int | None,
     **outputs: Any,
 ) -> None:
     r"""Classes of respondents to questions with few answers each: latent class analysis. Empty cells are no answers.
 
-    FILE is a table with names (.csv, .tsv, .parquet, .arrow, .feather), a row a respondent. Private classes are
-    learnt from Python, where the possible answers can be named.
+    FILE is a table with names (.csv, .tsv, .parquet, .arrow, .feather), a row a respondent. With --epsilon, --delta and
+    --answers no one respondent can be told from the model. The answers are public: what occurs would show respondents.
+    Any other answer counts as none. A plan comes first, from public numbers; where there is a terminal, it is asked
+    before anything is spent. A private table is a .csv or .tsv file.
 
     \b
-    Example:
+    Examples:
       odeco learn classes survey.csv -k 4 --drop id --labels classes.csv --report page.html
+      odeco learn classes survey.csv -k 4 --epsilon 1 --delta 1e-6 --answers yes,no --out model.npz
     """
-    from odeco.models import LatentClasses  # scikit-learn may be missing
+    from odeco.models import LatentClasses, plan_classes  # scikit-learn may be missing
 
     if columns is not None and drop is not None:
         raise click.UsageError("--columns and --drop must not be given together. Pass the one that is shorter.")
-    table = read_text_table(file)
+    private = (epsilon, delta, answers, ledger, budget) != (None,) * 5
+    if private and None in (epsilon, delta, answers):
+        raise click.UsageError("A private model needs --epsilon, --delta and --answers. Pass all three, or none.")
+    if private:
+        _check_private(n_components, outputs["labels_path"])
+    table = read_private_table(file) if private else read_text_table(file)
     table = table.only(columns) if columns is not None else table.without(drop or [])
-    model = LatentClasses(n_components, missing_values=None, random_state=seed)
+    model = LatentClasses(n_components, missing_values=None, epsilon=epsilon, delta=delta, random_state=seed)
+    categories = None
     with _options.limited(threads):
-        _learning(lambda: model.fit(table.cells))
+        if epsilon is not None and delta is not None and answers is not None:
+            named = answers_named(answers, table.columns)
+            table, categories = table.only(list(named)), list(named.values())
+            plan = plan_classes(
+                n_components,
+                n_respondents=len(table.cells),
+                categories=[len(own) for own in categories],
+                epsilon=epsilon,
+                delta=delta,
+            )
+            model.ledger = _spend(plan, as_json=outputs["as_json"], ledger=ledger, budget=budget, yes=yes)
+        _learning(lambda: model.fit(table.cells, categories=categories))
         deliver_model(
             model,
             title=f"Classes of {file.name}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +60,7 @@ def read_text_table(path: Path) -> TextTable:
         )
     lines = _lines(path)
     columns = [name.strip() for name in next(lines, [])]
-    rows = [[None if cell.strip().lower() in _MISSING else cell.strip() for cell in line] for line in lines]
+    rows = [_cells(line) for line in lines]
     for number, row in enumerate(rows, 1):
         if len(row) != len(columns):
             raise ValueError(
@@ -77,8 +78,64 @@ def _lines(path: Path) -> Iterator[list[str]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         first = file.readline()
         file.seek(0)
-        delimiter = max(",;\t", key=first.count)
-        yield from (line for line in csv.reader(file, delimiter=delimiter) if line)
+        yield from (line for line in csv.reader(file, delimiter=_delimiter_in(first)) if line)
+
+
+def _delimiter_in(names: str) -> str:
+    return max(",;\t", key=names.count)
+
+
+def read_private_table(path: Path) -> TextTable:
+    """Return a table of texts from a ``.csv`` or ``.tsv`` file with names, without a word about any row.
+
+    The first line is public, and so is the number of lines after it. Each of these is a respondent, a blank one
+    included, and what it means depends on that line alone: one that is no row of the table has no answers.
+    """
+    if path.suffix not in _TABLES:
+        raise ValueError(f"A private table must be in a {' or '.join(_TABLES)} file. Got {path}. Write it as one.")
+    text = path.read_bytes().decode("utf-8-sig", errors="replace")
+    # Not splitlines: it ends lines at characters that a cell may hold.
+    first, *lines = text.removesuffix("\n").split("\n")
+    delimiter = _delimiter_in(first)
+    columns = [name.strip() for name in next(csv.reader([first], delimiter=delimiter), [])]
+    if not lines or not columns:
+        raise ValueError(f"{path} must have a line of names and a row at least. It has {len(lines)} rows. Add some.")
+    cells = np.empty((len(lines), len(columns)), dtype=object)
+    for number, line in enumerate(lines):
+        cells[number] = _private_row(line, delimiter, len(columns))
+    return TextTable(columns, cells)
+
+
+def _private_row(line: str, delimiter: str, width: int) -> list[str | None]:
+    try:
+        row = next(csv.reader([line.removesuffix("\r")], delimiter=delimiter), [])
+    except csv.Error:
+        row = []
+    return _cells(row) if len(row) == width else [None] * width
+
+
+def _cells(row: list[str]) -> list[str | None]:
+    return [None if cell.strip().lower() in _MISSING else cell.strip() for cell in row]
+
+
+def answers_named(text: str, columns: Sequence[str]) -> dict[str, list[str]]:
+    """Return the possible answers to each question, as ``--answers`` names them.
+
+    Parameters
+    ----------
+    text : str
+        Answers with commas between them, the same for all questions; or a JSON file of an object that has a list of
+        answers for each question.
+    columns : sequence of str
+        The questions of the table.
+    """
+    if not text.endswith(".json"):
+        own = [cell.strip() for cell in next(csv.reader([text], skipinitialspace=True), [])]
+        return dict.fromkeys(columns, own)
+    named = json.loads(Path(text).read_text(encoding="utf-8"))
+    if not isinstance(named, dict) or not all(isinstance(own, list) for own in named.values()):
+        raise ValueError(f'{text} must hold an object such as {{"question": ["yes", "no"]}}. It holds something else.')
+    return {name: [str(cell) for cell in own] for name, own in named.items()}
 
 
 def _arrow_table(path: Path) -> TextTable:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from odeco.cli._output import note
 from odeco.privacy import LedgerFile, epsilon_of, gdp_mu
 
 
@@ -19,6 +20,18 @@ def ask_before_spending(plan: Any, *, yes: bool) -> None:
         return
     if not click.confirm(f"Spend ε = {plan.epsilon:g} of the privacy of every {plan.unit}?", default=False, err=True):
         raise click.ClickException("Nothing was spent. Run again with --yes to spend without being asked.")
+
+
+def agreed(plan: Any, *, ledger: Path | None, budget: float | None, yes: bool) -> str | None:
+    """Ask before a model is learnt in private, and return the ledger that it charges, if there is one."""
+    if budget is not None and ledger is None:
+        raise click.UsageError("--budget is that of a new --ledger FILE. Pass both, or neither.")
+    spending = None if ledger is None else Spending.of(ledger, budget, plan)
+    if spending is not None:
+        note(spending.in_words)
+        spending.check()
+    ask_before_spending(plan, yes=yes)
+    return None if spending is None else str(spending.opened().path)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -63,3 +63,33 @@ def best_of(
         return best
     rest = climber(step, best.model, n_steps=n_steps - best.n_steps, tolerance=tolerance)
     return Climbed(rest.model, rest.log_likelihood, best.n_steps + rest.n_steps, rest.converged)
+
+
+@dataclass(frozen=True, eq=False)
+class Winner(Generic[Model]):
+    """The model that won a race, and the number of the start that it came from."""
+
+    model: Model
+    number: int
+
+
+def race(starts: Sequence[Model], step: Step[Model], *, n_first_steps: int, tolerance: float) -> Winner[Model]:
+    """Take a few steps from every start; the likelier half takes twice as many more, and so on until one is left."""
+    running = [
+        (number, climb(step, start, n_steps=n_first_steps, tolerance=tolerance)) for number, start in enumerate(starts)
+    ]
+    n_steps = n_first_steps
+    while len(running) > 1:
+        running = sorted(running, key=lambda each: -each[1].log_likelihood)[: (len(running) + 1) // 2]
+        n_steps *= 2
+        running = [
+            (
+                number,
+                at
+                if at.converged or len(running) == 1
+                else climb(step, at.model, n_steps=n_steps, tolerance=tolerance),
+            )
+            for number, at in running
+        ]
+    number, at = running[0]
+    return Winner(at.model, number)

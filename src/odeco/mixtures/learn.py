@@ -6,24 +6,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from odeco._threads import one_blas_thread
 from odeco._types import FloatArray
-from odeco.latent.likelihood import best_of, climb
+from odeco.latent.likelihood import climb, race
 from odeco.latent.number_of_components import ChosenNumber, choose_number
 from odeco.mixtures.gaussians import CovarianceType, Gaussians
 from odeco.mixtures.moments import second_moment
-from odeco.mixtures.starts import Start, can_be_spectral, seeded_start, spectral_start, whitened_start
+from odeco.mixtures.starts import can_be_spectral, seeded_start, spectral_start, whitened_start
 from odeco.mixtures.steps import step
 
 #: Starts are tried on so many rows, or on so many for each component if that is more.
 _TRIAL_ROWS, _TRIAL_ROWS_EACH = 5_000, 200
 #: Seeds are drawn, and nearest centres found, among so many of these; or among so many for each component.
 _SEED_ROWS, _SEED_ROWS_EACH = 2_000, 50
-#: A trial takes at least so many steps, and more where rows are few: steps times rows are then the same.
-_TRIAL_STEPS, _TRIAL_WORK = 10, 100_000
-#: Trials end when a step gains less than this: they are to be ranked, not to be kept.
-_TRIAL_TOLERANCE = 1e-3
-#: Up to so many rows trials are taken to the end, and twice as many starts are tried: there they cost little, and luck
-#: counts for more.
+#: So many steps are taken from every start before the better half of them goes on.
+_FIRST_STEPS = 5
+#: Up to so many rows twice as many starts are tried: there they cost little, and luck counts for more.
 _FEW_ROWS = 2_000
 #: How many components there are is chosen with so many rows to learn from, half as many to judge by, and at most so
 #: many components.
@@ -108,28 +106,26 @@ def learn(rows: FloatArray, n_components: int, plan: LearningPlan, *, seed: int)
     floor = max(floor, float(np.finfo(np.float64).tiny))
     rng = np.random.default_rng(seed)
     part = _part(rows, max(_TRIAL_ROWS, _TRIAL_ROWS_EACH * n_components), rng)
-    n_trial_steps = max(_TRIAL_STEPS, _TRIAL_WORK // len(part))
 
-    def trial(start: Start) -> tuple[float, Gaussians, str]:
-        ended = best_of(
-            [start.gaussians(plan.kind, floor)],
-            lambda model: step(model, part, floor),
-            n_trial_steps=n_trial_steps,
-            n_steps=n_trial_steps,
-            tolerance=plan.tolerance if len(rows) <= _FEW_ROWS else max(plan.tolerance, _TRIAL_TOLERANCE),
-        )
-        return ended.log_likelihood, ended.model, start.name
+    def on_part(model: Gaussians) -> tuple[Gaussians, float]:
+        return step(model, part, floor)
 
-    trials = []
-    if can_be_spectral(n_components, rows.shape[1]):
-        trials.append(trial(spectral_start(rows, moment, n_components, seed=seed, parallel=plan.parallel)))
-        trials.append(trial(whitened_start(part, moment, trials[0][1], seed=seed)))
-    # Where the third moment cannot help, more seeds must; and where rows are few, they cost nothing.
-    n_seeded = plan.n_starts * (1 if trials and len(rows) > _FEW_ROWS else 2)
-    n_seeded = 1 if n_components == 1 else max(n_seeded, 0 if trials else 1)
-    fewer = max(_SEED_ROWS, _SEED_ROWS_EACH * n_components)
-    trials += [trial(seeded_start(_part(part, fewer, rng), moment, n_components, rng)) for _ in range(n_seeded)]
-    _, model, name = max(trials, key=lambda each: each[0])
+    starts = []
+    with one_blas_thread():  # parts are small: handing them to threads takes longer than the work
+        if can_be_spectral(n_components, rows.shape[1]):
+            starts.append(spectral_start(rows, moment, n_components, seed=seed, parallel=plan.parallel))
+            guess = climb(
+                on_part, starts[0].gaussians(plan.kind, floor), n_steps=_FIRST_STEPS, tolerance=plan.tolerance
+            )
+            starts.append(whitened_start(part, moment, guess.model, seed=seed))
+        # Where the third moment cannot help, more seeds must; and where rows are few, they cost nothing.
+        n_seeded = plan.n_starts * (1 if starts and len(rows) > _FEW_ROWS else 2)
+        n_seeded = 1 if n_components == 1 else max(n_seeded, 0 if starts else 1)
+        fewer = max(_SEED_ROWS, _SEED_ROWS_EACH * n_components)
+        starts += [seeded_start(_part(part, fewer, rng), moment, n_components, rng) for _ in range(n_seeded)]
+        begun = [start.gaussians(plan.kind, floor) for start in starts]
+        first = race(begun, on_part, n_first_steps=_FIRST_STEPS, tolerance=plan.tolerance)
+    model, name = first.model, starts[first.number].name
     ended = climb(
         lambda model: step(model, rows, floor, parallel=plan.parallel),
         model,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -44,6 +45,8 @@ class MixturePlan:
     agreement : float
         The share of simulated rows that the private mixture assigns to the component that the true mixture does.
     """
+
+    unit: ClassVar[str] = "row"
 
     epsilon: float
     delta: float
