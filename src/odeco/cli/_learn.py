@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
-import numpy as np
 
-from odeco.cli import _options
+from odeco.cli import _learn_options, _options
 from odeco.cli._learn_graph import read_graph
 from odeco.cli._learn_output import Labels, deliver_model
+from odeco.cli._learn_rows import read_private_rows, read_rows
 from odeco.cli._learn_table import answers_named, lengths_of, read_private_table, read_text_table, sequences_of
-from odeco.cli._output import console, progress_bar
-from odeco.cli._spending import agreed
-from odeco.rows import is_sparse, join_rows
-from odeco.sources import as_source, open_private
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-#: Private rows are read in blocks of so many.
-_BLOCK = 65536
+from odeco.cli._output import progress_bar
 
 
 @click.group("learn")
@@ -38,69 +31,6 @@ def command() -> None:
     """
 
 
-def _outputs(function: Function) -> Function:
-    """Add the options about what comes out of a model."""
-    labels = click.option(
-        "--labels",
-        "labels_path",
-        type=_options.OUTPUT,
-        metavar="FILE",
-        help="Write there, as .csv, what each row belongs to.",
-    )
-    for option in (_options.threads, _options.report, labels, _options.out, _options.json_output, _options.seed):
-        function = option(function)
-    return function
-
-
-def _private(what: str) -> Callable[[Function], Function]:
-    """Add the options about what a private model may spend."""
-    options = (
-        click.option("--epsilon", type=float, metavar="E", help="Learn in private; the smaller, the more private."),
-        click.option("--delta", type=float, metavar="D", help=f"For --epsilon: far below one over all {what}."),
-        click.option(
-            "--ledger",
-            type=_options.CHECKPOINT,
-            metavar="FILE",
-            help="The budget of all models of these data.",
-        ),
-        click.option("--budget", type=float, metavar="E", help="For a new --ledger: the ε that all of them may spend."),
-        click.option("--yes", is_flag=True, help="Spend without asking. Without a terminal nobody is asked."),
-    )
-
-    def add(function: Function) -> Function:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return add
-
-
-def _check_private(n_components: Any, labels_path: Path | None) -> None:
-    if labels_path is not None:
-        raise click.UsageError("--labels would tell where each private row belongs. Leave it out.")
-    if n_components == "auto":
-        raise click.UsageError("A private model needs a number: choosing one would look at the rows. Pass -k.")
-
-
-def _spend(plan: Any, *, as_json: bool, **budget: Any) -> str | None:
-    """Show the plan, ask, and return the ledger."""
-    if not as_json:
-        console().print(f"{plan}\n", markup=False, soft_wrap=True)
-    return agreed(plan, **budget)
-
-
-def _number(what: str) -> Callable[[Function], Function]:
-    return click.option(
-        "-k",
-        "--n-components",
-        default="auto",
-        show_default=True,
-        metavar="K",
-        callback=_options.number_or_auto,
-        help=f"How many {what}; 'auto' lets the rows decide.",
-    )
-
-
 def _learning(work: Callable[[], Any]) -> Any:
     """Do the work, and show people that something goes on."""
     with progress_bar() as bar:
@@ -108,27 +38,9 @@ def _learning(work: Callable[[], Any]) -> Any:
         return work()
 
 
-def _read_rows(file: Path, columns: list[str] | None, drop: list[str] | None) -> tuple[Any, list[str] | None]:
-    """Return all rows of numbers in a file, and the names of their columns."""
-    if columns is not None and drop is not None:
-        raise click.UsageError("--columns and --drop must not be given together. Pass the one that is shorter.")
-    source = as_source(str(file), columns=columns, drop=drop)
-    rows = join_rows(list(source))
-    names = getattr(source, "columns", None)
-    return rows.toarray() if is_sparse(rows) else rows, None if names is None else list(names)
-
-
-def _read_private_rows(file: Path) -> tuple[Any, list[str] | None]:
-    """Return all rows of a file for a private model: nothing is said about a row that is none."""
-    rows = open_private([file], header=True if file.suffix in (".csv", ".tsv") else None)
-    chunks: Iterator[Any] = rows.chunks(_BLOCK)
-    blocks = [chunk.toarray() if is_sparse(chunk) else chunk for chunk in chunks]
-    return np.concatenate(blocks), None if rows.columns is None else list(rows.columns)
-
-
 @command.command("mixture")
 @click.argument("file", type=_options.FILE)
-@_number("clusters")
+@_learn_options.number("clusters")
 @click.option(
     "--covariance",
     type=click.Choice(["spherical", "diag", "full"]),
@@ -138,9 +50,9 @@ def _read_private_rows(file: Path) -> tuple[Any, list[str] | None]:
 )
 @_options.columns
 @_options.drop
-@_private("rows")
+@_learn_options.private("rows")
 @click.option("--norm-bound", type=float, metavar="B", help="For --epsilon: longer rows are shortened to this length.")
-@_outputs
+@_learn_options.outputs
 def mixture(
     file: Path,
     n_components: Any,
@@ -176,8 +88,8 @@ def mixture(
     if private and (columns is not None or drop is not None):
         raise click.UsageError("--columns and --drop are not for private rows. Write a file of the columns you want.")
     if private:
-        _check_private(n_components, outputs["labels_path"])
-    rows, names = _read_private_rows(file) if private else _read_rows(file, columns, drop)
+        _learn_options.check_private(n_components, outputs["labels_path"])
+    rows, names = read_private_rows(file) if private else read_rows(file, columns, drop)
     model = TensorMixture(
         n_components,
         covariance_type=covariance,  # type: ignore[arg-type]
@@ -190,7 +102,7 @@ def mixture(
         if epsilon is not None and delta is not None:
             n_rows, n_features = rows.shape
             plan = plan_mixture(n_components, n_rows=n_rows, n_features=n_features, epsilon=epsilon, delta=delta)
-            model.ledger = _spend(plan, as_json=outputs["as_json"], ledger=ledger, budget=budget, yes=yes)
+            model.ledger = _learn_options.spend(plan, as_json=outputs["as_json"], ledger=ledger, budget=budget, yes=yes)
         _learning(lambda: model.fit(rows))
         deliver_model(
             model,
@@ -204,12 +116,12 @@ def mixture(
 
 @command.command("hmm")
 @click.argument("file", type=_options.FILE)
-@_number("states")
+@_learn_options.number("states")
 @click.option("--symbol", metavar="COLUMN", help="The column of a table that holds symbols, one a row.")
 @click.option("--sequence", metavar="COLUMN", help="The column that names the sequence; rows of one stand together.")
 @_options.columns
 @_options.drop
-@_outputs
+@_learn_options.outputs
 def hmm(
     file: Path,
     n_components: Any,
@@ -243,7 +155,7 @@ def hmm(
         remark = f"Symbols: {', '.join(f'{number} {name}' for number, name in enumerate(read.names))}."
     else:
         left = None if columns is not None or sequence is None else [*(drop or []), sequence]
-        rows, names = _read_rows(file, columns, left if columns is None else drop)
+        rows, names = read_rows(file, columns, left if columns is None else drop)
         lengths, remark, symbol_names = lengths_of(groups, len(rows)), "", None
     model = TensorHMM(n_components, emissions="gaussian" if symbol is None else "categorical", random_state=seed)
     with _options.limited(threads):
@@ -260,10 +172,10 @@ def hmm(
 
 @command.command("ica")
 @click.argument("file", type=_options.FILE)
-@_number("sources")
+@_learn_options.number("sources")
 @_options.columns
 @_options.drop
-@_outputs
+@_learn_options.outputs
 def ica(
     file: Path,
     n_components: Any,
@@ -281,7 +193,7 @@ def ica(
     """
     from odeco.models import TensorICA  # scikit-learn may be missing
 
-    rows, names = _read_rows(file, columns, drop)
+    rows, names = read_rows(file, columns, drop)
     model = TensorICA(n_components, random_state=seed)
     with _options.limited(threads):
         _learning(lambda: model.fit(rows))
@@ -296,16 +208,16 @@ def ica(
 
 @command.command("classes")
 @click.argument("file", type=_options.FILE)
-@_number("classes")
+@_learn_options.number("classes")
 @_options.columns
 @_options.drop
-@_private("respondents")
+@_learn_options.private("respondents")
 @click.option(
     "--answers",
     metavar="A,B | FILE",
     help="For --epsilon: the possible answers, the same for all questions; or a .json file that lists those to each.",
 )
-@_outputs
+@_learn_options.outputs
 def classes(
     file: Path,
     n_components: Any,
@@ -341,7 +253,7 @@ def classes(
     if private and None in (epsilon, delta, answers):
         raise click.UsageError("A private model needs --epsilon, --delta and --answers. Pass all three, or none.")
     if private:
-        _check_private(n_components, outputs["labels_path"])
+        _learn_options.check_private(n_components, outputs["labels_path"])
     table = read_private_table(file) if private else read_text_table(file)
     table = table.only(columns) if columns is not None else table.without(drop or [])
     model = LatentClasses(n_components, missing_values=None, epsilon=epsilon, delta=delta, random_state=seed)
@@ -357,7 +269,7 @@ def classes(
                 epsilon=epsilon,
                 delta=delta,
             )
-            model.ledger = _spend(plan, as_json=outputs["as_json"], ledger=ledger, budget=budget, yes=yes)
+            model.ledger = _learn_options.spend(plan, as_json=outputs["as_json"], ledger=ledger, budget=budget, yes=yes)
         _learning(lambda: model.fit(table.cells, categories=categories))
         deliver_model(
             model,
@@ -370,8 +282,8 @@ def classes(
 
 @command.command("communities")
 @click.argument("file", type=_options.FILE)
-@_number("communities")
-@_outputs
+@_learn_options.number("communities")
+@_learn_options.outputs
 def communities(file: Path, n_components: Any, seed: int, threads: int | None, **outputs: Any) -> None:
     r"""Communities of a graph, of which a node may belong to several: a mixed-membership block model.
 
