@@ -49,8 +49,8 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentMod
         Number k of classes. ``"auto"`` takes the smallest that is not clearly worse than the best for respondents who
         were not learnt from; `tried_` says what was tried. `partial_fit` needs a number.
     n_starts : int
-        How many starts are tried with a few steps: half of them from moments, each with another split of the questions
-        into views, and half at random. The likeliest is gone on with.
+        How many starts race: half of them from moments, each with another split of the questions into views, and half
+        at random. After some steps the likelier half goes on, until one is left.
     max_iter : int
         The most likelihood steps from there.
     tol : float
@@ -141,7 +141,7 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentMod
         self,
         n_components: int | Literal["auto"] = 2,
         *,
-        n_starts: int = 8,
+        n_starts: int = 16,
         max_iter: int = 500,
         tol: float = 1e-6,
         smoothing: float = 1.0,

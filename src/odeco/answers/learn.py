@@ -11,10 +11,10 @@ from odeco._types import FloatArray, IndexArray
 from odeco.answers.moments import as_probabilities, can_start, classes_from_moments
 from odeco.answers.steps import Classes, maximised, sums_of
 from odeco.answers.table import Bits, Questions
-from odeco.latent.likelihood import Climbed, Step, best_of, climb
+from odeco.latent.likelihood import Climbed, Step, climb, race
 
-#: Starts are tried on so many respondents at most, with so many steps from each.
-_TRIAL_ROWS, _TRIAL_STEPS = 20_000, 15
+#: Starts race on so many respondents at most, and each takes so many steps before the first are left behind.
+_TRIAL_ROWS, _FIRST_STEPS = 20_000, 10
 #: A random start is between the answers of one respondent and those of all, in these shares.
 _OWN_SHARE = 0.5
 
@@ -77,9 +77,7 @@ def learn_classes(
             some = marked[np.sort(rng.permutation(len(marked))[:_TRIAL_ROWS])]
         starts = _starts(some, questions, frequencies, n_components, settings.n_starts, rng)
         trial = _step(some, questions, frequencies, settings.smoothing)
-        begun = best_of(
-            starts, trial, n_trial_steps=_TRIAL_STEPS, n_steps=_TRIAL_STEPS, tolerance=settings.tolerance
-        ).model
+        begun = race(list(starts), trial, n_first_steps=_FIRST_STEPS, tolerance=settings.tolerance).model
     found = climb(step, begun, n_steps=settings.n_steps, tolerance=settings.tolerance)
     return replace(found, model=in_order(found.model))
 
