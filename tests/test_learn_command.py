@@ -109,6 +109,7 @@ def test_private_clusters_have_a_guarantee_on_their_page(clusters, tmp_path, cap
     settings = ("-k", 3, "--epsilon", 4, "--delta", 1e-6, "--norm-bound", 50)
     learn(capsys, "mixture", path, *settings, "--report", page, "--out", tmp_path / "model.npz")
     assert "(4, 1e-06)-differentially private" in page.read_text()
+    assert "Running this again spends another ε = 4 of the privacy" in page.read_text()
     assert TensorMixture.load(tmp_path / "model.npz").privacy_.epsilon == 4
 
 
@@ -152,6 +153,7 @@ def test_private_classes_have_a_plan_a_ledger_and_a_guarantee_on_their_page(surv
     assert "of 2 classes of simulated respondents 2 would be clear" in shown
     assert "with this one it will be ε = 4 of 5" in said
     assert "(4, 1e-06)-differentially private" in page.read_text()
+    assert "Running this again spends another ε = 4 of the privacy" in page.read_text()
     model = LatentClasses.load(out)
     # Two classes that give nine answers with 90 % each: 6,000 respondents at ε = 4 leave no doubt which is which.
     assert np.abs(np.diff([own[:, 1] for own in model.answer_probabilities_])).min() > 0.6

@@ -30,6 +30,8 @@ COLOURS = {name: f"#fe{number:02x}01" for number, name in enumerate(_NAMES)}
 STYLE: Any = {
     "svg.fonttype": "none",  # text stays text, which can be searched and takes the font of the page
     "svg.hashsalt": "odeco",  # the same figure gives the same bytes
+    "figure.constrained_layout.w_pad": 0.1,  # letters of that font may be wider than those the layout was made with
+    "figure.constrained_layout.h_pad": 0.1,
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "savefig.facecolor": "none",

@@ -57,7 +57,7 @@ def write_model_report(
         Section("The picture", figures.html(figure, f"A picture of the model: {verdict}")),
         *([Section("What was found", f'<pre class="summary">{escape(rest)}</pre>\n')] if rest else []),
         *([privacy_section(privacy)] if privacy is not None else []),
-        again_section(command),
+        again_section(command, privacy=privacy),
     ]
     facts = {}
     n_rows = next((getattr(model, name) for name in ("n_rows_", "n_samples_seen_") if hasattr(model, name)), None)
