@@ -198,8 +198,13 @@ VISIBLE = """
     const box = each.getBoundingClientRect(), style = getComputedStyle(each);
     if (box.width < 1 || box.height < 1 || style.visibility !== "visible")
       { if (!each.closest("details:not([open])")) wrong.push("not shown: " + each.tagName + " " + each.textContent); }
-    if (each.tagName !== "TABLE" && (box.left < -1 || box.right > width + 1))
+    const scrolled = each.parentElement.closest("figure, .wide");
+    if (!(scrolled && getComputedStyle(scrolled).overflowX === "auto") && (box.left < -1 || box.right > width + 1))
       wrong.push("beyond the page: " + each.tagName + " " + each.textContent.slice(0, 40));
+    const picture = each.tagName === "text" && each.ownerSVGElement.getBoundingClientRect();
+    if (picture && (box.left < picture.left - 1 || box.right > picture.right + 1
+                    || box.top < picture.top - 1 || box.bottom > picture.bottom + 1))
+      wrong.push("cut off: " + each.textContent.slice(0, 40));
   }
   return wrong;
 })()

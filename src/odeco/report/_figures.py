@@ -30,7 +30,7 @@ COLOURS = {name: f"#fe{number:02x}01" for number, name in enumerate(_NAMES)}
 STYLE: Any = {
     "svg.fonttype": "none",  # text stays text, which can be searched and takes the font of the page
     "svg.hashsalt": "odeco",  # the same figure gives the same bytes
-    "figure.constrained_layout.w_pad": 0.1,  # letters of that font may be wider than those the layout was made with
+    "figure.constrained_layout.w_pad": 0.15,  # letters of that font may be wider than those the layout was made with
     "figure.constrained_layout.h_pad": 0.1,
     "figure.facecolor": "none",
     "axes.facecolor": "none",
@@ -63,6 +63,8 @@ WIDTH, HALF = 10.0, 5.2
 MOST_DRAWN = 12
 #: No figure is shown larger than so many times its size in points: letters of 9.5 points have 13 pixels then.
 _LARGEST = 1.4
+#: Nor smaller than so many times, so that letters have 8 pixels: a phone shows a part of a wide figure, and scrolls.
+_SMALLEST = 0.85
 
 
 class Figures:
@@ -93,7 +95,9 @@ class Figures:
         for name, colour in COLOURS.items():
             svg = svg.replace(colour, f"var(--{name})")
         svg = svg.replace("<svg", f'<svg role="img" aria-label="{escape(description)}"', 1)
-        width = f"max-width:{_LARGEST * 72 * figure.get_figwidth():.0f}px"
+        points = 72 * figure.get_figwidth()
+        width = f"max-width:{_LARGEST * points:.0f}px"
+        width += f";min-width:{_SMALLEST * points:.0f}px" if figure.get_figwidth() > HALF else ""
         svg = svg.replace("<svg", f'<svg style="{width}"', 1)
         shown = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
         return f"<figure>\n{svg}{shown}</figure>\n"

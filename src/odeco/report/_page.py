@@ -226,7 +226,7 @@ th, td { padding: .35rem .75rem .35rem 0; border-bottom: 1px solid var(--line); 
 td { vertical-align: top; overflow-wrap: anywhere; }
 th.number, td.number { text-align: right; white-space: nowrap; }
 td:last-child, th:last-child { padding-right: 0; }
-figure { margin: .75rem 0 0; }
+figure { margin: .75rem 0 0; overflow-x: auto; }
 figure svg { width: 100%; height: auto; display: block; }
 .beside, .cards { display: grid; gap: 0 1.5rem; align-items: start; }
 .beside { grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); }
