@@ -36,20 +36,20 @@ from odeco.topics.examples import telling_documents
 N_TOPICS, N_WORDS, TOP_WORDS, BATCH = 4, 300, 8, 500
 #: Left out are shorter functions, and a package of a hundred modules with the same functions in each.
 FEWEST_WORDS, LEFT_OUT = 3, "encodings"
-EPSILON, DELTA = 4.0, 1e-6
+EPSILON, DELTA = 8.0, 1e-6
 N_CLUSTERS = 10
 REPORT = Path("odeco-report.html")
 WORD = r"[a-z]{3,}"
 
 
-def public_words() -> tuple[list[str], object]:
-    """Return the words that most documentation strings use, and how often each of these uses them."""
+def public_words() -> list[str]:
+    """Return the words that most documentation strings use: a vocabulary that tells nothing about a function."""
     small = sorted(ENGLISH_STOP_WORDS | {*map(str.lower, keyword.kwlist), "self", "cls"})
     vectorizer = CountVectorizer(stop_words=small, token_pattern=WORD)
     counts = vectorizer.fit_transform(document.text for document in python_documentation())
     spread = np.asarray((counts > 0).sum(axis=0)).ravel()
     chosen = np.sort(np.argsort(-spread, kind="stable")[:N_WORDS])
-    return vectorizer.get_feature_names_out()[chosen].tolist(), counts[:, chosen]
+    return vectorizer.get_feature_names_out()[chosen].tolist()
 
 
 def matched(found: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -71,10 +71,8 @@ def learn_openly(counts, console: Console) -> tuple[TensorLDA, list[tuple[int, n
     return model, history
 
 
-def learn_privately(counts, public) -> TensorLDA:
-    model = TensorLDA(
-        N_TOPICS, epsilon=EPSILON, delta=DELTA, neighbour_relation="add or remove", public=public, random_state=0
-    )
+def learn_privately(counts) -> TensorLDA:
+    model = TensorLDA(N_TOPICS, epsilon=EPSILON, delta=DELTA, neighbour_relation="add or remove", random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreliableTopicsWarning)  # the table says which topics are clear of the noise
         return model.fit(counts)
@@ -123,8 +121,7 @@ def private_section(rows: list[list[str]]) -> Section:
         table(["openly", f"privately, ε = {EPSILON:g}", "trust", "cosine"], rows, text_columns=[0, 1]),
         "Topics paired by their likeness; words of private topics that are not clear of their noise are left out. "
         "Trust is what the private model itself says about each topic. The cosine with the open topic stands here to "
-        "check it: it is exact, and not private. The private topics start from documentation strings, which are "
-        "public.",
+        "check it: it is exact, and not private. The vocabulary is that of documentation strings, which are public.",
     )
 
 
@@ -156,7 +153,7 @@ def main() -> None:
         f"clusters of handwritten digits, and writes {REPORT}. It takes less than a minute."
     )
     with progress.status("reading the standard library (nothing of it is executed)"):
-        vocabulary, public = public_words()
+        vocabulary = public_words()
         functions = [each for each in python_code() if not each.module.startswith(LEFT_OUT)]
     counts = CountVectorizer(vocabulary=vocabulary, token_pattern=WORD).fit_transform(each.text for each in functions)
     long_enough = np.flatnonzero(np.asarray(counts.sum(axis=1)).ravel() >= FEWEST_WORDS)
@@ -169,7 +166,7 @@ def main() -> None:
     begun = time.perf_counter()
     with Progress(console=progress, transient=True) as bar:
         bar.add_task("2. the same in private", total=None)
-        privately = learn_privately(counts, public)
+        privately = learn_privately(counts)
         rows = beside(openly, privately, words)
     hidden = time.perf_counter() - begun
     figures = Figures()
