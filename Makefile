@@ -58,12 +58,11 @@ docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-bench: $(BENCH)/.bench $(PRIVATE_PEER)/.peer
 # The pictures of pages in the documentation; needs Chromium.
 screenshots: $(VENV)/.test
 	$(BIN)/python tools/screenshots.py
 
-bench: $(BENCH)/.bench
+bench: $(BENCH)/.bench $(PRIVATE_PEER)/.peer
 	$(BENCH)/bin/python benchmarks/against_tensorly.py
 	$(BENCH)/bin/python benchmarks/answers.py
 	$(BENCH)/bin/python benchmarks/any_tensor.py

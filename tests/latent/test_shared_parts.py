@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from odeco._schema import array
-from odeco.latent.likelihood import best_of, climb
+from odeco.latent.likelihood import best_of, climb, race
 from odeco.latent.number_of_components import choose_number, means_of_stretches
 from odeco.latent.private_sums import PrivateSums
 from odeco.latent.row_stream import RowStream
@@ -146,3 +146,20 @@ def test_stretches_of_dependent_rows_have_the_standard_error_of_their_mean():
     assert stretches.mean() == pytest.approx(values.mean())
     assert stretches.var() / 100 / (values.var() / values.size) == pytest.approx(19, rel=0.6)
     assert means_of_stretches(values[:7], 100).shape == (7,)
+
+
+def test_of_starts_that_race_the_one_that_is_ahead_in_the_end_wins():
+    """Starts rise by steps of their own up to a height of their own; the quickest is not the one that rises highest."""
+    steps = np.array([0.1, 5.0, 1.0, 0.2])
+    heights = np.array([9.0, 6.0, 12.0, 9.0])
+    taken = [0] * 4
+
+    def step(model):
+        number, height = model
+        taken[number] += 1
+        return (number, min(height + steps[number], heights[number])), height
+
+    won = race([(number, 0.0) for number in range(4)], step, n_first_steps=4, tolerance=1e-9)
+    assert won.number == 2
+    assert won.model == (2, 12.0)  # after 4 + 8 steps; the others have taken 4, or ended at 6
+    assert taken == [4, 4, 12, 4]

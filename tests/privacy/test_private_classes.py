@@ -136,7 +136,7 @@ def test_the_plan_knows_the_noise_of_a_run_and_when_nothing_can_be_found():
     charges = fitted(random_codes(np.random.default_rng(3), 200))["privacy_"].charges
     assert charges[0].scale == pytest.approx(plan.noise_of_pairs, rel=1e-6)
     assert [charge.scale for charge in charges[-2:]] == pytest.approx(plan.noise_of_steps, rel=1e-6)
-    hopeless = plan_classes(5, n_respondents=1_000, categories=3, n_questions=8, epsilon=0.1, delta=1e-6)
+    hopeless = plan_classes(5, n_respondents=1_000, categories=3, n_questions=20, epsilon=0.1, delta=1e-6)
     assert hopeless.n_expected == 0
     assert "0 would be clear" in str(hopeless)
     with pytest.raises(ValueError, match="at least 2 questions"):

@@ -75,21 +75,16 @@ class Winner(Generic[Model]):
 
 def race(starts: Sequence[Model], step: Step[Model], *, n_first_steps: int, tolerance: float) -> Winner[Model]:
     """Take a few steps from every start; the likelier half takes twice as many more, and so on until one is left."""
-    running = [
-        (number, climb(step, start, n_steps=n_first_steps, tolerance=tolerance)) for number, start in enumerate(starts)
-    ]
+
+    def further(at: Climbed[Model]) -> Climbed[Model]:
+        return at if at.converged else climb(step, at.model, n_steps=n_steps, tolerance=tolerance)
+
     n_steps = n_first_steps
+    running = [(number, further(Climbed(start, float("-inf"), 0, False))) for number, start in enumerate(starts)]
     while len(running) > 1:
         running = sorted(running, key=lambda each: -each[1].log_likelihood)[: (len(running) + 1) // 2]
-        n_steps *= 2
-        running = [
-            (
-                number,
-                at
-                if at.converged or len(running) == 1
-                else climb(step, at.model, n_steps=n_steps, tolerance=tolerance),
-            )
-            for number, at in running
-        ]
+        if len(running) > 1:
+            n_steps *= 2
+            running = [(number, further(at)) for number, at in running]
     number, at = running[0]
     return Winner(at.model, number)
