@@ -7,7 +7,7 @@ LOWEST := .venv-lowest
 PRIVATE_PEER := .venv-diffprivlib
 BIN := $(VENV)/bin
 # The tests that call other packages. The rest is arithmetic of our own, and one set of versions is enough for it.
-TESTS_OF_VERSIONS := tests/sources tests/test_*.py tests/privacy/test_calibration.py tests/privacy/test_noise.py src
+TESTS_OF_VERSIONS := tests/io tests/test_*.py tests/privacy/test_calibration.py tests/privacy/test_noise.py src
 
 .PHONY: check demo test long fuzz mutants lowest pythons lint format docs screenshots bench clean
 

@@ -20,7 +20,7 @@ import numpy as np
 
 import odeco
 from odeco.datasets import gaussian_noise, planted_orthogonal
-from odeco.search import Plan, Search, Together, run, run_together
+from odeco.power import Plan, Search, Together, run, run_together
 from odeco.tensors import DenseTensor
 
 TOLERANCE = 1e-10

@@ -30,14 +30,13 @@ from typing import Any
 
 import numpy as np
 
-from odeco.answers.draw import draw_codes
-from odeco.answers.moments import as_probabilities
-from odeco.answers.private_holder import HeldAnswers, bound_of_step
-from odeco.answers.steps import Classes, Sums, maximised, responsibilities
-from odeco.answers.table import Questions
-from odeco.latent.private_sums import PrivateSums
 from odeco.models import LatentClasses
-from odeco.privacy import Guarantee
+from odeco.models.lca.categories import Questions
+from odeco.models.lca.em import Classes, Sums, draw_codes, maximised, responsibilities
+from odeco.models.lca.holder import HeldAnswers, bound_of_step
+from odeco.models.lca.start import as_probabilities
+from odeco.privacy.ledger_file import Guarantee
+from odeco.privacy.sums import PrivateSums
 
 #: Questions, answers, classes and the share of missing answers.
 PLANTED = {

@@ -19,7 +19,7 @@ from pyttb.tensor import tensor as pyttb_tensor
 from tensorly.decomposition import parafac
 
 import odeco
-from odeco._types import FloatArray
+from odeco._util.types import FloatArray
 from odeco.errors import RankError
 from odeco.tensors import DenseTensor
 

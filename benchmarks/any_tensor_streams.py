@@ -21,7 +21,7 @@ import numpy as np
 from any_tensor_methods import FOUND
 
 import odeco
-from odeco._types import FloatArray
+from odeco._util.types import FloatArray
 from odeco.errors import RankError
 
 #: Those below were looked at while the judgement was built.

@@ -1,4 +1,4 @@
-"""odeco.decompose beside the methods of others in `odeco.baselines`, on orthogonal tensors with noise.
+"""odeco.decompose beside the methods of others in `odeco.reproduction.baselines`, on orthogonal tensors with noise.
 
     python benchmarks/baselines.py
 
@@ -21,18 +21,19 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import odeco
-from odeco._types import FloatArray
-from odeco.baselines import (
+from odeco._util.types import FloatArray
+from odeco.datasets import gaussian_noise, planted_orthogonal
+from odeco.online import SampleMoment
+from odeco.reproduction.baselines import (
     TensorSketch,
     random_slice,
     simultaneous_diagonalization,
     sketched_power_method,
     tensor_pca,
 )
-from odeco.datasets import gaussian_noise, planted_orthogonal
-from odeco.moments import SampleMoment
+from odeco.tensors.metrics import HasComponents
 
-Method = Callable[[FloatArray, int, int], odeco.metrics.HasComponents]
+Method = Callable[[FloatArray, int, int], HasComponents]
 
 
 def sketched(share: float) -> Method:
@@ -93,7 +94,7 @@ def compare_rows(dimension: int, n_components: int, n_rows: int) -> None:
     truth = planted_orthogonal(dimension, n_components, weights=np.full(n_components, 2.0), rng=0)
     rows = (generator.gamma(1.0, size=(n_rows, n_components)) - 1) @ truth.vectors.T
     rows += 0.1 * generator.standard_normal(rows.shape)
-    ways: dict[str, Callable[[], odeco.metrics.HasComponents]] = {
+    ways: dict[str, Callable[[], HasComponents]] = {
         "decompose_stream": lambda: odeco.decompose_stream(rows, n_components, rng=0),
         "decompose(SampleMoment)": lambda: odeco.decompose(SampleMoment(rows), n_components, tol=1e-6, rng=0),
     }

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import linalg as sparse_linalg
 
-from odeco._types import FloatArray
+from odeco._util.types import FloatArray
 
 #: Links, number of groups, seed; returns memberships, n x k.
 Method = Callable[[Any, int, int], FloatArray]

@@ -44,7 +44,7 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csgraph
 
-from odeco._types import FloatArray
+from odeco._util.types import FloatArray
 from odeco.models import Communities
 
 Settings = dict[str, peers.Method]

@@ -33,8 +33,8 @@ from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
-from odeco.mixtures.gaussians import Gaussians
 from odeco.models import TensorMixture
+from odeco.models.gmm.gaussians import Gaussians
 from odeco.privacy import gdp_mu
 
 DATA, METHODS = 20_260, 31_337

@@ -46,10 +46,13 @@ from typing import Any, Literal, cast
 import numpy as np
 
 import odeco
-from odeco._types import FloatArray
+from odeco._util.types import FloatArray
 from odeco.datasets import planted_orthogonal
-from odeco.privacy import PrivacyPlan, SeededNoiseForTests, noise_multiplier, paper_noise_multiplier
-from odeco.private import DEFAULT_ITERATIONS, MECHANISMS, decompose_privately, plan_privacy
+from odeco.privacy import PrivacyPlan, noise_multiplier, paper_noise_multiplier
+from odeco.privacy.noise import SeededNoiseForTests
+from odeco.private import decompose_privately, plan_privacy
+from odeco.private.mechanisms import MECHANISMS
+from odeco.private.recipe import DEFAULT_ITERATIONS
 
 EPSILON, DELTA = 1.0, 1e-6
 FOUND = 0.9

@@ -21,13 +21,12 @@ import numpy as np
 from private_variational import TRIED, learn_variationally
 from topic_corpora import Corpus, read_parts
 
+from odeco.models.lda.evaluate import completion_perplexity
+from odeco.models.lda.private import DEFAULT_CONCENTRATION
+from odeco.models.lda.private_estimate import find_private_topics
+from odeco.models.lda.private_releases import ReleasePlan, SimulatedAnswers, plan_releases
 from odeco.privacy import gdp_mu
-from odeco.topics.bounded_counts import BoundedCounts
-from odeco.topics.evaluate import completion_perplexity
-from odeco.topics.learn_privately import DEFAULT_CONCENTRATION
-from odeco.topics.private_answers import SimulatedAnswers
-from odeco.topics.private_plan import ReleasePlan, plan_releases
-from odeco.topics.private_topics import find_private_topics
+from odeco.privacy.holders.documents import BoundedCounts
 
 #: A rule is said to be worse than another from here on.
 NOTICED = 0.01

@@ -18,13 +18,16 @@ from scipy import sparse
 from scipy.optimize import nnls
 from scipy.sparse.linalg import eigsh
 
-from odeco._types import FloatArray
-from odeco.privacy import ROUNDOFF, Ledger, Releaser, SecureNoise, gdp_mu
-from odeco.rows import row_slice
+from odeco._util.types import FloatArray
+from odeco.io.rows import row_slice
+from odeco.models.lda.concentration import CANDIDATES
+from odeco.models.lda.counts import FEWEST_WORDS, CountChunk, count_chunks, multiply, triple_core
+from odeco.models.lda.spectral import ReducedMoments, SpectralTopics, topics_at
+from odeco.privacy import Ledger, gdp_mu
+from odeco.privacy.holders.protocol import ROUNDOFF
+from odeco.privacy.noise import SecureNoise
+from odeco.privacy.release import Releaser
 from odeco.tensors import symmetrize
-from odeco.topics.concentration import CANDIDATES
-from odeco.topics.counts import FEWEST_WORDS, CountChunk, count_chunks, multiply, triple_core
-from odeco.topics.spectral import ReducedMoments, SpectralTopics, topics_at
 
 #: The bins of the histogram of q end here: from 2⁻⁶ to 1, eight to an octave.
 HISTOGRAM_EDGES: FloatArray = 2.0 ** (np.arange(-48, 1) / 8)

@@ -22,8 +22,8 @@ from topic_corpora import read_corpus
 from topics import THREADS
 
 from odeco.models import TensorLDA
-from odeco.topics.evaluate import completion_perplexity, split_documents
-from odeco.topics.simulate import TopicLaw, simulate
+from odeco.models.lda.evaluate import completion_perplexity, split_documents
+from odeco.models.lda.pairs import TopicLaw, simulate
 
 AT_ONCE, HELD_OUT = 50_000, 2_000
 

@@ -25,14 +25,12 @@ from private_variational import best_settings, learn_variationally
 from scipy.optimize import linear_sum_assignment
 
 from odeco.models import TensorLDA
+from odeco.models.lda.evaluate import coherence, completion_perplexity
+from odeco.models.lda.private import DEFAULT_CONCENTRATION
+from odeco.models.lda.private_estimate import NoisySums, find_private_topics, word_frequencies
+from odeco.models.lda.private_releases import SimulatedAnswers, plan_releases
 from odeco.privacy import gdp_mu
-from odeco.topics.bounded_counts import BoundedCounts, NeighbourRelation
-from odeco.topics.denoise import NoisySums, word_frequencies
-from odeco.topics.evaluate import coherence, completion_perplexity
-from odeco.topics.learn_privately import DEFAULT_CONCENTRATION
-from odeco.topics.private_answers import SimulatedAnswers
-from odeco.topics.private_plan import plan_releases
-from odeco.topics.private_topics import find_private_topics
+from odeco.privacy.holders.documents import BoundedCounts, NeighbourRelation
 
 if TYPE_CHECKING:
     from topic_corpora import Corpus

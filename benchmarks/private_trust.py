@@ -21,15 +21,14 @@ from typing import Any
 import numpy as np
 from topic_corpora import read_corpus
 
-from odeco.datasets import planted_topics
+from odeco.datasets.planted import planted_topics
 from odeco.models import TensorLDA
+from odeco.models.lda.private import DEFAULT_CONCENTRATION
+from odeco.models.lda.private_estimate import find_private_topics
+from odeco.models.lda.private_releases import SimulatedAnswers, plan_releases
+from odeco.models.lda.trust import CLEAR, likeness
 from odeco.privacy import gdp_mu
-from odeco.topics.bounded_counts import BoundedCounts, NeighbourRelation
-from odeco.topics.learn_privately import DEFAULT_CONCENTRATION
-from odeco.topics.private_answers import SimulatedAnswers
-from odeco.topics.private_plan import plan_releases
-from odeco.topics.private_topics import find_private_topics
-from odeco.topics.trust import CLEAR, likeness
+from odeco.privacy.holders.documents import BoundedCounts, NeighbourRelation
 
 EDGES = (-1.0, 0.2, 0.4, 0.6, CLEAR, 0.8, 0.9, 1.01)
 RELATION: NeighbourRelation = "add or remove"

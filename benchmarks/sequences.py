@@ -33,12 +33,11 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from threadpoolctl import threadpool_limits
 
-from odeco._types import BoolArray, FloatArray
-from odeco.corpus import python_documentation
+from odeco._util.types import BoolArray, FloatArray
+from odeco.datasets import python_documentation
 from odeco.models import TensorHMM
-from odeco.sequences.chain import Chain
-from odeco.sequences.symbols import Symbols
-from odeco.sequences.vectors import Gaussians
+from odeco.models.hmm.baum_welch import Chain
+from odeco.models.hmm.emissions import Gaussians, Symbols
 
 #: No probability of a model is taken below this when it is evaluated: hmmlearn gives symbols that it has not seen none.
 LEAST = 1e-12

@@ -26,7 +26,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from odeco._types import FloatArray
+from odeco._util.types import FloatArray
 from odeco.models import TensorICA
 
 KINDS: dict[str, tuple[str, ...]] = {

@@ -24,20 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import odeco
-from odeco._types import FloatArray
-from odeco.baselines import online_sgd, tune_learning_rate
-from odeco.baselines._sgd import DivergedError
-from odeco.cores import CoreSearch
-from odeco.experiments._fits import log_slope
-from odeco.experiments._streams import (
-    N_ITERATIONS,
-    N_RESTARTS,
-    SGD_BATCH,
-    SGD_RATES,
-    SGD_RESTARTS,
-    SkewedStream,
-)
-from odeco.rows import RowSum
+from odeco._util.types import FloatArray
+from odeco.online import RowSum
+from odeco.online.range_finder import CoreSearch
+from odeco.reproduction.baselines import online_sgd, tune_learning_rate
+from odeco.reproduction.baselines.sgd import DivergedError
+from odeco.reproduction.common import log_slope
+from odeco.reproduction.streaming import N_ITERATIONS, N_RESTARTS, SGD_BATCH, SGD_RATES, SGD_RESTARTS, SkewedStream
+from odeco.tensors.metrics import HasComponents
 
 GE_RATES = (0.0003, 0.001, 0.003, 0.01, 0.03)
 #: Tuning must not see the rows that are decomposed.
@@ -56,7 +50,7 @@ class Problem(SkewedStream):
         """The same sources and noise within the span of the components, of dimension k."""
         return Problem(self.n_components, self.n_components, self.sigma, self.seed)
 
-    def angles(self, found: odeco.metrics.HasComponents) -> FloatArray:
+    def angles(self, found: HasComponents) -> FloatArray:
         """Return the angles between found and true vectors."""
         truth = odeco.Components(self.truth.weights, self.truth.vectors, found.order)
         return odeco.match(found, truth).angles
@@ -78,7 +72,7 @@ class Clock:
                 return
             yield block
 
-    def run(self, work: Callable[[], odeco.metrics.HasComponents]) -> odeco.metrics.HasComponents:
+    def run(self, work: Callable[[], HasComponents]) -> HasComponents:
         """Return what `work` returns, and add its time."""
         start = time.perf_counter()
         result = work()

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 
 import odeco
-from odeco._types import FloatArray
-from odeco.cores import CoreSearch
+from odeco._util.types import FloatArray
 from odeco.datasets import planted_independent
-from odeco.result import StreamDecomposition
-from odeco.rows import RowSum
+from odeco.decompose import StreamDecomposition
+from odeco.online import RowSum
+from odeco.online.range_finder import CoreSearch
 
 FOUND_COSINE = 0.95
 

@@ -26,12 +26,11 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from topic_corpora import read_corpus
 
-from odeco.datasets import planted_topics
+from odeco.datasets.planted import planted_topics
 from odeco.errors import VocabularyError
-from odeco.models import TensorLDA
-from odeco.topics.evaluate import completion_perplexity
-from odeco.topics.private_vocabulary import choose_vocabulary_privately
-from odeco.topics.vocabulary import STOP_WORDS, CountedWords
+from odeco.models import TensorLDA, choose_vocabulary_privately
+from odeco.models.lda.evaluate import completion_perplexity
+from odeco.models.lda.vocabulary import STOP_WORDS, CountedWords
 
 #: Three topics over six words.
 SIX_WORDS = np.full((3, 6), 0.05) + 0.35 * np.repeat(np.eye(3), 2, axis=1)

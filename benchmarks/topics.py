@@ -36,9 +36,9 @@ from private_topics import MODELS, compare_private
 from scipy.optimize import linear_sum_assignment
 from topic_corpora import Corpus, read_corpus, read_parts
 
-from odeco.datasets import planted_topics
+from odeco.datasets.planted import planted_topics
 from odeco.models import TensorLDA
-from odeco.topics.evaluate import coherence, completion_perplexity
+from odeco.models.lda.evaluate import coherence, completion_perplexity
 
 THREADS = 2
 PLANTED_SWEEPS = 10

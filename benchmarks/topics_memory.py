@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from odeco.models import TensorLDA, UnreliableTopicsWarning
+from odeco.errors import UnreliableTopicsWarning
+from odeco.models import TensorLDA
 
 DOCUMENT_LENGTH, BATCH = 100, 2_000
 

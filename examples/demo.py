@@ -28,10 +28,14 @@ from sklearn.datasets import load_digits
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
 from sklearn.metrics import adjusted_rand_score
 
-from odeco.corpus import python_code, python_documentation
-from odeco.models import TensorLDA, TensorMixture, UnreliableTopicsWarning, summarise_topics
-from odeco.report import COLOURS, Figures, Section, privacy_section, table, write_topics_report
-from odeco.topics.examples import telling_documents
+from odeco.datasets import python_code, python_documentation
+from odeco.decompose.page import privacy_section
+from odeco.display.page import Section, table
+from odeco.display.svg import COLOURS, Figures
+from odeco.errors import UnreliableTopicsWarning
+from odeco.models import TensorLDA, TensorMixture
+from odeco.models.lda.display import summarise_topics, telling_documents
+from odeco.models.lda.page import write_topics_report
 
 N_TOPICS, N_WORDS, TOP_WORDS, BATCH = 4, 300, 8, 500
 #: Left out are shorter functions, and a package of a hundred modules with the same functions in each.

@@ -27,13 +27,13 @@ import numpy as np
 from scipy import sparse
 
 import odeco
-from odeco.cli import _main
-from odeco.datasets import planted_topics
+from odeco.cli import main as _main
+from odeco.datasets.planted import planted_topics
+from odeco.errors import SourceError
+from odeco.io import as_source
 from odeco.models import Communities, LatentClasses, TensorHMM, TensorICA, TensorLDA, TensorMixture
-from odeco.power_method import Plan, Search, step
-from odeco.privacy import SeededNoiseForTests
-from odeco.search import Together
-from odeco.sources import SourceError, as_source
+from odeco.power import Plan, Search, Together, step
+from odeco.privacy.noise import SeededNoiseForTests
 
 #: A file that takes longer than this to be refused, or to be used, counts as one that hangs.
 MOST_SECONDS = 20
@@ -108,7 +108,7 @@ def _result(make: Callable[[], Any]) -> Callable[[Path], None]:
 
 def _go_on(path: Path) -> None:
     """Load a run, and let it take in rows until it must have closed some batches."""
-    with contextlib.suppress(odeco.RankError, odeco.errors.NothingFoundError, odeco.errors.BudgetExhausted):
+    with contextlib.suppress(odeco.RankError, odeco.NothingFoundError, odeco.errors.BudgetExhausted):
         online = odeco.OnlineDecomposer.load(path)
         run = online._run
         rows = np.resize(_ROWS, (60, 6 if run is None else run.total.block.shape[0]))

@@ -8,13 +8,15 @@ import numpy as np
 from scipy import sparse
 
 from odeco import Components, Oracle, symmetrize
-from odeco.baselines import TensorSketch
-from odeco.datasets import AdversarialNoise, WeaklyCorrelatedNoise, gaussian_noise
-from odeco.moments import SampleMoment, WordMoment
+from odeco.cp import Whitened, Whitener
+from odeco.datasets import gaussian_noise
+from odeco.datasets.planted import AdversarialNoise, WeaklyCorrelatedNoise
+from odeco.models.ica.moments import WhitenedCumulant
+from odeco.models.lda.moments import WordMoment
+from odeco.online import SampleMoment
 from odeco.privacy import EntryLevel, RecordLevel
-from odeco.signals.cumulants import WhitenedCumulant
+from odeco.reproduction.baselines import TensorSketch
 from odeco.tensors import AsymmetricTensor, DenseTensor, PackedTensor, SparseTensor
-from odeco.whitening import Whitened, Whitener
 
 
 def random_symmetric(dimension: int, order: int, generator: np.random.Generator) -> np.ndarray:

@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 
 import odeco
-from odeco.components import Components
-from odeco.decompose._findings import warn_if_unconverged
-from odeco.fit import judge, refine, standard_errors
-from odeco.fit._judgement import hidden_components
-from odeco.fit._spectrum import Spectra, spectrum_of
-from odeco.oracle import Oracle, polarised_inside
-from odeco.rank import SIGNIFICANCE, chance_of_noise, clear_height
-from odeco.search import Plan, run
-from odeco.tensors import DenseTensor, SparseTensor
+from odeco.cp.gauss_newton import refine, standard_errors
+from odeco.cp.rank import SIGNIFICANCE, chance_of_noise, clear_height
+from odeco.cp.selection import hidden_components, judge
+from odeco.cp.spectrum import Spectra, spectrum_of
+from odeco.decompose.findings import warn_if_unconverged
+from odeco.power import Plan, run
+from odeco.tensors import Components, DenseTensor, Oracle, SparseTensor
+from odeco.tensors.oracle import polarised_inside
 
 
 def planted(dimension, k, cosine, noise, *, order=3, seed=0, signs=False):
@@ -112,7 +111,7 @@ def test_errors_are_as_large_as_they_say():
 def test_errors_of_many_components_are_those_of_the_exact_system(monkeypatch):
     _, truth = planted(30, 10, 0, 0, seed=2)
     exact = standard_errors(truth, 0.1)
-    monkeypatch.setattr("odeco.fit._errors._MOST_EXACT", 5)
+    monkeypatch.setattr("odeco.cp.gauss_newton._MOST_EXACT", 5)
     for one, other in zip(standard_errors(truth, 0.1), exact, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)  # orthogonal components do not disturb each other
 

@@ -9,13 +9,12 @@ import pytest
 from click.testing import CliRunner
 
 import odeco
-from odeco.cli._decompose import command
-from odeco.fit import TermJudge, factors_of
-from odeco.fit._terms import as_terms, entries_of, left_by, refine_terms
-from odeco.rank import SIGNIFICANCE, ProductNoise
-from odeco.report import write_report
-from odeco.result import AsymmetricDecomposition
-from odeco.search import Plan
+from odeco.cli.decompose import command
+from odeco.cp.asymmetric import TermJudge, as_terms, entries_of, factors_of, left_by, refine_terms
+from odeco.cp.rank import SIGNIFICANCE, ProductNoise
+from odeco.decompose import AsymmetricDecomposition
+from odeco.decompose.page import write_report
+from odeco.power import Plan
 from odeco.tensors import AsymmetricTensor
 
 SHAPES = [((10, 12, 14), 5), ((6, 7, 8, 9), 4)]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import odeco
-from odeco.baselines import random_slice, simultaneous_diagonalization, ss_hopm, tensor_pca
 from odeco.datasets import gaussian_noise, planted_orthogonal
+from odeco.reproduction.baselines import random_slice, simultaneous_diagonalization, ss_hopm, tensor_pca
 from odeco.tensors import DenseTensor
 
 

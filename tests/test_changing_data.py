@@ -11,8 +11,9 @@ import pytest
 from scipy import sparse
 
 import odeco
-from odeco._files import load_arrays, save_arrays
-from odeco.sources import SourceError, as_source
+from odeco._util.files import load_arrays, save_arrays
+from odeco.errors import SourceError
+from odeco.io import as_source
 
 ROWS = np.random.default_rng(0).gamma(1.0, size=(4000, 6)) - 1
 
@@ -37,7 +38,7 @@ def stop_after(n_calls):
 TRUNCATED = """
 import os, sys
 import numpy as np, odeco
-from odeco.sources import SourceError, as_source
+from odeco.io import SourceError, as_source
 path = sys.argv[1]
 data = np.load(path, mmap_mode="r") if sys.argv[2] == "mapped" else path
 blocks = iter(as_source(data, batch_rows=100))

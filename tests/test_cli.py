@@ -259,7 +259,7 @@ def test_ctrl_c_without_a_checkpoint_says_that_nothing_was_saved(tmp_path):
         "def bar():\n"
         "    os.kill(os.getpid(), signal.SIGTERM if 'term' in sys.argv[0] else signal.SIGINT)\n"
         "    return make()\n"
-        "import odeco.cli._stream as stream\n"
+        "import odeco.cli.stream as stream\n"
         "stream.progress_bar = bar\n"
         "sys.exit(main())\n"
     )

@@ -15,11 +15,11 @@ from cluster_parts import N_ROWS, D, K, csr_block, deadly_block, dense_block, pl
 from scipy import sparse
 
 import odeco
-from odeco.datasets import planted_topics
+from odeco.datasets.planted import planted_topics
 from odeco.errors import VocabularyError
 from odeco.models import TensorLDA
-from odeco.privacy import SeededNoiseForTests
-from odeco.topics.vocabulary import count_words, prune_words
+from odeco.models.lda.vocabulary import count_words, prune_words
+from odeco.privacy.noise import SeededNoiseForTests
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -28,8 +28,8 @@ dd = pytest.importorskip("dask.dataframe")
 pd = pytest.importorskip("pandas")
 distributed = pytest.importorskip("distributed")
 
-import odeco.dask  # noqa: E402
-from odeco.topics.texts_on_cluster import count_words_on_cluster  # noqa: E402
+import odeco.online.dask  # noqa: E402
+from odeco.models.lda.cluster import count_words_on_cluster  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,
@@ -102,7 +102,7 @@ def inputs(folder):
     yield "array", array.rechunk((None, 7)), "dense"
     yield "array of CSR blocks", array.map_blocks(sparse.csr_array), "csr"
     yield "dataframe", array.to_dask_dataframe(), "dense"
-    yield "delayed CSR blocks", odeco.dask.from_delayed(delayed), "csr"
+    yield "delayed CSR blocks", odeco.online.dask.from_delayed(delayed), "csr"
 
 
 def test_every_input_gives_the_bits_of_one_machine(client, folder, plain):
@@ -133,7 +133,7 @@ def test_a_worker_that_is_killed_changes_no_bit(client, folder, plain, tmp_path)
         for cut in itertools.pairwise(EDGES)
     ]
     # The number of rows of each is known, so the first block alone is made to look at it: one worker dies of that.
-    rows = odeco.dask.from_delayed(blocks, n_features=D, n_rows=np.diff(EDGES))
+    rows = odeco.online.dask.from_delayed(blocks, n_features=D, n_rows=np.diff(EDGES))
     assert_same(odeco.decompose_stream(rows, K, rng=0), plain["dense"])
     assert len(list(tmp_path.glob("dead-*"))) == 2  # so many processes were ended, in turn
 
@@ -173,16 +173,16 @@ def test_what_is_wrong_with_a_file_arrives_with_its_name_and_row(client, folder,
     bad[12_345, 3] = np.nan
     np.save(tmp_path / "part-9.npy", bad)
     (tmp_path / "part-0.npy").symlink_to(folder / "part-0.npy")
-    with pytest.raises(odeco.sources.SourceError, match=r"Row 12,345 of part-9\.npy holds NaN") as caught:
+    with pytest.raises(odeco.SourceError, match=r"Row 12,345 of part-9\.npy holds NaN") as caught:
         odeco.decompose_stream(str(tmp_path / "part-*.npy"), K, rng=0, client=client)
-    with pytest.raises(odeco.sources.SourceError) as plainly:
+    with pytest.raises(odeco.SourceError) as plainly:
         odeco.decompose_stream(str(tmp_path / "part-*.npy"), K, rng=0)
     assert str(caught.value) == str(plainly.value)
-    with pytest.raises(odeco.sources.SourceError, match=r"Row 12,345 of the Dask array holds NaN"):
+    with pytest.raises(odeco.SourceError, match=r"Row 12,345 of the Dask array holds NaN"):
         odeco.decompose_stream(da.from_array(bad, chunks=(7_000, D)), K, rng=0)
     whole = (folder / "part-2.npz").read_bytes()
     (tmp_path / "damaged.npz").write_bytes(whole[:80_000] + bytes(2_000) + whole[82_000:])
-    with pytest.raises(odeco.sources.SourceError, match=r"damaged\.npz"):
+    with pytest.raises(odeco.SourceError, match=r"damaged\.npz"):
         odeco.decompose_stream(tmp_path / "damaged.npz", K, rng=0, client=client)
 
 
@@ -196,8 +196,8 @@ def test_progress_counts_the_rows_of_all_workers(client, folder):
 
 
 def test_another_version_on_a_worker_is_an_error_that_says_so(client, folder, monkeypatch):
-    wanted = (*odeco.dask._client.versions()[:1], ("odeco", "9.9"), *odeco.dask._client.versions()[2:])
-    monkeypatch.setattr(odeco.dask._sums, "versions", lambda: wanted)
+    wanted = (*odeco.online.dask.client.versions()[:1], ("odeco", "9.9"), *odeco.online.dask.client.versions()[2:])
+    monkeypatch.setattr(odeco.online.dask.requests, "versions", lambda: wanted)
     with pytest.raises(RuntimeError, match=r"odeco must have the same version .* The client has 9\.9, the worker on"):
         odeco.decompose_stream(folder / "all.npy", K, rng=0, client=client)
 
@@ -246,7 +246,7 @@ def test_a_private_run_releases_on_a_cluster_what_it_releases_here(client, folde
 
 
 def test_a_private_run_takes_no_files_on_a_cluster(client, folder):
-    rows = odeco.dask.as_cluster_rows(str(folder / "part-*.npy"), client)
+    rows = odeco.online.dask.as_cluster_rows(str(folder / "part-*.npy"), client)
     with pytest.raises(ValueError, match="takes a Dask collection"):
         private().partial_fit(rows)
 
@@ -280,7 +280,7 @@ def assert_same_topics(one, other):
 
 
 def test_topics_of_a_cluster_are_those_of_one_machine(client, corpus, fitted, tmp_path):
-    rows = odeco.dask.from_delayed(corpus_blocks(corpus))
+    rows = odeco.online.dask.from_delayed(corpus_blocks(corpus))
     told = []
     there = TensorLDA(**SETTINGS).fit(rows, callback=lambda *each: told.append(each))
     assert_same_topics(there, fitted)
@@ -322,13 +322,13 @@ def test_a_worker_that_is_killed_during_the_sweeps_changes_no_topic(client, corp
             (process, *_) = client.run(os.getpid).values()
             os.kill(process, signal.SIGKILL)
 
-    there = TensorLDA(**SETTINGS).fit(odeco.dask.from_delayed(corpus_blocks(corpus)), callback=kill)
+    there = TensorLDA(**SETTINGS).fit(odeco.online.dask.from_delayed(corpus_blocks(corpus)), callback=kill)
     assert_same_topics(there, fitted)
 
 
 def test_what_is_wrong_with_word_counts_arrives(client, corpus):
     model = TensorLDA(3, refine=0, random_state=0)
-    rows = odeco.dask.from_delayed(corpus_blocks(corpus, np.negative))
+    rows = odeco.online.dask.from_delayed(corpus_blocks(corpus, np.negative))
     with pytest.raises(ValueError, match=r"must not be negative.*Counted from document [0-9,]+ of the delayed blocks"):
         model.fit(rows)
     with pytest.raises(ValueError, match="A private model is learnt on one machine"):
@@ -391,12 +391,12 @@ class TestRefusals:
 
     def test_rows_that_a_cluster_cannot_read_are_refused(self, client, tmp_path):
         (tmp_path / "rows.csv").write_text("a,b\n1,2\n3,4\n")
-        with pytest.raises(odeco.sources.SourceError, match="files whose headers tell how many there are"):
+        with pytest.raises(odeco.SourceError, match="files whose headers tell how many there are"):
             odeco.decompose_stream(tmp_path / "rows.csv", 1, client=client)
         with pytest.raises(TypeError, match=r"`client` must be a dask\.distributed\.Client"):
             odeco.decompose_stream(ROWS, 1, client="tcp://127.0.0.1:1")
-        with pytest.raises(odeco.sources.SourceError, match="two axes"):
+        with pytest.raises(odeco.SourceError, match="two axes"):
             odeco.decompose_stream(da.zeros(5), 1)
-        wrong = odeco.dask.from_delayed([dask.delayed(np.ones)((5, 2))], n_features=2, n_rows=[6])
-        with pytest.raises(odeco.sources.SourceError, match=r"must have 6 rows from row 0 on\. It has 5"):
+        wrong = odeco.online.dask.from_delayed([dask.delayed(np.ones)((5, 2))], n_features=2, n_rows=[6])
+        with pytest.raises(odeco.SourceError, match=r"must have 6 rows from row 0 on\. It has 5"):
             odeco.decompose_stream(wrong, 1)

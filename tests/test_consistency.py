@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import odeco
-from odeco.cli import _main
+from odeco.cli import main as _main
 
 COUNTS = np.einsum("i,j,k->ijk", *[np.array([1, 0, 2])] * 3)
 
@@ -124,8 +124,8 @@ except ModuleNotFoundError as error:
     [
         (("sklearn",), "import odeco.models", "topics"),
         (("numba",), "from odeco.models import TensorLDA", "topics"),
-        (("matplotlib",), "from odeco.report import write_report", "plot"),
-        (("matplotlib",), "import odeco.report", "plot"),
+        (("matplotlib",), "from odeco.display import write_report", "plot"),
+        (("matplotlib",), "import odeco.display", "plot"),
     ],
 )
 def test_what_needs_an_extra_says_which(missing, statement, extra):

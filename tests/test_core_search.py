@@ -7,8 +7,8 @@ import pytest
 
 import odeco
 from odeco import Components
-from odeco.cores import CoreSearch
 from odeco.datasets import gaussian_noise
+from odeco.online.range_finder import CoreSearch
 from odeco.tensors import DenseTensor
 
 DIMENSION = 60

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from odeco.corpus import Document, python_code, python_documentation
+from odeco.datasets import Document, python_code, python_documentation
 
 SOURCE = '''
 """The module."""

@@ -11,10 +11,10 @@ import pytest
 from scipy import sparse
 
 import odeco
-from odeco._files import load_arrays, save_arrays
-from odeco.cli import _main
-from odeco.moments import SampleMoment
-from odeco.rows import as_rows
+from odeco._util.files import load_arrays, save_arrays
+from odeco.cli import main as _main
+from odeco.io.rows import as_rows
+from odeco.online import SampleMoment
 
 RNG = np.random.default_rng(0)
 WHOLE = sparse.csr_array(sparse.random(300, 50, density=0.1, random_state=0, format="csr"))

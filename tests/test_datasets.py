@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import odeco
-from odeco.datasets import AdversarialNoise, WeaklyCorrelatedNoise, appendix_a
+from odeco.datasets import appendix_a
+from odeco.datasets.planted import AdversarialNoise, WeaklyCorrelatedNoise
 from odeco.tensors import DenseTensor
 
 

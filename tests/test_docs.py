@@ -10,8 +10,8 @@ import pytest
 from matplotlib.figure import Figure
 
 import odeco
-from odeco.cli._main import SUMMARIES
-from odeco.datasets import planted_topics
+from odeco.cli.main import SUMMARIES
+from odeco.datasets.planted import planted_topics
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -69,7 +69,7 @@ def known(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(not DOCS.is_dir(), reason="the documentation is not here")
-@pytest.mark.filterwarnings("ignore::odeco.models.UnreliableTopicsWarning")
+@pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
 def test_the_code_of_a_page_runs_from_top_to_bottom(page, known):
     for block in code_of(page):

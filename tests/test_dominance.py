@@ -13,11 +13,11 @@ import pytest
 from scipy import sparse
 
 import odeco
-from odeco.components import Components
-from odeco.metrics import shown_angle
-from odeco.report import write_report
-from odeco.result import StreamDecomposition
-from odeco.streams._dominance import ColumnSquares, dominant_column
+from odeco.decompose import StreamDecomposition
+from odeco.decompose.page import write_report
+from odeco.online.dominance import ColumnSquares, dominant_column
+from odeco.tensors import Components
+from odeco.tensors.metrics import shown_angle
 
 
 def skewed(n_rows, dimension, n_components, seed):

@@ -8,7 +8,7 @@ import pytest
 import odeco
 from odeco import Components
 from odeco.datasets import gaussian_noise, planted_orthogonal
-from odeco.search import Plan
+from odeco.power import Plan
 from odeco.tensors import AsymmetricTensor, DenseTensor, PackedTensor, SparseTensor
 
 

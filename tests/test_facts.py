@@ -9,8 +9,8 @@ import pytest
 
 import odeco
 from odeco import Components
-from odeco.baselines import ss_hopm
-from odeco.search import Plan, Search, run, step
+from odeco.power import Plan, Search, run, step
+from odeco.reproduction.baselines import ss_hopm
 from odeco.tensors import DenseTensor, SparseTensor
 
 # Kofidis and Regalia 2002, as printed by Kolda and Mayo 2011, example 3.5; indices count from 1.
@@ -48,7 +48,7 @@ def test_the_loop_converges_to_an_extreme_where_plain_iteration_cycles(kofidis_r
 
 def test_plain_iteration_does_cycle(kofidis_regalia):
     """The published two-cycle, so that the test above guards against something real."""
-    u = odeco.search.uniform_starts(np.random.default_rng(0), (3,), 50)
+    u = odeco.power.iteration.uniform_starts(np.random.default_rng(0), (3,), 50)
     for _ in range(1000):
         u = kofidis_regalia.image(u)
         u /= np.linalg.norm(u, axis=0)

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import odeco
-from odeco import _schema
-from odeco._files import load_arrays, save_arrays
-from odeco.sources import SourceError, as_source
+from odeco._util import schema as _schema
+from odeco._util.files import load_arrays, save_arrays
+from odeco.errors import SourceError
+from odeco.io import as_source
 
 N_CASES = 15
 

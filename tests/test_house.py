@@ -34,7 +34,7 @@ def test_a_module_with_an_underscore_is_imported_only_within_its_package():
         for imported in imports_of(tree):
             parts = imported.split(".")
             hidden = [i for i, part in enumerate(parts) if part.startswith("_") and not part.startswith("__")]
-            # `odeco._types` and its like stand in the package odeco itself, to which every module belongs.
+            # `odeco._util.types` and its like stand in the package odeco itself, to which every module belongs.
             if hidden and not importer.startswith(".".join(parts[: hidden[0]]) + "."):
                 reached.append(f"{importer} imports {imported}")
     assert not reached

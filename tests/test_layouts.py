@@ -10,11 +10,12 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 import odeco
-from odeco.moments import SampleMoment, StreamMoment
-from odeco.rows import _chunks
-from odeco.sources import SourceError, as_source
+from odeco.cp import Whitener
+from odeco.errors import SourceError
+from odeco.io import as_source
+from odeco.online import SampleMoment, StreamMoment
+from odeco.online import tree as _chunks
 from odeco.tensors import AsymmetricTensor, DenseTensor, PackedTensor, SparseTensor
-from odeco.whitening import Whitener
 
 N_ROWS, WIDTH = 230, 5
 VALUES = np.random.default_rng(0).gamma(1.0, size=(N_ROWS, WIDTH)) - 1

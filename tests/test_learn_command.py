@@ -10,11 +10,11 @@ import pytest
 from scipy import io as scipy_io
 from scipy import sparse
 
-from odeco.cli._info import _MEANINGS
-from odeco.cli._learn_graph import read_graph
-from odeco.cli._learn_table import read_private_table, read_text_table, sequences_of
-from odeco.cli._main import run as main
-from odeco.cli._report import MODELS
+from odeco.cli.info import _MEANINGS
+from odeco.cli.main import run as main
+from odeco.cli.report import MODELS
+from odeco.io.graphs import read_graph
+from odeco.io.tables import read_private_table, read_text_table, sequences_of
 from odeco.models import Communities, LatentClasses, TensorHMM, TensorICA, TensorMixture
 
 

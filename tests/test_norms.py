@@ -11,8 +11,8 @@ from registry import random_symmetric
 import odeco
 from odeco import Components
 from odeco.datasets import gaussian_noise, planted_orthogonal
-from odeco.norms import squared_norm
 from odeco.tensors import DenseTensor
+from odeco.tensors.norms import squared_norm
 
 
 @pytest.mark.parametrize("order", [3, 4, 5])

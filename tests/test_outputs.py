@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import odeco
-from odeco import _files
-from odeco._files import replacing, try_to_write
-from odeco.cli import _main, _output
-from odeco.cli._output import csv_cell, result_table
+from odeco._util import files as _files
+from odeco._util.files import replacing, try_to_write
+from odeco.cli import main as _main
+from odeco.cli import output as _output
+from odeco.cli.output import csv_cell, result_table
 from odeco.datasets import planted_orthogonal
 
 ROWS = np.eye(6)[np.random.default_rng(0).choice(3, size=3000, p=[0.5, 0.3, 0.2])]
@@ -79,7 +80,7 @@ def test_a_symbolic_link_stays_and_what_it_points_to_is_written(folder):
 
 KILLED = """
 import os, sys
-from odeco._files import replacing
+from odeco._util.files import replacing
 with replacing(sys.argv[1]) as file:
     file.write(b"half")
     file.flush()
@@ -125,7 +126,7 @@ def test_a_result_that_cannot_be_written_is_printed_and_kept(checkpoint, options
     assert "No space left on device" in said.err
     if checkpoint:
         assert "run.ckpt holds the run as it ended: run the command again with --resume and another path." in said.err
-        monkeypatch.setattr(odeco.streams._run.Run, "push", pytest.fail)  # nothing is computed again
+        monkeypatch.setattr(odeco.online.run.Run, "push", pytest.fail)  # nothing is computed again
         assert _main.run([*arguments, "--resume"]) == 0
         assert not Path("run.ckpt").exists()
         kept = Path("result.npz")

@@ -13,7 +13,8 @@ import pytest
 import odeco
 from odeco import Components, FileFormatError
 from odeco.datasets import gaussian_noise, planted_orthogonal
-from odeco.search import Plan, Search, normalise, run, step, uniform_starts
+from odeco.power import Plan, Search, run, step
+from odeco.power.iteration import normalise, uniform_starts
 
 
 def test_defaults_follow_the_theorem():
@@ -153,7 +154,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypat
 
 THREADS = """
 import numpy as np, odeco, sys
-from odeco.datasets import gaussian_noise, planted_orthogonal
+from odeco.datasets.planted import gaussian_noise, planted_orthogonal
 T = planted_orthogonal(150, 2, rng=0).to_dense() + 0.001 * gaussian_noise(150, rng=0).entries
 sys.stdout.write(odeco.decompose(T, 2, rng=0).vectors.tobytes().hex())
 """

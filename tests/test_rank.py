@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import odeco
+from odeco.cp.rank import ground_state, judge_rank
 from odeco.datasets import gaussian_noise, planted_orthogonal
-from odeco.rank import ground_state, judge_rank
 from odeco.tensors import DenseTensor
 
 

@@ -11,9 +11,10 @@ from browser import CHROMIUM, Browser
 from test_saving import RESULTS
 
 import odeco
-from odeco.components import Components
-from odeco.report import Section, write_page, write_report
-from odeco.result import StreamDecomposition
+from odeco.decompose import StreamDecomposition
+from odeco.decompose.page import write_report
+from odeco.display.page import Section, write_page
+from odeco.tensors import Components
 
 NAMES = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a & b", "c", "d", "e"]
 BODY = ["Components", "Weights and cosines", "Largest coordinates", "Vectors"]

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 from test_streams import planted_rows
 
-from odeco.rows import RowSum, _chunks, rows_per_chunk
+from odeco.online import RowSum
+from odeco.online import tree as _chunks
+from odeco.online.tree import rows_per_chunk
 
 
 @pytest.fixture

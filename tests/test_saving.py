@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import odeco
-from odeco._files import load_arrays, read_contents, save_arrays
+from odeco._util.files import load_arrays, read_contents, save_arrays
 from odeco.datasets import gaussian_noise, planted_orthogonal
-from odeco.privacy import SeededNoiseForTests
+from odeco.privacy.noise import SeededNoiseForTests
 
 RNG = np.random.default_rng(0)
 TENSOR = planted_orthogonal(12, 3, rng=0).to_dense()

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 import odeco
-from odeco.moments import RowSum, SampleMoment
+from odeco.online import RowSum, SampleMoment
 from odeco.tensors import DenseTensor, PackedTensor, SparseTensor
 
 TENSOR = odeco.Components([3.0, 2.0], np.eye(8)[:, :2]).to_dense() + 0.01 * odeco.symmetrize(
@@ -103,9 +103,9 @@ def test_a_pushed_run_keeps_its_unit_in_its_checkpoint_and_in_what_an_error_has_
     np.testing.assert_array_equal(np.ldexp(result.weights, -3 * exponent), expected.weights)
     np.testing.assert_array_equal(result.angle_errors, expected.angle_errors)
     settings = {"method": "power", "batch_size": 100, "n_restarts": 3, "n_iterations": 15, "rng": 0}
-    with pytest.raises(odeco.errors.StreamEndedError) as at_one:
+    with pytest.raises(odeco.StreamEndedError) as at_one:
         odeco.decompose_stream(ROWS, 2, **settings)
-    with pytest.raises(odeco.errors.StreamEndedError) as at_scale:
+    with pytest.raises(odeco.StreamEndedError) as at_scale:
         odeco.decompose_stream(np.ldexp(ROWS, exponent), 2, **settings)
     np.testing.assert_array_equal(np.ldexp(at_scale.value.found.weights, -3 * exponent), at_one.value.found.weights)
 

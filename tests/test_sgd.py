@@ -15,8 +15,8 @@ from scipy import sparse
 
 import odeco
 from odeco import Components
-from odeco.baselines import online_sgd, tune_learning_rate
-from odeco.baselines._sgd import overlap_slope, residual_slope
+from odeco.reproduction.baselines import online_sgd, tune_learning_rate
+from odeco.reproduction.baselines.sgd import overlap_slope, residual_slope
 
 PROBABILITIES = np.array([0.5, 0.3, 0.2])
 

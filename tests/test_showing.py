@@ -15,17 +15,11 @@ import pytest
 from test_saving import RESULTS, ROWS
 
 import odeco
-from odeco.cli import _main
-from odeco.components import Components
-from odeco.result import PrivateDecomposition, StreamDecomposition
-from odeco.showing import (
-    ConvergenceDisplay,
-    CosinesDisplay,
-    LeadingDisplay,
-    VectorDisplay,
-    WeightsDisplay,
-    leading,
-)
+from odeco.cli import main as _main
+from odeco.decompose import PrivateDecomposition, StreamDecomposition
+from odeco.display import ConvergenceDisplay, CosinesDisplay, LeadingDisplay, VectorDisplay, WeightsDisplay
+from odeco.display.tables import leading
+from odeco.tensors import Components
 
 pandas = pytest.importorskip("pandas")
 NAMES = ["age", "income <b>", "$x_1$", "\x1b[31mred", "e" * 60, "f"]
@@ -297,7 +291,7 @@ def test_pushed_tables_keep_their_names_in_checkpoints_and_refuse_another_order(
 
 
 def test_a_checkpoint_with_names_for_other_columns_is_refused(tmp_path):
-    from odeco._files import load_arrays, save_arrays
+    from odeco._util.files import load_arrays, save_arrays
 
     online = odeco.OnlineDecomposer(2, batch_size=500, rng=0)
     online.partial_fit(pandas.DataFrame(ROWS, columns=list("abcdef"))).save(tmp_path / "run.ckpt")
@@ -308,7 +302,7 @@ def test_a_checkpoint_with_names_for_other_columns_is_refused(tmp_path):
 
 
 def test_a_result_from_before_names_is_still_read(tmp_path):
-    from odeco._files import load_arrays, save_arrays
+    from odeco._util.files import load_arrays, save_arrays
 
     odeco.save_result(stream_result(), tmp_path / "new.npz")
     header, arrays = load_arrays(tmp_path / "new.npz", "stream decomposition")
@@ -321,7 +315,7 @@ def test_a_result_from_before_names_is_still_read(tmp_path):
 
 
 def test_a_private_table_has_its_names_and_its_bound(table):
-    from odeco.sources import open_private
+    from odeco.privacy import open_private
 
     rows = open_private([Path("rows.csv")], header=True)
     assert rows.columns[0] == "id"  # a private run does not choose columns: every record is then no row, and zeros

@@ -11,8 +11,8 @@ from registry import random_symmetric
 from scipy import sparse
 
 import odeco
-from odeco.baselines import TensorSketch, sketched_power_method
 from odeco.datasets import gaussian_noise, planted_orthogonal
+from odeco.reproduction.baselines import TensorSketch, sketched_power_method
 from odeco.tensors import DenseTensor, PackedTensor
 
 
@@ -62,7 +62,7 @@ def test_rows_are_sketched_as_the_entries_of_their_moment(order):
 def test_rows_in_many_chunks_are_sketched_as_rows_in_one(monkeypatch):
     rows = np.random.default_rng(0).standard_normal((20, 5))
     whole = TensorSketch.of_rows(rows, length=17, n_sketches=2, rng=1).transforms
-    monkeypatch.setattr("odeco.baselines._sketch._CHUNK_SIZE", 100)
+    monkeypatch.setattr("odeco.reproduction.baselines.sketch._CHUNK_SIZE", 100)
     np.testing.assert_allclose(TensorSketch.of_rows(rows, length=17, n_sketches=2, rng=1).transforms, whole, atol=1e-12)
 
 

@@ -14,8 +14,8 @@ import pytest
 from scipy import sparse
 
 import odeco
-from odeco.privacy import SeededNoiseForTests
-from odeco.search import Tracking
+from odeco.power.tracking import Tracking
+from odeco.privacy.noise import SeededNoiseForTests
 
 
 def planted_rows(n, d=20, k=3, *, noise=0.2, seed=0, basis_seed=0):

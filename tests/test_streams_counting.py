@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import odeco
-from odeco.cli._main import run
-from odeco.cores import CountingSearch
-from odeco.cores._held_out import HeldOut, judge_held_out
-from odeco.rank import SURE
+from odeco.cli.main import run
+from odeco.cp.rank import SURE
+from odeco.online.held_out import HeldOut, judge_held_out
+from odeco.online.unknown_rank import CountingSearch
 from odeco.tensors import DenseTensor, symmetrize
 
 

@@ -7,7 +7,8 @@ import pytest
 
 import odeco
 from odeco.datasets import planted_independent
-from odeco.search import Tracking, joint_step
+from odeco.power.joint_step import joint_step
+from odeco.power.tracking import Tracking
 
 COSINES = (0.0, 0.3, 0.6)
 

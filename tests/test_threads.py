@@ -8,8 +8,8 @@ import threading
 
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from odeco import _threads
-from odeco._threads import map_blocks, one_blas_thread
+from odeco._util import threads as _threads
+from odeco._util.threads import map_blocks, one_blas_thread
 
 
 def blas_threads():
@@ -89,7 +89,7 @@ def test_results_come_in_the_order_of_the_blocks():
 
 
 NESTED = """
-from odeco._threads import map_blocks
+from odeco._util.threads import map_blocks
 outer = lambda number: sum(map_blocks(lambda inner: number * inner, range(50), parallel=True))
 assert list(map_blocks(outer, range(50), parallel=True)) == [number * 1225 for number in range(50)]
 """

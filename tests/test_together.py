@@ -12,9 +12,9 @@ from threadpoolctl import threadpool_limits
 import odeco
 from odeco import Components, RankError
 from odeco.datasets import gaussian_noise
-from odeco.oracle import Oracle, slice_by_images
-from odeco.search import Plan, Together, run, run_together
-from odeco.tensors import AsymmetricTensor, DenseTensor
+from odeco.power import Plan, Together, run, run_together
+from odeco.tensors import AsymmetricTensor, DenseTensor, Oracle
+from odeco.tensors.oracle import slice_by_images
 
 #: Noiseless components come out to rounding: sums of some hundred products, each with an error of 1e-16.
 EXACT = 1e-12

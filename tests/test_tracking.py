@@ -8,7 +8,7 @@ import numpy as np
 
 import odeco
 from odeco.datasets import planted_orthogonal
-from odeco.search import Tracking
+from odeco.power.tracking import Tracking
 
 
 def test_standard_errors_under_forgetting_are_the_spread_over_independent_streams():

@@ -7,10 +7,10 @@ import pytest
 from registry import random_symmetric
 
 import odeco
+from odeco.cp import Whitened, Whitener
 from odeco.datasets import gaussian_noise, planted_independent
-from odeco.oracle import slice_by_images
 from odeco.tensors import DenseTensor
-from odeco.whitening import Whitened, Whitener
+from odeco.tensors.oracle import slice_by_images
 
 
 @pytest.mark.parametrize("seed", range(3))

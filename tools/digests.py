@@ -40,13 +40,13 @@ from scipy import sparse  # noqa: E402
 PLACES = (
     "odeco",
     "odeco.models",
-    "odeco.moments",
+    "odeco.online.moments",
     "odeco.privacy",
     "odeco.tensors",
-    "odeco.whitening",
+    "odeco.cp.whitening",
     "odeco.reproduction.baselines",
     "odeco.reproduction",
-    "odeco.baselines",
+    "odeco.reproduction.baselines",
 )
 #: Names of arguments as the cases below write them, and what else they may be called; the first that exists is used.
 ARGUMENTS = {
@@ -81,7 +81,7 @@ def terms(tensor: Any, n_components: Any, how: str = "auto", **settings: Any) ->
 
 def experiment(name: str) -> Any:
     """Return an experiment of the paper by its name."""
-    for package in ("odeco.reproduction.experiments", "odeco.reproduction", "odeco.experiments"):
+    for package in ("odeco.reproduction.experiments", "odeco.reproduction", "odeco.reproduction"):
         try:
             return importlib.import_module(package).load(name)
         except (ImportError, AttributeError):

@@ -174,7 +174,8 @@ def walks() -> Iterator[tuple[str, Callable[[], Any]]]:
     from scipy import sparse
 
     import odeco
-    from odeco.models import TensorLDA, TensorMixture
+    from odeco.models.gmm.estimator import TensorMixture
+    from odeco.models.lda.estimator import TensorLDA
 
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(20, 3))

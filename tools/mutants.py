@@ -59,7 +59,7 @@ class Mutant:
 MUTANTS = [
     Mutant(
         "`input` returns exact weights",
-        "private/mechanisms/_input.py",
+        "private/mechanisms/input.py",
         "return found_in_entries(components, scale,",
         "components.weights[:] = holder.value(components.vectors)\n        return found_in_entries(components, scale,",
         "test_information_flow.py",
@@ -67,7 +67,7 @@ MUTANTS = [
     ),
     Mutant(
         "restarts from the sixth on get no noise",
-        "privacy/_release.py",
+        "privacy/release.py",
         "noisy(exact[..., column], scale, self.noise) for column",
         "noisy(exact[..., column], scale, self.noise) if column < 5 else exact[..., column] for column",
         "test_information_flow.py",
@@ -75,7 +75,7 @@ MUTANTS = [
     ),
     Mutant(
         "`subspace` takes its basis from exact data",
-        "private/mechanisms/_subspace.py",
+        "private/mechanisms/subspace.py",
         "np.linalg.eigh(moment)",
         "np.linalg.eigh(rows.second_moment())",
         "test_information_flow.py",
@@ -83,7 +83,7 @@ MUTANTS = [
     ),
     Mutant(
         "`core` takes its basis from exact data",
-        "private/mechanisms/_core.py",
+        "private/mechanisms/core.py",
         "leading_directions(slab, width)",
         "leading_directions(holder.slab(asked), width)",
         "test_information_flow.py",
@@ -91,7 +91,7 @@ MUTANTS = [
     ),
     Mutant(
         "a result holds exact noise floors",
-        "private/_recipe.py",
+        "private/recipe.py",
         "found.noise_floors[first])",
         "holder.value(found.components.vectors)[first])",
         "test_audit_of_whole_runs.py",
@@ -99,7 +99,7 @@ MUTANTS = [
     ),
     Mutant(
         "CSR rows are clipped without adding up entries stored twice",
-        "rows/_clip.py",
+        "privacy/clip.py",
         "    kept.sum_duplicates()\n",
         "",
         "test_declared.py",
@@ -107,7 +107,7 @@ MUTANTS = [
     ),
     Mutant(
         "records: no slack for rounding",
-        "privacy/_record_level.py",
+        "privacy/holders/records.py",
         "return 2 * (depth + _LANES + 16) * ROUNDOFF * largest",
         "return 0 * depth * largest",
         "test_declared.py",
@@ -115,7 +115,7 @@ MUTANTS = [
     ),
     Mutant(
         "streams: no slack for rounding",
-        "streams/_private.py",
+        "online/private.py",
         "exact + 2 * depth * ROUNDOFF * bound**p * gain",
         "exact + 0 * depth * gain",
         "test_declared.py",
@@ -123,7 +123,7 @@ MUTANTS = [
     ),
     Mutant(
         "topics: pairs of words without noise",
-        "topics/private_answers.py",
+        "models/lda/private_releases.py",
         "        return self._release(what, lambda: self.held.pairs(words), size, share)",
         "        answer = self._release(what, lambda: self.held.pairs(words), size, share)\n"
         "        return self.held.pairs(words), answer[1]",
@@ -132,7 +132,7 @@ MUTANTS = [
     ),
     Mutant(
         "topics: a likelihood step with a thousandth of the noise",
-        "topics/private_answers.py",
+        "models/lda/private_releases.py",
         "        return self._release(what, lambda: ask(topics.T, scales, smoothing), topics.size, share)",
         "        answer, scale = self._release(what, lambda: ask(topics.T, scales, smoothing), topics.size, share)\n"
         "        exact = ask(topics.T, scales, smoothing)\n"
@@ -142,7 +142,7 @@ MUTANTS = [
     ),
     Mutant(
         "topics: what a document says of words and topics is not scaled to norm 1",
-        "topics/bounded_kernels.py",
+        "privacy/holders/document_kernels.py",
         "row_of_total[topic] += weight * own[row_number, topic]",
         "row_of_total[topic] += own[row_number, topic]",
         "test_private_topics_sensitivity.py",
@@ -150,7 +150,7 @@ MUTANTS = [
     ),
     Mutant(
         "topics: the pairs of a user are not scaled to norm 1",
-        "topics/bounded_kernels.py",
+        "privacy/holders/document_kernels.py",
         "total[low, high] += weight * own[i, j]",
         "total[low, high] += own[i, j]",
         "test_private_topics_sensitivity.py",
@@ -158,7 +158,7 @@ MUTANTS = [
     ),
     Mutant(
         "topics: to replace a document is taken for emptying it",
-        "topics/bounded_counts.py",
+        "privacy/holders/documents.py",
         'math.sqrt(2) if self.neighbour_relation == "replace" else 1.0',
         "1.0",
         "test_private_topics_sensitivity.py",
@@ -166,7 +166,7 @@ MUTANTS = [
     ),
     Mutant(
         "topics: no slack for rounding",
-        "topics/bounded_counts.py",
+        "privacy/holders/documents.py",
         "return factor + 2 * ROUNDOFF * (size + 8 + self.n_units * (self.n_units + 8))",
         "return factor + 0 * size * ROUNDOFF",
         "test_private_topics_sensitivity.py",
@@ -174,7 +174,7 @@ MUTANTS = [
     ),
     Mutant(
         "topics: what a document adds is dealt by all documents of its lane",
-        "topics/bounded_kernels.py",
+        "privacy/holders/document_kernels.py",
         "    shares[:] = np.float32(1) / np.float32(k)\n    for _ in range(n_rounds)",
         "    for _ in range(n_rounds)",
         "test_private_topics_sensitivity.py",
@@ -182,7 +182,7 @@ MUTANTS = [
     ),
     Mutant(
         "mixtures: rows that are dealt to components are not clipped",
-        "mixtures/bounded_rows.py",
+        "models/gmm/holder.py",
         "near = clipped_rows((rows - centre) / radius, 1.0)",
         "near = (rows - centre) / radius",
         "test_private_mixtures.py",
@@ -190,7 +190,7 @@ MUTANTS = [
     ),
     Mutant(
         "mixtures: whitened rows are not clipped",
-        "mixtures/bounded_rows.py",
+        "models/gmm/holder.py",
         "white = clipped_rows((rows - span.mean) @ span.whitener, radius)",
         "white = (rows - span.mean) @ span.whitener",
         "test_private_mixtures.py",
@@ -198,7 +198,7 @@ MUTANTS = [
     ),
     Mutant(
         "mixtures: opposite rows get the price of others",
-        "mixtures/bounded_rows.py",
+        "models/gmm/holder.py",
         "signed=True,",
         "signed=False,",
         "test_private_mixtures.py",
@@ -206,7 +206,7 @@ MUTANTS = [
     ),
     Mutant(
         "mixtures: a blank row is counted",
-        "mixtures/bounded_rows.py",
+        "models/gmm/holder.py",
         "shares = model.about(rows)[0] * there[:, None]",
         "shares = model.about(rows)[0]",
         "test_private_mixtures.py",
@@ -214,7 +214,7 @@ MUTANTS = [
     ),
     Mutant(
         "mixtures: the second moment without noise",
-        "mixtures/learn_privately.py",
+        "models/gmm/private.py",
         "moment = moment_of_seconds(packed, n, d)",
         "moment = moment_of_seconds(held.seconds().answer(), n, d)",
         "test_private_mixtures.py",
@@ -222,7 +222,7 @@ MUTANTS = [
     ),
     Mutant(
         "noise is 5 % short behind the ledger's back",
-        "privacy/_release.py",
+        "privacy/release.py",
         "released = noisy(self._quietly(answer), scale, self.noise)",
         "released = noisy(self._quietly(answer), 0.95 * scale, self.noise)",
         "test_audit.py",
@@ -230,7 +230,7 @@ MUTANTS = [
     ),
     Mutant(
         "2 √5 in place of 6 for an entry as the paper defines it",
-        "privacy/sensitivity/_entries.py",
+        "privacy/sensitivity/entries.py",
         "return float(math.factorial(order) * _row_norms(block, 2 * order - 2)",
         "return float(2 * math.sqrt(5) * _row_norms(block, 2 * order - 2)",
         "test_sensitivity.py",
@@ -238,7 +238,7 @@ MUTANTS = [
     ),
     Mutant(
         "the count of releases leaves out the restarts",
-        "private/mechanisms/_wang2016.py",
+        "private/mechanisms/wang2016.py",
         "search.n_components * search.n_restarts * (search.n_iterations + 1)",
         "search.n_components * (search.n_iterations + 1)",
         "test_private.py",
@@ -246,7 +246,7 @@ MUTANTS = [
     ),
     Mutant(
         "the price of blanking a record out is taken for replacing it",
-        "privacy/sensitivity/_records.py",
+        "privacy/sensitivity/records.py",
         "    if not replace:\n        return 1.0\n",
         "    return 1.0\n",
         "test_sensitivity.py",
@@ -254,7 +254,7 @@ MUTANTS = [
     ),
     Mutant(
         "signed records get the price of non-negative ones",
-        "privacy/sensitivity/_records.py",
+        "privacy/sensitivity/records.py",
         "math.sqrt(2) if order % 2 == 0 or nonnegative else 2.0",
         "math.sqrt(2)",
         "test_private.py",
@@ -262,7 +262,7 @@ MUTANTS = [
     ),
     Mutant(
         "negative numbers are not cut in non-negative records",
-        "privacy/_record_level.py",
+        "privacy/holders/records.py",
         "np.maximum(numbers, 0.0, out=numbers)",
         "np.maximum(numbers, -np.inf, out=numbers)",
         "test_declared.py",
@@ -270,7 +270,7 @@ MUTANTS = [
     ),
     Mutant(
         "blank lines of a svmlight file are no records, so that one moves the number of records",
-        "sources/_private.py",
+        "privacy/sources.py",
         "        return split_lines(text)",
         "        return [row for row in split_lines(text) if row[1]]",
         "test_private_files.py",
@@ -278,7 +278,7 @@ MUTANTS = [
     ),
     Mutant(
         "an index outside of the columns is kept",
-        "sources/_private.py",
+        "privacy/sources.py",
         "    if outside.any():",
         "    if False:",
         "test_information_flow.py",
@@ -286,7 +286,7 @@ MUTANTS = [
     ),
     Mutant(
         "a null in a table is an error that names its row",
-        "sources/_private.py",
+        "privacy/sources.py",
         "nulls_are_nan: ClassVar[bool] = True",
         "nulls_are_nan: ClassVar[bool] = False",
         "test_information_flow.py",
@@ -294,7 +294,7 @@ MUTANTS = [
     ),
     Mutant(
         "the number of columns of a table is learnt from its first record",
-        "sources/_private.py",
+        "privacy/sources.py",
         "        self.n_rows = sum(1 for _ in lines)",
         "        self.n_features = len(self._fields(next(self._lines())[1]))\n"
         "        self.n_rows = sum(1 for _ in lines)",
@@ -303,7 +303,7 @@ MUTANTS = [
     ),
     Mutant(
         "the batches of a stream are not counted against delta",
-        "streams/_private.py",
+        "online/private.py",
         "check_delta_for(self.guarantee.delta, first + n_rows - 1,",
         "check_delta_for(self.guarantee.delta, n_rows,",
         "test_declared.py",
@@ -311,7 +311,7 @@ MUTANTS = [
     ),
     Mutant(
         "vocabulary: the threshold hides one word of a document, not all",
-        "topics/private_votes.py",
+        "models/lda/private_vocabulary.py",
         "return float(needed.max())",
         "return float(needed[0])",
         "test_private_vocabulary.py",
@@ -319,7 +319,7 @@ MUTANTS = [
     ),
     Mutant(
         "vocabulary: which words a long document votes for depends on other documents",
-        "topics/private_votes.py",
+        "models/lda/private_vocabulary.py",
         "np.lexsort((_mixed(own ^ keys[unit]), unit))",
         "np.lexsort((held.indices[entries], unit))",
         "test_private_vocabulary.py",
@@ -327,7 +327,7 @@ MUTANTS = [
     ),
     Mutant(
         "vocabulary: the delta of the threshold is not taken off that of the noise",
-        "privacy/_ledger.py",
+        "privacy/ledger.py",
         "left = check_delta(delta) - self.delta",
         "left = check_delta(delta)",
         "test_ledger.py",
@@ -335,7 +335,7 @@ MUTANTS = [
     ),
     Mutant(
         "latent classes: pairs of answers without noise",
-        "answers/learn_privately.py",
+        "models/lca/private.py",
         "tables = PairTables.of(released, deviation, questions, held.n_rows)",
         "tables = PairTables.of(held.pairs(), deviation, questions, held.n_rows)",
         "test_private_classes.py",
@@ -343,7 +343,7 @@ MUTANTS = [
     ),
     Mutant(
         "latent classes: a step is fitted without its noise",
-        "answers/learn_privately.py",
+        "models/lca/private.py",
         "ReleasedStep(classes, released, deviation)",
         "ReleasedStep(classes, held.step(classes), deviation)",
         "test_private_classes.py",
@@ -351,7 +351,7 @@ MUTANTS = [
     ),
     Mutant(
         "latent classes: the vectors of a view are not shortened",
-        "answers/private_holder.py",
+        "models/lca/holder.py",
         "(shortened(numbers @ each, most) for each, most in",
         "(numbers @ each for each, most in",
         "test_private_classes.py",
@@ -359,7 +359,7 @@ MUTANTS = [
     ),
     Mutant(
         "latent classes: a respondent is taken to answer one question",
-        "answers/private_holder.py",
+        "models/lca/holder.py",
         "return math.sqrt(questions.sizes.size)",
         "return 1.0",
         "test_private_classes.py",
@@ -367,7 +367,7 @@ MUTANTS = [
     ),
     Mutant(
         "latent classes: an unknown answer is an error that names it",
-        "answers/estimator.py",
+        "models/lca/estimator.py",
         "held = HeldAnswers(questions.indicators(codes), questions)",
         "check_known(codes, columns_of(X), self._names())\n"
         "            held = HeldAnswers(questions.indicators(codes), questions)",
@@ -376,7 +376,7 @@ MUTANTS = [
     ),
     Mutant(
         "workers of a cluster do not clip rows",
-        "dask/_work.py",
+        "online/dask/tasks.py",
         "total.update(clipped_rows(rows, norm_bound))",
         "total.update(rows)",
         "test_private_cluster.py",
@@ -384,7 +384,7 @@ MUTANTS = [
     ),
     Mutant(
         "sequences: the triples of a sequence are not divided by their norm",
-        "sequences/private.py",
+        "models/hmm/private.py",
         "counts / np.sqrt(squares[owners])",
         "counts + 0 * squares[owners]",
         "test_private_sequences.py",
@@ -392,7 +392,7 @@ MUTANTS = [
     ),
     Mutant(
         "sequences: one with something that is no symbol is not blank",
-        "sequences/private.py",
+        "models/hmm/private.py",
         "self.begins[2:] | bad[sequence[2:]])",
         "self.begins[2:])",
         "test_private_sequences.py",
@@ -400,7 +400,7 @@ MUTANTS = [
     ),
     Mutant(
         "sequences: a model is learnt from the exact table",
-        "sequences/private.py",
+        "models/hmm/private.py",
         "projected(released.reshape(v, v, v)",
         "projected(sequences.triples().reshape(v, v, v)",
         "test_private_sequences.py",
@@ -408,7 +408,7 @@ MUTANTS = [
     ),
     Mutant(
         "sequences: half of the norm of what a sequence adds is declared",
-        "sequences/private.py",
+        "models/hmm/private.py",
         "bound=1.0",
         "bound=0.5",
         "test_private_sequences.py",

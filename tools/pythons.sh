@@ -2,7 +2,7 @@
 # Runs a part of the tests under every Python that pyproject.toml names and this machine has.
 set -euo pipefail
 
-tests=(tests/sources tests/test_laws.py tests/test_saving.py tests/topics/test_refine.py tests/test_streams.py
+tests=(tests/io tests/test_laws.py tests/test_saving.py tests/models/lda/test_refine.py tests/test_streams.py
     tests/test_report.py tests/test_threads.py src)
 
 for version in 3.11 3.12 3.13; do

@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from browser import CHROMIUM, Browser  # noqa: E402 - it stands with the tests
 
 import odeco  # noqa: E402
-from odeco.cli._main import run  # noqa: E402
+from odeco.cli.main import run  # noqa: E402
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
 
-from odeco.corpus import python_documentation
+from odeco.datasets import python_documentation
 from odeco.models import TensorLDA
 
 documents = list(takewhile(lambda document: document.module < "email", python_documentation()))

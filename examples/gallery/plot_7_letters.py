@@ -12,7 +12,7 @@ from itertools import islice
 import matplotlib.pyplot as plt
 import numpy as np
 
-from odeco.corpus import python_documentation
+from odeco.datasets import python_documentation
 from odeco.models import TensorHMM
 
 text = " ".join(document.text.lower() for document in islice(python_documentation(), 1500))

@@ -1,26 +1,29 @@
 """Learn the components of a symmetric tensor that is too large to store, too private to look at, or still arriving."""
 
-from odeco._version import __version__
-from odeco.checking import check_oracle
-from odeco.components import Components
-from odeco.decompose import decompose, decompose_asymmetric
+from odeco._util.version import __version__
+from odeco.decompose.asymmetric import decompose_asymmetric
+from odeco.decompose.files import load_result, save_result
+from odeco.decompose.result import PrivateDecomposition
+from odeco.decompose.symmetric import decompose
 from odeco.errors import (
     ConvergenceWarning,
     DominantColumnWarning,
     FileFormatError,
     NothingFoundError,
     RankError,
+    SourceError,
     StreamEndedError,
 )
-from odeco.metrics import match
-from odeco.norms import incoherence, operator_norm
-from odeco.oracle import Oracle, SensitiveOracle
-from odeco.private import decompose_privately, plan_privacy
-from odeco.result import PrivateDecomposition
-from odeco.saving import load_result, save_result
-from odeco.sources import SourceError
-from odeco.streams import OnlineDecomposer, decompose_stream
-from odeco.tensors import symmetrize
+from odeco.online.decomposer import OnlineDecomposer
+from odeco.online.stream import decompose_stream
+from odeco.power.operator_norm import operator_norm
+from odeco.private.recipe import decompose_privately, plan_privacy
+from odeco.tensors.components import Components
+from odeco.tensors.dense import symmetrize
+from odeco.tensors.laws import check_oracle
+from odeco.tensors.metrics import match
+from odeco.tensors.norms import incoherence
+from odeco.tensors.oracle import Oracle, SensitiveOracle
 
 __all__ = [
     "Components",

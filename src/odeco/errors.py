@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from odeco.components import Components
+    from odeco.tensors.components import Components
 
 
 class ConvergenceWarning(UserWarning):

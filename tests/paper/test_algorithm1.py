@@ -8,7 +8,7 @@ from paper.algorithm1 import robust_tensor_power_method
 
 import odeco
 from odeco.datasets import gaussian_noise, planted_orthogonal
-from odeco.search import Plan, Search, run, step
+from odeco.power import Plan, Search, run, step
 from odeco.tensors import DenseTensor, PackedTensor
 
 

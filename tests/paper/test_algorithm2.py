@@ -8,8 +8,8 @@ from paper.algorithm2 import online_robust_tensor_power_method
 from scipy import sparse
 
 import odeco
-from odeco.moments import StreamMoment
-from odeco.search import Plan, Search, run
+from odeco.online import StreamMoment
+from odeco.power import Plan, Search, run
 
 D, K, L, R, N = 7, 3, 4, 6, 50
 

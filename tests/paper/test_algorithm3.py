@@ -7,9 +7,11 @@ import pytest
 from paper.algorithm3 import noise_level, private_tensor_power_method
 
 from odeco.datasets import planted_orthogonal
-from odeco.privacy import EntryLevel, Ledger, PrivateOracle, SeededNoiseForTests, paper_noise_multiplier
+from odeco.power import Plan, Search
+from odeco.power.iteration import uniform_starts
+from odeco.privacy import EntryLevel, Ledger, PrivateOracle, paper_noise_multiplier
+from odeco.privacy.noise import SeededNoiseForTests
 from odeco.private import decompose_privately
-from odeco.search import Plan, Search, uniform_starts
 
 D, K, L, R, EPSILON, DELTA = 8, 3, 4, 6, 1.0, 1e-6
 

@@ -1,6 +1,6 @@
 """A private run seen from outside: what it releases is replaced by constants, or recorded and played back.
 
-All that a private run may say about its data goes through one call, `odeco.privacy._release.noisy`. Whoever takes its
+All that a private run may say about its data goes through one call, `odeco.privacy.noise.noisy`. Whoever takes its
 place sees every exact answer, and decides what is released.
 """
 
@@ -21,7 +21,8 @@ from unittest import mock
 import numpy as np
 from scipy import sparse
 
-from odeco.privacy import _noise, _release
+from odeco.privacy import noise as _noise
+from odeco.privacy import release as _release
 
 
 @contextlib.contextmanager

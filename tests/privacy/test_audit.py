@@ -8,18 +8,9 @@ import numpy as np
 import pytest
 
 from odeco.errors import BudgetExhausted
-from odeco.moments import SampleMoment
-from odeco.privacy import (
-    EntryLevel,
-    RecordLevel,
-    SecureNoise,
-    SeededNoiseForTests,
-    audit,
-    gdp_mu,
-    sensitivity,
-    worst_entries,
-    worst_records,
-)
+from odeco.online import SampleMoment
+from odeco.privacy import EntryLevel, RecordLevel, audit, gdp_mu, sensitivity, worst_entries, worst_records
+from odeco.privacy.noise import SecureNoise, SeededNoiseForTests
 
 PAIRS = {
     "literal": lambda: worst_entries(2, "literal"),
@@ -138,7 +129,7 @@ def test_a_core_without_the_factor_for_replacing_is_flagged(monkeypatch, questio
 
 
 def test_one_column_charged_for_two_is_refused_by_the_ledger(monkeypatch):
-    from odeco.privacy import _release
+    from odeco.privacy import release as _release
 
     # L separate releases with the noise of one: the ledger of a transcript notices before anything is released.
     true_scale = _release.noise_scale

@@ -21,9 +21,12 @@ from sealing import log_likelihood_ratio, plain, play_back, record
 
 import odeco
 from odeco.models import LatentClasses, TensorHMM, TensorLDA, TensorMixture
-from odeco.privacy import SeededNoiseForTests, gdp_mu
-from odeco.privacy._audit import _upper_bound
-from odeco.private import MECHANISMS, _recipe, decompose_privately
+from odeco.privacy import gdp_mu
+from odeco.privacy.audit import _upper_bound
+from odeco.privacy.noise import SeededNoiseForTests
+from odeco.private import decompose_privately
+from odeco.private import recipe as _recipe
+from odeco.private.mechanisms import MECHANISMS
 
 #: μ is 2.2 here, so that each of the two errors has a rate of 0.13 and few runs tell much.
 BUDGET = {"epsilon": 7.0, "delta": 1e-2}
@@ -117,7 +120,7 @@ def plan_once():
 @pytest.fixture(autouse=True)
 def search_briefly():
     """How long classes are searched for after the releases is nothing to an attacker who has these."""
-    with mock.patch.multiple("odeco.answers.matching", _N_PAIRS_SEARCH=2, _N_SEARCH=2):
+    with mock.patch.multiple("odeco.models.lca.pairs", _N_PAIRS_SEARCH=2, _N_SEARCH=2):
         yield
 
 

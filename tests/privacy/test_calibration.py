@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from odeco.privacy import delta_of, epsilon_of, gdp_mu, noise_multiplier, paper_noise_multiplier
-from odeco.privacy._calibration import ROOM
+from odeco.privacy.calibration import ROOM
 
 EPSILONS = [1e-3, 0.1, 1.0, 10.0, 100.0, 300.0]
 DELTAS = [0.1, 1e-6, 1e-12, 1e-30, 1e-200]

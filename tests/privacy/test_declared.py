@@ -13,8 +13,8 @@ from scipy import sparse
 from sealing import record
 
 import odeco
-from odeco.privacy import EntryLevel, RecordLevel, SeededNoiseForTests, epsilon_of, gdp_mu, sensitivity
-from odeco.privacy._noise import grid_of, rounding_slack
+from odeco.privacy import EntryLevel, RecordLevel, epsilon_of, gdp_mu, sensitivity
+from odeco.privacy.noise import SeededNoiseForTests, grid_of, rounding_slack
 from odeco.private import decompose_privately, plan_privacy
 
 D = 4

@@ -28,14 +28,14 @@ from sealing import (
 )
 
 import odeco
-import odeco.dask
-from odeco.cli._main import run as run_command
+import odeco.online.dask
+from odeco.cli.main import run as run_command
 from odeco.models import LatentClasses, TensorHMM, TensorLDA, TensorMixture, choose_vocabulary_privately
-from odeco.moments import SampleMoment
-from odeco.privacy import EntryLevel, Ledger, PrivateOracle, RecordLevel
-from odeco.private import MECHANISMS, decompose_privately
-from odeco.sources import open_private
-from odeco.topics.vocabulary import CountedWords
+from odeco.models.lda.vocabulary import CountedWords
+from odeco.online import SampleMoment
+from odeco.privacy import EntryLevel, Ledger, PrivateOracle, RecordLevel, open_private
+from odeco.private import decompose_privately
+from odeco.private.mechanisms import MECHANISMS
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 N, D = 40, 5
@@ -104,7 +104,9 @@ def pushed_on_a_cluster(rows):
     online = odeco.OnlineDecomposer(2, **STREAM)
     cuts = [(0, 7), (7, 29), (29, N)]
     blocks = [dask.delayed(rows[start:stop], pure=False) for start, stop in cuts]
-    online.partial_fit(odeco.dask.from_delayed(blocks, n_features=D, n_rows=[stop - start for start, stop in cuts]))
+    online.partial_fit(
+        odeco.online.dask.from_delayed(blocks, n_features=D, n_rows=[stop - start for start, stop in cuts])
+    )
     return online.n_rows, online.progress, online.result()
 
 

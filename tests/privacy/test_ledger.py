@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from odeco.errors import BudgetExhausted, FileFormatError
 from odeco.privacy import Charge, Ledger, delta_of, epsilon_of, gdp_mu, noise_multiplier
-from odeco.privacy._calibration import ROOM
-from odeco.privacy._charge import ALL_DATA
+from odeco.privacy.calibration import ROOM
+from odeco.privacy.ledger import ALL_DATA
 
 NAMES = st.sampled_from(["batch 1", "batch 2", "batch 3", ALL_DATA])
 CHARGES = st.builds(

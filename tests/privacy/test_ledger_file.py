@@ -12,10 +12,12 @@ import pytest
 from sklearn.base import clone
 
 import odeco
-from odeco.datasets import planted_topics
+from odeco.datasets.planted import planted_topics
 from odeco.errors import BudgetExhausted
 from odeco.models import TensorLDA
-from odeco.privacy import Ledger, LedgerFile, SeededNoiseForTests, _ledger_file, gdp_mu
+from odeco.privacy import Ledger, LedgerFile, gdp_mu
+from odeco.privacy import ledger_file as _ledger_file
+from odeco.privacy.noise import SeededNoiseForTests
 from odeco.private import decompose_privately
 
 ROWS = np.repeat(np.eye(4)[:2], 100, axis=0)

@@ -10,14 +10,16 @@ import pytest
 from click.testing import CliRunner
 from scipy import sparse
 
-from odeco.cli._audit import command as audit_command
-from odeco.cli._private import command
-from odeco.components import Components
+from odeco.cli.audit import command as audit_command
+from odeco.cli.private import command
 from odeco.datasets import planted_orthogonal
-from odeco.privacy import EntryLevel, Found, MechanismPlan, RecordLevel, SeededNoiseForTests
-from odeco.private import MECHANISMS, decompose_privately, plan_privacy
-from odeco.private.mechanisms import Mechanism
-from odeco.tensors import DenseTensor
+from odeco.privacy import EntryLevel, MechanismPlan, RecordLevel
+from odeco.privacy.found import Found
+from odeco.privacy.noise import SeededNoiseForTests
+from odeco.private import decompose_privately, plan_privacy
+from odeco.private.mechanisms import MECHANISMS
+from odeco.private.mechanisms.mechanism import Mechanism
+from odeco.tensors import Components, DenseTensor
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import ndtri
 
-from odeco.privacy import Ledger, Releaser, SecureNoise, SeededNoiseForTests, _noise
-from odeco.privacy._noise import GRID_BITS, grid_of, noise_scale, noisy, rounding_slack
+from odeco.privacy import Ledger
+from odeco.privacy import noise as _noise
+from odeco.privacy.noise import GRID_BITS, SecureNoise, SeededNoiseForTests, grid_of, noise_scale, noisy, rounding_slack
+from odeco.privacy.release import Releaser
 
 SCALES = st.floats(2.0**-200, 2.0**200)
 

@@ -15,10 +15,13 @@ from scipy import sparse
 from scipy.special import ndtri
 
 import odeco
-from odeco._files import load_arrays
-from odeco.privacy import BudgetExhausted, Ledger, SeededNoiseForTests, _release, gdp_mu
+from odeco._util.files import load_arrays
+from odeco.errors import BudgetExhausted
+from odeco.online import RowSum
+from odeco.privacy import Ledger, gdp_mu
+from odeco.privacy import release as _release
+from odeco.privacy.noise import SeededNoiseForTests
 from odeco.private import decompose_privately
-from odeco.rows import RowSum
 
 GUARANTEE = {"epsilon": 1.0, "delta": 1e-6, "norm_bound": 1.0}
 

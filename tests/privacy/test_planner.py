@@ -11,10 +11,12 @@ import pytest
 
 import odeco
 from odeco.datasets import planted_orthogonal
-from odeco.privacy import SeededNoiseForTests, gdp_mu, noise_multiplier
-from odeco.private import MECHANISMS, decompose_privately, plan_privacy
-from odeco.private.mechanisms._core import Core
-from odeco.private.mechanisms._shares import LEAST_SHARE
+from odeco.privacy import gdp_mu, noise_multiplier
+from odeco.privacy.noise import SeededNoiseForTests
+from odeco.private import decompose_privately, plan_privacy
+from odeco.private.mechanisms import MECHANISMS
+from odeco.private.mechanisms.common import LEAST_SHARE
+from odeco.private.mechanisms.core import Core
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 FOR_TENSORS = [each.name for each in MECHANISMS.values() if not each.needs_second_moment]

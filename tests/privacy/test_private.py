@@ -13,26 +13,17 @@ import pytest
 from scipy import sparse
 
 import odeco
+from odeco.cp import Whitened, Whitener
 from odeco.datasets import planted_orthogonal
+from odeco.decompose import PrivateDecomposition
 from odeco.errors import BudgetExhausted
-from odeco.moments import SampleMoment
-from odeco.privacy import (
-    EntryLevel,
-    Ledger,
-    PrivateOracle,
-    RecordLevel,
-    SecureNoise,
-    SeededNoiseForTests,
-    gdp_mu,
-    merge_duplicates,
-    noise_multiplier,
-    unpack,
-)
-from odeco.privacy._holder import multiplicities, pack
-from odeco.privacy._noise import grid_of
-from odeco.private import MECHANISMS, decompose_privately
-from odeco.result import PrivateDecomposition
-from odeco.whitening import Whitened, Whitener
+from odeco.online import SampleMoment
+from odeco.privacy import EntryLevel, Ledger, PrivateOracle, RecordLevel, gdp_mu, noise_multiplier
+from odeco.privacy.holders.protocol import multiplicities, pack, unpack
+from odeco.privacy.noise import SecureNoise, SeededNoiseForTests, grid_of
+from odeco.privacy.oracle import merge_duplicates
+from odeco.private import decompose_privately
+from odeco.private.mechanisms import MECHANISMS
 
 D = 6
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
@@ -536,7 +527,7 @@ def test_epsilon_and_delta_have_no_defaults(missing):
 
 def test_noise_for_a_count_without_the_restarts_is_refused_by_the_ledger(monkeypatch):
     # K = k (R + 1) in place of k L (R + 1).
-    short = "odeco.private.mechanisms._wang2016.noise_multiplier"
+    short = "odeco.privacy.calibration.noise_multiplier"
     monkeypatch.setattr(short, lambda e, d, n: noise_multiplier(e, d, n // 8))
     with pytest.raises(BudgetExhausted):
         decompose_privately(np.zeros((4, 4, 4)), 2, **BUDGET, mechanism="wang2016", n_restarts=8, rng=0)
@@ -544,7 +535,7 @@ def test_noise_for_a_count_without_the_restarts_is_refused_by_the_ledger(monkeyp
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_noise_five_percent_short_is_refused_by_the_ledger(monkeypatch, mechanism):
-    from odeco.privacy import _release
+    from odeco.privacy import release as _release
 
     true_scale = _release.noise_scale
     monkeypatch.setattr(_release, "noise_scale", lambda *arguments: 0.95 * true_scale(*arguments))

@@ -11,14 +11,14 @@ import pytest
 from scipy.stats import chi2
 from sealing import plain, play_back, record
 
-from odeco.answers.draw import draw_codes
-from odeco.answers.learn_privately import plan_shares
-from odeco.answers.private_holder import HeldAnswers, bound_of_pairs, bound_of_step
-from odeco.answers.steps import Classes
-from odeco.answers.table import Questions
-from odeco.latent.private_sums import PrivateSums
-from odeco.models import LatentClasses, plan_classes
-from odeco.privacy import Guarantee, LedgerFile
+from odeco.models import LatentClasses
+from odeco.models.lca.categories import Questions
+from odeco.models.lca.em import Classes, draw_codes
+from odeco.models.lca.holder import HeldAnswers, bound_of_pairs, bound_of_step
+from odeco.models.lca.private import plan_classes, plan_shares
+from odeco.privacy import LedgerFile
+from odeco.privacy.ledger_file import Guarantee
+from odeco.privacy.sums import PrivateSums
 
 QUESTIONS = Questions(np.array([2, 3, 2, 4]))
 D, K = QUESTIONS.n_answers, 3

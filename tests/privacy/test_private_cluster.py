@@ -8,12 +8,12 @@ from scipy import sparse
 from sealing import record
 
 import odeco
-from odeco.privacy import SeededNoiseForTests
+from odeco.privacy.noise import SeededNoiseForTests
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 
-import odeco.dask  # noqa: E402
+import odeco.online.dask  # noqa: E402
 
 N, D = 500, 5
 
@@ -43,7 +43,7 @@ def test_every_exact_answer_and_every_scale_is_that_of_one_machine(kind):
     rows = kind(wild())
     blocks = [dask.delayed(rows[start : start + 130], pure=False) for start in range(0, N, 130)]
     counts = [min(130, N - start) for start in range(0, N, 130)]
-    found, there = run(odeco.dask.from_delayed(blocks, n_features=D, n_rows=counts))
+    found, there = run(odeco.online.dask.from_delayed(blocks, n_features=D, n_rows=counts))
     expected, here = run(rows)
     assert len(there.exact) == len(here.exact) == N // 60  # noise is drawn once for every batch
     assert there.scales == here.scales
@@ -56,7 +56,7 @@ def test_every_exact_answer_and_every_scale_is_that_of_one_machine(kind):
 def test_an_error_of_a_worker_says_nothing_about_a_row():
     broken = sparse.csr_array(wild())
     broken.indices = np.where(broken.indices == 2, 10**6, broken.indices)
-    rows = odeco.dask.from_delayed([dask.delayed(broken, pure=False)], n_features=D, n_rows=[N])
+    rows = odeco.online.dask.from_delayed([dask.delayed(broken, pure=False)], n_features=D, n_rows=[N])
     with pytest.raises(RuntimeError) as caught:
         run(rows)
     assert str(caught.value) == "Rows of a private run could not be added up on a worker. Nothing was released."

@@ -11,12 +11,11 @@ import pytest
 from scipy import sparse
 from sealing import MALFORMED, in_pairs, separated, write_lines, write_lines_below_names
 
-from odeco.cli._main import run as run_command
+from odeco.cli.main import run as run_command
 from odeco.errors import SourceError
-from odeco.privacy import RecordLevel
-from odeco.privacy._record_level import ROWS_AT_ONCE
+from odeco.privacy import RecordLevel, open_private
+from odeco.privacy.holders.records import ROWS_AT_ONCE
 from odeco.private import decompose_privately
-from odeco.sources import open_private
 
 N, D = 30, 5
 NORMAL = np.random.default_rng(0).standard_normal((N, D))

@@ -9,8 +9,10 @@ import pytest
 from scipy.stats import chi2
 from sealing import plain, play_back, record
 
-from odeco.latent.private_sums import PrivateSums
-from odeco.mixtures.bounded_rows import (
+from odeco.errors import BudgetExhausted
+from odeco.models import TensorMixture, plan_mixture
+from odeco.models.gmm.gaussians import Gaussians
+from odeco.models.gmm.holder import (
     CONSTANT,
     BoundedRows,
     moment_of_seconds,
@@ -19,10 +21,10 @@ from odeco.mixtures.bounded_rows import (
     unpacked_cube,
     unpacked_matrix,
 )
-from odeco.mixtures.gaussians import Gaussians
-from odeco.mixtures.moments import SecondMoment, span_of
-from odeco.models import TensorMixture, plan_mixture
-from odeco.privacy import BudgetExhausted, Guarantee, LedgerFile
+from odeco.models.gmm.start import SecondMoment, span_of
+from odeco.privacy import LedgerFile
+from odeco.privacy.ledger_file import Guarantee
+from odeco.privacy.sums import PrivateSums
 
 N, D, K = 6, 4, 3
 BOUND = 2.5

@@ -8,12 +8,15 @@ import re
 import numpy as np
 import pytest
 
-from odeco.latent.private_sums import PrivateSums
+from odeco.errors import BudgetExhausted
 from odeco.models import TensorHMM
-from odeco.privacy import BudgetExhausted, Guarantee, LedgerFile, SeededNoiseForTests, gdp_mu
-from odeco.sequences.chain import Chain
-from odeco.sequences.private import PrivateSequences, learn_privately, projected, table_step
-from odeco.sequences.symbols import Symbols
+from odeco.models.hmm.baum_welch import Chain
+from odeco.models.hmm.emissions import Symbols
+from odeco.models.hmm.private import PrivateSequences, learn_privately, projected, table_step
+from odeco.privacy import LedgerFile, gdp_mu
+from odeco.privacy.ledger_file import Guarantee
+from odeco.privacy.noise import SeededNoiseForTests
+from odeco.privacy.sums import PrivateSums
 
 N_SYMBOLS = 2
 #: Every sequence of at most five of two symbols, and some that are none.

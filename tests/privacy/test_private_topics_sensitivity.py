@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from odeco.topics.bounded_counts import LENGTH_EDGES, BoundedCounts
+from odeco.privacy.holders.documents import LENGTH_EDGES, BoundedCounts
 
 N_WORDS = 6
 TOPICS = np.random.default_rng(5).dirichlet(np.ones(N_WORDS), 3)

@@ -11,13 +11,13 @@ from scipy import sparse
 from scipy.special import log_ndtr, ndtri
 from sealing import record
 
-from odeco.datasets import planted_topics
+from odeco.datasets.planted import planted_topics
 from odeco.errors import BudgetExhausted, VocabularyError
-from odeco.models import TensorLDA, choose_vocabulary_privately
-from odeco.privacy import LedgerFile, SeededNoiseForTests, epsilon_of, gdp_mu
-from odeco.topics.private_vocabulary import DELTA_SHARE, SHARE
-from odeco.topics.private_votes import Votes
-from odeco.topics.vocabulary import CountedWords, count_words
+from odeco.models import TensorLDA
+from odeco.models.lda.private_vocabulary import DELTA_SHARE, SHARE, Votes, choose_vocabulary_privately
+from odeco.models.lda.vocabulary import CountedWords, count_words
+from odeco.privacy import LedgerFile, epsilon_of, gdp_mu
+from odeco.privacy.noise import SeededNoiseForTests
 
 WORDS = np.array([f"word{place}" for place in range(9)])
 RELATIONS = {"replace": math.sqrt(2), "add or remove": 1.0}
@@ -137,7 +137,7 @@ def test_an_attacker_who_knows_all_but_one_document_certifies_the_mu_that_is_cha
 
 
 # Whether topics stand clear is up to the noise, and not what is tested here.
-@pytest.mark.filterwarnings("ignore::odeco.models.UnreliableTopicsWarning")
+@pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_vocabulary_and_topics_share_one_ledger_and_one_guarantee(relation, tmp_path):
     corpus = planted_topics(5_000, 30, [0.3, 0.3], document_length=40, rng=0)

@@ -1,6 +1,24 @@
-"""The recipes from a tensor to its components: symmetric or not, all fitted together or one after another."""
+"""Decompose a tensor; the results of all decompositions, their files and pages."""
 
-from odeco.decompose._asymmetric import decompose_asymmetric
-from odeco.decompose._symmetric import decompose
+from odeco.decompose.asymmetric import decompose_asymmetric
+from odeco.decompose.files import load_result, save_result
+from odeco.decompose.result import (
+    AsymmetricDecomposition,
+    Decomposition,
+    PrivateDecomposition,
+    PrivateStreamDecomposition,
+    StreamDecomposition,
+)
+from odeco.decompose.symmetric import decompose
 
-__all__ = ["decompose", "decompose_asymmetric"]
+__all__ = [
+    "AsymmetricDecomposition",
+    "Decomposition",
+    "PrivateDecomposition",
+    "PrivateStreamDecomposition",
+    "StreamDecomposition",
+    "decompose",
+    "decompose_asymmetric",
+    "load_result",
+    "save_result",
+]

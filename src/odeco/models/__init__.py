@@ -1,22 +1,22 @@
 """scikit-learn estimators: topics, mixtures, sequences, sources, latent classes, communities."""
 
-from odeco._extras import needed_by
+from odeco._util.extras import needed_by
 
 with needed_by("odeco.models"):
-    from odeco.answers.estimator import LatentClasses
-    from odeco.answers.plan_classes import ClassesPlan, plan_classes
     from odeco.errors import UnreliableTopicsWarning
-    from odeco.graphs.estimator import Communities
-    from odeco.mixtures.estimator import TensorMixture
-    from odeco.mixtures.plan_mixture import MixturePlan, plan_mixture
-    from odeco.sequences.estimator import TensorHMM
-    from odeco.signals.estimator import TensorICA
-    from odeco.topics.diagnostics import TopicDiagnostics
-    from odeco.topics.lda import TensorLDA
-    from odeco.topics.plan_topics import TopicsPlan, plan_topics
-    from odeco.topics.private_vocabulary import PrivateVocabulary, choose_vocabulary_privately
-    from odeco.topics.summarise import TopicSummary, summarise_topics
-    from odeco.topics.trust import TopicTrust
+    from odeco.models.gmm.estimator import TensorMixture
+    from odeco.models.gmm.private import MixturePlan, plan_mixture
+    from odeco.models.hmm.estimator import TensorHMM
+    from odeco.models.ica.estimator import TensorICA
+    from odeco.models.lca.estimator import LatentClasses
+    from odeco.models.lca.private import ClassesPlan, plan_classes
+    from odeco.models.lda.diagnostics import TopicDiagnostics
+    from odeco.models.lda.display import TopicSummary, summarise_topics
+    from odeco.models.lda.estimator import TensorLDA
+    from odeco.models.lda.plan import TopicsPlan, plan_topics
+    from odeco.models.lda.private_vocabulary import PrivateVocabulary, choose_vocabulary_privately
+    from odeco.models.lda.trust import TopicTrust
+    from odeco.models.mmsb.estimator import Communities
 
 __all__ = [
     "ClassesPlan",

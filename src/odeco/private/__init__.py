@@ -1,7 +1,8 @@
 """Decompositions under differential privacy: one recipe, a planner, and a registry of mechanisms."""
 
-from odeco.private._arguments import AUTO, default_neighbours
-from odeco.private._recipe import DEFAULT_ITERATIONS, decompose_privately, plan_privacy
-from odeco.private.mechanisms import MECHANISMS
+from odeco.private.recipe import decompose_privately, plan_privacy
 
-__all__ = ["AUTO", "DEFAULT_ITERATIONS", "MECHANISMS", "decompose_privately", "default_neighbours", "plan_privacy"]
+__all__ = [
+    "decompose_privately",
+    "plan_privacy",
+]

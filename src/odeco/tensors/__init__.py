@@ -1,21 +1,26 @@
-"""Tensors given by their entries: dense, packed, sparse and asymmetric arrays as oracles."""
+"""Symmetric tensors as oracles: known only by their products T(I, u, …, u) with blocks of vectors."""
 
-from odeco.tensors._asymmetric import AsymmetricTensor
-from odeco.tensors._checks import check_finite, check_symmetric
-from odeco.tensors._dense import DenseTensor, as_oracle, symmetrize
-from odeco.tensors._packed import PackedTensor, sorted_tuples
-from odeco.tensors._sparse import SparseTensor
-from odeco.tensors._units import InUnit
+from odeco.tensors.asymmetric import AsymmetricTensor
+from odeco.tensors.components import Components
+from odeco.tensors.dense import DenseTensor, as_oracle, symmetrize
+from odeco.tensors.laws import check_oracle
+from odeco.tensors.metrics import match
+from odeco.tensors.norms import incoherence
+from odeco.tensors.oracle import Oracle, SensitiveOracle
+from odeco.tensors.packed import PackedTensor
+from odeco.tensors.sparse import SparseTensor
 
 __all__ = [
     "AsymmetricTensor",
+    "Components",
     "DenseTensor",
-    "InUnit",
+    "Oracle",
     "PackedTensor",
+    "SensitiveOracle",
     "SparseTensor",
     "as_oracle",
-    "check_finite",
-    "check_symmetric",
-    "sorted_tuples",
+    "check_oracle",
+    "incoherence",
+    "match",
     "symmetrize",
 ]

@@ -19,7 +19,7 @@ released together. Every function says what it claims, why, and whether the clai
 units in the last place, are within the room that `odeco.privacy.gdp_mu` leaves.
 """
 
-from odeco.privacy.sensitivity._entries import (
+from odeco.privacy.sensitivity.entries import (
     distinct_entry_core,
     distinct_entry_image,
     distinct_entry_value,
@@ -27,7 +27,7 @@ from odeco.privacy.sensitivity._entries import (
     literal_image,
     literal_value,
 )
-from odeco.privacy.sensitivity._records import record_core, record_entries, record_image, record_value
+from odeco.privacy.sensitivity.records import record_core, record_entries, record_image, record_value
 
 __all__ = [
     "distinct_entry_core",

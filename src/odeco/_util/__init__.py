@@ -1,0 +1,1 @@
+"""What every package needs: arguments, threads, scaling, types, files of arrays, optional imports."""

@@ -1,0 +1,114 @@
+"""Checks of single arguments: numbers in a range, choices, seeds.
+
+A ``check_`` function returns its argument, as the type that the library works with, or raises: what must hold; what was
+given; what to do. Arrays are checked beside the code that reads them.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from odeco._util.types import RngLike
+
+
+MINIMUM_ORDER = 3
+
+
+def as_generator(rng: RngLike) -> np.random.Generator:
+    """Return `rng` as a generator; a seed gives the same one every time."""
+    if isinstance(rng, bool) or not (rng is None or isinstance(rng, numbers.Integral | np.random.Generator)):
+        raise TypeError(
+            f"`rng` must be None, an int or a numpy.random.Generator. Got {rng!r}. Pass a seed such as rng=0."
+        )
+    return np.random.default_rng(rng)
+
+
+def as_seed(rng: RngLike) -> int:
+    """Draw the one number that all starts of a search depend on."""
+    return int(as_generator(rng).integers(2**63))
+
+
+def check_count(name: str, value: Any, low: int = 1, high: int | None = None, what: str = "") -> int:
+    """Return `value` as an int if it is a whole number within its bounds."""
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        number = int(value)
+        if number >= low and (high is None or number <= high):
+            return number
+    bounds = f"in [{low}, {high}]" if high is not None else f"of at least {low}"
+    raise ValueError(f"`{name}` must be an int {bounds}{what}. Got {value!r}.")
+
+
+def check_n_components(value: Any, dimension: int) -> int:
+    """Return the number of components as an int in [1, dimension]."""
+    return check_count("n_components", value, 1, dimension, f" for a tensor of dimension {dimension}")
+
+
+def check_order(value: Any) -> int:
+    """Return the order of a tensor as an int of at least 3."""
+    return check_count("order", value, MINIMUM_ORDER)
+
+
+def check_number(name: str, value: Any, low: float, high: float, *, closed: bool = False) -> float:
+    """Return `value` as a float if it is a number strictly between its bounds, or, if `closed`, at one of them."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        number = float(value)
+        if low < number < high or (closed and low <= number <= high):
+            return number
+    upper = ", and finite" if math.isinf(high) else f" and below {high:g}"
+    bounds = f"of at least {low:g}" if closed else f"above {low:g}{upper}"
+    raise ValueError(f"`{name}` must be a number {bounds}. Got {value!r}.")
+
+
+def check_tolerance(value: Any) -> float:
+    """Return a relative tolerance as a float in [0, 1)."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= float(value) < 1:
+        return float(value)
+    raise ValueError(f"`tol` must be a number in [0, 1). Got {value!r}. Pass 0 for a fixed number of iterations.")
+
+
+def check_forgetting(value: Any) -> float:
+    """Return the forgetting factor as a float in (0, 1]."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) <= 1:
+        return float(value)
+    raise ValueError(f"`forgetting` must be a number in (0, 1]. Got {value!r}. Pass 1 to forget nothing.")
+
+
+def check_norm_bound(value: Any) -> float:
+    """Return the bound on the norm of a row as a positive float."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) < math.inf:
+        return float(value)
+    raise ValueError(
+        f"`norm_bound` must be a positive number: the largest Euclidean norm of a row. Got {value!r}. "
+        "It must be known without looking at the data."
+    )
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Raise if `value` is none of `choices`."""
+    if value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"`{name}` must be one of {listed}. Got {value!r}.")
+
+
+def check_unmasked(array: Any, name: str) -> None:
+    """Raise if an array is masked: NumPy would give the numbers under the mask."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(
+            f"The {name} must not be masked. Got a MaskedArray, whose hidden entries would be read as numbers. "
+            "Fill them with filled(value)."
+        )
+
+
+def check_saved_state(state: Any) -> int | None:
+    """Return the `random_state` of an estimator as a file can hold it, or raise."""
+    if state is None or isinstance(state, int | np.integer):
+        return None if state is None else int(state)
+    raise ValueError(
+        f"`random_state` must be None or an int for a model to be saved. Got {state!r}. Set it with set_params; what "
+        "is learnt already does not depend on it."
+    )

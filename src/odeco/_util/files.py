@@ -1,0 +1,303 @@
+"""Files of arrays with a JSON header: ``.npz`` without pickle, with a version, and never half written."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import glob
+import json
+import math
+import os
+import secrets
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tokenize import TokenError
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+
+from odeco._util.schema import Schema
+from odeco.errors import FileFormatError
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - no such locks on Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+FORMAT_VERSION = 2
+
+#: How pages and tables of odeco begin: one of these stands within the first bytes.
+_SIGNS, _SIGN_BYTES = (
+    (
+        b'<meta name="generator" content="odeco">',
+        b"document,topic 1",
+        b"component,weight,weight_error,angle_error,",
+        b"odeco row,",
+        b"component,weight,residual,converged,",
+    ),
+    1024,
+)
+
+#: An array in an archive of anyone's may take so many bytes, or so many times the size of its file if that is more.
+_ARRAY_BYTES, _MOST_INFLATED = 1 << 27, 32
+
+_HEADER = "header"
+
+
+def save_arrays(
+    path: str | os.PathLike[str],
+    kind: str,
+    header: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    *,
+    readable: bool = False,
+) -> None:
+    """Write `arrays` and `header` to `path` atomically: the old file stays until the new one is complete.
+
+    The file is a plain ``.npz``; the entry ``header`` is a string of JSON with the keys ``kind`` (what the file
+    holds), ``format_version`` and those of `header`. Only its owner may read the file, because a checkpoint holds rows
+    of data. A file that is `readable` has the permissions that the system gives to new files.
+    """
+    text = json.dumps({"kind": kind, "format_version": FORMAT_VERSION, **header})
+    with replacing(path, readable=readable) as file:
+        np.savez(file, allow_pickle=False, **{_HEADER: np.array(text)}, **arrays)
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str], *, readable: bool = True) -> Iterator[IO[bytes]]:
+    """Open a new file that takes the place of `path` once it is written and safe on disk, and not before.
+
+    A symbolic link stays, and what it points to is replaced. What is neither a file nor nothing is refused.
+    """
+    target = _target(path)
+    temporary, descriptor = _new_temporary(target, 0o666 if readable else 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            if fcntl is not None:
+                temporary.replace(target)  # while the file is open, and so locked
+        if fcntl is None:  # pragma: no cover - Windows moves no open file
+            temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_directory(target.parent)
+
+
+def try_to_write(path: str | os.PathLike[str]) -> None:
+    """Raise now what would be raised when `path` is written, and remove what killed processes left beside it."""
+    temporary, descriptor = _new_temporary(_target(path), 0o600)
+    os.close(descriptor)
+    temporary.unlink()
+
+
+def was_written_by_odeco(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file may be replaced without asking: it is not there, is empty, or odeco wrote it."""
+    file = Path(path)
+    if not file.is_file() or file.stat().st_size == 0:
+        return True
+    with file.open("rb") as opened:
+        start = opened.read(_SIGN_BYTES)
+    if any(sign in start for sign in _SIGNS):
+        return True
+    try:
+        read_contents(file)
+    except FileFormatError:
+        return False
+    return True
+
+
+def _target(path: str | os.PathLike[str]) -> Path:
+    """Return the file to write: what a symbolic link points to, and never a device, a pipe or a directory."""
+    target = Path(path)
+    if target.is_symlink():
+        target = target.resolve()
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if target.exists() and not target.is_file():
+        raise OSError(f"{path} must be a file. It is a device or a pipe, which is not replaced. Pass another path.")
+    return target
+
+
+def _new_temporary(target: Path, mode: int) -> tuple[Path, int]:
+    """Return a new file beside `target` and its descriptor, locked; remove those of processes that were killed."""
+    for entry in target.parent.glob(f".{glob.escape(target.name)}.????????.tmp"):
+        _remove_if_abandoned(entry)
+    while True:
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        _try_to_lock(descriptor)
+        if temporary.exists():  # else it was taken for abandoned before it was locked
+            return temporary, descriptor
+        os.close(descriptor)
+
+
+def _remove_if_abandoned(temporary: Path) -> None:
+    """Remove a temporary file that no process has locked: whoever writes one holds a lock, which ends with it."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(temporary, os.O_RDWR | os.O_NOFOLLOW)
+        try:
+            if _try_to_lock(descriptor):
+                temporary.unlink(missing_ok=True)
+        finally:
+            os.close(descriptor)
+
+
+def _try_to_lock(descriptor: int) -> bool:
+    if fcntl is None:  # pragma: no cover - no such locks on Windows: nothing is removed there
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def load_arrays(
+    path: str | os.PathLike[str], kind: str, schema: Schema | None = None
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Read what `save_arrays` wrote; refuse other kinds, newer versions, damaged files and what breaks the schema."""
+    contents = read_contents(path)
+    if contents.kind != kind:
+        raise FileFormatError(
+            f"{path} must hold {kind}. It holds {contents.kind}. Load it with the class that saved it."
+        )
+    with faults_of(path):
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in contents.arrays}
+        if schema is not None:
+            schema.check(contents.header, arrays)
+    return contents.header, arrays
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a file says about itself.
+
+    Attributes
+    ----------
+    kind : str
+        What the file holds, such as ``"components"``.
+    format_version : int
+        The version of the format that it is written in.
+    header : dict
+        The other entries of its JSON header.
+    arrays : dict
+        The shape and type of each array.
+    """
+
+    kind: str
+    format_version: int
+    header: dict[str, Any]
+    arrays: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+
+
+def read_contents(path: str | os.PathLike[str]) -> Contents:
+    """Read the header of a file and the shapes of its arrays, not the arrays; refuse what `save_arrays` never wrote.
+
+    The file may come from anyone. Nothing in it is executed. Reading takes no more memory than the file is long,
+    because compressed arrays are refused, and the announced size of each array is compared with the bytes that are
+    there.
+    """
+    with faults_of(path):
+        status = Path(path).stat()
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            raise ValueError("it is no regular file")  # reading a pipe or a device might never end
+        size = status.st_size
+        # If NumPy opened a damaged file itself, it would leave the file open.
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            compressed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
+            if compressed or sum(entry.file_size for entry in entries) > size:
+                raise ValueError("its entries are not stored as they are")
+            arrays = {entry.filename.removesuffix(".npy"): _announced(archive, entry) for entry in entries}
+            if len(arrays) < len(entries):
+                raise ValueError("it holds two entries of one name")
+            with archive.open(f"{_HEADER}.npy") as file:
+                header = json.loads(str(npy_format.read_array(file, allow_pickle=False)))
+                if not isinstance(header, dict):
+                    raise ValueError("its header is no object with names")
+        del arrays[_HEADER]
+        kind, version = header.pop("kind"), header.pop("format_version")
+        if not isinstance(kind, str) or type(version) is not int:
+            raise TypeError("its kind must be a text and its version a whole number")
+    if version > FORMAT_VERSION:
+        raise FileFormatError(
+            f"{path} has format version {version}. This odeco reads up to {FORMAT_VERSION}. Install a newer odeco."
+        )
+    if version < FORMAT_VERSION:
+        raise FileFormatError(
+            f"{path} has format version {version}. This odeco reads version {FORMAT_VERSION}. "
+            "Read it with the odeco that wrote it, or make it again."
+        )
+    return Contents(kind, version, header, arrays)
+
+
+def announced_arrays(path: str | os.PathLike[str]) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Return shape and type of every array in an archive of NumPy's, compressed or not, without reading the arrays."""
+    with faults_of(path, "Make it again with numpy.savez."), zipfile.ZipFile(path) as archive:
+        return {entry.filename.removesuffix(".npy"): _announced(archive, entry) for entry in archive.infolist()}
+
+
+def read_array(path: str | os.PathLike[str], name: str) -> NDArray[Any]:
+    """Return one array of an archive of NumPy's; refuse one that is far larger than its file."""
+    shape, dtype = announced_arrays(path)[name]
+    size, file_size = math.prod(shape) * dtype.itemsize, Path(path).stat().st_size
+    if size > max(_ARRAY_BYTES, _MOST_INFLATED * file_size):
+        raise FileFormatError(
+            f"An array in {path} must not be far larger than the file. {name!r} takes {size:,} bytes, the file "
+            f"{file_size:,}. If that is right, write it with numpy.save."
+        )
+    with (
+        faults_of(path, "Make it again with numpy.savez."),
+        zipfile.ZipFile(path) as archive,
+        archive.open(f"{name}.npy") as file,
+    ):
+        array: NDArray[Any] = npy_format.read_array(file, allow_pickle=False)
+    return array
+
+
+def _announced(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return the shape and type of one array; raise if it holds Python objects, or is not complete."""
+    with archive.open(entry) as file:
+        version = npy_format.read_magic(file)
+        read_header = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+        shape, _, dtype = read_header(file)
+        if dtype.hasobject:
+            raise ValueError(f"{entry.filename} holds Python objects, which would have to be executed")
+        if math.prod(shape) * dtype.itemsize != entry.file_size - file.tell():
+            raise ValueError(f"{entry.filename} announces shape {shape}, which is not what is there")
+    return shape, dtype
+
+
+@contextlib.contextmanager
+def faults_of(path: str | os.PathLike[str], remedy: str = "Write it again with save().") -> Iterator[None]:
+    """Turn every error that a damaged or malicious file raises while it is read into a `FileFormatError`."""
+    try:
+        yield
+    except (FileNotFoundError, IsADirectoryError, PermissionError, FileFormatError):
+        raise
+    except (
+        *(OSError, EOFError, ValueError, LookupError, AttributeError, TypeError, RuntimeError),
+        *(MemoryError, ArithmeticError, SyntaxError, TokenError, zipfile.BadZipFile, zlib.error),
+    ) as error:
+        raise FileFormatError(f"{path} is not a complete odeco file: {error}. {remedy}") from error
+
+
+def _sync_directory(directory: Path) -> None:
+    # The new name is safe on disk only once the directory is. Some file systems cannot sync a directory.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

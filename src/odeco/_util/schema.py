@@ -1,0 +1,263 @@
+"""What must stand in a file, said once for each kind of file and checked before anything is built from it.
+
+A rule looks at one value and raises `ValueError` with the place of the value if it does not hold. Functions make rules
+for numbers and texts (`whole`, `number`, `text`, …) and combine them (`record`, `each`). Sizes have names: arrays of
+one file that name the same size must agree in it, and `size` ties a number in the header to such a name.
+
+Examples
+--------
+>>> import numpy as np
+>>> from odeco._util.schema import Schema, array, size, whole
+>>> schema = Schema({"order": whole(3), "k": size("k")}, {"weights": array("k")})
+>>> schema.check({"order": 3, "k": 2}, {"weights": np.ones(2)})
+{'k': 2}
+>>> schema.check({"order": 3, "k": 2}, {"weights": np.ones(5)})
+Traceback (most recent call last):
+    ...
+ValueError: `weights` must have k = 2 numbers along axis 0, and has 5
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+#: The sizes of one file by their names, as far as they are known.
+Sizes: TypeAlias = "dict[str, int]"
+
+#: What must hold for a value at some place, given the sizes known so far.
+Rule: TypeAlias = "Callable[[Any, str, Sizes], None]"
+
+
+#: The largest whole number that a file may hold: it must fit into 64 bits.
+_MOST = 2**63 - 1
+
+#: Numbers up to this size have squares that can be added up in double precision.
+_LARGEST = 2.0**500
+
+#: The orders of tensors that NumPy can hold as arrays.
+_ORDERS = (3, 32)
+
+#: What arrays may be made of: the types of NumPy, by our names for them, and what an error calls them.
+_ELEMENTS: dict[str, tuple[Callable[[np.dtype[Any]], bool], str]] = {
+    "f": (lambda dtype: dtype == np.float64, "numbers in double precision"),
+    "rows": (lambda dtype: dtype in (np.float32, np.float64), "numbers"),
+    "i": (lambda dtype: dtype.kind == "i", "whole numbers"),
+    "b": (lambda dtype: dtype.kind == "b", "yes or no"),
+    "U": (lambda dtype: dtype.kind == "U", "texts"),
+}
+
+
+def whole(low: int = 0, high: int = _MOST) -> Rule:
+    """Require a whole number in a range."""
+
+    def check(value: Any, where: str, _: Sizes) -> None:
+        if type(value) is not int or not low <= value <= high:
+            raise ValueError(f"`{where}` must be a whole number from {low} to {high}")
+
+    return check
+
+
+def tensor_order() -> Rule:
+    """Require the order of a tensor."""
+    return whole(*_ORDERS)
+
+
+def number(low: float = -math.inf, high: float = math.inf, *, infinite: bool = False) -> Rule:
+    """Require a number in a range, its ends included; infinite ones only if told."""
+
+    def check(value: Any, where: str, _: Sizes) -> None:
+        real = type(value) in (int, float)
+        if not real or not low <= value <= high or not (infinite or math.isfinite(value)):
+            raise ValueError(f"`{where}` must be a number from {low:g} to {high:g}")
+
+    return check
+
+
+def text() -> Rule:
+    """Require a text."""
+    return _of_type(str, "a text")
+
+
+def flag() -> Rule:
+    """Require true or false."""
+    return _of_type(bool, "true or false")
+
+
+def _of_type(kind: type, words: str) -> Rule:
+    def check(value: Any, where: str, _: Sizes) -> None:
+        if type(value) is not kind:
+            raise ValueError(f"`{where}` must be {words}")
+
+    return check
+
+
+def one_of(*choices: Any) -> Rule:
+    """Require one of some texts, or None where that is a choice."""
+
+    def check(value: Any, where: str, _: Sizes) -> None:
+        if not any(type(value) is type(choice) and value == choice for choice in choices):
+            raise ValueError(f"`{where}` must be one of {', '.join(map(repr, choices))}")
+
+    return check
+
+
+def nothing_or(rule: Rule) -> Rule:
+    """Require None, or what a rule requires."""
+
+    def check(value: Any, where: str, sizes: Sizes) -> None:
+        if value is not None:
+            rule(value, where, sizes)
+
+    return check
+
+
+def each(rule: Rule, count: str | None = None) -> Rule:
+    """Require a list whose members obey a rule, and whose length is the size called `count`, if one is named."""
+
+    def check(value: Any, where: str, sizes: Sizes) -> None:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"`{where}` must be a list")
+        if count is not None:
+            _agree(count, len(value), where, sizes, "members")
+        for position, member in enumerate(value):
+            rule(member, f"{where}[{position}]", sizes)
+
+    return check
+
+
+def record(rules: Mapping[str, Rule], optional: Mapping[str, Rule] | None = None) -> Rule:
+    """Require an object with exactly these names, those of `optional` or not, each obeying its rule."""
+    known = {**rules, **(optional or {})}
+
+    def check(value: Any, where: str, sizes: Sizes) -> None:
+        if not isinstance(value, dict):
+            raise ValueError(f"`{where}` must be an object with names")
+        missing, foreign = sorted(rules.keys() - value.keys()), sorted(map(str, value.keys() - known.keys()))
+        if missing or foreign:
+            text = f"has no {missing[0]!r}" if missing else f"has an unknown {foreign[0][:40]!r}"
+            raise ValueError(f"`{where}` {text}" if where else f"it {text}")
+        for name, rule in known.items():
+            if name in value:
+                rule(value[name], f"{where}.{name}" if where else name, sizes)
+
+    return check
+
+
+def plain_settings(value: Any, where: str, _: Sizes) -> None:
+    """Require the settings of an estimator: an object whose values are numbers, texts, yes or no, or nothing."""
+    if not isinstance(value, dict):
+        raise ValueError(f"`{where}` must be an object with names")
+    if not all(each is None or isinstance(each, bool | int | float | str) for each in value.values()):
+        raise ValueError(f"`{where}` must hold numbers and texts")
+
+
+def size(name: str, low: int = 1) -> Rule:
+    """Require a whole number, and tie it to the size of this name."""
+    at_least = whole(low)
+
+    def check(value: Any, where: str, sizes: Sizes) -> None:
+        at_least(value, where, sizes)
+        if sizes.setdefault(name, value) != value:
+            raise ValueError(f"`{where}` must be {name} = {sizes[name]}, and is {value}")
+
+    return check
+
+
+def array(
+    *shape: str | None, kind: str = "f", low: float = -math.inf, high: float = math.inf, nan: bool = False
+) -> Rule:
+    """Require an array with these sizes along its axes, of finite numbers in a range.
+
+    Parameters
+    ----------
+    *shape : str or None
+        The name of the size along each axis; None stands for any size.
+    kind : {"f", "rows", "i", "b", "U"}
+        float64, float32 or float64, whole numbers, true or false, or texts.
+    low, high : float
+        The range of the numbers, its ends included.
+    nan : bool
+        Whether a number may be missing.
+    """
+
+    def check(value: Any, where: str, sizes: Sizes) -> None:
+        fits, words = _ELEMENTS[kind]
+        if not isinstance(value, np.ndarray) or not fits(value.dtype):
+            raise ValueError(f"`{where}` must be an array of {words}")
+        if value.ndim != len(shape):
+            raise ValueError(f"`{where}` must have {len(shape)} axes, and has {value.ndim}")
+        for axis, (name, length) in enumerate(zip(shape, value.shape, strict=True)):
+            if name is not None:
+                _agree(name, length, where, sizes, f"numbers along axis {axis}")
+        if kind in ("f", "i", "rows"):
+            usable = (value >= low) & (value <= high) & np.isfinite(value)
+            if not np.all(usable | np.isnan(value) if nan else usable):
+                raise ValueError(f"`{where}` must hold finite numbers from {low:g} to {high:g}")
+
+    return check
+
+
+def _agree(name: str, length: int, where: str, sizes: Sizes, what: str) -> None:
+    if sizes.setdefault(name, length) != length:
+        raise ValueError(f"`{where}` must have {name} = {sizes[name]} {what}, and has {length}")
+
+
+def usable_array(*shape: str | None, low: float = -_LARGEST) -> Rule:
+    """Require an array of numbers whose squares can be added up."""
+    return array(*shape, low=low, high=_LARGEST)
+
+
+def unit_vectors(*shape: str | None, axis: int = 0) -> Rule:
+    """Require vectors of length 1, which lie along one axis of an array with two."""
+    coordinates = array(*shape, low=-2, high=2)
+
+    def check(value: Any, where: str, sizes: Sizes) -> None:
+        coordinates(value, where, sizes)
+        if not np.all(np.abs(np.linalg.norm(value, axis=axis) - 1) < 1e-6):
+            raise ValueError(f"`{where}` must hold vectors of length 1")
+
+    return check
+
+
+def require(condition: bool, text: str) -> None:
+    """Raise unless a relation between several values holds."""
+    if not condition:
+        raise ValueError(text)
+
+
+def _no_relations(header: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) -> None:
+    """Require nothing."""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a kind of file, or a part of one, holds.
+
+    Attributes
+    ----------
+    header, arrays : mappings of names to rules
+        What must be in its JSON, and its arrays.
+    optional_header, optional_arrays : mappings of names to rules
+        What may be there.
+    relations : callable
+        Takes header, arrays and sizes, and raises unless they fit together.
+    """
+
+    header: Mapping[str, Rule]
+    arrays: Mapping[str, Rule]
+    optional_header: Mapping[str, Rule] = field(default_factory=dict)
+    optional_arrays: Mapping[str, Rule] = field(default_factory=dict)
+    relations: Callable[[dict[str, Any], dict[str, Any], Sizes], None] = _no_relations
+
+    def check(self, header: dict[str, Any], arrays: dict[str, Any], sizes: Sizes | None = None) -> Sizes:
+        """Raise `ValueError` unless header and arrays are what this says; return the sizes found."""
+        found = {} if sizes is None else sizes
+        record(self.header, self.optional_header)(header, "", found)
+        record(self.arrays, self.optional_arrays)(arrays, "", found)
+        self.relations(header, arrays, found)
+        return found

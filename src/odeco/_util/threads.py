@@ -1,0 +1,138 @@
+"""Work on blocks in threads, with a result that does not depend on the number of threads.
+
+NumPy and SciPy release the interpreter lock inside their products, so plain threads over blocks keep every core busy.
+The linear algebra library underneath must then stay at one thread, or its threads and ours compete for the cores.
+Results come back in the order of the blocks. Adding them up in that order gives the same sum for any number of threads.
+
+The number of threads is the smallest of three: the cores that the process may use, ``OMP_NUM_THREADS``, and the limit
+of the linear algebra library, which `threadpoolctl.threadpool_limits` sets for a stretch of code.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+Block = TypeVar("Block")
+
+Answer = TypeVar("Answer")
+
+
+def map_blocks(work: Callable[[Block], Answer], blocks: Iterable[Block], *, parallel: bool) -> Iterator[Answer]:
+    """Yield ``work(block)`` for every block, in order; on all cores if `parallel`.
+
+    The linear algebra library runs on one thread either way, so that both ways give the same bits.
+    """
+    with one_blas_thread():
+        n_threads = _n_threads() if parallel and not getattr(_ALONE, "depth", 0) else 1
+        if n_threads > 1:
+            yield from _pool(os.getpid(), n_threads).map(work, blocks)
+        else:
+            yield from map(work, blocks)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Keep the work of this thread to itself inside a ``with`` block: others have theirs, as in a worker of a cluster.
+
+    The linear algebra library is held to one thread as well.
+    """
+    _ALONE.depth = getattr(_ALONE, "depth", 0) + 1
+    try:
+        with one_blas_thread():
+            yield
+    finally:
+        _ALONE.depth -= 1
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Hold the linear algebra library to one thread inside a ``with`` block."""
+    _HOLD.take()
+    try:
+        yield
+    finally:
+        _HOLD.release()
+
+
+class _Hold:
+    """The limit of the linear algebra library to one thread. There is one limit for the whole process.
+
+    The first thread that takes the hold sets the limit, and the last that releases it lifts the limit. If each thread
+    set and lifted a limit of its own, two that overlap could leave the library with one thread for ever.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holders = 0
+        self._before: list[int | None] = []
+
+    @property
+    def outside(self) -> int | None:
+        """The number of threads that the library had before it was held, or None if that is not known."""
+        return max((number for number in self._before if number is not None), default=None)
+
+    def take(self) -> None:
+        with self._lock:
+            if self._holders == 0:
+                self._before = [library.num_threads for library in _blas()]
+                _set_threads([1] * len(self._before))
+            self._holders += 1
+
+    def release(self) -> None:
+        with self._lock:
+            self._holders -= 1
+            if self._holders == 0:
+                _set_threads(self._before)
+
+
+_HOLD = _Hold()
+
+_ALONE = threading.local()
+
+# A child forked while another thread held the limit would wait for ever for it to be released.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_HOLD.__init__)  # type: ignore[misc]
+
+
+@cache
+def _blas() -> tuple[Any, ...]:
+    # Looking for the loaded libraries takes milliseconds, so it is done once for the process.
+    return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
+
+
+def _set_threads(numbers: Sequence[int | None]) -> None:
+    for library, number in zip(_blas(), numbers, strict=True):
+        # From 3.8 on threadpoolctl obeys only the thread that was first to set a limit, until it clears it.
+        clear = getattr(library, "clear_controlling_thread", None)
+        if clear is not None:
+            clear(force=True)
+        if number is not None:
+            library.set_num_threads(number)
+        if clear is not None:
+            clear(force=True)
+
+
+@cache
+def _pool(process: int, n_threads: int) -> ThreadPoolExecutor:  # noqa: ARG001 - a child must not inherit dead threads
+    return ThreadPoolExecutor(n_threads, thread_name_prefix="odeco", initializer=_work_alone)
+
+
+def _work_alone() -> None:
+    """Let a thread of the pool do by itself what its work cuts into blocks: all others may be waiting for it."""
+    _ALONE.depth = 1
+
+
+def _n_threads() -> int:
+    """Return how many threads may work. The linear algebra library must be held by the caller."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    cores = min(available, int(wanted)) if wanted.isdigit() and int(wanted) > 0 else available
+    return cores if _HOLD.outside is None else min(cores, _HOLD.outside)

@@ -1,4 +1,0 @@
-"""Latent classes of categorical answers: moments, likelihood steps, estimator.
-
-Nothing is imported here, because the estimator needs scikit-learn.
-"""

@@ -1,0 +1,158 @@
+"""What may go wrong through no fault of ours, in the words of the command line; and being interrupted."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any, Self
+
+import click
+
+from odeco._util.extras import missing_library
+
+#: Exceptions that say something about data, files or settings: their text is all that a user needs.
+FAULTS = (ValueError, TypeError, OSError, MemoryError, RuntimeError, ModuleNotFoundError)
+
+#: The library's advice is Python; these say the same in options.
+_TRANSLATIONS = {
+    "Call odeco.symmetrize(T), or odeco.decompose_asymmetric for an asymmetric one.": (
+        "Pass --symmetrize, or --asymmetric for an asymmetric one."
+    ),
+    "For an asymmetric one call odeco.decompose_asymmetric.": "For an asymmetric one pass --asymmetric.",
+    "Pass n_components as an int to see it all the same.": "Pass -k as a number to see it all the same.",
+    "Pass more rows, or a smaller batch_size.": "Pass more rows, or a smaller --batch-size.",
+    "in `error.found`": "in the file of --out, if one was given",
+    '`batch_size` must be given for method="power"': "--batch-size must be given for --method power",
+    "Pass another path, or remove the file to begin again.": "Pass another --checkpoint, or remove it to begin again.",
+    "Raise n_iterations, raise tol if": "Raise --n-iterations, raise --tol if",
+    "or lower n_components if": "or lower -k if",
+    "or lower n_components:": "or lower -k:",
+    "Lower n_components or pass more documents.": "Lower -k or pass more documents.",
+    "Lower min_documents, raise max_share, or": "Lower --min-documents, raise --max-share, or",
+    "If it is a tensor, call odeco.decompose instead; rows are reshaped with X.reshape(-1, d).": (
+        "If it is a tensor, run odeco decompose instead; rows are reshaped with X.reshape(-1, d)."
+    ),
+    "leave the column out with `drop`": "leave the column out with --drop",
+    "Pass its name as `column`.": "Pass --column NAME.",
+    "or pass another `column`.": "or pass another --column.",
+}
+
+
+class Interrupted(click.ClickException):
+    """The user, or the system, ended a run."""
+
+    exit_code = 128 + signal.SIGINT
+
+    def show(self, file: Any = None) -> None:
+        """Say it on stderr."""
+        click.echo(self.message, file=file, err=True)
+
+
+class Terminated(Interrupted):
+    """The system asked a run to end."""
+
+    exit_code = 128 + signal.SIGTERM
+
+
+class Interrupts:
+    """Note the first Ctrl-C (or SIGTERM) instead of acting on it, so that a run ends where it can go on from.
+
+    A second one ends the process as usual.
+    """
+
+    _SIGNALS: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._note) for number in self._SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def check(self) -> None:
+        """Raise if a signal has come."""
+        if self.number is not None:
+            raise KeyboardInterrupt
+
+    def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self.number = number
+        self.__exit__()
+
+
+class LastingInterrupt(Interrupts):
+    """A Ctrl-C that is acted on at once, and is not lost: `check` raises again.
+
+    It may come while Python is inside a callback that lets no exception out, as compilers and finalisers have them.
+    """
+
+    _SIGNALS = (signal.SIGINT,)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        super()._note(number, frame)
+        raise KeyboardInterrupt
+
+
+def advice(error: BaseException, options: Mapping[str, str] | None = None) -> str:
+    """Return the text of an error in the words of the command line; see `in_options`."""
+    if isinstance(error, ModuleNotFoundError):
+        text = missing_library(error, "this")
+        if text is not None:
+            return text
+    if isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError) and error.filename is not None:
+        return f"{os.fspath(error.filename)}: {os.strerror(error.errno or 0)}. Check the path."
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory: {str(error) or 'for this'}. Try a smaller problem, or a stream."
+    return in_options(str(error) or type(error).__name__, options)
+
+
+def in_options(text: str, options: Mapping[str, str] | None = None) -> str:
+    """Return the library's advice as that of the command line.
+
+    Parameters
+    ----------
+    text : str
+        What the library says.
+    options : mapping, optional
+        The options of the sub-command by the names of arguments; by default those of the one that is running.
+    """
+    for python, option in _TRANSLATIONS.items():
+        text = text.replace(python, option)
+    if options is None:
+        context = click.get_current_context(silent=True)
+        options = {} if context is None else options_of(context.command)
+    for name, option in options.items():
+        text = text.replace(f"`{name}`", option)
+        text = re.sub(rf"(?<![\w.]){name}=None\b", f"no {option}", text)
+        text = re.sub(rf"(?<![\w.]){name}=(['\"])([^'\"]*)\1", rf"{option} \2", text)
+        text = re.sub(rf"(?<![\w.]){name}=([\w.+-]*\w)", rf"{option} \1", text)
+    return text
+
+
+def options_of(command: click.Command) -> dict[str, str]:
+    """Return the options of a sub-command by the names that the library has for them."""
+    options = {
+        parameter.name: parameter.opts[0]
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and parameter.name is not None
+    }
+    for python, own in (("n_features", "dimension"), ("rng", "seed")):
+        if own in options:
+            options.setdefault(python, options[own])
+    return options
+
+
+def command_line(*more: str) -> str:
+    """Return the command that runs this again, with further options."""
+    name = "python -m odeco" if sys.argv[0].endswith("__main__.py") else "odeco"
+    arguments = [*sys.argv[1:], *(option for option in more if option not in sys.argv)]
+    return f"{name} {shlex.join(arguments)}"

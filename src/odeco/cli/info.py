@@ -1,0 +1,166 @@
+"""``odeco info``: what a file holds, without executing anything in it."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.table import Table
+
+from odeco._util.files import Contents, announced_arrays, read_array, read_contents
+from odeco.cli import options as _options
+from odeco.cli.inputs import load_npy
+from odeco.cli.output import as_cell, console, emit_json
+from odeco.errors import FileFormatError
+from odeco.io.coerce import as_source
+from odeco.tensors.checks import check_finite, check_symmetric
+
+#: What the kinds of odeco's own files are for.
+_MEANINGS = {
+    "components": "weights and unit vectors; read with odeco.Components.load",
+    "search": "the state of the loop; read with odeco.power.Search.load",
+    "stream run": "where a run over rows stands; if it reads its own data, go on with odeco stream --checkpoint and "
+    "--resume, else read it with odeco.OnlineDecomposer.load",
+    "topic model": "topics over words; read with odeco.models.TensorLDA.load, apply with odeco topics apply, show with "
+    "odeco report",
+    "mixture": "clusters of rows; read with odeco.models.TensorMixture.load",
+    "hidden Markov model": "states of sequences; read with odeco.models.TensorHMM.load",
+    "sources model": "sources of signals; read with odeco.models.TensorICA.load",
+    "latent classes": "classes of respondents; read with odeco.models.LatentClasses.load",
+    "communities model": "communities of a graph; read with odeco.models.Communities.load",
+    "topic proportions": "how much of each topic is in each document; read with numpy.load",
+}
+
+
+@click.command("info")
+@click.argument("file", type=_options.FILE)
+@click.option("--check", is_flag=True, help="Also read all of a tensor: is it finite, is it symmetric?")
+@_options.json_output
+def command(file: Path, check: bool, as_json: bool) -> None:
+    r"""Say what FILE holds: a tensor, rows, a result, a model or a checkpoint. Nothing in it is executed.
+
+    \b
+    Examples:
+      odeco info tensor.npy --check
+      odeco info run.ckpt --json
+    """
+    if not file.exists():
+        raise FileNotFoundError(2, "No such file or directory", str(file))
+    document = _describe(file, check)
+    if as_json:
+        emit_json({"file": str(file), **{name.replace(" ", "_"): value for name, value in document.items()}})
+        return
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in document.items():
+        if isinstance(value, dict):
+            table.add_row(name, "")
+            for inner, each in value.items():
+                table.add_row(as_cell(f"  {inner}"), as_cell(_text(each)))
+        else:
+            table.add_row(name, as_cell(_text(value)))
+    console().print(table)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = f"{value:,}" if isinstance(value, int) else str(value)
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+def _describe(file: Path, check: bool) -> dict[str, Any]:
+    if file.is_file() and zipfile.is_zipfile(file):
+        try:
+            return _own(read_contents(file))
+        except FileFormatError:
+            if "header" in announced_arrays(file):
+                raise
+        return _archive(file, check)
+    if file.suffix == ".npy":
+        array = load_npy(file)
+        return _tensor(array.shape, array.dtype, array if check else None) if array.ndim >= 3 else _rows(file)
+    return _rows(file)
+
+
+def _own(contents: Contents) -> dict[str, Any]:
+    header = contents.header
+    shown: dict[str, Any] = {"holds": contents.kind, "format version": contents.format_version}
+    if contents.kind in _MEANINGS:
+        shown["meaning"] = _MEANINGS[contents.kind]
+    if isinstance(header.get("written_by"), dict):
+        shown["written by"] = ", ".join(f"{name} {version}" for name, version in header["written_by"].items())
+    for name in ("command", "order", "settings", "source", "n_documents", "parameters"):
+        if header.get(name) is not None:
+            shown[name.replace("_", " ")] = header[name]
+    names = _names_of(header)
+    if names:
+        shown["names"] = ", ".join(names)
+    run = header.get("run")
+    if isinstance(run, dict):
+        shown["state"], shown["rows taken in"] = run.get("state"), run.get("n_rows")
+    return shown | {"arrays": {name: f"{_shape(shape)} {dtype}" for name, (shape, dtype) in contents.arrays.items()}}
+
+
+def _names_of(header: dict[str, Any]) -> list[str] | None:
+    """Return the names of coordinates in the header of a result or a run, which may come from anyone."""
+    try:
+        names = header["names"] if "names" in header else header["result"]["fields"]["names"]["tuple"]
+        return [str(name) for name in names]
+    except (KeyError, TypeError):
+        return None
+
+
+def _archive(file: Path, check: bool) -> dict[str, Any]:
+    arrays = announced_arrays(file)
+    if arrays.keys() >= {"data", "indices", "indptr", "shape"}:
+        return _rows(file)
+    if len(arrays) == 1:
+        name, (shape, dtype) = next(iter(arrays.items()))
+        if len(shape) >= 3:
+            return _tensor(shape, dtype, read_array(file, name) if check else None)
+    return {"holds": "arrays of NumPy", "names": ", ".join(sorted(arrays))}
+
+
+def _tensor(shape: tuple[int, ...], dtype: np.dtype[Any], array: np.ndarray[Any, Any] | None) -> dict[str, Any]:
+    """Describe a tensor; if its entries are given, say whether they are finite and symmetric."""
+    shown: dict[str, Any] = {
+        "holds": "a tensor",
+        "order": len(shape),
+        "shape": _shape(shape),
+        "type": str(dtype),
+        "size": f"{math.prod(shape) * dtype.itemsize / 1e6:,.1f} MB",
+        "equal sizes": len(set(shape)) == 1,
+    }
+    if array is not None and dtype.kind not in "fiub":
+        shown["finite"] = "unknown, for these are no real numbers"
+    elif array is not None:
+        check_finite(array, "tensor")
+        shown["finite"] = True
+        if shown["equal sizes"]:
+            try:
+                check_symmetric(array)
+                shown["symmetric"] = True
+            except ValueError as error:
+                shown["symmetric"] = False
+                shown["reason"] = str(error)
+    return shown
+
+
+def _rows(file: Path) -> dict[str, Any]:
+    source = as_source(str(file))
+    columns = getattr(source, "columns", None)
+    return {
+        "holds": "rows",
+        "rows": "unknown until read" if source.n_rows is None else source.n_rows,
+        "columns": source.n_features,
+        "names": ", ".join(columns) if columns else "none",
+        "can be read again": source.repeatable,
+    }
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(f"{size:,}" for size in shape) if shape else "one"

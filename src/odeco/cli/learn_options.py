@@ -1,0 +1,80 @@
+"""What the sub-commands of ``odeco learn`` are told alike: how many, what comes out, what may be spent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from odeco.cli import options as _options
+from odeco.cli.output import console
+from odeco.cli.spending import agreed
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def number(what: str) -> Callable[[Function], Function]:
+    """Add the option for the number of components."""
+    return click.option(
+        "-k",
+        "--n-components",
+        default="auto",
+        show_default=True,
+        metavar="K",
+        callback=_options.number_or_auto,
+        help=f"How many {what}; 'auto' lets the rows decide.",
+    )
+
+
+def outputs(function: Function) -> Function:
+    """Add the options about what comes out of a model."""
+    labels = click.option(
+        "--labels",
+        "labels_path",
+        type=_options.OUTPUT,
+        metavar="FILE",
+        help="Write there, as .csv, what each row belongs to.",
+    )
+    for option in (_options.threads, _options.report, labels, _options.out, _options.json_output, _options.seed):
+        function = option(function)
+    return function
+
+
+def private(what: str) -> Callable[[Function], Function]:
+    """Add the options about what a private model may spend."""
+    options = (
+        click.option("--epsilon", type=float, metavar="E", help="Learn in private; the smaller, the more private."),
+        click.option("--delta", type=float, metavar="D", help=f"For --epsilon: far below one over all {what}."),
+        click.option(
+            "--ledger",
+            type=_options.CHECKPOINT,
+            metavar="FILE",
+            help="The budget of all models of these data.",
+        ),
+        click.option("--budget", type=float, metavar="E", help="For a new --ledger: the ε that all of them may spend."),
+        click.option("--yes", is_flag=True, help="Spend without asking. Without a terminal nobody is asked."),
+    )
+
+    def add(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
+def check_private(n_components: Any, labels_path: Path | None) -> None:
+    """Refuse what a private model cannot do."""
+    if labels_path is not None:
+        raise click.UsageError("--labels would tell where each private row belongs. Leave it out.")
+    if n_components == "auto":
+        raise click.UsageError("A private model needs a number: choosing one would look at the rows. Pass -k.")
+
+
+def spend(plan: Any, *, as_json: bool, **budget: Any) -> str | None:
+    """Show the plan, ask, and return the ledger."""
+    if not as_json:
+        console().print(f"{plan}\n", markup=False, soft_wrap=True)
+    return agreed(plan, **budget)

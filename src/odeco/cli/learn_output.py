@@ -1,0 +1,111 @@
+"""What ``odeco learn`` gives out: a summary or JSON, the model, what each row belongs to, a page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from odeco._util.files import replacing
+from odeco._util.types import FloatArray
+from odeco.cli.faults import command_line
+from odeco.cli.output import as_cell, console, csv_cell, emit_json, note
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """What each row belongs to, as columns of a table.
+
+    Attributes
+    ----------
+    columns : list of str
+        Their names.
+    values : array, rows x columns
+        Their values; whole numbers are written as such.
+    rows : sequence of str or None
+        The names of the rows; without them rows have numbers from 0 on.
+    """
+
+    columns: list[str]
+    values: FloatArray
+    rows: Sequence[str] | None = None
+
+    @classmethod
+    def of_shares(cls, shares: FloatArray, what: str, rows: Sequence[str] | None = None) -> Labels:
+        """Return the likeliest part of each row, and the probability or share of every part."""
+        columns = [what, *(f"{what} {number}" for number in range(shares.shape[1]))]
+        return cls(columns, np.column_stack([shares.argmax(axis=1), shares]), rows)
+
+    def write(self, path: Path) -> None:
+        """Write the table as CSV, atomically."""
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow(["odeco row", *self.columns])  # a file that begins so may be replaced
+        for number, values in enumerate(self.values.tolist()):
+            name = str(number) if self.rows is None else csv_cell(self.rows[number])
+            writer.writerow([name, *(f"{value:.6g}" for value in values)])
+        with replacing(path) as file:
+            file.write(buffer.getvalue().encode())
+
+
+def deliver_model(
+    model: Any,
+    *,
+    title: str,
+    names: Sequence[str] | None,
+    labels: Callable[[], Labels],
+    out: Path | None,
+    labels_path: Path | None,
+    report: Path | None,
+    as_json: bool,
+    plot: Callable[[], Any] | None = None,
+    remark: str = "",
+) -> None:
+    """Write the files that were asked for, and print the model.
+
+    `labels` are worked out only if they are wanted; `plot` makes another figure than that of ``model.plot()``; `remark`
+    is a line that follows the summary. Names of columns become those of the model only now: while it was asked
+    about rows without names, scikit-learn would have warned about them.
+    """
+    if labels_path is not None:
+        labels().write(labels_path)
+        note(f"wrote {labels_path}")
+    if names is not None and not hasattr(model, "feature_names_in_"):
+        model.feature_names_in_ = np.array(names, dtype=object)
+    summary = model.summary()
+    if out is not None:
+        model.save(out)
+        note(f"wrote {out}")
+    if report is not None:
+        from odeco.models.engine.page import write_model_report  # Matplotlib takes half a second, and may be missing
+
+        with warnings.catch_warnings():  # rows to be drawn come without the names that the model has
+            warnings.filterwarnings("ignore", "X does not have valid feature names")
+            write_model_report(model, report, title=title, plot=plot, remark=remark, command=command_line())
+        note(f"wrote {report}")
+    if as_json:
+        emit_json(_document(model, summary))
+    else:
+        screen = console()
+        for line in (*summary.splitlines(), *([remark] if remark else [])):
+            screen.print(as_cell(line), soft_wrap=True)
+
+
+def _document(model: Any, summary: str) -> dict[str, Any]:
+    """Return a model for programs: all that it learnt, under the names that Python has for it."""
+    learnt = {}
+    for name in dir(type(model)):
+        is_learnt = name.endswith("_") and not name.startswith("_") and isinstance(getattr(type(model), name), property)
+        if is_learnt and hasattr(model, name):
+            learnt[name] = getattr(model, name)
+    verdict = summary.splitlines()[0]
+    document = {"kind": model._KIND, "verdict": verdict, "parameters": model.get_params(), **learnt}
+    if hasattr(model, "feature_names_in_"):
+        document["feature_names_in_"] = model.feature_names_in_
+    return document

@@ -1,0 +1,143 @@
+"""The command's face: its sub-commands by name, its errors as advice, its exit codes."""
+
+from __future__ import annotations
+
+import io
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import click
+
+from odeco._util.version import __version__
+from odeco.cli.destinations import guard
+from odeco.cli.faults import FAULTS, Interrupted, advice, in_options, options_of
+from odeco.display.tables import printable
+
+# Each sub-command is the object `command` of the module odeco.cli._NAME; importing it is put off until it is asked for,
+# so that `odeco --help` is quick.
+SUMMARIES = {
+    "decompose": "Decompose a tensor in a file.",
+    "stream": "Decompose the moment of rows in files of any size.",
+    "private": "Decompose under differential privacy; plan first.",
+    "topics": "Learn topics from text.",
+    "learn": "Learn clusters, states, sources, classes or communities.",
+    "report": "Make an HTML page of a saved result.",
+    "info": "Say what a file holds.",
+    "audit": "Attack the privacy of a configuration, as its strongest adversary would.",
+    "reproduce": "Run the paper's figure and claims again, and say which hold.",
+    "bench": "Measure this machine: products, images and rows a second.",
+}
+
+EXIT_CODES = (
+    "Exit codes: 0 all is well, 1 a problem with data or run, 2 a mistake in the command line, 130 interrupted."
+)
+
+
+class _Commands(click.Group):
+    """Sub-commands that are imported when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return [name for name in SUMMARIES if find_spec(f"odeco.cli.{name}") is not None]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = import_module(f"odeco.cli.{cmd_name}").command
+        _complete(command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the sub-command that is asked for; if there is none of that name, say which was perhaps meant."""
+        name = args[0]
+        if name.startswith("-") or name in self.list_commands(ctx):
+            found = super().resolve_command(ctx, args)
+            if found[1] is not None:  # an error that is caught later must speak of these
+                ctx.ensure_object(dict)["options"] = options_of(found[1])
+            return found
+        close = get_close_matches(name, self.list_commands(ctx), 1)
+        hint = f"Did you mean {close[0]!r}?" if close else "odeco --help lists them."
+        raise click.UsageError(f"No such command {name!r}. {hint}", ctx)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # The names and their summaries, without importing them all.
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, SUMMARIES[name]) for name in self.list_commands(ctx)])
+
+
+def _complete(command: click.Command) -> None:
+    """Give a command, and those inside it, what all have: outputs that destroy nothing, --debug, and whole examples."""
+    guard(command)
+    if not any(parameter.name == "debug" for parameter in command.params):
+        command.params.append(_debug_option())
+    # click's mark for such a paragraph is a control character, which a raw docstring has as two letters.
+    command.help = (command.help or "").replace("\\b\n", "\b\n")
+    for each in getattr(command, "commands", {}).values():
+        _complete(each)
+
+
+def _debug_option() -> click.Option:
+    return click.Option(
+        ["--debug"],
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=_note_debug,
+        help="On an error show where in the code it arose.",
+    )
+
+
+def _note_debug(context: click.Context, parameter: click.Parameter, value: bool) -> None:  # noqa: ARG001
+    if value:
+        context.find_root().ensure_object(dict)["debug"] = True
+
+
+@click.group(
+    cls=_Commands,
+    params=[_debug_option()],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=EXIT_CODES,
+)
+@click.version_option(__version__, prog_name="odeco", message="%(prog)s %(version)s")
+def group() -> None:
+    """Learn the components of a tensor that is too large to store, too private to look at, or still arriving."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code; whatever goes wrong is said in a line or two on stderr."""
+    notes: dict[str, Any] = {}
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            code = group.main(list(arguments), prog_name="odeco", standalone_mode=False, obj=notes)
+        except click.ClickException as error:
+            shown = io.StringIO()
+            error.show(shown)
+            sys.stderr.write(printable(shown.getvalue(), keep="\n"))
+            return error.exit_code
+        except click.exceptions.Abort:
+            return _end("Interrupted.", Interrupted.exit_code, notes)
+        except FAULTS as error:
+            return _end(f"Error: {advice(error, notes.get('options'))}", 1, notes)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours, which must not look like one of the user's
+            text = f"Error: odeco failed: {type(error).__name__}: {error}. Run again with --debug, and report it."
+            return _end(text, 1, notes)
+    return code if isinstance(code, int) else 0
+
+
+def _end(text: str, code: int, notes: dict[str, Any]) -> int:
+    if notes.get("debug"):
+        traceback.print_exc()
+    sys.stderr.write(printable(text, keep="\n") + "\n")
+    return code
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    sys.stderr.write(f"Warning: {printable(in_options(str(message)))}\n")

@@ -1,0 +1,342 @@
+"""``odeco topics``: learn topics from text, and apply them to new text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from odeco.cli import options as _cluster
+from odeco.cli import options as _options
+from odeco.cli.faults import LastingInterrupt
+from odeco.cli.output import emit_json, note, progress_bar
+from odeco.models.lda import vocabulary as defaults
+
+#: These options are about which words are kept; with a list of words they have nothing to do.
+_PRUNING = ("min_documents", "max_share", "max_words", "stop_words")
+
+
+class _Topics(click.Group):
+    """Calls `fit` unless the first argument names a sub-command: ``odeco topics FILE`` is ``odeco topics fit FILE``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = ["fit", *args]
+        return super().parse_args(ctx, args)
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_usage(ctx.command_path, "FILE... -k K [OPTIONS]")
+        formatter.write_usage(ctx.command_path, "apply MODEL FILE... [OPTIONS]", prefix="       ")
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name in super().list_commands(ctx) if name != "transform"]  # the former name of `apply`
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        fit.format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+@click.group("topics", cls=_Topics)
+def command() -> None:
+    r"""Learn K topics from the documents in FILEs: which words go together, and how much of the text each topic is.
+
+    Text is read from .txt and .text (one document a line), .csv and .tsv (--column), .jsonl and .ndjson (--column),
+    any of these with .gz after it, .parquet (--column), a folder of .txt files (one document a file), and - for lines
+    of the standard input.
+    Word counts are read from .npz (data, indices, indptr, shape, and vocabulary if there is one).
+
+    A word begins with a letter and has two characters at least; capitals count as small letters. Topics come from the
+    moments of words by tensor decomposition, and are then refined by Gibbs sweeps. With --epsilon and --delta they
+    are differentially private.
+
+    \b
+    Examples:
+      odeco topics reviews.csv --column text -k 20 --out model.npz --report page.html
+      odeco topics --python-documentation -k auto
+      odeco topics apply model.npz new.csv --column text --out shares.csv
+      odeco topics notes.jsonl --column body -k 10 --epsilon 4 --delta 1e-6
+      odeco topics notes.txt -k 10 --epsilon 4 --delta 1e-6 --vocabulary words.txt --dry-run
+      odeco topics notes.txt -k 10 --epsilon 4 --delta 1e-6 --public agreed.txt
+      odeco topics '/shared/counts-*.npz' -k 50 --scheduler tcp://host:8786 --out model.npz
+      odeco topics '/shared/*.parquet' --column text -k 50 --scheduler tcp://host:8786 --out model.npz
+    """
+
+
+@command.command("fit")
+@click.argument("files", type=_options.FILE, nargs=-1, metavar="FILE...")
+@click.option(
+    "-k",
+    "--k",
+    "--n-components",
+    "n_components",
+    metavar="K",
+    required=True,
+    callback=_options.number_or_auto,
+    help="Number of topics, or 'auto' for as many as two halves of the documents agree on.",
+)
+@click.option("--python-documentation", is_flag=True, help="Instead of FILEs: the documentation of Python's library.")
+@click.option("--column", metavar="NAME", help="The column of tables, or field of JSON lines, that holds the text.")
+@click.option(
+    "--min-documents",
+    type=click.IntRange(1),
+    default=defaults.MIN_DOCUMENTS,
+    show_default=True,
+    help="Leave out rarer words.",
+)
+@click.option(
+    "--max-share",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=defaults.MAX_SHARE,
+    show_default=True,
+    help="Leave out words that are in a larger share of the documents.",
+)
+@click.option(
+    "--max-words",
+    type=click.IntRange(1),
+    default=defaults.MAX_WORDS,
+    show_default=True,
+    help="Keep so many words at most.",
+)
+@click.option(
+    "--stop-words", default="english", show_default=True, metavar="LIST", help="english, none, or a file of words."
+)
+@click.option(
+    "--vocabulary",
+    type=_options.FILE,
+    metavar="FILE",
+    help="Count these words only, one a line.",
+)
+@click.option(
+    "--cut",
+    type=click.Choice(["words", "blanks"]),
+    default="words",
+    show_default=True,
+    help="What a word is: as described above, or whatever stands between blanks.",
+)
+@click.option(
+    "--refine", type=click.IntRange(0), default=defaults.REFINE, show_default=True, metavar="N", help="Gibbs sweeps."
+)
+@click.option(
+    "--held-out",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.1,
+    show_default=True,
+    metavar="SHARE",
+    help="Share of the documents that is kept out, to measure perplexity. 0 learns from all.",
+)
+@click.option("--epsilon", type=float, help="The ε of a private run.")
+@click.option("--delta", type=float, help="Its δ, far below 1 / number of documents.")
+@click.option(
+    "--unit",
+    type=click.Choice(["document", "user"]),
+    default="document",
+    show_default=True,
+    help="Whom a private run protects: one document, or all documents of one user.",
+)
+@click.option(
+    "--groups", type=_options.FILE, metavar="FILE", help="For --unit user: whose document each is, one a line."
+)
+@click.option(
+    "--public",
+    type=_options.FILE,
+    metavar="FILE",
+    help="For a private run: documents that need NO protection. Topics start from them.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="For a private run: say what it would release and how many topics it can be expected to find, and stop. Of "
+    "FILEs only the number of documents is looked at.",
+)
+@click.option("--n-words", type=click.IntRange(2), metavar="V", help="For --dry-run without --vocabulary.")
+@click.option(
+    "--document-length",
+    type=click.IntRange(2),
+    default=50,
+    show_default=True,
+    metavar="L",
+    help="For --dry-run: words in a document, about.",
+)
+@_cluster.option
+@_options.seed
+@_options.threads
+@click.option(
+    "--top", type=click.IntRange(1), default=defaults.TOP_WORDS, show_default=True, help="Words to show for each topic."
+)
+@click.option("--out", type=_options.OUTPUT, metavar="FILE", help="Write the model there, as .npz without pickle.")
+@_options.report
+@_options.json_output
+def fit(
+    files: tuple[Path, ...], python_documentation: bool, n_components: Any, top: int, as_json: bool, **given: Any
+) -> None:
+    """Learn K topics from the documents in FILEs; `fit` may be left out. See `odeco topics --help`."""
+    private = given["epsilon"] is not None or given["delta"] is not None
+    _check_usage(files, python_documentation, n_components, given, private)
+    if given["dry_run"]:
+        from odeco.cli.topics_fit import print_plan
+
+        with _options.limited(given["threads"]):
+            print_plan(files, n_components, given, as_json=as_json)
+        return
+    from odeco.cli.topics_fit import learn  # scikit-learn and numba take a second, and may be missing
+    from odeco.cli.topics_output import print_topics, topics_document, write_page_of
+
+    with (
+        _options.limited(given["threads"]),
+        _cluster.connected(given["scheduler"]) as client,
+        progress_bar() as bar,
+        LastingInterrupt() as interrupt,
+    ):
+        if client is None:
+            learnt = learn(files, n_components, given, private=private, show=_stages(bar, interrupt.check))
+        else:
+            from odeco.cli.topics_fit import learn_on_cluster
+
+            learnt = learn_on_cluster(files, n_components, given, client, _stages(bar, interrupt.check))
+        if given["out"] is not None:
+            learnt.model.save(given["out"])
+            note(f"wrote {given['out']}")
+        if given["report"] is not None:
+            write_page_of(learnt, files, given["report"])
+            note(f"wrote {given['report']}")
+    for text in learnt.summary.advice:
+        note(f"Warning: {text}")
+    if as_json:
+        emit_json({"n_documents": int(learnt.kept.counts.shape[0]), **topics_document(learnt.summary, top)})
+    else:
+        print_topics(learnt.summary, top, chosen=n_components == "auto")
+
+
+def _check_usage(
+    files: tuple[Path, ...], documentation: bool, n_components: int | str, given: dict[str, Any], private: bool
+) -> None:
+    """Raise if options do not go together."""
+    if documentation == bool(files):
+        raise click.UsageError("Either FILEs or --python-documentation must be given, and not both.")
+    context = click.get_current_context()
+    explicit = {name for name in given if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    if given["scheduler"] is not None:
+        _check_cluster(files, explicit, private)
+        return
+    for path in (*files, *([given["public"]] if given["public"] is not None else [])):
+        if str(path) != "-" and not path.exists():
+            raise FileNotFoundError(2, "No such file or directory", str(path))
+    unused = [name for name in _PRUNING if name in explicit]
+    if given["vocabulary"] is not None and unused:
+        raise click.UsageError(f"With --vocabulary all its words are counted. Leave out {_option(unused[0])}.")
+    if (given["unit"] == "user") != (given["groups"] is not None):
+        raise click.UsageError("--unit user and --groups FILE need each other. Pass both or neither.")
+    if private:
+        _check_private(n_components, explicit, given)
+    elif given["public"] is not None or given["dry_run"]:
+        named = "--public" if given["public"] is not None else "--dry-run"
+        raise click.UsageError(f"{named} is about private runs. Pass --epsilon and --delta, or leave it out.")
+    elif given["groups"] is not None:
+        raise click.UsageError("--unit user is about private runs. Pass --epsilon and --delta, or leave it out.")
+
+
+def _check_cluster(files: tuple[Path, ...], explicit: set[str], private: bool) -> None:
+    """Raise if a run on a cluster has an option that it cannot have."""
+    if private:
+        raise click.UsageError("A private run works on one machine. Leave out --scheduler.")
+    pruning = () if "column" in explicit and "vocabulary" not in explicit else _PRUNING
+    unused = [name for name in (*pruning, "held_out", "report", "groups", "public", "dry_run") if name in explicit]
+    if unused or not files:
+        named = _option(unused[0]) if unused else "--python-documentation"
+        raise click.UsageError(f"With --scheduler word counts are read as they are. Leave out {named}.")
+
+
+def _check_private(n_components: int | str, explicit: set[str], given: dict[str, Any]) -> None:
+    """Raise if a private run lacks an option, or has one that it cannot have."""
+    if given["epsilon"] is None or given["delta"] is None:
+        raise click.UsageError(
+            "A private run needs both --epsilon and --delta. Choose δ far below 1 / number of documents, such as 1e-6."
+        )
+    exact = [name for name in ("min_documents", "max_share") if name in explicit]
+    if exact:
+        raise click.UsageError(
+            f"{_option(exact[0])} counts documents without noise. Leave it out: a private run chooses words by noisy "
+            "votes, or takes those of --vocabulary FILE."
+        )
+    if n_components == "auto":
+        raise click.UsageError("A private run needs -k as a number. It says how many of them stand clear of the noise.")
+    unused = [name for name in ("n_words", "document_length") if name in explicit and not given["dry_run"]]
+    if unused or (given["dry_run"] and given["n_words"] is not None and given["vocabulary"] is not None):
+        named = _option(unused[0]) if unused else "--n-words"
+        raise click.UsageError(f"{named} is for --dry-run, where it says what nothing else does. Leave it out.")
+    for name in ("refine", "held_out"):
+        if name in explicit and given[name] > 0:
+            raise click.UsageError(f"{_option(name)} would look at the documents again, without noise. Leave it out.")
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _stages(bar: Any, check: Callable[[], None]) -> Callable[[str, int, int | None], None]:
+    """Return a function that shows a stage of the work, and how much of it is done, unless it was interrupted."""
+    task = bar.add_task("reading", total=None, count="")
+
+    def show(stage: str, done: int, total: int | None) -> None:
+        check()
+        count = f"{done:,} documents" if stage == "reading" and done else ""
+        if stage == "sweeps" and done:
+            count = f"{done:,} of {total:,}"
+        elif stage in ("triples", "sweeps"):
+            stage += " (the first run compiles, once)"  # loops are kept on disk for later runs
+        # A stage of one step shows that it is at work, not a bar that stands still.
+        bar.update(task, description=stage, completed=done, total=total if total != 1 else None, count=count)
+
+    return show
+
+
+@command.command("apply")
+@click.argument("model", type=_options.FILE)
+@click.argument("files", type=_options.FILE, nargs=-1, required=True, metavar="FILE...")
+@click.option("--column", metavar="NAME", help="The column of tables, or field of JSON lines, that holds the text.")
+@click.option("--out", type=_options.OUTPUT, metavar="FILE", help="Write there, .csv or .npz; otherwise CSV to stdout.")
+@_options.threads
+@_options.json_output
+def apply(
+    model: Path, files: tuple[Path, ...], column: str | None, out: Path | None, threads: int | None, as_json: bool
+) -> None:
+    r"""Say how much of each topic of MODEL is in each document of FILEs.
+
+    FILEs are as for learning, and are cut into words as the first were. Words that the model does not know are passed
+    over. Each row of the answer is a document and sums to one; a document without a known word has the mean of all
+    documents.
+
+    \b
+    Examples:
+      odeco topics apply model.npz new.txt
+      odeco topics apply model.npz new.csv --column text --out shares.csv
+    """
+    if out is not None and out.suffix not in (".csv", ".npz"):
+        raise click.UsageError(f"--out must end in .csv or .npz. Got {out}. Rename it.")
+    from odeco.cli.topics_input import read_for_model  # scikit-learn may be missing
+    from odeco.cli.topics_output import proportions_table, write_proportions
+    from odeco.models.lda.display import proportions_of
+    from odeco.models.lda.estimator import TensorLDA
+
+    learnt = TensorLDA.load(model)
+    learnt.n_jobs = threads
+    if not hasattr(learnt, "words_"):
+        raise ValueError(f"{model} must know its words to count those of new documents. It does not. Learn it again.")
+    with _options.limited(threads), progress_bar() as bar, LastingInterrupt() as interrupt:
+        show = _stages(bar, interrupt.check)
+        corpus = read_for_model(learnt.words_, files, column=column, show=show, cut=learnt.cut_)
+        show("finding topics", 0, None)
+        proportions = proportions_of(learnt, corpus.counted.counts)
+    if out is not None:
+        write_proportions(out, proportions, corpus.names)
+        note(f"wrote {out}: {proportions.shape[0]:,} documents, {proportions.shape[1]:,} topics")
+    elif as_json:
+        emit_json({"kind": "topic proportions", "documents": corpus.names or None, "proportions": proportions})
+    else:
+        click.echo(proportions_table(proportions, corpus.names), nl=False)
+
+
+command.add_command(apply, "transform")

@@ -1,0 +1,253 @@
+"""Topics of word counts, or of texts, that the workers of a cluster read: sums, words and a few documents come here.
+
+From files to topics: documents are read, words pruned, some documents kept out, topics learnt and measured.
+
+``odeco topics --dry-run``: what a private run would release and find; of documents only their number is asked.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from odeco.cli.faults import advice
+from odeco.cli.inputs import load_groups
+from odeco.cli.output import console, emit_json, note
+from odeco.cli.topics_input import (
+    Corpus,
+    Show,
+    count_documents,
+    read_corpus,
+    read_for_model,
+    read_stop_words,
+    read_words,
+)
+from odeco.errors import VocabularyError
+from odeco.io.coerce import as_source
+from odeco.models.lda.display import TopicSummary, summarise_topics
+from odeco.models.lda.estimator import TensorLDA
+from odeco.models.lda.plan import plan_topics
+from odeco.models.lda.private_vocabulary import (
+    DELTA_SHARE,
+    SHARE,
+    PrivateVocabulary,
+    choose_vocabulary_privately,
+    left_for_learning,
+)
+from odeco.models.lda.vocabulary import CountedWords, n_never_counted, numbered, prune_words, select_words
+from odeco.online.dask.partitions import as_cluster_rows
+from odeco.privacy.calibration import check_delta_for
+
+_COUNTS = (".npz", ".npy", ".parquet", ".arrow", ".feather")
+
+
+def learn_on_cluster(
+    files: tuple[Path, ...], n_components: Any, given: dict[str, Any], client: Any, show: Show
+) -> Learnt:
+    """Learn topics of the word counts in files, all of whose columns are words that count, or of a column of texts."""
+    if given["column"] is not None:
+        rows, words = _counted(files, given, client)
+    else:
+        others = [str(path) for path in files if path.suffix not in _COUNTS]
+        if others:
+            raise click.UsageError(
+                f"With --scheduler the FILEs must hold word counts: {', '.join(_COUNTS)}; or texts in a --column of "
+                f".parquet files. Got {others[0]}."
+            )
+        rows = as_cluster_rows([str(path) for path in files] if len(files) > 1 else str(files[0]), client)
+        words = _words_of(files, given["vocabulary"], rows.n_features)
+    note(f"{rows.n_rows:,} documents, {rows.n_features:,} words, on a cluster")
+    model = TensorLDA(n_components, refine=given["refine"], random_state=given["seed"], n_jobs=given["threads"])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(rows, callback=show, words=words, cut=None if given["column"] is None else given["cut"])
+    told = tuple(dict.fromkeys(advice(each.message) for each in caught if isinstance(each.message, UserWarning)))
+    summary = summarise_topics(model, words, None, seed=given["seed"], advice=told)
+    kept = CountedWords(rows, words, rows.n_features)
+    return Learnt(model, summary, Corpus(kept), kept)
+
+
+def _counted(files: tuple[Path, ...], given: dict[str, Any], client: Any) -> tuple[Any, Any]:
+    """Let the workers count the words of a column of texts."""
+    others = [str(path) for path in files if path.suffix != ".parquet"]
+    if others:
+        raise click.UsageError(f"With --scheduler, --column is one of .parquet files. Got {others[0]}.")
+    from odeco.models.lda.cluster import count_words_on_cluster
+
+    column = given["column"]
+    frame = import_module("dask.dataframe").read_parquet([str(path) for path in files], columns=[column])
+    return count_words_on_cluster(
+        frame[column],
+        None if given["vocabulary"] is None else read_words(given["vocabulary"], given["cut"]),
+        min_documents=given["min_documents"],
+        max_share=given["max_share"],
+        max_words=given["max_words"],
+        stop_words=read_stop_words(given["stop_words"]),
+        cut=given["cut"],
+        client=client,
+    )
+
+
+def _words_of(files: tuple[Path, ...], path: Path | None, n_words: int) -> Any:
+    """Return the names of the columns: those of a list, of the first file, or their numbers."""
+    first = as_source(str(files[0]))
+    found: Any = getattr(first, "columns", None)
+    if path is not None:
+        found = read_words(path)
+    elif files[0].suffix == ".npz" and files[0].exists():
+        with np.load(files[0], allow_pickle=False) as archive:
+            found = archive["vocabulary"] if "vocabulary" in archive.files else None
+    words = numbered(n_words) if found is None else np.array(found, dtype=np.str_)
+    if words.shape != (n_words,):
+        raise VocabularyError(
+            f"There must be one word for each of the {n_words:,} columns. Got {words.size:,}. Pass --vocabulary FILE "
+            "with one a line."
+        )
+    return words
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """A fitted model, what there is to say about it, and the documents: as they were read, and as they were counted."""
+
+    model: TensorLDA
+    summary: TopicSummary
+    corpus: Corpus
+    kept: CountedWords
+
+
+def learn(files: tuple[Path, ...], n_components: Any, given: dict[str, Any], *, private: bool, show: Show) -> Learnt:
+    """Learn topics as the options say."""
+    words = None if given["vocabulary"] is None else read_words(given["vocabulary"], given["cut"])
+    labels = load_groups(given["groups"])
+    corpus = read_corpus(
+        files,
+        column=given["column"],
+        words=words,
+        cut=given["cut"],
+        show=show,
+        private=private,
+        keep_excerpts=given["report"] is not None and not private,
+    )
+    kept, vocabulary = corpus.counted, None
+    if words is None and private:
+        vocabulary = choose_vocabulary_privately(
+            corpus.counted,
+            epsilon=given["epsilon"],
+            delta=given["delta"],
+            groups=labels,
+            max_words=given["max_words"],
+            stop_words=read_stop_words(given["stop_words"]),
+        )
+        kept = select_words(corpus.counted, vocabulary.words.tolist())
+        note(_chosen(vocabulary))
+    elif words is None:
+        kept = prune_words(
+            kept,
+            min_documents=given["min_documents"],
+            max_share=given["max_share"],
+            max_words=given["max_words"],
+            stop_words=read_stop_words(given["stop_words"]),
+        )
+    elif corpus.cut == "words" and n_never_counted(words):
+        note(f"{n_never_counted(words):,} of {len(words):,} words of {given['vocabulary']} are no words of any text")
+    train, held_out = _split(kept.counts, 0.0 if private else given["held_out"], given["seed"])
+    note(_opening(kept, train, held_out, private))
+    public = None
+    if given["public"] is not None:
+        read = read_for_model(kept.words, (given["public"],), column=given["column"], show=show, cut=corpus.cut)
+        public = read.counted.counts
+        note(f"{public.shape[0]:,} public documents, which are NOT protected")
+    model = TensorLDA(
+        n_components,
+        refine=given["refine"],
+        epsilon=given["epsilon"],
+        delta=given["delta"],
+        unit=given["unit"],
+        public=public,
+        random_state=given["seed"],
+        n_jobs=given["threads"],
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        # A model that knows its words is all that is needed to apply it to new texts.
+        model.fit(train, groups=labels, vocabulary=vocabulary, words=kept.words, cut=corpus.cut, callback=show)
+    told = tuple(dict.fromkeys(advice(each.message) for each in caught if isinstance(each.message, UserWarning)))
+    show("measuring", 0, None)
+    summary = summarise_topics(model, kept.words, train, held_out, seed=given["seed"], advice=told)
+    return Learnt(model, summary, corpus, kept)
+
+
+def _chosen(vocabulary: PrivateVocabulary) -> str:
+    """Return a sentence about a vocabulary that was read off the documents."""
+    (charge,) = vocabulary.privacy.charges
+    return (
+        f"{vocabulary.words.size:,} words chosen under privacy: their noisy votes reach {vocabulary.threshold:.1f}. "
+        f"That is part of ε and δ (μ = {charge.mu:.3g}, δ' = {charge.delta:.3g}); topics get the rest"
+    )
+
+
+def _split(counts: Any, share: float, seed: int) -> tuple[Any, Any]:
+    """Return documents to learn from, and others to measure with; None instead of these if there are too few."""
+    n_documents = counts.shape[0]
+    n_held_out = round(share * n_documents)
+    if n_held_out == 0:
+        return counts, None
+    order = np.random.default_rng(seed).permutation(n_documents)
+    return counts[np.sort(order[n_held_out:])], counts[np.sort(order[:n_held_out])]
+
+
+def _opening(kept: CountedWords, train: Any, held_out: Any, private: bool) -> str:
+    """Return a sentence about the documents."""
+    n_documents, n_words = kept.counts.shape
+    text = f"{n_documents:,} documents, {n_words:,} words"
+    if private:  # anything more would be an answer without noise
+        return text
+    if kept.n_found != n_words:
+        text += f" kept of {kept.n_found:,}"
+    text += f", {int(kept.counts.sum()) / max(n_documents, 1):.1f} of them in a document on average"
+    return text if held_out is None else f"{text}; {train.shape[0]:,} documents to learn from"
+
+
+def print_plan(files: tuple[Path, ...], n_components: int, given: dict[str, Any], *, as_json: bool) -> None:
+    """Print the plan of a private run, made of public numbers: how many documents or users, and how many words."""
+    labels = load_groups(given["groups"])
+    n_units = count_documents(files, given["column"]) if labels is None else np.unique(labels).size
+    n_words, epsilon, delta = given["n_words"], given["epsilon"], given["delta"]
+    check_delta_for(delta, n_units, given["unit"])
+    chosen = given["vocabulary"] is None
+    if chosen and n_words is None:
+        raise click.UsageError(
+            "--dry-run must know how many words there will be. Pass --vocabulary FILE, or --n-words V for a guess at "
+            "how many noisy votes will choose."
+        )
+    if chosen:
+        epsilon, delta = left_for_learning(epsilon, delta)
+    else:
+        n_words = len(read_words(given["vocabulary"]))
+    plan = plan_topics(
+        n_components,
+        n_units=n_units,
+        n_words=n_words,
+        epsilon=epsilon,
+        delta=delta,
+        document_length=given["document_length"],
+        seed=given["seed"],
+    )
+    if as_json:
+        emit_json({"plan": plan, "n_expected": plan.n_expected})
+        return
+    if chosen:
+        console().print(
+            f"a vocabulary of noisy votes takes {SHARE:.0%} of μ² and {DELTA_SHARE:.0%} of δ first; the topics get the "
+            "rest",
+            markup=False,
+            soft_wrap=True,
+        )
+    console().print(str(plan), markup=False, soft_wrap=True)

@@ -1,0 +1,273 @@
+"""How many components stand clear of the noise.
+
+A weight is judged against what pure noise would give. The noise is taken to be a Gaussian symmetric tensor with the
+norm of what remains after the component is subtracted. On the unit sphere such a tensor is a spherical p-spin glass.
+The expected number of its local maxima above a level bounds the chance that noise alone reaches it
+(`chance_of_noise`). In many dimensions this number is exp(d Θₚ(x/√d)) for x standard deviations, up to a power of d,
+where Θₚ is the complexity of Auffinger, Ben Arous and Černý. Θₚ is zero at the level E₀, where the largest maximum
+lies.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import scipy  # it imports its submodules when they are used; importing optimize takes longer than importing odeco
+
+from odeco._util.types import FloatArray
+from odeco.errors import RankError
+from odeco.tensors.components import Components
+
+#: The most components that are looked for when their number is left to the data.
+MOST_AUTOMATIC = 100
+
+#: A component is kept if noise alone would show one as large with at most this chance.
+SIGNIFICANCE = 5e-3
+
+#: The tail of the noise is added up at this many levels, over this many standard deviations.
+_N_LEVELS, _TAIL = 1000, 8.0
+
+#: A rank is said without reservation if its confidence is at least this.
+SURE = 0.95
+
+#: The search ends after so many components in a row that do not stand clear of the noise.
+PATIENCE = 3
+
+#: Up to this dimension the search looks at all d components before it ends. In few dimensions the signal that remains
+#: can hide the first of many equal components: r of them raise the noise level to E₀√(p! r / dᵖ⁻¹) of their weight. At
+#: order 3 this is below 1 for every r ≤ d only from d = 17 on.
+SMALL_DIMENSION = 24
+
+
+@dataclass(frozen=True, eq=False)
+class RankEvidence:
+    """The evidence for a rank: each weight beside the noise level that it was judged against.
+
+    Attributes
+    ----------
+    rank : int
+        The number of components kept.
+    weights : array
+        The weights in order of discovery, including those that were dropped.
+    noise_levels : array
+        For each weight, the largest weight that noise alone is expected to show.
+    chances : array
+        For each weight, an upper bound on the chance that noise alone shows one as large.
+    confidence : float
+        The chance that the rank is right: that no component kept is noise, and that none is hidden in it.
+    candidates : tuple of int
+        The ranks that the evidence does not rule out, the one that was taken first.
+    """
+
+    rank: int
+    weights: FloatArray
+    noise_levels: FloatArray
+    chances: FloatArray
+    confidence: float
+    candidates: tuple[int, ...]
+
+
+def judge_rank(weights: FloatArray, remaining: FloatArray, dimension: int, order: int) -> RankEvidence:
+    """Judge each weight, in order of discovery, against the noise that could be in what remained after it.
+
+    `remaining` holds for each component the squared norm of the tensor without this component and those before it. If
+    all of that is noise, a Gaussian symmetric tensor of squared norm N², then its variance at every unit vector is
+    N² / C(d+p−1, p).
+    """
+    floor = np.finfo(np.float64).eps * np.max(weights**2, initial=0.0)
+    deviation = np.sqrt(np.maximum(remaining, floor) / math.comb(dimension + order - 1, order))
+    heights = np.abs(weights) / (deviation * math.sqrt(dimension))
+    chances = np.array([chance_of_noise(height, dimension, order) for height in heights])
+    clear = np.flatnonzero(chances <= SIGNIFICANCE)
+    rank = int(clear[-1]) + 1 if clear.size else 0
+    levels = ground_state(order) * deviation * math.sqrt(dimension)
+    confidence = 1 - float(chances[rank - 1]) if rank else 0.0
+    return RankEvidence(rank, weights, levels, chances, confidence, (rank,))
+
+
+def no_signal_error(weights: FloatArray, noise_levels: FloatArray, found: Components) -> RankError:
+    """Say that no component stands clear of the noise."""
+    best = int(np.argmax(np.abs(weights) / noise_levels))
+    return RankError(
+        "At least one component must stand clear of the noise. "
+        f"The clearest has weight {weights[best]:.3g}, where noise alone would show {noise_levels[best]:.3g}. "
+        "Pass n_components as an int to see it all the same.",
+        found,
+    )
+
+
+def enough_seen(n_found: int, evidence: RankEvidence, dimension: int) -> bool:
+    """Return whether further components would hardly change the rank."""
+    return n_found >= (dimension if dimension <= SMALL_DIMENSION else evidence.rank + PATIENCE)
+
+
+def chance_of_noise(height: float, dimension: int, order: int) -> float:
+    """Return an upper bound on the chance that noise reaches `height` √d standard deviations anywhere on the sphere.
+
+    It is the expected number of its local maxima above u = √d times the height, by the formula of Kac and Rice. With
+    n = d − 1, at a point where the noise is u its Hessian is √(p(p−1)) times a Gaussian symmetric matrix, shifted by
+    −p u, whose expected determinant is a Hermite polynomial, and the gradient has variance p. So the number is
+
+        |Sⁿ| ((p−1)/2π)^(n/2) ∫ He_n(t √(p/(p−1))) φ(t) dt   over t > u,
+
+    if all critical points there are maxima. They are from E∞ √d on, where the zeros of He_n end; below it, it is 1.
+    """
+    edge = 2 * math.sqrt((order - 1) / order)
+    if height <= edge:
+        return 1.0
+    levels = math.sqrt(dimension) * height + np.linspace(0, _TAIL, _N_LEVELS)
+    before, polynomial = np.zeros_like(levels), np.ones_like(levels)
+    arguments = levels * math.sqrt(order / (order - 1))
+    logarithm = np.zeros_like(levels)
+    for degree in range(dimension - 1):
+        before, polynomial = polynomial, arguments * polynomial - degree * before
+        before, logarithm, polynomial = before / polynomial, logarithm + np.log(polynomial), np.ones_like(levels)
+    area = math.log(2) + dimension / 2 * math.log(math.pi) - math.lgamma(dimension / 2)
+    constant = area + (dimension - 1) / 2 * math.log((order - 1) / (2 * math.pi)) - 0.5 * math.log(2 * math.pi)
+    density = np.exp(np.minimum(constant + logarithm - levels**2 / 2, 0.0))
+    return min(1.0, float(np.trapezoid(density, levels)))
+
+
+def clear_height(dimension: int, order: int) -> float:
+    """Return the height that noise exceeds with a chance of `SIGNIFICANCE`."""
+    lowest = ground_state(order)
+
+    def excess(height: float) -> float:
+        return chance_of_noise(height, dimension, order) - SIGNIFICANCE
+
+    return float(scipy.optimize.brentq(excess, lowest, 10 * lowest, xtol=1e-4))
+
+
+class NoiseLaw(Protocol):
+    """What the largest value of Gaussian noise is, and with which chance.
+
+    Heights are values in a `unit` of so many standard deviations.
+    """
+
+    @property
+    def n_entries(self) -> int:
+        """How many independent entries noise has."""
+
+    @property
+    def freedom(self) -> int:
+        """How many numbers a component is described by."""
+
+    @property
+    def unit(self) -> float:
+        """The unit of heights, in standard deviations."""
+
+    @property
+    def typical(self) -> float:
+        """The height that noise alone reaches."""
+
+    @property
+    def clear(self) -> float:
+        """The height that noise exceeds with a chance of at most `SIGNIFICANCE`."""
+
+    def chance(self, height: float) -> float:
+        """Return an upper bound on the chance that noise reaches a height."""
+
+
+@dataclass(frozen=True)
+class SymmetricNoise:
+    """Symmetric noise on the unit sphere, by `chance_of_noise`; heights are in √d standard deviations."""
+
+    dimension: int
+    order: int
+
+    @property
+    def n_entries(self) -> int:
+        """C(d+p−1, p)."""
+        return math.comb(self.dimension + self.order - 1, self.order)
+
+    @property
+    def freedom(self) -> int:
+        """A vector."""
+        return self.dimension
+
+    @property
+    def unit(self) -> float:
+        """√d."""
+        return math.sqrt(self.dimension)
+
+    @property
+    def typical(self) -> float:
+        """E₀."""
+        return ground_state(self.order)
+
+    @property
+    def clear(self) -> float:
+        """By `clear_height`."""
+        return clear_height(self.dimension, self.order)
+
+    def chance(self, height: float) -> float:
+        """By `chance_of_noise`."""
+        return chance_of_noise(height, self.dimension, self.order)
+
+
+@dataclass(frozen=True)
+class ProductNoise:
+    """Noise with independent entries, at products of unit vectors u₁ ⊗ … ⊗ uₚ of the sizes d₁, …, dₚ.
+
+    Its largest value X has a mean of at most Σ √dᵢ. For at two such products u and v, with the cosines cᵢ of uᵢ and vᵢ,
+    the values differ by a variance of 2 − 2 Π cᵢ, and those of Σ ⟨gᵢ, uᵢ⟩, with independent Gaussian vectors gᵢ, by one
+    of Σ (2 − 2 cᵢ). This is no less: the difference is linear in each cᵢ, so that it is least where all are ±1, and
+    with m of them negative it is 4m − 2 + 2(−1)ᵐ ≥ 0. Then the mean of the largest value is no less either (Sudakov and
+    Fernique), and that of the sum is Σ E‖gᵢ‖ ≤ Σ √dᵢ. Since the variance at every point is 1, X exceeds its mean by t
+    with a chance of at most exp(−t²/2) (Borell; Tsirelson, Ibragimov and Sudakov).
+
+    Heights are in Σ √dᵢ standard deviations. The bound is close: for three equal dᵢ the largest value is 2.87 √d, as
+    the ground state of the symmetric tensor over all parts says, where the bound has 3 √d.
+    """
+
+    parts: tuple[int, ...]
+
+    @property
+    def n_entries(self) -> int:
+        """All of them."""
+        return math.prod(self.parts)
+
+    @property
+    def freedom(self) -> int:
+        """A unit vector for each axis, and a weight."""
+        return sum(self.parts) - len(self.parts) + 1
+
+    @property
+    def unit(self) -> float:
+        """Σ √dᵢ."""
+        return sum(math.sqrt(size) for size in self.parts)
+
+    @property
+    def typical(self) -> float:
+        """1, the bound on the mean."""
+        return 1.0
+
+    @property
+    def clear(self) -> float:
+        """Where the bound on the chance is `SIGNIFICANCE`."""
+        return 1 + math.sqrt(-2 * math.log(SIGNIFICANCE)) / self.unit
+
+    def chance(self, height: float) -> float:
+        """Return exp(−t²/2) for t standard deviations above the bound on the mean, 1 below it."""
+        return math.exp(-0.5 * (max(height - 1, 0.0) * self.unit) ** 2)
+
+
+def complexity(height: float, order: int) -> float:
+    """Return Θₚ, the exponential rate of the number of local maxima above `height` √d standard deviations.
+
+    Maxima begin at E∞ = 2√((p−1)/p), so a height below E∞ counts as E∞.
+    """
+    edge = 2 * math.sqrt((order - 1) / order)
+    u = max(height, edge)
+    root = math.sqrt(max(u * u - edge * edge, 0.0))
+    action = u * root / edge**2 - math.log((u + root) / edge)
+    return 0.5 * math.log(order - 1) - (order - 2) / (4 * (order - 1)) * u * u - action
+
+
+def ground_state(order: int) -> float:
+    """Return E₀: Gaussian noise on the sphere reaches about E₀ √d standard deviations (1.657 √d at order 3)."""
+    edge = 2 * math.sqrt((order - 1) / order)
+    return float(scipy.optimize.brentq(lambda height: complexity(height, order), edge, 10 * edge))

@@ -1,0 +1,162 @@
+"""Asymmetric tensors: all terms together, or by the loop on the symmetric embedding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from odeco._util.arguments import as_generator, check_count, check_tolerance
+from odeco._util.scale import times_power_of_two
+from odeco._util.types import RngLike
+from odeco.cp.asymmetric import TermJudge, explained_by_terms, factors_of, term_angle_errors
+from odeco.cp.rank import MOST_AUTOMATIC
+from odeco.cp.selection import Stage, fit_given, judge
+from odeco.cp.structure import judge_term_structure
+from odeco.decompose.findings import Unit, described, require_signal, sorted_fit, warn_if_unconverged
+from odeco.decompose.loop import usable_tolerance
+from odeco.decompose.result import AsymmetricDecomposition, Decomposition
+from odeco.display.progress import following
+from odeco.power.schedule import Plan
+from odeco.power.solver import Search, run
+from odeco.tensors.asymmetric import AsymmetricTensor
+from odeco.tensors.components import Components
+from odeco.tensors.units import InUnit
+
+
+def decompose_asymmetric(
+    tensor: Any,
+    n_components: int | Literal["auto"],
+    *,
+    n_restarts: int | None = None,
+    n_iterations: int | None = None,
+    tol: float = 1e-10,
+    whiten: Literal["auto"] | None = "auto",
+    rng: RngLike = None,
+    callback: Callable[[Search | Stage], object] | None = None,
+    progress: bool = False,
+) -> AsymmetricDecomposition:
+    """Decompose an asymmetric d₁ x d₂ x … array into terms λ a ⊗ b ⊗ ….
+
+    Terms need not be orthogonal, and their number need not be known: all are fitted together by least squares, and the
+    result says what kind they are and how far to trust it. Their vectors should be linearly independent along each
+    axis, so that there are at most as many terms as the smallest axis has entries.
+
+    With ``whiten=None``, which `n_restarts`, `n_iterations` and ``tol=0`` imply, this is the paper's loop, for factors
+    that are orthogonal: the array is treated as a symmetric tensor of dimension d₁ + d₂ + …, which is never formed; see
+    `AsymmetricTensor`. It needs the number of terms. The other parameters are those of `decompose`.
+
+    Notes
+    -----
+    What is left is compared with Gaussian noise of independent entries, whose largest value at products of unit vectors
+    is bounded as `ProductNoise` says. In a `Stage` or a `RankError`, a term is a component with the weight λ
+    and the vector (a, b, …)/√p.
+
+    Examples
+    --------
+    >>> import numpy as np, odeco
+    >>> T = np.zeros((2, 3, 4))
+    >>> T[0, 1, 2], T[1, 0, 3] = 5.0, -2.0
+    >>> result = odeco.decompose_asymmetric(T, 2, rng=0)
+    >>> result.weights.round(10), [factor.shape for factor in result.factors]
+    (array([5., 2.]), [(2, 2), (3, 2), (4, 2)])
+    >>> result.verdict
+    '2 components, orthogonal; they explain 100 % of T, nothing is left'
+    """
+    entries = tensor if isinstance(tensor, AsymmetricTensor) else AsymmetricTensor(tensor)
+    oracle, generator = InUnit(entries), as_generator(rng)
+    if whiten not in ("auto", None):
+        raise ValueError(f"`whiten` must be 'auto' or None for an asymmetric tensor. Got {whiten!r}.")
+    looped = whiten is None or n_restarts is not None or n_iterations is not None or check_tolerance(tol) == 0
+    automatic = isinstance(n_components, str) and n_components == "auto"
+    if looped and automatic:
+        raise ValueError(
+            'n_components="auto" needs a fit of all terms together for an asymmetric tensor. '
+            "Got whiten=None, n_restarts, n_iterations or tol=0, which ask for the loop. "
+            "Leave them out, or pass n_components as an int."
+        )
+    most = min(*oracle.parts, MOST_AUTOMATIC) if automatic else min(oracle.parts)
+    k = most
+    if not automatic:
+        k = check_count("n_components", n_components, 1, most, f" for a tensor of shape {entries.parts}")
+    if not looped:
+        unit = Unit.of(oracle, generator)
+        total = None if automatic else k
+        with unit.kept(), following(callback, progress, total) as told:
+            found = _terms_together(unit, entries, k, generator, check_tolerance(tol), told, automatic=automatic)
+        found = unit.put_back(found)
+        warn_if_unconverged(found, stacklevel=2)
+        factors = tuple(factors_of(found.components, entries.parts))
+        return AsymmetricDecomposition(
+            found.weights,
+            factors,
+            found.residuals,
+            found.converged,
+            found.explained,
+            found.rank_evidence,
+            found.structure,
+        )
+    plan = Plan.default(
+        oracle.dimension,
+        k,
+        n_restarts=n_restarts,
+        n_iterations=n_iterations,
+        tolerance=usable_tolerance(tol, oracle),
+    )
+    with following(callback, progress, k) as told:
+        return _terms_by_loop(oracle, entries, plan, generator, told)
+
+
+def _terms_by_loop(
+    oracle: InUnit,
+    entries: AsymmetricTensor,
+    plan: Plan,
+    generator: np.random.Generator,
+    callback: Callable[[Search], object] | None,
+) -> AsymmetricDecomposition:
+    """Find terms one after another, as eigenvectors of the symmetric embedding."""
+    unit = Unit(oracle)
+    with unit.kept():
+        search = run(oracle, plan, rng=generator, callback=callback)
+    found = described(search, tolerance=plan.tolerance or math.sqrt(oracle.rounding))
+    terms = Components(entries.term_weights(found.weights), found.vectors, found.order)
+    explained = explained_by_terms(oracle, terms)
+    found = unit.put_back(found)
+    warn_if_unconverged(found, stacklevel=3)
+    weights = entries.term_weights(found.weights)
+    first, *others = entries.split(found.vectors)
+    return AsymmetricDecomposition(
+        np.abs(weights), (first * np.sign(weights), *others), found.residuals, found.converged, explained
+    )
+
+
+def _terms_together(
+    unit: Unit,
+    entries: AsymmetricTensor,
+    n_components: int,
+    generator: np.random.Generator,
+    tolerance: float,
+    callback: Callable[[Stage], object] | None,
+    *,
+    automatic: bool,
+) -> Decomposition:
+    """Fit all terms of an asymmetric tensor together, `n_components` or at most as many, and judge what they are."""
+    tensor = AsymmetricTensor(times_power_of_two(entries.entries.astype(np.float64), -unit.exponent))
+    tensor.rounding = entries.rounding
+    if automatic:
+        judged = judge(tensor, generator, most=n_components, tell=callback, judge_class=TermJudge)
+        require_signal(unit, judged)
+    else:
+        judged = fit_given(tensor, n_components, generator, tell=callback, judge_class=TermJudge)
+    terms = judged.fit.components.sorted_by_weight()
+    deviation = judged.deviation if judged.left != "nothing" else 0.0
+    errors = term_angle_errors(terms, tensor.parts, deviation)
+    factors = factors_of(terms, tensor.parts)
+    return replace(
+        sorted_fit(tensor, judged, tolerance, np.sqrt(np.mean(np.square(errors), axis=0))),
+        explained=explained_by_terms(tensor, terms),
+        structure=judge_term_structure(factors, errors, left=judged.left, complete=automatic),
+    )

@@ -1,0 +1,269 @@
+"""What a decomposition returns: components, and how far to trust each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odeco._util.types import FloatArray, IndexArray
+from odeco.cp.rank import SURE, RankEvidence
+from odeco.cp.structure import Structure
+from odeco.display.shown import Shown
+from odeco.privacy.report import PrivacyReport
+from odeco.tensors.components import Components
+
+#: What a decomposition leaves, as the end of a sentence.
+_LEFT = {
+    "nothing": "nothing is left",
+    "noise": "what is left looks like noise",
+    "more": "what is left holds more than noise",
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Shown):
+    """Components, largest weight first.
+
+    Attributes
+    ----------
+    components : Components
+        Weights and unit vectors; itself a tensor that can be asked, subtracted and saved.
+    names : tuple of str or None
+        What the coordinates stand for: the columns of a table, the words of a vocabulary.
+    """
+
+    components: Components
+    names: tuple[str, ...] | None = field(default=None, kw_only=True)
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in one sentence."""
+        return _counted(len(self.weights))
+
+    def with_names(self, names: Iterable[str] | None) -> Self:
+        """Return the same result with names for its coordinates, such as a vocabulary; None takes them away."""
+        if names is None:
+            return replace(self, names=None)
+        given = tuple(map(str, names))
+        if len(given) != self.components.dimension:
+            raise ValueError(
+                f"`names` must have one name for each of the {self.components.dimension:,} coordinates. "
+                f"Got {len(given):,}. Pass them in the order of the coordinates."
+            )
+        return replace(self, names=given)
+
+    @property
+    def weights(self) -> FloatArray:  # type: ignore[override]
+        """The k weights, largest first (at even orders, largest in absolute value)."""
+        return self.components.weights
+
+    @property
+    def vectors(self) -> FloatArray:
+        """The k unit vectors, one a column."""
+        return self.components.vectors
+
+    @property
+    def order(self) -> int:
+        """The order of the tensor."""
+        return self.components.order
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Decomposition(Result):
+    """Components of a tensor, largest weight first, with a verdict for each.
+
+    Attributes
+    ----------
+    residuals : array
+        ‖T(I,v,…,v) − λv‖ for each component, in the tensor as it was when the component was found.
+    converged : array of bool
+        Whether the residual is within the tolerance.
+    n_iterations : array of int
+        Images asked for until the component was found.
+    n_agreed : array of int
+        How many restarts ended at the component; 1 if all were fitted together.
+    histories : tuple of tuples of float
+        Relative residual of the leading candidate after each image.
+    explained : float or None
+        Share of the squared norm of the tensor that the components explain, where the norm is known.
+    rank_evidence : RankEvidence or None
+        Why this number of components, if it was left to the data.
+    n_restarts : int or None
+        How many restarts there were for each component; None if all were fitted together.
+    structure : Structure or None
+        Whether the components are orthogonal, and what they leave, where that was judged.
+    weight_errors, angle_errors : arrays or None
+        Standard errors of weights, and of vectors in radians, if what is left is noise with the same variance in all
+        directions; π/2 where a vector is not determined.
+    """
+
+    residuals: FloatArray
+    converged: NDArray[np.bool_]
+    n_iterations: IndexArray
+    n_agreed: IndexArray
+    histories: tuple[tuple[float, ...], ...]
+    explained: float | None = None
+    rank_evidence: RankEvidence | None = None
+    n_restarts: int | None = None
+    structure: Structure | None = None
+    weight_errors: FloatArray | None = None
+    angle_errors: FloatArray | None = None
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in one sentence."""
+        return _verdict(self)
+
+
+def _counted(number: int) -> str:
+    return f"{number} component{'' if number == 1 else 's'}"
+
+
+def _doubt(evidence: RankEvidence | None) -> str:
+    """Say which other numbers of components are not ruled out; nothing if that is sure."""
+    if evidence is None or evidence.confidence >= SURE:
+        return ""
+    others = ", ".join(str(rank) for rank in sorted(evidence.candidates) if rank != evidence.rank)
+    return f" ({f'or {others}: ' if others else ''}the evidence does not decide)"
+
+
+def _verdict(result: Decomposition | AsymmetricDecomposition) -> str:
+    """Say in one sentence how many components there are, of which kind, and what they leave."""
+    k, evidence, structure = len(result.weights), result.rank_evidence, result.structure
+    count = _counted(k) + _doubt(evidence)
+    kind = "" if structure is None or k == 1 else f", {structure.in_words}"
+    text = f"{count}{kind}"
+    if result.explained is not None:
+        # 99.996 % must not be shown as all of it
+        share = math.floor(1000 * result.explained) / 10 if result.explained < 1 - 1e-12 else 100
+        text += f"; {'it explains' if k == 1 else 'they explain'} {share:.4g} % of T"
+    return text if structure is None else f"{text}, {_LEFT[structure.left]}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StreamDecomposition(Result):
+    """Components of the moment of a stream, largest weight first.
+
+    Attributes
+    ----------
+    weight_errors, angle_errors : arrays or None
+        Standard errors of weights, and of vectors in radians, from the spread between batches; None while there are too
+        few to tell.
+    n_rows : int
+        Rows read, each counted once.
+    n_passes : int
+        How often all of them were read.
+    rank_evidence : RankEvidence or None
+        Why this number of components, if it was left to the rows.
+    """
+
+    weight_errors: FloatArray | None
+    angle_errors: FloatArray | None
+    n_rows: int
+    rank_evidence: RankEvidence | None = None
+    n_passes: int = field(default=1, kw_only=True)
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in one sentence."""
+        passes = f" in {self.n_passes} passes" if self.n_passes > 1 else ""
+        count = _counted(len(self.weights)) + _doubt(self.rank_evidence)
+        return f"{count} of the moment of a stream, from {self.n_rows:,} rows{passes}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PrivateDecomposition(Result):
+    """Components found under differential privacy, largest weight first. All of it may be published.
+
+    Attributes
+    ----------
+    weight_errors : array
+        Standard deviation of the noise in each weight.
+    angle_errors : array
+        Angle in radians by which the noise turned each vector, to first order; π/2 where that means nothing.
+    noise_floors : array
+        For each component the weight that noise alone would show with a chance of 1 in 1,000, at most.
+    privacy : PrivacyReport
+        What is guaranteed to whom, and every release that was made.
+    norm_bound : float or None
+        Of rows, the norm that longer ones were scaled down to; public. It makes weights smaller than those of the rows
+        as they were, which no error here includes.
+    """
+
+    weight_errors: FloatArray
+    angle_errors: FloatArray
+    noise_floors: FloatArray
+    privacy: PrivacyReport
+    norm_bound: float | None = field(default=None, kw_only=True)
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in one sentence."""
+        guarantee = f"ε = {self.privacy.epsilon:g}, δ = {self.privacy.delta:g}, for one {self.privacy.unit}"
+        return f"{int(np.sum(self.clear))} of {_counted(len(self.weights))} stand clear of the noise ({guarantee})"
+
+    @property
+    def clear(self) -> NDArray[np.bool_]:
+        """Which components stand clear of the noise floor: a choice of the rank that costs nothing more."""
+        above: NDArray[np.bool_] = np.abs(self.weights) > self.noise_floors
+        return above
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PrivateStreamDecomposition(PrivateDecomposition):
+    """Components of the moment of a stream, found under differential privacy. All of it may be published.
+
+    Once there are batches enough to tell, `weight_errors` and `angle_errors` come from the spread between batches, and
+    so include the chance of the sample; before that they are those of the privacy noise alone.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows taken in; public.
+    """
+
+    n_rows: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AsymmetricDecomposition(Shown):
+    """Terms λ a ⊗ b ⊗ … of an asymmetric tensor, largest weight first.
+
+    Attributes
+    ----------
+    weights : array of k positive numbers
+        The λ.
+    factors : tuple of arrays
+        One matrix for each axis, with unit columns: a, b, ….
+    residuals, converged
+        As in `Decomposition`: the root mean square over the axes of ‖T(I, b, c, …) − C(I, b, c, …)‖ for all terms C
+        together, or the residual of the symmetric embedding where terms were found by the loop.
+    explained, rank_evidence, structure
+        As in `Decomposition`. Terms are orthogonal if they are so along every axis.
+    """
+
+    weights: FloatArray
+    factors: tuple[FloatArray, ...]
+    residuals: FloatArray
+    converged: NDArray[np.bool_]
+    explained: float | None = None
+    rank_evidence: RankEvidence | None = None
+    structure: Structure | None = None
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in one sentence."""
+        return _verdict(self)
+
+    def to_dense(self) -> FloatArray:
+        """Return the sum of the terms as an array."""
+        entries = self.factors[0] * self.weights
+        for factor in self.factors[1:]:
+            entries = entries[..., None, :] * factor
+        total: FloatArray = np.sum(entries, axis=-1)
+        return total

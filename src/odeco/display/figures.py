@@ -1,0 +1,355 @@
+"""Pictures of a result, one class for each kind: what is drawn, and `plot`, which draws it on axes with Matplotlib.
+
+As with the displays of scikit-learn, `from_result` takes what is drawn from a result, `plot` draws it on given axes or
+in a figure of its own, and afterwards `ax_` and `figure_` say where it is.
+
+The picture of a whole result: displays side by side in one figure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from odeco._util.arguments import check_choice, check_count
+from odeco._util.types import FloatArray
+from odeco.display.style import LIGHT, Palette, drawn_in, import_matplotlib, new_figure
+from odeco.display.tables import leading, shortened, vectors_of
+
+#: At most so many components are drawn beside each other where each has a line or a panel of its own.
+MOST_DRAWN = 12
+
+#: A vector with more coordinates than this is cut into so many stretches, and the range of its values in each is drawn.
+MOST_POINTS = 400
+
+#: A matrix has the cosines of at most so many components, and they are written into it for so many.
+_MOST_COSINES, _MOST_WRITTEN = 30, 12
+
+#: A colour that is weaker than this cannot be seen, and is not drawn.
+_FAINTEST = 0.0025
+
+
+@dataclass(eq=False)
+class Display:
+    """A picture that knows what it draws.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib objects
+        Where it was drawn, once it was.
+    """
+
+    size: ClassVar[tuple[float, float]] = (6.0, 3.2)
+    ax_: Any = field(default=None, init=False)
+    figure_: Any = field(default=None, init=False)
+
+    def plot(self, ax: Any = None, *, palette: Palette = LIGHT) -> Self:
+        """Draw on axes of Matplotlib, or in a new figure."""
+        with drawn_in(palette):
+            if ax is None:
+                ax = new_figure(*self.size).subplots()
+            self._draw(ax, palette)
+        self.ax_, self.figure_ = ax, ax.get_figure()
+        return self
+
+    def _draw(self, axes: Any, palette: Palette) -> None:
+        raise NotImplementedError
+
+
+@dataclass(eq=False)
+class WeightsDisplay(Display):
+    """Weights as bars, with error bars, and across each the weight that noise alone would show; those not kept grey."""
+
+    weights: FloatArray
+    errors: FloatArray | None = None
+    floors: FloatArray | None = None
+    floor_name: str = "noise floor"
+    n_kept: int | None = None
+
+    @classmethod
+    def from_result(cls, result: Any) -> WeightsDisplay:
+        """Return the weights of a result; with those that were looked at and dropped, where it chose its rank."""
+        evidence = getattr(result, "rank_evidence", None)
+        if evidence is not None:
+            return cls(evidence.weights, None, evidence.noise_levels, "largest that noise would show", evidence.rank)
+        return cls(result.weights, getattr(result, "weight_errors", None), getattr(result, "noise_floors", None))
+
+    def _draw(self, axes: Any, palette: Palette) -> None:
+        number = len(self.weights)
+        places, kept = np.arange(1, number + 1), number if self.n_kept is None else self.n_kept
+        width = 0.6 * min(1.0, number / 5)
+        axes.grid(axis="y")
+        axes.bar(places, self.weights, width, color=[palette.accent] * kept + [palette.muted] * (number - kept))
+        if self.errors is not None:
+            settings: Any = {"fmt": "none", "ecolor": palette.ink, "capsize": 3, "label": "± 1 standard error"}
+            axes.errorbar(places, self.weights, yerr=self.errors, **settings)
+        if self.floors is not None:
+            ends = (places - 0.8 * width, places + 0.8 * width)
+            settings = {"colors": palette.warm, "linestyles": "dashed", "label": self.floor_name}
+            axes.hlines(self.floors, *ends, **settings)
+        axes.axhline(0, color=palette.line, linewidth=1)
+        axes.set_xlim(0.3, number + 0.7)
+        axes.set_xticks(places if number <= 20 else np.unique(np.linspace(1, number, 10).astype(int)))
+        axes.set_xlabel("component")
+        axes.set_ylabel("weight")
+        if self.errors is not None or self.floors is not None:
+            axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.2)
+
+
+@dataclass(eq=False)
+class LeadingDisplay(Display):
+    """The largest coordinates of one vector as bars with their names, the largest on top."""
+
+    size: ClassVar[tuple[float, float]] = (4.2, 2.6)
+    names: Sequence[str]
+    values: Sequence[float]
+    title: str = ""
+
+    @classmethod
+    def from_result(cls, result: Any, component: int = 0, *, n_top: int = 8) -> LeadingDisplay:
+        """Return the largest coordinates of a component, counted from 0."""
+        return cls.of(result.vectors[:, component], result.names, n_top, named(result, component))
+
+    @classmethod
+    def of(cls, vector: FloatArray, names: Sequence[str] | None, n_top: int, title: str = "") -> LeadingDisplay:
+        """Return the largest coordinates of a vector."""
+        largest = leading(vector, names, n_top)
+        return cls([name for name, _ in largest], [value for _, value in largest], title)
+
+    def _draw(self, axes: Any, palette: Palette) -> None:
+        places = np.arange(len(self.values))
+        colours = [palette.accent if value >= 0 else palette.warm for value in self.values]
+        axes.barh(places, self.values, height=0.62, color=colours)
+        # A dollar in a name is no sign of mathematics.
+        axes.set_yticks(places, list(map(shortened, self.names)), parse_math=False)
+        axes.invert_yaxis()
+        axes.axvline(0, color=palette.line, linewidth=1)
+        axes.set_xlim(-1.02 if min(self.values, default=0) < 0 else 0, 1.02)
+        axes.tick_params(axis="y", length=0, labelcolor=palette.ink)
+        axes.spines[["left", "bottom"]].set_visible(False)
+        axes.grid(axis="x")
+        axes.set_xticks([-1, 0, 1] if min(self.values, default=0) < 0 else [0, 0.5, 1])
+        if self.title:
+            axes.set_title(self.title, parse_math=False)
+
+
+@dataclass(eq=False)
+class CosinesDisplay(Display):
+    """The cosines between unit vectors as a matrix: the stronger the colour, the closer two of them are."""
+
+    size: ClassVar[tuple[float, float]] = (4.2, 3.6)
+    cosines: FloatArray
+
+    @classmethod
+    def from_result(cls, result: Any) -> CosinesDisplay:
+        """Return the cosines between the components of a result, or, for terms, the largest along any axis."""
+        return cls(cosines_of(result))
+
+    def _draw(self, axes: Any, palette: Palette) -> None:
+        number = min(len(self.cosines), _MOST_COSINES)
+        rectangle = import_matplotlib(".patches").Rectangle
+        for row, column in np.ndindex(number, number):
+            value = float(self.cosines[row, column])
+            # Half as strong as the colour at most, so that the number stays legible on it.
+            colour, strength = palette.accent if value >= 0 else palette.warm, min(1.0, abs(value)) / 2
+            if row == column:
+                colour, strength = palette.line, 0.5
+            if strength > _FAINTEST:
+                axes.add_patch(
+                    rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, alpha=strength, linewidth=0)
+                )
+            if number <= _MOST_WRITTEN and row != column:
+                settings: Any = {"ha": "center", "va": "center", "color": palette.ink, "fontsize": 9}
+                axes.text(column, row, _short(value), **settings)
+        axes.set_xlim(-0.5, number - 0.5)
+        axes.set_ylim(number - 0.5, -0.5)
+        axes.set_aspect("equal")
+        places = np.arange(number) if number <= 20 else np.unique(np.linspace(0, number - 1, 8).astype(int))
+        axes.set_xticks(places, [str(place + 1) for place in places])
+        axes.set_yticks(places, [str(place + 1) for place in places])
+        axes.tick_params(length=0)
+        axes.spines[["left", "bottom"]].set_visible(False)
+        left_out = "" if number == len(self.cosines) else f", the first {number} of {len(self.cosines)}"
+        axes.set_xlabel(f"component{left_out}")
+        axes.set_ylabel("component")
+
+
+@dataclass(eq=False)
+class ConvergenceDisplay(Display):
+    """The relative residual of the leading candidate after every image, one line for each component."""
+
+    histories: Sequence[Sequence[float]]
+
+    @classmethod
+    def from_result(cls, result: Any) -> ConvergenceDisplay:
+        """Return how the residuals of a result fell; of a fit of all components together there is one line."""
+        histories = [each for each in getattr(result, "histories", ()) if each]
+        return cls(histories if getattr(result, "n_restarts", None) is not None else histories[:1])
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to draw: no history of more than one image."""
+        return not any(len(history) > 1 for history in self.histories)
+
+    def _draw(self, axes: Any, palette: Palette) -> None:
+        axes.grid(axis="both")
+        for number, history in enumerate(self.histories[:MOST_DRAWN]):
+            # A logarithmic axis has no 0, so a residual of 0 is drawn at half the rounding unit of a double.
+            axes.plot(
+                np.arange(1, len(history) + 1),
+                np.maximum(history, np.finfo(float).eps / 2),
+                color=palette.series[number % len(palette.series)],
+                linestyle=("-", "--")[number // len(palette.series) % 2],
+                label=str(number + 1),
+            )
+        axes.set_yscale("log")
+        axes.set_xlabel("images asked for")
+        axes.set_ylabel("relative residual")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        if len(self.histories) > 1:
+            n_lines = min(len(self.histories), MOST_DRAWN)
+            axes.legend(title="component", loc="center left", bbox_to_anchor=(1, 0.5), ncols=1 if n_lines < 7 else 2)
+
+
+@dataclass(eq=False)
+class VectorDisplay(Display):
+    """All coordinates of one vector in their order; of very many, the range of their values in each stretch."""
+
+    size: ClassVar[tuple[float, float]] = (6.0, 1.2)
+    vector: FloatArray
+    limit: float | None = None
+
+    @classmethod
+    def from_result(cls, result: Any, component: int = 0) -> VectorDisplay:
+        """Return the coordinates of a component, counted from 0."""
+        return cls(result.vectors[:, component])
+
+    def _draw(self, axes: Any, palette: Palette) -> None:
+        dimension = len(self.vector)
+        limit = self.limit or 1.08 * float(np.abs(self.vector).max())
+        starts = np.linspace(0, dimension, min(dimension, MOST_POINTS) + 1).astype(int)[:-1]
+        top, bottom = (each.reduceat(self.vector, starts) for each in (np.maximum, np.minimum))
+        if dimension <= MOST_POINTS:
+            axes.vlines(starts, 0, top, colors=palette.accent, linewidth=max(0.7, min(4, 180 / dimension)))
+        else:
+            low, high = np.minimum(bottom, 0), np.maximum(top, 0)
+            axes.fill_between(starts, low, high, color=palette.accent, step="mid", linewidth=0.4)
+        axes.axhline(0, color=palette.line, linewidth=0.8)
+        axes.set_ylim(-limit, limit)
+        axes.set_xlim(-0.5 - 0.005 * dimension, dimension - 0.5 + 0.005 * dimension)
+        axes.spines[["left", "bottom"]].set_visible(False)
+        axes.tick_params(length=0)
+        axes.set_yticks([])
+
+
+def cosines_of(result: Any) -> FloatArray:
+    """Return the cosines between components; between terms, that of the axis along which they are closest."""
+    factors = getattr(result, "factors", None)
+    grams = np.stack([vectors.T @ vectors for vectors in ((result.vectors,) if factors is None else factors)])
+    closest = np.argmax(np.abs(grams), axis=0)
+    cosines: FloatArray = np.take_along_axis(grams, closest[None], axis=0)[0]
+    return cosines
+
+
+def named(result: Any, component: int) -> str:
+    """Return what a component is called above its picture: its number and its weight."""
+    return f"{component + 1}: weight {result.weights[component]:.4g}"
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}".replace("-", "−").replace("0.", ".", 1)
+
+
+#: Panels of components beside each other.
+_BESIDE = 3
+
+KINDS = ("all", "weights", "components", "vectors", "cosines", "convergence")
+
+
+def draw_result(result: Any, what: str, *, n_top: int, figure: Any) -> Any:
+    """Return a figure with a result, or with one kind of picture of it; see `Shown.plot`."""
+    check_choice("what", what, KINDS)
+    check_count("n_top", n_top)
+    rows = _rows_of(result, n_top)
+    if what == "convergence" and what not in rows:
+        raise ValueError(
+            "what='convergence' needs a history of residuals. This result has none of more than one image. Take "
+            "another picture."
+        )
+    if what == "all" and "cosines" in rows:  # both are wider than they need to be where they are alone
+        height, draw_weights = rows.pop("weights")
+        _, draw_cosines = rows.pop("cosines")
+        rows = {"weights": (height, lambda part: _beside(part, draw_weights, draw_cosines)), **rows}
+    chosen = [rows[name] for name in rows if what == name or (what == "all" and name != "vectors")]
+    heights = [height for height, _ in chosen]
+    with drawn_in(LIGHT):
+        if figure is None:
+            figure = new_figure(9.0 if what in ("all", "components", "vectors") else 5.5, sum(heights))
+        parts = figure.subfigures(len(chosen), 1, height_ratios=heights, squeeze=False)[:, 0]
+        for part, (_, draw) in zip(parts, chosen, strict=True):
+            draw(part)
+    return figure
+
+
+def _rows_of(result: Any, n_top: int) -> dict[str, tuple[float, Callable[[Any], None]]]:
+    """Return the height of each kind of picture in inches, and who draws it into a part of a figure."""
+    shown = min(len(result.weights), MOST_DRAWN)
+    parts = vectors_of(result)
+    n_panels = shown * len(parts)
+    beside = len(parts) if len(parts) > 1 else min(_BESIDE, n_panels)
+    rows: dict[str, tuple[float, Callable[[Any], None]]] = {
+        "weights": (2.9, lambda part: _titled(part, "Weights", WeightsDisplay.from_result(result))),
+        "components": (
+            (0.55 + 0.21 * min(n_top, max(len(part[1]) for part in parts))) * math.ceil(n_panels / beside),
+            lambda part: _components(part, result, n_top, beside),
+        ),
+        "vectors": (0.4 + 0.7 * n_panels, lambda part: _vectors(part, result)),
+    }
+    if len(result.weights) > 1:
+        rows["cosines"] = (3.6, lambda part: _titled(part, "Cosines", CosinesDisplay.from_result(result)))
+    convergence = ConvergenceDisplay.from_result(result)
+    if not convergence.is_empty:
+        rows["convergence"] = (2.9, lambda part: _titled(part, "Convergence", convergence))
+    return rows
+
+
+def _beside(part: Any, first: Callable[[Any], None], second: Callable[[Any], None]) -> None:
+    left, right = part.subfigures(1, 2, width_ratios=[3, 2])
+    first(left)
+    second(right)
+
+
+def _titled(part: Any, title: str, display: Any) -> None:
+    axes = part.subplots()
+    display.plot(axes)
+    axes.set_title(title)
+
+
+def _components(part: Any, result: Any, n_top: int, beside: int) -> None:
+    panels = [
+        LeadingDisplay.of(vectors[:, i], names, n_top, named(result, i) + (f", axis {axis}" if several else ""))
+        for several in (len(vectors_of(result)) > 1,)
+        for i in range(min(len(result.weights), MOST_DRAWN))
+        for axis, (_, vectors, names) in enumerate(vectors_of(result))
+    ]
+    grid = part.subplots(math.ceil(len(panels) / beside), beside, squeeze=False).ravel()
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    for display, axes in zip(panels, grid, strict=False):
+        display.plot(axes)
+
+
+def _vectors(part: Any, result: Any) -> None:
+    drawn = [
+        (f"{i + 1}", vectors[:, i])
+        for _, vectors, _ in vectors_of(result)
+        for i in range(min(vectors.shape[1], MOST_DRAWN))
+    ]
+    limit = 1.08 * max(float(abs(vector).max()) for _, vector in drawn)
+    for (label, vector), axes in zip(drawn, part.subplots(len(drawn), 1, squeeze=False)[:, 0], strict=True):
+        VectorDisplay(vector, limit).plot(axes)
+        axes.set_ylabel(label, rotation=0, ha="right", va="center")

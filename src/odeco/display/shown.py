@@ -1,0 +1,147 @@
+"""What every result can do with itself: a short repr, HTML for notebooks, a summary, a frame, a picture."""
+
+from __future__ import annotations
+
+from html import escape
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from odeco.display.figures import draw_result
+from odeco.display.tables import (
+    MOST_LEADING,
+    MOST_SHOWN,
+    cells_of,
+    html_table,
+    numbers_of,
+    remarks_on,
+    text_table,
+    vectors_of,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from odeco._util.types import FloatArray
+
+
+#: A bar of the small picture in a notebook, and its height, in pixels.
+_BAR, _HEIGHT = 22, 64
+
+
+class Shown:
+    """A result that people can look at: `repr`, notebooks, `summary`, `to_frame` and `plot`."""
+
+    weights: FloatArray
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in one sentence."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        headings, rows = cells_of(self, n_top=MOST_LEADING, brief=True, most=MOST_SHOWN)
+        return "\n".join(
+            [f"{type(self).__name__}: {self.verdict}", *text_table(headings, rows, n_top=MOST_LEADING), *self._more()]
+        )
+
+    def _repr_html_(self) -> str:
+        headings, rows = cells_of(self, n_top=MOST_LEADING, brief=True, most=MOST_SHOWN)
+        more = "".join(f"<p>{line}</p>" for line in self._more())
+        title = f"<p><strong>{type(self).__name__}</strong>: {escape(self.verdict)}</p>"
+        return f"<div>{title}{weights_svg(self)}{html_table(headings, rows)}{more}</div>"
+
+    def _more(self) -> list[str]:
+        left_out = len(self.weights) - MOST_SHOWN
+        return [f"… and {left_out} more"] if left_out > 0 else []
+
+    def summary(self, n_top: int = 5) -> str:
+        """Return all that is known, as a text: the verdict, a table of all components, and sentences below it.
+
+        Parameters
+        ----------
+        n_top : int
+            How many of the largest coordinates are shown of each component, by name if they have names.
+        """
+        headings, rows = cells_of(self, n_top=n_top)
+        return "\n".join([self.verdict, *text_table(headings, rows, n_top=n_top), *remarks_on(self)])
+
+    def to_frame(self, *, vectors: bool = False) -> Any:
+        """Return a pandas DataFrame: a row for each component with its numbers, or, with `vectors`, its coordinates.
+
+        Parameters
+        ----------
+        vectors : bool
+            Return the vectors instead: a row for each coordinate, by name if it has one, and a column for each
+            component. For terms of an asymmetric tensor, a row is an axis and a coordinate.
+        """
+        try:
+            pandas: Any = import_module("pandas")
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                "to_frame() needs pandas. It is not installed. Run: pip install pandas.", name="pandas"
+            ) from error
+        numbers = numbers_of(self)
+        index = pandas.Index(numbers.pop("component"), name="component")
+        if not vectors:
+            return pandas.DataFrame(numbers, index=index)
+        parts = [
+            pandas.DataFrame(matrix, index=None if names is None else list(names), columns=index)
+            for _, matrix, names in vectors_of(self)
+        ]
+        if len(parts) == 1:
+            return parts[0].rename_axis(index="coordinate")
+        return pandas.concat(parts, keys=range(len(parts)), names=["axis", "coordinate"])
+
+    def plot(self, what: str = "all", *, n_top: int = 8, figure: Figure | None = None) -> Figure:
+        """Draw the result with Matplotlib, and return the figure.
+
+        Parameters
+        ----------
+        what : {"all", "weights", "components", "vectors", "cosines", "convergence"}
+            Weights with their errors and noise floors; the largest coordinates of each component, by name; all
+            coordinates in their order; the cosines between components; how the residuals fell, where that is known.
+            ``"all"`` draws what there is but for ``"vectors"``.
+        n_top : int
+            How many of the largest coordinates are drawn of each component.
+        figure : matplotlib.figure.Figure, optional
+            Where to draw, such as ``pyplot.figure()``, which ``pyplot.show()`` shows. By default a figure of its own,
+            which a notebook shows.
+
+        Notes
+        -----
+        `odeco.display` has a class for each kind of picture, to draw it on axes of your own.
+        """
+        drawn: Figure = draw_result(self, what, n_top=n_top, figure=figure)
+        return drawn
+
+
+def weights_svg(result: Any) -> str:
+    """Return a small picture of the first weights: bars, with errors and noise floors where there are some."""
+    weights = result.weights[: 3 * MOST_SHOWN]
+    errors, floors = (getattr(result, name, None) for name in ("weight_errors", "noise_floors"))
+    highest = max([abs(float(weight)) for weight in weights], default=0.0)
+    if floors is not None:
+        highest = max(highest, float(max(floors[: len(weights)])))
+    if not highest:
+        return ""
+    low = min(0.0, float(min(weights))) / highest
+    unit = (_HEIGHT - 8) / (1 - low)
+    zero = 4 + unit
+    parts = []
+    for place, weight in enumerate(weights):
+        left, share = 4 + place * _BAR, float(weight) / highest
+        top, height = (zero - share * unit, share * unit) if share > 0 else (zero, -share * unit)
+        parts.append(f'<rect x="{left}" y="{top:.1f}" width="{_BAR - 6}" height="{height:.1f}" fill="#4c78a8"/>')
+        if errors is not None:
+            reach = min(float(errors[place]) / highest, 2.0) * unit
+            middle, end = left + (_BAR - 6) / 2, zero - share * unit
+            line = f'x1="{middle}" x2="{middle}" y1="{end - reach:.1f}" y2="{end + reach:.1f}"'
+            parts.append(f'<line {line} stroke="currentColor"/>')
+        if floors is not None:
+            height = zero - float(floors[place]) / highest * unit
+            line = f'x1="{left - 2}" x2="{left + _BAR - 4}" y1="{height:.1f}" y2="{height:.1f}"'
+            parts.append(f'<line {line} stroke="#e45756" stroke-dasharray="3 2"/>')
+    width = 8 + _BAR * len(weights)
+    parts.append(f'<line x1="0" x2="{width}" y1="{zero:.1f}" y2="{zero:.1f}" stroke="currentColor" opacity=".4"/>')
+    size = f'width="{width}" height="{_HEIGHT}"'
+    return f'<svg {size} role="img" aria-label="Weights of the components">{"".join(parts)}</svg>'

@@ -1,0 +1,219 @@
+"""A result as a table: one row for each component, one column for each thing that is known of all of them.
+
+What is said about a result as a whole, in sentences: below its table, in its summary, on its page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from odeco._util.types import FloatArray
+from odeco.tensors.metrics import shown_angle
+
+#: A table in a repr has at most so many components, and so many of their largest coordinates.
+MOST_SHOWN, MOST_LEADING = 10, 3
+
+#: A name is cut off after so many signs where there is little room.
+_LONGEST_NAME = 24
+
+
+@dataclass(frozen=True)
+class Column:
+    """One thing that is known of every component.
+
+    Attributes
+    ----------
+    key : str
+        What programs call it: the name of a column of a frame or a CSV file.
+    heading : str
+        What people read above it.
+    values : sequence
+        One value for each component.
+    show : callable
+        Makes a text of a value.
+    is_brief : bool
+        Whether there is always room for it.
+    """
+
+    key: str
+    heading: str
+    values: Sequence[Any]
+    show: Callable[[Any], str]
+    is_brief: bool = False
+
+
+def columns_of(result: Any) -> list[Column]:
+    """Return what is known of the components of a result, apart from their vectors."""
+    known: list[tuple[str, str, Any, Callable[[Any], str], bool]] = [
+        ("weight", "weight", result.weights, lambda value: f"{value:.6g}", True),
+        ("weight_error", "± (1 s.e.)", _of(result, "weight_errors"), lambda value: f"{value:.2g}", True),
+        ("angle_error", "angle error, rad", _of(result, "angle_errors"), shown_angle, True),
+        ("noise_floor", "noise floor", _of(result, "noise_floors"), lambda value: f"{value:.3g}", True),
+        ("clear", "clear of it", _of(result, "clear"), _yes_or_no, True),
+        ("residual", "residual", _of(result, "residuals"), lambda value: f"{value:.1e}", False),
+        ("converged", "converged", _of(result, "converged"), _yes_or_no, not np.all(_of(result, "converged"))),
+        ("n_iterations", "images", _of(result, "n_iterations"), str, False),
+    ]
+    columns = [Column(*each) for each in known if each[2] is not None]
+    n_restarts = _of(result, "n_restarts")
+    if n_restarts is not None:
+        agreed = ("n_agreed", "restarts agreed", result.n_agreed, lambda value: f"{value} of {n_restarts}")
+        columns.append(Column(*agreed))
+    return columns
+
+
+def _of(result: Any, name: str) -> Any:
+    return getattr(result, name, None)
+
+
+def _yes_or_no(value: Any) -> str:
+    return "yes" if value else "no"
+
+
+def cells_of(result: Any, *, n_top: int, brief: bool = False, most: int | None = None) -> tuple[list[str], list[Any]]:
+    """Return the headings of a table of a result and its rows of texts, the number of each component first.
+
+    With `n_top` the last column has the largest coordinates; the terms of an asymmetric tensor have one for each axis.
+    """
+    columns = [column for column in columns_of(result) if column.is_brief or not brief]
+    number = len(result.weights) if most is None else min(most, len(result.weights))
+    rows = [[str(i + 1), *(column.show(column.values[i]) for column in columns)] for i in range(number)]
+    headings = ["#", *(column.heading for column in columns)]
+    if n_top:
+        for heading, vectors, names in vectors_of(result):
+            headings.append(heading)
+            for i, row in enumerate(rows):
+                row.append(leading_text(vectors[:, i], names, n_top, brief=brief))
+    return headings, rows
+
+
+def vectors_of(result: Any) -> list[tuple[str, FloatArray, Sequence[str] | None]]:
+    """Return the vectors of a result with a heading and the names of their coordinates; for terms, axis by axis."""
+    factors = _of(result, "factors")
+    if factors is None:
+        return [("largest coordinates", result.vectors, result.names)]
+    return [(f"largest along axis {axis}", factor, None) for axis, factor in enumerate(factors)]
+
+
+def leading(vector: FloatArray, names: Sequence[str] | None, n_top: int) -> list[tuple[str, float]]:
+    """Return the coordinates that are largest in absolute value, with their names or their numbers (from 0)."""
+    first = np.argsort(-np.abs(vector), kind="stable")[:n_top]
+    return [(f"[{i}]" if names is None else names[i], float(vector[i])) for i in first]
+
+
+def leading_text(vector: FloatArray, names: Sequence[str] | None, n_top: int, *, brief: bool = False) -> str:
+    """Return the largest coordinates as one line."""
+    most = _LONGEST_NAME if brief else None
+    return ", ".join(f"{shortened(name, most)} {value:+.2f}" for name, value in leading(vector, names, n_top))
+
+
+def coordinate_labels(result: Any) -> list[str]:
+    """Return a label for every coordinate of every vector: its name, or its number in brackets; axis by axis."""
+    labels: list[str] = []
+    parts = vectors_of(result)
+    for axis, (_, vectors, names) in enumerate(parts):
+        prefix = "" if len(parts) == 1 else f"axis {axis} "
+        own = names if names is not None else [f"[{i}]" for i in range(vectors.shape[0])]
+        labels += [f"{prefix}{label}" for label in own]
+    return labels
+
+
+def numbers_of(result: Any) -> dict[str, Any]:
+    """Return what is known of all components by the names that programs use, beginning with their numbers."""
+    return {
+        "component": np.arange(1, len(result.weights) + 1),
+        **{column.key: column.values for column in columns_of(result)},
+    }
+
+
+def shortened(name: str, most: int | None = _LONGEST_NAME) -> str:
+    """Return a name without signs that a terminal obeys, cut off where it is long."""
+    shown = printable(name)
+    return shown if most is None or len(shown) <= most else f"{shown[: most - 1]}…"
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Return a text with everything that is no visible sign written as an escape, but for the signs in `keep`.
+
+    Names and words come from files of anyone, and a terminal obeys what it is sent.
+    """
+    return "".join(
+        sign if sign.isprintable() or sign in keep else sign.encode("unicode_escape").decode("ascii") for sign in text
+    )
+
+
+def text_table(headings: list[str], rows: list[Any], *, n_top: int) -> list[str]:
+    """Return a table as lines: numbers flush right, the largest coordinates flush left."""
+    n_left = sum(heading.startswith("largest ") for heading in headings) if n_top else 0
+    cells = [headings, *rows]
+    widths = [max(len(row[place]) for row in cells) for place in range(len(headings))]
+    lines = []
+    for row in cells:
+        placed = [
+            cell.ljust(width) if place >= len(headings) - n_left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(placed).rstrip())
+    return lines
+
+
+def html_table(headings: list[str], rows: list[Any]) -> str:
+    """Return a table as HTML for a notebook, which brings its own style."""
+    head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def remarks_on(result: Any) -> list[str]:
+    """Return what is known of a result as a whole, a sentence a line."""
+    remarks = []
+    if (explained := getattr(result, "explained", None)) is not None:
+        remarks.append(f"explained: {explained:.4%} of the squared norm")
+    if (evidence := getattr(result, "rank_evidence", None)) is not None:
+        remarks.append(f"rank {evidence.rank} chosen; confidence that it is right: {evidence.confidence:.4f}")
+    if (structure := getattr(result, "structure", None)) is not None:
+        remarks.append(f"{structure.kind}: {structure.reason}")
+    if getattr(result, "n_rows", None) is not None:
+        remarks.append(f"rows read: {rows_read(result)}")
+    if (clipping := clipping_sentence(result)) is not None:
+        remarks.append(clipping)
+    if (privacy := getattr(result, "privacy", None)) is not None:
+        remarks.append(privacy_sentence(privacy))
+    return remarks
+
+
+def rows_read(result: Any) -> str:
+    """Return the number of rows, and how often all of them were read if that was more than once."""
+    passes = getattr(result, "n_passes", 1)
+    return f"{result.n_rows:,}" + (f", in {passes:,} passes" if passes > 1 else "")
+
+
+def privacy_sentence(privacy: Any) -> str:
+    """Return the guarantee in one sentence."""
+    if not privacy.private:
+        return "NOT private: the noise did not come from the operating system."
+    budget = f"({privacy.epsilon:g}, {privacy.delta:g})-differentially private for one {privacy.unit}"
+    spent = f"spent ε = {privacy.epsilon_spent:.4g}, μ = {privacy.mu:.4g}"
+    return f"{budget} ({privacy.neighbours}); mechanism {privacy.mechanism}; {spent}"
+
+
+def clipping_sentence(result: Any) -> str | None:
+    """Say what the bound on the norm of rows does to weights; None where rows were not clipped.
+
+    Whether a row was clipped is a fact about the data that was not released. That clipping shortens, and by how much
+    for a row of a given length, is arithmetic.
+    """
+    bound = getattr(result, "norm_bound", None)
+    if bound is None:
+        return None
+    order = result.order
+    return (
+        f"clipped: every row longer than {bound:g} was scaled down to it, which makes weights too small; ± is the "
+        f"noise alone and does not include that. A row twice as long as the bound counts as 1/{2**order} of itself. "
+        "How many such rows there were was not released"
+    )

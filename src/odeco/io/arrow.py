@@ -1,0 +1,213 @@
+"""Rows in Arrow's formats: Parquet, Arrow and Feather files, and any object that gives an Arrow stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odeco.io import errors as _errors
+from odeco.io.columns import ALL, Selection, names_of
+from odeco.io.iterables import IterableSource, is_one_shot
+from odeco.io.source import Source, check_not_empty, describe, rows_per_block
+
+#: How Arrow's file format begins; its stream format has no such sign.
+_MAGIC = b"ARROW1"
+
+_BUFFER = 1 << 16
+
+
+class ArrowFile(Source):
+    """The rows of a Parquet, Arrow or Feather file whose columns are all numbers.
+
+    Notes
+    -----
+    Parquet is read with `pyarrow.parquet.ParquetFile` and Arrow with `pyarrow.ipc`, not with the scanner of
+    `pyarrow.dataset`: that reads ahead whatever it is told, and took ten times the memory, growing with the file.
+    Here about one row group, or one record batch, is in memory at a time.
+    """
+
+    sparse: ClassVar[bool] = False
+    #: Whether a number that is missing is read as NaN; otherwise it is an error.
+    nulls_are_nan: ClassVar[bool] = False
+
+    #: The names of the columns that are read, if some are left out.
+    _chosen: list[str] | None = None
+
+    def __init__(self, path: Path, batch_rows: int | None, selection: Selection = ALL) -> None:
+        arrow = import_arrow(path.name)
+        self.name, self.path, self._file = path.name, path, path
+        self._faults = (arrow.ArrowException, OSError, UnicodeDecodeError)
+        self._is_parquet = path.suffix.lower() == ".parquet"
+        with path.open("rb") as file:  # a missing file is no damaged one
+            self._is_stream = not self._is_parquet and file.read(len(_MAGIC)) != _MAGIC
+        try:
+            with ExitStack() as opened:
+                schema, self.n_rows = self._look(opened)
+                self.columns = tuple(schema.names)
+        except self._faults as error:
+            raise _errors.cannot_open(path.name, path, error) from error
+        places, fields = selection.places(self.columns, path.name, path), list(schema)
+        if places is not None:
+            fields = [fields[place] for place in places]
+            self.columns = tuple(field.name for field in fields)
+            self._chosen = list(self.columns)
+        self.n_features = len(fields)
+        check_not_empty(self)
+        self._type = common_type(fields, path.name, path)
+        self._rows = rows_per_block(self.n_features, self._type.itemsize, batch_rows)
+
+    def fingerprint(self) -> str:
+        """Return kind, shape, number type, which columns are read, and the file's name, size and time."""
+        return describe(self, "arrow", self._type, *([] if self._chosen is None else self._chosen))
+
+    def _look(self, opened: ExitStack) -> tuple[Any, int | None]:
+        """Return columns and number of rows; Arrow's stream format does not tell the latter."""
+        reader = self._open(opened)
+        if self._is_parquet:
+            return reader.schema_arrow, reader.metadata.num_rows
+        if self._is_stream:
+            return reader.schema, None
+        return reader.schema, import_arrow(self.name, ".dataset").dataset(str(self._file), format="ipc").count_rows()
+
+    def _open(self, opened: ExitStack) -> Any:
+        if self._is_parquet:
+            parquet = import_arrow(self.name, ".parquet")
+            return opened.enter_context(parquet.ParquetFile(self._file, buffer_size=_BUFFER, pre_buffer=False))
+        # Not memory-mapped: the pages would stay in the resident size until the end of the pass.
+        file = opened.enter_context(import_arrow(self.name).OSFile(str(self._file)))
+        ipc = import_arrow(self.name, ".ipc")
+        return opened.enter_context(ipc.open_stream(file) if self._is_stream else ipc.open_file(file))
+
+    def _blocks(self, row: int) -> Iterator[NDArray[Any]]:
+        with ExitStack() as opened:
+            reader, skipped = self._open(opened), 0
+            if self._is_parquet:
+                first, skipped = _row_group_of(reader.metadata, row)
+                groups = list(range(first, reader.metadata.num_row_groups))
+                batches = reader.iter_batches(self._rows, row_groups=groups, columns=self._chosen)
+            elif self._is_stream:
+                batches = reader
+            else:
+                batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
+            if self._chosen is not None:
+                batches = (batch.select(self._chosen) for batch in batches)
+            nulls = self.nulls_are_nan
+            yield from rows_of_batches(batches, self.name, self.path, self._rows, row, skipped, nulls_are_nan=nulls)
+
+
+def arrow_stream(data: Any, batch_rows: int | None) -> Source:
+    """Return the rows of an object with ``__arrow_c_stream__``, or of a pyarrow dataset."""
+    name = f"the {type(data).__name__}"
+    arrow = import_arrow(name)
+
+    def start() -> Iterator[NDArray[Any]]:
+        is_dataset = not hasattr(data, "__arrow_c_stream__")
+        batches = _scan(data, batch_rows) if is_dataset else arrow.RecordBatchReader.from_stream(data)
+        return rows_of_batches(batches, name, None, batch_rows)
+
+    n_rows = getattr(data, "num_rows", None)
+    source = IterableSource(
+        start, name, batch_rows, repeatable=not is_one_shot(data), n_rows=n_rows if isinstance(n_rows, int) else None
+    )
+    source.columns = names_of(data)
+    return source
+
+
+def is_arrow_data(data: Any) -> bool:
+    """Tell whether an object gives an Arrow stream, without importing pyarrow."""
+    is_dataset = type(data).__module__.startswith("pyarrow") and hasattr(data, "get_fragments")
+    return is_dataset or hasattr(data, "__arrow_c_stream__")
+
+
+def import_arrow(name: str, module: str = "") -> Any:
+    """Import pyarrow or a part of it, or say what it is needed for."""
+    try:
+        return import_module(f"pyarrow{module}")
+    except ImportError as error:
+        raise _errors.missing_pyarrow(name) from error
+
+
+def common_type(schema: Any, name: str, path: Path | None) -> np.dtype[Any]:
+    """Return float32 if that holds every column, else float64; raise if a column is no number."""
+    types = import_arrow(name).types
+    small = True
+    for field in schema:
+        if not (types.is_integer(field.type) or types.is_floating(field.type) or types.is_boolean(field.type)):
+            raise _errors.not_numbers(name, path, field.type, field.name)
+        small = small and types.is_floating(field.type) and field.type.bit_width <= 32
+    return np.dtype(np.float32 if small else np.float64)
+
+
+def rows_of_batches(
+    batches: Iterable[Any],
+    name: str,
+    path: Path | None,
+    batch_rows: int | None,
+    row: int = 0,
+    skipped: int = 0,
+    *,
+    nulls_are_nan: bool = False,
+) -> Iterator[NDArray[Any]]:
+    """Yield the rows of Arrow record batches from `row` on, when the first batch begins at row `skipped`."""
+    at, dtype = skipped, None
+    for batch in batches:
+        if dtype is None:  # all batches share their columns
+            dtype = common_type(batch.schema, name, path)
+        step = rows_per_block(batch.num_columns, dtype.itemsize, batch_rows)
+        for start in range(max(0, row - at), batch.num_rows, step):
+            part = batch.slice(start, step)
+            yield _with_nan(part, dtype) if nulls_are_nan else _as_array(part, dtype, name, path, at + start)
+        at += batch.num_rows
+    if at < row:
+        raise _errors.too_short(name, path, row, at)
+
+
+def _scan(dataset: Any, batch_rows: int | None) -> Iterator[Any]:
+    """Yield the record batches of a pyarrow dataset in order, reading ahead as little as it can be told to."""
+    batches: Iterator[Any] = dataset.to_batches(
+        batch_size=rows_per_block(len(dataset.schema), 8, batch_rows), batch_readahead=1, fragment_readahead=1
+    )
+    return batches
+
+
+def _as_array(batch: Any, dtype: np.dtype[Any], name: str, path: Path | None, first_row: int) -> NDArray[Any]:
+    rows: NDArray[Any] = np.empty((batch.num_rows, batch.num_columns), dtype)
+    nulls = []
+    for number, column in enumerate(batch.columns):
+        if column.null_count:
+            missing = column.is_null().to_numpy(zero_copy_only=False)
+            nulls.append((int(np.argmax(missing)), batch.schema.names[number]))
+        else:
+            rows[:, number] = column.to_numpy(zero_copy_only=False)
+    if nulls:
+        bad, column_name = min(nulls)
+        raise _errors.missing_value(name, path, first_row + bad, column_name)
+    return rows
+
+
+def _with_nan(batch: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return a batch with NaN wherever a number is missing."""
+    rows: NDArray[Any] = np.empty((batch.num_rows, batch.num_columns), dtype)
+    for number, column in enumerate(batch.columns):
+        missing = column.is_null().to_numpy(zero_copy_only=False)
+        # Only what is there is converted: a column of integers with nulls would otherwise become one of floats.
+        rows[~missing, number] = column.drop_null().to_numpy(zero_copy_only=False)
+        rows[missing, number] = np.nan
+    return rows
+
+
+def _row_group_of(metadata: Any, row: int) -> tuple[int, int]:
+    """Return the row group of a Parquet file in which `row` lies, and how many rows come before that group."""
+    skipped = 0
+    for group in range(metadata.num_row_groups):
+        n_rows = metadata.row_group(group).num_rows
+        if row < skipped + n_rows:
+            return group, skipped
+        skipped += n_rows
+    return metadata.num_row_groups, skipped

@@ -1,0 +1,232 @@
+"""Dense rows in a ``.npy`` file of any size.
+
+Sparse rows in a ``.npz`` file, as `scipy.sparse.save_npz` writes it: read as a stream, never as a whole.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tokenize import TokenError
+from typing import IO, Any, ClassVar
+
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from odeco.errors import SourceError
+from odeco.io import errors as _errors
+from odeco.io.arrays import RESIDENT_BYTES, rows_within
+from odeco.io.source import Source, check_not_empty, describe, rows_per_block, split, working_type
+
+#: What NumPy raises for a header that is cut short or no longer a Python expression.
+HEADER_FAULTS = (
+    *(OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, SyntaxError, TokenError),
+    *(OverflowError, MemoryError, RecursionError),
+)
+
+
+class NpyFile(Source):
+    """The rows of a ``.npy`` file, mapped into memory a stretch at a time.
+
+    Notes
+    -----
+    One mapping of the whole file would keep every page that was ever read in the resident size. A stretch of a few
+    blocks is as fast, and its pages go when its last block does. (Reading into a buffer instead takes about twice
+    as long for blocks of 4 MB: every buffer's pages are new to the process, and every number is copied.)
+    """
+
+    sparse: ClassVar[bool] = False
+    _faults = (OSError, ValueError, EOFError)
+
+    def __init__(self, path: Path, batch_rows: int | None) -> None:
+        self.name, self.path, self._file = path.name, path, path
+        try:
+            with path.open("rb") as file:
+                npy_format.read_magic(file)  # else an archive or a pickle under this name would be loaded
+            # Reads the header only, and compares what it announces with the size of the file.
+            array: np.memmap[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        except FileNotFoundError:
+            raise
+        except HEADER_FAULTS as error:
+            raise _errors.cannot_open(path.name, path, error) from error
+        if array.ndim != 2:
+            raise _errors.bad_shape(path.name, path, array.shape)
+        working_type(array.dtype, path.name, path)
+        self.n_rows, self.n_features = array.shape
+        check_not_empty(self)
+        self._by_rows, self._offset, self._type = bool(array.flags.c_contiguous), array.offset, array.dtype
+        self._rows = rows_per_block(self.n_features, array.itemsize, batch_rows)
+
+    def fingerprint(self) -> str:
+        """Return kind, shape, number type, and the file's name, size and time."""
+        return describe(self, "npy", self._type)
+
+    def _blocks(self, row: int) -> Iterator[NDArray[Any]]:
+        n_rows = self.n_rows or 0
+        row_bytes = self.n_features * self._type.itemsize
+        height = self._rows * max(1, RESIDENT_BYTES // (self._rows * row_bytes))
+        while row < n_rows:
+            stop = min(row + height, n_rows)
+            yield from split(self._map(row, stop) if self._by_rows else self._gather(row, stop), self._rows)
+            row = stop
+
+    def _map(self, start: int, stop: int) -> NDArray[Any]:
+        offset = self._offset + start * self.n_features * self._type.itemsize
+        return np.asarray(np.memmap(self._file, self._type, "r", offset, (stop - start, self.n_features)))
+
+    def _gather(self, start: int, stop: int) -> NDArray[Any]:
+        # Stored by columns, a few rows are scattered over the whole file, and a mapping would bring in all that is near
+        # them; so each column's part is read by itself.
+        columns = np.empty((self.n_features, stop - start), self._type)
+        with self._file.open("rb", buffering=0) as file:
+            for number, column in enumerate(columns):
+                file.seek(self._offset + (number * (self.n_rows or 0) + start) * self._type.itemsize)
+                if file.readinto(column) != column.nbytes:
+                    raise EOFError("the file ends too early")
+        return np.ascontiguousarray(columns.T)
+
+
+_PARTS = ("data", "indices", "indptr")
+
+_POINTERS_AT_A_TIME = 1 << 18
+
+#: In front of an entry of an archive stands a header of so many bytes, a name and more; so far in are their lengths.
+_LOCAL_HEADER, _LOCAL_LENGTHS = 30, 26
+
+#: The word that names the format has no more bytes than that, its header included.
+_WORD_BYTES = 1 << 10
+
+#: A block may take so many bytes, or so many times the size of its file if that is more: whoever compresses noughts
+#: gets a thousand bytes for one, and a file of 2 MB must not take gigabytes.
+_BLOCK_BYTES, _MOST_INFLATED = 1 << 27, 32
+
+
+class NpzFile(Source):
+    """The rows of a CSR matrix in a ``.npz`` file, compressed or not.
+
+    The file must hold ``data``, ``indices``, ``indptr`` and ``shape``; a ``format``, if there is one, must be CSR.
+    """
+
+    sparse: ClassVar[bool] = True
+    # A damaged archive may also seem encrypted, or compressed in a way that is not known: a RuntimeError.
+    _faults = (*HEADER_FAULTS, zipfile.BadZipFile, zlib.error, RuntimeError)
+
+    def __init__(self, path: Path, batch_rows: int | None) -> None:
+        self.name, self.path, self._file, self._batch_rows = path.name, path, path, batch_rows
+        try:
+            with zipfile.ZipFile(path) as archive, ExitStack() as opened:
+                self._check_parts(archive)
+                shape = [int(size) for size in _Part(archive, "shape", opened).read(2)]
+                parts = {name: _Part(archive, name, opened) for name in _PARTS}
+        except (FileNotFoundError, SourceError):
+            raise
+        except self._faults as error:
+            raise _errors.cannot_open(path.name, path, error) from error
+        self.n_rows, self.n_features = shape
+        self._file_size = path.stat().st_size
+        self._type, self._stored = parts["data"].dtype, parts["data"].size
+        working_type(self._type, path.name, path)
+        check_not_empty(self)
+        sizes = (parts["indices"].size, parts["indptr"].size)
+        if sizes != (self._stored, self.n_rows + 1) or {parts[part].dtype.kind for part in _PARTS[1:]} - set("iu"):
+            raise _errors.cannot_open(path.name, path, "data, indices and indptr do not fit together")
+
+    def fingerprint(self) -> str:
+        """Return kind, shape, number type, number of stored numbers, and the file's name, size and time."""
+        return describe(self, "npz", self._type, self._stored)
+
+    def _check_parts(self, archive: zipfile.ZipFile) -> None:
+        held = {name.removesuffix(".npy") for name in archive.namelist()}
+        if not held >= {*_PARTS, "shape"}:
+            raise _errors.not_csr(self.name, self.path, ", ".join(sorted(held)) or "nothing")
+        if "format" in held:
+            if archive.getinfo("format.npy").file_size > _WORD_BYTES:
+                raise ValueError("its format is no word")
+            with archive.open("format.npy") as file:
+                kind = npy_format.read_array(file, allow_pickle=False).item()
+            kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
+            if kind != "csr":
+                raise _errors.not_csr(self.name, self.path, kind.upper())
+
+    def _blocks(self, row: int) -> Iterator[Any]:
+        with zipfile.ZipFile(self._file) as archive, ExitStack() as opened:
+            data, indices, indptr = (_Part(archive, name, opened) for name in _PARTS)
+            indptr.skip(row)
+            pointers = indptr.read(1).astype(np.int64)
+            if not 0 <= pointers[0] <= data.left or (row == 0 and pointers[0] != 0):
+                raise _errors.bad_pointers(self.name, self.path, row)
+            data.skip(int(pointers[0]))
+            indices.skip(int(pointers[0]))
+            while indptr.left or len(pointers) > 1:
+                if len(pointers) <= _POINTERS_AT_A_TIME:
+                    more = indptr.read(min(indptr.left, _POINTERS_AT_A_TIME))
+                    pointers = np.concatenate([pointers, more.astype(np.int64)])
+                rows = rows_within(pointers, self._batch_rows)
+                stored = int(pointers[rows] - pointers[0])
+                if (np.diff(pointers[: rows + 1]) < 0).any() or stored > data.left:
+                    raise _errors.bad_pointers(self.name, self.path, row + _first_fall(pointers, data.left))
+                size = stored * (data.dtype.itemsize + indices.dtype.itemsize)
+                if size > max(_BLOCK_BYTES, _MOST_INFLATED * self._file_size):
+                    raise _errors.inflated(self.name, self._file, row, size, self._file_size)
+                yield csr_array(
+                    (data.read(stored), indices.read(stored), pointers[: rows + 1] - pointers[0]),
+                    shape=(rows, self.n_features),
+                )
+                row, pointers = row + rows, pointers[rows:]
+
+
+class _Part:
+    """One array of the archive, read from front to back."""
+
+    def __init__(self, archive: zipfile.ZipFile, name: str, opened: ExitStack) -> None:
+        self._stream: IO[bytes] = opened.enter_context(archive.open(f"{name}.npy"))
+        version = npy_format.read_magic(self._stream)
+        read_header = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+        shape, _, self.dtype = read_header(self._stream)
+        if len(shape) != 1 or self.dtype.kind not in "fiub":
+            raise ValueError(f"{name} is not a plain array of numbers")
+        self.size = self.left = shape[0]
+        self._opened, place = opened, _place_in_file(archive, f"{name}.npy")
+        self._stored_at = None if place is None else (place[0], place[1] + self._stream.tell())
+        if self.size * self.dtype.itemsize != archive.getinfo(f"{name}.npy").file_size - self._stream.tell():
+            raise ValueError(f"{name} announces {self.size:,} numbers, which is not what is there")
+
+    def read(self, count: int) -> NDArray[Any]:
+        buffer = self._stream.read(count * self.dtype.itemsize)
+        if len(buffer) < count * self.dtype.itemsize:
+            raise EOFError("the file ends too early")
+        self.left -= count
+        return np.frombuffer(buffer, self.dtype)
+
+    def skip(self, count: int) -> None:
+        if self._stored_at is not None and count:  # the archive would read all that it skips
+            name, start = self._stored_at
+            self._stream = self._opened.enter_context(Path(name).open("rb"))  # noqa: SIM115 - closed with the others
+            self._stream.seek(start + (self.size - self.left + count) * self.dtype.itemsize)
+            self._stored_at = None
+        else:
+            self._stream.seek(count * self.dtype.itemsize, 1)
+        self.left -= count
+
+
+def _place_in_file(archive: zipfile.ZipFile, name: str) -> tuple[str, int] | None:
+    """Return the file of an archive and where in it an entry begins that is not compressed; None if it is."""
+    entry, path = archive.getinfo(name), archive.filename
+    if path is None or entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
+        return None
+    with Path(path).open("rb") as file:
+        file.seek(entry.header_offset + _LOCAL_LENGTHS)
+        lengths = file.read(4)
+    if len(lengths) < 4:
+        return None
+    return path, entry.header_offset + _LOCAL_HEADER + sum(int.from_bytes(lengths[i : i + 2], "little") for i in (0, 2))
+
+
+def _first_fall(pointers: NDArray[np.int64], left: int) -> int:
+    wrong = (np.diff(pointers) < 0) | (pointers[1:] - pointers[0] > left)
+    return int(np.argmax(wrong))

@@ -1,0 +1,183 @@
+"""Passes over a source whose rows are compared with those of earlier passes, where nothing else tells them apart.
+
+What algorithms do with a source: read it in batches of one size, and take up a pass where it was interrupted.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from odeco._util.arguments import check_count
+from odeco.io import errors as _errors
+from odeco.io.coerce import as_source
+from odeco.io.rows import is_sparse, join_rows, row_slice, stored_numbers
+from odeco.io.source import BatchSource, Block, Source
+
+#: Of every so many rows one is hashed by its bytes, so that rows in another order are noticed.
+_HASHED_EVERY = 64
+
+
+class RowDigest:
+    """A checksum of rows as they go by; the pieces they come in do not change it.
+
+    All numbers are added up as whole numbers, which takes a fraction of the time of a product with them. A change that
+    leaves that sum and every 64th row as they were is not noticed.
+    """
+
+    def __init__(self) -> None:
+        self.n_rows = 0
+        self._sum = 0
+        self._hash = 0
+
+    def update(self, rows: Any) -> None:
+        """Take in rows."""
+        parts = [rows.data, rows.indices, np.diff(rows.indptr)] if is_sparse(rows) else [rows]
+        for part in parts:
+            words = np.ascontiguousarray(part).view(f"u{part.dtype.itemsize}")
+            self._sum = (self._sum + int(np.add.reduce(words, axis=None, dtype=np.uint64))) % 2**64
+        n_rows = int(rows.shape[0])
+        for place in range(-self.n_rows % _HASHED_EVERY, n_rows, _HASHED_EVERY):
+            row = row_slice(rows, place, place + 1)
+            for part in [row.indices.astype(np.int64), row.data] if is_sparse(row) else [stored_numbers(row)]:
+                self._hash = zlib.crc32(np.ascontiguousarray(part).tobytes(), self._hash)
+        self.n_rows += n_rows
+
+    def __str__(self) -> str:
+        return f"{self.n_rows}:{self._sum:016x}:{self._hash:08x}"
+
+
+class Passes:
+    """Passes over a source for a run that may be taken up later.
+
+    Files and arrays are told apart by their fingerprints. Of anything else the rows themselves are compared: those that
+    a run has read before it was interrupted with those that are read again to get there, and every pass with the first.
+
+    Parameters
+    ----------
+    source : BatchSource
+        The rows.
+    digest : str or None
+        The digest of the rows that an interrupted run had read of its last pass.
+    """
+
+    def __init__(self, source: BatchSource, digest: str | None = None) -> None:
+        self._source, self._expected = source, digest
+        self._compares = not (isinstance(source, Source) and source.identified)
+        self._whole: str | None = None
+        self._digest = RowDigest()
+
+    @property
+    def digest(self) -> str | None:
+        """The digest of the rows read so far of this pass; None where the fingerprint tells enough."""
+        return str(self._digest) if self._compares else None
+
+    def read_from(self, row: int) -> Iterator[Block]:
+        """Start a pass, and yield its rows from `row` on."""
+        if not self._compares:
+            yield from self._source.iterate_from(row)
+            return
+        self._digest, left = RowDigest(), row
+        for block in self._source.iterate_from(0):
+            n_skipped = min(left, int(block.shape[0]))
+            if n_skipped:
+                self._digest.update(row_slice(block, 0, n_skipped))
+            left -= n_skipped
+            if left == 0:
+                self._compare_with_interrupted()
+            rows = row_slice(block, n_skipped, int(block.shape[0]))
+            if rows.shape[0]:
+                self._digest.update(rows)
+                yield rows
+        if left:
+            raise _errors.too_short("the data", None, row, row - left)
+        whole, before = str(self._digest), self._whole
+        if before is not None and whole != before:
+            raise _errors.changed_stream("the data")
+        self._whole = whole
+
+    def _compare_with_interrupted(self) -> None:
+        expected, self._expected = self._expected, None
+        if expected is not None and expected != str(self._digest):
+            raise _errors.other_rows("the data", self._digest.n_rows)
+
+
+def rebatch(source: Any, batch_size: int) -> Iterator[Block]:
+    """Start a pass whose blocks have exactly `batch_size` rows, the last perhaps fewer, however they were cut before.
+
+    Parameters
+    ----------
+    source : BatchSource, iterator of blocks, or anything that `as_source` accepts
+        The rows. An iterator, such as `skip_rows` returns, is read on from where it is.
+    batch_size : int
+        Number of rows in every block but the last.
+
+    Returns
+    -------
+    iterator of blocks
+        The same rows in the same order. A batch that lies inside one block is a view of it; others are joined
+        once, so every row is copied at most once.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from odeco.io import rebatch
+    >>> [len(batch) for batch in rebatch([np.zeros((3, 2)), np.zeros((4, 2))], 2)]
+    [2, 2, 2, 1]
+    """
+    batch_size = check_count("batch_size", batch_size)
+    return cut_into(source if isinstance(source, Iterator) else as_source(source), batch_size)
+
+
+def skip_rows(source: Any, n: int) -> Iterator[Block]:
+    """Start a pass at row `n`, counted from 0: by seeking where the source can, else by reading and dropping.
+
+    Parameters
+    ----------
+    source : BatchSource, or anything that `as_source` accepts
+        The rows.
+    n : int
+        How many rows to leave out; all of them at most.
+
+    Returns
+    -------
+    iterator of blocks
+        The rows from `n` on. Errors count rows from the start of the source, not from `n`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from odeco.io import skip_rows
+    >>> next(skip_rows(np.arange(8.0).reshape(4, 2), 3))
+    array([[6., 7.]])
+    """
+    return as_source(source).iterate_from(check_count("n", n, 0))
+
+
+def cut_into(blocks: Iterable[Block], batch_size: int) -> Iterator[Block]:
+    """Yield the rows of blocks in batches of exactly `batch_size` rows, the last perhaps of fewer."""
+    pieces: list[Any] = []
+    held = 0
+    for block in blocks:
+        start, n_rows = 0, block.shape[0]
+        while start < n_rows:
+            stop = min(n_rows, start + batch_size - held)
+            pieces.append(row_slice(block, start, stop))
+            held, start = held + stop - start, stop
+            if held == batch_size:
+                yield _join(pieces)
+                pieces, held = [], 0
+    if pieces:
+        yield _join(pieces)
+
+
+def _join(pieces: list[Any]) -> Block:
+    sparse = [is_sparse(piece) for piece in pieces]
+    if len(set(sparse)) > 1:
+        before = pieces[: sparse.index(not sparse[0])]
+        raise _errors.mixed_kinds("one batch", None, sum(piece.shape[0] for piece in before))
+    joined: Block = join_rows(pieces)
+    return joined

@@ -1,0 +1,227 @@
+"""Rows, dense or CSR, looked at without copying them.
+
+Rows from outside, made into what the rest of the library works with: one function, and everything is checked here.
+
+Rows are two-dimensional arrays of float32 or float64, dense or CSR. The products of SciPy trust the indices of a CSR
+array and read whatever memory they point to, so no CSR array from outside gets past this file unchecked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from odeco._util.scale import largest
+from odeco.errors import BadRowError
+
+
+def is_sparse(rows: Any) -> bool:
+    """Tell CSR from dense."""
+    return bool(sparse.issparse(rows))
+
+
+def stored_numbers(rows: Any) -> NDArray[Any]:
+    """Return the numbers that dense or CSR rows store."""
+    numbers: NDArray[Any] = rows.data if is_sparse(rows) else rows
+    return numbers
+
+
+def row_slice(rows: Any, start: int, stop: int) -> Any:
+    """Return ``rows[start:stop]`` without copying what is stored."""
+    if not is_sparse(rows):
+        return rows[start:stop]
+    pointers = rows.indptr[start : stop + 1]
+    first, last = int(pointers[0]), int(pointers[-1])
+    return csr_view(rows.data[first:last], rows.indices[first:last], pointers - first, rows.shape[1])
+
+
+def csr_view(
+    data: NDArray[Any], indices: NDArray[Any], pointers: NDArray[Any], n_features: int
+) -> sparse.csr_array[Any, Any]:
+    """Return a CSR array that shares memory with its parts: SciPy's own constructor copies short slices."""
+    view: Any = sparse.csr_array((len(pointers) - 1, n_features), dtype=data.dtype)
+    # Set one by one: the constructor would also copy 64-bit indices that fit into 32 bits.
+    view.data, view.indices = data, indices
+    view.indptr = pointers.astype(indices.dtype, copy=False)  # SciPy's products copy both if their types differ
+    checked: sparse.csr_array[Any, Any] = view
+    return checked
+
+
+def join_rows(pieces: list[Any]) -> Any:
+    """Return pieces of one kind, all dense or all CSR, as one; a single piece as it is."""
+    if len(pieces) == 1:
+        return pieces[0]
+    if is_sparse(pieces[0]):
+        return sparse.csr_array(sparse.vstack(pieces, format="csr"))
+    return np.concatenate(pieces)
+
+
+@dataclass(frozen=True)
+class CsrFault:
+    """Where a CSR array contradicts itself.
+
+    Attributes
+    ----------
+    kind : {"pointers", "index"}
+        Whether its row pointers or a column index are wrong.
+    row : int
+        The first row at fault.
+    index : int
+        The column index at fault.
+    """
+
+    kind: Literal["pointers", "index"]
+    row: int
+    index: int = 0
+
+
+def as_rows(rows: Any, n_features: int | None = None) -> Any:
+    """Return rows of data as a checked float32 or float64 array or CSR array, without a copy where possible.
+
+    Integers and booleans, as counts often come, are converted to float64. Whether the numbers are finite is not
+    checked here: it shows in the sum over them, at no cost.
+    """
+    if isinstance(rows, np.ma.MaskedArray):
+        raise TypeError(
+            "Rows must not be masked. Got a MaskedArray, whose hidden entries would be read as numbers. "
+            "Fill them with X.filled(value), or drop those rows."
+        )
+    array: Any = to_csr(rows) if sparse.issparse(rows) else np.asarray(rows)
+    if array.dtype.kind not in "iub" and array.dtype not in (np.float32, np.float64):
+        raise TypeError(
+            f"Rows must hold float32, float64 or integers. Got {array.dtype}. Convert them with astype(float)."
+        )
+    if array.ndim != 2 or array.shape[1] == 0 or (n_features is not None and array.shape[1] != n_features):
+        wanted = "(n, d)" if n_features is None else f"(n, {n_features})"
+        remedy = "If it is a tensor, call odeco.decompose." if array.ndim > 2 else "Pass X[None, :] for a single row."
+        raise ValueError(f"Rows must have shape {wanted}. Got shape {array.shape}. {remedy}")
+    if is_sparse(array):
+        check_structure(array)
+        array = csr_view(array.data, array.indices, array.indptr, array.shape[1])
+    return array.astype(np.float64) if array.dtype.kind in "iub" else array
+
+
+def to_csr(rows: Any) -> Any:
+    """Return a sparse array of any format by rows; SciPy's conversions trust indices as its products do."""
+    if rows.format in ("csc", "bsr"):
+        rows.check_format(full_check=True)
+    elif rows.format == "coo" and rows.nnz:
+        sizes = zip(rows.coords, rows.shape, strict=True)
+        if any(places.min() < 0 or places.max() >= size for places, size in sizes):
+            raise ValueError("Indices of sparse rows must lie within their shape. They do not. Make the array again.")
+    return rows if rows.format == "csr" else rows.tocsr()
+
+
+def csr_fault(array: Any) -> CsrFault | None:
+    """Return the first place at which a CSR array would lead a product outside of its memory, or None."""
+    data, indices, pointers = array.data, array.indices, array.indptr
+    falling = np.flatnonzero(np.diff(pointers) < 0)
+    if pointers.ndim != 1 or len(pointers) != array.shape[0] + 1 or pointers[0] != 0 or falling.size:
+        return CsrFault("pointers", int(falling[0]) if falling.size else 0)
+    n_stored = int(pointers[-1])
+    if data.ndim != 1 or indices.ndim != 1 or min(data.size, indices.size) < n_stored:
+        return CsrFault("pointers", int(np.searchsorted(pointers, min(data.size, indices.size), side="right")) - 1)
+    indices = indices[:n_stored]
+    # Read as unsigned, a negative index is a huge one: one comparison finds both.
+    if indices.size and indices.view(f"u{indices.itemsize}").max() >= array.shape[1]:
+        place = int(np.flatnonzero((indices < 0) | (indices >= array.shape[1]))[0])
+        return CsrFault("index", row_of(place, pointers), int(indices[place]))
+    return None
+
+
+def check_structure(rows: Any) -> None:
+    """Raise if rows are a CSR array that would lead a product outside of its memory."""
+    is_csr = sparse.issparse(rows) and getattr(rows, "format", None) == "csr"
+    fault = csr_fault(rows) if is_csr else None
+    if fault is not None:
+        raise ValueError(_fault_text(fault, rows.shape[1]))
+
+
+def _fault_text(fault: CsrFault, n_features: int) -> str:
+    if fault.kind == "index":
+        return (
+            f"Column indices of CSR rows must be in [0, {n_features - 1:,}]. Row {fault.row:,} holds {fault.index:,}. "
+            "The array is damaged, or its width is wrong; make it again."
+        )
+    return (
+        "The row pointers of CSR rows must start at 0, never fall and stay within the stored values. "
+        f"They break this at row {fault.row:,}. The array is damaged; make it again."
+    )
+
+
+def check_private_rows(rows: Any) -> None:
+    """Raise unless rows are an array: the type NumPy gives to a list depends on its values, as would an error."""
+    if not (isinstance(rows, np.ndarray) or sparse.issparse(rows)):
+        raise TypeError(f"Private rows must be a NumPy array or a CSR array. Got {type(rows).__name__}. Convert them.")
+    check_private_structure(rows)
+
+
+def check_private_structure(rows: Any) -> None:
+    """Raise if a sparse array would lead a product outside of its memory, without saying which row is to blame."""
+    try:
+        if sparse.issparse(rows):
+            check_structure(to_csr(rows))
+    except ValueError:
+        raise ValueError(
+            "Private sparse rows must have indices within their shape. They do not. Make the array again. Which row is "
+            "to blame is not said."
+        ) from None
+
+
+def check_same_kind(before: Any, rows: Any) -> None:
+    """Raise if rows are of another kind or type than those before them: their sums would not be the same bits."""
+    kinds = [f"{'CSR' if is_sparse(each) else 'dense'} {each.dtype}" for each in (before, rows)]
+    if kinds[0] != kinds[1]:
+        raise ValueError(
+            f"All rows of a run must be of one kind. It began with {kinds[0]} rows. Got {kinds[1]}. Convert these rows."
+        )
+
+
+def all_finite(numbers: NDArray[Any]) -> bool:
+    """Tell whether all numbers are finite.
+
+    A sum is finite only if all its terms are, and is several times faster than looking at each of them. Finite terms
+    may overflow it, so a sum that is not finite proves nothing.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(np.add.reduce(numbers, axis=None))) or bool(np.isfinite(numbers).all())
+
+
+def first_bad_row(rows: Any) -> tuple[int, str] | None:
+    """Return the first row that is not finite, with what it holds, or None if all are."""
+    stored = stored_numbers(rows)
+    bad = np.argwhere(~np.isfinite(stored))
+    if bad.size == 0:
+        return None
+    first = int(bad[0][0])
+    row = row_of(first, rows.indptr) if is_sparse(rows) else first
+    return row, "NaN" if np.isnan(stored[first]).any() else "infinity"
+
+
+def bad_row_error(rows: Any) -> BadRowError:
+    """Say which row is not finite, or that all are and only their powers are too large or too small."""
+    bad = first_bad_row(rows)
+    if bad is None:
+        size = largest(stored_numbers(rows))
+        if size < 1:
+            return BadRowError(
+                f"Rows must be large enough for their powers to be told from zero. The largest entry is {size:.3g}. "
+                "Nothing of this batch was used; multiply all rows by a constant."
+            )
+        return BadRowError(
+            f"Rows must be small enough for their powers to be finite. The largest entry is {size:.3g}. "
+            "Nothing of this batch was used; divide all rows by a constant."
+        )
+    return BadRowError(
+        f"Row {bad[0]:,} holds {bad[1]}. Nothing of this batch was used; fix or drop the row and call partial_fit "
+        "again."
+    )
+
+
+def row_of(place: int, pointers: NDArray[Any]) -> int:
+    """Return the row of a CSR array that the stored number at `place` belongs to."""
+    return int(np.searchsorted(pointers, place, side="right")) - 1

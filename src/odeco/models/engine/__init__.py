@@ -1,0 +1,1 @@
+"""The model engine: what every latent-variable model gets from one place."""

@@ -1,0 +1,69 @@
+"""The page of a model with hidden variables: its verdict, its picture, what it says, its guarantee."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from html import escape
+from typing import Any
+
+from odeco.decompose.page import again_section, privacy_section
+from odeco.display.page import Section, write_page
+from odeco.display.svg import Figures
+
+
+def write_model_report(
+    model: Any,
+    path: str | os.PathLike[str],
+    *,
+    title: str | None = None,
+    plot: Callable[[], Any] | None = None,
+    remark: str = "",
+    command: str | None = None,
+) -> None:
+    """Write a fitted model as one HTML page that needs no network and no script.
+
+    Parameters
+    ----------
+    model : TensorMixture, TensorHMM, TensorICA, LatentClasses or Communities
+        The model.
+    path : path
+        Where to write. An old file is replaced only by a complete one.
+    title : str, optional
+        The heading; by default it names the model.
+    plot : callable, optional
+        Returns the Matplotlib figure to show; by default that of ``model.plot()``.
+    remark : str
+        A line to add to what the model says of itself.
+    command : str, optional
+        The command that makes the model again.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> from odeco.models import TensorMixture
+    >>> from odeco.display import write_model_report
+    >>> rows = np.random.default_rng(0).standard_normal((300, 2)) + np.repeat([[0], [9], [18]], 100, axis=0)
+    >>> model = TensorMixture(3, random_state=0).fit(rows)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_model_report(model, f"{folder}/page.html", title="Three clusters")
+    """
+    verdict, _, rest = f"{model.summary()}\n{remark}".strip().partition("\n")
+    figures = Figures()
+    with figures.style():
+        figure = (plot or model.plot)()
+    privacy = getattr(model, "privacy_", None)
+    sections = [
+        Section("The picture", figures.html(figure, f"A picture of the model: {verdict}")),
+        *([Section("What was found", f'<pre class="summary">{escape(rest)}</pre>\n')] if rest else []),
+        *([privacy_section(privacy)] if privacy is not None else []),
+        again_section(command, privacy=privacy),
+    ]
+    facts = {}
+    n_rows = next((getattr(model, name) for name in ("n_rows_", "n_samples_seen_") if hasattr(model, name)), None)
+    if n_rows is not None:
+        facts["rows"] = f"{n_rows:,}"
+    subtitle = f"Learnt by {type(model).__name__} of odeco.models."
+    write_page(
+        path, title=title or f"A {model._KIND}", subtitle=subtitle, verdict=verdict, sections=sections, facts=facts
+    )

@@ -1,0 +1,181 @@
+"""Private rows, and the sums that a private mixture asks of them: no row adds more to one than its declared bound.
+
+Rows are divided by the public bound of their norm and clipped, so |x| ≤ 1. A row that is not finite is blank: it adds
+nothing to any sum. What a row adds depends on that row, on public numbers and on what was released before, and on no
+other row. The bounds, and why a replaced row moves a sum by √2 times the bound and not twice:
+
+- `seconds` adds y yᵀ for y = (x, c). Its norm is |y|² ≤ 1 + c². For two rows ⟨y yᵀ, v vᵀ⟩ = ⟨y, v⟩² ≥ 0.
+- `thirds` adds z⊗z⊗z for z = Λ^(−1/2) Vᵀ(x − m), clipped to a radius ρ; the basis, m, Λ and ρ were released or follow
+  from what was. Its norm is |z|³ ≤ ρ³. Two rows may be opposite: ⟨z⊗z⊗z, v⊗v⊗v⟩ = ⟨z, v⟩³ ≥ −ρ⁶, so twice the bound.
+- `shares` adds (r, r ⊗ u) for the probabilities r of the components given x, and u = (x − m)/ρ clipped to 1. Its
+  squared norm is |r|² (1 + |u|²) ≤ 2, as r sums to one. For two rows the product is ⟨r, s⟩ (1 + ⟨u, v⟩) ≥ 0.
+
+Sums of symmetric arrays have each distinct entry once, times the root of how often it stands in the array: their norm
+is that of the array.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from odeco._util.threads import map_blocks
+from odeco._util.types import FloatArray
+from odeco.models.gmm.gaussians import Gaussians, blocks_of
+from odeco.models.gmm.start import SecondMoment, Span, cubes
+from odeco.privacy.clip import clipped_rows
+
+#: The constant coordinate c of `seconds`: through it the means of features are part of their second moment. They need
+#: less precision than the rest, so it is small.
+CONSTANT = math.sqrt(0.1)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A sum over rows that may be released, with what must be known to hide a row in it.
+
+    Attributes
+    ----------
+    what : str
+        What it is, in words.
+    answer : callable
+        Computes it.
+    size : int
+        How many numbers it has.
+    bound : float
+        The largest norm of what a row adds.
+    signed : bool
+        Whether what two rows add may have a negative inner product.
+    """
+
+    what: str
+    answer: Callable[[], FloatArray]
+    size: int
+    bound: float
+    signed: bool
+
+
+class BoundedRows:
+    """Rows divided by the bound of their norm, clipped to the unit ball; blank where they are not finite.
+
+    Parameters
+    ----------
+    rows : array, rows x features
+        Rows; any numbers.
+    norm_bound : float
+        The largest norm, which is public.
+    """
+
+    def __init__(self, rows: Any, norm_bound: float) -> None:
+        with np.errstate(all="ignore"):  # a warning about the rows would be an answer without noise
+            clipped = clipped_rows(rows, norm_bound)
+            self._there: FloatArray = np.isfinite(rows).all(axis=1).astype(np.float64)
+            # Bounds near the ends of double precision must not make a quotient of rounding errors.
+            self._rows: FloatArray = clipped_rows(clipped / norm_bound, 1.0)
+        self.n_rows, self.n_features = rows.shape
+
+    def seconds(self) -> Asked:
+        """Ask for Σ y yᵀ, distinct entries only."""
+        width = self.n_features + 1
+
+        def block_sum(block: tuple[FloatArray, FloatArray]) -> FloatArray:
+            rows, there = block
+            extended = np.hstack([rows, np.full((len(rows), 1), CONSTANT)]) * there[:, None]
+            product: FloatArray = extended.T @ extended
+            return product
+
+        return Asked(
+            "second moment",
+            lambda: packed_matrix(self._sum(block_sum)),
+            size=width * (width + 1) // 2,
+            bound=1 + CONSTANT**2,
+            signed=False,
+        )
+
+    def thirds(self, span: Span, radius: float) -> Asked:
+        """Ask for Σ z⊗z⊗z, distinct entries only."""
+        width = span.strengths.size
+
+        def block_sum(block: tuple[FloatArray, FloatArray]) -> FloatArray:
+            rows, there = block
+            white = clipped_rows((rows - span.mean) @ span.whitener, radius)
+            return cubes(white * there[:, None])
+
+        return Asked(
+            "third moment, whitened",
+            lambda: packed_cube(self._sum(block_sum)),
+            size=width * (width + 1) * (width + 2) // 6,
+            bound=radius**3,
+            signed=True,
+        )
+
+    def shares(self, model: Gaussians, centre: FloatArray, radius: float) -> Asked:
+        """Ask for Σ (r, r ⊗ u), the k x (1 + d) array in one piece, row by row."""
+
+        def block_sum(block: tuple[FloatArray, FloatArray]) -> FloatArray:
+            rows, there = block
+            shares = model.about(rows)[0] * there[:, None]
+            near = clipped_rows((rows - centre) / radius, 1.0)
+            return np.hstack([shares.sum(axis=0)[:, None], shares.T @ near])
+
+        return Asked(
+            "rows dealt to components",
+            lambda: self._sum(block_sum).ravel(),
+            size=len(model.weights) * (1 + self.n_features),
+            bound=math.sqrt(2),
+            signed=False,
+        )
+
+    def _sum(self, block_sum: Any) -> FloatArray:
+        parts = zip(blocks_of(self._rows), blocks_of(self._there), strict=True)
+        total: FloatArray = sum(map_blocks(block_sum, parts, parallel=True))
+        return total
+
+
+def packed_matrix(matrix: FloatArray) -> FloatArray:
+    """Return the distinct entries of a symmetric matrix, times the root of how often each stands there."""
+    first, second = np.triu_indices(len(matrix))
+    return np.asarray(matrix[first, second] * np.where(first == second, 1.0, math.sqrt(2)))
+
+
+def unpacked_matrix(packed: FloatArray, size: int) -> FloatArray:
+    """Return the symmetric matrix that `packed_matrix` packed."""
+    first, second = np.triu_indices(size)
+    matrix = np.zeros((size, size))
+    matrix[first, second] = packed / np.where(first == second, 1.0, math.sqrt(2))
+    matrix[second, first] = matrix[first, second]
+    return matrix
+
+
+def _distinct(size: int) -> tuple[Any, FloatArray]:
+    """Return where the distinct entries i ≤ j ≤ l of a cube stand, and the roots of how often each does."""
+    i, j, l = np.indices((size,) * 3)
+    places = np.nonzero((i <= j) & (j <= l))
+    n_equal = (places[0] == places[1]).astype(np.int64) + (places[1] == places[2])
+    return places, np.sqrt(np.array([6.0, 3.0, 1.0])[n_equal])
+
+
+def packed_cube(cube: FloatArray) -> FloatArray:
+    """Return the distinct entries of a symmetric cube, times the root of how often each stands there."""
+    places, roots = _distinct(len(cube))
+    return np.asarray(cube[places] * roots)
+
+
+def unpacked_cube(packed: FloatArray, size: int) -> FloatArray:
+    """Return the symmetric cube that `packed_cube` packed."""
+    (i, j, l), roots = _distinct(size)
+    cube = np.zeros((size,) * 3)
+    for places in ((i, j, l), (i, l, j), (j, i, l), (j, l, i), (l, i, j), (l, j, i)):
+        cube[places] = packed / roots
+    return cube
+
+
+def moment_of_seconds(packed: FloatArray, n_rows: int, n_features: int) -> SecondMoment:
+    """Return the mean and covariance that a sum of `seconds` over so many rows says."""
+    matrix = unpacked_matrix(packed, n_features + 1) / n_rows
+    mean = matrix[:-1, -1] / CONSTANT
+    return SecondMoment(mean, matrix[:-1, :-1] - np.outer(mean, mean))

@@ -1,0 +1,279 @@
+"""Spheres from the third moment of rows: their means and weights in one pass, without a start that needs luck.
+
+Let x have the mean μ_h with probability w_h, and noise of variance σ² in every direction. Then
+
+- C = Cov(x) = Σ w_h (μ_h − m)(μ_h − m)ᵀ + σ² I. Its k − 1 leading eigenvectors V, of eigenvalues λ + σ², span the
+  means; the others have the eigenvalue σ².
+- With z = (Λ^(−1/2) Vᵀ(x − m), 1), the means of z are orthogonal: with a_h = (Λ^(−1/2) Vᵀ(μ_h − m), 1), Σ w_h a_h a_hᵀ
+  is the identity of size k. So b_h = √w_h a_h are orthonormal, and the last coordinate of b_h is √w_h.
+- E[z⊗z⊗z] = Σ w_h a_h⊗a_h⊗a_h + the part of the noise. That part is Σ over the three places of t ⊗ N, with
+  N = diag(Λ⁻¹, 0) and t = E[r z], where r is the squared length of x − m outside of V, divided by d − k + 1: its mean
+  given h is the variance of component h, so components may even differ in it (Hsu and Kakade 2013, arXiv:1206.5766).
+
+The constant coordinate is what lets k means be found in k − 1 dimensions: Hsu and Kakade need k ≤ d.
+
+Where likelihood steps start: the third moment, the same with rows whitened within components, and k-means++.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from odeco._util.threads import map_blocks, one_blas_thread
+from odeco._util.types import FloatArray
+from odeco.cp.small import decompose_whitened
+from odeco.models.gmm.gaussians import CovarianceType, Gaussians, blocks_of, squared_norms
+
+#: A direction is amplified no more than if it had this share of the strongest.
+LEAST_SHARE = 1e-3
+
+#: No component begins with less than this share of the uniform weight.
+_LEAST_WEIGHT = 0.1
+
+#: Starts of the decomposition of the core: it is small, and a better one costs less than a likelihood step.
+_STARTS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class SecondMoment:
+    """The mean and covariance of rows."""
+
+    mean: FloatArray
+    covariance: FloatArray
+
+    @property
+    def variance(self) -> float:
+        """The mean variance of a feature."""
+        return float(np.trace(self.covariance)) / len(self.mean)
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """Where means can lie, by a second moment.
+
+    Attributes
+    ----------
+    mean : array, d
+        The mean of all rows.
+    basis : array, d x (k − 1)
+        Orthonormal directions of the means.
+    strengths : array, k − 1
+        The variance of the means along each.
+    noise : float
+        The variance around the means.
+    """
+
+    mean: FloatArray
+    basis: FloatArray
+    strengths: FloatArray
+    noise: float
+
+    @property
+    def whitener(self) -> FloatArray:
+        """V Λ^(−1/2), which takes x − m to the first coordinates of z."""
+        whitener: FloatArray = self.basis / np.sqrt(self.strengths)
+        return whitener
+
+
+def second_moment(rows: FloatArray, *, parallel: bool = False) -> SecondMoment:
+    """Return the mean and covariance of rows, in two passes: differences of squares would lose digits."""
+    n = len(rows)
+    mean = sum(map_blocks(lambda block: block.sum(axis=0), blocks_of(rows), parallel=parallel)) / n
+
+    def scatter(block: FloatArray) -> FloatArray:
+        centred = block - mean
+        product: FloatArray = centred.T @ centred
+        return product
+
+    covariance = sum(map_blocks(scatter, blocks_of(rows), parallel=parallel)) / n
+    return SecondMoment(np.asarray(mean), np.asarray(covariance))
+
+
+def span_of(moment: SecondMoment, n_components: int, least_share: float = LEAST_SHARE) -> Span:
+    """Return the k − 1 directions in which rows vary most, and how much means vary there; k − 1 is at most d."""
+    with one_blas_thread():
+        values, vectors = np.linalg.eigh(moment.covariance)
+    values, vectors, k = values[::-1], vectors[:, ::-1], n_components
+    rest = values[k - 1 :]
+    # With as many directions as features nothing is left that is noise alone: half of the least variance is a guess.
+    noise = float(rest.mean()) if rest.size else 0.5 * float(values[-1])
+    noise = max(noise, 0.0)
+    strengths = values[: k - 1] - noise
+    # Without any variance of means, one is as good as another.
+    most = float(strengths[0]) if k > 1 and strengths[0] > 0 else 1.0
+    return Span(moment.mean, vectors[:, : k - 1], np.maximum(strengths, least_share * most), noise)
+
+
+def third_moment(rows: FloatArray, span: Span, *, parallel: bool = False) -> FloatArray:
+    """Return E[z⊗z⊗z] without the part of the noise, a symmetric k x k x k array."""
+    n, d = rows.shape
+    n_outside, whitener = d - span.basis.shape[1], span.whitener
+
+    def block_sums(block: FloatArray) -> tuple[FloatArray, FloatArray]:
+        centred = block - span.mean
+        white = np.hstack([centred @ whitener, np.ones((len(block), 1))])
+        outside = squared_norms(centred) - np.square(white[:, :-1]) @ span.strengths
+        variances = outside / n_outside if n_outside else np.full(len(block), span.noise)
+        return cubes(white), variances @ white
+
+    total, tilt = np.zeros((whitener.shape[1] + 1,) * 3), np.zeros(whitener.shape[1] + 1)
+    for cube, part in map_blocks(block_sums, blocks_of(rows), parallel=parallel):
+        total += cube
+        tilt += part
+    core: FloatArray = total / n - noise_part(tilt / n, span)
+    return core
+
+
+def cubes(white: FloatArray) -> FloatArray:
+    """Return Σ z⊗z⊗z over rows z. Entries in another order are the same numbers, so a third of them is worked out."""
+    size = white.shape[1]
+    total = np.empty((size,) * 3)
+    for first in range(size):
+        rest = white[:, first:]
+        part = (rest * white[:, first : first + 1]).T @ rest
+        total[first, first:, first:] = part
+        total[first:, first, first:] = part
+        total[first:, first:, first] = part
+    return total
+
+
+def noise_part(tilt: FloatArray, span: Span) -> FloatArray:
+    """Return Σ over three places of t ⊗ N, where t = E[r z] and N = diag(Λ⁻¹, 0)."""
+    inverse = np.append(1 / span.strengths, 0.0)
+    product = np.multiply.outer(tilt, np.diag(inverse))
+    part: FloatArray = product + product.transpose(1, 0, 2) + product.transpose(1, 2, 0)
+    return part
+
+
+def means_of_core(core: FloatArray, span: Span, *, seed: int) -> tuple[FloatArray, FloatArray]:
+    """Return weights and means of the components of a core."""
+    k = len(core)
+    found = decompose_whitened(core, seed=seed, n_starts=_STARTS)
+    vectors = found.vectors
+    if vectors.shape[1] < k:  # a core of fewer components: the rest is the complement, whatever it means
+        vectors = np.hstack([vectors, np.linalg.svd(vectors)[0][:, vectors.shape[1] :]])
+    last = vectors[-1] * np.where(vectors[-1] < 0, -1.0, 1.0)
+    signed = vectors[:-1] * np.where(vectors[-1] < 0, -1.0, 1.0)
+    roots = np.maximum(last, np.sqrt(_LEAST_WEIGHT / k))
+    means = span.mean + (signed / roots).T @ (span.basis * np.sqrt(span.strengths)).T
+    return roots**2 / np.sum(roots**2), means
+
+
+#: So many rounds of nearest centres follow the seeds of k-means++.
+_ROUNDS = 10
+
+#: Within components no direction counts as narrower than this share of the mean variance of the rows.
+_NARROWEST = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Components that all have the same covariance.
+
+    Attributes
+    ----------
+    weights, means : array
+        As of `Gaussians`.
+    covariance : array, d x d
+        The covariance around every mean.
+    name : str
+        Where it comes from, in words.
+    """
+
+    weights: FloatArray
+    means: FloatArray
+    covariance: FloatArray
+    name: str
+
+    def gaussians(self, kind: CovarianceType, floor: float) -> Gaussians:
+        """Return the start with covariances of a kind, to which a floor is added."""
+        k, d = self.means.shape
+        if kind == "spherical":
+            covariances = np.full(k, np.trace(self.covariance) / d + floor)
+        elif kind == "diag":
+            covariances = np.tile(np.diag(self.covariance) + floor, (k, 1))
+        else:
+            covariances = np.tile(self.covariance + floor * np.eye(d), (k, 1, 1))
+        return Gaussians(self.weights, self.means, covariances)
+
+
+def can_be_spectral(n_components: int, n_features: int) -> bool:
+    """Tell whether k means can be told from a third moment: they span k − 1 dimensions, of which there are d."""
+    return 1 < n_components <= n_features + 1
+
+
+def spectral_start(
+    rows: FloatArray, moment: SecondMoment, n_components: int, *, seed: int, parallel: bool = False
+) -> Start:
+    """Return what the third moment says, for components that are spheres."""
+    span = span_of(moment, n_components)
+    core = third_moment(rows, span, parallel=parallel)
+    weights, means = means_of_core(core, span, seed=seed)
+    return Start(weights, means, span.noise * np.eye(len(moment.mean)), "third moment")
+
+
+def whitened_start(rows: FloatArray, moment: SecondMoment, before: Gaussians, *, seed: int) -> Start:
+    """Return what the third moment says once components have been made spheres, on average.
+
+    The covariance around the means of an earlier guess, which is that of the rows without that of these means, is taken
+    to the identity. Elongated components that all lie in one direction become spheres; others come nearer to it.
+    """
+    within = covariance_within(moment, before)
+    with one_blas_thread():
+        values, vectors = np.linalg.eigh(within)
+    roots = np.sqrt(np.maximum(values, max(_NARROWEST * moment.variance, np.finfo(np.float64).tiny)))
+    to_spheres, back = vectors / roots @ vectors.T, vectors * roots @ vectors.T
+    white = (rows - moment.mean) @ to_spheres
+    start = spectral_start(white, second_moment(white), len(before.weights), seed=seed)
+    return Start(
+        start.weights, moment.mean + start.means @ back, back @ start.covariance @ back, "third moment, whitened within"
+    )
+
+
+def covariance_within(moment: SecondMoment, model: Gaussians) -> FloatArray:
+    """Return the covariance of rows without that of the means of their components."""
+    offsets = model.means - moment.mean
+    within: FloatArray = moment.covariance - (offsets.T * model.weights) @ offsets
+    return within
+
+
+def seeded_start(rows: FloatArray, moment: SecondMoment, n_components: int, rng: np.random.Generator) -> Start:
+    """Return the clusters of nearest centres, seeded by k-means++ (Arthur and Vassilvitskii 2007)."""
+    centred = rows - moment.mean
+    squares = squared_norms(centred)
+    centres = _seeds(centred, squares, n_components, rng)
+    counts = np.ones(n_components)
+    for _ in range(_ROUNDS):
+        nearest = np.argmin(np.sum(centres**2, axis=1) - 2 * centred @ centres.T, axis=1)
+        chosen = (nearest[:, None] == np.arange(n_components)).astype(np.float64)
+        counts = chosen.sum(axis=0)
+        moved = np.where(counts[:, None] > 0, chosen.T @ centred / np.maximum(counts, 1.0)[:, None], centres)
+        if np.array_equal(moved, centres):
+            break
+        centres = moved
+    weights = np.maximum(counts, 1.0) / np.maximum(counts, 1.0).sum()
+    spread = np.maximum(squares.mean() - weights @ np.sum(centres**2, axis=1), 0.0) / rows.shape[1]
+    return Start(weights, moment.mean + centres, spread * np.eye(rows.shape[1]), "nearest centres")
+
+
+def _seeds(centred: FloatArray, squares: FloatArray, n_components: int, rng: np.random.Generator) -> FloatArray:
+    """Choose rows far from those chosen before; each time the best of some that are drawn by squared distance."""
+    n_candidates = 2 + int(np.log(n_components))
+    centres = [centred[rng.integers(len(centred))]]
+    distances = _distances(centred, squares, centres[0][None])[:, 0]
+    for _ in range(1, n_components):
+        heights = np.cumsum(distances)
+        drawn = np.searchsorted(heights, rng.random(n_candidates) * heights[-1])
+        drawn = np.minimum(drawn, len(centred) - 1)
+        nearer = np.minimum(distances[:, None], _distances(centred, squares, centred[drawn]))
+        best = int(np.argmin(nearer.sum(axis=0)))
+        centres.append(centred[drawn[best]])
+        distances = nearer[:, best]
+    return np.stack(centres)
+
+
+def _distances(centred: FloatArray, squares: FloatArray, centres: FloatArray) -> FloatArray:
+    distances: FloatArray = np.maximum(squares[:, None] - 2 * centred @ centres.T + np.sum(centres**2, axis=1), 0.0)
+    return distances

@@ -1,0 +1,436 @@
+"""Documents on a cluster: workers sum the moments of their words, and sweep over them; the client never holds them.
+
+The sums are the tree of `odeco.models.lda.corpus`, and the lanes of a sweep are those of `odeco.models.lda.gibbs`, so
+the topics are those of one machine to the last bit.
+
+A TensorLDA and documents that lie on a cluster: checked, learnt from and inferred where they are.
+
+Texts that lie on a cluster become word counts there; only words, and how often they occur, come to the client.
+
+What documents on a cluster are about, given topics: each worker infers its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from odeco._util.threads import one_thread
+from odeco._util.types import FloatArray, IndexArray
+from odeco.errors import WordCountError
+from odeco.io.reading import rebatch
+from odeco.models.lda.cluster_gibbs import refine_on_cluster
+from odeco.models.lda.corpus import vectors_added_up, with_vectors
+from odeco.models.lda.counts import UNIT_DOCUMENTS, DocumentWeight, as_counts, count_chunks
+from odeco.models.lda.evaluate import long_enough, split_chosen, spread_evenly
+from odeco.models.lda.inference import document_topics, log_likelihood
+from odeco.models.lda.learn import learn_at_once
+from odeco.models.lda.moments import WordSums
+from odeco.models.lda.refine import RefinedTopics
+from odeco.models.lda.result import FittedTopics
+from odeco.models.lda.settings import LdaSettings, Tell, check_settings
+from odeco.models.lda.vocabulary import (
+    MAX_SHARE,
+    MAX_WORDS,
+    MIN_DOCUMENTS,
+    STOP_WORDS,
+    Cut,
+    Words,
+    count_words,
+    kept_places,
+)
+from odeco.online.dask.client import check_versions, find_cluster, result_of, versions
+from odeco.online.dask.partitions import ClusterRows, Piece, from_delayed
+from odeco.online.dask.requests import Order, ask, leaf_height, work_on
+from odeco.online.dask.tasks import check_count_of, read
+from odeco.online.tree import Part, joined, nodes
+
+if TYPE_CHECKING:
+    from odeco.models.lda.estimator import TensorLDA
+
+
+class CountTask(NamedTuple):
+    """What a worker needs to know to read word counts."""
+
+    n_words: int
+    name: str
+    versions: tuple[tuple[str, str], ...]
+
+    def read(self, pieces: list[Piece], blocks: list[Any]) -> Iterator[tuple[int, Any]]:
+        """Yield documents as checked counts, `UNIT_DOCUMENTS` at a time, each time with the first one's number."""
+        check_versions(self.versions)
+        first = pieces[0].first
+        for rows in rebatch(read(pieces, blocks, self.n_words, self.name), UNIT_DOCUMENTS):
+            try:
+                counts = as_counts(rows, self.n_words)
+            except WordCountError as error:
+                raise WordCountError(f"{error} Counted from document {first:,} of {self.name}.") from None
+            yield first, counts
+            first += int(rows.shape[0])
+        check_count_of(pieces, first - pieces[0].first, self.name)
+
+
+class Look(NamedTuple):
+    """What is learnt of documents at a first look: words of each kind, lengths, and how many have two words."""
+
+    word_totals: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    n_long_enough: int
+
+    @property
+    def n_tokens(self) -> int:
+        """How many words they have in all."""
+        return int(self.word_totals.sum())
+
+
+@dataclass
+class CorpusOnCluster:
+    """Documents on a cluster."""
+
+    rows: ClusterRows
+    settings: LdaSettings
+    vocabulary: IndexArray | None = None
+    _looks: list[tuple[int, int, Look]] = field(default_factory=list)
+
+    @property
+    def n_documents(self) -> int:
+        """How many documents there are."""
+        return self.rows.n_rows
+
+    @property
+    def n_words(self) -> int:
+        """The size of the vocabulary."""
+        return self.rows.n_features if self.vocabulary is None else int(self.vocabulary.size)
+
+    def among(self, vocabulary: IndexArray) -> CorpusOnCluster:
+        """Return the same documents over a smaller vocabulary."""
+        return CorpusOnCluster(self.rows, self.settings, vocabulary, self._looks)
+
+    def sums(self, basis: FloatArray | None = None, *, core: bool = True) -> WordSums:
+        """Return the sums over all documents."""
+        task = (self._task(), self.settings.weigh, core)
+        order = Order(sum_words, task, (basis, self.vocabulary), UNIT_DOCUMENTS)
+        parts = [part for part, _ in ask(self.rows, order, [(0, 0, self.n_documents)]) if part is not None]
+        return with_vectors(WordSums(self.n_words, basis, core=core, weigh=self.settings.weigh), joined(parts))
+
+    def in_two(self) -> tuple[CorpusOnCluster, CorpusOnCluster]:
+        """Refuse: the halves are dealt by document, and partitions hold many."""
+        raise ValueError(
+            "`n_components` must be an int on a cluster. Got 'auto'. Fit a part of the documents on one machine with "
+            "'auto', and take its n_components_."
+        )
+
+    def word_totals(self) -> FloatArray:
+        """Return how often each word occurs."""
+        totals: FloatArray = np.sum([look.word_totals for _, _, look in self._looked()], axis=0).astype(np.float64)
+        return totals
+
+    def halves(self, seed: int) -> tuple[Any, Any]:
+        """Return the two halves of a sample of documents: these few come to the client."""
+        looks = self._looked()
+        edges = np.cumsum([0, *(look.n_long_enough for _, _, look in looks)])
+        chosen = spread_evenly(int(edges[-1]))
+        futures = []
+        for (start, stop, _), (first, last) in zip(looks, itertools.pairwise(edges), strict=True):
+            ranks = chosen[(chosen >= first) & (chosen < last)] - first
+            if ranks.size:
+                futures += work_on(self.rows, pick, (self._task(), ranks), [(start, stop)])
+        found = [result_of(future) for future in futures]
+        counts = sparse.vstack(found, format="csr") if found else sparse.csr_array((0, self.n_words))
+        return split_chosen(counts, seed=seed)
+
+    def refined(
+        self, topic_word: FloatArray, *, n_sweeps: int, seed: int, eta: float | None, callback: Callable[[int], object]
+    ) -> RefinedTopics:
+        """Return topics after some Gibbs sweeps."""
+        looks = self._looked()
+        lengths = np.zeros(max(len(look.lengths) for _, _, look in looks), dtype=np.int64)
+        for _, _, look in looks:
+            lengths[: len(look.lengths)] += look.lengths
+        return refine_on_cluster(
+            self.rows,
+            self._task(),
+            topic_word,
+            totals=self.word_totals(),
+            lengths=lengths,
+            first_documents=self._first_documents,
+            n_sweeps=n_sweeps,
+            seed=seed,
+            eta=eta,
+            callback=callback,
+        )
+
+    def _task(self) -> CountTask:
+        return CountTask(self.rows.n_features, self.rows.name, versions())
+
+    def _looked(self) -> list[tuple[int, int, Look]]:
+        """Return what is known of each stretch of documents; the first time, workers look at them."""
+        if not self._looks:
+            height = leaf_height(UNIT_DOCUMENTS, [self.n_documents], self.rows.cluster.n_threads)
+            ranges = nodes(0, self.n_documents, UNIT_DOCUMENTS, height)
+            futures = work_on(self.rows, look_at, (self._task(),), ranges)
+            self._looks += [(*cut, result_of(future)) for cut, future in zip(ranges, futures, strict=True)]
+        return self._looks
+
+    def _first_documents(self, levels: FloatArray) -> list[int]:
+        """Return for each level the first document that begins after so many words or more."""
+        looks = self._looked()
+        before = list(itertools.accumulate((look.n_tokens for _, _, look in looks), initial=0))
+        futures = []
+        for level in levels:
+            place = max(number for number in range(len(looks)) if number == 0 or before[number] < level)
+            start, stop, _ = looks[place]
+            futures += work_on(self.rows, find_document, (self._task(), float(level), before[place]), [(start, stop)])
+        return [int(result_of(future)) for future in futures]
+
+
+# ---- on workers ---------------------------------------------------------------------------------------------------
+
+
+def sum_words(
+    task: tuple[CountTask, DocumentWeight, bool],
+    held: tuple[FloatArray | None, IndexArray | None],
+    pieces: list[Piece],
+    blocks: list[Any],
+) -> Part:
+    """Return the sums over the documents of one node."""
+    (counts, weigh, core), (basis, vocabulary) = task, held
+    n_words = counts.n_words if vocabulary is None else int(vocabulary.size)
+
+    def start() -> WordSums:
+        return WordSums(n_words, basis, core=core, weigh=weigh, parallel=False)
+
+    def leaves() -> Iterator[Any]:
+        for first, documents in counts.read(pieces, blocks):
+            cut = count_chunks(documents, weigh=weigh, first=first)
+            yield cut if vocabulary is None else (chunk.among(vocabulary) for chunk in cut)
+
+    with one_thread():
+        return vectors_added_up(leaves(), start)
+
+
+def look_at(task: CountTask, pieces: list[Piece], blocks: list[Any]) -> Look:
+    """Return what is to be known of some documents."""
+    totals, lengths, n_long = np.zeros(task.n_words, dtype=np.int64), np.zeros(1, dtype=np.int64), 0
+    for _, counts in task.read(pieces, blocks):
+        totals += np.bincount(counts.indices, weights=counts.data, minlength=task.n_words).astype(np.int64)
+        own = np.bincount(np.asarray(counts.sum(axis=1), dtype=np.int64))
+        longest = max(len(own), len(lengths))
+        lengths = np.pad(lengths, (0, longest - len(lengths))) + np.pad(own, (0, longest - len(own)))
+        n_long += long_enough(counts).size
+    return Look(totals, lengths, n_long)
+
+
+def pick(task: CountTask, ranks: IndexArray, pieces: list[Piece], blocks: list[Any]) -> Any:
+    """Return those documents of the given ranks among the ones that have two words."""
+    found, n_before = [], 0
+    for _, counts in task.read(pieces, blocks):
+        usable = long_enough(counts)
+        own = ranks[(ranks >= n_before) & (ranks < n_before + usable.size)] - n_before
+        found.append(counts[usable[own]])
+        n_before += usable.size
+    return sparse.vstack(found, format="csr")
+
+
+def find_document(task: CountTask, level: float, before: int, pieces: list[Piece], blocks: list[Any]) -> int:
+    """Return the first document that begins after `level` words of all, or the one after the last."""
+    end = pieces[0].first
+    for first, counts in task.read(pieces, blocks):
+        ends = before + np.cumsum(np.asarray(counts.sum(axis=1), dtype=np.int64))
+        starts = np.concatenate([[before], ends[:-1]])
+        place = int(np.searchsorted(starts, level))
+        if place < starts.size:
+            return first + place
+        before, end = int(ends[-1]), first + starts.size
+    return end
+
+
+def rows_on_cluster(model: TensorLDA, X: Any, client: Any = None, *, reset: bool = False) -> Any:
+    """Return documents on a cluster; their counts are checked where they are."""
+    from odeco.online.dask.partitions import as_cluster_rows  # Dask takes a second, and may be missing
+
+    rows = as_cluster_rows(X, client)
+    if reset:
+        model.__dict__.pop("feature_names_in_", None)
+        model.n_features_in_ = rows.n_features
+    elif rows.n_features != model.n_features_in_:
+        raise ValueError(
+            f"X has {rows.n_features} features, but TensorLDA is expecting {model.n_features_in_} features as input."
+        )
+    return rows
+
+
+def learn_on_cluster(rows: Any, settings: LdaSettings, *, seed: int, tell: Tell) -> FittedTopics:
+    """Learn topics from documents on a cluster; they have the same bits as on one machine."""
+    return learn_at_once(CorpusOnCluster(rows, settings), settings, seed=seed, tell=tell)
+
+
+def proportions_there(model: TensorLDA, X: Any) -> Any:
+    """Return the proportions of topics in documents on a cluster, as a Dask array."""
+    n_rounds = check_settings(model).n_inference_iterations
+    return proportions_on_cluster(rows_on_cluster(model, X), model._fitted_topics("topic_word_"), n_rounds)
+
+
+def likelihood_there(model: TensorLDA, X: Any) -> tuple[float, float]:
+    """Return the log-likelihood of the words of documents on a cluster, and how many words they have."""
+    n_rounds = check_settings(model).n_inference_iterations
+    return likelihood_on_cluster(rows_on_cluster(model, X), model._fitted_topics("topic_word_"), n_rounds)
+
+
+class _Census(NamedTuple):
+    """The words of a partition: in how many of its documents each is, and how often it occurs."""
+
+    words: Words
+    frequency: FloatArray
+    totals: FloatArray
+    n_documents: int
+
+
+def count_words_on_cluster(
+    texts: Any,
+    words: Sequence[str] | None = None,
+    *,
+    min_documents: int = MIN_DOCUMENTS,
+    max_share: float = MAX_SHARE,
+    max_words: int = MAX_WORDS,
+    stop_words: Iterable[str] = STOP_WORDS,
+    cut: Cut = "words",
+    client: Any = None,
+) -> tuple[ClusterRows, Words]:
+    """Count the words of texts on a cluster: the given ones, or those that may tell topics apart.
+
+    Parameters
+    ----------
+    texts : Dask bag of str, or Dask series of str
+        The documents, such as ``dask.bag.read_text("/shared/*.txt")`` or
+        ``dask.dataframe.read_parquet("/shared/*.parquet")["text"]``.
+    words : sequence of str, optional
+        The words to count. Without them the texts are read once more, and words are left out that are rare,
+        everywhere, or stop words; the other parameters are those of ``odeco topics``.
+    cut : {"words", "blanks"}
+        What a word is; see `TensorLDA.fit_text`.
+    client : dask.distributed.Client, optional
+        The cluster; by default that of the process.
+
+    Returns
+    -------
+    rows : ClusterRows
+        The counts, for `TensorLDA.fit`. They are counted anew for every question.
+    words : array of str
+        The words, one for each column.
+
+    Examples
+    --------
+    >>> import dask.bag  # doctest: +SKIP
+    >>> counts, words = count_words_on_cluster(dask.bag.read_text("/shared/*.txt"))  # doctest: +SKIP
+    >>> TensorLDA(20).fit(counts, words=words, cut="words")  # doctest: +SKIP
+    """
+    dask, cluster = import_module("dask"), find_cluster(client)
+    parts, n_rows = list(texts.to_delayed()), None
+    if words is None:
+        census = dask.delayed(_census, pure=False)
+        found: list[_Census] = cluster.client.gather(cluster.client.compute([census(part, cut) for part in parts]))
+        n_rows = [each.n_documents for each in found]
+        whole = _joined(found)
+        places = kept_places(
+            *whole,
+            min_documents=min_documents,
+            max_share=max_share,
+            max_words=max_words,
+            stop_words=stop_words,
+        )
+        words = whole.words[places].tolist()
+    counted = dask.delayed(_counted, pure=False)
+    blocks = [counted(part, list(words), cut) for part in parts]
+    rows = from_delayed(blocks, n_features=len(words) if n_rows else None, n_rows=n_rows, client=client)
+    return rows, np.asarray(words, dtype=np.str_)
+
+
+def _census(texts: Iterable[str], cut: Cut) -> _Census:
+    texts = list(texts)
+    if not texts:
+        return _Census(np.array([], dtype=np.str_), np.zeros(0), np.zeros(0), 0)
+    counted = count_words(texts, cut=cut, may_be_none=True)
+    counts, n_words = counted.counts, counted.words.size
+    frequency = np.bincount(counts.indices, minlength=n_words).astype(np.float64)
+    totals = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel()
+    return _Census(counted.words, frequency, totals, len(texts))
+
+
+def _joined(parts: list[_Census]) -> _Census:
+    """Return the words of all partitions, in alphabetical order."""
+    words, places = np.unique(np.concatenate([part.words for part in parts]), return_inverse=True)
+    frequency, totals = np.zeros(words.size), np.zeros(words.size)
+    np.add.at(frequency, places, np.concatenate([part.frequency for part in parts]))
+    np.add.at(totals, places, np.concatenate([part.totals for part in parts]))
+    return _Census(words, frequency, totals, sum(part.n_documents for part in parts))
+
+
+def _counted(texts: Iterable[str], words: list[str], cut: Cut) -> Any:
+    texts = list(texts)
+    if not texts:
+        return count_words(["x"], words, cut=cut).counts[:0]
+    return count_words(texts, words, cut=cut).counts
+
+
+def proportions_on_cluster(rows: ClusterRows, fitted: FittedTopics, n_iterations: int) -> Any:
+    """Return the expected proportions of topics in each document as a Dask array, which is made when it is wanted."""
+    dask, array = import_module("dask"), import_module("dask.array")
+    held = dask.delayed((fitted.topic_word, fitted.alpha), pure=True, traverse=False)
+    infer, task, parts = dask.delayed(infer_topics, pure=True), _task(rows), []
+    for start, stop in nodes(0, rows.n_rows, UNIT_DOCUMENTS, UNIT_DOCUMENTS):
+        pieces = rows.pieces(start, stop)
+        places = pieces if rows.in_files else [piece._replace(source=None) for piece in pieces]
+        blocks = [] if rows.in_files else [piece.source for piece in pieces]
+        made = infer(task, held, n_iterations, dask.delayed(places, traverse=False), blocks)
+        parts.append(array.from_delayed(made, (stop - start, fitted.alpha.size), np.float64))
+    return array.concatenate(parts)
+
+
+def likelihood_on_cluster(rows: ClusterRows, fitted: FittedTopics, n_iterations: int) -> tuple[float, float]:
+    """Return the log-likelihood of the words of all documents, and how many words they have."""
+    held = rows.cluster.hold((fitted.topic_word, fitted.alpha))
+    ranges = nodes(0, rows.n_rows, UNIT_DOCUMENTS, UNIT_DOCUMENTS)
+    futures = work_on(rows, measure_likelihood, (_task(rows), held, n_iterations), ranges)
+    found = [result_of(future) for future in futures]
+    # Of each document, so that they are added up in the order of one machine.
+    return float(np.sum(np.concatenate([each for each, _ in found]))), float(sum(n_words for _, n_words in found))
+
+
+def _task(rows: ClusterRows) -> CountTask:
+    return CountTask(rows.n_features, rows.name, versions())
+
+
+# ---- on workers ---------------------------------------------------------------------------------------------------
+
+
+def infer_topics(
+    task: CountTask, held: tuple[FloatArray, FloatArray], n_iterations: int, pieces: list[Piece], blocks: list[Any]
+) -> FloatArray:
+    """Return the proportions of topics in some documents."""
+    return np.concatenate(
+        [
+            document_topics(counts.astype(np.int64), *held, n_iterations=n_iterations)
+            for _, counts in task.read(pieces, blocks)
+        ]
+    )
+
+
+def measure_likelihood(
+    task: CountTask, held: tuple[FloatArray, FloatArray], n_iterations: int, pieces: list[Piece], blocks: list[Any]
+) -> tuple[FloatArray, float]:
+    """Return the log-likelihood of each of some documents, and the number of their words."""
+    found, n_words = [], 0.0
+    for _, checked in task.read(pieces, blocks):
+        counts = checked.astype(np.int64)
+        proportions = document_topics(counts, *held, n_iterations=n_iterations)
+        found.append(log_likelihood(counts, held[0], proportions))
+        n_words += float(counts.sum())
+    return np.concatenate(found), n_words

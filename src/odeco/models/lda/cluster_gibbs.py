@@ -1,0 +1,164 @@
+"""Gibbs sweeps on a cluster: every lane is a chain of tasks, and the counts of all lanes are merged after every sweep.
+
+The lanes, their seeds and the order in which their changes are added are those of one machine. So is the result. Tokens
+and their topics stay on the workers; if one dies, its lanes are drawn again from the start, with the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odeco._util.types import FloatArray
+from odeco.io.rows import join_rows
+from odeco.models.lda.gibbs import (
+    Changes,
+    Lane,
+    Shared,
+    Tokens,
+    choose_lanes,
+    lane_levels,
+    lane_spans,
+    words_that_occur,
+)
+from odeco.models.lda.refine import RefinedTopics, Sweep, mixed_with_frequencies, planned_sweeps, start_priors
+from odeco.online.dask.client import Cluster, result_of, tried_again, wait_for
+from odeco.online.dask.partitions import ClusterRows, Piece
+from odeco.online.dask.requests import work_on
+
+#: Changes are merged before further lanes are begun.
+_MERGE_PRIORITY = 10
+
+
+def refine_on_cluster(
+    rows: ClusterRows,
+    task: Any,
+    topic_word: FloatArray,
+    *,
+    totals: FloatArray,
+    lengths: NDArray[np.int64],
+    first_documents: Callable[[FloatArray], list[int]],
+    n_sweeps: int,
+    seed: int,
+    eta: float | None,
+    callback: Callable[[int], object],
+) -> RefinedTopics:
+    """Refine topics by sweeps of collapsed Gibbs sampling; see `odeco.models.lda.refine.refine_topics`.
+
+    Parameters
+    ----------
+    rows : ClusterRows
+        The documents.
+    task : CountTask
+        How workers read them.
+    topic_word : ndarray of shape (k, V)
+        Topics to start from.
+    totals, lengths : arrays
+        How often each word occurs, and how many documents have 0, 1, 2, … words.
+    first_documents : callable
+        Returns for each number of words the first document that begins after so many.
+    n_sweeps, seed, eta, callback
+        As there.
+    """
+    vocabulary = words_that_occur(totals)
+    shared = Shared.begin(
+        *start_priors(len(topic_word), n_sweeps, eta), seed, rows.n_features, lengths, len(vocabulary)
+    )
+    n_tokens = int(totals.sum())
+    n_lanes = choose_lanes(n_tokens, max(1, shared.table.size))
+    spans = lane_spans(first_documents(lane_levels(n_tokens, n_lanes)), rows.n_rows)
+    start = shared.padded(mixed_with_frequencies(topic_word[:, vocabulary], totals[vocabulary]))
+
+    def run() -> tuple[NDArray[np.float32], FloatArray, float]:
+        cluster = rows.cluster
+        begun = cluster.hold(shared)
+        lanes = work_on(rows, list_tokens, (task, cluster.hold(vocabulary)), spans)
+        sent = _send_chains(cluster, begun, lanes, cluster.hold(start), planned_sweeps(n_sweeps, eta))
+        result = cluster.submit(finish, sent[-1], name="topics")
+        for number in range(n_sweeps):
+            while not wait_for(sent[number]):
+                pass
+            result_of(sent[number], fetch=False)
+            sent[number] = None
+            callback(number + 1)
+        found: tuple[NDArray[np.float32], FloatArray, float] = result_of(result)
+        return found
+
+    return RefinedTopics.among(vocabulary, rows.n_features, *tried_again(run))
+
+
+def _send_chains(cluster: Cluster, begun: Any, lanes: list[Any], start: Any, sweeps: list[Sweep]) -> list[Any]:
+    """Send out the chains of all lanes; return the futures of what is known after each sweep."""
+    numbered = list(enumerate(lanes))
+    pairs = [cluster.submit(draw_first, begun, lane, number, start, name="draw") for number, lane in numbered]
+    known, sent = _merged(cluster, begun, None, pairs), []
+    for sweep in sweeps:
+        topics = [cluster.submit(first_of, pair, name="lane") for pair in pairs]
+        pairs = [
+            cluster.submit(sweep_lane, known, lane, topics[number], number, sweep.average, name="sweep")
+            for number, lane in numbered
+        ]
+        known = _merged(cluster, known, sweep, pairs)
+        sent.append(known)
+    return sent
+
+
+def _merged(cluster: Cluster, known: Any, sweep: Sweep | None, pairs: list[Any]) -> Any:
+    changes = [cluster.submit(second_of, pair, name="lane") for pair in pairs]
+    return cluster.submit(merge, known, sweep, *changes, name="merge", priority=_MERGE_PRIORITY)
+
+
+# ---- on workers ---------------------------------------------------------------------------------------------------
+
+
+def list_tokens(task: Any, vocabulary: NDArray[np.int64], pieces: list[Piece], blocks: list[Any]) -> Tokens:
+    """Return the tokens of the documents of a lane."""
+    counts = join_rows([counts for _, counts in task.read(pieces, blocks)])
+    return Tokens.among(counts.astype(np.int64), vocabulary)
+
+
+def draw_first(
+    shared: Shared, tokens: Tokens, number: int, start: NDArray[np.float32]
+) -> tuple[NDArray[np.uint16], Changes]:
+    """Return the first topics of a lane, and their counts."""
+    lane = _lane(tokens, number, np.zeros(len(tokens.words), dtype=np.uint16))
+    shared.draw(lane, start)
+    return lane.topics, shared.counted(lane)
+
+
+def sweep_lane(
+    shared: Shared, tokens: Tokens, topics: NDArray[np.uint16], number: int, average: bool
+) -> tuple[NDArray[np.uint16], Changes]:
+    """Return the topics of a lane, drawn anew, and what that changes. What is given stays as it is."""
+    lane = _lane(tokens, number, topics.copy())
+    return lane.topics, shared.swept().sweep(lane, average=average)
+
+
+def merge(shared: Shared, sweep: Sweep | None, *changes: Changes) -> Shared:
+    """Return what is known after a sweep, or after the first draw, with the priors learnt from it."""
+    if sweep is None:
+        return shared.merged(changes)
+    after = shared.swept().merged(changes, average=sweep.average).with_alpha_learnt()
+    return after.with_eta_learnt() if sweep.learns_eta else after
+
+
+def finish(shared: Shared) -> tuple[NDArray[np.float32], FloatArray, float]:
+    """Return what is wanted of the last sweep."""
+    return shared.mean_counts(), shared.alpha, shared.eta
+
+
+def first_of(pair: tuple[Any, Any]) -> Any:
+    """Return the first of two results, which stays where it is while the second travels."""
+    return pair[0]
+
+
+def second_of(pair: tuple[Any, Any]) -> Any:
+    """Return the second of two results."""
+    return pair[1]
+
+
+def _lane(tokens: Tokens, number: int, topics: NDArray[np.uint16]) -> Lane:
+    return Lane(number, 0, len(tokens.starts) - 1, tokens.starts, tokens.words, topics)

@@ -1,0 +1,145 @@
+"""All documents that topics are learnt from, wherever they are: what learning asks of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from odeco._util.types import FloatArray, IndexArray
+from odeco.models.lda.counts import UNIT_DOCUMENTS, CountChunk, count_chunks
+from odeco.models.lda.evaluate import split_sample
+from odeco.models.lda.moments import WordSums
+from odeco.models.lda.refine import RefinedTopics, refine_topics
+from odeco.models.lda.settings import LdaSettings
+from odeco.online.tree import Part, carried, collected
+
+
+class Corpus(Protocol):
+    """Documents, as sums over them, a sample of them, and Gibbs sweeps over them."""
+
+    @property
+    def n_documents(self) -> int:
+        """How many documents there are."""
+
+    @property
+    def n_words(self) -> int:
+        """The size of the vocabulary."""
+
+    def among(self, vocabulary: IndexArray) -> Self:
+        """Return the same documents over a smaller vocabulary that holds all words of documents of three words."""
+
+    def sums(self, basis: FloatArray | None = None, *, core: bool = True) -> WordSums:
+        """Return the sums over all documents of what a basis is asked; see `WordSums`."""
+
+    def in_two(self) -> tuple[Self, Self]:
+        """Return two halves of the documents.
+
+        Documents that follow each other often repeat each other, as replies do, or versions of one text. So the halves
+        are dealt blocks of √n documents in turn: what only a few neighbours share is then mostly in one of them.
+        """
+
+    def word_totals(self) -> FloatArray:
+        """Return how often each word occurs."""
+
+    def halves(self, seed: int) -> tuple[Any, Any]:
+        """Return the two halves of a sample of documents; see `split_sample`."""
+
+    def refined(
+        self, topic_word: FloatArray, *, n_sweeps: int, seed: int, eta: float | None, callback: Callable[[int], object]
+    ) -> RefinedTopics:
+        """Return topics after some Gibbs sweeps; see `refine_topics`."""
+
+
+class CorpusHere:
+    """Documents in the memory of this process, as checked counts."""
+
+    def __init__(self, counts: Any, settings: LdaSettings, chunks: tuple[CountChunk, ...] | None = None) -> None:
+        self._counts, self._settings, self._chunks = counts, settings, chunks
+        self.n_documents, self.n_words = (int(size) for size in counts.shape)
+
+    def among(self, vocabulary: IndexArray) -> CorpusHere:
+        """Return the same documents over a smaller vocabulary."""
+        narrow = CorpusHere(self._counts, self._settings, tuple(chunk.among(vocabulary) for chunk in self._cut()))
+        narrow.n_words = vocabulary.size
+        return narrow
+
+    def in_two(self) -> tuple[CorpusHere, CorpusHere]:
+        """Return two halves of the documents, dealt in blocks of √n."""
+        second = np.arange(self.n_documents) // math.isqrt(self.n_documents) % 2 == 1
+        first_half, second_half = (
+            CorpusHere(self._counts[np.flatnonzero(own)], self._settings) for own in (~second, second)
+        )
+        return first_half, second_half
+
+    def sums(self, basis: FloatArray | None = None, *, core: bool = True) -> WordSums:
+        """Return the sums over all documents, which are added up in the tree in which a cluster adds them up too."""
+        settings = self._settings
+
+        def start() -> WordSums:
+            return WordSums(self.n_words, basis, core=core, weigh=settings.weigh, parallel=settings.parallel)
+
+        return added_up(self._cut(), start)
+
+    def word_totals(self) -> FloatArray:
+        """Return how often each word occurs."""
+        return np.asarray(self._counts.sum(axis=0))
+
+    def halves(self, seed: int) -> tuple[Any, Any]:
+        """Return the two halves of a sample of documents."""
+        return split_sample(self._counts, seed=seed)
+
+    def refined(
+        self, topic_word: FloatArray, *, n_sweeps: int, seed: int, eta: float | None, callback: Callable[[int], object]
+    ) -> RefinedTopics:
+        """Return topics after some Gibbs sweeps."""
+        counts, n_jobs = self._counts.astype(np.int64), self._settings.n_jobs
+        return refine_topics(
+            counts, topic_word, n_sweeps=n_sweeps, seed=seed, n_jobs=n_jobs, eta=eta, callback=callback
+        )
+
+    def _cut(self) -> tuple[CountChunk, ...]:
+        if self._chunks is None:
+            self._chunks = tuple(count_chunks(self._counts, weigh=self._settings.weigh))
+        return self._chunks
+
+
+def added_up(chunks: Iterable[CountChunk], start: Callable[[], WordSums]) -> WordSums:
+    """Return the sums over chunks that begin at the start of a leaf; `start` makes sums that are empty."""
+    n_documents, leaves = 0, []
+    for chunk in chunks:
+        leaves.append((n_documents // UNIT_DOCUMENTS, chunk))
+        n_documents += chunk.n_documents
+    if not leaves or leaves[-1][0] == 0:  # a single leaf is its own sum
+        sums = start()
+        sums.add(chunk for _, chunk in leaves)
+        return sums
+    by_leaf = groupby(leaves, lambda leaf: leaf[0])
+    return with_vectors(start(), vectors_added_up(([chunk for _, chunk in leaf] for _, leaf in by_leaf), start))
+
+
+def vectors_added_up(leaves: Iterable[Iterable[CountChunk]], start: Callable[[], WordSums]) -> Part:
+    """Return the sum over leaves, each of `UNIT_DOCUMENTS` documents but for the last, as one array a level."""
+    whole = Part(0, UNIT_DOCUMENTS, ())
+    for leaf in leaves:
+        sums = start()
+        sums.add(leaf)
+        n_rows = whole.n_rows + sums.n_documents
+        levels = carried(whole.levels, sums.to_vector(), 0, n_rows, UNIT_DOCUMENTS, _add)
+        whole = Part(n_rows, UNIT_DOCUMENTS, levels)
+    return whole
+
+
+def with_vectors(sums: WordSums, part: Part) -> WordSums:
+    """Return sums that are empty with what `vectors_added_up` gave."""
+    size = next(array.size for array in part.levels if array is not None)
+    sums.take_vector(collected(part.levels, None, np.empty(size)))
+    return sums
+
+
+def _add(total: FloatArray, node: Any) -> FloatArray:
+    total += node
+    return total

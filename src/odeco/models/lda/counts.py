@@ -1,0 +1,302 @@
+"""Word counts are checked, cut into chunks that hold what sums over their documents need, and multiplied with matrices.
+
+A product has the same bits on any number of threads, and its temporary arrays stay small.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+import numpy as np
+from scipy import sparse
+
+from odeco._util.arguments import check_choice
+from odeco._util.threads import map_blocks
+from odeco._util.types import FloatArray, IndexArray
+from odeco.errors import WordCountError
+from odeco.io.rows import csr_view, row_slice
+
+#: A document needs at least this many words to have a triple of them.
+FEWEST_WORDS = 3
+
+#: A chunk ends after this many stored numbers, so that its dense products with a basis take tens of megabytes.
+_CHUNK_SIZE = 2**21
+
+#: A chunk ends after a multiple of this many documents in any case: they are a leaf of the tree of sums.
+UNIT_DOCUMENTS = 2**15
+
+#: Documents are dealt in turn to this many groups; the spread between groups gives standard errors.
+N_GROUPS = 8
+
+#: A product has this many lanes, whatever the number of threads; each lane writes its own part of the result.
+_LANES = 8
+
+#: This many documents, or words, are contracted at a time: the caches hold their coordinates in a basis.
+_BLOCK_HEIGHT = 2**11
+
+#: This many rows of a V x m array are changed in place at a time.
+_TALL_HEIGHT = 2**15
+
+#: With fewer multiplications than this, handing lanes to threads takes longer than the work itself.
+_PARALLEL_WORK = 2**20
+
+
+DocumentWeight = Literal["equal", "length"]
+
+
+@dataclass(frozen=True, eq=False)
+class CountChunk:
+    """Some documents, with what sums over their words, and over pairs and triples of distinct positions, need.
+
+    Attributes
+    ----------
+    rows : CSR array, n x V
+        Counts of the n documents with at least three words; other documents add nothing to the sums.
+    columns : CSR array, u x n
+        The transpose of `rows`, only of the u words that occur.
+    words : array of u indices
+        Which words those are.
+    lengths : array of n numbers
+        Number of words in each of these documents.
+    single, pair, triple : arrays of n numbers
+        Weight of each document, divided by its number of words, of ordered pairs of distinct positions, and of ordered
+        triples of distinct positions.
+    groups : array of n indices
+        Group of each document: its index among all documents ever seen, modulo the number of groups.
+    group_weights : array
+        Sum of the weights of the documents in each group.
+    n_documents, n_empty, n_short, n_tokens : int
+        Number of all documents of the chunk, of those without a word, of those with one or two words, and of all words.
+    """
+
+    rows: Any
+    columns: Any
+    words: IndexArray
+    lengths: FloatArray
+    single: FloatArray
+    pair: FloatArray
+    triple: FloatArray
+    groups: IndexArray
+    group_weights: FloatArray
+    n_documents: int
+    n_empty: int
+    n_short: int
+    n_tokens: int
+
+    def among(self, vocabulary: IndexArray) -> CountChunk:
+        """Return the same documents over a smaller, sorted vocabulary that holds all of their words."""
+        if vocabulary.size == self.rows.shape[1]:
+            return self
+        indices = np.searchsorted(vocabulary, self.rows.indices)
+        rows = csr_view(self.rows.data, indices, self.rows.indptr, vocabulary.size)
+        return replace(self, rows=rows, words=np.searchsorted(vocabulary, self.words))
+
+
+def as_counts(counts: Any, n_words: int | None = None) -> Any:
+    """Return word counts, documents x vocabulary, as a checked CSR array of float64 without stored zeros."""
+    if sparse.issparse(counts):
+        array: Any = sparse.csr_array(cast("Any", counts))
+    else:
+        dense = np.asarray(counts)
+        if dense.ndim != 2:
+            raise WordCountError(
+                f"Word counts must have two axes, documents x words. Got shape {dense.shape}. "
+                "Pass counts[None, :] for a single document."
+            )
+        _check_type(dense.dtype)
+        array = sparse.csr_array(dense)
+    if array.shape[1] == 0:
+        raise WordCountError(
+            f"The vocabulary must hold a word. Got shape {array.shape}. Loosen the pruning of the vocabulary."
+        )
+    if n_words is not None and array.shape[1] != n_words:
+        raise WordCountError(
+            f"All batches must share one vocabulary. It has {n_words:,} words. Got {array.shape[1]:,} columns. "
+            "Count the batch with the vectoriser of the first."
+        )
+    _check_type(array.dtype)
+    _check_values(array)
+    if array.dtype != np.float64:
+        array = array.astype(np.float64)
+    if not array.has_canonical_format or bool(np.any(array.data == 0)):
+        array = array.copy()
+        array.sum_duplicates()
+        array.eliminate_zeros()
+    return array
+
+
+def _check_type(dtype: np.dtype[Any]) -> None:
+    if dtype.kind not in "iubf":
+        raise WordCountError(f"Word counts must be numbers. Got {dtype}. Count words with a vectoriser first.")
+
+
+def _check_values(array: Any) -> None:
+    """Raise unless every stored number is finite, not negative and whole."""
+    stored, fractional = array.data, array.dtype.kind == "f"
+    if fractional and not np.isfinite(stored).all():
+        place = _named(array, ~np.isfinite(stored))
+        raise WordCountError(f"Word counts must be finite. Got {place}. Replace or drop it.")
+    if (stored < 0).any():
+        place = _named(array, stored < 0)
+        raise WordCountError(
+            f"Word counts must not be negative. Negative values in data: {place}. Check how it was made."
+        )
+    if fractional and (stored != np.floor(stored)).any():
+        place = _named(array, stored != np.floor(stored))
+        raise WordCountError(
+            f"Word counts must be whole numbers. Got {place}. "
+            "Pass counts, as of CountVectorizer, not frequencies or tf-idf."
+        )
+
+
+def _named(array: Any, bad: Any) -> str:
+    """Return the first bad count with its document and word."""
+    place = int(np.flatnonzero(bad)[0])
+    document = int(np.searchsorted(array.indptr, place, side="right")) - 1
+    return f"counts[{document}, {int(array.indices[place])}] = {float(array.data[place]):.6g}"
+
+
+def count_chunks(counts: Any, *, weigh: DocumentWeight = "equal", first: int = 0) -> Iterator[CountChunk]:
+    """Cut checked counts into chunks; `first` is the number of documents that were seen before them.
+
+    A chunk never reaches beyond a multiple of `UNIT_DOCUMENTS`, counted from the start of `counts`.
+    """
+    check_choice("weigh", weigh, ("equal", "length"))
+    start = 0
+    while start < counts.shape[0]:
+        ends = counts.indptr[start + 1 :]
+        n_rows = int(np.searchsorted(ends, counts.indptr[start] + _CHUNK_SIZE)) + 1
+        stop = min(start + min(n_rows, UNIT_DOCUMENTS - start % UNIT_DOCUMENTS), counts.shape[0])
+        yield _chunk(row_slice(counts, start, stop), weigh, first + start)
+        start = stop
+
+
+def _chunk(rows: Any, weigh: DocumentWeight, first: int) -> CountChunk:
+    lengths = np.asarray(rows.sum(axis=1), dtype=np.float64)
+    groups = (first + np.arange(rows.shape[0])) % N_GROUPS
+    usable = lengths >= FEWEST_WORDS
+    n_empty, n_documents, n_tokens = int(np.sum(lengths == 0)), int(rows.shape[0]), int(lengths.sum())
+    if not usable.all():
+        kept = np.flatnonzero(usable)
+        rows, groups, lengths = rows[kept], groups[kept], lengths[kept]
+    weights = np.ones(lengths.size) if weigh == "equal" else lengths
+    present = np.zeros(rows.shape[1], dtype=np.bool_)
+    present[rows.indices] = True
+    words = np.flatnonzero(present)
+    return CountChunk(
+        rows=rows,
+        columns=_transposed(rows, words),
+        words=words,
+        lengths=lengths,
+        single=weights / lengths,
+        pair=weights / (lengths * (lengths - 1)),
+        triple=weights / (lengths * (lengths - 1) * (lengths - 2)),
+        groups=groups,
+        group_weights=np.bincount(groups, weights, N_GROUPS).astype(np.float64, copy=False),
+        n_documents=n_documents,
+        n_empty=n_empty,
+        n_short=n_documents - n_empty - lengths.size,
+        n_tokens=n_tokens,
+    )
+
+
+def _transposed(rows: Any, words: IndexArray) -> Any:
+    """Return the transpose of CSR rows, only of the words that occur."""
+    by_word = rows.tocsc()
+    # A word without entries only repeats a pointer, so the pointers of the words that occur are all that is needed.
+    pointers = by_word.indptr[np.append(words, rows.shape[1])]
+    return csr_view(by_word.data, by_word.indices, pointers, rows.shape[0])
+
+
+def blocks(n_rows: int, *, tall: bool = False) -> list[slice]:
+    """Return slices of rows that are worked on one at a time; `tall` is for V x m arrays that are changed in place."""
+    height = _TALL_HEIGHT if tall else _BLOCK_HEIGHT
+    return [slice(start, min(start + height, n_rows)) for start in range(0, n_rows, height)]
+
+
+def multiply(rows: Any, matrix: FloatArray, *, parallel: bool) -> FloatArray:
+    """Return the product of a CSR array and a dense matrix, one lane of rows at a time."""
+    product = np.empty((rows.shape[0], matrix.shape[1]))
+    # Lanes hold about the same number of stored entries.
+    ideal = rows.indptr[-1] * np.arange(_LANES + 1) // _LANES
+    edges = np.maximum.accumulate(np.searchsorted(rows.indptr, ideal))
+    edges[0], edges[-1] = 0, rows.shape[0]
+
+    def work(lane: tuple[int, int]) -> None:
+        start, stop = lane
+        if stop > start:
+            product[start:stop] = row_slice(rows, start, stop) @ matrix
+
+    parallel = parallel and rows.nnz * matrix.shape[1] >= _PARALLEL_WORK
+    for _ in map_blocks(work, itertools.pairwise(edges.tolist()), parallel=parallel):
+        pass
+    return product
+
+
+def triple_core(chunk: CountChunk, inside: FloatArray, basis: FloatArray, *, parallel: bool) -> FloatArray:
+    """Return the sum of the triples of a chunk's documents, contracted with a basis B three times.
+
+    `inside` is C B for the counts C of the chunk. With y = Bᵀc for a document c, and wᵥ the row of B that belongs to
+    word v, the sum over triples of distinct positions is Σ y⊗y⊗y minus the three placements of
+    Σᵥ wᵥ⊗wᵥ⊗(dᵥ − ⅔ aᵥ wᵥ), where d = Σ c yᵀ and a = Σ c over documents, each with its weight.
+    """
+    weighted = chunk.triple[:, None] * inside
+    m = inside.shape[1]
+
+    def documents(part: slice) -> FloatArray:
+        return _sorted_cubes(weighted[part], inside[part])
+
+    def words(part: slice) -> FloatArray:
+        local, columns = basis[chunk.words[part]], row_slice(chunk.columns, part.start, part.stop)
+        repeated: FloatArray = columns @ weighted
+        repeated -= (2 / 3) * (columns @ chunk.triple)[:, None] * local
+        return _cubes(repeated, local)
+
+    total, twice = np.zeros((m, m, m)), np.zeros((m, m, m))
+    parallel = parallel and (chunk.rows.shape[0] + chunk.words.size) * m**3 >= _PARALLEL_WORK
+    for cubes in map_blocks(documents, blocks(inside.shape[0]), parallel=parallel):
+        total += cubes
+    for cubes in map_blocks(words, blocks(chunk.words.size), parallel=parallel):
+        twice += cubes
+    _fill_from_sorted(total)
+    # Only the entries [a, b, c] with b ≤ c are computed so far. The last two axes are alike, which gives the others.
+    lower = np.arange(m)[:, None] > np.arange(m)
+    twice += np.where(lower, twice.transpose(0, 2, 1), 0.0)
+    total -= twice
+    total -= twice.transpose(1, 0, 2)
+    total -= twice.transpose(1, 2, 0)
+    return total
+
+
+def _sorted_cubes(weighted: FloatArray, rows: FloatArray) -> FloatArray:
+    """Return Σᵢ wᵢ yᵢ ⊗ yᵢ ⊗ yᵢ, given w y and y, as m matrix products: only the sixth of entries with a ≤ b ≤ c."""
+    m = rows.shape[1]
+    total = np.zeros((m, m, m))
+    left, right = (np.ascontiguousarray(each.T) for each in (weighted, rows))  # so that parts are in one piece
+    for b in range(m):
+        total[: b + 1, b, b:] = left[: b + 1] @ (right[b:] * right[b]).T
+    return total
+
+
+def _fill_from_sorted(total: FloatArray) -> None:
+    """Fill a symmetric array in place from its entries [a, b, c] with a ≤ b ≤ c."""
+    for b in range(total.shape[0]):
+        sorted_ones = total[: b + 1, b, b:].copy()
+        total[: b + 1, b:, b] = sorted_ones
+        total[b, : b + 1, b:] = sorted_ones
+        total[b:, b, : b + 1] = sorted_ones.T
+        total[b:, : b + 1, b] = sorted_ones.T
+        total[b, b:, : b + 1] = sorted_ones.T
+
+
+def _cubes(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Return Σᵢ leftᵢ ⊗ rightᵢ ⊗ rightᵢ as m matrix products, only the entries [a, b, c] with b ≤ c."""
+    m = right.shape[1]
+    total = np.zeros((m, m, m))
+    left, right = np.ascontiguousarray(left.T), np.ascontiguousarray(right.T)
+    for b in range(m):
+        total[:, b, b:] = left @ (right[b:] * right[b]).T
+    return total

@@ -1,0 +1,195 @@
+"""What noisy topics have confused is undone: to which topics a word belongs, given what several steps said of it.
+
+A step deals the words of documents to topics as the other words of each document have it. It can only guess these: a
+word of topic i goes to topic j with a chance Q[i, j]. Q follows from the topics alone, by putting simulated documents
+through the same step, so undoing it is post-processing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odeco._util.threads import map_blocks
+from odeco._util.types import FloatArray
+from odeco.models.lda.gibbs_kernels import compiled
+from odeco.models.lda.pairs import SimulatedTokens
+from odeco.privacy.holders.document_kernels import find_shares
+from odeco.privacy.holders.documents import N_ROUNDS
+
+#: Steps of projected gradients, with momentum.
+_N_STEPS = 40
+
+#: Words are put into so many bins by their chance, to see how repeats damp them.
+_N_BINS = 24
+
+#: A thread solves for so many words at a time.
+_BLOCK = 1024
+
+
+def confusion(tokens: SimulatedTokens, topics: FloatArray, smoothing: float) -> FloatArray:
+    """Return Q, k x k: how a step with these topics deals the words that are of topic i in truth.
+
+    `topics` are those that the step had, k x V; the documents may come from others, which are taken for the truth.
+    """
+    k = topics.shape[0]
+    if k == 1:
+        return np.ones((1, 1))
+    counts, table = tokens.counts(), np.ascontiguousarray(topics.T, dtype=np.float32)
+    shares = np.empty((tokens.lengths.size, k), dtype=np.float32)
+    small = np.float32(smoothing)
+    starts = range(0, shares.shape[0], _BLOCK)
+
+    def fill(start: int) -> None:
+        stop = min(start + _BLOCK, shares.shape[0])
+        _find_all_shares(start, stop, counts.indptr, counts.indices, counts.data, table, small, N_ROUNDS, shares)
+
+    for _ in map_blocks(fill, starts, parallel=True):
+        pass
+    own = shares[tokens.documents]
+    of_word = own * table[tokens.words]
+    lengths = tokens.lengths[tokens.documents].astype(np.float32)
+    # What the other words of the document say: its expected counts without this token.
+    rest = own * (lengths + k * small)[:, None] - of_word / of_word.sum(axis=1, keepdims=True)
+    rest = np.maximum(rest, np.float32(0.1) * small)
+    rest *= (tokens.weights / rest.sum(axis=1))[:, None]
+    weights = np.bincount(tokens.topics, tokens.weights, k)
+    dealt = np.stack([np.bincount(tokens.topics, rest[:, topic], k) for topic in range(k)], axis=1)
+    identity = np.eye(k)
+    found: FloatArray = np.where(weights[:, None] > 0, dealt / np.maximum(weights, 1e-9)[:, None], identity)
+    return found
+
+
+def damping(tokens: SimulatedTokens, topics: FloatArray) -> FloatArray:
+    """Return how much a word of a topic adds to the features of its document, on average, k x V; up to a factor.
+
+    The root of a count counts repeats less, so words that are frequent in a topic seem rarer than they are. How much is
+    a smooth function of the word's chance in the topic: a parabola of logarithms, fitted to the simulated words.
+    """
+    chances = np.log(topics[tokens.topics, tokens.words])
+    level = np.unique(np.quantile(chances, np.linspace(0, 1, _N_BINS + 1)))
+    place = np.clip(np.searchsorted(level, chances, side="right") - 1, 0, max(level.size - 2, 0))
+    sizes = np.bincount(place)
+    used = sizes > 0
+    if used.sum() < 4:
+        return np.ones_like(topics)
+    middle = np.bincount(place, chances)[used] / sizes[used]
+    height = np.log(np.bincount(place, tokens.weights)[used] / sizes[used])
+    # Beyond what was simulated the parabola says nothing: its ends are held.
+    fitted = np.polynomial.Polynomial.fit(middle, height, 2, w=np.sqrt(sizes[used]))
+    damped: FloatArray = np.exp(fitted(np.clip(np.log(topics), middle.min(), middle.max())))
+    return damped
+
+
+@compiled
+def _find_all_shares(
+    first: int,
+    last: int,
+    entries: NDArray[np.int32],
+    words: NDArray[np.int32],
+    counts: FloatArray,
+    topics: NDArray[np.float32],
+    smoothing: np.float32,
+    n_rounds: int,
+    shares: NDArray[np.float32],
+) -> None:
+    room = np.empty(topics.shape[1], np.float32)
+    for document in range(first, last):
+        start, stop = entries[document], entries[document + 1]
+        find_shares(words[start:stop], counts[start:stop], topics, smoothing, n_rounds, shares[document], room)
+
+
+def find_affinities(
+    image: FloatArray,
+    gram: FloatArray,
+    weights: FloatArray,
+    precision: FloatArray,
+    prior: FloatArray,
+    near: FloatArray,
+) -> FloatArray:
+    """Return for each word the shares p of topics that minimise w (pᵀGp/2 − bᵀp) + (a/2) |p − p₀|² on the simplex.
+
+    Parameters
+    ----------
+    image : array, V x k
+        The b of each word.
+    gram : array, k x k
+        G.
+    weights, precision : arrays
+        The w and a of each word.
+    prior : array, V x k
+        The p₀ of each word.
+    near : array, V x k
+        Where to begin.
+    """
+    steepest = float(np.linalg.eigvalsh(gram)[-1])
+    shares = near.copy()
+    wanted, matrix = np.ascontiguousarray(image), np.ascontiguousarray(gram)
+
+    def solve(start: int) -> None:
+        stop = min(start + _BLOCK, shares.shape[0])
+        _descend(start, stop, wanted, matrix, steepest, weights, precision, prior, shares, _N_STEPS)
+
+    for _ in map_blocks(solve, range(0, shares.shape[0], _BLOCK), parallel=True):
+        pass
+    return shares
+
+
+@compiled
+def _descend(
+    first: int,
+    last: int,
+    image: FloatArray,
+    gram: FloatArray,
+    steepest: float,
+    weights: FloatArray,
+    precision: FloatArray,
+    prior: FloatArray,
+    shares: FloatArray,
+    n_steps: int,
+) -> None:
+    k = gram.shape[0]
+    ahead, moved, falling = np.empty(k), np.empty(k), np.empty(k)
+    for word in range(first, last):
+        weight, hold, own = weights[word], precision[word], shares[word]
+        step = 1.0 / (1.01 * steepest * weight + hold)
+        ahead[:] = own
+        speed = 1.0
+        for _ in range(n_steps):
+            for a in range(k):
+                slope = -image[word, a]
+                for b in range(k):
+                    slope += gram[a, b] * ahead[b]
+                moved[a] = ahead[a] - step * (weight * slope + hold * (ahead[a] - prior[word, a]))
+            # Onto the simplex: the same number is taken off all, and what is negative becomes zero.
+            for a in range(k):
+                place = a
+                while place > 0 and falling[place - 1] < moved[a]:
+                    falling[place] = falling[place - 1]
+                    place -= 1
+                falling[place] = moved[a]
+            running, level = 0.0, 0.0
+            for place in range(k):
+                value = falling[place]
+                running += value
+                if value - (running - 1.0) / (place + 1) > 0.0:
+                    level = (running - 1.0) / (place + 1)
+            faster = (1.0 + np.sqrt(1.0 + 4.0 * speed * speed)) / 2.0
+            for a in range(k):
+                value = max(moved[a] - level, 0.0)
+                ahead[a] = value + (speed - 1.0) / faster * (value - own[a])
+                own[a] = value
+            speed = faster
+
+
+def affinity_deviations(gram: FloatArray, weights: FloatArray, precision: FloatArray) -> FloatArray:
+    """Return the standard deviations of `find_affinities` that the noise of the steps gives, V x k.
+
+    The noise in b has the covariance G/w, so without the simplex p would have that of A⁻¹ w G A⁻¹ with A = w G + a I.
+    Being held on the simplex, a convex set, brings two solutions nearer to each other and not further apart.
+    """
+    values, vectors = np.linalg.eigh(gram)
+    values = np.maximum(values, 0.0)
+    spread = weights[:, None] * values / (weights[:, None] * values + precision[:, None]) ** 2
+    deviations: FloatArray = np.sqrt(spread @ (vectors**2).T)
+    return deviations

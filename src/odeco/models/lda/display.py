@@ -1,0 +1,202 @@
+"""What there is to say about learnt topics: their sizes, words, coherence, perplexity and best documents.
+
+Documents that show a topic best, without those that say nearly the same as another.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from odeco._util.types import FloatArray, IndexArray
+from odeco.io.rows import row_slice
+from odeco.models.lda.diagnostics import TopicDiagnostics
+from odeco.models.lda.estimator import TensorLDA
+from odeco.models.lda.evaluate import coherence, completion_perplexity, split_documents
+from odeco.models.lda.trust import TopicTrust
+from odeco.models.lda.vocabulary import Words
+from odeco.privacy.report import PrivacyReport
+
+
+@dataclass(frozen=True, eq=False)
+class Perplexity:
+    """How well half of a document's words predict the other half, for documents that were kept out.
+
+    Attributes
+    ----------
+    topics, unigram : float
+        Perplexity by the topics, and by the frequencies of words alone, as if there were no topics.
+    n_documents : int
+        How many documents were kept out.
+    """
+
+    topics: float
+    unigram: float
+    n_documents: int
+
+
+@dataclass(frozen=True, eq=False)
+class TopicSummary:
+    """Topics as a reader wants them.
+
+    Attributes
+    ----------
+    words : array of str
+        The vocabulary.
+    topic_word : array, k x V
+        The topics.
+    shares : array
+        Share of all words that belongs to each topic.
+    npmi : array, optional
+        Coherence of each topic. It is not known of private topics, since the documents would have to be asked for it.
+    perplexity : Perplexity, optional
+        Known if documents were kept out.
+    diagnostics : TopicDiagnostics
+        How far to trust the topics.
+    privacy : PrivacyReport, optional
+        What is guaranteed to whom, if the topics are private.
+    trust : TopicTrust, optional
+        How far to trust private topics and their words.
+    advice : tuple of str
+        Warnings of the fit.
+    """
+
+    words: Words
+    topic_word: FloatArray
+    shares: FloatArray
+    npmi: FloatArray | None
+    perplexity: Perplexity | None
+    diagnostics: TopicDiagnostics
+    privacy: PrivacyReport | None
+    trust: TopicTrust | None = None
+    advice: tuple[str, ...] = ()
+
+    def leading_words(self, topic: int, n_words: int) -> list[tuple[str, float]]:
+        """Return the most probable words of a topic with their probabilities.
+
+        Of a private topic, words whose probability is below twice the standard deviation of its noise are left out.
+        """
+        row = self.topic_word[topic]
+        first = np.argsort(-row, kind="stable")
+        if self.trust is not None:
+            first = first[self.trust.clear_words(self.topic_word)[topic][first]]
+        first = first[:n_words]
+        return [(str(self.words[place]), float(row[place])) for place in first]
+
+
+def summarise_topics(
+    model: TensorLDA,
+    words: Words | None = None,
+    counts: Any = None,
+    held_out: Any = None,
+    *,
+    seed: int = 0,
+    advice: tuple[str, ...] = (),
+) -> TopicSummary:
+    """Collect what there is to say about a fitted model.
+
+    Parameters
+    ----------
+    model : TensorLDA
+        A model that was fitted to `counts`.
+    words : array of str, optional
+        The vocabulary; by default that of the model, or the numbers of its columns.
+    counts : csr_array, documents x words, or None
+        The documents. Those of a private model are not looked at. Without them coherence is not measured.
+    held_out : csr_array, optional
+        Documents that the model has not seen.
+    seed : int
+        Seed of the coin that deals the words of the held-out documents to two halves.
+    advice : tuple of str
+        Warnings of the fit.
+    """
+    privacy: PrivacyReport | None = getattr(model, "privacy_", None)
+    return TopicSummary(
+        words=model._names() if words is None else words,
+        topic_word=model.topic_word_,
+        shares=model.shares_,
+        npmi=None if privacy is not None or counts is None else coherence(model.topic_word_, counts).npmi,
+        perplexity=None if privacy is not None or held_out is None else _perplexity(model, counts, held_out, seed),
+        diagnostics=model.diagnostics_,
+        privacy=privacy,
+        trust=None if privacy is None else model.trust_,
+        advice=advice,
+    )
+
+
+def _perplexity(model: TensorLDA, counts: Any, held_out: Any, seed: int) -> Perplexity | None:
+    observed, hidden = split_documents(held_out, np.random.default_rng(seed))
+    if hidden.sum() == 0:
+        return None
+    # The prior count is that of a word in a topic, so that a word which is new in these documents is not impossible.
+    unigram = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel() + max(model.topic_word_prior_, 1e-9)
+    n_jobs = -1 if model.n_jobs is None else model.n_jobs
+    return Perplexity(
+        topics=completion_perplexity(observed, hidden, model.topic_word_, model.doc_topic_prior_, n_jobs=n_jobs),
+        unigram=completion_perplexity(observed, hidden, unigram[None, :], np.ones(1), n_jobs=n_jobs),
+        n_documents=held_out.shape[0],
+    )
+
+
+#: The proportions of this many documents are worked out at a time.
+_BLOCK = 20_000
+
+#: So many documents are looked at for each that is shown, as some may say the same.
+_LOOKED_AT = 10
+
+#: Two documents say nearly the same if more than half of all their words together are common to both.
+_NEARLY_THE_SAME = 0.5
+
+
+def proportions_of(model: TensorLDA, counts: Any) -> FloatArray:
+    """Return the proportions of topics in documents whose columns are known to be the model's words."""
+    with warnings.catch_warnings():
+        # The columns of a sparse array have no names, and the model's have.
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        return model.transform(counts)
+
+
+def leading_documents(model: TensorLDA, counts: Any, n_documents: int) -> tuple[IndexArray, FloatArray]:
+    """Return the documents in which each topic has its largest share, largest first, and these shares.
+
+    Both arrays have a row for each topic. Documents are given by their row numbers, and worked on some at a time.
+    """
+    k = model.n_components_
+    places, shares = np.zeros((k, 0), dtype=np.int64), np.zeros((k, 0))
+    for start in range(0, counts.shape[0], _BLOCK):
+        block = proportions_of(model, row_slice(counts, start, min(start + _BLOCK, counts.shape[0]))).T
+        rows = np.broadcast_to(np.arange(start, start + block.shape[1]), block.shape)
+        shares, places = np.concatenate([shares, block], axis=1), np.concatenate([places, rows], axis=1)
+        first = np.argsort(-shares, axis=1, kind="stable")[:, :n_documents]
+        shares, places = np.take_along_axis(shares, first, axis=1), np.take_along_axis(places, first, axis=1)
+    return places, shares
+
+
+def telling_documents(model: TensorLDA, counts: Any, n_documents: int) -> list[list[tuple[int, float]]]:
+    """Return for each topic the row numbers of documents that show it best, and its share in each.
+
+    A document that says nearly the same as one before it is left out: its words and those of the other, Σ min over
+    Σ max of their counts, overlap by more than a half. That holds for copies, for reposts, and for answers that quote
+    most of what they answer.
+    """
+    places, shares = leading_documents(model, counts, _LOOKED_AT * n_documents)
+    chosen = []
+    for own_places, own_shares in zip(places.tolist(), shares.tolist(), strict=True):
+        shown: list[tuple[int, float]] = []
+        for place, share in zip(own_places, own_shares, strict=True):
+            if len(shown) == n_documents:
+                break
+            if all(_overlap(counts, place, other) <= _NEARLY_THE_SAME for other, _ in shown):
+                shown.append((place, share))
+        chosen.append(shown)
+    return chosen
+
+
+def _overlap(counts: Any, first: int, second: int) -> float:
+    """Return Σ min / Σ max of the counts of two documents; 1 if both are empty."""
+    one, other = counts[[first]], counts[[second]]
+    together = float(one.maximum(other).sum())
+    return float(one.minimum(other).sum()) / together if together else 1.0

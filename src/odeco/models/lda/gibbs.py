@@ -1,0 +1,431 @@
+"""The Dirichlet priors are learnt from counts, by Minka's fixed point on histograms of counts.
+
+With h[n] groups that hold n of something, the sum over groups of digamma(n + a) - digamma(a) is the sum over j of
+t[j] / (a + j), where t[j] is the number of groups that hold more than j. So a step takes one division for each entry
+of t.
+
+The Gibbs sampler holds the topics of all tokens of a corpus, and sweeps over them in lanes.
+
+What all lanes know is `Shared`, a value; what belongs to one lane is a `Lane`. `Sampler` puts them together in this
+process. On a cluster every lane is a chain of tasks, with the same two classes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import digamma
+
+from odeco._util.types import FloatArray
+from odeco.models.lda import gibbs_kernels as kernels
+
+#: No prior is learnt to be smaller, since a topic that no document uses would otherwise be lost for good.
+_SMALLEST_PRIOR = 1e-4
+
+#: Word counts up to this share a histogram. The few that are larger are terms of their own.
+_CAP = 4096
+
+
+def exceedances(histogram: NDArray[Any]) -> FloatArray:
+    """Return t[..., j], the number of groups that hold more than j, from h[..., n], the number that hold n."""
+    reversed_sums = np.cumsum(histogram[..., ::-1], axis=-1, dtype=np.float64)[..., ::-1]
+    return np.ascontiguousarray(reversed_sums[..., 1:])
+
+
+def learn_alpha(
+    alpha: FloatArray, topic_exceedances: FloatArray, length_exceedances: FloatArray, n_iterations: int
+) -> FloatArray:
+    """Return the prior of a document's topics, moved towards the most likely one.
+
+    Parameters
+    ----------
+    alpha : ndarray of shape (k,)
+        Where to start.
+    topic_exceedances : ndarray of shape (k, longest)
+        For each topic, how many documents have more than j tokens of it.
+    length_exceedances : ndarray of shape (longest,)
+        How many documents have more than j tokens.
+    n_iterations : int
+        How many steps.
+    """
+    steps = np.arange(topic_exceedances.shape[1])
+    lengths = np.arange(len(length_exceedances))
+    for _ in range(n_iterations):
+        gain = np.einsum("kj,kj->k", topic_exceedances, 1 / (alpha[:, None] + steps))
+        alpha = np.maximum(alpha * gain / np.sum(length_exceedances / (alpha.sum() + lengths)), _SMALLEST_PRIOR)
+    return alpha
+
+
+def learn_eta(eta: float, word_counts: NDArray[Any], n_features: int, n_iterations: int) -> float:
+    """Return the prior of a topic's words (one number for all), moved towards the most likely one.
+
+    Parameters
+    ----------
+    eta : float
+        Where to start.
+    word_counts : ndarray of shape (words, k)
+        How many tokens of a word have a topic. Words that never occur may be left out.
+    n_features : int
+        Size of the vocabulary, with the words left out.
+    n_iterations : int
+        How many steps.
+    """
+    totals = word_counts.sum(axis=0, dtype=np.float64)
+    if not totals.any():
+        return eta
+    flat = np.minimum(word_counts, _CAP).astype(np.int64).ravel()
+    tail = exceedances(np.bincount(flat, minlength=2))
+    steps = np.arange(len(tail))
+    large = word_counts[word_counts > _CAP].astype(np.float64)
+    for _ in range(n_iterations):
+        gain = np.sum(tail / (eta + steps)) + np.sum(digamma(large + eta) - digamma(_CAP + eta))
+        loss = n_features * np.sum(digamma(totals + n_features * eta) - digamma(n_features * eta))
+        eta = max(float(eta * gain / loss), _SMALLEST_PRIOR)
+    return eta
+
+
+Answer = TypeVar("Answer")
+
+
+_MOST_LANES = 16
+
+#: Below this many tokens a second lane saves less time than its thread costs.
+_FEWEST_TOKENS = 5_000
+
+#: The expected topics of a document are found in this many steps before its first topics are drawn.
+_START_STEPS = 5
+
+#: After a sweep each prior takes this many steps towards the most likely one.
+_ALPHA_STEPS, _ETA_STEPS = 3, 2
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A corpus as a list of tokens, document after document, over the words that occur in it.
+
+    Parameters
+    ----------
+    starts : ndarray of shape (n + 1,)
+        Where each document begins.
+    words : ndarray of shape (tokens,), int32
+        Each token's word, as a place in `vocabulary`.
+    vocabulary : ndarray, int64
+        The words that occur, ascending.
+    n_features : int
+        Size V of the whole vocabulary.
+    """
+
+    starts: NDArray[np.int64]
+    words: NDArray[np.int32]
+    vocabulary: NDArray[np.int64]
+    n_features: int
+
+    @classmethod
+    def of(cls, counts: Any) -> Tokens:
+        """List the tokens of a CSR array of counts."""
+        repeats = np.asarray(counts.data, dtype=np.int64)
+        frequencies = np.bincount(counts.indices, weights=repeats, minlength=counts.shape[1])
+        return cls.among(counts, words_that_occur(frequencies))
+
+    @classmethod
+    def among(cls, counts: Any, vocabulary: NDArray[np.int64]) -> Tokens:
+        """List the tokens of a CSR array of counts, whose words are all in a vocabulary."""
+        repeats = np.asarray(counts.data, dtype=np.int64)
+        places = np.zeros(counts.shape[1], dtype=np.int32)
+        places[vocabulary] = np.arange(len(vocabulary), dtype=np.int32)
+        words = np.repeat(places[counts.indices], repeats)
+        starts = np.concatenate([[0], np.cumsum(repeats)])[counts.indptr]
+        return cls(starts.astype(np.int64), words, vocabulary, counts.shape[1])
+
+    def lanes(self, n_lanes: int) -> list[tuple[int, int]]:
+        """Cut the documents into at most `n_lanes` stretches of about equally many tokens."""
+        cuts = np.searchsorted(self.starts[:-1], lane_levels(len(self.words), n_lanes)).tolist()
+        return lane_spans(cuts, len(self.starts) - 1)
+
+
+def words_that_occur(frequencies: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the words that occur, given how often each does; raise if one does too often to be counted."""
+    if frequencies.max(initial=0) >= kernels.LARGEST_COUNT:
+        raise ValueError(
+            f"A word may occur at most {kernels.LARGEST_COUNT - 1:,} times in documents refined at once. "
+            f"Word {frequencies.argmax()} occurs {int(frequencies.max()):,} times. "
+            "Drop it, or call partial_fit on parts of the corpus."
+        )
+    return np.flatnonzero(frequencies)
+
+
+def lane_levels(n_tokens: int, n_lanes: int) -> FloatArray:
+    """Return how many tokens are in front of each lane but the first, at least: its first document is the next."""
+    return np.linspace(0, n_tokens, n_lanes + 1)[1:-1]
+
+
+def lane_spans(cuts: list[int], n_documents: int) -> list[tuple[int, int]]:
+    """Return the lanes between the first documents of lanes, without those that are empty."""
+    return [(first, last) for first, last in pairwise([0, *cuts, n_documents]) if first < last]
+
+
+def choose_lanes(n_tokens: int, n_cells: int) -> int:
+    """Return how many lanes are worth their copies of the counts: a power of two that depends on the corpus only.
+
+    Copying and adding a cell takes some 1/40 of the time of a draw. So with at most 2 tokens / cells lanes, copying
+    takes at most 1/20 of a sweep.
+    """
+    if n_tokens < _FEWEST_TOKENS:
+        return 1
+    worth = min(max(2 * n_tokens // n_cells, 2), _MOST_LANES)
+    return 1 << (worth.bit_length() - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Lane:
+    """The documents from `first` to `last` of a list of tokens, and the topics of all of its tokens, which change."""
+
+    number: int
+    first: int
+    last: int
+    starts: NDArray[np.int64]
+    words: NDArray[np.int32]
+    topics: NDArray[np.uint16]
+
+
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """What a lane did in a sweep: the changes of the counts, its histogram and its expected counts."""
+
+    table: NDArray[np.float32]
+    totals: FloatArray
+    histogram: NDArray[np.int64]
+    expected: NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """What all lanes know when a sweep begins. No array in it is ever changed.
+
+    Attributes
+    ----------
+    alpha, eta : array, float
+        Prior of a document's topics, and of a topic's words.
+    seed : int
+        Seed of all draws.
+    n_features : int
+        Size V of the whole vocabulary.
+    lengths : array
+        How many documents have 0, 1, 2, … tokens.
+    table, totals : arrays
+        Word-topic counts, with as many columns as the kernels want, and their sums.
+    histogram : array
+        How many documents had so many tokens of a topic in the last sweep.
+    expected, n_averaged : array, int
+        The sum of expected counts over the sweeps that are averaged, and their number.
+    n_swept : int
+        How many sweeps were made.
+    """
+
+    alpha: FloatArray
+    eta: float
+    seed: int
+    n_features: int
+    lengths: NDArray[np.int64]
+    table: NDArray[np.float32]
+    totals: FloatArray
+    histogram: NDArray[np.int64]
+    expected: NDArray[np.float32]
+    n_averaged: int = 0
+    n_swept: int = 0
+
+    @classmethod
+    def begin(
+        cls, alpha: FloatArray, eta: float, seed: int, n_features: int, lengths: NDArray[np.int64], n_words: int
+    ) -> Shared:
+        """Return what is known before the first topics are drawn, over `n_words` words that occur."""
+        prior = np.array(alpha, dtype=np.float64)
+        empty = np.zeros((n_words, -(-len(prior) // kernels.WIDTH) * kernels.WIDTH), dtype=np.float32)
+        histogram = np.zeros((len(prior), len(lengths)), dtype=np.int64)
+        nothing = np.zeros(empty.shape[1])
+        return cls(prior, float(eta), seed, n_features, lengths, empty, nothing, histogram, empty)
+
+    def padded(self, topic_rows: NDArray[Any]) -> NDArray[np.float32]:
+        """Return topics, k x m, as the kernels want them: m rows, padded."""
+        rows = np.zeros(self.table.shape, dtype=np.float32)
+        rows[:, : len(self.alpha)] = topic_rows.T
+        return rows
+
+    def draw(self, lane: Lane, rows: NDArray[np.float32]) -> None:
+        """Draw the first topics of a lane, given topics as `padded` makes them."""
+        kernels.draw_topics(
+            lane.first, lane.last, lane.starts, lane.words, lane.topics, rows, self._padded_alpha(), len(self.alpha),
+            _START_STEPS, self._lane_seed(lane.number),
+        )  # fmt: skip
+
+    def counted(self, lane: Lane) -> Changes:
+        """Return the counts of the topics of a lane that were just drawn."""
+        table, inside = np.zeros_like(self.table), slice(lane.starts[lane.first], lane.starts[lane.last])
+        kernels.count_topics(lane.starts[lane.first : lane.last + 1], lane.words, lane.topics, table)
+        totals = np.bincount(lane.topics[inside], minlength=table.shape[1]).astype(np.float64)
+        return Changes(table, totals, np.zeros_like(self.histogram), table[:0])
+
+    def sweep(self, lane: Lane, *, average: bool) -> Changes:
+        """Draw the topics of a lane anew, in place; return what that changes."""
+        table, totals = self.table.copy(), self.totals.copy()
+        histogram = np.zeros_like(self.histogram)
+        expected = np.zeros(self.table.shape if average else (0, self.table.shape[1]), dtype=np.float32)
+        kernels.sweep_documents(
+            lane.first, lane.last, lane.starts, lane.words, lane.topics, table, totals, self._padded_alpha(),
+            np.float32(self.eta), self.eta * self.n_features, len(self.alpha), self._lane_seed(lane.number), expected,
+            histogram,
+        )  # fmt: skip
+        table -= self.table
+        totals -= self.totals
+        return Changes(table, totals, histogram, expected)
+
+    def swept(self) -> Shared:
+        """Return the same, on its way into the next sweep: its draws have other seeds."""
+        return replace(self, n_swept=self.n_swept + 1)
+
+    def merged(self, changes: Iterable[Changes], *, average: bool = False) -> Shared:
+        """Return what is known after the changes of all lanes, which are added in the order of the lanes."""
+        table, totals, histogram = self.table.copy(), self.totals.copy(), np.zeros_like(self.histogram)
+        expected = self.expected.copy() if average else self.expected
+        for lane in changes:
+            table += lane.table
+            totals += lane.totals
+            histogram += lane.histogram
+            if average:
+                expected += lane.expected
+        n_averaged = self.n_averaged + average
+        return replace(self, table=table, totals=totals, histogram=histogram, expected=expected, n_averaged=n_averaged)
+
+    def with_alpha_learnt(self) -> Shared:
+        """Return the same with the prior of a document's topics moved towards the most likely one."""
+        largest = int(np.flatnonzero(self.histogram.any(axis=0)).max(initial=0))
+        tails = exceedances(self.histogram[:, : largest + 1])
+        lengths = exceedances(np.pad(self.lengths, (0, max(0, 2 - len(self.lengths)))))
+        return replace(self, alpha=learn_alpha(self.alpha, tails, lengths, _ALPHA_STEPS))
+
+    def with_eta_learnt(self) -> Shared:
+        """Return the same with the prior of a topic's words moved towards the most likely one."""
+        counts = self.table[:, : len(self.alpha)]
+        return replace(self, eta=learn_eta(self.eta, counts, self.n_features, _ETA_STEPS))
+
+    def mean_counts(self) -> NDArray[np.float32]:
+        """Return how many tokens of each word are expected to have each topic, k x m: the mean over averaged sweeps."""
+        mean: NDArray[np.float32] = self.expected[:, : len(self.alpha)].T / np.float32(self.n_averaged)
+        return np.ascontiguousarray(mean)
+
+    def _padded_alpha(self) -> NDArray[np.float32]:
+        return np.pad(self.alpha, (0, self.table.shape[1] - len(self.alpha))).astype(np.float32)
+
+    def _lane_seed(self, number: int) -> np.uint64:
+        return np.uint64(np.random.SeedSequence([self.seed, self.n_swept, number]).generate_state(1, np.uint64)[0])
+
+
+class Sampler:
+    """The topics of all tokens of a corpus, and the counts that follow from them.
+
+    Parameters
+    ----------
+    tokens : Tokens
+        The corpus.
+    alpha : ndarray of shape (k,)
+        Prior of a document's topics.
+    eta : float
+        Prior of a topic's words.
+    seed : int
+        Seed of all draws.
+    n_jobs : int
+        How many threads, or -1 for all cores.
+    """
+
+    def __init__(self, tokens: Tokens, alpha: FloatArray, eta: float, *, seed: int, n_jobs: int) -> None:
+        lengths = np.bincount(np.diff(tokens.starts), minlength=1)
+        self.shared = Shared.begin(alpha, eta, seed, tokens.n_features, lengths, len(tokens.vocabulary))
+        n_lanes = choose_lanes(len(tokens.words), max(1, self.shared.table.size))
+        self.topics = np.zeros(len(tokens.words), dtype=np.uint16)
+        self._lanes = [
+            Lane(number, *span, tokens.starts, tokens.words, self.topics)
+            for number, span in enumerate(tokens.lanes(n_lanes))
+        ]
+        self._n_jobs = max(1, min(os.cpu_count() or 1 if n_jobs < 0 else n_jobs, len(self._lanes)))
+
+    @property
+    def alpha(self) -> FloatArray:
+        """Prior of a document's topics."""
+        return self.shared.alpha
+
+    @property
+    def eta(self) -> float:
+        """Prior of a topic's words."""
+        return self.shared.eta
+
+    def start(
+        self,
+        topic_word: NDArray[Any],
+        known: NDArray[np.float32] | None = None,
+        known_totals: FloatArray | None = None,
+    ) -> None:
+        """Draw first topics.
+
+        Parameters
+        ----------
+        topic_word : ndarray of shape (k, m)
+            Topics over the words of `tokens.vocabulary`.
+        known : ndarray of shape (k, m), optional
+            Counts of other tokens of these words, which stay as they are.
+        known_totals : ndarray of shape (k,), optional
+            Totals of the other tokens, over all words.
+        """
+        shared, rows = self.shared, self.shared.padded(topic_word)
+
+        def draw(lane: Lane) -> Changes:
+            shared.draw(lane, rows)
+            return shared.counted(lane)
+
+        before = shared if known is None else replace(shared, table=shared.padded(known))
+        after = before.merged(self._each_lane(draw))
+        if known_totals is not None:
+            after.totals[: len(after.alpha)] += known_totals
+        self.shared = after
+
+    def sweep(self, *, average: bool) -> None:
+        """Draw the topic of every token anew; take the probabilities into the mean if `average`."""
+        shared = self.shared.swept()
+        self.shared = shared.merged(self._each_lane(lambda lane: shared.sweep(lane, average=average)), average=average)
+
+    def learn_alpha(self) -> None:
+        """Move the prior of a document's topics towards the most likely one for the topics just drawn."""
+        self.shared = self.shared.with_alpha_learnt()
+
+    def learn_eta(self) -> None:
+        """Move the prior of a topic's words towards the most likely one for the topics just drawn."""
+        self.shared = self.shared.with_eta_learnt()
+
+    def mean_counts(self) -> NDArray[np.float32]:
+        """Return how many tokens of each word are expected to have each topic, k x m: the mean over averaged sweeps."""
+        return self.shared.mean_counts()
+
+    def _each_lane(self, work: Callable[[Lane], Answer]) -> Iterator[Answer]:
+        """Yield what the work of each lane answers, in the order of the lanes.
+
+        Answers are large. At most one more of them than there are threads exists at a time: one can be added up while
+        the threads work on the next.
+        """
+        if self._n_jobs == 1:
+            yield from map(work, self._lanes)
+            return
+        running: deque[Future[Answer]] = deque()
+        with ThreadPoolExecutor(self._n_jobs) as pool:
+            for lane in self._lanes:
+                if len(running) > self._n_jobs:
+                    yield running.popleft().result()
+                running.append(pool.submit(work, lane))
+            while running:
+                yield running.popleft().result()

@@ -1,0 +1,415 @@
+"""The page of topics: their words, a map, documents, how many there are, and how far to trust them.
+
+The figures of topics: a map of which are alike, and the spectrum that shows how many stand clear of noise.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.patches import Circle
+from numpy.typing import NDArray
+
+from odeco.decompose.page import again_section, privacy_section
+from odeco.display.page import Section, table, write_page
+from odeco.display.svg import COLOURS, STYLE, WIDTH, Figures, _axes
+from odeco.models.lda.explorer import MANY, Example, TopicMap, container, explorer_data, lay_out, script, style
+
+if TYPE_CHECKING:
+    from odeco.models.lda.diagnostics import TopicDiagnostics
+    from odeco.models.lda.display import TopicSummary
+
+
+#: Documents are shortened to this many characters.
+_EXCERPT = 400
+
+#: What the explorer shows better has this name, and is hidden while it runs.
+_PLAIN = "plain"
+
+#: The documents of this many topics are shown at once; those of the others are shown at a click.
+_OPEN = 3
+
+
+def write_topics_report(
+    summary: TopicSummary,
+    path: str | os.PathLike[str],
+    *,
+    title: str = "Topics",
+    examples: Sequence[Sequence[Example]] | None = None,
+    command: str | None = None,
+    versions: Mapping[str, str] | None = None,
+    n_top: int = 12,
+    more: Sequence[Section] = (),
+) -> None:
+    """Write topics as one HTML page that needs no network.
+
+    A script inside the page lets readers explore: a map of topics linked to their words and documents, a slider from
+    frequent words to telling ones, and a search for words. Without it the page shows the same, as text and figures.
+
+    Parameters
+    ----------
+    summary : TopicSummary
+        What is known of the topics, as `odeco.models.summarise_topics` collects it.
+    path : path
+        Where to write; an old file is replaced only by a complete one.
+    title : str
+        The heading.
+    examples : sequence of sequences, optional
+        For each topic some documents that show it best: where each comes from, its text, and the topic's share in it.
+        The page of private topics never shows them.
+    command : str, optional
+        The command that makes the page again.
+    versions : mapping, optional
+        Versions of what computed the topics; by default those that are running now.
+    n_top : int
+        How many words to show for each topic.
+    more : sequence of Section, optional
+        What else the page is to show, after the explorer.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> from odeco.datasets.planted import planted_topics
+    >>> from odeco.models import TensorLDA, summarise_topics
+    >>> counts = planted_topics(2000, 30, [0.3, 0.2, 0.1], rng=0).counts
+    >>> model = TensorLDA(3, refine=0, random_state=0).fit(counts)
+    >>> summary = summarise_topics(model, np.array([f"word{number}" for number in range(30)]), counts)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_topics_report(summary, f"{folder}/page.html", title="Three topics")
+    """
+    figures, layout = Figures(), lay_out(summary.topic_word, summary.shares)
+    shown = None if summary.privacy is not None or not examples else _shortened_examples(examples)
+    sections = [
+        _explorer(summary, layout, shown),
+        *more,
+        _topics(summary, n_top),
+        *_map(summary, layout, figures),
+        *_documents(summary, shown),
+        *_number(summary, figures),
+        _trust(summary),
+        *([] if summary.privacy is None else [privacy_section(summary.privacy)]),
+        again_section(command, versions),
+    ]
+    k = len(summary.shares)
+    subtitle = f"{k} {'topic' if k == 1 else 'topics'} of {summary.diagnostics.n_documents:,} documents"
+    if summary.privacy is not None:
+        subtitle += ", found under differential privacy"
+    write_page(
+        path,
+        title=title,
+        subtitle=subtitle,
+        sections=sections,
+        facts=_facts(summary),
+        style=_STYLE + style(),
+        script=script(),
+    )
+
+
+def _facts(summary: TopicSummary) -> dict[str, str]:
+    found = summary.diagnostics
+    facts = {
+        "topics": str(found.n_components),
+        "documents learnt from": f"{found.n_documents:,}",
+        "words known": f"{summary.words.size:,}",
+    }
+    if summary.perplexity is not None:
+        held = summary.perplexity
+        facts["perplexity (without topics)"] = f"{held.topics:,.0f} ({held.unigram:,.0f})"
+    if summary.npmi is not None:
+        facts["mean coherence (NPMI)"] = f"{float(summary.npmi.mean()):.3f}"
+    if summary.privacy is not None:
+        known = summary.trust is None or summary.trust.known
+        facts["clear of the noise"] = f"{found.n_clear} of {found.n_components}" if known else "not known"
+        # The minus of an exponent must not end a line.
+        facts["guarantee"] = f"ε = {summary.privacy.epsilon:g}, δ = {summary.privacy.delta:g}".replace("-", "\u2011")
+    return facts
+
+
+def _topics(summary: TopicSummary, n_top: int) -> Section:
+    cards = "".join(_card(summary, topic, n_top) for topic in range(len(summary.shares)))
+    lead = (
+        "The most probable words of each topic with their probabilities; each bar is relative to the topic's first "
+        "word. The percentage is the topic's share of all words."
+    )
+    if summary.trust is not None and not summary.trust.known:
+        lead += f" {summary.trust.said} Words that are less probable than twice their noise are left out."
+    elif summary.trust is not None:
+        lead += (
+            " Trust is the lowest cosine between a topic and what four runs with other noise find of it, both without "
+            "the frequencies of all words; without any noise, one topic in five should be less like itself than this. "
+            "A topic is called noise if less than half of what sets it apart is found again "
+            "(trust below 0.71). Words that are less probable than twice their noise are left out."
+        )
+    return Section("Topics", f'<div class="cards">{cards}</div>\n', lead, _PLAIN)
+
+
+def _card(summary: TopicSummary, topic: int, n_top: int) -> str:
+    words = summary.leading_words(topic, n_top)
+    highest = max((weight for _, weight in words), default=1.0) or 1.0
+    rows = "".join(
+        f'<li><span class="bar" style="width:{100 * weight / highest:.1f}%"></span>'
+        f'<span class="word">{escape(word)}</span><span class="weight">{weight:.3f}</span></li>'
+        for word, weight in words
+    )
+    standing, _ = _standing(summary, topic)
+    rows = rows or "<li>no word is clear of its noise</li>"
+    grey = " unsure" if summary.trust is not None and not summary.trust.clear[topic] else ""
+    return (
+        f'<article class="card{grey}"><h3><span class="topic">{topic + 1}</span>{summary.shares[topic]:.1%}'
+        f"<small>{standing}</small></h3>\n<ol>{rows}</ol></article>\n"
+    )
+
+
+def _standing(summary: TopicSummary, topic: int) -> tuple[str, float | None]:
+    """Return how good a topic is, in words and as a number."""
+    if summary.npmi is not None:
+        return f"coherence {summary.npmi[topic]:.2f}".replace("-", "−"), float(summary.npmi[topic])
+    if summary.trust is None:
+        return "", None
+    if not summary.trust.known:
+        return "trust not known", None
+    likeness = float(summary.trust.likeness[topic])
+    return f"trust {likeness:.2f}".replace("-", "−") + ("" if summary.trust.clear[topic] else ": noise"), likeness
+
+
+def _explorer(summary: TopicSummary, layout: TopicMap, examples: Sequence[Sequence[Example]] | None) -> Section:
+    standings = [_standing(summary, topic) for topic in range(len(summary.shares))]
+    body = container(explorer_data(summary, layout, standings, examples))
+    return Section("Explore", body, name="explore")
+
+
+def _map(summary: TopicSummary, layout: TopicMap, figures: Figures) -> list[Section]:
+    if len(summary.shares) < 2:
+        return []
+    labels = [_first_word(summary, topic) for topic in range(len(summary.shares))]
+    lead = (
+        "Topics that use the same words are near each other (Hellinger distance, by multidimensional scaling). The "
+        "area of a circle is the topic's share; its label is the topic's number and first word."
+    )
+    return [Section("Map of topics", draw_map(figures, layout, labels), lead, _PLAIN)]
+
+
+def _first_word(summary: TopicSummary, topic: int) -> str:
+    words = summary.leading_words(topic, 1)
+    return words[0][0] if words else "–"
+
+
+def _documents(summary: TopicSummary, examples: Sequence[Sequence[Example]] | None) -> list[Section]:
+    if not examples:
+        return []
+    parts = []
+    for topic, documents in enumerate(examples):
+        first = ", ".join(word for word, _ in summary.leading_words(topic, 3))
+        quotes = "".join(
+            f"<blockquote><p>{escape(text)}</p><cite>{escape(name)} · {share:.0%} topic {topic + 1}</cite>"
+            "</blockquote>\n"
+            for name, text, share in documents
+        )
+        shown = " open" if topic < _OPEN else ""
+        parts.append(f"<details{shown}><summary>{topic + 1} · {escape(first)}</summary>\n{quotes}</details>\n")
+    lead = "For each topic the documents in which its share is largest, shortened."
+    return [Section("Documents that show a topic best", "".join(parts), lead, _PLAIN)]
+
+
+def _shortened_examples(examples: Sequence[Sequence[Example]]) -> list[list[Example]]:
+    return [[(name, _shortened(text), share) for name, text, share in own] for own in examples]
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _EXCERPT else text[: _EXCERPT - 1].rstrip() + "…"
+
+
+def _number(summary: TopicSummary, figures: Figures) -> list[Section]:
+    found = summary.diagnostics
+    if not found.eigenvalues.size:  # of a private model that public documents have started
+        return []
+    clear = clear_directions(found, private=summary.privacy is not None)
+    n_clear = int(clear.sum())
+    lead = (
+        "How strongly pairs of words vary in each direction, with standard errors. Documents without topics would show "
+        f"no direction above the dashed line. {n_clear} of the {found.eigenvalues.size} directions that were "
+        f"looked at {'stands' if n_clear == 1 else 'stand'} clear of it; {found.n_components} "
+        f"{'topic was' if found.n_components == 1 else 'topics were'} taken."
+    )
+    if found.n_found_again is not None:
+        lead += f" {found.n_found_again} of them {'is' if found.n_found_again == 1 else 'are'} found again"
+        lead += " if topics are looked for in each half of the documents alone."
+    if summary.privacy is not None:
+        lead += " These are noisy pairs of the most frequent words, where the topics began."
+    return [Section("How many topics there are", draw_spectrum(figures, found, clear), lead)]
+
+
+def _trust(summary: TopicSummary) -> Section:
+    found = summary.diagnostics
+    said = "".join(f'<p class="statement bad">{escape(text)}</p>\n' for text in summary.advice)
+    if summary.trust is not None and not summary.trust.known:
+        said += f'<p class="statement bad">{escape(summary.trust.said)}</p>\n'
+    elif not said:
+        said = '<p class="statement">All topics stand clear of noise. There is nothing to be done.</p>\n'
+    n_clear = f"{found.n_clear}" if summary.trust is None or summary.trust.known else "not known"
+    numbers = [["documents", f"{found.n_documents:,}"]]
+    if found.mean_length is not None:
+        numbers += [
+            ["of them without a word of the vocabulary", f"{found.n_empty:,}"],
+            ["of them with one or two words, which tell nothing of topics", f"{found.n_short:,}"],
+            ["words in a document, on average", f"{found.mean_length:.1f}"],
+        ]
+    if summary.perplexity is not None:
+        held = summary.perplexity
+        numbers += [
+            ["documents kept out, to measure perplexity", f"{held.n_documents:,}"],
+            ["perplexity of half of their words, given the other half", f"{held.topics:,.1f}"],
+            ["the same by the frequencies of words alone, without topics", f"{held.unigram:,.1f}"],
+        ]
+    numbers += [
+        ["topics clear of noise" if summary.trust else "directions clear of noise", n_clear],
+        ["concentration α₀: the smaller, the fewer topics in a document", f"{found.concentration:.3g}"],
+    ]
+    if summary.trust is not None:
+        return Section("How far to trust them", said + table(["", ""], numbers, text_columns=[0], narrow=True), "")
+    numbers.append(["of the third moment explained by its components", f"{found.explained:.1%}"])
+    columns = ["topic", "share", "coherence (NPMI)", "weight", "residual", "negative mass cut off", "words"]
+    rows = [
+        [
+            str(topic + 1),
+            f"{share:.1%}",
+            "–" if summary.npmi is None else f"{summary.npmi[topic]:.3f}".replace("-", "−"),
+            _number_or_dash(found.weights[topic], ".3g"),
+            _number_or_dash(found.residuals[topic], ".1e"),
+            _number_or_dash(found.negative_mass[topic], ".0%"),
+            ", ".join(word for word, _ in summary.leading_words(topic, 4)),
+        ]
+        for topic, share in enumerate(summary.shares)
+    ]
+    listed = table(columns, rows, text_columns=[6])
+    lead = (
+        "Weight, residual and negative mass are of the components of the whitened third moment that the topics began "
+        "with. A dash marks what is not known, or not told because documents are private."
+    )
+    body = said + table(["", ""], numbers, text_columns=[0], narrow=True)
+    return Section(
+        "How far to trust them", f"{body}<details><summary>Topic by topic</summary>\n{listed}</details>\n", lead
+    )
+
+
+def _number_or_dash(value: float, form: str) -> str:
+    return format(value, form) if np.isfinite(value) else "–"
+
+
+_STYLE = """
+.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(13.5rem, 1fr)); gap: .9rem; }
+.card { background: var(--panel); border: 1px solid var(--line); border-radius: .5rem; padding: .7rem .8rem .8rem;
+  break-inside: avoid; }
+.card h3 { display: flex; align-items: baseline; gap: .5rem; margin: 0 0 .5rem; font-size: 1rem;
+  font-variant-numeric: tabular-nums; }
+.card h3 small { margin-left: auto; color: var(--muted); font-weight: 400; font-size: .78rem; white-space: nowrap; }
+.unsure ol { opacity: .45; }
+.topic { background: var(--accent); color: var(--paper); border-radius: .9rem; min-width: 1.7rem; text-align: center;
+  padding: 0 .45rem; font-size: .9rem; line-height: 1.5rem; }
+.card ol { list-style: none; margin: 0; padding: 0; font-size: .88rem; }
+.card li { position: relative; display: flex; justify-content: space-between; gap: .5rem; padding: .06rem .4rem;
+  margin-bottom: 2px; line-height: 1.45; }
+.bar { position: absolute; left: 0; top: 0; bottom: 0; background: var(--accent); opacity: .22; border-radius: .2rem; }
+.word { position: relative; overflow-wrap: anywhere; }
+.weight { position: relative; color: var(--muted); font-variant-numeric: tabular-nums; }
+blockquote { margin: .6rem 0; padding: .5rem .9rem; border-left: 3px solid var(--line); background: var(--panel);
+  border-radius: 0 .4rem .4rem 0; font-size: .9rem; }
+blockquote p { margin: 0 0 .25rem; overflow-wrap: anywhere; }
+cite { color: var(--muted); font-style: normal; font-size: .8rem; }"""
+
+
+#: The map has this height in inches at most, or the second one if there are many topics.
+_HEIGHT, _TALL = 6.2, 9.0
+
+
+def draw_map(figures: Figures, layout: TopicMap, labels: Sequence[str]) -> str:
+    """Draw each topic as a circle, near to those that use the same words."""
+    many = len(labels) > MANY
+    tallest = _TALL if many else _HEIGHT
+    width, height = layout.size
+    with mpl.rc_context(STYLE):
+        figure, axes = _axes(WIDTH, min(tallest, max(2.5, WIDTH * height / width)))
+        sizes = (7.0, 7.5) if many else (10.0, 9.5)
+        for number, (place, radius, label) in enumerate(zip(layout.places, layout.radii, labels, strict=True), 1):
+            axes.add_patch(Circle(place, radius, facecolor=COLOURS["accent"], alpha=0.25, linewidth=0))
+            axes.add_patch(Circle(place, radius, fill=False, edgecolor=COLOURS["accent"], linewidth=1.2))
+            axes.text(*place, str(number), ha="center", va="center", fontsize=sizes[0], fontweight="bold")
+            shown = label if len(label) <= 18 else label[:17] + "…"
+            # Just below the circle; a dollar sign would begin a formula.
+            axes.text(
+                place[0], place[1] - radius - 0.008, shown, ha="center", va="top", fontsize=sizes[1], parse_math=False
+            )
+        axes.set_xlim(0, width)
+        axes.set_ylim(0, height)
+        axes.set_aspect("equal")
+        axes.set_axis_off()
+        return figures.html(
+            figure, f"Map of {len(labels)} topics.", "Circles that would lie over each other are moved apart."
+        )
+
+
+def clear_directions(found: TopicDiagnostics, *, private: bool) -> NDArray[np.bool_]:
+    """Return which directions are clear of noise.
+
+    In a private run these are the directions above the level of noise, which allows for errors. Otherwise the
+    diagnostics say which of the first k are clear, and how many of the rest: the rest that are clear are those that are
+    farthest above the level, in standard errors.
+    """
+    if private:
+        return np.asarray(found.eigenvalues > found.noise_level)
+    k = found.reliable.size
+    clear = np.zeros(found.eigenvalues.size, dtype=bool)
+    clear[:k] = found.reliable[: clear.size]
+    further = max(found.n_clear - int(clear.sum()), 0)
+    margins = (found.eigenvalues - found.noise_level) / np.maximum(found.eigenvalue_errors, np.finfo(float).tiny)
+    clear[k + np.argsort(-margins[k:], kind="stable")[:further]] = True
+    return clear
+
+
+def draw_spectrum(figures: Figures, found: TopicDiagnostics, clear: NDArray[np.bool_]) -> str:
+    """Draw the eigenvalues with standard errors, the level of noise, and where the number of topics was set."""
+    values, errors = found.eigenvalues, np.where(np.isfinite(found.eigenvalue_errors), found.eigenvalue_errors, 0.0)
+    positive = values > 0
+    numbers = np.arange(1, values.size + 1)
+    with mpl.rc_context(STYLE):
+        figure, axes = _axes(WIDTH, 3.4)
+        axes.grid(axis="y")
+        for shown, colour, name in ((clear, "accent", "clear of noise"), (~clear, "muted", "not clear of noise")):
+            drawn = positive & shown
+            if drawn.any():
+                axes.errorbar(
+                    numbers[drawn],
+                    values[drawn],
+                    yerr=np.minimum(errors[drawn], values[drawn] * (1 - 1e-6)),
+                    fmt="o",
+                    markersize=4.5,
+                    color=COLOURS[colour],
+                    ecolor=COLOURS[colour],
+                    elinewidth=1.2,
+                    capsize=2.5,
+                    label=f"{name}, ± 1 standard error",
+                )
+        axes.axhline(
+            found.noise_level, color=COLOURS["warm"], linestyle="dashed", linewidth=1.3, label="level of noise"
+        )
+        axes.axvline(
+            found.n_components + 0.5, color=COLOURS["ink"], linewidth=1, label=f"number of topics, {found.n_components}"
+        )
+        axes.set_yscale("log")
+        lowest = min(float(values[positive].min(initial=found.noise_level)), found.noise_level)
+        axes.set_ylim(lowest / 1.6, max(float(values[0] + errors[0]), found.noise_level) * 1.5)
+        axes.set_xlim(0.3, values.size + 0.7)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.set_xlabel("direction, strongest first")
+        axes.set_ylabel("eigenvalue of pairs of words")
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4)
+        left_out = int(np.sum(~positive))
+        noun = "1 direction" if left_out == 1 else f"{left_out} directions"
+        caption = f"Not drawn: {noun} with an eigenvalue below zero." if left_out else ""
+        described = f"{values.size} eigenvalues, {int(clear.sum())} of them above the level of noise."
+        return figures.html(figure, described, caption)

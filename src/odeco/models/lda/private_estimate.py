@@ -1,0 +1,395 @@
+"""Frequencies of words are read off noisy sums: what the noise has hidden is filled in with what is usual.
+
+All of this is post-processing of released numbers.
+
+How documents come about if text has more topics than were asked for: as many as the noisy pairs of words show.
+
+Topics that mix others depend on where a run happens to end: with other noise other topics are mixed. Documents that are
+drawn from the topics found do not show that, since they hold these and no others. So where the pairs show more topics
+than were asked for, documents are drawn from all of these. This is post-processing of what was released.
+
+Topics from noisy answers: frequencies of words, pairs of the most frequent, and likelihood steps over all words.
+
+Whoever answers, this file sees released numbers only: all of it is post-processing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from odeco._util.types import FloatArray
+from odeco.models.lda.deconvolution import affinity_deviations, confusion, damping, find_affinities
+from odeco.models.lda.pairs import NoisyPairs, TopicLaw, factorise, matrix_of_pairs, simulate, starting_topics
+from odeco.models.lda.private_releases import Answers, ReleasePlan
+from odeco.privacy.holders.documents import LENGTH_EDGES
+
+#: The prior of a frequency lives on so many points, and is fitted in so many rounds.
+_N_POINTS, _N_ROUNDS = 60, 200
+
+#: The lowest point is this share of the noise: nothing below can be told from zero.
+_LOWEST = 0.02
+
+#: Between rounds so much of the prior of a point goes to each of its neighbours, so that it stays smooth.
+_DENOISE_SPREAD = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class NoisySums:
+    """Sums over documents, one for each word, with the standard deviation of the noise in each."""
+
+    values: FloatArray
+    deviations: FloatArray
+
+    def joined(self, other: NoisySums) -> NoisySums:
+        """Return the mean of both by inverse variances; this one is known up to a factor, which the totals set."""
+        factor = max(float(other.values.sum()), _TINY) / max(float(self.values.sum()), _TINY)
+        own, further = (factor * self.deviations) ** -2.0, other.deviations**-2.0
+        values = (factor * self.values * own + other.values * further) / (own + further)
+        return NoisySums(values, (own + further) ** -0.5)
+
+
+_TINY = 1e-9
+
+
+def word_frequencies(sums: NoisySums) -> tuple[FloatArray, FloatArray]:
+    """Return the frequencies of the words, which sum to one, and their standard deviations.
+
+    They are the posterior means of non-negative numbers seen through Gaussian noise. The prior, which all words share,
+    is fitted to the numbers themselves: nonparametric maximum likelihood on a grid of logarithms (empirical Bayes).
+    """
+    lowest = _LOWEST * float(np.median(sums.deviations))
+    points = np.geomspace(lowest, max(1.05 * float(sums.values.max()), 10 * lowest), _N_POINTS)
+    distances = ((sums.values[:, None] - points) / sums.deviations[:, None]) ** 2
+    likelihood = np.exp(-0.5 * (distances - distances.min(axis=1, keepdims=True)))
+    prior = np.full(_N_POINTS, 1 / _N_POINTS)
+    for _ in range(_N_ROUNDS):
+        prior *= likelihood.T @ (1 / (likelihood @ prior))
+        prior = np.convolve(
+            np.pad(prior, 1, mode="edge"), [_DENOISE_SPREAD, 1 - 2 * _DENOISE_SPREAD, _DENOISE_SPREAD], mode="valid"
+        )
+        prior /= prior.sum()
+    posterior = likelihood * prior
+    posterior /= posterior.sum(axis=1, keepdims=True)
+    means = posterior @ points
+    variances = np.maximum(posterior @ points**2 - means**2, 0.0)
+    return means / means.sum(), np.sqrt(variances) / means.sum()
+
+
+#: Steps of expectation and maximisation, for the topics found that a further topic consists of.
+_N_FURTHER_ROUNDS = 50
+
+
+def with_further_topics(law: TopicLaw, pairs: NoisyPairs | None, rng: np.random.Generator) -> TopicLaw:
+    """Return a law with as many topics as pairs show, or the same if they show no more than it has.
+
+    Parameters
+    ----------
+    law : TopicLaw
+        The topics that were found.
+    pairs : NoisyPairs or None
+        What was released about pairs of the most frequent words, if anything was.
+    rng : Generator
+        Draws where the factorisation of the pairs begins.
+
+    Notes
+    -----
+    The pairs, without the directions that may be noise, are factorised again. Each factor is a topic among the frequent
+    words, and its squared mass its share. What it has of the other words is that of the mixture of topics found which
+    is nearest to it in likelihood.
+    """
+    n_topics = 0 if pairs is None else min(pairs.n_clear(), pairs.words.size)
+    if pairs is None or n_topics <= law.topics.shape[0]:
+        return law
+    factors = factorise(pairs.without_noise(), n_topics, rng)
+    masses = factors.sum(axis=0)
+    frequent = (factors / masses).T
+    topics = _mixtures(frequent, law.topics[:, pairs.words]) @ law.topics
+    topics[:, pairs.words] = frequent * topics[:, pairs.words].sum(axis=1, keepdims=True)
+    topics /= topics.sum(axis=1, keepdims=True)
+    return TopicLaw(topics, law.alpha.sum() * masses**2 / np.sum(masses**2), law.lengths, law.chances)
+
+
+def _mixtures(wanted: FloatArray, topics: FloatArray) -> FloatArray:
+    """Return the weights, rows that sum to one, with which topics make up each wanted one."""
+    topics = topics / topics.sum(axis=1, keepdims=True)
+    weights = np.full((wanted.shape[0], topics.shape[0]), 1 / topics.shape[0])
+    for _ in range(_N_FURTHER_ROUNDS):
+        weights *= (wanted / np.maximum(weights @ topics, np.finfo(float).tiny)) @ topics.T
+    return weights
+
+
+#: Every topic gets this share of the frequencies of all words: no word is impossible because noise has hidden it.
+_BACKGROUND = 0.05
+
+#: Every topic has at least this share of what it would have if all were alike.
+_LEAST_SHARE = 0.1
+
+#: No word is taken for rarer than this when its feature is scaled.
+_LEAST_FREQUENCY = 1e-6
+
+#: Variance that the shares of a word among the topics are expected to have.
+_SPREAD = 0.05
+
+#: What a step has confused is undone in so many rounds, each with the topics of the one before.
+_N_ROUNDS = 3
+
+#: So many words of documents are simulated for a round, for each word of each topic, and at most and at least so many.
+_SIMULATED_OF_EACH, _FEWEST_SIMULATED, _MOST_SIMULATED = 200, 2_000, 40_000
+
+#: A simulated document has at most this many words.
+_LONGEST = 400
+
+#: A bin of lengths below this many standard deviations of its noise counts as empty.
+_CLEAR_LENGTH = 3.0
+
+#: A word of a public document counts so many times as a word of a prior.
+_PUBLIC_WEIGHT = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class PublicTopics:
+    """What public documents say: how many words of each kind they have in each topic, k x V."""
+
+    counts: FloatArray
+
+    def topics(self, frequencies: FloatArray) -> FloatArray:
+        """Return starting topics: the public ones, with the frequencies for what they have not seen."""
+        own = self.counts + frequencies * np.maximum(self.counts.sum(axis=1, keepdims=True), 1.0) * _BACKGROUND
+        started: FloatArray = own / own.sum(axis=1, keepdims=True)
+        return started
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """All that was released so far, summed up: what a stream keeps between batches.
+
+    Attributes
+    ----------
+    lengths : NoisySums
+        Of the histogram of lengths.
+    words : NoisySums
+        Of the frequencies of words.
+    scales : array
+        By how much the feature of each word is multiplied.
+    gram, image : arrays, k x k and V x k
+        What the steps so far say of the words: see `find_affinities`; `image` is still to be divided by frequencies.
+    topics : array, k x V
+        The topics.
+    shares : array
+        How much of all words belongs to each topic.
+    public : PublicTopics or None
+        What public documents say.
+    """
+
+    lengths: NoisySums
+    words: NoisySums
+    scales: FloatArray
+    gram: FloatArray
+    image: FloatArray
+    topics: FloatArray
+    shares: FloatArray
+    public: PublicTopics | None = None
+
+    def faded(self, share: float) -> Evidence:
+        """Return the same with every document counting only so much."""
+        return replace(
+            self,
+            lengths=NoisySums(share * self.lengths.values, share * self.lengths.deviations),
+            words=NoisySums(self.words.values, self.words.deviations / share**0.5),
+            gram=share * self.gram,
+            image=share * self.image,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class FoundPrivately:
+    """Topics, and how sure they are.
+
+    Attributes
+    ----------
+    evidence : Evidence
+        What was released, with the topics.
+    frequencies : array
+        Of the words.
+    deviations : array, k x V
+        Standard deviations that the noise gives to the topics' words.
+    law : TopicLaw
+        How documents come about if all this is true.
+    pairs : NoisyPairs or None
+        The noisy pairs of the most frequent words, if they were released.
+    """
+
+    evidence: Evidence
+    frequencies: FloatArray
+    deviations: FloatArray
+    law: TopicLaw
+    pairs: NoisyPairs | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """One step: the topics it had, the sums it gave (divided by the scales), and its noise."""
+
+    topics: FloatArray
+    sums: FloatArray
+    noise: float
+
+    def weigh(self, frequencies: FloatArray, scales: FloatArray) -> float:
+        """Return how many words there were in all, as far as the sums over topics agree with the frequencies."""
+        weights = scales**2 * frequencies
+        total = float(weights @ self.sums.sum(axis=1) / (weights @ frequencies))
+        return max(total, self.noise)
+
+
+def find_private_topics(
+    answers: Answers,
+    plan: ReleasePlan,
+    n_components: int,
+    *,
+    concentration: float,
+    rng: np.random.Generator,
+    public: PublicTopics | None = None,
+    before: Evidence | None = None,
+) -> FoundPrivately:
+    """Ask for what the plan says, and return the topics that follow.
+
+    Parameters
+    ----------
+    answers : Answers
+        Who answers, with noise.
+    plan : ReleasePlan
+        What is asked, with which share of the budget.
+    n_components : int
+        Number k of topics.
+    concentration : float
+        The sum α₀ of the Dirichlet parameters.
+    rng : Generator
+        Draws what is simulated, and where factorisation begins.
+    public : PublicTopics, optional
+        What public documents say; then no pairs are asked for.
+    before : Evidence, optional
+        What earlier batches said, and public documents before them; then no pairs are asked for either.
+    """
+    public = public if before is None else before.public
+    lengths, words = NoisySums(*_filled(answers.lengths(plan.lengths))), NoisySums(*_filled(answers.words(plan.words)))
+    if before is not None:
+        lengths, words = _added(before.lengths, lengths), before.words.joined(words)
+    frequencies, _ = word_frequencies(words)
+    pairs, shares = None, np.full(n_components, 1 / n_components)
+    if before is not None:
+        topics, shares = before.topics, before.shares
+    elif public is not None:
+        topics = public.topics(frequencies)
+    elif plan.pairs > 0:
+        chosen = np.sort(np.argsort(-frequencies, kind="stable")[: plan.n_pair_words])
+        packed, deviation = answers.pairs(chosen, plan.pairs)
+        pairs = NoisyPairs(chosen, matrix_of_pairs(packed, chosen.size), deviation)
+        topics = starting_topics(pairs.matrix, chosen, frequencies, n_components, rng)
+    else:
+        topics = np.tile(frequencies, (n_components, 1))
+    scales = _scales(frequencies, plan.power) if before is None else before.scales
+    model = _Model(lengths, words, scales, topics, shares, concentration, public, before, rng)
+    for share in plan.steps:
+        model.take(*answers.step(model.topics, scales, concentration / n_components, share))
+    return model.found(pairs)
+
+
+class _Model:
+    """Topics that are improved by every step."""
+
+    def __init__(
+        self,
+        lengths: NoisySums,
+        words: NoisySums,
+        scales: FloatArray,
+        topics: FloatArray,
+        shares: FloatArray,
+        concentration: float,
+        public: PublicTopics | None,
+        before: Evidence | None,
+        rng: np.random.Generator,
+    ) -> None:
+        self.lengths, self.words, self.scales = lengths, words, scales
+        self.topics, self.shares, self.concentration = topics, shares, concentration
+        self.known = np.zeros(topics.T.shape) if public is None else _PUBLIC_WEIGHT * public.counts.T
+        self.public, self.before, self.rng = public, before, rng
+        self.trusted = public is not None or before is not None  # whether the first topics say what is confused
+        self.affinities: FloatArray = np.zeros((0, 0))
+        self.steps: list[_Step] = []
+
+    @property
+    def law(self) -> TopicLaw:
+        values = np.where(self.lengths.values > _CLEAR_LENGTH * self.lengths.deviations, self.lengths.values, 0.0)
+        chances = values + 1e-9
+        lengths = np.clip(LENGTH_EDGES, 2, _LONGEST)
+        return TopicLaw(self.topics, self.concentration * self.shares, lengths, chances / chances.sum())
+
+    def take(self, sums: FloatArray, noise: float) -> None:
+        """Learn from the answer to a step that had the current topics."""
+        step = _Step(self.topics, sums / self.scales[:, None], noise)
+        self.steps.append(step)
+        k = self.topics.shape[0]
+        self.words = self.words.joined(NoisySums(step.sums.sum(axis=1), noise * np.sqrt(k) / self.scales))
+        self.frequencies, self.frequency_deviations = word_frequencies(self.words)
+        for number in range(_N_ROUNDS):
+            self._unfold(first=len(self.steps) == 1 and number == 0 and not self.trusted)
+
+    def _unfold(self, *, first: bool) -> None:
+        k = self.topics.shape[0]
+        self.gram, self.image = np.zeros((k, k)), np.zeros(self.topics.T.shape)
+        if self.before is not None:
+            self.gram, self.image = self.before.gram.copy(), self.before.image.copy()
+        law = self.law
+        n_tokens = min(max(_SIMULATED_OF_EACH * self.topics.size, _FEWEST_SIMULATED), _MOST_SIMULATED)
+        tokens = None if first else simulate(law, max(1, round(n_tokens / law.mean_length)), self.rng)
+        for step in self.steps:
+            confused = np.eye(k) if tokens is None else confusion(tokens, step.topics, self.concentration / k)
+            total = step.weigh(self.frequencies, self.scales)
+            quality = (total / step.noise) ** 2
+            self.gram += quality * confused @ confused.T
+            self.image += quality / total * step.sums @ confused.T
+        self.weights = (self.frequencies * self.scales) ** 2
+        seen = self.known.sum(axis=1)
+        self.precision = (1 + seen) / _SPREAD
+        prior = (self.shares + self.known) / (1 + seen)[:, None]
+        image = self.image / self.frequencies[:, None]
+        near = self.affinities if self.affinities.size else prior
+        affinities = find_affinities(image, self.gram, self.weights, self.precision, prior, near)
+        joint = (affinities * self.frequencies[:, None]).T
+        if tokens is not None:
+            joint /= damping(tokens, self.topics)
+            joint /= joint.sum()
+        background = joint.sum(axis=0)
+        sizes = joint.sum(axis=1, keepdims=True)
+        self.shares = np.maximum(sizes[:, 0], _LEAST_SHARE / k)
+        self.shares /= self.shares.sum()
+        self.topics = (1 - _BACKGROUND) * joint / np.maximum(sizes, 1e-12) + _BACKGROUND * background
+        self.topics /= self.topics.sum(axis=1, keepdims=True)
+        self.affinities, self.background = affinities, background
+
+    def found(self, pairs: NoisyPairs | None) -> FoundPrivately:
+        # Relative deviations of what the topics have of each word: that of its shares, and that of its frequency.
+        spread = affinity_deviations(self.gram, self.weights, self.precision)
+        relative = np.hypot(spread, self.affinities * (self.frequency_deviations / self.frequencies)[:, None])
+        deviations = relative.T * self.background / self.shares[:, None]
+        evidence = Evidence(
+            self.lengths, self.words, self.scales, self.gram, self.image, self.topics, self.shares, self.public
+        )
+        return FoundPrivately(evidence, self.background, deviations, self.law, pairs)
+
+
+def _filled(answer: tuple[FloatArray, float]) -> tuple[FloatArray, FloatArray]:
+    values, deviation = answer
+    return values, np.full(values.size, deviation)
+
+
+def _added(first: NoisySums, second: NoisySums) -> NoisySums:
+    return replace(first, values=first.values + second.values, deviations=np.hypot(first.deviations, second.deviations))
+
+
+def _scales(frequencies: FloatArray, power: float) -> FloatArray:
+    scales = np.maximum(frequencies, _LEAST_FREQUENCY) ** power
+    normed: FloatArray = scales / np.sqrt(np.sum(scales**2 * frequencies))
+    return normed

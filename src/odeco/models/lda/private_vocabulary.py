@@ -1,0 +1,360 @@
+"""The votes of private documents for their words: who votes for what, and what one voter can change.
+
+Every unit (a document, or all documents of one user) gives its different words one vote together: each of s words
+counts 1/√s, so that what a unit adds has Euclidean norm 1 (Gopi et al., *Differentially private set union*, 2020).
+
+A vocabulary is read off private documents: noisy counts of words, and a threshold that hides rare ones.
+
+A word that one document alone holds would give it away, however noisy its count is: the word itself is the secret. So
+only words pass whose noisy count reaches a threshold, which such a word does with a probability of δ' at most.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.special import ndtri
+
+from odeco._util.arguments import check_choice, check_count, check_number
+from odeco._util.types import FloatArray
+from odeco.errors import VocabularyError
+from odeco.models.lda.vocabulary import STOP_WORDS, CountedWords, Words, count_words
+from odeco.privacy.calibration import check_delta, check_delta_for, check_epsilon, epsilon_of, gdp_mu
+from odeco.privacy.holders.records import row_weights
+from odeco.privacy.ledger import Ledger
+from odeco.privacy.ledger_file import LedgerFile, as_ledger
+from odeco.privacy.noise import NoiseSource, SecureNoise, grid_of
+from odeco.privacy.release import Releaser
+from odeco.privacy.report import PrivacyReport
+
+#: Votes are whole multiples of this or of the grid of the noise: sums of fewer than 2³³ of them are exact.
+_SMALLEST_VOTE = 2.0**-20
+
+#: This much is added to quantiles of the normal distribution, whose relative errors are far smaller.
+_MARGIN = 1e-9
+
+
+class Votes:
+    """The votes of private documents for their words; see `choose_vocabulary_privately` for parameters and proof.
+
+    Attributes
+    ----------
+    unit : {"document", "user"}
+        Who votes.
+    n_units : int
+        How many of them there are; public.
+    neighbours : str
+        The neighbour relation in words.
+    sensitivity : float
+        Largest Euclidean change of the votes for the words that two neighbours share: 1 if a unit is emptied, √2 if it
+        is replaced, as what it adds has norm at most 1 and no negative entry.
+    """
+
+    def __init__(
+        self,
+        counted: CountedWords,
+        *,
+        groups: Any = None,
+        words_per_unit: int = 1000,
+        stop_words: Iterable[str] = STOP_WORDS,
+        neighbour_relation: Literal["replace", "add or remove"] = "replace",
+    ) -> None:
+        check_choice("neighbour_relation", neighbour_relation, ("replace", "add or remove"))
+        self._most = check_count("words_per_unit", words_per_unit)
+        _, self.n_units = row_weights(groups, int(counted.counts.shape[0]))
+        self.unit = "document" if groups is None else "user"
+        replaced = neighbour_relation == "replace"
+        self.sensitivity = math.sqrt(2) if replaced else 1.0
+        whom, public = (
+            ("one document", "their number") if groups is None else ("all documents of one user", "whose each is")
+        )
+        act = "replaced by any other" if replaced else "emptied, or the reverse"
+        self.neighbours = f"{whom}, {act}; public: {public}"
+        self._words = counted.words
+        self._held = _words_of_units(counted, groups, frozenset(stop_words))
+
+    def threshold(self, scale: float, delta: float) -> float:
+        """Return what noisy votes must reach, so that words of one unit alone pass with probability at most `delta`.
+
+        s words with 1/√s votes each all stay below T with probability Φ((T − 1/√s)/σ)ˢ, which is 1 − δ' for
+        T = 1/√s + σ Φ⁻¹((1 − δ')^(1/s)). The largest of these is taken. A unit that shares some of its words with
+        others has fewer words alone, with no more votes.
+        """
+        n_words = np.arange(1, self._most + 1)
+        tails = -np.expm1(math.log1p(-delta) / n_words)
+        needed = 1 / np.sqrt(n_words) + scale * (1 + _MARGIN) * -ndtri(tails)
+        return float(needed.max()) + 2 * _step(scale)
+
+    def votes(self, scale: float) -> tuple[Words, FloatArray]:
+        """Return the words that have votes, and how many, in multiples of the grid of noise of this scale."""
+        held = _at_most(self._held, self._words, self._most)
+        sizes, step = np.diff(held.indptr), _step(scale)
+        each = np.floor(1 / np.sqrt(np.maximum(sizes, 1)) / step) * step
+        totals: FloatArray = np.bincount(held.indices, np.repeat(each, sizes), held.shape[1]).astype(np.float64)
+        there = np.flatnonzero(totals > 0)
+        return self._words[there], totals[there]
+
+
+def _step(scale: float) -> float:
+    return max(grid_of(scale), _SMALLEST_VOTE)
+
+
+@np.errstate(all="ignore")  # a warning about the data would be an answer without noise
+def _words_of_units(counted: CountedWords, groups: Any, stop_words: frozenset[str]) -> Any:
+    """Return which unit holds which word, as a CSR array of ones; a count that is no positive number is none."""
+    counts = sparse.csr_array(counted.counts, copy=True)
+    counts.sum_duplicates()
+    usable = ~np.isin(np.char.lower(counted.words), sorted(stop_words))
+    counts.data = ((counts.data > 0) & usable[counts.indices]).astype(np.int64)
+    counts.eliminate_zeros()
+    if groups is not None:
+        owner = np.unique(np.asarray(groups), return_inverse=True)[1]
+        joining = sparse.csr_array((np.ones(owner.size, dtype=np.int64), (owner, np.arange(owner.size))))
+        counts = sparse.csr_array(joining @ counts)
+        counts.data = np.ones_like(counts.data)
+    counts.sort_indices()
+    return counts
+
+
+def _at_most(held: Any, words: Words, most: int) -> Any:
+    """Return the same with at most so many words of each unit, chosen by hashes of its own words."""
+    sizes = np.diff(held.indptr)
+    long = np.flatnonzero(sizes > most)
+    if long.size == 0:
+        return held
+    hashes = _hashes(words)
+    entries = np.flatnonzero(np.repeat(sizes > most, sizes))
+    own = hashes[held.indices[entries]]
+    starts = np.concatenate([[0], np.cumsum(sizes[long])[:-1]])
+    keys = np.add.reduceat(own, starts)  # modulo 2⁶⁴
+    unit = np.repeat(np.arange(long.size), sizes[long])
+    order = np.lexsort((_mixed(own ^ keys[unit]), unit))
+    rank = np.arange(entries.size) - starts[unit]  # the entries of a unit stay together
+    kept = np.ones(held.indices.size, dtype=bool)
+    kept[entries[order[rank >= most]]] = False
+    ends = np.concatenate([[0], np.cumsum(np.minimum(sizes, most))])
+    return sparse.csr_array((held.data[kept], held.indices[kept], ends), shape=held.shape)
+
+
+def _hashes(words: Words) -> NDArray[np.uint64]:
+    digests = (
+        hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest() for word in words.tolist()
+    )
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return numbers in which every bit depends on all bits of the given ones (the finaliser of MurmurHash3)."""
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        values = (values ^ (values >> np.uint64(33))) * np.uint64(factor)
+    return values ^ (values >> np.uint64(33))
+
+
+#: Of a guarantee (ε, δ), this share of δ goes to the threshold. A tenth costs the noise of everything else less than
+#: a hundredth, and the threshold grows with √log 1/δ' only.
+DELTA_SHARE = 0.1
+
+#: Of what is left, this share of μ² goes to the vocabulary, and the rest to learning.
+SHARE = 0.2
+
+#: By default no more words than this are kept.
+MOST_WORDS = 10_000
+
+
+def left_for_learning(epsilon: float, delta: float) -> tuple[float, float]:
+    """Return the guarantee that is left for topics after a vocabulary with the usual shares of μ² and δ."""
+    left = (1 - DELTA_SHARE) * check_delta(delta)
+    return epsilon_of(math.sqrt(1 - SHARE) * gdp_mu(check_epsilon(epsilon), left), left), left
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateVocabulary:
+    """Words that were chosen under differential privacy. All of it may be published.
+
+    Attributes
+    ----------
+    words : array of str
+        The words.
+    votes : array
+        The noisy votes for each: Σ 1/√s over the units that hold it, s being the number of different words of a unit.
+    threshold, scale : float
+        What noisy votes had to reach, and the standard deviation of the noise.
+    privacy : PrivacyReport
+        The guarantee that the vocabulary is a part of, and what it has cost.
+    """
+
+    words: Words
+    votes: FloatArray
+    threshold: float
+    scale: float
+    privacy: PrivacyReport
+
+    def left(self, epsilon: float, delta: float) -> tuple[float, float]:
+        """Return the guarantee that is left for learning, if (ε, δ) is that of vocabulary and topics together.
+
+        With δ' for the threshold and μ for the votes, it is the δ − δ' and the ε of √(gdp_mu(ε, δ − δ')² − μ²).
+        """
+        spent = sum(charge.delta for charge in self.privacy.charges)
+        squares = gdp_mu(epsilon, delta - spent) ** 2 - self.privacy.mu**2 if delta > spent else 0.0
+        if not squares > 0:
+            raise ValueError(
+                f"`epsilon` and `delta` must be more than the vocabulary has cost, mu = {self.privacy.mu:.4g} and "
+                f"delta = {spent:.4g}. Got ({epsilon!r}, {delta!r}). Pass those that it was chosen with."
+            )
+        return epsilon_of(math.sqrt(squares), delta - spent), delta - spent
+
+    def joined(self, learnt: PrivacyReport, epsilon: float, delta: float) -> PrivacyReport:
+        """Return the guarantee (ε, δ) of vocabulary and topics together, from one ledger with all that was released."""
+        charges = (*self.privacy.charges, *learnt.charges)
+        spent = math.fsum(charge.delta for charge in charges)
+        ledger = Ledger(gdp_mu(epsilon, delta - spent), delta_limit=spent)
+        for charge in charges:
+            ledger.charge(**charge.to_fields())
+        return PrivacyReport.of(
+            Releaser(ledger),
+            epsilon=epsilon,
+            delta=delta,
+            unit=learnt.unit,
+            neighbours=self.privacy.neighbours,
+            mechanism=f"{self.privacy.mechanism}; {learnt.mechanism}",
+            private=self.privacy.private and learnt.private,
+        )
+
+    def check_fits(self, *, n_words: int, unit: str, neighbours: str) -> None:
+        """Raise unless topics over so many words, for this unit and these neighbours, can share a guarantee with it."""
+        own = (self.words.size, self.privacy.unit, self.privacy.neighbours.split(";")[0])
+        given = (n_words, unit, neighbours.split(";")[0])
+        if own != given:
+            raise ValueError(
+                "Topics must be learnt of the words of their vocabulary, and protect the same unit from the same "
+                f"change. Got {given[0]:,} words ({given[1]}: {given[2]}) and a vocabulary of {own[0]:,} words "
+                f"({own[1]}: {own[2]}). Count its words, and pass the same groups and neighbour_relation to both."
+            )
+
+
+def choose_vocabulary_privately(
+    documents: Iterable[str] | CountedWords,
+    *,
+    epsilon: float,
+    delta: float,
+    share: float = SHARE,
+    groups: Any = None,
+    words_per_unit: int = 1000,
+    max_words: int = MOST_WORDS,
+    stop_words: Iterable[str] = STOP_WORDS,
+    neighbour_relation: Literal["replace", "add or remove"] = "replace",
+    ledger: LedgerFile | str | os.PathLike[str] | None = None,
+    noise: NoiseSource | None = None,
+) -> PrivateVocabulary:
+    """Choose the words that many documents hold, such that no document (or user) can be told from the choice.
+
+    Parameters
+    ----------
+    documents : iterable of str, or CountedWords
+        The documents. Their number is public.
+    epsilon, delta : float
+        The guarantee of vocabulary and topics together. Learn the topics with the same ε and δ and with this
+        vocabulary, ``TensorLDA(k, epsilon=ε, delta=δ).fit(counts, vocabulary=chosen)``: they get what is left.
+    share : float
+        Share of μ² that goes to the vocabulary; 1 if nothing else is to be released.
+    groups : array of labels, optional
+        Whose each document is; this is public. The unit of privacy is then the user.
+    words_per_unit : int
+        A unit with more different words than this votes for so many of them.
+    max_words : int
+        If more words than this pass, those with most votes are kept.
+    stop_words : iterable of str
+        These words are left out before anybody votes. The list must not come from the documents.
+    neighbour_relation : {"replace", "add or remove"}
+        What a neighbour may do to one unit: exchange it for any other, or empty it.
+    ledger : LedgerFile or path, optional
+        The budget of all runs on these documents together; its `delta_limit` must leave room for the threshold.
+    noise : NoiseSource, optional
+        Where the noise comes from; by default from the operating system.
+
+    Notes
+    -----
+    **Who votes for what.** A unit with s ≤ c = `words_per_unit` words gives each of them 1/√s. One with more gives
+    1/√c to c of them: those whose hash, mixed with the sum of the hashes of all its words, is smallest. That is as good
+    as drawn by chance, and depends on the words of this unit and on nothing else: not on its place, not on others.
+
+    **Proof.** Fix two neighbours D and D'. Words that others hold too, or that both hold, are in the support of both:
+    on these, votes are a vector to which the unit adds u or u', both without negative entries and of norm at most 1.
+    Emptying it moves the vector by |u| ≤ 1; replacing it by |u − u'| ≤ √2, since ⟨u, u'⟩ ≥ 0. Votes with noise of σ on
+    all of these words are a Gaussian mechanism of μ = 1/σ, or √2/σ, and the threshold is post-processing. The other
+    words are held by the unit alone: s ≤ c words of D with 1/√s votes each, and likewise of D'. One of them passes with
+    probability 1 − Φ((T − 1/√s)/σ)ˢ at most, and T is chosen such that this is at most δ' for every s ≤ c. The noise on
+    them is apart from that on the others. So what is released is a function of the Gaussian mechanism and of a second
+    one, which shows nothing but for a probability of δ' under either neighbour: the two laws of it are at a distance of
+    at most δ' in total variation, so it is (0, δ')-differentially private. Together with anything else that is charged
+    to one ledger this gives (ε, δ(ε) + δ'), see `Ledger`.
+
+    References
+    ----------
+    Gopi, Gulhane, Kulkarni, Shen, Shokouhi, Yekhanin, *Differentially private set union*, 2020, arXiv:2002.09745: the
+    weights 1/√s and the threshold. Desfontaines, Voss, Gipson and Mandayam, *Differentially private partition
+    selection*, 2022, arXiv:2006.03684.
+
+    **Rounding.** Votes are rounded down to multiples of the grid of the noise, so sums are exact, in any order, and
+    rounding to the grid moves nothing: what is declared is the sensitivity of what is computed. Two steps of the grid
+    are added to T for the rounding of the noise.
+
+    Examples
+    --------
+    >>> texts = ["red apple", "green apple", "my secret"] * 1000
+    >>> texts[17] = "a password"
+    >>> chosen = choose_vocabulary_privately(texts, epsilon=4.0, delta=1e-8)
+    >>> chosen.words.tolist()
+    ['apple', 'green', 'red', 'secret']
+    """
+    epsilon, delta = check_epsilon(epsilon), check_delta(delta)
+    share = 1.0 if share == 1 else check_number("share", share, 0, 1)
+    most = check_count("max_words", max_words)
+    counted = documents if isinstance(documents, CountedWords) else count_words(documents, may_be_none=True)
+    held = Votes(
+        counted,
+        groups=groups,
+        words_per_unit=words_per_unit,
+        stop_words=stop_words,
+        neighbour_relation=neighbour_relation,
+    )
+    check_delta_for(delta, held.n_units, held.unit)
+    leak = DELTA_SHARE * delta * (1 - 2.0**-30)  # a ledger that has kept this share must not refuse because of rounding
+    limit = math.sqrt(share) * gdp_mu(epsilon, delta - leak)
+    releaser = Releaser(
+        Ledger(limit, delta_limit=leak, within=as_ledger(ledger)), SecureNoise() if noise is None else noise
+    )
+    scale = held.sensitivity / limit
+    threshold = held.threshold(scale, leak)
+    words, votes = releaser.release_above(
+        f"words whose noisy votes reach {threshold:.4g}",
+        lambda: held.votes(scale),
+        sensitivity=held.sensitivity,
+        scale=scale,
+        threshold=threshold,
+        delta=leak,
+    )
+    if words.size == 0:
+        raise VocabularyError(
+            f"At least one word must have {threshold:.4g} votes, so that it can be told without giving a {held.unit} "
+            f"away. None has, of {held.n_units:,} {held.unit}s. Raise epsilon, pass more documents, or pass a "
+            "vocabulary that comes from elsewhere."
+        )
+    kept = np.sort(np.argsort(-votes, kind="stable")[:most])
+    report = PrivacyReport.of(
+        releaser,
+        epsilon=epsilon,
+        delta=delta,
+        unit=held.unit,
+        neighbours=held.neighbours,
+        mechanism="words whose noisy votes reach a threshold",
+    )
+    return PrivateVocabulary(words[kept], votes[kept], threshold, scale, report)

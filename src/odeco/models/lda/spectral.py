@@ -1,0 +1,418 @@
+"""The basis in which the moments of words are summed.
+
+Randomised subspace iteration on the first documents finds the basis. If more documents arrive later, a further step of
+subspace iteration moves it, to the image Z of the old one under the moment of pairs, and what was summed before is
+carried along. The documents are gone by then. But a vector x in the span of Z, as topics are, is known from its
+coordinates Bᵀx; so pairs and triples of topics are read off in the new basis without loss, and only what lies outside
+of the span is dropped.
+
+Topics by the method of moments: whiten the pairs of words, decompose the triples, un-whiten what was found.
+
+For documents of latent Dirichlet allocation with topics μⱼ, the corrected moments are M₂ = Σ mⱼ μⱼμⱼᵀ with
+mⱼ = αⱼ/α₀(α₀+1), and M₃ = Σ tⱼ μⱼ⊗μⱼ⊗μⱼ with tⱼ = 2αⱼ/α₀(α₀+1)(α₀+2). If Wᵀ M₂ W = I then M₃(W, W, W) has the
+orthonormal components bⱼ = √mⱼ Wᵀμⱼ with weights λⱼ = tⱼ mⱼ^(−3/2), and M₂ W bⱼ = √mⱼ μⱼ leads back.
+
+The span of the topics is that of the pairs alone, whatever α₀ is. So the data are asked in a basis of that span once,
+and α₀ can be chosen afterwards, with k x k x k numbers in hand.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odeco._util.threads import one_blas_thread
+from odeco._util.types import FloatArray, IndexArray
+from odeco.cp.small import decompose_whitened
+from odeco.models.lda.corpus import Corpus
+from odeco.models.lda.counts import blocks
+from odeco.models.lda.moments import WordSums, check_usable, contract, corrected_core
+from odeco.models.lda.settings import LdaSettings, Tell
+from odeco.tensors.components import Components
+from odeco.tensors.dense import symmetrize
+from odeco.tensors.metrics import match
+
+#: A direction counts as absent if its eigenvalue is below this share of the largest.
+RANK_TOLERANCE = 1e-10
+
+
+def sum_moments(corpus: Corpus, settings: LdaSettings, *, seed: int, tell: Tell) -> tuple[WordSums, LdaSettings]:
+    """Find a basis for the moments of documents, and return their sums in it; raise if no document can be used.
+
+    Also return the settings with as many topics as the documents support: no more than distinct words, or documents of
+    three words.
+    """
+    words = corpus.sums()
+    check_usable(words)
+    n_distinct = int(np.count_nonzero(words.first_moment()))
+    supported = replace(settings, n_components=min(int(settings.n_components), n_distinct, words.n_usable))
+    basis = _find_basis(corpus, words.words_that_occur(), supported, seed, tell)
+    return corpus.sums(basis), supported
+
+
+def sum_halves(corpus: Corpus, settings: LdaSettings, *, seed: int, tell: Tell) -> tuple[WordSums, WordSums]:
+    """Do the same for two halves of the documents, in one basis: the two add up to the sums over all."""
+    first, second = corpus.in_two()
+    words = first.sums() + second.sums()
+    check_usable(words)
+    basis = _find_basis(corpus, words.words_that_occur(), settings, seed, tell)
+    return first.sums(basis), second.sums(basis)
+
+
+def _find_basis(corpus: Corpus, present: IndexArray, settings: LdaSettings, seed: int, tell: Tell) -> FloatArray:
+    """Return an orthonormal basis, V x m, of the strongest directions of pairs, by randomised subspace iteration."""
+    tell("pairs", 0, 1)
+    size = settings.basis_size(corpus.n_words)
+    # A word that does not occur has a row of zeros, so all work is done on the words that do.
+    if present.size < size:
+        present = np.arange(corpus.n_words)
+    narrow = corpus.among(present)
+    basis = _random_columns(present.size, size, seed)
+    for _ in range(settings.n_passes):
+        sums = narrow.sums(basis, core=False)
+        basis = sums.take_image()
+        del sums  # it holds the basis before; at most two arrays of this size are kept
+        orthonormalise(basis, seed)
+    if present.size < corpus.n_words:
+        inside, basis = basis, np.zeros((corpus.n_words, size))
+        basis[present] = inside
+    tell("triples", 0, 1)
+    return basis
+
+
+def move_basis(sums: WordSums, n_carried: int) -> FloatArray:
+    """Move the basis B of sums to an orthonormal basis B' of the span of its image Z.
+
+    Returns the matrix A whose transpose takes coordinates in the old basis to those in the new one. What was summed is
+    carried along in the `n_carried` strongest directions.
+    """
+    gram = sums.image_gram()
+    values, vectors = np.linalg.eigh(gram)
+    scales = 1 / np.sqrt(np.maximum(values, np.finfo(np.float64).eps * values[-1]))
+    mixing = vectors * scales
+    # With R = `mixing`, x = Z c has Bᵀx = H c for H = BᵀZ, and B'ᵀx = Rᵀ Zᵀ Z c: so Rᵀ ZᵀZ H⁺ takes one to the other.
+    # H⁺ would blow up the directions that are hardly there, so only the strongest are carried.
+    strength, directions = np.linalg.eigh(sums.pair_core())
+    strongest = np.argsort(-np.abs(strength))[:n_carried]
+    inverse = (directions[:, strongest] / strength[strongest]) @ directions[:, strongest].T
+    lifting: FloatArray = inverse @ gram @ mixing
+    sums.move(mixing, lifting)
+    return lifting
+
+
+def orthonormalise(block: FloatArray, seed: int) -> None:
+    """Replace the columns of a tall array by an orthonormal basis of their span, in place.
+
+    The eigenvectors of the Gram matrix give the basis. This is done twice, and takes no second array of this size, as a
+    QR decomposition would. Columns that the span lacks are drawn at random.
+    """
+    lacking = _orthonormalise_once(block)
+    if lacking.any():
+        block[:, lacking] = _random_columns(block.shape[0], int(lacking.sum()), seed + 1)
+        _orthonormalise_once(block)
+    _orthonormalise_once(block)
+
+
+def _orthonormalise_once(block: FloatArray) -> NDArray[np.bool_]:
+    """Orthonormalise to within rounding times the squared condition number; return which columns came out as zero."""
+    values, vectors = np.linalg.eigh(block.T @ block)
+    lacking = values <= RANK_TOLERANCE * max(values[-1], np.finfo(np.float64).tiny)
+    scales = np.where(lacking, 0.0, 1 / np.sqrt(np.where(lacking, 1.0, values)))
+    mixing = vectors * scales
+    for rows in blocks(block.shape[0], tall=True):
+        block[rows] = block[rows] @ mixing
+    return np.asarray(lacking)
+
+
+def _random_columns(n_words: int, size: int, seed: int) -> FloatArray:
+    """Return a V x m array of normal numbers, with columns of about unit norm."""
+    block = np.random.default_rng(seed).standard_normal((n_words, size))
+    block /= math.sqrt(n_words)
+    return block
+
+
+#: A whitened core is made symmetric again if the largest eigenvalue is this many times the smallest: 1e-10 is lost.
+_ROUNDING_GROWS = 1e4
+
+#: An eigenvalue is clear of noise if it is this many standard errors above the largest that noise alone shows.
+_STANDARD_ERRORS = 3.0
+
+#: No standard error of an eigenvalue is taken for smaller than this share of the largest.
+_LEAST_ERROR = 0.3
+
+#: Newton's method projects onto the simplex in finitely many steps; this many are never needed in practice.
+_MOST_NEWTON_STEPS = 100
+
+#: A row is scaled to sum 1, but its positive mass is not made larger than this: beyond it the sum is mostly noise.
+_MOST_POSITIVE_MASS = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class ReducedMoments:
+    """The moments of words in the k directions in which pairs of words vary most.
+
+    Attributes
+    ----------
+    directions : array, m x k
+        The directions, as coordinates in the basis of the sums.
+    eigenvalues, eigenvalue_errors : arrays of m numbers
+        How strong pairs are in each direction that was looked at, largest first, and the standard errors of that, from
+        the spread between groups of documents.
+    noise_level : float
+        The largest eigenvalue that documents without topics would show.
+    clear : array of bool
+        Which eigenvalues are clear of noise.
+    first, pairs, triples : arrays
+        Moments of words, of pairs and of triples in the k directions.
+    """
+
+    directions: FloatArray
+    eigenvalues: FloatArray
+    eigenvalue_errors: FloatArray
+    noise_level: float
+    clear: NDArray[np.bool_]
+    first: FloatArray
+    pairs: FloatArray
+    triples: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class SpectralTopics:
+    """Topics that were read off the moments.
+
+    Attributes
+    ----------
+    topic_word : array, k x V
+        The topics; rows are distributions.
+    alpha : array
+        Dirichlet parameters; their sum is the concentration α₀.
+    negative_mass : array
+        For each topic the share of its absolute mass that was negative and was cut off.
+    weights, residuals : arrays
+        Weights λⱼ of the components of the whitened third moment, and the norms ‖T(I,b,b) − λb‖; NaN for a topic that
+        was not found there.
+    explained : float
+        Share of the squared norm of the whitened third moment that the components explain.
+    misfit : float
+        Squared norm of what they do not explain, in units of noise; see `_misfit`.
+    coordinates : array
+        The topics found, √mⱼ μⱼ, in the directions of the reduced moments; one column each.
+    """
+
+    topic_word: FloatArray
+    alpha: FloatArray
+    negative_mass: FloatArray
+    weights: FloatArray
+    residuals: FloatArray
+    explained: float
+    misfit: float
+    coordinates: FloatArray
+
+
+class Moments(Protocol):
+    """What un-whitening asks of the moments."""
+
+    def first_moment(self) -> FloatArray:
+        """Return the frequencies of the words."""
+        ...
+
+    def pair_image_of(self, coordinates: FloatArray, /) -> FloatArray:
+        """Return the images of some combinations of the basis under the moment of pairs, one a row."""
+        ...
+
+
+def reduce_moments(sums: WordSums, n_components: int | Literal["auto"]) -> ReducedMoments:
+    """Return the moments in the k strongest directions; ``"auto"`` takes as many as are clear of noise, at least 1."""
+    values, vectors = np.linalg.eigh(sums.pair_core())
+    values, vectors = values[::-1], np.ascontiguousarray(vectors[:, ::-1])
+    by_group = np.einsum("im,gij,jm->gm", vectors, sums.pair_cores(), vectors, optimize=True)
+    by_group = by_group[sums.group_weights > 0]
+    errors = np.full(values.size, np.inf)
+    if len(by_group) > 1:
+        errors = by_group.std(axis=0, ddof=1) / math.sqrt(len(by_group))
+    level = _noise_level(sums)
+    clear = values - _STANDARD_ERRORS * errors > level
+    if n_components == "auto":
+        n_components = max(1, int(clear.sum()))
+    directions = vectors[:, :n_components]
+    return ReducedMoments(
+        directions=directions,
+        eigenvalues=values,
+        eigenvalue_errors=errors,
+        noise_level=level,
+        clear=clear,
+        first=directions.T @ sums.first_core(),
+        pairs=directions.T @ sums.pair_core() @ directions,
+        triples=contract(sums.triple_core(), directions),
+    )
+
+
+def _noise_level(sums: WordSums) -> float:
+    """Return a bound on the largest eigenvalue that sampling noise alone gives the moment of pairs.
+
+    In a document of l words drawn independently with frequencies f, the entry (u, v) of the mean over ordered pairs has
+    variance about f_u f_v / l(l−1). A symmetric matrix of independent entries with variances σ² f_u f_v has norm at
+    most about twice the root of its largest row sum of variances, 2σ √(max f) (Bandeira and van Handel, 2016,
+    theorem 1.1, leading term).
+    """
+    return 2 * math.sqrt(sums.pair_variance() * float(sums.first_moment().max()))
+
+
+def topics_at(
+    concentration: float,
+    reduced: ReducedMoments,
+    moments: Moments,
+    *,
+    seed: int,
+    near: FloatArray | None = None,
+    before: FloatArray | None = None,
+) -> SpectralTopics:
+    """Return the topics for a given concentration α₀, the largest first.
+
+    Parameters
+    ----------
+    concentration : float
+        The concentration α₀.
+    reduced : ReducedMoments
+        The moments in the k strongest directions.
+    moments : Moments
+        The same moments over all words.
+    seed : int
+        Seed of the search, and of topics that are drawn at random.
+    near : array, optional
+        Coordinates of topics for another α₀. Components are followed from there instead of looked for.
+    before : array, optional
+        Coordinates of topics that were found earlier. Topics come in the order of those.
+
+    Notes
+    -----
+    If there are too few documents for k topics, the whitened moment lacks some directions. Each of them is given a
+    topic at random around the frequencies of the words, for a refinement to begin with; its weight and residual are
+    NaN.
+    """
+    second, third, whiten, core = _whitened(concentration, reduced)
+    found = decompose_whitened(core, seed=seed, start=_start(whiten, core, near))
+    misfit = _misfit(third, second @ whiten @ found.vectors, found.weights, reduced)
+    order = _order(second @ whiten @ found.vectors, found.weights, before)
+    components, weights, residuals = found.vectors[:, order], found.weights[order], found.residuals[order]
+    inside = whiten @ components  # k numbers for each component b: W b in the strongest directions
+    share = concentration / (concentration + 1)
+    frequencies = moments.first_moment()
+    topics = moments.pair_image_of(reduced.directions @ inside)  # M₂ W b = √mⱼ μⱼ, once the next lines are done
+    for index, amount in enumerate(share * (reduced.first @ inside)):
+        topics[index] -= amount * frequencies
+    topics, negative_mass = onto_simplex(topics, frequencies)
+    sizes = 1 / np.maximum(weights, np.finfo(np.float64).tiny) ** 2  # αⱼ is proportional to it
+    n_missing = reduced.directions.shape[1] - weights.size
+    if n_missing:
+        topics = np.concatenate([topics, _random_topics(n_missing, frequencies, seed)])
+        nothing = np.full(n_missing, np.nan)
+        sizes = np.append(sizes, np.full(n_missing, sizes.min() if sizes.size else 1.0))
+        weights, residuals = np.append(weights, nothing), np.append(residuals, nothing)
+        negative_mass = np.append(negative_mass, nothing)
+    alpha = concentration * sizes / sizes.sum()
+    return SpectralTopics(topics, alpha, negative_mass, weights, residuals, found.explained, misfit, second @ inside)
+
+
+def misfit_at(concentration: float, reduced: ReducedMoments, *, seed: int, near: FloatArray) -> float:
+    """Return how much of the third moment is left unexplained for a given α₀; see `topics_at` and `_misfit`."""
+    second, third, whiten, core = _whitened(concentration, reduced)
+    found = decompose_whitened(core, seed=seed, start=_start(whiten, core, near))
+    return _misfit(third, second @ whiten @ found.vectors, found.weights, reduced)
+
+
+def _misfit(third: FloatArray, places: FloatArray, weights: FloatArray, reduced: ReducedMoments) -> float:
+    """Return the squared norm of M₃ − Σ λⱼ vⱼ⊗vⱼ⊗vⱼ, each entry in units of its noise.
+
+    Whitening depends on α₀: the larger that is, the more it enlarges noise, so the share that is left of the whitened
+    moment favours a low one. In the directions of the pairs the noise is that of the words, whatever α₀ is. A sum over
+    documents whose coordinates are nearly independent, with variances sᵢ, has entries (i, j, l) with variances in
+    proportion to sᵢ sⱼ sₗ. The standard error of eigenvalue i of the pairs is in proportion to sᵢ.
+    """
+    errors = reduced.eigenvalue_errors[: places.shape[0]]
+    usable = np.isfinite(errors).all() and errors.max() > 0
+    scales = 1 / np.sqrt(np.maximum(errors, _LEAST_ERROR * errors.max())) if usable else np.ones(errors.size)
+    scaled, outer = scales[:, None] * places, np.multiply.outer(scales, scales)
+    left = 0.0
+    for slab, scale, row in zip(third, scales, scaled, strict=True):  # k × k at a time stays in the cache
+        difference = scale * (slab * outer) - (scaled * (weights * row)) @ scaled.T
+        left += float(np.vdot(difference, difference))
+    return left
+
+
+def _whitened(concentration: float, reduced: ReducedMoments) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Return the moments of pairs and triples for a given α₀, what whitens the first, and the second whitened so."""
+    second, third = corrected_core(reduced.triples, reduced.pairs, reduced.first, concentration)
+    with one_blas_thread():  # for matrices this small, more threads only get in each other's way
+        values, vectors = np.linalg.eigh(second)
+    kept = values > RANK_TOLERANCE * max(values[-1], 0.0)
+    whiten: FloatArray = vectors[:, kept] / np.sqrt(values[kept])
+    core: FloatArray = contract(third, whiten)
+    # Whitening multiplies rounding errors, and so how far the core is from symmetric, by (largest/smallest)^1.5.
+    if kept.any() and values[-1] > _ROUNDING_GROWS * values[kept][0]:
+        core = symmetrize(core).astype(np.float64, copy=False)
+    return second, third, whiten, core
+
+
+def _start(whiten: FloatArray, core: FloatArray, near: FloatArray | None) -> FloatArray | None:
+    return whiten.T @ near if near is not None and near.shape[1] == core.shape[0] else None
+
+
+def _order(coordinates: FloatArray, weights: FloatArray, before: FloatArray | None) -> IndexArray:
+    """Return the order of the topics before, or else that of their size, which falls with the weight."""
+    if before is None or before.shape != coordinates.shape or not weights.size:
+        return np.argsort(weights, kind="stable")
+    ones = np.ones(weights.size)
+    return match(Components(ones, coordinates), Components(ones, before)).found_index
+
+
+def _random_topics(n_topics: int, frequencies: FloatArray, seed: int) -> FloatArray:
+    noise = np.random.default_rng([seed, n_topics]).standard_exponential((n_topics, frequencies.size))
+    topics: FloatArray = noise * frequencies
+    topics /= topics.sum(axis=1, keepdims=True)
+    return topics
+
+
+def onto_simplex(rows: FloatArray, variances: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Project rows onto the simplex in place, and return with them the share of their mass that was negative.
+
+    A row that is mostly negative is taken with the other sign. Then it is scaled to sum 1 and projected in the norm
+    Σ x²ᵥ/variancesᵥ, in which errors of words count by how uncertain they are: x becomes max(x − τ variances, 0), with
+    τ such that the sum is 1.
+    """
+    negative_share = np.empty(rows.shape[0])
+    for index, row in enumerate(rows):
+        positive = float(np.sum(row, where=row > 0))
+        negative = positive - float(np.sum(row))
+        if negative > positive:
+            np.negative(row, out=row)
+            positive, negative = negative, positive
+        negative_share[index] = negative / max(positive + negative, np.finfo(np.float64).tiny)
+        divisor = max(positive - negative, positive / _MOST_POSITIVE_MASS)
+        if divisor > 0:
+            np.divide(row, divisor, out=row)
+            _project(row, variances)
+        else:  # nothing at all was found of this topic
+            row[:] = variances
+        np.divide(row, row.sum(), out=row)
+    return rows, negative_share
+
+
+def _project(row: FloatArray, variances: FloatArray) -> None:
+    """Replace x by max(x − τ v, 0) with sum 1; Newton's method finds τ, and from below it never overshoots."""
+    kept = np.flatnonzero(row > 0)
+    values, weights = row[kept], variances[kept]
+    level = 0.0
+    for _ in range(_MOST_NEWTON_STEPS):
+        above = values > level * weights
+        slope = float(np.sum(weights, where=above))
+        excess = float(np.sum(values, where=above)) - level * slope - 1
+        if excess <= 1e-12 or slope <= 0:
+            break
+        level += excess / slope
+    row.fill(0)
+    row[kept] = np.maximum(values - level * weights, 0)

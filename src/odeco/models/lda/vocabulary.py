@@ -1,0 +1,243 @@
+"""What is done where nothing is said: the command and Python have the same defaults, and both take them from here.
+
+Texts become word counts: this file says what a word is, and which words tell topics apart.
+
+What a word is does not depend on the documents, and has a name (`Cut`). So a model with its vocabulary and that name is
+all that is needed to count the words of new documents in the same way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
+
+from odeco._util.arguments import check_choice
+from odeco._util.types import IndexArray
+from odeco.errors import VocabularyError
+
+#: Gibbs sweeps that refine topics.
+REFINE = 50
+
+#: A word is kept if at least so many documents hold it, and at most this share of them; and so many words at most.
+MIN_DOCUMENTS, MAX_SHARE, MAX_WORDS = 5, 0.3, 50_000
+
+#: How many words of a topic are shown.
+TOP_WORDS = 10
+
+#: How far relevance goes by probability (1) or by lift (0); of 0.2 to 1, readers named topics best at 0.6 (Sievert and
+#: Shirley, *LDAvis*, 2014).
+RELEVANCE = 0.6
+
+
+Words = NDArray[np.str_]
+
+#: How texts are cut: into words, by `WORD`, in small letters; or at blanks, into what stands between them, as it is.
+#: A model file holds this name and no pattern, as a pattern from anyone's file could take forever.
+Cut = Literal["words", "blanks"]
+
+
+#: A word begins with a letter, goes on with letters, digits and underscores, and has at least two characters. What
+#: follows an apostrophe is left out ("don't" is "don"). Capitals count as small letters.
+WORD = r"(?u)(?<!['’])\b[^\W\d_]\w+"
+
+#: `WORD` leaves these of contracted words; the list of stop words of scikit-learn does not have them.
+_CONTRACTED = (
+    *("ain", "aren", "couldn", "didn", "doesn", "don", "hadn", "hasn", "haven", "isn", "shouldn", "wasn", "weren"),
+    "wouldn",
+)
+
+_PATTERNS: dict[str, dict[str, Any]] = {
+    "words": {"token_pattern": WORD, "lowercase": True},
+    "blanks": {"token_pattern": r"\S+", "lowercase": False},
+}
+
+STOP_WORDS = frozenset(ENGLISH_STOP_WORDS).union(_CONTRACTED)
+
+
+@dataclass(frozen=True, eq=False)
+class CountedWords:
+    """Word counts, and the words that they count.
+
+    Attributes
+    ----------
+    counts : csr_array, documents x words
+        How often each word occurs in each document.
+    words : array of str
+        The words, one for each column.
+    n_found : int
+        How many different words the documents hold, with those that were left out.
+    """
+
+    counts: Any
+    words: Words
+    n_found: int
+
+
+def count_words(
+    texts: Iterable[str], words: Sequence[str] | None = None, *, cut: Cut = "words", may_be_none: bool = False
+) -> CountedWords:
+    """Count the words of texts: all of them in alphabetical order, or the given ones in their order.
+
+    Parameters
+    ----------
+    texts : iterable of str
+        The documents. They are read once and not kept.
+    words : sequence of str, optional
+        The words to count, each once, and in small letters unless texts are cut at blanks; others are passed over.
+    cut : {"words", "blanks"}
+        How texts are cut; see `Cut`.
+    may_be_none : bool
+        Whether documents without any word are counted too. Otherwise they are refused.
+
+    Examples
+    --------
+    >>> counted = count_words(["Don't panic: panic is contagious.", "42"])
+    >>> counted.words.tolist(), counted.counts.toarray().tolist()
+    (['contagious', 'don', 'is', 'panic'], [[1, 1, 1, 2], [0, 0, 0, 0]])
+    """
+    check_choice("cut", cut, get_args(Cut))
+    n_read = 0
+
+    def counted() -> Iterator[str]:
+        nonlocal n_read
+        for text in texts:
+            n_read += 1
+            yield text
+
+    vectoriser = CountVectorizer(**_PATTERNS[cut], dtype=np.int64, vocabulary=words)
+    try:
+        counts = vectoriser.fit_transform(counted())
+    except ValueError as error:
+        if not str(error).startswith("empty vocabulary"):
+            raise
+        if n_read and may_be_none:
+            return CountedWords(sparse.csr_array((n_read, 0), dtype=np.int64), np.array([], dtype=np.str_), 0)
+        if n_read:
+            raise VocabularyError(
+                f"The documents must hold words: two letters or more. Got none in {n_read:,} documents. "
+                "Check what was read."
+            ) from None
+    if n_read == 0:
+        raise VocabularyError("There must be at least one document. Got none. Check what was read.")
+    names = np.asarray(vectoriser.get_feature_names_out(), dtype=np.str_)
+    return CountedWords(sparse.csr_array(counts), names, names.size)
+
+
+def prune_words(
+    counted: CountedWords,
+    *,
+    min_documents: int = MIN_DOCUMENTS,
+    max_share: float = MAX_SHARE,
+    max_words: int = MAX_WORDS,
+    stop_words: Iterable[str] = STOP_WORDS,
+) -> CountedWords:
+    """Keep the words that may tell topics apart: those that are neither rare, nor everywhere, nor stop words.
+
+    Parameters
+    ----------
+    counted : CountedWords
+        Counts of all words.
+    min_documents : int
+        A word is kept only if at least this many documents hold it.
+    max_share : float
+        A word is kept only if at most this share of the documents holds it.
+    max_words : int
+        If more words than this are left, those that occur most often are kept.
+    stop_words : iterable of str
+        These words are left out in any case.
+
+    Examples
+    --------
+    >>> counted = count_words(["the cat sat", "the dog sat", "the cat ran"])
+    >>> prune_words(counted, min_documents=2, max_share=0.7).words.tolist()
+    ['cat', 'sat']
+    """
+    counts = counted.counts
+    # A CSR array may store zeros; a document holds a word only if its count is above zero.
+    frequency = np.bincount(counts.indices, counts.data > 0, minlength=counts.shape[1])
+    places = kept_places(
+        counted.words,
+        frequency,
+        np.asarray(counts.sum(axis=0)).ravel(),
+        counts.shape[0],
+        min_documents=min_documents,
+        max_share=max_share,
+        max_words=max_words,
+        stop_words=stop_words,
+    )
+    return CountedWords(sparse.csr_array(counts[:, places]), counted.words[places], counted.n_found)
+
+
+def kept_places(
+    words: Words,
+    frequency: NDArray[Any],
+    totals: NDArray[Any],
+    n_documents: int,
+    *,
+    min_documents: int,
+    max_share: float,
+    max_words: int,
+    stop_words: Iterable[str],
+) -> IndexArray:
+    """Return which words `prune_words` keeps, given how many documents hold each, and how often it occurs in all."""
+    kept = (frequency >= min_documents) & (frequency <= max_share * n_documents)
+    kept &= ~np.isin(np.char.lower(words), sorted(stop_words))
+    places = np.flatnonzero(kept)
+    if places.size > max_words:
+        places = np.sort(places[np.argsort(-totals[places], kind="stable")[:max_words]])
+    if places.size == 0:
+        raise VocabularyError(
+            f"At least one word must be in {min_documents:,} of the {n_documents:,} documents or more, in at most "
+            f"{max_share:.0%} of them, and no stop word. None of the {words.size:,} words is. "
+            "Lower min_documents, raise max_share, or pass more documents."
+        )
+    return places
+
+
+def select_words(counted: CountedWords, words: Sequence[str]) -> CountedWords:
+    """Return the counts of the given words, in their order; a column whose word differs only in capitals counts too.
+
+    Examples
+    --------
+    >>> counted = CountedWords(sparse.csr_array(np.array([[1, 2, 4]])), np.array(["Cat", "dog", "cat"]), 3)
+    >>> select_words(counted, ["horse", "cat"]).counts.toarray().tolist()
+    [[0, 5]]
+    """
+    columns = {word: place for place, word in enumerate(words)}
+    found = [columns.get(word, columns.get(word.lower(), -1)) for word in counted.words.tolist()]
+    targets = np.array(found, dtype=np.int64)
+    places = np.flatnonzero(targets >= 0)
+    ones = np.ones(places.size, dtype=counted.counts.dtype)
+    move = sparse.csr_array((ones, (places, targets[places])), shape=(targets.size, len(words)))
+    counts = sparse.csr_array(counted.counts @ move)
+    counts.sort_indices()  # the Gibbs sweeps draw the topics of words in the order in which they are stored
+    return CountedWords(counts, np.array(words, dtype=np.str_), counted.n_found)
+
+
+def as_words(lines: Iterable[str], cut: Cut = "words") -> list[str]:
+    """Return the words of a list, one a line, each once; empty lines are passed over.
+
+    They are put in small letters, as words of texts are, unless texts are cut at blanks.
+    """
+    clean = dict.fromkeys(line.strip().lower() if cut == "words" else line.strip() for line in lines)
+    clean.pop("", None)
+    if not clean:
+        raise VocabularyError("A vocabulary must hold at least one word. Got none. Write one word a line.")
+    return list(clean)
+
+
+def numbered(n_words: int) -> Words:
+    """Return names for columns without a word: ``[0]``, ``[1]`` and so on."""
+    return np.array([f"[{place}]" for place in range(n_words)], dtype=np.str_)
+
+
+def n_never_counted(words: Iterable[str]) -> int:
+    """Return how many of the words `count_words` can find in no text, since they are no words by `WORD`."""
+    return sum(1 for word in words if word != word.lower() or re.fullmatch(WORD, word) is None)

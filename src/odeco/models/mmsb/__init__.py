@@ -1,0 +1,1 @@
+"""Mixed-membership stochastic block models: communities of graphs."""

@@ -1,0 +1,195 @@
+"""How many links go between communities, without the noise that memberships have.
+
+Let A = S Π B Πᵀ S be the expected links, where a node i has the propensity sᵢ and the memberships πᵢ. A link of a pure
+node of community a goes to node j with a chance in proportion to sⱼ (B πⱼ)ₐ: that is the profile Pₐ, so P = Z⁻¹ B Πᵀ S
+for some diagonal Z. The pseudo-inverse of A has rank k, and P A⁺ Pᵀ = Z⁻¹ B ΠᵀS (SΠ B ΠᵀS)⁺ SΠ B Z⁻¹ = Z⁻¹ B Z⁻¹ = W.
+Of the links that end in a, all begin somewhere: with mₐ of them, Σ_b mₐ Wₐ_b m_b = mₐ. So W m = 1, and the number of
+links between two communities is mₐ Wₐ_b m_b.
+
+A least-squares fit to the memberships would not do: they are known from few links each, and a fit to what is known with
+error is biased. Of profiles and links only the part in the k leading eigenvectors V of A is used here, where noise is
+small. A = V Λ Vᵀ also gives Y = V Λ (P V)⁻¹ = S Π Z: how many links of a node go through each community. That is linear
+in the links, so that the noise of nodes cancels in sums over them.
+
+Profiles of communities and memberships of nodes, made to agree: the graph is symmetric.
+
+The nodes that are linked to are those that link. So the profile of a community follows from the memberships, and how
+communities are linked: Pₐ(j) ∝ dⱼ Σ_b Nₐ_b/(mₐ m_b) πⱼ_b for a node with dⱼ links. The moments alone do not know this,
+and estimate each entry of a profile by itself. A round makes profiles from memberships, and memberships from profiles.
+The degree of a node is a factor of its entry in all profiles, so memberships do not depend on it: nodes of the same
+community may have very different numbers of links.
+
+How communities are linked is worked out once, from the moments, and not again in each round. Likelihood alone cannot
+say it: nodes that are more mixed, in communities that are hardly linked with each other, fit as well, and a little
+better for the noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import linalg as sparse_linalg
+
+from odeco._util.threads import one_blas_thread
+from odeco._util.types import FloatArray
+from odeco.models.lda.inference import document_topics
+
+#: Of smaller graphs all eigenvectors are worked out.
+_SMALL = 500
+
+#: Eigenvalues below this share of the largest are not inverted.
+_LEAST_INVERTED = 1e-6
+
+_TOLERANCE = 1e-4
+
+#: Communities are linked at least this share as often as chance has it, so that no link is impossible.
+_LEAST_LINKED = 1e-3
+
+#: Steps towards the sizes of communities; each is a product of n x k numbers.
+_N_SIZE_STEPS = 30
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """The k leading eigenvalues of links, by size, and their eigenvectors as columns; fewer if others are zero.
+
+    Attributes
+    ----------
+    values, vectors : arrays
+        The eigenvalues and eigenvectors.
+    noise : array
+        Σᵢvᵢ²dᵢ for each eigenvector: the mean of vᵀE²v for the noise E, whose square has the degrees on its diagonal on
+        average, and zeros elsewhere.
+    """
+
+    values: FloatArray
+    vectors: FloatArray
+    noise: FloatArray
+
+    @classmethod
+    def of(cls, links: Any, k: int) -> Spectrum:
+        """Return the leading spectrum of a symmetric CSR array."""
+        with one_blas_thread():
+            if links.shape[0] <= _SMALL or k >= links.shape[0] - 1:
+                values, vectors = np.linalg.eigh(links.toarray())
+            else:
+                start = np.random.default_rng(0).standard_normal(links.shape[0])
+                values, vectors = sparse_linalg.eigsh(links, k, which="LM", v0=start, tol=_TOLERANCE)
+        order = np.argsort(-np.abs(values), kind="stable")[:k]
+        order = order[np.abs(values[order]) > _LEAST_INVERTED * np.abs(values[order[0]])]
+        vectors = vectors[:, order]
+        return cls(values[order], vectors, np.asarray(links.sum(axis=1), dtype=np.float64) @ vectors**2)
+
+    def without_noise(self) -> Spectrum:
+        """Return it with the eigenvalues less what noise adds: λ̂ = λ + vᵀE²v/λ to second order, solved for λ."""
+        # Where noise alone may be as large as the eigenvalue, half of it is left.
+        size = (np.abs(self.values) + np.sqrt(np.maximum(self.values**2 - 4 * self.noise, 0.0))) / 2
+        return Spectrum(np.sign(self.values) * size, self.vectors, np.zeros_like(self.noise))
+
+
+def links_between(links: Any, spectrum: Spectrum, profiles: FloatArray, shares: FloatArray) -> FloatArray:
+    """Return the numbers of links between communities, k x k; their sum is that of the links.
+
+    Parameters
+    ----------
+    links : CSR array, n x n
+        Links, symmetric.
+    spectrum : Spectrum
+        Their leading eigenvalues and eigenvectors.
+    profiles : array, k x n
+        For each community the distribution of its links over nodes.
+    shares : array, n x k
+        The share of a node's links that go through each community. Their products are taken as they are if the profiles
+        do not span k directions.
+    """
+    between = _by_spectrum(spectrum, profiles)
+    if between is None:
+        return np.asarray(shares.T @ (links @ shares))
+    return np.asarray(between * (float(links.sum()) / between.sum()))
+
+
+def block_matrix(links: Any, spectrum: Spectrum, profiles: FloatArray, shares: FloatArray) -> FloatArray:
+    """Return the expected number of links between a node of one community only, and one of another, k x k.
+
+    The arguments are those of `links_between`. A community has as many nodes as make the mean propensity of its members
+    one. With nₐ of them, a link through a stands for nₐ/mₐ of a node; a node of dᵢ links, yᵢₐ of them through a, is of
+    a to the part yᵢₐ/dᵢ nₐ/mₐ, divided by the same for its shares in all communities, and these parts must sum to nₐ.
+    No node is linked to itself, so that pairs of a node with itself are not counted.
+    """
+    spectrum = spectrum.without_noise()
+    between = links_between(links, spectrum, profiles, shares)
+    degrees = np.asarray(links.sum(axis=1), dtype=np.float64)
+    linked = degrees > 0
+    mixed = parts = shares[linked]
+    through = between.sum(axis=1)
+    if _by_spectrum(spectrum, profiles) is not None:
+        with one_blas_thread():
+            through_nodes = spectrum.vectors[linked] @ (
+                spectrum.values[:, None] * np.linalg.inv(profiles @ spectrum.vectors)
+            )
+        parts = through_nodes * (through / through_nodes.sum(axis=0)) / degrees[linked, None]
+    sizes = np.maximum(mixed.sum(axis=0), 1.0)
+    for _ in range(_N_SIZE_STEPS):
+        worth = sizes / np.maximum(through, np.finfo(np.float64).tiny)
+        sizes = np.maximum((parts / (mixed @ worth)[:, None]).sum(axis=0) * worth, 1.0)
+    alone = mixed * worth / (mixed @ worth)[:, None]
+    return np.asarray(between / np.maximum(np.outer(sizes, sizes) - alone.T @ alone, 1.0))
+
+
+def _by_spectrum(spectrum: Spectrum, profiles: FloatArray) -> FloatArray | None:
+    """Return the numbers of links between communities, or None if the profiles do not span as many directions."""
+    with one_blas_thread():
+        inner = profiles @ spectrum.vectors
+        rates = (inner / spectrum.values) @ inner.T
+        if spectrum.values.size < len(profiles) or np.linalg.cond(rates) > 1 / _LEAST_INVERTED:
+            return None
+        through = np.linalg.solve(rates, np.ones(len(rates)))
+        if through.min() <= 0:
+            return None
+        between = through[:, None] * (rates + rates.T) / 2 * through
+        return np.asarray(np.maximum(between, _LEAST_LINKED * np.outer(through, through) / through.sum()))
+
+
+_N_ROUNDS = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Agreed:
+    """Profiles and memberships that agree.
+
+    Attributes
+    ----------
+    profiles : array, k x n
+        For each community the distribution of its links over nodes.
+    shares : array, n x k
+        The share of a node's links that go through each community.
+    """
+
+    profiles: FloatArray
+    shares: FloatArray
+
+
+def agree(
+    links: Any, spectrum: Spectrum, profiles: FloatArray, prior: FloatArray, *, n_iterations: int, n_jobs: int
+) -> Agreed:
+    """Return what a few rounds make of the profiles that moments gave, for links with this spectrum."""
+    degrees = np.asarray(links.sum(axis=1), dtype=np.float64)
+
+    def shares_at(current: FloatArray) -> FloatArray:
+        return document_topics(links, current, prior, n_iterations=n_iterations, n_jobs=n_jobs)
+
+    shares = shares_at(profiles)
+    between = links_between(links, spectrum, profiles, shares)
+    for _ in range(_N_ROUNDS):
+        profiles = _profiles(between, shares, degrees)
+        shares = shares_at(profiles)
+    return Agreed(profiles, shares)
+
+
+def _profiles(between: FloatArray, shares: FloatArray, degrees: FloatArray) -> FloatArray:
+    """Return the profiles that follow from memberships. A node counts one link more than it has: none is impossible."""
+    through = np.maximum(between.sum(axis=1), np.finfo(np.float64).tiny)
+    profiles = (between / through) @ (shares * (degrees + 1)[:, None]).T
+    return np.asarray(profiles / np.maximum(profiles.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny))

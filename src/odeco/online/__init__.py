@@ -1,0 +1,16 @@
+"""Decompose the moment of rows that arrive in a stream or lie in files larger than memory."""
+
+from odeco.online.decomposer import OnlineDecomposer
+from odeco.online.moments import SampleMoment, StreamMoment
+from odeco.online.progress import Progress
+from odeco.online.stream import decompose_stream
+from odeco.online.sums import RowSum
+
+__all__ = [
+    "OnlineDecomposer",
+    "Progress",
+    "RowSum",
+    "SampleMoment",
+    "StreamMoment",
+    "decompose_stream",
+]

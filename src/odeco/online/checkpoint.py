@@ -1,0 +1,345 @@
+"""What the file of a run holds: every name, type, shape and range, and how they must fit together.
+
+The file of a run, pulled or pushed: what it was asked to do and where it stands, so that it can go on from there.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from odeco._util.files import faults_of, load_arrays, save_arrays
+from odeco._util.schema import (
+    Sizes,
+    array,
+    each,
+    flag,
+    nothing_or,
+    number,
+    one_of,
+    record,
+    require,
+    size,
+    tensor_order,
+    text,
+    unit_vectors,
+    usable_array,
+    whole,
+)
+from odeco.errors import FileFormatError
+from odeco.online.batches import N_STRETCHES, stretch_height
+from odeco.online.run import KINDS, Run
+from odeco.online.settings import METHODS, Settings
+from odeco.online.sums import MOST_LEVELS
+from odeco.online.unknown_rank import CountingSearch
+from odeco.privacy.account import Account
+
+
+def _number_or_auto(value: Any, where: str, sizes: Sizes) -> None:
+    if value != "auto":
+        whole(1)(value, where, sizes)
+
+
+#: The settings. Whether they go together is checked where they are made.
+_SETTINGS = record(
+    {
+        "n_components": _number_or_auto,
+        "method": one_of(*METHODS),
+        "batch_size": nothing_or(whole(1)),
+        "n_restarts": nothing_or(whole(1)),
+        "n_iterations": nothing_or(whole(1)),
+        "n_polish": nothing_or(whole()),
+        "order": tensor_order(),
+        "forgetting": number(0, 1),
+        "epsilon": nothing_or(number(0)),
+        "delta": nothing_or(number(0, 1)),
+        "norm_bound": nothing_or(number(0)),
+        "neighbour_relation": one_of(None, "replace", "add or remove"),
+    }
+)
+
+_PLACE = record({"row": whole(), "n_refined": whole(), "length": nothing_or(whole(1)), "ended": flag()})
+
+_RUN = {"state": one_of(*KINDS), "dimension": size("d"), "n_rows": whole(), "place": _PLACE}
+
+_ACCOUNT = record({"run": text(), "ledger": text(), "is_private": flag()})
+
+
+#: A sum up to this size leaves room for the rows of many more chunks.
+_MOST = 2.0**1000
+
+#: The sum over the rows of the current batch, level by level of its tree, and rows that wait for a chunk, dense or CSR.
+_SUM = {"n_rows": array(kind="i", low=0)}
+
+_LEVELS = tuple(f"level{level}" for level in range(MOST_LEVELS))
+
+_DENSE_ROWS = {"rows": array("waiting", "d", kind="rows")}
+
+_CSR_ROWS = {
+    "data": array("stored", kind="rows"),
+    "indices": array("stored", kind="i", low=0),
+    "indptr": array(None, kind="i", low=0),
+    "shape": array(None, kind="i", low=0),
+}
+
+#: What is remembered from batch to batch: the unit of an open run; what a private one has asked last, and found.
+_OPEN_NOTES = {"exponent": array(kind="i", low=-2000, high=2000)}
+
+_LAST = {
+    "last_block": usable_array("d", None),
+    "last_n_rows": array(kind="i", low=1),
+    "last_scale": usable_array(low=0),
+    "last_question": array(kind="U"),
+}
+
+_FOUND = {
+    "weights": usable_array("n_found"),
+    "vectors": unit_vectors("d", "n_found"),
+    **dict.fromkeys(("weight_errors", "angle_errors", "noise_floors"), usable_array("n_found", low=0)),
+}
+
+
+def check_run_file(header: dict[str, Any], arrays: dict[str, Any]) -> Settings:
+    """Return the settings of a run file; raise `ValueError` unless all of it is as a run writes it."""
+    rules = {"seed": whole(), "source": nothing_or(text()), "account": nothing_or(_ACCOUNT), "settings": _SETTINGS}
+    record({**rules, "digest": nothing_or(text()), "run": _anything}, {"names": each(text())})(header, "", {})
+    settings = Settings(**header["settings"])
+    private = settings.guarantee is not None
+    require(private == (header["account"] is not None), "a private run must have an account, and no other may")
+    require(settings.batch_size is not None or header["source"] is not None, "rows that are pushed come in batches")
+    if header["run"] is None:
+        require(not arrays, "a run that has not begun must hold no array")
+    else:
+        _check_run(settings, header["run"], arrays)
+        names = header.get("names")
+        require(names is None or len(names) == header["run"]["dimension"], "every column must have one name, or none")
+    return settings
+
+
+def _anything(value: Any, where: str, sizes: Sizes) -> None:
+    """Require nothing: what stands here is looked at later."""
+
+
+def _check_run(settings: Settings, run: Any, arrays: dict[str, Any]) -> None:
+    sizes: Sizes = {}
+    record({**_RUN, "state_header": _anything})(run, "run", sizes)
+    groups: dict[str, dict[str, Any]] = {"state": {}, "sum": {}, "notes": {}}
+    for name, value in arrays.items():
+        prefix, _, rest = name.partition("_")
+        require(prefix in groups, f"`{name}` must belong to the state, the sum or the notes")
+        groups[prefix][rest] = value
+    kind = KINDS[run["state"]]
+    kind.SCHEMA.check(run["state_header"], groups["state"], sizes)
+    state = run["state_header"]
+    search = "counting" if settings.automatic else settings.method
+    require(run["state"] in (search, "tracking"), "its search must be that of its method")
+    require(state["order"] == settings.order, "its search must be of the order of the run")
+    planned = state["plan"]["n_components"] if run["state"] == "power" else sizes.get("k")
+    require(settings.automatic or planned == settings.n_components, "its search must be for the components of the run")
+    if run["state"] == "counting":
+        require(state["holding"] == (settings.batch_size is None), "it must wait for passes where there are some")
+    _check_sum(settings, run, groups["sum"], sizes)
+    _check_notes(settings, groups["notes"], sizes)
+
+
+def _check_sum(settings: Settings, run: dict[str, Any], held: dict[str, Any], sizes: Sizes) -> None:
+    rows = _CSR_ROWS if "data" in held else _DENSE_ROWS if "rows" in held else {}
+    record({**_SUM, **rows}, dict.fromkeys(_LEVELS, _anything))(held, "sum", sizes)
+    n_held, place = int(held["n_rows"]), run["place"]
+    require(n_held <= run["n_rows"], "its sum must hold no more rows than were taken in")
+    if "data" in held:
+        require(
+            len(held["shape"]) == 2 and int(held["shape"][1]) == sizes["d"], "rows that wait must be as wide as all"
+        )
+        sizes["waiting"] = int(held["shape"][0])
+        require(len(held["indptr"]) == sizes["waiting"] + 1, "rows that wait must have a pointer each")
+    require(sizes.get("waiting", 0) <= n_held, "no more rows may wait than were taken in")
+    for level in _LEVELS:
+        if level in held:
+            _check_total(settings, run, held[level], sizes)
+    # A batch is closed as soon as it is full: with no room left, rows would be pushed into it for ever.
+    room = settings.batch_size
+    if room is None and run["state"] == "tracking" and place["length"] is not None:
+        room = math.ceil(place["length"] / N_STRETCHES)
+    if room is None and run["state"] == "counting":
+        room = stretch_height(place["row"] - n_held)
+    require(room is None or n_held < room, "its sum must hold fewer rows than a batch")
+    require(place["length"] is None or place["row"] <= place["length"], "its place must lie within a pass")
+
+
+def _check_total(settings: Settings, run: dict[str, Any], total: Any, sizes: Sizes) -> None:
+    """Require a sum of the shape of its question."""
+    state = run["state_header"]
+    if run["state"] == "entries":
+        sizes["distinct"] = math.comb(sizes["d"] + 2, 3)
+        array("distinct", low=-_MOST, high=_MOST)(total, "sum.sum", sizes)
+        return
+    of_core = run["state"] == "core" and state["round"] == state["n_rounds"]
+    if run["state"] == "counting":
+        of_core = state["round"] == CountingSearch.passes(sizes["d"], settings.order) - 1
+    array(*(("m",) * settings.order if of_core else ("d", None)), low=-_MOST, high=_MOST)(total, "sum.sum", sizes)
+    most = sizes["m" if run["state"] in ("core", "counting") else "k" if run["state"] == "tracking" else "L"]
+    exact = settings.guarantee is None  # a private run asks about candidates that have met as one
+    width = total.shape[1]
+    require(width == most if exact else 1 <= width <= most, "its sum must be that of its question")
+
+
+def _check_notes(settings: Settings, notes: dict[str, Any], sizes: Sizes) -> None:
+    if settings.guarantee is None:
+        record({}, _OPEN_NOTES)(notes, "notes", sizes)
+        return
+    rules = {**(_LAST if "last_block" in notes else {}), **(_FOUND if "weights" in notes else {})}
+    record(rules, {"dense": array(kind="b")})(notes, "notes", sizes)
+
+
+KIND = "stream run"
+
+_REMEDY = "Go on from another checkpoint, or begin again."
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """What the file of a run says.
+
+    Attributes
+    ----------
+    settings : Settings
+        What the run was asked to do.
+    seed : int
+        What its starts depend on.
+    source : str or None
+        The fingerprint of the data that it pulls; None if rows are pushed to it.
+    account : dict or None
+        Where the ledger of a private run is.
+    run : dict or None
+        Where it stands, in JSON; None before the first rows.
+    arrays : dict
+        The arrays that belong to `run`.
+    digest : str or None
+        The digest of the rows read of the current pass, where `source` does not tell enough.
+    names : tuple of str or None
+        The names of the columns of rows that are pushed, where these have some.
+    path : path or None
+        Where it was read.
+    """
+
+    settings: Settings
+    seed: int
+    source: str | None = None
+    account: dict[str, Any] | None = None
+    run: dict[str, Any] | None = None
+    arrays: dict[str, Any] | None = None
+    digest: str | None = None
+    names: tuple[str, ...] | None = None
+    path: Path | None = None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file, atomically and without pickle; only its owner may read it."""
+        header = {name: getattr(self, name) for name in ("seed", "source", "digest", "account", "run")}
+        if self.names is not None:
+            header["names"] = list(self.names)
+        save_arrays(path, KIND, {**header, "settings": asdict(self.settings)}, self.arrays or {})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> RunFile:
+        """Read what `save` wrote."""
+        header, arrays = load_arrays(path, KIND)
+        with faults_of(path, _REMEDY):
+            settings = check_run_file(header, arrays)
+        names = ("seed", "source", "account", "run", "digest")
+        columns = header.get("names")
+        return cls(
+            settings,
+            **{name: header[name] for name in names},
+            arrays=arrays,
+            names=None if columns is None else tuple(columns),
+            path=Path(path),
+        )
+
+    def resume(self, account: Account | None = None, *, stops_when_found: bool = False) -> Run | None:
+        """Return the run as it was saved; None if it had not begun."""
+        if self.run is None or self.arrays is None:
+            return None
+        with faults_of(self.path or "", _REMEDY):
+            return self.settings.resume(self.run, self.arrays, account, stops_when_found=stops_when_found)
+
+
+class Checkpoint:
+    """Saves a pulled run now and then, and gives it back.
+
+    Parameters
+    ----------
+    path : path or None
+        Where; None saves nothing.
+    seconds : float
+        At least so long between two saves.
+    settings, seed, source
+        What the run is: a file of another run is refused.
+
+    Attributes
+    ----------
+    digest : str or None
+        The digest of the rows read of the current pass, which goes into the file.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None, seconds: float, settings: Settings, seed: int, source: str
+    ) -> None:
+        self.path = None if path is None else Path(path)
+        self.seconds, self.settings, self.seed, self.source = seconds, settings, seed, source
+        self.digest: str | None = None
+        self._last = time.monotonic()
+
+    def load(self, *, any_seed: bool, stops_when_found: bool) -> Run | None:
+        """Return the run as it was saved last, or None if there is no file.
+
+        Its seed must be that of this run, or, with `any_seed`, is taken over.
+        """
+        if self.path is None or not self.path.exists():
+            return None
+        file = RunFile.load(self.path)
+        if any_seed:
+            self.seed = file.seed
+        asked = {**asdict(self.settings), "source": self.source, "seed": self.seed}
+        held = {**asdict(file.settings), "source": file.source, "seed": file.seed}
+        for name, wanted in asked.items():
+            if held[name] != wanted:
+                raise FileFormatError(
+                    f"{self.path} must be the checkpoint of this run. It has {name}={held[name]!r}, the run "
+                    f"{name}={wanted!r}. Pass another path, or remove the file to begin again."
+                )
+        self.digest = file.digest
+        return file.resume(stops_when_found=stops_when_found)
+
+    def save_now_and_then(self, run: Run) -> None:
+        """Save if it is time to."""
+        if time.monotonic() - self._last >= self.seconds:
+            self.save(run)
+
+    def save(self, run: Run) -> None:
+        """Save now, if there is a file to save to."""
+        if self.path is not None:
+            header, arrays = run.to_arrays()
+            file = RunFile(self.settings, self.seed, self.source, run=header, arrays=arrays, digest=self.digest)
+            file.save(self.path)
+            self._last = time.monotonic()
+
+    @contextmanager
+    def saved_if_interrupted(self, run: Run) -> Iterator[None]:
+        """Save if what is done inside raises: so a callback can end a run, by an exception, and nothing is lost."""
+        try:
+            yield
+        except BaseException:
+            self.save(run)
+            raise
+
+    def remove(self) -> None:
+        """Remove the file of a run that has ended."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)

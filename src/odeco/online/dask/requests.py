@@ -1,0 +1,187 @@
+"""A question goes out to the cluster, about rows that follow each other; sums over them come back, in order.
+
+The questions of a search, as orders to workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from odeco._util.types import FloatArray
+from odeco.online.dask.client import MOST_TRIES, Cluster, import_distributed, result_of, versions, wait_for
+from odeco.online.dask.partitions import ClusterRows
+from odeco.online.dask.tasks import Task, add_up, join
+from odeco.online.sums import Question
+from odeco.online.tree import RADIX, Part, nodes, rows_per_unit
+
+#: So many leaves a thread, if there are as many, so that the last to finish are not waited for long.
+_LEAVES_PER_THREAD = 3
+
+#: Nodes are joined before further leaves are added up: what is joined takes less memory.
+_JOIN_PRIORITY = 10
+
+
+#: The first row of a sum, and where a stretch or a node of it begins and ends among all rows.
+Stretch = tuple[int, int, int]
+
+
+class Order(NamedTuple):
+    """What workers are to do with the rows of a node.
+
+    Attributes
+    ----------
+    work : callable
+        Called with `task`, `held`, pieces and blocks; returns the sum over the rows of a node as a `Part`.
+    task : object
+        What it needs to know; small.
+    held : object
+        What all of them need; large. It leaves the client once.
+    unit : int
+        How many rows make a leaf of the tree.
+    """
+
+    work: Callable[..., Part]
+    task: Any
+    held: Any
+    unit: int
+
+
+class Answer(NamedTuple):
+    """What has come back: the sum over the rows that follow, or None while they are worked on; and rows done ahead."""
+
+    part: Part | None
+    n_ahead: int
+
+
+def ask(rows: ClusterRows, order: Order, stretches: Sequence[Stretch]) -> Iterator[Answer]:
+    """Send a question out about some stretches of rows, and yield the parts of their sums in order.
+
+    Parameters
+    ----------
+    rows : ClusterRows
+        The rows.
+    order : Order
+        What is asked.
+    stretches : sequence of (origin, start, stop)
+        Rows `start` to `stop`, of a sum that began with row `origin`. A part never reaches from one stretch into the
+        next.
+
+    Notes
+    -----
+    The block is held as the result of one task: it leaves the client once, and can be made again if the worker that has
+    it dies. All nodes are sent out at once, and those of one parent are joined on a worker. A task that lost several
+    workers in turn, which Dask then gives up, is asked again.
+    """
+    unit, killed, n_tries = order.unit, import_distributed().scheduler.KilledWorker, 0
+    largest = [
+        (origin, origin + begins, origin + ends)
+        for origin, start, stop in stretches
+        for begins, ends in nodes(start - origin, stop - origin, unit, unit * RADIX**64)
+    ]
+    while largest:
+        sent = _Sent(rows, order, largest)
+        try:
+            for number in range(len(largest)):
+                while not wait_for(sent.futures[number]):
+                    yield Answer(None, sent.n_ahead())
+                part: Part = result_of(sent.futures[number])
+                largest = largest[1:]
+                sent.take(number)
+                yield Answer(part, sent.n_ahead())
+        except killed:
+            n_tries += 1
+            if n_tries == MOST_TRIES:
+                raise
+
+
+class _Sent:
+    """Nodes that have been sent out: their futures, and those of the leaves below them that are not done."""
+
+    def __init__(self, rows: ClusterRows, order: Order, largest: Sequence[Stretch]) -> None:
+        cluster = rows.cluster
+        height = leaf_height(order.unit, [stop - start for _, start, stop in largest], cluster.n_threads)
+        leaves = [leaf for node in largest for leaf in _leaves(node, height, order.unit)]
+        arguments = (order.task, cluster.hold(order.held))
+        found = iter(work_on(rows, order.work, arguments, [(start, stop) for _, start, stop in leaves]))
+        self._undone: list[tuple[int, int, Any]] = []
+        self._done = [0] * len(largest)
+        self.futures: list[Any] = []
+        for number, node in enumerate(largest):
+            own = {leaf: next(found) for leaf in _leaves(node, height, order.unit)}
+            self._undone += [(number, stop - start, future) for (_, start, stop), future in own.items()]
+            self.futures.append(_joined(cluster, node, own, order.unit))
+
+    def n_ahead(self) -> int:
+        """Return how many rows workers have done of nodes that were not taken yet."""
+        undone = []
+        for number, n_rows, future in self._undone:
+            if future.status == "finished":
+                self._done[number] += n_rows
+            else:
+                undone.append((number, n_rows, future))
+        self._undone = undone  # what is done and joined can then be let go of
+        return sum(self._done)
+
+    def take(self, number: int) -> None:
+        """Let go of a node that has arrived."""
+        self.futures[number] = None
+        self._undone = [each for each in self._undone if each[0] != number]
+        self._done[number] = 0
+
+
+def leaf_height(unit: int, sizes: Sequence[int], n_threads: int) -> int:
+    """Return how many rows a leaf of the work has: as many as leave enough of them for all threads."""
+    height = unit
+    while height < max(sizes):
+        if sum(-(-size // (height * RADIX)) for size in sizes) < _LEAVES_PER_THREAD * n_threads:
+            break
+        height *= RADIX
+    return height
+
+
+def _leaves(node: Stretch, height: int, unit: int) -> list[Stretch]:
+    origin, start, stop = node
+    cuts = nodes(start - origin, stop - origin, unit, height)
+    return [(origin, origin + begins, origin + ends) for begins, ends in cuts]
+
+
+def work_on(
+    rows: ClusterRows, work: Callable[..., Any], arguments: tuple[Any, ...], ranges: Sequence[tuple[int, int]]
+) -> list[Any]:
+    """Return the futures of ``work(*arguments, pieces, blocks)`` for some ranges of rows."""
+    pieces = [rows.pieces(start, stop) for start, stop in ranges]
+    if rows.in_files:
+        return [rows.cluster.submit(work, *arguments, each, [], name="rows") for each in pieces]
+    calls = []
+    for each in pieces:
+        places, blocks = [piece._replace(source=None) for piece in each], [piece.source for piece in each]
+        calls.append((work, (*arguments, places, blocks)))
+    return rows.cluster.compute(calls, name="rows")
+
+
+def _joined(cluster: Cluster, node: Stretch, leaves: dict[Stretch, Any], unit: int) -> Any:
+    """Return the future of a node: that of a leaf, or of what joins its children."""
+    if node in leaves:
+        return leaves[node]
+    origin, start, stop = node
+    height = unit
+    while height * RADIX < stop - start:
+        height *= RADIX
+    edges = [*range(start, stop, height), stop]
+    children = [(origin, begins, ends) for begins, ends in pairwise(edges)]
+    futures = [_joined(cluster, child, leaves, unit) for child in children]
+    return cluster.submit(join, *futures, name="join", priority=_JOIN_PRIORITY)
+
+
+def sum_over_rows(
+    rows: ClusterRows, question: Question, block: FloatArray, order: int, norm_bound: float | None = None
+) -> Order:
+    """Return the order to answer a question of a search: see `odeco.online.RowSum`.
+
+    With `norm_bound`, for a private run, rows are cut to it, and nothing is said about any of them.
+    """
+    unit = rows_per_unit(rows.n_features, sparse=rows.sparse)
+    task = Task(question, order, unit, rows.n_features, rows.name, norm_bound, versions())
+    return Order(add_up, task, block, unit)

@@ -1,0 +1,383 @@
+"""Rows that arrive when they arrive: `OnlineDecomposer` learns from whatever is pushed to it, and goes on learning."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from html import escape
+from typing import Any, Literal, Self
+
+from odeco._util.arguments import as_seed, check_count
+from odeco._util.types import RngLike
+from odeco.decompose.result import PrivateStreamDecomposition, StreamDecomposition
+from odeco.display.progress import following
+from odeco.errors import BadRowError, FileFormatError
+from odeco.io.coerce import is_on_cluster
+from odeco.io.columns import names_of
+from odeco.io.rows import as_rows, bad_row_error, check_private_rows, row_slice
+from odeco.online.checkpoint import RunFile
+from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
+from odeco.online.progress import Progress, nothing_found_error
+from odeco.online.readers import ask_cluster, cluster_rows
+from odeco.online.run import Mark, Run
+from odeco.online.settings import DEFAULT_METHOD, Method, Settings
+from odeco.privacy.account import Account
+from odeco.privacy.ledger import Ledger
+from odeco.privacy.noise import NoiseSource
+
+
+class OnlineDecomposer:
+    """Decompose the moment E[x⊗ᵖ] of rows that are pushed, and go on learning from those that follow.
+
+    Parameters
+    ----------
+    n_components : int or "auto"
+        The number k of components. ``"auto"``, with ``"core"``: as many as rows bear out that did not find them. That
+        takes 32 batches, and 48 more for the span where there are more than 50 columns; while the number is in doubt,
+        it is judged again from twice as many fresh rows. The result's `rank_evidence` says how sure it is.
+    method : {"core", "power", "entries"}
+        ``"core"`` needs four batches: three to find the span of the components and one for the core. ``"power"`` is
+        Algorithm 2 of the paper: k R batches, one for each iteration of each component. ``"entries"`` adds up all d³/6
+        distinct entries of the moment: one batch, for order 3 and up to 400 columns; the best choice for a private run
+        on as few columns, because a single release has the whole budget. All of them then refine what they found
+        with the rows that follow.
+    batch_size : int
+        Rows for each question: the paper's n.
+    n_restarts, n_iterations : int, optional
+        The paper's L and R, for ``"power"`` only; by default those of `Plan.default`.
+    order : int
+        The order p of the moment.
+    forgetting : float
+        Once all components are found, what the weight of the past is multiplied by before each further batch. 1
+        averages over all rows; less follows a distribution that drifts.
+    epsilon, delta, norm_bound : float, optional
+        For a private run, all three: every row of the stream is promised (ε, δ)-differential privacy, with ε > 0 and δ
+        below 1/batch_size, and rows longer than `norm_bound` are scaled down to it. It must be known without looking at
+        the data.
+    neighbour_relation : {"replace", "add or remove"}, optional
+        For a private run: what may happen to one row. It is replaced by any other (the default), or blanked out to
+        zeros at its place.
+    rng : None, int or numpy.random.Generator
+        Draws the starts. It never touches privacy noise.
+    callback : callable, optional
+        Receives a `Progress` after every batch.
+    progress : bool
+        Whether every push shows a progress bar, with rich or tqdm: how far the run is to a first result.
+    noise : NoiseSource, optional
+        For tests of private runs: with any source but the default the result says that it is not private.
+
+    Notes
+    -----
+    Corrections to Algorithm 2 as printed: the update adds (xᵀu)² x of the same row; deflation uses the unit vector uₜ;
+    the weight is read off the last image, ⟨u_{R−1}, image⟩, and paired with u_R, so that no second accumulator is
+    needed.
+
+    **Private runs.** Every batch is the data of one release, so each row is in one release only and has the whole
+    guarantee, however long the stream goes on. Rows that are not finite count as zeros, without a message; nothing is
+    said that depends on a value. What may be published is the `result`; the decomposer itself holds the exact sum over
+    the current batch, and so does its checkpoint (see `save`). A user with several rows has the guarantee for each of
+    them, not for all together.
+
+    Examples
+    --------
+    >>> import numpy as np, odeco
+    >>> online = odeco.OnlineDecomposer(2, method="power", batch_size=500, n_restarts=5, n_iterations=10, rng=0)
+    >>> generator = np.random.default_rng(0)
+    >>> while online.progress.n_rows_needed:
+    ...     _ = online.partial_fit(np.eye(4)[generator.integers(2, size=300)])
+    >>> online.result().weights.round(1)
+    array([0.5, 0.5])
+    """
+
+    def __init__(
+        self,
+        n_components: int | Literal["auto"],
+        *,
+        method: Method = DEFAULT_METHOD,
+        batch_size: int,
+        n_restarts: int | None = None,
+        n_iterations: int | None = None,
+        order: int = 3,
+        forgetting: float = 1.0,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        norm_bound: float | None = None,
+        neighbour_relation: Literal["replace", "add or remove"] | None = None,
+        rng: RngLike = None,
+        callback: Callable[[Progress], object] | None = None,
+        progress: bool = False,
+        noise: NoiseSource | None = None,
+    ) -> None:
+        check_count("batch_size", batch_size)
+        settings = Settings(
+            n_components=n_components,
+            method=method,
+            batch_size=batch_size,
+            n_restarts=n_restarts,
+            n_iterations=n_iterations,
+            order=order,
+            forgetting=forgetting,
+            epsilon=epsilon,
+            delta=delta,
+            norm_bound=norm_bound,
+            neighbour_relation=neighbour_relation,
+        )
+        guarantee = settings.guarantee
+        if guarantee is None and noise is not None:
+            raise ValueError("`noise` is for private runs. Got one without `epsilon`, `delta` and `norm_bound`.")
+        account = None if guarantee is None else Account(Ledger(guarantee.mu), noise)
+        self._begin(settings, as_seed(rng), account, callback, progress)
+
+    def _begin(
+        self,
+        settings: Settings,
+        seed: int,
+        account: Account | None,
+        callback: Callable[[Progress], object] | None,
+        progress: bool,
+    ) -> None:
+        self._settings, self._seed, self._account = settings, seed, account
+        self._callback, self._has_bar = callback, progress
+        self._run: Run | None = None
+        self._squares = ColumnSquares()
+        self._names: tuple[str, ...] | None = None
+        self._one_at_a_time = threading.RLock()
+
+    def partial_fit(self, rows: Any, y: None = None) -> Self:  # noqa: ARG002 - as scikit-learn calls it
+        """Learn from rows, dense or CSR, any number of them; those of a Dask array or dataframe stay on their cluster.
+
+        If one is not finite, or if anything else ends the call early, an interrupt included, nothing is changed. In a
+        private run rows that are not finite count as zeros; what was released cannot be taken back, so such a run then
+        stands where `n_rows` says: before the call, or after the last batch that was paid for.
+        """
+        with self._one_at_a_time:
+            run = self._run
+            checked = self._checked(rows, None if run is None else run.total.block.shape[0])
+            if run is None:
+                run = self._settings.start(int(checked.shape[1]), self._seed, self._account, n_closed=self._n_spent)
+            names = self._checked_names(rows)
+            mark, n_charges = run.mark(), self._n_charges
+            try:
+                self._run = run
+                self._look_at(checked)
+                with following(self._callback, self._has_bar) as told:
+                    self._push(run, checked, told)
+                self._names = names
+            except BadRowError as error:
+                self._go_back(run, mark, n_charges)
+                if self._account is not None:  # clipped rows are never bad; if one were, nothing would be said of it
+                    raise RuntimeError("Rows of a private run could not be added up. Nothing was released.") from None
+                if is_on_cluster(checked):
+                    raise
+                raise bad_row_error(checked) from error  # counted within these rows, not within a batch
+            except BaseException:
+                self._go_back(run, mark, n_charges)
+                raise
+            finally:
+                run.forget_mark(mark)
+        return self
+
+    def __repr__(self) -> str:
+        found = self._so_far()
+        table = [] if found is None else repr(found).splitlines()[1:]
+        return "\n".join([f"{type(self).__name__}: {self.verdict}", *table])
+
+    def _repr_html_(self) -> str:
+        """Return the verdict and what was found so far, for a notebook."""
+        found = self._so_far()
+        title = f"<p><strong>{type(self).__name__}</strong>: {escape(self.verdict)}</p>"
+        return title if found is None else f"{title}{found._repr_html_()}"
+
+    @property
+    def verdict(self) -> str:
+        """How far the run is, and what it has found, in one sentence."""
+        found, progress = self._so_far(), self.progress
+        settings = (
+            f"k = {self._settings.n_components}, method={self.method!r}, batch_size={self._settings.batch_size:,}"
+        )
+        number = 0 if found is None else len(found.weights)
+        wanted = "" if self._settings.n_components == "auto" else f" of {self._settings.n_components}"
+        text = f"{number}{wanted} components found after {self.n_rows:,} rows"
+        if progress.n_rows_needed:
+            text += f"; {progress.stage}, {progress.n_rows_needed:,} rows more until all are"
+        return f"{text} ({settings}{'' if self._account is None else ', private'})"
+
+    def _so_far(self) -> StreamDecomposition | PrivateStreamDecomposition | None:
+        """Return what has been found so far, without a warning; None if that is nothing."""
+        run = self._run
+        return None if run is None or not run.state.components.n_components else run.result().with_names(self._names)
+
+    @property
+    def method(self) -> Method:
+        """Which search finds the components."""
+        return self._settings.method
+
+    @property
+    def n_rows(self) -> int:
+        """Rows taken in so far; in a private run that goes on from a checkpoint, with those paid for since then."""
+        return self._n_spent if self._run is None else self._run.n_rows
+
+    @property
+    def progress(self) -> Progress:
+        """How far the run is."""
+        if self._run is not None:
+            return self._run.progress
+        n_batches, size = self._settings.n_questions, self._settings.batch_size or 0
+        return Progress("waiting for rows", 0.0, self.n_rows, None if n_batches is None else n_batches * size)
+
+    def result(self) -> StreamDecomposition | PrivateStreamDecomposition:
+        """Return what has been found so far: all components, or those that are finished, largest weight first.
+
+        Of a private run it is a `PrivateStreamDecomposition`, and may be published. Of others, a
+        `DominantColumnWarning` says if one column outweighs all others.
+        """
+        if self._run is not None:
+            self._run.require_signal(self._run.state)
+        result = self._so_far()
+        if result is None:
+            needed = self.progress.n_rows_needed
+            raise nothing_found_error(self.n_rows, None if needed is None else self.n_rows + needed)
+        if self._account is None:
+            warn_of_dominant_column(result, self._squares, self._names, stacklevel=2)
+        return result
+
+    def save(self, path: str | os.PathLike[str], *, keep_sum: bool = True) -> None:
+        """Write a checkpoint, atomically and without pickle; `load` goes on from there to the bit-identical result.
+
+        Parameters
+        ----------
+        path : path
+            Where. Only its owner may read the file.
+        keep_sum : bool
+            For private runs: whether the file holds the exact sum over the rows of the unfinished batch. With it the
+            file is as confidential as the rows; without it nothing in the file is, and the run goes on from the first
+            row of that batch (`n_rows` says which).
+
+        Notes
+        -----
+        A private run keeps its ledger in ``<path>.ledger``, beside the checkpoint it was first saved to, and from then
+        on writes every charge there before the release is made. So a run that goes on from an older checkpoint
+        knows which rows have been paid for, and does not use them again: `n_rows` is then beyond them.
+        """
+        with self._one_at_a_time:
+            run, private = self._run, self._account is not None
+            header: dict[str, Any] | None = None
+            arrays: dict[str, Any] = {}
+            if run is not None:
+                if private and keep_sum:
+                    run.total.let_go_of_rows()
+                header, arrays = run.to_arrays(keep_sum=keep_sum or not private)
+            account = None if self._account is None else self._account.keep_beside(path)
+            settings = (self._settings, self._seed)
+            RunFile(*settings, account=account, run=header, arrays=arrays, names=self._names).save(path)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        callback: Callable[[Progress], object] | None = None,
+        progress: bool = False,
+        noise: NoiseSource | None = None,
+    ) -> OnlineDecomposer:
+        """Read a checkpoint that `save` wrote, and go on with the row after the first `n_rows`."""
+        file = RunFile.load(path)
+        if file.source is not None:
+            raise FileFormatError(
+                f"{path} must be the checkpoint of rows that are pushed. It is that of a run that reads its own data. "
+                "Pass it to odeco.decompose_stream as `checkpoint`, with the same data."
+            )
+        account = None if file.account is None else Account.opened(file.account, path, noise)
+        online = cls.__new__(cls)
+        online._begin(file.settings, file.seed, account, callback, progress)
+        online._run, online._names = file.resume(account), file.names
+        if account is not None:
+            online._skip_what_is_spent(path)
+        return online
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._account is not None:
+            raise TypeError("A private run must stay one of a kind: a copy would release the same rows twice. Save it.")
+        return {name: value for name, value in vars(self).items() if name != "_one_at_a_time"}  # locks have no copies
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _one_at_a_time=threading.RLock())
+
+    @property
+    def _n_charges(self) -> int:
+        return 0 if self._account is None else len(self._account.ledger.charges)
+
+    @property
+    def _n_spent(self) -> int:
+        """Rows that a private run has paid for: every charge is for one batch."""
+        return self._n_charges * (self._settings.batch_size or 0)
+
+    def _look_at(self, checked: Any) -> None:
+        """Note which columns are large. Of a private run nothing is kept, and nothing said, that depends on a value."""
+        if self._account is None and not is_on_cluster(checked):
+            self._squares.update(checked)
+
+    def _checked_names(self, rows: Any) -> tuple[str, ...] | None:
+        """Return the names of the columns: those of these rows, or, if they have none, those before; they must agree.
+
+        They are as public as the number of columns: whoever pushes rows has given them.
+        """
+        names = names_of(rows)
+        if names is None or self._names in (None, names):
+            return self._names if names is None else names
+        place = next(i for i, pair in enumerate(zip(self._names or (), names, strict=True)) if len(set(pair)) > 1)
+        raise ValueError(
+            f"Rows must have the columns of those before, in the same order. Column {place} was "
+            f"{(self._names or ())[place]!r} and is {names[place]!r}. Nothing was taken in; sort the columns."
+        )
+
+    def _checked(self, rows: Any, n_features: int | None) -> Any:
+        """Return rows as an array that is checked, or as rows of a cluster, whose workers check them."""
+        if is_on_cluster(rows):
+            return cluster_rows(rows, n_features, private=self._account is not None)
+        if self._account is not None:
+            check_private_rows(rows)
+        return as_rows(rows, n_features)
+
+    def _push(self, run: Run, rows: Any, told: Callable[[Progress], object] | None) -> None:
+        """Push rows, and call back after every batch that they close."""
+        start = 0
+        while start < rows.shape[0]:
+            if run.batches.room(run) == 0:  # a second interrupt came while the first was seen to
+                run.close()
+            stop = min(int(rows.shape[0]), start + (run.batches.room(run) or 0))
+            n_closed = run.n_closed
+            if is_on_cluster(rows):
+                for _ in ask_cluster(rows, run, [(start - run.total.n_rows, start, stop)]):
+                    pass
+            else:
+                run.push(row_slice(rows, start, stop))
+            start = stop
+            if told is not None and run.n_closed > n_closed:
+                told(run.progress)
+
+    def _go_back(self, run: Run, mark: Mark, n_charges: int) -> None:
+        """Go back to where the run stood, or, if something was released since, to the end of what was paid for.
+
+        A batch that was paid for is gone, whether its answer arrived or not; the rows after it count as not taken.
+        """
+        if self._n_charges == n_charges:
+            run.go_back(mark)
+            self._run = run if run.n_rows else None
+        else:
+            run.go_on_with(run.state, n_closed=self._n_spent)
+
+    def _skip_what_is_spent(self, path: str | os.PathLike[str]) -> None:
+        """Pass over rows that were paid for after the checkpoint was written: their answers are lost.
+
+        The unfinished batch is let go of, and the search asks its question again of later rows.
+        """
+        n_spent, n_closed = self._n_spent, 0 if self._run is None else self._run.n_closed
+        if n_spent < n_closed:
+            raise FileFormatError(
+                f"The ledger of {os.fspath(path)} must know of all {n_closed:,} rows that were paid for. It knows of "
+                f"{n_spent:,}. Put back the ledger that this run wrote last."
+            )
+        if n_spent > n_closed and self._run is not None:
+            self._run.go_on_with(self._run.state, n_closed=n_spent)

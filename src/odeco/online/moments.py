@@ -1,0 +1,115 @@
+"""The moment of rows held in memory.
+
+The moment of a stream: fresh rows for every question, each row read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, final
+
+import numpy as np
+
+from odeco._util.arguments import MINIMUM_ORDER, check_count
+from odeco._util.types import FloatArray
+from odeco.errors import StreamEndedError
+from odeco.io.rows import as_rows, row_slice
+from odeco.online.sums import RowSum
+from odeco.tensors.oracle import Oracle
+
+
+@final
+class SampleMoment(Oracle):
+    """The moment (1/n) Σ x⊗ᵖ of n rows, which costs two matrix products an image and no memory for a tensor.
+
+    Parameters
+    ----------
+    rows : array or CSR array, n x d
+        float32 or float64. Not copied.
+    order : int
+        The order p of the moment.
+
+    Notes
+    -----
+    A row that is not finite raises an error that names it, so its answers cannot be made private. Hold rows that are to
+    be protected in `odeco.privacy.RecordLevel`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from odeco.online.moments import SampleMoment
+    >>> moment = SampleMoment(np.array([[1.0, 0.0], [0.0, 2.0]]))
+    >>> moment.image([[1.0], [1.0]]).ravel()
+    array([0.5, 4. ])
+    """
+
+    def __init__(self, rows: Any, order: int = 3) -> None:
+        self.rows = as_rows(rows)
+        self.n_rows, self.dimension = (int(size) for size in self.rows.shape)
+        self.order = check_count("order", order, MINIMUM_ORDER)
+        self.rounding = float(np.finfo(self.rows.dtype).eps)
+
+    def _image(self, block: FloatArray) -> FloatArray:
+        total = RowSum("image", block, self.order)
+        total.update(self.rows)
+        return total.mean()
+
+
+@final
+class StreamMoment(Oracle):
+    """The moment E[x⊗ᵖ] of rows that arrive: every image reads the next `batch_size` rows and averages over them.
+
+    Parameters
+    ----------
+    batches : iterable of arrays
+        Rows, dense or CSR, in blocks of any size.
+    dimension : int
+        The number of columns.
+    batch_size : int
+        Rows to read for every question: the paper's n.
+    order : int
+        The order p of the moment.
+
+    Notes
+    -----
+    Not exact: the same question gets another answer the next time, so the loop asks a fixed number of times.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from odeco.online.moments import StreamMoment
+    >>> moment = StreamMoment(iter([np.ones((3, 2)), 2 * np.ones((5, 2))]), 2, batch_size=4)
+    >>> moment.image([[1.0], [0.0]]).ravel(), moment.image([[1.0], [0.0]]).ravel()
+    (array([2.75, 2.75]), array([8., 8.]))
+    """
+
+    exact = False
+
+    def __init__(self, batches: Iterable[Any], dimension: int, *, batch_size: int, order: int = 3) -> None:
+        self.dimension = check_count("dimension", dimension)
+        self.batch_size = check_count("batch_size", batch_size)
+        self.order = check_count("order", order, MINIMUM_ORDER)
+        self.n_rows_read = 0
+        self._batches: Iterator[Any] = iter(batches)
+        self._left: Any = None
+
+    def _image(self, block: FloatArray) -> FloatArray:
+        total = RowSum("image", block, self.order)
+        while total.n_rows < self.batch_size:
+            rows = self._next_rows(self.batch_size - total.n_rows)
+            self.n_rows_read += int(rows.shape[0])
+            total.update(rows)
+        return total.mean()
+
+    def _next_rows(self, most: int) -> Any:
+        while self._left is None or self._left.shape[0] == 0:
+            block = next(self._batches, None)
+            if block is None:
+                raise StreamEndedError(
+                    f"A question needs {self.batch_size:,} rows. The stream ended after {self.n_rows_read:,} in all. "
+                    "Pass more rows, or a smaller batch_size."
+                )
+            self._left = as_rows(block, self.dimension)
+        stop = min(most, self._left.shape[0])
+        rows, self._left = row_slice(self._left, 0, stop), row_slice(self._left, stop, self._left.shape[0])
+        return rows

@@ -1,0 +1,328 @@
+"""Rows that arrive and must stay private: an answerer whose every answer is paid for and noisy.
+
+Every question is asked of the next batch of rows, and of no other. So each row goes into one release, batches are
+disjoint data, and they compose by maximum: each row has the whole guarantee, however long the stream goes on.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import numpy as np
+
+from odeco._util.arguments import check_choice, check_norm_bound
+from odeco._util.types import FloatArray
+from odeco.decompose.result import PrivateStreamDecomposition, StreamDecomposition
+from odeco.io.rows import is_sparse
+from odeco.online.run import Answerer, Run
+from odeco.online.sums import RowSum
+from odeco.power.protocol import Asker
+from odeco.privacy import sensitivity
+from odeco.privacy.account import Account
+from odeco.privacy.calibration import check_delta_for, gdp_mu
+from odeco.privacy.clip import clipped_rows
+from odeco.privacy.found import Found, found_in_core, found_in_entries, found_in_images
+from odeco.privacy.holders.protocol import ROUNDOFF, multiplicities
+from odeco.privacy.holders.records import RecordLevel
+from odeco.privacy.oracle import MERGE_COSINE, merge_duplicates
+from odeco.privacy.release import Releaser
+from odeco.privacy.report import PrivacyReport
+from odeco.tensors.components import Components
+
+#: Powers of rows may have so many digits before or after the point: sums of them neither over- nor underflow.
+_MOST_DIGITS = 200
+
+_NOISE_FIELDS = ("weight_errors", "angle_errors", "noise_floors")
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What is promised to every row of a stream.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        The guarantee for one row.
+    norm_bound : float
+        The bound B on the norm of a row.
+    neighbour_relation : {"replace", "add or remove"}
+        What may happen to one row: it is replaced by any other, or blanked out to zeros at its place.
+    """
+
+    epsilon: float
+    delta: float
+    norm_bound: float
+    neighbour_relation: str
+
+    def __post_init__(self) -> None:
+        _ = self.mu  # refuses what is no guarantee
+        check_norm_bound(self.norm_bound)
+        check_choice("neighbour_relation", self.neighbour_relation, ("replace", "add or remove"))
+
+    @property
+    def mu(self) -> float:
+        """The μ of the guarantee."""
+        return gdp_mu(self.epsilon, self.delta)
+
+    @property
+    def neighbours(self) -> str:
+        """The neighbour relation in words."""
+        act = "replaced by any other" if self.replace else "blanked out, or the reverse"
+        return f"one row of the stream, of norm at most {self.norm_bound:g}, {act} at its place; their number is public"
+
+    @property
+    def replace(self) -> bool:
+        """Whether a row may be replaced by any other."""
+        return self.neighbour_relation == "replace"
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """What was asked last, of how many rows, and the scale of the noise in the answer; all public."""
+
+    block: FloatArray
+    n_rows: int
+    scale: float
+    question: str
+
+
+@dataclass(frozen=True, eq=False)
+class Notes:
+    """What a private run remembers from one batch to the next; all public.
+
+    Attributes
+    ----------
+    dense : bool or None
+        Whether rows are dense or CSR; None before the first.
+    last : Release or None
+        The last release.
+    found : Found or None
+        The components found, in the order of their discovery, with what the noise says about them.
+    """
+
+    dense: bool | None = None
+    last: Release | None = None
+    found: Found | None = None
+
+
+class NoisyMean(Answerer):
+    """Answers with the mean over the rows of a batch and noise, which a ledger pays for.
+
+    Parameters
+    ----------
+    guarantee : Guarantee
+        What every row is promised.
+    account : Account
+        Pays, one charge a batch, named after its rows; and draws the noise, afresh for every release.
+    dimension, order : int
+        The number of columns, and the order of the moment.
+
+    Notes
+    -----
+    **Neighbours.** Two streams of the same length that differ in one row, at one place, both rows of norm at most B
+    (longer rows are scaled down to it, rows that are not finite count as zeros; what becomes of a row depends on that
+    row alone).
+
+    **Sensitivity** of the mean over a batch of n rows: `sensitivity.record_image` for the block of candidates as one
+    release, `sensitivity.record_core` for a core, `sensitivity.record_entries` for all distinct entries, each
+    multiplied by the root of how often it stands in the tensor, so that their norm is that of the tensor; that of
+    another batch is 0. The rounding errors of the computed mean
+    are part of what is declared. In whatever order n terms of absolute value at most Bᵖ times the gain of the question
+    are added up, and where each is made of inner products of length d, their mean errs by at most n + c d + 16 units of
+    roundoff times that, c being the number of inner products; the order may differ between neighbours (CSR rows are
+    cut by the numbers they store), so twice this is added.
+
+    **Guarantee.** Question and sensitivity follow from public numbers and earlier noisy answers. The noise is 1/μ
+    times the sensitivity, so each answer is μ-GDP for a row of its batch, and says nothing about others given what came
+    before. Which row is in which batch is its place in the stream, the same for both neighbours. So the whole
+    transcript is μ-GDP (`Ledger`, *disjoint data compose by maximum*).
+    """
+
+    def __init__(self, guarantee: Guarantee, account: Account, dimension: int, order: int) -> None:
+        _check_size(guarantee.norm_bound, dimension, order)
+        self.guarantee, self.account, self.norm_bound = guarantee, account, guarantee.norm_bound
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("A private run must stay one of a kind: a copy would release the same rows twice. Save it.")
+
+    def sum_for(self, state: Asker) -> RowSum:
+        """Return the empty sum for the question of a search; candidates that have met are asked about as one."""
+        plain = super().sum_for(state)
+        if not _merges(state):
+            return plain
+        return RowSum(plain.question, merge_duplicates(plain.block, MERGE_COSINE)[0], plain.order)
+
+    def admitted(self, rows: Any, notes: Notes | None) -> tuple[Any, Notes]:
+        """Return rows clipped to the bound. Dense and CSR rows in one run are refused, whatever they hold."""
+        noted = self.noting(notes, dense=not is_sparse(rows))
+        return clipped_rows(rows, self.guarantee.norm_bound), noted
+
+    def noting(self, notes: Notes | None, *, dense: bool) -> Notes:
+        """Return the notes after rows that somebody else has clipped to the bound."""
+        notes = notes or Notes()
+        if notes.dense not in (None, dense):  # always, not only if the sum notices: when it does depends on the data
+            raise TypeError("Rows of a private run must be all dense or all CSR. Got both. Convert them.")
+        return replace(notes, dense=dense)
+
+    def answer(self, run: Run) -> tuple[FloatArray, Release]:
+        """Pay, and return the mean with noise. The sum is let go of: it is never released again."""
+        total, first, state = run.total, run.n_closed + 1, run.state
+        n_rows = total.n_rows
+        check_delta_for(self.guarantee.delta, first + n_rows - 1, "record")  # the rows of all batches count
+        # The norm of the distinct entries is that of the tensor once each counts as often as it stands there.
+        counts = multiplicities(total.block.shape[0]) ** 0.5 if total.question == "entries" else 1.0
+        releaser = Releaser(self.account.ledger, self.account.noise, f"rows {first:,} to {first + n_rows - 1:,}")
+        answer, scale = releaser.release(
+            _in_words(total),
+            lambda: total.finish() * counts,
+            size=math.prod(total.shape),
+            sensitivity=self._sensitivity(total),
+            noise_multiplier=1 / self.guarantee.mu,
+        )
+        answer /= counts
+        if _merges(state):
+            _, members, signs = merge_duplicates(state.candidates, MERGE_COSINE)
+            # T(I, −u, …) has the sign (−1)^(p−1).
+            answer = answer[:, members] * (signs if total.order % 2 == 0 else 1.0)
+        return answer, Release(total.block, n_rows, scale, total.question)
+
+    def noted(self, run: Run, release: Release, after: Asker) -> Notes:
+        """Keep the release, and what its noise means for components that it completed."""
+        notes: Notes = run.notes
+        known, components = notes.found, after.components
+        errors = np.zeros(0) if known is None else known.weight_errors
+        if release.question == "entries":
+            known = found_in_entries(components, release.scale, RecordLevel.entry_units)
+        elif release.question == "core" and notes.last is not None:
+            outside = _outside_of_span(components, notes.last)
+            known = found_in_core(components, release.scale, release.block.shape[1], outside)
+        elif components.n_components > errors.size:
+            scales = np.append(errors, release.scale)
+            known = found_in_images(components, scales, scales, run.state.candidates.shape[1])
+        return replace(notes, last=release, found=known)
+
+    def components(self, found: Components, notes: Notes | None) -> Components:  # noqa: ARG002 - the bound is the unit
+        """Return components as they are: rows of a bounded norm have powers of a bounded size."""
+        return found
+
+    def described(self, found: StreamDecomposition, run: Run) -> PrivateStreamDecomposition:
+        """Return what was found, with what is guaranteed, every release so far, and what their noise means."""
+        noise = self._noise_in_found(run)
+        first = noise.components.largest_first()
+        of_noise = {name: getattr(noise, name)[first] for name in _NOISE_FIELDS}
+        if found.weight_errors is not None:
+            of_noise["weight_errors"] = found.weight_errors
+        if found.angle_errors is not None:
+            of_noise["angle_errors"] = np.minimum(found.angle_errors, math.pi / 2)
+        report = PrivacyReport.of(
+            Releaser(self.account.ledger, self.account.noise),
+            private=self.account.is_private,
+            epsilon=self.guarantee.epsilon,
+            delta=self.guarantee.delta,
+            unit="record",
+            neighbours=self.guarantee.neighbours,
+            mechanism="disjoint batches of a stream, each row in one release",
+        )
+        return PrivateStreamDecomposition(
+            components=found.components,
+            **of_noise,
+            privacy=report,
+            n_rows=found.n_rows,
+            norm_bound=self.guarantee.norm_bound,
+        )
+
+    def notes_to_arrays(self, notes: Notes | None) -> dict[str, Any]:
+        """Return the notes as named arrays."""
+        arrays: dict[str, Any] = {}
+        if notes is not None and notes.dense is not None:
+            arrays["dense"] = np.array(notes.dense)
+        if notes is not None and notes.last is not None:
+            arrays |= {f"last_{name}": np.asarray(value) for name, value in vars(notes.last).items()}
+        if notes is not None and notes.found is not None:
+            found = notes.found
+            arrays |= {"weights": found.components.weights, "vectors": found.components.vectors}
+            arrays |= {name: getattr(found, name) for name in _NOISE_FIELDS}
+        return arrays
+
+    def notes_from_arrays(self, arrays: dict[str, Any], state: Asker) -> Notes:
+        """Return the notes that `notes_to_arrays` described."""
+        notes = Notes(dense=bool(arrays["dense"]) if "dense" in arrays else None)
+        if "last_block" in arrays:
+            last = {name: arrays[f"last_{name}"] for name in ("block", "n_rows", "scale", "question")}
+            release = Release(last["block"], int(last["n_rows"]), float(last["scale"]), str(last["question"]))
+            notes = replace(notes, last=release)
+        if "weights" in arrays:
+            components = Components(arrays["weights"], arrays["vectors"], state.order)
+            notes = replace(notes, found=Found(components, *(arrays[name] for name in _NOISE_FIELDS)))
+        return notes
+
+    def _noise_in_found(self, run: Run) -> Found:
+        """Return the components found, with what the known noise says about them.
+
+        Of components that go on learning it is the noise in their mean image.
+        """
+        notes: Notes = run.notes
+        last, components = notes.last, run.state.components
+        averaging = None if last is None else run.state.averaging(last.n_rows)
+        if last is not None and averaging is not None:
+            k = components.n_components
+            scales = np.full(k, last.scale * averaging)
+            return found_in_images(components, scales, scales, k)
+        if notes.found is None:
+            raise RuntimeError("A private run knows of noise in components only once its search has found some.")
+        return notes.found
+
+    def _sensitivity(self, total: RowSum) -> float:
+        bound, n_rows, p = self.guarantee.norm_bound, total.n_rows, total.order
+        block, replaced = total.block, self.guarantee.replace
+        n_products, gain = 0, 1.0
+        if total.question == "entries":
+            exact = sensitivity.record_entries(bound, n_rows, order=p, replace=replaced)
+        elif total.question == "core":
+            exact = sensitivity.record_core(block, bound, n_rows, order=p, replace=replaced)
+            n_products, gain = p, float(np.linalg.norm(block)) ** p
+        else:
+            exact = sensitivity.record_image(block, bound, n_rows, order=p, replace=replaced)
+            n_products, gain = p - 1, float(np.linalg.norm(np.linalg.norm(block, axis=0) ** (p - 1)))
+        depth = n_rows + n_products * block.shape[0] + 16
+        return float(exact + 2 * depth * ROUNDOFF * bound**p * gain)
+
+
+def _in_words(total: RowSum) -> str:
+    """Say what is released, for the reader of the ledger."""
+    width = total.block.shape[1]
+    if total.question == "entries":
+        return f"all {math.prod(total.shape)} distinct entries"
+    if total.question == "core":
+        return f"core of {width}^{total.order} numbers"
+    return f"image of {width} candidates together"
+
+
+def _merges(state: Asker) -> bool:
+    """Tell whether candidates that have met are asked about as one."""
+    return state.candidates_meet and not state.done
+
+
+def _check_size(norm_bound: float, dimension: int, order: int) -> None:
+    """Raise if sums of powers of such rows might over- or underflow: that must not depend on the rows."""
+    smallest = order * math.log10(norm_bound)
+    largest = smallest + order / 2 * math.log10(dimension)
+    if not (smallest > -_MOST_DIGITS and largest < _MOST_DIGITS):
+        raise ValueError(
+            f"`norm_bound` to the power {order} must lie between 1e-{_MOST_DIGITS} and 1e{_MOST_DIGITS}, with room for "
+            f"{dimension:,} columns. Got norm_bound={norm_bound:g}. Measure the rows in another unit."
+        )
+
+
+def _outside_of_span(found: Components, release: Release) -> FloatArray:
+    """Return the angle by which the span of noisy images misses each component, to first order.
+
+    The images are Σ λᵢ vᵢ sᵢᵀ with sᵢ the (p − 1)-st powers of ⟨vᵢ, u⟩ over the candidates u; noise moves vᵢ by what
+    the pseudo-inverse of the λᵢ sᵢ makes of it.
+    """
+    signals = found.weights * (release.block.T @ found.vectors) ** (found.order - 1)
+    spread = np.diagonal(np.linalg.pinv(signals.T @ signals))
+    angles: FloatArray = release.scale * np.sqrt(found.dimension * np.maximum(spread, 0.0))
+    return angles

@@ -1,0 +1,415 @@
+"""Sums over rows: of images, x (xᵀu)ᵖ⁻¹ for every candidate u, and of cores, (Qᵀx) ⊗ … ⊗ (Qᵀx).
+
+The unit of a stream is an accumulator with ``update`` and ``+``: one object serves a stream, a batch and a partition.
+It is also the one place at which somebody else may do the adding: a question goes out, a sum and a number of rows come
+back.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from odeco._util.scale import largest, ordinary_bits, times_power_of_two, unit_exponent
+from odeco._util.threads import map_blocks
+from odeco._util.types import DataArray, FloatArray
+from odeco.io.rows import (
+    all_finite,
+    as_rows,
+    bad_row_error,
+    check_same_kind,
+    csr_view,
+    is_sparse,
+    join_rows,
+    row_slice,
+    stored_numbers,
+)
+from odeco.online.tree import WIDE, Add, Levels, Part, Waiting, appended, carried, collected, cut_chunks, rows_per_unit
+
+Question = Literal["image", "core", "entries"]
+
+
+#: A sum that is kept in a file has fewer levels: they are enough for 2⁶⁴ rows.
+MOST_LEVELS = 24
+
+#: A chunk is worked on in this many lanes, whatever the number of threads, so that the sum is always the same.
+_LANES = 4
+
+#: A sum of this many numbers is added up in lanes too; a CSR chunk then has but two.
+_LARGE = 2**18
+
+#: A lane takes so many numbers of dense rows at a time, so that the cache holds them, but not fewer rows than that.
+_CACHED_SIZE, _FEWEST_CACHED_ROWS = 2**18, 192
+
+#: Products below which handing lanes to threads takes longer than making them.
+_PARALLEL_WORK = 2**22
+
+#: Numbers in the intermediate products of a core.
+_CORE_SIZE = 2**19
+
+#: So many numbers of a sum are looked at first, to see that it has not vanished.
+_SAMPLE_SIZE = 1024
+
+#: Rows that are not finite are found by the sum that they spoil, so no warning is wanted on the way to it.
+_quiet = np.errstate(all="ignore")
+
+
+class Held(NamedTuple):
+    """What a sum holds at one moment: rows taken in, sums over complete chunks, and rows that wait for one."""
+
+    n_rows: int
+    levels: Levels
+    waiting: Waiting
+
+    @property
+    def n_waiting(self) -> int:
+        """How many rows wait."""
+        return sum(int(piece.shape[0]) for piece in self.waiting)
+
+
+class RowSum:
+    """The sum over rows of what one question needs; rows may arrive in pieces of any size.
+
+    Parameters
+    ----------
+    question : {"image", "core", "entries"}
+        ``"image"``: Σ x (xᵀu)ᵖ⁻¹ for every column u of `block`. ``"core"``: Σ (Qᵀx)⊗ᵖ for the basis Q = `block`.
+        ``"entries"``: the distinct entries of Σ x ⊗ x ⊗ x (i ≥ j ≥ k in the order of i, then j, then k).
+    block : array, d x L or d x m
+        The candidates, or the basis; d x 0 for entries.
+    order : int
+        The order p of the moment.
+
+    Attributes
+    ----------
+    held : Held
+        What it holds. An update replaces it in one step and at its very end, so that whatever ends an update early
+        leaves the sum as it was.
+    kept : tuple of arrays
+        Arrays that must not be written over: whoever wants to be able to go back to an earlier `held` names its
+        arrays here. Otherwise memory is used again.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from odeco.online.moments import RowSum
+    >>> total = RowSum("image", np.eye(2)[:, :1], order=3)
+    >>> total.update([[1.0, 5.0]])
+    >>> total.update([[2.0, 1.0], [0.0, 7.0]])
+    >>> total.n_rows, total.total().ravel()
+    (3, array([9., 9.]))
+    """
+
+    def __init__(self, question: Question, block: FloatArray, order: int) -> None:
+        self.question, self.block, self.order = question, np.ascontiguousarray(block), order
+        self.held = Held(0, (), ())
+        self.kept: Levels = ()
+        self._spare: FloatArray | None = None  # an array of the sum's shape whose numbers nobody needs any more
+        self._typed_block: DataArray = self.block
+
+    @property
+    def n_rows(self) -> int:
+        """Rows taken in so far."""
+        return self.held.n_rows
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the sum."""
+        if self.question == "entries":
+            return (math.comb(self.block.shape[0] + 2, 3),)
+        return self.block.shape if self.question == "image" else (self.block.shape[1],) * self.order
+
+    def update(self, rows: Any) -> None:
+        """Add rows, a dense or CSR array. If one of them is not finite, none is used.
+
+        NaN and infinity in a row reach every number of its contribution, so it is the sum that is looked at, and the
+        rows only if it is not finite: looking at all rows would cost a fifth of the time.
+        """
+        checked = as_rows(rows, self.block.shape[0])
+        before = self.held
+        if before.waiting:
+            check_same_kind(before.waiting[0], checked)
+        levels, waiting, n_done = before.levels, before.waiting, before.n_rows - before.n_waiting
+        unit = rows_per_unit(checked.shape[1], sparse=is_sparse(checked))
+        add = self._adding(before.levels)
+        for chunk, left in cut_chunks(before.waiting, checked, n_done):
+            waiting = left
+            if chunk is not None:
+                try:
+                    contribution = self._contribution(chunk)
+                except FloatingPointError:
+                    raise bad_row_error(checked) from None
+                n_done += int(chunk.shape[0])
+                levels = carried(levels, contribution, 0, n_done, unit, add)
+        n_rows = int(checked.shape[0])
+        after = Held(before.n_rows + n_rows, levels, waiting)
+        n_left = min(n_rows, after.n_waiting)
+        # Rows in complete chunks have shown in the sum what they hold.
+        if n_left and not self._may_wait(row_slice(checked, n_rows - n_left, n_rows)):
+            raise bad_row_error(checked)
+        self.held = after
+        freed = (array for array in before.levels if array is not None and not _is_one_of(array, levels))
+        self._spare = next(freed, self._spare)
+
+    def append(self, part: Part) -> None:
+        """Take in the sum over rows that follow, which somebody else has added up; see `odeco.online.tree`."""
+        self.let_go_of_rows()
+        before = self.held
+        whole = appended(Part(before.n_rows, part.unit, before.levels), part, self._adding(before.levels))
+        self.held = Held(whole.n_rows, whole.levels, ())
+
+    def part(self, unit: int) -> Part:
+        """Return the sum as it travels, without a row; `unit` rows make a leaf."""
+        self.let_go_of_rows()
+        return Part(self.n_rows, unit, self.held.levels)
+
+    def total(self) -> FloatArray:
+        """Return the sum over all rows so far. Rows that wait for a full chunk are counted, and go on waiting."""
+        return collected(self.held.levels, self._rest(), np.empty(self.shape))
+
+    def mean(self) -> FloatArray:
+        """Return the sum divided by the number of rows: the answer to the question."""
+        return self.total() / self.n_rows
+
+    def finish(self) -> FloatArray:
+        """Return the mean and let go of sum and rows: the question is answered, and memory wanted for the next."""
+        answer = collected(self.held.levels, self._rest(), self._free_array(self.held.levels))
+        answer /= self.n_rows
+        self.held, self._spare, self._typed_block = Held(self.n_rows, (), ()), None, self.block
+        return answer
+
+    def let_go_of_rows(self) -> None:
+        """Add rows that wait to the sum, so that no row is kept. Later sums may differ from others in the last bits."""
+        rest, before = self._rest(), self.held
+        if rest is not None:
+            unit = rows_per_unit(self.block.shape[0], sparse=is_sparse(before.waiting[0]))
+            levels = carried(before.levels, rest, 0, before.n_rows, unit, self._adding(before.levels))
+            self.held = Held(before.n_rows, levels, ())
+
+    def __add__(self, other: RowSum) -> RowSum:
+        """Return the sum over the rows of both, for partitions that were read apart."""
+        both = RowSum(self.question, self.block, self.order)
+        both.held = Held(self.n_rows + other.n_rows, (self.total() + other.total(),), ())
+        return both
+
+    def to_arrays(self) -> dict[str, Any]:
+        """Return what is needed to go on later, as named arrays; the question is kept by whoever asked it."""
+        n_rows, levels, waiting = self.held
+        arrays: dict[str, Any] = {"n_rows": np.array(n_rows)}
+        arrays |= {f"level{level}": array for level, array in enumerate(levels) if array is not None}
+        rest = join_rows([*waiting]) if waiting else None
+        if rest is not None and is_sparse(rest):
+            arrays |= {"data": rest.data, "indices": rest.indices, "indptr": rest.indptr, "shape": np.array(rest.shape)}
+        elif rest is not None:
+            arrays["rows"] = rest
+        return arrays
+
+    def restore(self, arrays: dict[str, Any]) -> None:
+        """Take up what `to_arrays` gave."""
+        waiting: Waiting = ()
+        if "rows" in arrays:
+            waiting = (as_rows(arrays["rows"], self.block.shape[0]),)
+        elif "data" in arrays:
+            stored = (arrays["data"], arrays["indices"], arrays["indptr"])
+            waiting = (as_rows(sparse.csr_array(stored, shape=tuple(arrays["shape"])), self.block.shape[0]),)
+        if waiting and not self._may_wait(waiting[0]):
+            raise bad_row_error(waiting[0])
+        n_levels = 1 + max((level for level in range(MOST_LEVELS) if f"level{level}" in arrays), default=-1)
+        levels = tuple(arrays.get(f"level{level}") for level in range(n_levels))
+        self.held = Held(int(arrays["n_rows"]), levels, waiting)
+
+    def _may_wait(self, rows: Any) -> bool:
+        """Tell whether rows that wait for a chunk are finite, and so small that the sum over that chunk will be too.
+
+        A chunk has fewer than 2⁴⁰ rows, each of a norm of at most the largest entry times √d, of which powers up to p
+        are taken.
+        """
+        stored = stored_numbers(rows)
+        high, low = float(stored.max(initial=0.0)), float(stored.min(initial=0.0))
+        limit: float = (float(np.finfo(np.float64).max) / 2**40) ** (1 / self.order) / math.sqrt(rows.shape[1])
+        return -limit <= low and high <= limit  # so written that NaN fails it too
+
+    def _rest(self) -> DataArray | None:
+        """Return the sum over the rows that wait."""
+        return self._contribution(join_rows([*self.held.waiting])) if self.held.waiting else None
+
+    def _adding(self, keep: Levels) -> Add:
+        """Return what adds two arrays, in place unless the first is one to keep."""
+
+        def add(total: FloatArray, part: DataArray) -> FloatArray:
+            keeps = _is_one_of(total, keep) or _is_one_of(total, self.kept)
+            target = self._free_array(keep) if keeps else total
+            add_in_place(total, part, out=target)
+            return target
+
+        return add
+
+    def _free_array(self, keep: Levels) -> FloatArray:
+        """Return an array to write to that nobody needs: the spare one, or a new one."""
+        spare, self._spare = self._spare, None
+        taken = spare is None or _is_one_of(spare, keep) or _is_one_of(spare, self.kept)
+        return np.empty(self.shape) if spare is None or taken else spare
+
+    def _contribution(self, chunk: Any) -> DataArray:
+        """Return the sum over one chunk; raise FloatingPointError if it is not finite.
+
+        It is computed in the precision of its rows. Where powers of rows leave the range of that precision, the rows
+        are divided by a power of two first, and the sum is multiplied by its power afterwards, in double precision.
+        """
+        if not is_sparse(chunk):
+            chunk = np.require(chunk, requirements=("C", "A"))  # bits of a product depend on layout and alignment
+        answer = self._product(chunk)
+        finite = all_finite(answer)
+        if finite and not _has_vanished(answer, 2.0 ** -ordinary_bits(chunk.dtype)):
+            return answer
+        exponent = unit_exponent(largest(stored_numbers(chunk)), self.order, chunk.dtype)
+        if exponent:
+            answer = self._product(_in_unit(chunk, exponent)).astype(np.float64)
+            answer = times_power_of_two(answer, exponent * self.order)
+            finite = all_finite(answer)
+        if not finite:
+            raise FloatingPointError
+        return answer
+
+    def _product(self, chunk: Any) -> DataArray:
+        if self._typed_block.dtype != chunk.dtype:
+            self._typed_block = self.block.astype(chunk.dtype)
+        block = self._typed_block
+        if self.question == "core":
+            return _core(chunk, block, self.order)
+        if self.question == "entries":
+            return _entries(chunk)
+        if not is_sparse(chunk) and chunk.shape[1] >= WIDE:
+            return _image_by_columns(chunk, block, self.order)
+        return _image_by_rows(chunk, block, self.order)
+
+
+def _is_one_of(array: FloatArray | None, arrays: Levels) -> bool:
+    return any(array is each for each in arrays if each is not None)
+
+
+def _has_vanished(answer: DataArray, threshold: float) -> bool:
+    """Tell whether all numbers of a sum are so small that products on the way to it may have been lost.
+
+    A sum over n rows of length at most r is at most n rᵖ, so a sum that is not small has rows that are not.
+    """
+    numbers = answer.reshape(-1)
+    sample = numbers[:: numbers.size // _SAMPLE_SIZE + 1]
+    return largest(sample) < threshold and largest(numbers) < threshold
+
+
+def _in_unit(chunk: Any, exponent: int) -> Any:
+    """Return rows over 2^exponent."""
+    scaled = times_power_of_two(stored_numbers(chunk), -exponent)
+    return csr_view(scaled, chunk.indices, chunk.indptr, chunk.shape[1]) if is_sparse(chunk) else scaled
+
+
+def _image_by_rows(chunk: Any, block: DataArray, order: int) -> DataArray:
+    """Xᵀ (X U)ᵖ⁻¹, each lane with its own rows; results of lanes are added in order."""
+    height = chunk.shape[0] if is_sparse(chunk) else max(_FEWEST_CACHED_ROWS, _CACHED_SIZE // chunk.shape[1])
+
+    @_quiet
+    def contract(rows: slice) -> DataArray:
+        total: DataArray | None = None
+        for start in range(rows.start, rows.stop, height):  # rows that the cache holds between the two products
+            part = row_slice(chunk, start, min(start + height, rows.stop))
+            answer: DataArray = part.T @ _power(part @ block, order - 1)
+            total = answer if total is None else np.add(total, answer, out=total)
+        return np.zeros(block.shape, chunk.dtype) if total is None else total
+
+    n_lanes = 2 if block.size >= _LARGE else _LANES
+    parallel = chunk.size * block.shape[1] >= _PARALLEL_WORK
+    answers = map_blocks(contract, _lanes(chunk.shape[0], n_lanes), parallel=parallel)
+    total = next(answers)
+    for answer in answers:
+        add_in_place(total, answer)
+    return total
+
+
+def add_in_place(total: DataArray, part: DataArray, out: DataArray | None = None) -> None:
+    """Add `part` to `total`, in lanes if they are large; the result goes to `out`, if given."""
+    target = total if out is None else out
+
+    @_quiet
+    def add(rows: slice) -> None:
+        np.add(total[rows], part[rows], out=target[rows])
+
+    for _ in map_blocks(add, _lanes(total.shape[0]), parallel=total.size >= _LARGE):
+        pass
+
+
+def _image_by_columns(chunk: DataArray, block: DataArray, order: int) -> DataArray:
+    """Xᵀ (X U)ᵖ⁻¹, each lane with its own columns: the first product is added up, the second needs no adding."""
+    lanes = _lanes(chunk.shape[1])
+    overlaps = np.zeros((chunk.shape[0], block.shape[1]), chunk.dtype)
+
+    @_quiet
+    def project(columns: slice) -> DataArray:
+        part: DataArray = chunk[:, columns] @ block[columns]
+        return part
+
+    for part in map_blocks(project, lanes, parallel=True):
+        overlaps += part
+    powers = _quiet(_power)(overlaps, order - 1)
+    answer = np.empty(block.shape, chunk.dtype)
+
+    @_quiet
+    def contract(columns: slice) -> None:
+        np.matmul(chunk[:, columns].T, powers, out=answer[columns])
+
+    for _ in map_blocks(contract, lanes, parallel=True):
+        pass
+    return answer
+
+
+def _core(chunk: Any, basis: DataArray, order: int) -> FloatArray:
+    """Σ (Qᵀx)⊗ᵖ as one matrix product of size m x mᵖ⁻¹, in double precision."""
+    size = basis.shape[1]
+    height = max(1, _CORE_SIZE // size ** (order - 1))
+    edges = [*range(0, chunk.shape[0], height), chunk.shape[0]]
+    slices = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
+
+    @_quiet
+    def contract(rows: slice) -> FloatArray:
+        inside = (row_slice(chunk, rows.start, rows.stop) @ basis).astype(np.float64)
+        powers = inside
+        for _ in range(order - 2):
+            powers = (powers[:, :, None] * inside[:, None, :]).reshape(inside.shape[0], -1)
+        part: FloatArray = inside.T @ powers
+        return part
+
+    total = np.zeros((size, size ** (order - 1)))
+    for part in map_blocks(contract, slices, parallel=True):
+        total += part
+    return total.reshape((size,) * order)
+
+
+def _entries(chunk: Any) -> FloatArray:
+    """Σ xᵢ xⱼ xₖ for i ≥ j ≥ k in double precision: one matrix product for every i."""
+    rows: FloatArray = (chunk.toarray() if is_sparse(chunk) else chunk).astype(np.float64)
+    columns = np.ascontiguousarray(rows.T)
+    n_features = columns.shape[0]
+    total, lower = np.empty(math.comb(n_features + 2, 3)), np.tri(n_features, dtype=bool)
+
+    @_quiet
+    def contract(first: int) -> None:
+        below = columns[: first + 1]
+        slab = (below * columns[first]) @ below.T
+        total[math.comb(first + 2, 3) : math.comb(first + 3, 3)] = slab[lower[: first + 1, : first + 1]]
+
+    for _ in map_blocks(contract, range(n_features), parallel=chunk.shape[0] * n_features**2 >= _PARALLEL_WORK):
+        pass
+    return total
+
+
+def _power(array: DataArray, exponent: int) -> DataArray:
+    return np.square(array, out=array) if exponent == 2 else array**exponent
+
+
+def _lanes(size: int, most: int = _LANES) -> list[slice]:
+    edges = [size * lane // most for lane in range(most + 1)]
+    return [slice(start, stop) for start, stop in itertools.pairwise(edges) if stop > start]

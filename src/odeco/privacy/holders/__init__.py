@@ -1,0 +1,1 @@
+"""Data holders: the only code that touches private records, each query with its proved sensitivity."""

@@ -1,0 +1,173 @@
+"""What a private mechanism may ask of whoever holds the data, each question with its declared sensitivity."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any, Literal, final
+
+import numpy as np
+
+from odeco._util.types import FloatArray, IndexArray
+from odeco.tensors.oracle import SensitiveOracle, as_block
+
+Unit = Literal["entry", "record", "user"]
+
+UNITS: tuple[Unit, ...] = ("entry", "record", "user")
+
+#: Rounding errors of a computation of depth m are below m times this, relative to the sum of the absolute values of
+#: its terms: the unit roundoff 2⁻⁵³, and a little for the terms of higher order (m below 10¹²).
+ROUNDOFF = 1.001 * 2.0**-53
+
+
+class DataHolder(SensitiveOracle):
+    """A `SensitiveOracle` that can also be asked for its core and for its entries.
+
+    Its sensitivities hold for the answers *as computed*: the rounding errors of two neighbours may differ, and their
+    largest difference is part of what is declared. Its answers never raise, warn or log because of a value: what is
+    not a number counts as 0, what is beyond its bound is cut. Once `seal` is called it cannot be changed: noise is
+    scaled to the sensitivity that was declared, which must then hold for the data that are asked.
+
+    Attributes
+    ----------
+    unit : {"entry", "record", "user"}
+        Whom its neighbours protect: one entry of a tensor, one row, or all rows of one user.
+    n_units : int
+        How many entries, records or users there are; public.
+    entry_units : three floats
+        In which unit an entry is released: one whose indices all differ, of which two agree, and of which all agree.
+        The more a neighbour can move it, the larger.
+    """
+
+    silent = True
+    unit: Unit
+    n_units: int
+    entry_units: tuple[float, float, float]
+    _sealed = False
+
+    @final
+    def seal(self) -> None:
+        """Make every attribute read-only; the last line of a constructor."""
+        self._sealed = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._check_open(name)
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        self._check_open(name)
+        super().__delattr__(name)
+
+    def _check_open(self, name: str) -> None:
+        if self._sealed:
+            raise AttributeError(
+                f"A holder of private data must stay as it was made: noise is scaled to what it declared then. "
+                f"Got another `{name}`. Make a new {type(self).__name__}."
+            )
+
+    @final
+    def core(self, basis: Any) -> FloatArray:
+        """Answer T(Q, …, Q) for a d x m matrix Q."""
+        return self._core(as_block(basis, self.dimension))
+
+    @final
+    def core_sensitivity(self, basis: Any) -> float:
+        """Return the largest Euclidean change of ``core(basis)``, every entry counted as often as it stands there."""
+        return self._core_sensitivity(as_block(basis, self.dimension))
+
+    @final
+    def slab(self, basis: Any) -> FloatArray:
+        """Answer T(I, W, W) for a d x m matrix W, each pair of columns once: a d x m(m+1)/2 matrix; order 3 only.
+
+        Pairs of different columns are multiplied by √2, which makes the norm that of the whole d x m x m array.
+        """
+        return self._slab(as_block(basis, self.dimension))
+
+    @final
+    def slab_sensitivity(self, basis: Any) -> float:
+        """Return the largest Euclidean change of ``slab(basis)``."""
+        return self._slab_sensitivity(as_block(basis, self.dimension))
+
+    @abstractmethod
+    def packed(self) -> FloatArray:
+        """Return the distinct entries, each divided by its `packed_units`; order 3 only."""
+
+    @final
+    def packed_units(self) -> FloatArray:
+        """Return the unit in which each distinct entry is released."""
+        counts = multiplicities(self.dimension)
+        return np.select([counts == n for n in (6, 3, 1)], list(self.entry_units))
+
+    @abstractmethod
+    def packed_sensitivity(self) -> float:
+        """Return the largest Euclidean change of `packed`."""
+
+    @abstractmethod
+    def _core(self, basis: FloatArray) -> FloatArray: ...
+
+    @abstractmethod
+    def _core_sensitivity(self, basis: FloatArray) -> float: ...
+
+    @abstractmethod
+    def _slab(self, basis: FloatArray) -> FloatArray: ...
+
+    @abstractmethod
+    def _slab_sensitivity(self, basis: FloatArray) -> float: ...
+
+
+def check_order_three(order: int) -> None:
+    """Raise if a question that is there for tensors of order 3 is asked of another."""
+    if order != 3:
+        raise ValueError(
+            f"This question must be asked of a tensor of order 3. Got order {order}. Ask for images or values."
+        )
+
+
+def column_pairs(width: int) -> tuple[IndexArray, IndexArray, FloatArray]:
+    """Return all pairs a ≥ b of columns, and what each is multiplied by: 1 if they agree, √2 if not."""
+    first, second = np.tril_indices(width)
+    return first, second, np.where(first == second, 1.0, math.sqrt(2))
+
+
+# ---- every distinct entry of a tensor of order 3, once ------------------------------------------------------------
+
+
+def packed_slab(first: int) -> slice:
+    """Return where the entries T[first, j, k], first ≥ j ≥ k, stand among all distinct ones."""
+    return slice(math.comb(first + 2, 3), math.comb(first + 3, 3))
+
+
+def pack(slab: Any, dimension: int) -> FloatArray:
+    """Return T[i, j, k], i ≥ j ≥ k, in the order of i, then j, then k; ``slab(i)`` is T[i, :i+1, :i+1]."""
+    packed = np.empty(math.comb(dimension + 2, 3))
+    lower = np.tri(dimension, dtype=bool)
+    for first in range(dimension):
+        packed[packed_slab(first)] = slab(first)[lower[: first + 1, : first + 1]]
+    return packed
+
+
+def unpack(packed: FloatArray, dimension: int) -> FloatArray:
+    """Return the full symmetric array of which `pack` kept the distinct entries."""
+    entries = np.empty((dimension,) * 3)
+    lower = np.tri(dimension, dtype=bool)
+    for first in range(dimension):
+        size = first + 1
+        own = np.empty((size, size))
+        own[lower[:size, :size]] = own.T[lower[:size, :size]] = packed[packed_slab(first)]
+        # One of the three indices is `first`, and no other is larger.
+        entries[first, :size, :size] = entries[:size, first, :size] = entries[:size, :size, first] = own
+    return entries
+
+
+def multiplicities(dimension: int) -> FloatArray:
+    """Return how often each distinct entry stands in the full array: 6, 3 for two equal indices, 1 for three."""
+    between = np.full((dimension, dimension), 6.0)  # of j and k, both below i
+    np.fill_diagonal(between, 3.0)
+
+    def slab(first: int) -> FloatArray:
+        counts = between[: first + 1, : first + 1].copy()
+        counts[first, :first] = 3.0
+        counts[first, first] = 1.0
+        return counts
+
+    return pack(slab, dimension)

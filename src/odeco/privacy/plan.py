@@ -1,0 +1,229 @@
+"""What private mechanisms would do with a budget: the plan that is printed before any data is touched.
+
+A plan in plain words: what a run would find, at which price, what more budget would buy, and what the terms mean.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class MechanismPlan:
+    """What one mechanism would do.
+
+    Attributes
+    ----------
+    mechanism : str
+        Its name, as `odeco.decompose_privately` takes it.
+    n_releases : int
+        How many noisy answers it gives.
+    noise : float
+        Standard deviation of the noise on a coordinate of its first answer.
+    smallest_signal : float
+        The weight that every component must have to be found with cosine 0.9 through no noise but that of privacy.
+    shares : tuple of float
+        Shares of μ² that its releases get, for mechanisms that do not treat all alike.
+    gain : float
+        How much smaller the smallest signal is than with equal shares: 1 where shares are equal.
+    remark : str
+        What to know before choosing it.
+    """
+
+    mechanism: str
+    n_releases: int
+    noise: float
+    smallest_signal: float
+    shares: tuple[float, ...] = ()
+    gain: float = 1.0
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What another budget would find.
+
+    Attributes
+    ----------
+    epsilon : float
+        The budget, with the same δ.
+    smallest_signals : dict
+        The smallest signal of every mechanism, by its name.
+    """
+
+    epsilon: float
+    smallest_signals: dict[str, float]
+
+
+@dataclass(frozen=True)
+class PrivacyPlan:
+    """What every mechanism would do with a budget, best first; ``str`` says it in plain words, with tables.
+
+    Attributes
+    ----------
+    epsilon, delta, mu : float
+        The budget.
+    unit, neighbours : str
+        Whom it protects, and the neighbour relation.
+    dimension, n_components : int
+        The d and k that it was made for.
+    mechanisms : tuple of MechanismPlan
+        Those that are possible, by smallest signal.
+    best : str
+        What ``mechanism="auto"`` takes: the first that assumes nothing further about the data.
+    prospects : tuple of Prospect
+        What half of the ε would find, this one, twice and four times as much.
+    order : int
+        The order p of the tensor.
+    n_units : int or None
+        The number of records or users; None for entries.
+    norm_bound : float or None
+        The bound on the norm of rows; None for entries.
+    """
+
+    epsilon: float
+    delta: float
+    mu: float
+    unit: str
+    neighbours: str
+    dimension: int
+    n_components: int
+    mechanisms: tuple[MechanismPlan, ...]
+    best: str
+    prospects: tuple[Prospect, ...]
+    order: int = 3
+    n_units: int | None = None
+    norm_bound: float | None = None
+
+    @property
+    def largest_weight(self) -> float | None:
+        """What a weight can be at most, for rows that are all alike and as long as the bound; None for entries."""
+        return None if self.norm_bound is None else self.norm_bound**self.order
+
+    def __getitem__(self, mechanism: str) -> MechanismPlan:
+        return next(plan for plan in self.mechanisms if plan.mechanism == mechanism)
+
+    def __str__(self) -> str:
+        return self.in_words()
+
+    def in_words(self, mechanism: str | None = None) -> str:
+        """Return the plan in two sentences and a small table, then all mechanisms, then what the terms mean.
+
+        Parameters
+        ----------
+        mechanism : str, optional
+            The mechanism that the sentences are about; by default the `best`.
+        """
+        chosen = self.best if mechanism is None else mechanism
+        sections = [
+            sentences(self, chosen),
+            price_table(self, chosen),
+            [f"Mechanisms for d = {self.dimension}, k = {self.n_components}; this run takes {chosen!r}:"],
+            terms(self),
+        ]
+        sections[2] += self._mechanism_table()
+        return "\n\n".join("\n".join(lines) for lines in sections)
+
+    def _mechanism_table(self) -> list[str]:
+        lines = [f"{'mechanism':<16}{'releases':>9}{'noise':>12}{'finds weights from':>20}  budget"]
+        for plan in self.mechanisms:
+            shares = " ".join(f"{share:.0%}" for share in plan.shares) or "equal"
+            gain = f" ({plan.gain:.2f} times better than equal)" if plan.shares else ""
+            remark = f"; {plan.remark}" if plan.remark else ""
+            lines.append(
+                f"{plan.mechanism:<16}{plan.n_releases:>9}{plan.noise:>12.4g}{plan.smallest_signal:>20.4g}  "
+                f"{shares}{gain}{remark}"
+            )
+        return lines
+
+    def to_json(self) -> str:
+        """Return everything as JSON."""
+        return json.dumps({"kind": "privacy plan", "format_version": 1, **asdict(self)}, indent=2)
+
+
+#: What may happen to whom, in words, by neighbour relation.
+_RELATIONS = {
+    "replace": "hidden is whether one {unit} is as it is or any other",
+    "add or remove": "hidden is whether one {unit} is there or blanked out",
+    "distinct": "hidden is one distinct entry, which may change by the entry change",
+    "literal": "hidden is one entry as the paper counts them: by it a diagonal entry changes six times as far",
+}
+
+
+def sentences(plan: PrivacyPlan, mechanism: str) -> list[str]:
+    """Return two sentences: what will be found from which weight on; what it costs, and what more would buy."""
+    signal = plan[mechanism].smallest_signal
+    twice = next(each for each in plan.prospects if each.epsilon == 2 * plan.epsilon)
+    return [
+        _finding(plan, signal),
+        f"It spends ε = {plan.epsilon:g} (δ = {plan.delta:g}) of the privacy of every {plan.unit}, once and for all; "
+        f"ε = {twice.epsilon:g} would find weights from {twice.smallest_signals[mechanism]:.3g} on.",
+    ]
+
+
+def _finding(plan: PrivacyPlan, signal: float) -> str:
+    if plan.largest_weight is None or plan.n_units is None:
+        return f"This run finds components with a weight of {signal:.3g} or more, through the noise of privacy."
+    if signal > plan.largest_weight:
+        return (
+            f"This run finds nothing: a weight of {signal:.3g} would be needed, and {plan.unit}s of norm at most "
+            f"{plan.norm_bound:g} have none above {plan.largest_weight:.3g}; {_needed(plan, signal):,} {plan.unit}s "
+            "would be the fewest to find anything."
+        )
+    return (
+        f"This run finds components with a weight of {signal:.3g} or more, through the noise of privacy: as much as "
+        f"{alike(plan, signal):,} of the {plan.n_units:,} {plan.unit}s have if they are alike and of the full norm "
+        f"{plan.norm_bound:g}."
+    )
+
+
+def _needed(plan: PrivacyPlan, signal: float) -> int:
+    """Return how many units it takes until those that are all alike are found: noise falls as 1/n."""
+    return math.ceil((plan.n_units or 0) * signal / (plan.largest_weight or 1))
+
+
+def alike(plan: PrivacyPlan, signal: float) -> int | None:
+    """Return how many units, alike and of the full norm, have this weight; None if there are not so many."""
+    number = _needed(plan, signal)
+    return number if number <= (plan.n_units or 0) else None
+
+
+def price_table(plan: PrivacyPlan, mechanism: str) -> list[str]:
+    """Return what other budgets would find, line by line."""
+    counted = plan.largest_weight is not None
+    heading = f"{'epsilon':>9}  {'finds weights from':>18}"
+    heading += f"  {f'or so many alike {plan.unit}s':>26}" if counted else ""
+    return [heading, *(_price_line(plan, prospect, mechanism, counted=counted) for prospect in plan.prospects)]
+
+
+def _price_line(plan: PrivacyPlan, prospect: Prospect, mechanism: str, *, counted: bool) -> str:
+    signal = prospect.smallest_signals[mechanism]
+    line = f"{prospect.epsilon:>9g}  {signal:>18.3g}"
+    if counted:
+        number = alike(plan, signal)
+        line += f"  {'more than there are' if number is None else f'{number:,}':>26}"
+    return line + ("  this run" if prospect.epsilon == plan.epsilon else "")
+
+
+def terms(plan: PrivacyPlan) -> list[str]:
+    """Return what the words of the plan mean."""
+    weight = "how large a component is"
+    if plan.unit != "entry":
+        weight = (
+            f"of a component v, the mean of ⟨x, v⟩{_POWERS.get(plan.order, f'^{plan.order}')} over all {plan.unit}s x"
+        )
+    meanings = {
+        "weight": f"{weight}; found means a cosine of at least 0.9",
+        "epsilon, delta": "what anybody can learn about one of them: the smaller, the less",
+        "mu": f"both as one number, {plan.mu:.4g} here; runs on the same data add up as the squares of their mu",
+        "releases": "noisy answers that a mechanism gives, which share the budget",
+        "noise": "standard deviation of the noise on a number of the first of them",
+        plan.neighbours: _RELATIONS[plan.neighbours].format(unit=plan.unit),
+    }
+    width = max(map(len, meanings))
+    return [f"{name:<{width}}  {meaning}" for name, meaning in meanings.items()]
+
+
+_POWERS = {3: "³", 4: "⁴", 5: "⁵"}

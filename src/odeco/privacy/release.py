@@ -1,0 +1,170 @@
+"""One release: charge the ledger, then compute, then add noise, in this order and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from odeco._util.types import FloatArray
+from odeco.privacy.ledger import ALL_DATA, Ledger
+from odeco.privacy.noise import NoiseSource, SecureNoise, grid_of, noise_scale, noisy, rounding_slack
+
+
+def above(keys: Any, numbers: FloatArray, threshold: float) -> tuple[Any, FloatArray]:
+    """Return the keys whose noisy numbers reach a threshold, and these numbers: all that is released of them."""
+    passed = numbers >= threshold
+    return keys[passed], numbers[passed]
+
+
+def _say_nothing(what: str) -> None:
+    """Tell nobody that something was released."""
+
+
+@dataclass(frozen=True)
+class Releases:
+    """How far a private run is: all of it is public, and none of it depends on the data.
+
+    Attributes
+    ----------
+    stage : str
+        What was released last, in the words of the ledger.
+    n_releases, n_planned : int
+        Releases that were made, and that the plan has.
+    """
+
+    stage: str
+    n_releases: int
+    n_planned: int
+
+    @property
+    def fraction(self) -> float:
+        """Share of the releases that were made."""
+        return min(1.0, self.n_releases / self.n_planned)
+
+
+@dataclass(frozen=True, eq=False)
+class Releaser:
+    """A ledger that pays and a source that draws the noise: all that a mechanism needs to say something.
+
+    Attributes
+    ----------
+    ledger : Ledger
+        Pays for every release, or refuses it.
+    noise : NoiseSource
+        Draws the noise. What it releases is private only if it is a `SecureNoise`.
+    data : str or tuple of str
+        The pieces of data that the answers depend on; see `Ledger`.
+    tell : callable, optional
+        Is told what was released, in the words of the ledger, after every release.
+    """
+
+    ledger: Ledger
+    noise: NoiseSource = field(default_factory=SecureNoise)
+    data: str | tuple[str, ...] = ALL_DATA
+    tell: Callable[[str], None] = _say_nothing
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody can know the noise: that of the operating system counts, and no stand-in or subclass of it."""
+        return type(self.noise) is SecureNoise
+
+    def release(
+        self,
+        what: str,
+        answer: Callable[[], FloatArray],
+        *,
+        size: int,
+        sensitivity: float,
+        noise_multiplier: float,
+    ) -> tuple[FloatArray, float]:
+        """Return ``answer() + scale · N(0, I)`` and the scale, having charged the ledger before anything is computed.
+
+        Parameters
+        ----------
+        what : str
+            What is released, for the reader of the ledger.
+        answer : callable
+            Computes the `size` numbers; called only if the ledger agrees.
+        size : int
+            How many numbers are released: the slack of their rounding is charged too.
+        sensitivity : float
+            Largest Euclidean change of the answer between neighbours.
+        noise_multiplier : float
+            z: the noise has z times the sensitivity, so this release is 1/z-GDP.
+        """
+        scale = noise_scale(sensitivity, noise_multiplier, size)
+        slack = rounding_slack(size, grid_of(scale))  # raises for a sensitivity of 0 or NaN, before anything is charged
+        self.ledger.charge(what, sensitivity + slack, scale, data=self.data)
+        released = noisy(self._quietly(answer), scale, self.noise)
+        self.tell(what)
+        return released, scale
+
+    def release_above(
+        self,
+        what: str,
+        answer: Callable[[], tuple[Any, FloatArray]],
+        *,
+        sensitivity: float,
+        scale: float,
+        threshold: float,
+        delta: float,
+    ) -> tuple[Any, FloatArray]:
+        """Return those of some keys whose numbers reach a threshold after noise, and these noisy numbers.
+
+        Which keys there are depends on the data, so nothing may be charged or told by their number: the numbers are
+        multiples of ``grid_of(scale)``, which is why rounding moves none of them and no slack for it is charged.
+
+        Parameters
+        ----------
+        what : str
+            What is released, for the reader of the ledger.
+        answer : callable
+            Computes an array of keys and a number for each; called only if the ledger agrees.
+        sensitivity : float
+            Largest Euclidean change of the numbers between neighbours, over the keys that both have.
+        scale : float
+            Standard deviation of the noise.
+        threshold : float
+            What a number must reach.
+        delta : float
+            A bound on the probability that a key passes which only one of the neighbours has.
+        """
+        self.ledger.charge(what, sensitivity, scale, data=self.data, delta=delta)
+        with np.errstate(all="ignore"):
+            keys, numbers = answer()
+        return above(keys, noisy(numbers, scale, self.noise), threshold)
+
+    def release_columns(
+        self,
+        what: str,
+        answer: Callable[[], FloatArray],
+        *,
+        shape: tuple[int, ...],
+        sensitivities: FloatArray,
+        noise_multiplier: float,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return an answer whose last axis holds separate releases, each with noise for its own sensitivity.
+
+        All are charged in one step, so that a refusal leaves nothing half paid: as so many releases of the one whose
+        ratio of sensitivity to noise is largest. The ratios are all 1/z, up to rounding.
+        """
+        *rest, n_columns = shape
+        size = int(np.prod(rest, dtype=np.int64))
+        scales = [noise_scale(float(each), noise_multiplier, size) for each in sensitivities]
+        slacks = [rounding_slack(size, grid_of(scale)) for scale in scales]
+        charged = [float(each) + slack for each, slack in zip(sensitivities, slacks, strict=True)]
+        worst = max(range(n_columns), key=lambda column: charged[column] / scales[column])
+        self.ledger.charge(what, charged[worst], scales[worst], count=n_columns, data=self.data)
+        exact = self._quietly(answer)
+        columns = [noisy(exact[..., column], scale, self.noise) for column, scale in enumerate(scales)]
+        self.tell(what)
+        return np.stack(columns, axis=-1), np.array(scales)
+
+    @staticmethod
+    def _quietly(answer: Callable[[], FloatArray]) -> FloatArray:
+        # A warning about overflow would be an answer without noise.
+        with np.errstate(all="ignore"):
+            return answer()

@@ -1,0 +1,240 @@
+"""How far the change of one entry of a symmetric tensor can move an answer."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from odeco._util.types import FloatArray, IndexArray
+
+#: Above this dimension the joint maxima over pairs and triples give way to the bounds by Hölder's inequality.
+EXACT_DIMENSION = 1000
+
+
+# ---- one entry of a symmetric tensor, as the paper defines neighbours ---------------------------------------------
+
+
+def literal_image(block: FloatArray, order: int = 3) -> float:
+    """Return p! max_i √(Σ_τ u_iτ^(2p−2)), the sensitivity of T(I, u, …, u) for all columns u: 6‖u‖∞² for one and p = 3.
+
+    Neighbours: literal.
+
+    Derivation: let E = symmetrize(e_i₁ ⊗ … ⊗ e_iₚ). Each of its p! terms sends u to one basis vector times a product
+    of p − 1 entries of u, so column τ of E(I, u, …, u) is a sum of p! vectors of that length. By the triangle
+    inequality for the whole block, its norm is at most p! times the largest √(Σ_τ Π_s u²_{i_s τ}) over p − 1 indices,
+    and by Hölder's inequality this is at most p! max_i √(Σ_τ u_iτ^(2p−2)).
+
+    Tight: attained by i₁ = … = iₚ = i, where E = p! e_i ⊗ … ⊗ e_i.
+    """
+    return float(math.factorial(order) * _row_norms(block, 2 * order - 2).max() ** (order - 1))
+
+
+def literal_value(block: FloatArray, order: int = 3) -> float:
+    """Return p! max_i √(Σ_τ u_iτ^(2p)), the sensitivity of T(u, …, u) for all columns u: 6‖u‖∞³ for one and p = 3.
+
+    Neighbours: literal.
+
+    Derivation: E(u, …, u) = p! Π_s u_{i_s}, and Hölder's inequality over the columns.
+
+    Tight: attained by equal indices.
+    """
+    return float(math.factorial(order) * _row_norms(block, 2 * order).max() ** order)
+
+
+def literal_core(matrix: FloatArray, order: int = 3, *, open_axis: bool = False) -> float:
+    """Return p! max_i |W_i|^p for T(W, …, W), or p! max_i |W_i|^(p−1) for T(I, W, …, W) (`open_axis`).
+
+    W_i are the rows of W. Neighbours: literal. The norm is that of the whole array, every entry counted as often as
+    it stands there.
+
+    Derivation: the core of e_i ⊗ e_j ⊗ … is W_i ⊗ W_j ⊗ …, of norm |W_i||W_j|⋯; with an open axis the first factor is
+    the basis vector e_i instead, of norm 1. E has p! such terms: triangle inequality.
+
+    Tight: attained by equal indices.
+    """
+    return float(math.factorial(order) * _row_norms(matrix, 2).max() ** (order - open_axis))
+
+
+# ---- one distinct entry of a symmetric tensor ---------------------------------------------------------------------
+
+
+def distinct_entry_image(block: FloatArray, order: int = 3) -> float:
+    """Return the sensitivity of T(I, u, …, u) for all columns u together.
+
+    Neighbours: distinct entry.
+
+    Statement: for one column and p = 3, with a ≥ b ≥ c the largest |u_i|, the largest of 2√(a²b² + a²c² + b²c²), of
+    √(4a²b² + a⁴) and of a²; never above 2√3 a². For a block and p = 3, with G = (U∘U)(U∘U)ᵀ, the root of the largest of
+    4(G_ij + G_ik + G_jk), of 4G_ij + G_ii and of G_ii, over different i, j, k.
+
+    Derivation: let the indices be different numbers s with multiplicities m_s, Σ m_s = p. E is the sum of p!/Π m_s!
+    different terms; those whose first index is s are a share m_s/p of them, so E(I, u, …, u) has at place s the
+    number (p!/Π m!) (m_s/p) Π_t u_t^(m_t − [t = s]), and zeros elsewhere. For p = 3: (i, j, k) gives 2u_ju_k,
+    2u_iu_k, 2u_iu_j; (i, i, j) gives 2u_iu_j at i and u_i² at j; (i, i, i) gives u_i². Sum the squares over places
+    and columns. For one column each is a polynomial with positive coefficients in |u|, so only the largest entries
+    matter, and all ways to share out the multiplicities among them are tried.
+
+    Tight: attained for one column at every order, and for a block at p = 3 up to dimension `EXACT_DIMENSION`, by
+    trying all pairs and triples. Otherwise a bound: the formula for one column with |u_i| replaced by (Σ_τ
+    u_iτ^(2p−2))^(1/(2p−2)), since by Hölder's inequality Σ_τ Π_s u_sτ^(2k_s) with Σ k_s = p − 1 is at most the
+    product of these to the powers 2k_s.
+    """
+    if order == 3 and block.shape[1] > 1 and block.shape[0] <= EXACT_DIMENSION:
+        largest = float(np.abs(block).max(initial=0.0)) or 1.0
+        squares = (block / largest) ** 2
+        gram = squares @ squares.T
+        return largest**2 * math.sqrt(_heaviest(4 * gram, np.diagonal(gram)))
+    return _distinct_image_of_profile(_row_norms(block, 2 * order - 2), order)
+
+
+def distinct_entry_value(block: FloatArray, order: int = 3) -> float:
+    """Return the sensitivity of T(u, …, u) for all columns u together.
+
+    Neighbours: distinct entry.
+
+    Statement: for one column and p = 3 the largest of 6abc, 3a²b and a³, with a ≥ b ≥ c the largest |u_i|.
+
+    Derivation: E(u, …, u) = (p!/Π m_s!) Π_s u_s^{m_s} for indices s with multiplicities m_s; the largest entries are
+    shared out in every way. For a block, |u_i| is replaced by (Σ_τ u_iτ^(2p))^(1/(2p)): Hölder's inequality.
+
+    Tight: attained for one column. For a block it is a bound, attained if all columns have equal absolute values.
+    """
+    return _distinct_value_of_profile(_row_norms(block, 2 * order), order)
+
+
+def distinct_entry_core(matrix: FloatArray, *, open_axis: bool = False) -> float:
+    """Return the sensitivity of T(W, W, W), or of T(I, W, W) (`open_axis`), for a tensor of order 3.
+
+    Neighbours: distinct entry. The norm is that of the whole array, every entry counted as often as it stands there.
+
+    Statement: with g = W Wᵀ, the root of the largest, over different i, j, k, of
+
+    * T(W, W, W): 6 per(g restricted to i, j, k), of 3g_ii²g_jj + 6g_ii g_ij², and of g_ii³;
+    * T(I, W, W): 2(P_ij + P_ik + P_jk) with P_ij = g_ii g_jj + g_ij², of 2P_ij + g_ii², and of g_ii².
+
+    These are at most 6 max|W_i|³ and 2√3 max|W_i|², reached only where rows of W are parallel; for a random
+    orthonormal W (300 x 5) they are about half and three quarters of that.
+
+    Derivation: the core of E is Σ W_σ(i) ⊗ W_σ(j) ⊗ W_σ(k) over the different orders σ. The inner product of two
+    terms is a product of three entries of g; summed over all pairs of 6 orders they make 6 times the permanent of g
+    on {i, j, k} (Σ over orders of Π g), and for (i, i, j), with 3 orders, 3 g_ii² g_jj from equal terms and 6 g_ii
+    g_ij² from the others. With an open axis the slice at i is W_jW_kᵀ + W_kW_jᵀ, of squared norm 2P_jk, and so on;
+    (i, i, j) has the slice W_iW_jᵀ + W_jW_iᵀ at i and W_iW_iᵀ at j.
+
+    Tight: attained, by trying all pairs and triples (those that cannot win are skipped), up to dimension
+    `EXACT_DIMENSION`. Above it, the bounds by the three largest row norms |W_i|.
+    """
+    norms = _row_norms(matrix, 2)
+    largest = float(norms.max()) or 1.0
+    if matrix.shape[0] > EXACT_DIMENSION:
+        return (_distinct_image_of_profile if open_axis else _distinct_value_of_profile)(norms, 3)
+    gram = (matrix / largest) @ (matrix / largest).T
+    if open_axis:
+        squares = np.diagonal(gram)
+        return largest**2 * math.sqrt(_heaviest(2 * (np.outer(squares, squares) + gram**2), squares**2))
+    return largest**3 * math.sqrt(_heaviest_core(gram))
+
+
+# ---- helpers ------------------------------------------------------------------------------------------------------
+
+
+def _row_norms(block: FloatArray, power: int) -> FloatArray:
+    """Return (Σ_τ |u_iτ|^power)^(1/power) for every row i."""
+    largest = float(np.abs(block).max(initial=0.0)) or 1.0
+    norms: FloatArray = largest * np.sum(np.abs(block / largest) ** power, axis=1) ** (1 / power)
+    return norms
+
+
+def _distinct_image_of_profile(profile: FloatArray, order: int) -> float:
+    """Return the distinct-entry sensitivity of an image of one vector with these absolute values."""
+    best = 0.0
+    for arrangements, counts, entries in _shares(profile, order):
+        places = [
+            m / order * math.prod(u ** (k - (s == t)) for t, (k, u) in enumerate(zip(counts, entries, strict=True)))
+            for s, m in enumerate(counts)
+        ]
+        best = max(best, arrangements * math.hypot(*places))
+    return best
+
+
+def _distinct_value_of_profile(profile: FloatArray, order: int) -> float:
+    """Return the distinct-entry sensitivity of the value at one vector with these absolute values."""
+    return max(
+        arrangements * math.prod(u**m for m, u in zip(counts, entries, strict=True))
+        for arrangements, counts, entries in _shares(profile, order)
+    )
+
+
+def _shares(profile: FloatArray, order: int) -> Iterator[tuple[float, tuple[int, ...], list[float]]]:
+    """Yield every way to share `order` indices among the largest entries of `profile`.
+
+    Each is given by how many arrangements of the indices there are, their multiplicities, and the entries.
+    """
+    top = [float(entry) for entry in np.sort(profile)[::-1][:order]]
+    for n_different in range(1, len(top) + 1):
+        for counts in itertools.product(range(1, order + 1), repeat=n_different):
+            if sum(counts) == order:
+                arrangements = math.factorial(order) / math.prod(math.factorial(m) for m in counts)
+                yield arrangements, counts, top[:n_different]
+
+
+def _heaviest(edges: FloatArray, vertices: FloatArray) -> float:
+    """Return the largest of e_ij + e_ik + e_jk, of e_ij + v_i and of v_i over different i, j, k.
+
+    A triangle is at most three times its heaviest edge.
+    """
+    edges = edges.copy()
+    np.fill_diagonal(edges, -np.inf)
+    best = float(max(vertices.max(), (edges + vertices[:, None]).max()))
+
+    def best_third(i: IndexArray, j: IndexArray) -> float:
+        return float((edges[i, j, None] + edges[i] + edges[j]).max())
+
+    return _best_triple(3 * edges, best_third, best)
+
+
+def _heaviest_core(gram: FloatArray) -> float:
+    """Return the largest squared norm of the core of a distinct entry, given g = W Wᵀ.
+
+    The permanent on i, j, k is at most g_ii g_jj g_kk (1 + 3c² + 2c³), c the largest |cosine| between two of the rows.
+    """
+    squares = np.diagonal(gram)
+    pairs = 3 * squares[:, None] ** 2 * squares[None, :] + 6 * squares[:, None] * gram**2
+    np.fill_diagonal(pairs, squares**3)
+    products = np.outer(squares, squares)
+    cosines = np.minimum(np.abs(gram) / np.sqrt(np.where(products > 0, products, 1.0)), 1.0)
+    limits = 6 * squares.max() * products * (1 + 3 * cosines**2 + 2 * cosines**3)
+    np.fill_diagonal(limits, -np.inf)
+
+    def best_third(i: IndexArray, j: IndexArray) -> float:
+        own = gram[i, j, None]
+        permanents = squares * (products[i, j, None] + own**2) + 2 * own * gram[i] * gram[j]
+        permanents += squares[i, None] * gram[j] ** 2 + squares[j, None] * gram[i] ** 2
+        lines = np.arange(i.size)
+        permanents[lines, i] = permanents[lines, j] = 0.0
+        return 6 * float(permanents.max())
+
+    return _best_triple(limits, best_third, float(pairs.max()))
+
+
+def _best_triple(limits: FloatArray, best_third: Callable[[IndexArray, IndexArray], float], best: float) -> float:
+    """Return the largest weight of three different indices i, j, k, or `best` if that is larger.
+
+    No triple may weigh more than the largest of `limits` at its three pairs. So pairs are tried from the highest limit
+    down, each with its best third index, until the next limit cannot win any more.
+    """
+    if limits.shape[0] < 3:
+        return best
+    first = np.argmax(limits, keepdims=True)
+    best = max(best, best_third(*np.unravel_index(first.ravel(), limits.shape)))
+    rows, columns = np.nonzero(np.triu(limits > best))
+    falling = np.argsort(-limits[rows, columns], kind="stable")
+    for start in range(0, falling.size, 64):
+        chunk = falling[start : start + 64]
+        if limits[rows[chunk[0]], columns[chunk[0]]] <= best:
+            break
+        best = max(best, best_third(rows[chunk], columns[chunk]))
+    return best

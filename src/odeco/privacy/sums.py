@@ -1,0 +1,116 @@
+"""Sums over private records, released with noise that is paid for: the only way from records to a private model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+from odeco._util.arguments import check_choice
+from odeco._util.types import FloatArray
+from odeco.privacy.calibration import check_delta_for
+from odeco.privacy.holders.protocol import ROUNDOFF
+from odeco.privacy.ledger import Ledger
+from odeco.privacy.ledger_file import Guarantee, as_ledger
+from odeco.privacy.noise import NoiseSource, SecureNoise
+from odeco.privacy.release import Releaser
+from odeco.privacy.report import PrivacyReport
+
+NeighbourRelation = Literal["replace", "add or remove"]
+
+
+class PrivateSums:
+    """Releases of sums over n records, to each of which no record adds an array with more than a known norm.
+
+    Parameters
+    ----------
+    guarantee : Guarantee
+        The budget that all releases share.
+    n_records : int
+        Number of records; it is public.
+    record : str
+        What a record is called, such as "row" or "respondent".
+    neighbour_relation : {"replace", "add or remove"}
+        What a neighbour may do to one record: exchange it for any other, or blank it. A blank record must add nothing
+        to any sum.
+    noise : NoiseSource, optional
+        Where the noise comes from; by default from the operating system.
+
+    Notes
+    -----
+    **Sensitivity.** A record adds an array u with |u| ≤ b, made of that record and of arguments that are public or were
+    released before. Blanking the record moves the sum by at most b. Replacing it, so that it adds v instead, moves the
+    sum by |u − v| ≤ 2b; if ⟨u, v⟩ ≥ 0 for any two records, as where no entry is negative, |u − v|² = |u|² + |v|² −
+    2⟨u, v⟩ ≤ 2b², so √2 b.
+
+    **Rounding.** A norm of m numbers is computed with a relative error of at most m + 8 units of roundoff, and n arrays
+    of norm b, added up in whatever order, give a sum that errs by at most n + 8 units of roundoff times n b. Twice the
+    sum of both is part of the sensitivity that is declared, as two neighbours may round in opposite directions. The
+    arrays of norm b themselves must be computed from the record with a relative error of at most 8 units of roundoff
+    for each of their numbers.
+    """
+
+    def __init__(
+        self,
+        guarantee: Guarantee,
+        n_records: int,
+        *,
+        record: str,
+        neighbour_relation: NeighbourRelation = "replace",
+        noise: NoiseSource | None = None,
+    ) -> None:
+        check_choice("neighbour_relation", neighbour_relation, ("replace", "add or remove"))
+        check_delta_for(guarantee.delta, n_records, record)
+        self.guarantee, self.n_records, self.record = guarantee, n_records, record
+        self.neighbour_relation = neighbour_relation
+        ledger = Ledger(guarantee.mu, within=as_ledger(guarantee.ledger))
+        self._releaser = Releaser(ledger, SecureNoise() if noise is None else noise)
+
+    def sensitivity(self, bound: float, size: int, *, signed: bool = True) -> float:
+        """Return how far a neighbour can move a sum of so many numbers, to which a record adds at most `bound`."""
+        replaced = 2.0 if signed else math.sqrt(2)
+        factor = replaced if self.neighbour_relation == "replace" else 1.0
+        return bound * (factor + 2 * ROUNDOFF * (8 * size + 8 + self.n_records * (self.n_records + 8)))
+
+    def release(
+        self,
+        what: str,
+        answer: Callable[[], FloatArray],
+        *,
+        size: int,
+        bound: float,
+        share: float,
+        signed: bool = True,
+    ) -> tuple[FloatArray, float]:
+        """Return a sum with noise, and the deviation of the noise; the ledger is charged before it is computed.
+
+        Parameters
+        ----------
+        what : str
+            What is released, for the reader of the ledger.
+        answer : callable
+            Computes the sum, of `size` numbers.
+        size : int
+            How many numbers are released.
+        bound : float
+            The largest norm of what a record adds.
+        share : float
+            The share of μ² that this release takes: the shares of all releases sum to one.
+        signed : bool
+            Whether what two records add may have a negative inner product.
+        """
+        sensitivity = self.sensitivity(bound, size, signed=signed)
+        multiplier = 1 / (self.guarantee.mu * math.sqrt(share))
+        return self._releaser.release(what, answer, size=size, sensitivity=sensitivity, noise_multiplier=multiplier)
+
+    def report(self, mechanism: str) -> PrivacyReport:
+        """Return what is guaranteed by the releases so far."""
+        act = "replaced by any other" if self.neighbour_relation == "replace" else "blanked, or the reverse"
+        return PrivacyReport.of(
+            self._releaser,
+            epsilon=self.guarantee.epsilon,
+            delta=self.guarantee.delta,
+            unit=self.record,
+            neighbours=f"one {self.record}, {act}; their number is public",
+            mechanism=mechanism,
+        )

@@ -1,0 +1,143 @@
+"""What every private mechanism has: a name, what it can take, a plan from public numbers, and a run.
+
+A plan says how much noise there would be, and the *smallest signal*: the weight λ that every one of k components must
+have to be found with cosine 0.9, for components in general position (no coordinate stands out) and no noise but that of
+privacy. Every formula comes from one picture. Noise of standard deviation s on each coordinate of an image has length
+s√d, so an image whose signal is λc², c the cosine of the question with the component, has the cosine
+λc²/√(λ²c⁴ + s²d) with it. The formulas predict; nothing private depends on them. Tests compare them with runs.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from odeco._util.types import FloatArray
+from odeco.power.schedule import Plan
+from odeco.power.solver import Search
+from odeco.privacy.calibration import gdp_mu
+from odeco.privacy.found import Found
+from odeco.privacy.holders.protocol import DataHolder
+from odeco.privacy.plan import MechanismPlan
+from odeco.privacy.release import Releaser
+
+Calibration = Literal["exact", "paper"]
+
+#: The cosine from which on a component counts as found.
+FOUND = 0.9
+
+
+@dataclass(frozen=True)
+class Sensitivities:
+    """How far a neighbour can move the answers, from public numbers alone and without rounding errors."""
+
+    image: Callable[[FloatArray], float]  # of T(I, u, …, u) for all columns u of a block together
+    core: Callable[[FloatArray], float]  # of T(Q, …, Q)
+    slab: Callable[[FloatArray], float]  # of T(I, W, W)
+    entries: float  # of an entry with three different indices, times √2: that of the noise in an image
+    moment: float | None  # of the second moment, in the scale of the weights; None for a tensor, which has no rows
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The public numbers that a plan is made from."""
+
+    dimension: int
+    order: int
+    search: Plan  # the paper's k, L and R
+    epsilon: float
+    delta: float
+    sensitivities: Sensitivities
+    calibration: Calibration = "exact"
+
+    @cached_property
+    def mu(self) -> float:
+        """The budget as the μ of one Gaussian mechanism."""
+        return gdp_mu(self.epsilon, self.delta)
+
+    def random_units(self, n_vectors: int) -> FloatArray:
+        """Return random unit vectors, the same every time: questions in general position."""
+        block = np.random.default_rng(0).standard_normal((self.dimension, n_vectors))
+        units: FloatArray = block / np.linalg.norm(block, axis=0)
+        return units
+
+    def random_basis(self, width: int) -> FloatArray:
+        """Return random orthonormal vectors, the same every time."""
+        return np.linalg.qr(np.random.default_rng(0).standard_normal((self.dimension, width)))[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a mechanism runs with: the data, the public numbers, its own plan, who pays, and who draws the starts."""
+
+    holder: DataHolder
+    setting: Setting
+    planned: MechanismPlan
+    releaser: Releaser
+    generator: np.random.Generator
+
+    @property
+    def n_components(self) -> int:
+        """The number of components to find."""
+        return self.setting.search.n_components
+
+    def mu(self, release: int) -> float:
+        """Return the μ of a release that has a share of the budget, by its place in the plan."""
+        return self.setting.mu * math.sqrt(self.planned.shares[release])
+
+    def follow(self, search: Search) -> None:
+        """Tell, after an answer of a private oracle, what a search is doing: post-processing of its answers."""
+        self.releaser.tell(search.doing)
+
+
+class Mechanism(ABC):
+    """One way to find components within a budget.
+
+    A mechanism asks a `DataHolder` through a `Releaser`, which pays and adds noise. Everything else that it does is
+    arithmetic on noisy answers and public numbers, hence post-processing. It never looks at the data to decide how
+    often to ask, whether to stop, or what to say.
+
+    Attributes
+    ----------
+    name : str
+        What `decompose_privately` calls it.
+    summary : str
+        One sentence on what it releases, for help texts and the documentation.
+    uses : frozenset of str
+        Which of the arguments `n_restarts`, `n_iterations` and `calibration` it uses. The others are refused.
+    any_order : bool
+        Whether it takes tensors of every order; otherwise it takes order 3 only.
+    needs_second_moment : bool
+        Whether it asks for the second moment, which rows have and tensors do not.
+    entry_neighbours : {"distinct", "literal"}
+        The neighbour relation that it takes for tensors unless told otherwise.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    uses: ClassVar[frozenset[str]] = frozenset()
+    any_order: ClassVar[bool] = False
+    needs_second_moment: ClassVar[bool] = False
+    entry_neighbours: ClassVar[Literal["distinct", "literal"]] = "distinct"
+
+    def refusal(self, setting: Setting) -> str:
+        """Say why it cannot be used in this setting; the text is empty if it can."""
+        if setting.order != 3 and not self.any_order:
+            return f"mechanism={self.name!r} takes tensors of order 3. Got order {setting.order}."
+        if setting.sensitivities.moment is None and self.needs_second_moment:
+            return f"mechanism={self.name!r} needs the second moment of rows. Got a tensor."
+        return ""
+
+    @abstractmethod
+    def plan(self, setting: Setting) -> MechanismPlan:
+        """Say what would be released, with how much noise, and what would still be found."""
+
+    @abstractmethod
+    def run(self, task: Task) -> Found:
+        """Make the planned releases and find components in them."""

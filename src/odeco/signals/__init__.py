@@ -1,4 +1,0 @@
-"""Independent sources of signals: moments, likelihood steps, estimator.
-
-Nothing is imported here, because the estimator needs scikit-learn.
-"""

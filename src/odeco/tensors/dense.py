@@ -1,0 +1,210 @@
+"""T(I, u, u) at order 3 from one third of the entries.
+
+A symmetric tensor is cut into slabs by its largest index: the slab [k₀, k₁) holds every entry whose largest index lies
+there. Such an entry can be read with that index first, so a slab needs ``T[k₀:k₁, :k₁, :k₁]`` and nothing else. In all,
+a third of the tensor is read, and a third of the products of the unfolding are made.
+
+A symmetric tensor given by all its entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, final
+
+import numpy as np
+
+from odeco._util.threads import map_blocks, one_blas_thread
+from odeco._util.types import DataArray, FloatArray
+from odeco.tensors.checks import as_entries, check_symmetric
+from odeco.tensors.oracle import Oracle
+from odeco.tensors.units import EntryTensor
+
+#: Below this dimension handing a slab to a thread takes longer than contracting it.
+PARALLEL_DIMENSION = 128
+
+#: Numbers in the intermediate product of a slab: 4 MB, which the second-level cache of two cores can hold.
+INTERMEDIATE_SIZE = 2**19
+
+
+def image_from_slabs(read_slab: Callable[[int, int], DataArray], block: FloatArray, dtype: np.dtype[Any]) -> FloatArray:
+    """Return T(I, u, u) for every column of `block`, where ``read_slab(k₀, k₁)`` is ``T[k₀:k₁, :k₁, :k₁]``.
+
+    Products are made in `dtype`, and added up over slabs in double precision.
+    """
+    dimension, n_columns = block.shape
+    rows = np.ascontiguousarray(block.T, dtype=dtype)
+    height = int(np.clip(INTERMEDIATE_SIZE // max(1, dimension * n_columns), 4, 32))
+    slabs = [(start, min(start + height, dimension)) for start in range(0, dimension, height)]
+
+    def contract(slab: tuple[int, int]) -> DataArray:
+        return contract_slab(read_slab(*slab), rows[:, : slab[1]], slab[1] - slab[0])
+
+    total = np.zeros((n_columns, dimension))
+    parallel = dimension >= PARALLEL_DIMENSION
+    for (_, stop), part in zip(slabs, map_blocks(contract, slabs, parallel=parallel), strict=True):
+        total[:, :stop] += part
+    return total.T
+
+
+def contract_slab(slab: DataArray, rows: DataArray, height: int) -> DataArray:
+    """Return what the entries of one slab contribute to T(I, u, u), for every row u of `rows`.
+
+    Write u = (w, x), where x holds the last `height` coordinates, which are those of the slab. T(I, u, u) is a sum over
+    pairs of indices. The slab contributes
+
+    * all pairs to an answer inside the slab: T(·, w, w) + 2 T(·, x, w) + T(·, x, x);
+    * the pairs that touch the slab to an answer outside of it: 2 T(·, x, w) + T(·, x, x).
+
+    The one product z = T[slab](·, (w, x/2)) gives both: 2⟨x, z⟩ outside, and ⟨(w, 3x/2), z⟩ + T(·, x, x)/4 inside.
+    """
+    size = rows.shape[1]
+    outside = size - height
+    halved = rows.copy()
+    halved[:, outside:] *= 0.5
+    product = np.matmul(halved, slab).transpose(1, 0, 2)  # L x height x size, as the slices of the slab are symmetric
+    in_slab = rows[:, outside:]
+    halved[:, outside:] *= 3
+    result = np.empty_like(rows)
+    result[:, :outside] = np.matmul(2 * in_slab[:, None, :], product[:, :, :outside])[:, 0]
+    corner = np.matmul(in_slab, slab[:, outside:, outside:]).transpose(1, 0, 2)
+    result[:, outside:] = np.matmul(product, halved[:, :, None])[:, :, 0]
+    result[:, outside:] += 0.25 * np.matmul(corner, in_slab[:, :, None])[:, :, 0]
+    return result
+
+
+#: Up to this dimension a call of a NumPy function takes longer than the products that slabs would save.
+SMALL_DIMENSION = 40
+
+
+@final
+class DenseTensor(EntryTensor):
+    """A symmetric array of order 3 or more, which is used as it lies in memory.
+
+    Parameters
+    ----------
+    entries : array, d x d x … x d
+        The array, of float32, float64 or integers, read-only or not. It is copied only if it holds integers, or is
+        neither in C order nor in Fortran order. The products of a float32 array are made in float32 and added up in
+        float64.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from odeco.tensors import DenseTensor
+    >>> DenseTensor(np.ones((2, 2, 2))).image([[1.0], [2.0]]).ravel()
+    array([9., 9.])
+    """
+
+    def __init__(self, entries: Any) -> None:
+        checked = as_entries(entries)
+        check_symmetric(checked)
+        # Reversing the axes of a symmetric array changes nothing but its memory order.
+        ordered = checked.T if checked.flags.f_contiguous else np.ascontiguousarray(checked)
+        self.entries: DataArray = ordered
+        self._scaled = self._taken(ordered)
+        self.dimension, self.order = ordered.shape[0], ordered.ndim
+        self.rounding = float(np.finfo(ordered.dtype).eps)
+
+    def _unit_squared_norm(self) -> float:
+        return float(sum(np.sum(np.square(part, dtype=np.float64)) for part in self._scaled))
+
+    def _unit_unfolding_gram(self) -> FloatArray:
+        def gram(index: int) -> FloatArray:
+            slab = self._scaled[index].reshape(self.dimension, -1).astype(np.float64, copy=False)
+            product: FloatArray = slab @ slab.T
+            return product
+
+        total = np.zeros((self.dimension, self.dimension))
+        for each in self._over_first_index(gram, self.dimension):  # in the order of the index, whichever is ready first
+            total += each
+        return total
+
+    def _unit_inside(self, basis: FloatArray) -> FloatArray:
+        def contract(index: int) -> FloatArray:
+            slab = self._scaled[index].astype(np.float64, copy=False)
+            for _ in range(self.order - 1):  # the first axis is contracted and becomes the last
+                slab = slab.reshape(self.dimension, -1).T @ basis
+            row: FloatArray = slab.ravel()
+            return row
+
+        slabs = np.stack(list(self._over_first_index(contract, basis.shape[1])))
+        with one_blas_thread():
+            core: FloatArray = (basis.T @ slabs).reshape((basis.shape[1],) * self.order)
+        return core
+
+    def _over_first_index(self, work: Callable[[int], FloatArray], width: int) -> Iterator[FloatArray]:
+        parallel = self._scaled.size * width >= PARALLEL_DIMENSION**4
+        return map_blocks(work, range(self.dimension), parallel=parallel)
+
+    def _unit_image(self, block: FloatArray) -> FloatArray:
+        if self.order == 3 and self.dimension <= SMALL_DIMENSION:
+            return self._image_at_once(block)
+        if self.order == 3:
+            return image_from_slabs(
+                lambda start, stop: self._scaled[start:stop, :stop, :stop], block, self._scaled.dtype
+            )
+        return self._image_by_slices(block)
+
+    def _unit_slice(self, direction: FloatArray) -> FloatArray:
+        """Contract the last index with the direction until two are left."""
+        along, matrix = direction.astype(self._scaled.dtype), self._scaled
+        with one_blas_thread():  # reading the entries takes longer than multiplying them
+            for _ in range(self.order - 2):
+                matrix = matrix @ along
+        symmetric: FloatArray = matrix.astype(np.float64)
+        return (symmetric + symmetric.T) / 2
+
+    def _image_at_once(self, block: FloatArray) -> FloatArray:
+        """Contract two indices by one matrix product. In few dimensions calls cost most, and this needs few."""
+        columns = block.astype(self._scaled.dtype, copy=False)
+        pairs = (columns[:, None, :] * columns[None, :, :]).reshape(-1, block.shape[1])
+        with one_blas_thread():
+            answer: DataArray = self._scaled.reshape(self.dimension, -1) @ pairs
+        return answer.astype(np.float64, copy=False)
+
+    def _image_by_slices(self, block: FloatArray) -> FloatArray:
+        """Contract T[i] for one i after another: two indices by one matrix product, then the others one by one."""
+        dimension, n_columns = block.shape
+        columns = block.astype(self._scaled.dtype)
+        pairs = (columns[:, None, :] * columns[None, :, :]).reshape(-1, n_columns)
+
+        def contract(index: int) -> DataArray:
+            partial = self._scaled[index].reshape(-1, dimension**2) @ pairs
+            for _ in range(self.order - 3):
+                partial = np.einsum("ijl,jl->il", partial.reshape(-1, dimension, n_columns), columns)
+            row: DataArray = partial[0]
+            return row
+
+        work = self._scaled.size * n_columns
+        answers = map_blocks(contract, range(dimension), parallel=work >= PARALLEL_DIMENSION**4)
+        return np.stack(list(answers)).astype(np.float64)
+
+
+def symmetrize(entries: Any) -> DataArray:
+    """Return the average of an array over all permutations of its axes, the nearest symmetric tensor to it.
+
+    Examples
+    --------
+    >>> import numpy as np, odeco
+    >>> T = np.zeros((2, 2, 2))
+    >>> T[0, 0, 1] = 3
+    >>> T = odeco.symmetrize(T)
+    >>> T[0, 0, 1], T[0, 1, 0], T[1, 0, 0]
+    (np.float64(1.0), np.float64(1.0), np.float64(1.0))
+    """
+    result = as_entries(entries)
+    # An array that is symmetric in its first m axes becomes symmetric in m + 1 axes if it is averaged over all swaps of
+    # axis m + 1 with one before it, and no swap.
+    for last in range(1, result.ndim):
+        total = result.copy()
+        for axis in range(last):
+            total += np.swapaxes(result, axis, last)
+        total /= last + 1
+        result = total
+    return result
+
+
+def as_oracle(tensor: Any) -> Oracle:
+    """Return an oracle as it is, and a symmetric array as a `DenseTensor`."""
+    return tensor if isinstance(tensor, Oracle) else DenseTensor(tensor)

@@ -1,0 +1,291 @@
+"""A symmetric tensor known only by what it answers.
+
+A decomposition never sees the entries of a tensor T of order p. It asks an oracle for T(I, u, …, u), the *image* of a
+vector u, or for T(u, u, …, u), its *value*, always for a block of vectors at once. An oracle may hold entries, samples
+or a stream, and it may charge a privacy budget for its answers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, final
+
+import numpy as np
+
+from odeco._util.arguments import check_unmasked
+from odeco._util.types import FloatArray
+
+#: So many numbers are asked about at once when a core is put together from images.
+_NUMBERS_AT_ONCE = 2**22
+
+
+class Oracle(ABC):
+    """A symmetric tensor of some dimension and order that answers questions about blocks of vectors.
+
+    To write one, set `dimension` and `order` and define `_image`; the laws that it must obey are checked by
+    `odeco.check_oracle`.
+
+    Attributes
+    ----------
+    dimension : int
+        Size d of every axis.
+    order : int
+        Number p of axes, 3 or more.
+    exact : bool
+        Whether the same question always gets the same answer, at no cost but time. The loop stops early, or asks
+        again, only if this is true. It is false for a stream, which reads fresh rows for every question, and for a
+        private oracle, whose answers cost privacy budget.
+    rounding : float
+        The relative rounding error of the answers; by default that of double precision.
+    parts : tuple of int
+        The sizes of the pieces that a vector is made of: one piece for a symmetric tensor, p pieces for the symmetric
+        embedding of an asymmetric one. The loop keeps the pieces of a vector at equal length. With each component it
+        also subtracts the components that differ from it only in the signs of their pieces.
+
+    Examples
+    --------
+    The sum of the cubes of all coordinates, an oracle that stores no entry:
+
+    >>> import numpy as np, odeco
+    >>> class Cubes(odeco.Oracle):
+    ...     order = 3
+    ...     def __init__(self, dimension):
+    ...         self.dimension = dimension
+    ...     def _image(self, block):
+    ...         return block**2
+    >>> odeco.check_oracle(Cubes(4))
+    >>> (2 * Cubes(4)).value(np.ones((4, 1)))
+    array([8.])
+    """
+
+    dimension: int
+    order: int
+    exact: bool = True
+    rounding: float = float(np.finfo(np.float64).eps)
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Sizes of the pieces that a vector is made of."""
+        return (self.dimension,)
+
+    @final
+    def image(self, block: Any) -> FloatArray:
+        """Answer T(I, u, …, u) for every column u of a d x L block."""
+        checked = as_block(block, self.dimension)
+        return self._image(checked) if checked.size else np.zeros_like(checked)
+
+    @final
+    def value(self, block: Any) -> FloatArray:
+        """Answer T(u, u, …, u) for every column u of a d x L block."""
+        checked = as_block(block, self.dimension)
+        return self._value(checked) if checked.size else np.zeros(0)
+
+    @final
+    def inside(self, basis: Any) -> FloatArray:
+        """Answer T(Q, Q, …, Q) for a d x m basis Q: a small tensor of mᵖ entries."""
+        return self._inside(as_block(basis, self.dimension))
+
+    @final
+    def slice(self, direction: Any) -> FloatArray:
+        """Answer T(I, I, u, …, u) for one vector u of d numbers: a symmetric d x d matrix.
+
+        It is made from the images of 2d vectors, at order 3, if the oracle has no faster way.
+        """
+        return self._slice(as_block(np.atleast_2d(direction).T, self.dimension)[:, 0])
+
+    def squared_norm(self) -> float | None:
+        """Return the sum of the squares of all entries, or None if that is not known."""
+        return None
+
+    def unfolding_gram(self) -> FloatArray | None:
+        """Return M Mᵀ for the d x dᵖ⁻¹ unfolding M of the tensor, or None if that would take d² images or more."""
+        return None
+
+    @abstractmethod
+    def _image(self, block: FloatArray) -> FloatArray: ...
+
+    def _inside(self, basis: FloatArray) -> FloatArray:
+        return polarised_inside(self._image, basis, self.order)
+
+    def _value(self, block: FloatArray) -> FloatArray:
+        values: FloatArray = np.einsum("il,il->l", block, self._image(block))
+        return values
+
+    def _slice(self, direction: FloatArray) -> FloatArray:
+        return slice_by_images(self._image, direction, self.order)
+
+    def __add__(self, other: Oracle) -> Oracle:
+        return Sum(self, other)
+
+    def __sub__(self, other: Oracle) -> Oracle:
+        return Sum(self, -other)
+
+    def __mul__(self, factor: float) -> Oracle:
+        return Scaled(self, float(factor))
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Oracle:
+        return self * -1.0
+
+
+class SensitiveOracle(Oracle):
+    """An oracle that holds data and declares how far one neighbour can move its answers.
+
+    Noise can be scaled only to a sensitivity that is declared, so a `PrivateOracle` accepts no other kind of oracle.
+
+    Attributes
+    ----------
+    neighbours : str
+        The neighbour relation in words: which change of the data the guarantee hides.
+    silent : bool
+        Whether the oracle never raises, warns or logs because of a value that it holds, and whether the sensitivities
+        that it declares cover the rounding errors of its answers. Noise makes its answers private only if both hold.
+    """
+
+    neighbours: str
+    silent: bool = False
+
+    @final
+    def sensitivity(self, block: Any) -> float:
+        """Return the largest Euclidean change of ``image(block)``, all columns together, between neighbours."""
+        return self._sensitivity(as_block(block, self.dimension))
+
+    @final
+    def value_sensitivity(self, block: Any) -> float:
+        """Return the largest Euclidean change of ``value(block)``, all columns together, between neighbours."""
+        return self._value_sensitivity(as_block(block, self.dimension))
+
+    @abstractmethod
+    def _sensitivity(self, block: FloatArray) -> float: ...
+
+    @abstractmethod
+    def _value_sensitivity(self, block: FloatArray) -> float: ...
+
+
+@final
+class Sum(Oracle):
+    """The sum A + B of two tensors: their answers are added."""
+
+    def __init__(self, first: Oracle, second: Oracle) -> None:
+        check_same_shape((first.dimension, first.order), (second.dimension, second.order))
+        self.first, self.second = first, second
+        self.dimension, self.order = first.dimension, first.order
+        self.exact = first.exact and second.exact
+        self.rounding = max(first.rounding, second.rounding)
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Sizes of the pieces that a vector is made of."""
+        return self.first.parts
+
+    def _image(self, block: FloatArray) -> FloatArray:
+        return self.first.image(block) + self.second.image(block)
+
+    def _inside(self, basis: FloatArray) -> FloatArray:
+        return self.first.inside(basis) + self.second.inside(basis)
+
+    def _value(self, block: FloatArray) -> FloatArray:
+        return self.first.value(block) + self.second.value(block)
+
+    def _slice(self, direction: FloatArray) -> FloatArray:
+        return self.first.slice(direction) + self.second.slice(direction)
+
+
+@final
+class Scaled(Oracle):
+    """The multiple c A of a tensor: its answers are multiplied by c."""
+
+    def __init__(self, oracle: Oracle, factor: float) -> None:
+        self.oracle, self.factor = oracle, factor
+        self.dimension, self.order = oracle.dimension, oracle.order
+        self.exact, self.rounding = oracle.exact, oracle.rounding
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Sizes of the pieces that a vector is made of."""
+        return self.oracle.parts
+
+    def squared_norm(self) -> float | None:
+        """Return c² times the squared norm of A, or None if that is not known."""
+        norm = self.oracle.squared_norm()
+        return None if norm is None else self.factor**2 * norm
+
+    def unfolding_gram(self) -> FloatArray | None:
+        """Return c² times the Gram matrix of A, or None if that is not known."""
+        gram = self.oracle.unfolding_gram()
+        return None if gram is None else self.factor**2 * gram
+
+    def _image(self, block: FloatArray) -> FloatArray:
+        return self.factor * self.oracle.image(block)
+
+    def _inside(self, basis: FloatArray) -> FloatArray:
+        return self.factor * self.oracle.inside(basis)
+
+    def _value(self, block: FloatArray) -> FloatArray:
+        return self.factor * self.oracle.value(block)
+
+    def _slice(self, direction: FloatArray) -> FloatArray:
+        return self.factor * self.oracle.slice(direction)
+
+
+def slice_by_images(image: Callable[[FloatArray], FloatArray], direction: FloatArray, order: int) -> FloatArray:
+    """Return T(I, I, θ, …, θ) from images alone.
+
+    The image of θ + t x is a polynomial in t whose linear coefficient is (p−1) T(I, x, θ, …, θ). The odd part of the
+    polynomial is (image(θ + t x) − image(θ − t x)) / 2. It is asked for at as many values of t as there are odd powers,
+    with x along every axis, and the linear coefficients are the solution of a small linear system.
+    """
+    n_odd = order // 2
+    nodes = np.sin(np.pi * (np.arange(n_odd) + 1) / (2 * n_odd))
+    coefficients = np.linalg.solve(nodes ** (2 * np.arange(n_odd)[:, None] + 1), np.eye(n_odd)[0])
+    identity, centre = np.eye(direction.size), direction[:, None]
+    odd = [(image(centre + t * identity) - image(centre - t * identity)) / 2 for t in nodes]
+    matrix: FloatArray = np.tensordot(coefficients, odd, axes=1) / (order - 1)
+    return (matrix + matrix.T) / 2
+
+
+def polarised_inside(image: Callable[[FloatArray], FloatArray], basis: FloatArray, order: int) -> FloatArray:
+    """Return T(Q, …, Q) from images alone.
+
+    By polarisation T(I, a, b, …) is a signed sum of the images of a ± b ± …. There are about mᵖ⁻¹/(p−1)! different
+    choices of columns a, b, … of Q, and 2ᵖ⁻² choices of signs for each.
+    """
+    width, n_others = basis.shape[1], order - 1
+    choices = np.array(list(itertools.combinations_with_replacement(range(width), n_others)))
+    core = np.empty((width,) * order)
+    count = max(1, _NUMBERS_AT_ONCE // basis.shape[0])
+    for start in range(0, len(choices), count):
+        chosen = choices[start : start + count]
+        total = np.zeros((basis.shape[0], len(chosen)))
+        for signs in itertools.product((1.0, -1.0), repeat=n_others - 1):  # the opposite signs would give the same term
+            mixed = sum(sign * basis[:, chosen[:, i]] for i, sign in enumerate((1.0, *signs)))
+            total += math.prod(signs) * image(np.asarray(mixed))
+        total /= 2 ** (n_others - 1) * math.factorial(n_others)
+        for places in itertools.permutations(range(n_others)):
+            core[(slice(None), *chosen[:, places].T)] = basis.T @ total
+    return core
+
+
+def as_block(block: Any, dimension: int) -> FloatArray:
+    """Return a question to an oracle as a finite float64 array of shape (dimension, L)."""
+    check_unmasked(block, "block")
+    array: FloatArray = np.asarray(block, dtype=np.float64)
+    if array.ndim != 2 or array.shape[0] != dimension:
+        raise ValueError(
+            f"A block must have shape ({dimension}, L), one candidate a column. Got shape {array.shape}. "
+            "Pass u[:, None] for a single vector u."
+        )
+    return array
+
+
+def check_same_shape(first: tuple[int, int], second: tuple[int, int]) -> None:
+    """Raise if two tensors that are to be added differ in dimension or order."""
+    if first != second:
+        raise ValueError(
+            "Tensors in a sum must share dimension and order. "
+            f"Got dimension {first[0]}, order {first[1]} and dimension {second[0]}, order {second[1]}."
+        )

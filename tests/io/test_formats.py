@@ -1,0 +1,96 @@
+"""What single formats allow: comments, quotes, missing entries, widths that are given, Arrow and pandas."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sources.kinds import (
+    N_ROWS,
+    as_table,
+    dense_rows,
+    read,
+    save_npy,
+    save_npz,
+    save_parquet,
+    save_parts,
+    save_svmlight,
+    sparse_rows,
+)
+
+from odeco.errors import SourceError
+from odeco.io import as_source, skip_rows
+
+
+def test_npz_needs_no_format_entry(tmp_path):
+    matrix = sp.csr_array(sparse_rows())
+    np.savez(tmp_path / "m.npz", data=matrix.data, indices=matrix.indices, indptr=matrix.indptr, shape=matrix.shape)
+    np.testing.assert_array_equal(read(as_source(tmp_path / "m.npz")), sparse_rows())
+
+
+def test_npz_with_more_rows_than_pointers_are_read_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("odeco.io.npy._POINTERS_AT_A_TIME", 4)
+    source = as_source(save_npz(tmp_path, sparse_rows()))
+    np.testing.assert_array_equal(read(source), sparse_rows())
+    np.testing.assert_array_equal(read(skip_rows(source, 11)), sparse_rows()[11:])
+
+
+def test_svmlight_comments_queries_tabs_and_labels_are_passed_over(tmp_path):
+    path = tmp_path / "a.svmlight"
+    path.write_bytes(b"# made by hand 9:9\r\n\n1,3 qid:7 1:0.5\t3:2 # 8:1\r\n+1\ncat 2:-1e3\n0 qid:2\n")
+    np.testing.assert_array_equal(read(as_source(path)), [[0.5, 0, 2], [0, 0, 0], [0, -1000, 0], [0, 0, 0]])
+
+
+def test_svmlight_may_be_wider_than_its_largest_index(tmp_path):
+    path = save_svmlight(tmp_path, sparse_rows())
+    assert next(iter(as_source(path, n_features=9))).shape == (N_ROWS, 9)
+
+
+def test_svmlight_files_share_width_and_first_index(tmp_path):
+    (tmp_path / "a.svm").write_text("1 0:1\n")
+    (tmp_path / "b.svm").write_text("1 1:1 3:2\n")
+    np.testing.assert_array_equal(read(as_source(tmp_path)), [[1, 0, 0, 0], [0, 1, 0, 2]])
+
+
+def test_svmlight_is_cut_at_line_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr("odeco.io.source.BLOCK_BYTES", 50)
+    source = as_source(save_svmlight(tmp_path, sparse_rows()))
+    assert len(list(source)) > 5
+    np.testing.assert_array_equal(read(source), sparse_rows())
+    np.testing.assert_array_equal(read(skip_rows(source, 12)), sparse_rows()[12:])
+
+
+def test_csv_fields_may_be_quoted_and_the_file_marked_as_unicode(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbf"a","b"\r\n"1", 2\r\n3,4')
+    np.testing.assert_array_equal(read(as_source(tmp_path / "a.csv")), [[1, 2], [3, 4]])
+
+
+def test_a_pyarrow_dataset_is_read_in_order(tmp_path):
+    dataset = pytest.importorskip("pyarrow.dataset")
+    folder = save_parts(tmp_path, dense_rows(), save_parquet, ".parquet")
+    source = as_source(dataset.dataset(str(folder), format="parquet"), batch_rows=4)
+    for _ in range(2):
+        np.testing.assert_array_equal(read(source), dense_rows())
+
+
+def test_an_arrow_reader_can_be_read_once():
+    source = as_source(as_table(dense_rows()).to_reader(max_chunksize=6))
+    assert not source.repeatable
+    np.testing.assert_array_equal(read(source), dense_rows())
+    with pytest.raises(SourceError, match=r"^The RecordBatchReader can be read only once"):
+        iter(source)
+
+
+def test_pandas_gives_its_columns_and_not_its_index():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(dense_rows(), index=np.arange(N_ROWS) + 100)
+    np.testing.assert_array_equal(read(as_source(table, batch_rows=4)), dense_rows())
+
+
+def test_arrow_is_not_imported_for_other_files(tmp_path):
+    path = save_npy(tmp_path, dense_rows())
+    code = f"import sys, odeco.io as s; list(s.as_source({str(path)!r})); sys.exit('pyarrow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

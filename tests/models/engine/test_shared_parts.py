@@ -1,0 +1,166 @@
+"""What all models with hidden variables share."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from odeco._util.schema import array
+from odeco.models.engine.em import best_of, climb, race
+from odeco.models.engine.selection import choose_number, means_of_stretches
+from odeco.models.engine.state import RowStream
+from odeco.models.engine.three_views import classes_of_three_views
+from odeco.privacy import gdp_mu
+from odeco.privacy.ledger_file import Guarantee
+from odeco.privacy.sums import PrivateSums
+
+
+def planted_views(n_classes, rng, sizes=(7, 6, 8)):
+    weights = rng.dirichlet(np.full(n_classes, 5.0))
+    return weights, [rng.dirichlet(np.full(size, 0.5), n_classes).T for size in sizes]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_exact_moments_of_three_views_give_the_classes(seed):
+    rng = np.random.default_rng(seed)
+    weights, (a, b, c) = planted_views(4, rng)
+    pairs = ((a * weights) @ b.T, (b * weights) @ c.T, (a * weights) @ c.T)
+    frequencies = tuple(view @ weights for view in (a, b, c))
+
+    def triples(p, q, r):
+        return np.einsum("h,ih,jh,kh->ijk", weights, p.T @ a, q.T @ b, r.T @ c)
+
+    found = classes_of_three_views(pairs, frequencies, triples, 4, seed=0)
+    order = np.argsort(weights)
+    np.testing.assert_allclose(np.sort(found.weights), weights[order], atol=1e-6)
+    assert found.explained == pytest.approx(1)
+    by_weight = np.argsort(found.weights)
+    for view, detector in zip((a, b, c), found.detectors, strict=True):
+        seen = detector[:, by_weight].T @ view[:, order]
+        np.testing.assert_allclose(seen, np.diag(1 / np.sqrt(weights[order])), atol=1e-5)
+
+
+@dataclass(eq=False)
+class Means(RowStream):
+    """The mean of each block; the first has five rows and the others three."""
+
+    RULES: ClassVar = {"held": array(None, "d"), "n_rows": array(kind="i"), "means": array(None, "d")}
+    means: np.ndarray
+
+    @property
+    def next_size(self):
+        return 3 if len(self.means) else 5
+
+    def absorb(self, block):
+        self.means = np.vstack([self.means, block.mean(axis=0)])
+
+
+@pytest.mark.parametrize("cuts", [[], [1], [4, 5, 6], list(range(1, 20))])
+def test_a_stream_of_rows_does_not_depend_on_where_batches_end(cuts):
+    rows = np.random.default_rng(0).standard_normal((20, 2))
+    empty = Means(held=np.zeros((0, 2)), n_rows=0, means=np.zeros((0, 2)))
+    stream = empty
+    for batch in np.split(rows, cuts):
+        stream = stream.updated(batch)
+    whole = empty.updated(rows)
+    for name, value in whole.to_arrays("stream").items():
+        np.testing.assert_array_equal(stream.to_arrays("stream")[name], value)
+    assert len(stream.means) == 6
+    assert not len(empty.means)
+
+
+def test_a_stream_is_read_again_as_it_was_written():
+    stream = Means(held=np.ones((1, 2)), n_rows=7, means=np.zeros((2, 2)))
+    again = Means.from_arrays("x", stream.to_arrays("x"))
+    assert again.n_rows == 7
+    assert type(again.n_rows) is int
+    np.testing.assert_array_equal(again.means, stream.means)
+
+
+def test_a_climb_ends_when_a_step_gains_little_or_the_steps_are_used_up():
+    halve = lambda x: (x / 2, -abs(x))  # noqa: E731
+    ended = climb(halve, 1.0, n_steps=100, tolerance=1e-3)
+    assert ended.converged
+    assert ended.n_steps == 11  # the gain of step m is 2^-(m-1): step 11 gains less than 1e-3
+    cut = climb(halve, 1.0, n_steps=3, tolerance=1e-3)
+    assert not cut.converged
+    assert cut.model == 1 / 8
+
+
+def test_the_best_start_is_the_one_that_is_highest_after_a_few_steps():
+    step = lambda x: (x - 0.1 * np.sign(x) * min(1, abs(x)), -abs(x))  # noqa: E731
+    best = best_of([5.0, -0.3, 2.0], step, n_trial_steps=2, n_steps=200, tolerance=1e-9)
+    assert best.log_likelihood > -1e-3
+    assert -0.3 < best.model < 0
+
+
+@pytest.mark.parametrize("truth", [1, 2, 3, 5, 8, 11, 23, 40])
+def test_the_number_is_where_likelihood_stops_to_rise(truth):
+    rows = np.random.default_rng(truth).standard_normal(4000)
+
+    def score(k):
+        gains = np.random.default_rng([truth, k]).standard_normal(4000)
+        return rows - 0.5 * max(truth - k, 0) / truth - 0.0005 * max(k - truth, 0) + 0.01 * gains
+
+    chosen = choose_number(score, most=60)
+    assert chosen.n_components == truth
+    assert chosen.clear == (truth > 1)
+    assert min(chosen.as_good) == chosen.n_components
+    assert len(chosen.tried) <= 16
+
+
+@pytest.mark.parametrize(
+    ("relation", "signed", "factor"),
+    [
+        ("replace", True, 2),
+        ("replace", False, np.sqrt(2)),
+        ("add or remove", True, 1),
+        ("add or remove", False, 1),
+    ],
+)
+def test_releases_of_a_model_add_up_to_its_budget(relation, signed, factor):
+    sums = PrivateSums(Guarantee(1.0, 1e-6), 100, record="row", neighbour_relation=relation)
+    assert sums.sensitivity(3.0, 10, signed=signed) == pytest.approx(3 * factor)
+    for share in (0.3, 0.7):
+        answer, deviation = sums.release("sum", lambda: np.zeros(10), size=10, bound=3.0, share=share, signed=signed)
+        assert answer.shape == (10,)
+        assert deviation == pytest.approx(3 * factor / gdp_mu(1.0, 1e-6) / np.sqrt(share))
+    report = sums.report("two sums")
+    assert report.private
+    assert report.epsilon_spent == pytest.approx(1.0)
+    assert report.mu <= gdp_mu(1.0, 1e-6)
+
+
+def test_stretches_of_dependent_rows_have_the_standard_error_of_their_mean():
+    # With correlation 0.9^t the variance of a mean of n rows is (1 + 0.9) / (1 - 0.9) = 19 times that of independent
+    # ones. Stretches of 1,000 rows lose about 2 * 0.9 / 0.1^2 / 1,000 = 18 % of 19; a variance of 100 of them has a
+    # deviation of 14 %, of which three are allowed beside it.
+    rng = np.random.default_rng(0)
+    values = np.empty(100_000)
+    last = 0.0
+    for place, fresh in enumerate(rng.standard_normal(values.size) * np.sqrt(1 - 0.9**2)):
+        last = 0.9 * last + fresh
+        values[place] = last
+    stretches = means_of_stretches(values, 100)
+    assert stretches.shape == (100,)
+    assert stretches.mean() == pytest.approx(values.mean())
+    assert stretches.var() / 100 / (values.var() / values.size) == pytest.approx(19, rel=0.6)
+    assert means_of_stretches(values[:7], 100).shape == (7,)
+
+
+def test_of_starts_that_race_the_one_that_is_ahead_in_the_end_wins():
+    """Starts rise by steps of their own up to a height of their own; the quickest is not the one that rises highest."""
+    steps = np.array([0.1, 5.0, 1.0, 0.2])
+    heights = np.array([9.0, 6.0, 12.0, 9.0])
+    taken = [0] * 4
+
+    def step(model):
+        number, height = model
+        taken[number] += 1
+        return (number, min(height + steps[number], heights[number])), height
+
+    won = race([(number, 0.0) for number in range(4)], step, n_first_steps=4, tolerance=1e-9)
+    assert won.number == 2
+    assert won.model == (2, 12.0)  # after 4 + 8 steps; the others have taken 4, or ended at 6
+    assert taken == [4, 4, 12, 4]

@@ -1,0 +1,377 @@
+"""TensorHMM: models that were planted are found, in one go and in a stream; what cannot be done is said."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from interrupts import moments_of, run_traced
+from planted_chains import begins_of, chain_of_symbols, chain_of_vectors, pairing
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from odeco import FileFormatError
+from odeco._util.files import load_arrays, save_arrays
+from odeco.models import TensorHMM
+from odeco.models.hmm import stream as stream_module
+
+SYMBOLS = chain_of_symbols()
+VECTORS = chain_of_vectors()
+
+
+def drawn(chain, n_rows, seed=0):
+    return chain.sample(n_rows, np.random.default_rng(seed))
+
+
+def mean_likelihood(chain, rows):
+    return chain.log_likelihoods(rows, begins_of(len(rows), len(rows))).mean()
+
+
+@parametrize_with_checks([TensorHMM(random_state=0)])
+def test_scikit_learn_accepts_it(estimator, check):
+    check(estimator)
+
+
+def test_a_model_of_symbols_is_found():
+    rows, states = drawn(SYMBOLS, 40_000)
+    model = TensorHMM(4, random_state=0).fit(rows)
+    order = pairing(model.emissionprob_, SYMBOLS.emissions.probabilities)
+    # The rarest state has 4,000 rows or more. If half of what is known about their states is lost, counts of 12 symbols
+    # err by some sum of sqrt(p / 2,000) / 2 <= sqrt(12 / 2,000) / 2 = 0.04 in total variation; twice that is allowed.
+    errors = np.abs(model.emissionprob_[order] - SYMBOLS.emissions.probabilities).sum(axis=1) / 2
+    assert SYMBOLS.shares.min() > 0.1
+    assert errors.max() < 0.08
+    assert np.abs(model.transmat_[np.ix_(order, order)] - SYMBOLS.transitions).max() < 0.08
+    np.testing.assert_allclose(model.stationary_[order], SYMBOLS.shares, atol=0.08)
+    # 4 (11 + 3) + 3 free numbers cost half a row each: 59 / 2 / 40,000 = 0.0007 nats; three times that is allowed.
+    fresh, _ = drawn(SYMBOLS, 40_000, seed=1)
+    assert model.score(fresh) > mean_likelihood(SYMBOLS, fresh) - 0.0022
+    # Paths of the model are as good as those of the truth: within three standard deviations of a share of 40,000 rows.
+    truly = np.mean(SYMBOLS.path(rows, begins_of(40_000, 40_000))[0] == states)
+    assert np.mean(np.argsort(order)[model.predict(rows)] == states) > truly - 3 * 0.5 / 200
+
+
+@pytest.mark.parametrize("covariance_type", ["diag", "full"])
+def test_a_model_of_vectors_is_found_even_where_only_spreads_differ(covariance_type):
+    truth = chain_of_vectors(full=covariance_type == "full")
+    rows, _ = drawn(truth, 10_000)
+    model = TensorHMM(3, covariance_type=covariance_type, random_state=0).fit(rows)
+    spreads = model.covars_ if covariance_type == "diag" else np.diagonal(model.covars_, axis1=1, axis2=2)
+    true_spreads = np.diagonal(chain_of_vectors(True).emissions.covariances, axis1=1, axis2=2)
+    order = pairing(np.hstack([model.means_, spreads]), np.hstack([truth.emissions.means, true_spreads]))
+    # The rarest state has some 2,500 rows, a standard deviation of at most 2, and rows that are told apart with some
+    # error: 2 / sqrt(2,500) = 0.04, of which five are allowed.
+    assert np.abs(model.means_[order] - truth.emissions.means).max() < 0.2
+    assert np.abs(spreads[order] / true_spreads - 1).max() < 0.2
+    # At most 3 (5 + 2) + 2 free numbers of half a row each: 0.0012 nats; three times that is allowed.
+    fresh, _ = drawn(truth, 10_000, seed=1)
+    assert model.score(fresh) > mean_likelihood(truth, fresh) - 0.0036
+
+
+def test_steps_do_not_stop_short_of_the_truth():
+    rows, _ = drawn(SYMBOLS, 20_000)
+    rough = TensorHMM(4, n_steps=0, random_state=0).fit(rows)
+    model = TensorHMM(4, random_state=0).fit(rows)
+    assert rough.score(rows) < model.score(rows)
+    assert model.score(rows) > mean_likelihood(SYMBOLS, rows)  # it is fitted to these rows, and the truth is not
+
+
+@pytest.mark.parametrize("chain", [SYMBOLS, VECTORS], ids=["symbols", "vectors"])
+def test_the_number_of_states_is_found(chain):
+    rows, _ = drawn(chain, 12_000)
+    model = TensorHMM("auto", random_state=0).fit(rows)
+    assert model.n_components_ == chain.start.size
+    assert model.tried_[chain.start.size] > model.tried_[chain.start.size - 1]
+    assert f"{chain.start.size - 1} predict other rows clearly worse" in model.summary()
+
+
+def test_lengths_say_where_sequences_begin():
+    # Every sequence begins with symbol 0, and has it nowhere else: the state that emits it is that of the start.
+    rng = np.random.default_rng(0)
+    rows = rng.integers(1, 3, size=900)
+    rows[::3] = 0
+    told = TensorHMM(2, random_state=0).fit(rows, lengths=[3] * 300)
+    assert told.startprob_[told.emissionprob_[:, 0].argmax()] > 0.99
+    assert told.predict(rows, lengths=[3] * 300).shape == (900,)
+    assert told.score(rows, lengths=[3] * 300) != told.score(rows)
+    with pytest.raises(
+        ValueError, match=re.escape("sum to the number of rows, 900. Got 2 of type int64 that sum to 7.")
+    ):
+        told.fit(rows, lengths=[3, 4])
+    with pytest.raises(ValueError, match="Pass lengths by name"):
+        TensorHMM(3).fit(rows, [3] * 300)
+    for bad in ([0, 900], [-1, 901], [450.0, 450.0], [[900]]):
+        with pytest.raises(ValueError, match="`lengths` must be whole numbers above zero"):
+            told.predict(rows, lengths=bad)
+
+
+def test_short_sequences_and_few_symbols_are_learnt_too():
+    rows = np.random.default_rng(0).integers(2, size=400)
+    for model, lengths in ((TensorHMM(3, random_state=0), None), (TensorHMM(2, random_state=0), [2] * 200)):
+        model.fit(rows, lengths=lengths)
+        assert np.isfinite(model.score(rows, lengths=lengths))
+
+
+def test_likelihoods_of_rows_add_up_to_the_score():
+    rows, _ = drawn(VECTORS, 500)
+    model = TensorHMM(3, random_state=0).fit(rows)
+    lengths = [100, 400]
+    assert model.score_samples(rows, lengths).mean() == pytest.approx(model.score(rows, lengths=lengths))
+    likelihood, path = model.decode(rows, lengths)
+    assert likelihood < 500 * model.score(rows, lengths=lengths)  # one path of all
+    np.testing.assert_array_equal(path, model.predict(rows, lengths))
+    np.testing.assert_allclose(model.predict_proba(rows, lengths).sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("chain", [SYMBOLS, VECTORS], ids=["symbols", "vectors"])
+def test_what_is_drawn_from_a_model_is_like_it(chain):
+    rows, _ = drawn(chain, 5000)
+    model = TensorHMM(chain.start.size, random_state=0).fit(rows)
+    again, states = model.sample(5000)
+    assert again.shape == (5000, 2 if chain is VECTORS else 1)
+    # Standard deviations of shares and means over 5,000 rows that stay some rows in a state: below 0.03; five of them.
+    assert np.abs(np.bincount(states) / 5000 - model.stationary_).max() < 0.15
+    assert abs(model.score(again) - model.score(rows)) < 0.15
+    np.testing.assert_array_equal(model.sample(7)[1], model.sample(7)[1])
+    assert model.sample(1, random_state=3)[0].shape[0] == 1
+
+
+# ---- streams ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def short_blocks(monkeypatch):
+    monkeypatch.setattr(stream_module, "_FIRST", 3000)
+    monkeypatch.setattr(stream_module, "_FURTHER", 500)
+
+
+def fed(model, rows, cuts, begins):
+    """Feed rows in batches: those that do not begin a sequence go on with the last."""
+    for first, last in zip([0, *cuts], [*cuts, len(rows)], strict=True):
+        inside = np.flatnonzero(begins[first:last])
+        places = np.unique(np.append(0, inside))
+        model.partial_fit(rows[first:last], lengths=np.diff(np.append(places, last - first)), goes_on=not begins[first])
+    return model
+
+
+@pytest.mark.usefixtures("short_blocks")
+@pytest.mark.parametrize("chain", [SYMBOLS, VECTORS], ids=["symbols", "vectors"])
+def test_a_stream_does_not_depend_on_where_batches_end(chain, tmp_path):
+    rows, _ = drawn(chain, 6200)
+    begins = begins_of(6200, 100, 2000, 1, 4000, 99)
+    setting = {"n_symbols": 12} if chain is SYMBOLS else {}
+    whole = fed(TensorHMM(3, random_state=0, **setting), rows, [], begins)
+    cut = fed(TensorHMM(3, random_state=0, **setting), rows, [50, 100, 2999, 3000, 3001, 6100], begins)
+    resumed = fed(TensorHMM(3, random_state=0, **setting), rows[:4100], [700], begins)
+    resumed.save(tmp_path / "model.npz")
+    resumed = TensorHMM.load(tmp_path / "model.npz")
+    resumed.partial_fit(rows[4100:6101], goes_on=True).partial_fit(rows[6101:])
+    for name, expected in whole._stream.to_arrays("stream").items():
+        np.testing.assert_array_equal(cut._stream.to_arrays("stream")[name], expected)
+        np.testing.assert_array_equal(resumed._stream.to_arrays("stream")[name], expected)
+    np.testing.assert_array_equal(resumed.transmat_, whole.transmat_)
+    assert whole.n_rows_ == 6200
+    assert whole.n_iter_ == 7
+
+
+@pytest.mark.usefixtures("short_blocks")
+@pytest.mark.parametrize("chain", [SYMBOLS, VECTORS], ids=["symbols", "vectors"])
+def test_a_stream_goes_on_learning(chain):
+    rows, _ = drawn(chain, 60_000)
+    fresh, _ = drawn(chain, 20_000, seed=1)
+    setting = {"n_symbols": 12} if chain is SYMBOLS else {}
+    first = TensorHMM(chain.start.size, random_state=0, **setting).partial_fit(rows[:3000])
+    gap = mean_likelihood(chain, fresh) - first.score(fresh)
+    # The cost of free numbers falls as one over the number of rows: to a twentieth, of which a half must be seen.
+    later = first.partial_fit(rows[3000:], goes_on=True)
+    assert mean_likelihood(chain, fresh) - later.score(fresh) < gap / 2
+
+
+def test_a_stream_before_its_first_block_is_full_is_a_fit():
+    rows, _ = drawn(VECTORS, 900)
+    stream = TensorHMM(3, random_state=0).partial_fit(rows[:400]).partial_fit(rows[400:], goes_on=True)
+    np.testing.assert_array_equal(stream.means_, TensorHMM(3, random_state=0).fit(rows).means_)
+
+
+@pytest.mark.usefixtures("short_blocks")
+def test_an_interrupt_leaves_a_stream_as_it_was_or_as_it_is_after():
+    rows, _ = drawn(VECTORS, 4000)
+    settings = {"n_steps": 3, "random_state": 0}
+    expected = TensorHMM(3, **settings).partial_fit(rows[:2000]).partial_fit(rows[2000:]).means_
+    places = ("models/hmm/estimator.py", "models/hmm/stream.py", "models/engine/state.py", "models/engine/estimator.py")
+    moments = moments_of(lambda: TensorHMM(3, **settings).partial_fit(rows[:2000]).partial_fit(rows[2000:]), places)
+    assert len(moments) > 60
+    before = TensorHMM(3, **settings).partial_fit(rows[:2000])
+    for moment in moments[::8]:
+        model = clone(before)
+        model.__dict__.update(before.__dict__)
+        run_traced(lambda model=model: model.partial_fit(rows[2000:]), moment, places)
+        assert model._stream.n_rows in (2000, 4000)
+        if model._stream.n_rows == 2000:
+            model.partial_fit(rows[2000:])
+        np.testing.assert_array_equal(model.means_, expected)
+
+
+# ---- faces -----------------------------------------------------------------------------------------------------------
+
+
+def test_names_of_features_are_in_summary_and_picture():
+    rows, _ = drawn(VECTORS, 600)
+    model = TensorHMM(3, random_state=0).fit(pd.DataFrame(rows, columns=["wind", "rain"]))
+    assert model.summary().startswith("The steps have converged: 3 states of 2 features, from 600 rows.")
+    assert "rain" in model.summary()
+    labels = [label.get_text() for axes in model.plot().axes for label in axes.get_xticklabels()]
+    assert {"wind", "rain"} <= set(labels)
+
+
+def test_a_model_of_symbols_has_summary_and_picture():
+    rows, _ = drawn(SYMBOLS, 600)
+    model = TensorHMM(2, n_steps=1, random_state=0).fit(rows)
+    assert model.summary().startswith("The steps were used up before they converged: 2 states of 12 symbols")
+    assert [axes.get_title() for axes in model.plot().axes][:2] == ["Moves", "Symbols"]
+
+
+def test_it_stands_in_a_pipeline():
+    rows, _ = drawn(VECTORS, 2000)
+    alone = TensorHMM(3, random_state=0).fit(StandardScaler().fit_transform(rows))
+    within = make_pipeline(StandardScaler(), TensorHMM(3, random_state=0)).fit(rows)
+    np.testing.assert_array_equal(within.predict(rows), alone.predict(StandardScaler().fit_transform(rows)))
+
+
+@pytest.mark.parametrize("factor", [2.0**-60, 2.0**60])
+def test_vectors_in_another_unit_have_the_same_states(factor):
+    rows, _ = drawn(VECTORS, 1500)
+    model = TensorHMM(3, random_state=0).fit(rows)
+    scaled = TensorHMM(3, random_state=0).fit(rows * factor)
+    np.testing.assert_allclose(scaled.transmat_, model.transmat_, rtol=1e-6)
+    np.testing.assert_allclose(scaled.means_, model.means_ * factor, rtol=1e-6)
+
+
+def test_constant_rows_have_a_model():
+    model = TensorHMM(2, random_state=0).fit(np.full((50, 2), 7.0))
+    np.testing.assert_allclose(model.means_, 7)
+    assert np.isfinite(model.score(np.full((5, 2), 7.0)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_components": 0}, "`n_components` must be an int of at least 1. Got 0."),
+        ({"emissions": "poisson"}, "`emissions` must be one of 'auto', 'categorical', 'gaussian'. Got 'poisson'."),
+        ({"covariance_type": "tied"}, "`covariance_type` must be one of 'diag', 'full'. Got 'tied'."),
+        ({"n_steps": -1}, "`n_steps` must be an int of at least 0. Got -1."),
+        ({"tol": -1.0}, "`tol` must be a number of at least 0. Got -1.0."),
+        ({"n_symbols": 2}, "whole numbers from 0 below the number of symbols, 2. Got 2 in row 2."),
+        ({"n_symbols": 5, "emissions": "gaussian"}, "`n_symbols` is for symbols."),
+    ],
+)
+def test_bad_settings_are_refused_and_change_nothing(settings, message):
+    rows = np.arange(30) % 3
+    model = TensorHMM(2, random_state=0).fit(rows)
+    before = model.emissionprob_
+    with pytest.raises(ValueError, match=re.escape(message)):
+        model.set_params(**settings).fit(rows)
+    assert model.emissionprob_ is before
+    assert model.n_features_in_ == 1
+
+
+def test_bad_rows_are_refused():
+    with pytest.raises(ValueError, match=re.escape("Got -1 in row 1.")):
+        TensorHMM(2).fit([0, -1, 2, 1])
+    with pytest.raises(ValueError, match=re.escape("Got 0.5 in row 0.")):
+        TensorHMM(2, emissions="categorical").fit([[0.5], [1.0], [2.0]])
+    with pytest.raises(ValueError, match=re.escape("Symbols must stand in one column. Got 2 columns.")):
+        TensorHMM(2, emissions="categorical").fit(np.zeros((5, 2), int))
+    model = TensorHMM(2, random_state=0).fit(np.arange(30) % 3)
+    with pytest.raises(ValueError, match=re.escape("below the number of symbols, 3. Got 3 in row 0")):
+        model.predict([3, 1, 2])
+    with pytest.raises(AttributeError, match="`means_` is what a model of vectors has"):
+        _ = model.means_
+    with pytest.raises(NotFittedError):
+        TensorHMM(2).sample()
+    with pytest.raises(ValueError, match="`n_symbols` must be given for partial_fit"):
+        TensorHMM(2).partial_fit([0, 1, 2])
+    with pytest.raises(ValueError, match="`n_components` must be an int for partial_fit"):
+        TensorHMM("auto").partial_fit([[0.0], [1.0], [2.0]])
+
+
+# ---- names of symbols ------------------------------------------------------------------------------------------------
+
+
+def test_texts_are_symbols_and_their_names_stay_with_the_model(tmp_path):
+    codes = np.arange(600) // 5 % 3
+    texts = np.array(["rain", "sun", "fog"])[codes]
+    model = TensorHMM(2, n_steps=3, random_state=0).fit(texts)
+    assert model.symbol_names_ == ["fog", "rain", "sun"]
+    assert "sun (" in model.summary()
+    labels = [label.get_text() for axes in model.plot().axes for label in axes.get_xticklabels()]
+    assert {"fog", "rain", "sun"} <= set(labels)
+    model.save(tmp_path / "model.npz")
+    again = TensorHMM.load(tmp_path / "model.npz")
+    assert again.symbol_names_ == model.symbol_names_
+    for asked in (texts, texts.tolist(), texts.astype(object)[:, None], np.array([1, 2, 0])[codes]):
+        np.testing.assert_array_equal(again.predict(asked), model.predict(texts))
+    table = pd.DataFrame({"weather": texts})
+    assert "weather is" in TensorHMM(2, n_steps=3, random_state=0).fit(table).summary()
+    with pytest.raises(ValueError, match=re.escape("among the names of the model. Got 'snow' in row 1.")):
+        model.predict(["sun", "snow"])
+
+
+def test_names_can_be_given_and_a_stream_keeps_them(tmp_path):
+    texts = np.array(["rain", "sun", "fog"])[np.arange(600) // 5 % 3]
+    names = ["sun", "rain", "fog", "snow"]
+    model = TensorHMM(2, n_steps=3, random_state=0).fit(texts, symbol_names=names)
+    assert model.emissionprob_.shape == (2, 4)
+    stream = TensorHMM(2, n_steps=3, random_state=0).partial_fit(texts[:300], symbol_names=names)
+    stream.save(tmp_path / "model.npz")
+    stream = TensorHMM.load(tmp_path / "model.npz").partial_fit(texts[300:], goes_on=True)
+    assert stream.symbol_names_ == names
+    np.testing.assert_array_equal(stream.emissionprob_, model.emissionprob_)
+    numbers = TensorHMM(2, n_steps=3, random_state=0).fit(np.arange(30) % 3)
+    assert numbers.symbol_names_ == ["0", "1", "2"]
+
+
+def test_names_that_do_not_fit_are_refused():
+    texts = ["a", "b"] * 20
+    with pytest.raises(ValueError, match=re.escape("Got 2 names, 1 of them different.")):
+        TensorHMM(2).fit(texts, symbol_names=["a", "a"])
+    with pytest.raises(ValueError, match=re.escape("n_symbols=3 of them. Got 2 names")):
+        TensorHMM(2, n_symbols=3).fit(texts, symbol_names=["a", "b"])
+    with pytest.raises(ValueError, match="`symbol_names` is for symbols"):
+        TensorHMM(2).fit(np.zeros((20, 2)), symbol_names=["a", "b"])
+    with pytest.raises(ValueError, match="`n_symbols` must be given for partial_fit"):
+        TensorHMM(2).partial_fit(texts)
+    model = TensorHMM(2).partial_fit(texts, symbol_names=["a", "b"])
+    with pytest.raises(ValueError, match="`symbol_names` must be those of the first batch"):
+        model.partial_fit(texts, symbol_names=["b", "a"])
+    with pytest.raises(AttributeError, match="`symbol_names_` is what a model of symbols has"):
+        _ = TensorHMM(2).fit(np.random.default_rng(0).standard_normal((30, 2))).symbol_names_
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chain", [SYMBOLS, VECTORS], ids=["symbols", "vectors"])
+def test_a_file_gives_the_same_model(chain, tmp_path):
+    rows, _ = drawn(chain, 800)
+    model = TensorHMM(3, random_state=0).fit(rows)
+    model.save(tmp_path / "model.npz")
+    again = TensorHMM.load(tmp_path / "model.npz")
+    assert again.score(rows) == model.score(rows)
+    assert again.get_params() == model.get_params()
+    np.testing.assert_array_equal(again.sample(20)[0], model.sample(20)[0])
+
+
+def test_a_file_with_a_move_that_cannot_be_is_refused(tmp_path):
+    model = TensorHMM(2, random_state=0).fit(np.arange(30) % 3)
+    model.save(tmp_path / "model.npz")
+    header, arrays = load_arrays(tmp_path / "model.npz", "hidden Markov model")
+    for bad in (np.eye(2), np.full((2, 2), 0.4)):
+        save_arrays(tmp_path / "bad.npz", "hidden Markov model", header, {**arrays, "fitted.transitions": bad})
+        with pytest.raises(FileFormatError, match=r"bad\.npz.*`fitted\.transitions`"):
+            TensorHMM.load(tmp_path / "bad.npz")

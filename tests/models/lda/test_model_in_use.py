@@ -1,0 +1,281 @@
+"""A topic model in use: it holds its words, reads texts, and shows topics in the forms that people and tools read."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import sys
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from odeco._util.files import read_contents
+from odeco.cli.topics import fit as fit_command
+from odeco.datasets.planted import planted_topics
+from odeco.errors import UnreliableTopicsWarning, VocabularyError
+from odeco.models import TensorLDA
+from odeco.models.lda.attributes import lift, relevance
+from odeco.models.lda.display import summarise_topics, telling_documents
+
+pytestmark = pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
+
+#: Two topics that share one word, of very different sizes.
+SEA, LAND, BOTH = ("ship", "sail", "harbour"), ("field", "plough", "harvest"), "weather"
+TOPICS = np.array([[0.25, 0.25, 0.25, 0, 0, 0, 0.25], [0, 0, 0, 0.25, 0.25, 0.25, 0.25]])
+WORDS = [*SEA, *LAND, BOTH]
+
+
+def texts_of(counts):
+    return [" ".join(np.repeat(WORDS, row)) for row in counts.toarray()]
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return planted_topics(800, 7, [0.05, 0.2], document_length=20, topics=TOPICS, rng=0)
+
+
+@pytest.fixture(scope="module")
+def model(corpus):
+    return TensorLDA(2, refine=3, random_state=0).fit_text(texts_of(corpus.counts), max_share=1.0, stop_words=())
+
+
+def test_topics_are_ordered_by_their_share_with_all_that_is_said_of_them(corpus, model):
+    assert model.shares_[0] > model.shares_[1]
+    np.testing.assert_allclose(model.shares_.sum(), 1)
+    assert set(model.top_words(3)[0]) <= {*LAND, BOTH}  # 0.2 of 0.25 of all words
+    # The order of the moments is that of the Dirichlet parameters; turned round, everything about topics turns too.
+    unordered = model._fitted_topics("topic_word_")
+    turned = type(unordered)(
+        unordered.topic_word[::-1], unordered.totals[::-1], unordered.alpha[::-1], unordered.eta, unordered.diagnostics
+    ).by_share()
+    np.testing.assert_array_equal(turned.topic_word, unordered.topic_word)
+    np.testing.assert_array_equal(turned.alpha, unordered.alpha)
+    np.testing.assert_array_equal(turned.diagnostics.weights, unordered.diagnostics.weights[::-1])
+
+
+def test_a_saved_model_reads_texts_as_the_first_were_read(corpus, model, tmp_path):
+    model.save(tmp_path / "model.npz")
+    again = TensorLDA.load(tmp_path / "model.npz")
+    assert again.words_.tolist() == sorted(WORDS)
+    assert again.cut_ == "words"
+    # Capitals, signs, unknown words: the same counts, so the same bits.
+    shares = again.transform_text(["Ship! ship, SAIL; unheard.", "", "plough"])
+    order = np.argsort(WORDS)
+    counts = np.array([[2, 1, 0, 0, 0, 0, 0], [0] * 7, [0, 0, 0, 0, 1, 0, 0]])[:, order]
+    np.testing.assert_array_equal(shares, again.transform(counts))
+    np.testing.assert_allclose(shares[1], model.doc_topic_prior_ / model.doc_topic_prior_.sum())
+    # Three words that only the smaller topic has, with the planted α: (3 + 0.05)/(3 + 0.25) = 0.94.
+    assert shares[0, 1] > 0.9
+    assert shares[2, 0] > 0.9
+
+
+def test_texts_cut_at_blanks_stay_as_they_are(tmp_path):
+    texts = ["New_York C++ 2021 x", "Paris R 1999 x"] * 40
+    model = TensorLDA(1, refine=0).fit_text(texts, cut="blanks", max_share=0.6)
+    assert model.words_.tolist() == ["1999", "2021", "C++", "New_York", "Paris", "R"]  # "x" is in all of them
+    model.save(tmp_path / "model.npz")
+    assert read_contents(tmp_path / "model.npz").header["cut"] == "blanks"
+    assert TensorLDA.load(tmp_path / "model.npz").transform_text(["C++ c++"]).shape == (1, 1)
+    chosen = TensorLDA(1, refine=0).fit_text(["R R C++"] * 5, words=["R", "C++"], cut="blanks")
+    assert chosen.words_.tolist() == ["R", "C++"]
+    assert TensorLDA(1, refine=0).fit_text(["Paris paris PARIS"], words=["PARIS"] * 2).words_.tolist() == ["paris"]
+
+
+def test_a_model_of_counts_is_told_its_words_and_a_stream_keeps_those_of_its_first_batch(corpus, tmp_path):
+    model = TensorLDA(2, refine=0, random_state=0).fit(corpus.counts, words=WORDS)
+    assert model.words_.tolist() == WORDS
+    assert model.cut_ is None
+    assert model.transform_text(["ship"]).shape == (1, 2)
+    stream = TensorLDA(2, refine=0, random_state=0).partial_fit(corpus.counts[:400], words=WORDS, cut="words")
+    stream.save(tmp_path / "stream.npz")
+    stream = TensorLDA.load(tmp_path / "stream.npz").partial_fit(corpus.counts[400:])
+    assert (stream.words_.tolist(), stream.cut_) == (WORDS, "words")
+    with pytest.raises(
+        VocabularyError, match=r"^`words` must be one word for each of the 7 columns, and no word twice"
+    ):
+        model.fit(corpus.counts, words=["ship"] * 7)
+    assert model.words_.tolist() == WORDS  # an error leaves the model as it was
+    nameless = model.fit(corpus.counts)
+    assert nameless.top_words(1)[0][0].startswith("[")
+    with pytest.raises(AttributeError, match=r"told what its 7 columns count\. It was not\. Call fit_text"):
+        _ = nameless.words_
+    with pytest.warns(UserWarning, match=r"1 of its 7 words are never found"):
+        model.fit(corpus.counts, words=[*WORDS[:6], "2021"]).transform_text(["ship"])
+
+
+def test_a_file_from_before_models_knew_their_words_still_loads(corpus, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(corpus.counts.toarray(), columns=WORDS)
+    TensorLDA(2, refine=0, random_state=0).fit(frame).save(tmp_path / "old.npz")
+    contents = read_contents(tmp_path / "old.npz")  # as they were: names of columns, no words, nothing on texts
+    assert "words" not in contents.arrays
+    assert "cut" not in contents.header
+    old = TensorLDA.load(tmp_path / "old.npz")
+    assert old.words_.tolist() == WORDS
+    assert old.transform_text(["ship and sail"])[0].max() > 0.9
+
+
+def test_what_is_no_text_is_refused(model):
+    with pytest.raises(TypeError, match=r"^`texts` must be a sequence of texts\. Got one text\. Put it into a list\.$"):
+        model.transform_text("ship")
+    with pytest.raises(TypeError, match=r"^Every text must be a str\. Got int at place 1\. Convert it\.$"):
+        model.transform_text(["ship", 7])
+    with pytest.raises(ValueError, match=r"^`cut` must be one of 'words', 'blanks'\. Got '.\+'\.$"):
+        TensorLDA(1).fit_text(["ship"], cut=".+")
+
+
+def test_relevance_and_lift_are_their_formulas():
+    topics, shares = np.array([[0.6, 0.4, 0.0], [0.2, 0.0, 0.8]]), np.array([0.75, 0.25])
+    frequencies = [0.5, 0.3, 0.2]
+    np.testing.assert_allclose(lift(topics, shares), topics / frequencies)
+    with np.errstate(divide="ignore"):
+        expected = 0.3 * np.log(topics) + 0.7 * np.log(topics / frequencies)
+    np.testing.assert_allclose(relevance(topics, shares, 0.3), expected)
+    with np.errstate(divide="ignore"):
+        np.testing.assert_array_equal(relevance(topics, shares, 1.0), np.log(topics))
+    with pytest.raises(ValueError, match=r"must be a number from 0 \(lift\) to 1 \(probability\)\. Got 2\.$"):
+        relevance(topics, shares, 2)
+
+
+def test_a_shared_word_leads_by_probability_but_not_by_lift(model):
+    # The shared word has a quarter of both topics, as the own words of each: by lift it is last of the four.
+    assert all(BOTH in words for words in model.top_words(4))
+    assert all(BOTH not in words for words in model.top_words(3, relevance=0.0))
+    assert model.lift().shape == model.relevance().shape == (2, 7)
+
+
+def test_topic_lists_have_the_form_of_gensim(model):
+    ((number, words),) = model.show_topics(1, 3, formatted=False)
+    assert number == 0
+    assert [word for word, _ in words] == model.top_words(3)[0]
+    text = dict(model.show_topics(num_words=2))[0]
+    assert text == " + ".join(f'{weight:.3f}*"{word}"' for word, weight in words[:2])
+    assert [number for number, _ in model.show_topics()] == [0, 1]
+
+
+def test_the_export_is_what_pyldavis_checks(corpus, model):
+    counts = corpus.counts[:50, np.argsort(WORDS)]
+    counts[:, [6]] = 0
+    prepared = model.to_pyldavis(sparse.csr_array(counts))
+    assert set(prepared) == {
+        *("topic_term_dists", "doc_topic_dists", "doc_lengths", "vocab", "term_frequency", "sort_topics")
+    }
+    assert prepared["vocab"] == sorted(WORDS)[:6]
+    # pyLDAvis requires: rows sum to one, one row or column for each topic, word and document.
+    assert prepared["topic_term_dists"].shape == (2, 6)
+    np.testing.assert_allclose(prepared["topic_term_dists"].sum(axis=1), 1)
+    np.testing.assert_allclose(prepared["doc_topic_dists"].sum(axis=1), 1)
+    assert prepared["doc_topic_dists"].shape == (50, 2)
+    np.testing.assert_array_equal(prepared["doc_lengths"], counts.sum(axis=1))
+    assert prepared["term_frequency"].sum() == prepared["doc_lengths"].sum()
+    assert min(prepared["term_frequency"]) > 0
+
+
+def test_a_figure_shows_the_leading_words_of_every_topic(model):
+    figure = model.plot_topics(3, n_columns=1)
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles == [f"{number} · {share:.1%}" for number, share in enumerate(model.shares_, 1)]
+    shown = [[label.get_text() for label in axes.get_yticklabels()] for axes in figure.axes]
+    assert shown == model.top_words(3)
+    figure.savefig(io.BytesIO(), format="png")
+    strange = TensorLDA(1, refine=0).fit_text(["$x$ $y^ z"] * 6, cut="blanks", max_share=1.0)
+    strange.plot_topics().savefig(io.BytesIO(), format="png")  # no formula
+
+
+def test_verbose_writes_to_stdout_and_progress_to_stderr(corpus):
+    for settings, options, on_stdout, on_stderr in (
+        ({"verbose": 1}, {}, True, False),
+        ({}, {"progress": True}, False, True),
+        ({}, {}, False, False),
+    ):
+        stdout, stderr = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+            TensorLDA(2, refine=2, random_state=0, **settings).fit(corpus.counts, **options)
+        assert bool(stdout.getvalue()) == on_stdout
+        assert bool(stderr.getvalue()) == on_stderr
+    with contextlib.redirect_stdout(stdout):
+        TensorLDA(2, refine=2, random_state=0, verbose=2).fit(corpus.counts)
+    lines = stdout.getvalue().splitlines()
+    assert lines[:5] == [
+        f"[TensorLDA] {stage}" for stage in ("pairs", "triples", "sweeps", "sweeps: 1 of 2", "sweeps: 2 of 2")
+    ]
+    assert lines[5].startswith("[TensorLDA] done after ")
+
+
+@pytest.mark.parametrize("missing", [("rich", "rich.progress"), ("rich", "rich.progress", "tqdm")])
+def test_progress_needs_no_package(corpus, missing, monkeypatch, capsys):
+    for name in missing:
+        monkeypatch.setitem(sys.modules, name, None)
+    told = []
+    TensorLDA(2, refine=2, random_state=0).fit(corpus.counts, progress=True, callback=lambda *stage: told.append(stage))
+    assert ("sweeps", 2, 2) in told
+    assert "sweeps" in capsys.readouterr().err
+
+
+def test_a_private_fit_is_silent(corpus, capsys):
+    told = []
+    model = TensorLDA(2, epsilon=2.0, delta=1e-6, random_state=0, verbose=2)
+    model.fit(corpus.counts, words=WORDS, progress=True, callback=lambda *stage: told.append(stage))
+    assert told == []
+    assert capsys.readouterr() == ("", "")
+    # Words that do not stand clear of their noise are left out.
+    clear = model.trust_.clear_words(model.topic_word_)
+    for topic, words in enumerate(model.top_words(7)):
+        assert {*words} == {WORDS[place] for place in np.flatnonzero(clear[topic])}
+
+
+def test_texts_are_learnt_privately_with_words_that_the_same_guarantee_covers():
+    texts = ["red apple", "green apple", "green pear", "my secret"] * 1000
+    texts[17] = "password"
+    model = TensorLDA(1, epsilon=4.0, delta=1e-8, random_state=0).fit_text([*texts, None])
+    assert "password" not in model.words_
+    assert "apple" in model.words_
+    assert model.privacy_.charges[0].mechanism.startswith("words whose noisy votes reach")
+    assert (model.privacy_.epsilon, model.privacy_.delta) == (4.0, 1e-8)
+    assert model.n_documents_ == 4001
+
+
+def test_fewer_topics_are_learnt_where_there_are_fewer_words(tmp_path):
+    counts = np.array([[2, 1, 1], [1, 2, 1], [1, 1, 2], [3, 0, 1]])
+    said = r"Got n_components=10 and 4 documents that support 3: so many were learnt\. Lower n_components"
+    with pytest.warns(UnreliableTopicsWarning, match=said):
+        model = TensorLDA(refine=0, random_state=0).fit(counts)
+    assert (model.n_components, model.n_components_, model.topic_word_.shape) == (10, 3, (3, 3))
+    with pytest.warns(UnreliableTopicsWarning, match=said):
+        stream = TensorLDA(refine=0, random_state=0).partial_fit(counts)
+    stream.save(tmp_path / "stream.npz")
+    assert TensorLDA.load(tmp_path / "stream.npz").partial_fit(counts).topic_word_.shape == (3, 3)
+    with pytest.warns(UnreliableTopicsWarning, match=r"Got n_components=10 and 4 documents that support 3"):
+        TensorLDA(epsilon=1.0, delta=1e-3, random_state=0).fit(counts)
+    with pytest.raises(ValueError, match=r"Got n_components=3, and enough for 2\. Pass more of them, or none\.$"):
+        TensorLDA(epsilon=1.0, delta=1e-3, public=counts[:2], random_state=0).fit(counts)
+
+
+def test_documents_that_say_nearly_the_same_are_shown_once(model):
+    # The columns are field, harbour, harvest, plough, sail, ship, weather.
+    base = np.array([0, 6, 0, 6, 6, 0, 0])
+    sea = np.array([[0, 6, 0, 0, 6, 6, 0], [0, 6, 0, 0, 6, 6, 1], [0, 2, 0, 0, 14, 1, 0], [0, 6, 0, 0, 6, 7, 0]])
+    (_, shown) = telling_documents(model, sparse.csr_array(np.vstack([sea, base])), 3)
+    places = [place for place, _ in shown]
+    # 18, 19 and 19 words that overlap in 18 at least: one of the three. The third document has 9 in common with 26.
+    assert len({0, 1, 3} & set(places)) == 1
+    assert 2 in places
+
+
+def test_the_command_and_python_have_the_same_defaults():
+    options = {option.name: option.default for option in fit_command.params}
+    learning, counting = inspect.signature(TensorLDA).parameters, inspect.signature(TensorLDA.fit_text).parameters
+    assert options["refine"] == learning["refine"].default
+    assert options["unit"] == learning["unit"].default
+    for name in ("min_documents", "max_share", "max_words", "stop_words", "cut"):
+        assert options[name] == counting[name].default
+    assert options["top"] == inspect.signature(TensorLDA.top_words).parameters["n_words"].default
+
+
+def test_a_summary_takes_the_words_of_the_model(corpus, model):
+    summary = summarise_topics(model)
+    assert summary.words.tolist() == model.words_.tolist()
+    assert [word for word, _ in summary.leading_words(0, 3)] == model.top_words(3)[0]
+    np.testing.assert_array_equal(summary.shares, model.shares_)

@@ -1,0 +1,475 @@
+"""``odeco topics`` as a user runs it: planted topics found again, applied to new text, and every mistake explained."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from browser import CHROMIUM, Browser
+from command import run_here
+from scipy import sparse
+from scipy.special import digamma
+from test_report import Reader
+
+from odeco._util.files import read_contents
+from odeco.cli.faults import LastingInterrupt
+from odeco.cli.main import run as odeco_command
+from odeco.cli.topics_output import proportions_table
+from odeco.datasets.planted import planted_topics
+from odeco.models import TensorLDA
+from odeco.privacy import gdp_mu
+
+COMMAND = [sys.executable, "-m", "odeco", "topics"]
+ENVIRONMENT = {**os.environ, "COLUMNS": "160"}
+#: Three topics of 20 words each, all equally likely; no word belongs to two topics.
+N_TOPICS, N_OWN, ALPHA, LENGTH, N_DOCUMENTS = 3, 20, 0.1, 30, 1500
+LETTERS = "bcdfghjklmnpqrstvwxz"
+WORDS = [f"{first}{vowel}{first}" for vowel in "aeo" for first in LETTERS]
+BLOCKS = [set(WORDS[N_OWN * topic : N_OWN * (topic + 1)]) for topic in range(N_TOPICS)]
+
+
+def run(*arguments, cwd, text=None):
+    return run_here("topics", *arguments, cwd=cwd, text=text, COLUMNS="160")
+
+
+def succeed(*arguments, cwd, text=None):
+    done = run(*arguments, cwd=cwd, text=text)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def fails(code, *arguments, cwd):
+    done = run(*arguments, cwd=cwd)
+    assert done.returncode == code, (done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    return " ".join(done.stderr.split())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Planted documents as text, as a table and as counts; and files that are wrong in various ways."""
+    path = tmp_path_factory.mktemp("topics")
+    topics = np.kron(np.eye(N_TOPICS), np.full(N_OWN, 1 / N_OWN))
+    counts = planted_topics(
+        N_DOCUMENTS, len(WORDS), [ALPHA] * N_TOPICS, document_length=LENGTH, topics=topics, rng=0
+    ).counts
+    texts = [
+        # A stop word in every document; a word that is in too few; what a page must not take for its own.
+        "The " + " ".join(np.repeat(WORDS, row)) + (" rarissime" if number < 3 else "") + " <b>&</b>."
+        for number, row in enumerate(counts.toarray())
+    ]
+    (path / "corpus.txt").write_text("".join(text + "\n" for text in texts))
+    with (path / "corpus.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["id", "text"], *enumerate(texts)])
+    (path / "words.txt").write_text("".join(word + "\n" for word in WORDS))
+    # Six words of one topic, words that nobody knows, and nothing.
+    (path / "new.txt").write_text(" ".join(WORDS[:6]) + "\nunheard of\n\n")
+    parts = {"data": counts.data, "indices": counts.indices, "indptr": counts.indptr, "shape": counts.shape}
+    np.savez(path / "counts.npz", vocabulary=np.array(WORDS), **parts)
+    np.savez(path / "other.npz", vocabulary=np.array([*WORDS[1:], "other"]), **parts)
+    sparse.save_npz(path / "negative.npz", -counts)
+    (path / "empty.txt").write_text("")
+    return path
+
+
+@pytest.fixture(scope="module")
+def fitted(folder):
+    """The run that most tests look at: JSON, messages, model and page."""
+    return succeed(
+        *("corpus.txt", "-k", "3", "--refine", "10", "--max-share", "1", "--top", str(N_OWN), "--json"),
+        *("--out", "model.npz", "--report", "page.html", "--threads", "2"),
+        cwd=folder,
+    )
+
+
+def test_help_explains_learning_and_applying(tmp_path):
+    text = succeed("--help", cwd=tmp_path).stdout
+    assert text.startswith("Usage: odeco topics FILE... -k K [OPTIONS]\n       odeco topics apply MODEL FILE...")
+    shown = [line.split()[0] for line in text.splitlines() if line.startswith("  -")]
+    assert shown == [
+        *("-k,", "--python-documentation", "--column", "--min-documents", "--max-share", "--max-words", "--stop-words"),
+        *(
+            "--vocabulary",
+            "--cut",
+            "--refine",
+            "--held-out",
+            "--epsilon",
+            "--delta",
+            "--unit",
+            "--groups",
+            "--public",
+            "--dry-run",
+            "--n-words",
+            "--document-length",
+            "--scheduler",
+            "--seed",
+            "--threads",
+        ),
+        *("--top", "--out", "--report", "--json", "--force", "--debug", "-h,"),
+    ]
+    assert "-k, --k, --n-components K" in text
+    # Examples keep their lines.
+    assert "\n    odeco topics apply model.npz new.csv --column text --out shares.csv\n" in text
+    assert "Usage: odeco topics apply [OPTIONS] MODEL FILE..." in succeed("apply", "--help", cwd=tmp_path).stdout
+    assert "  transform" not in text  # the former name still works, and is not shown
+
+
+def test_planted_topics_are_found_with_their_sizes_and_perplexity(fitted):
+    document = json.loads(fitted.stdout)
+    # Each topic has about 13,500 words in 20 kinds, and those of other topics none: its 20 leaders are its own.
+    found = [{entry["word"] for entry in topic["words"]} for topic in document["topics"]]
+    assert sorted(map(sorted, found)) == sorted(map(sorted, BLOCKS))
+    # A share of Dirichlet(0.1, 0.1, 0.1) has variance (1/3)(2/3)/1.3; the mean of 1,350 deviates by 0.011. Five times.
+    deviation = math.sqrt(2 / 9 / (1 + N_TOPICS * ALPHA) / (0.9 * N_DOCUMENTS))
+    shares = [topic["share"] for topic in document["topics"]]
+    np.testing.assert_allclose(shares, 1 / 3, atol=5 * deviation)
+    np.testing.assert_allclose(sum(shares), 1)
+    # Words of one topic come together more often than by chance.
+    assert all(topic["npmi"] > 0 for topic in document["topics"])
+    # All 60 words are equally likely: perplexity 60 without topics. Shares of train and test are off by 0.011 and 0.034
+    # (absolute; thrice that relatively), which moves the cross entropy by less than 3 (0.033)(0.1) = 0.01.
+    assert abs(math.log(document["perplexity"]["unigram"] / 60)) < 0.02
+    # With proportions θ known the entropy of a word is log 20 + E H(θ), E H(θ) = ψ(α₀+1) − ψ(α+1). Not knowing θ costs
+    # the mixture over all θ at most about ((k−1)/2) log l = 3.4 in a document of 30 words, 0.11 a word, and less in the
+    # half that is predicted from the other. H(θ) varies by at most log 3 between documents: 0.55/√150 = 0.045 at most.
+    entropy = math.log(N_OWN) + digamma(N_TOPICS * ALPHA + 1) - digamma(ALPHA + 1)
+    assert -0.15 < math.log(document["perplexity"]["topics"]) - entropy < 0.11 + 0.15
+    assert document["perplexity"]["n_documents"] == N_DOCUMENTS // 10
+    assert document["n_documents"] == N_DOCUMENTS
+    assert document["n_words"] == len(WORDS)  # neither "the" nor "rarissime"
+    assert document["diagnostics"]["n_clear"] == N_TOPICS
+    assert document["privacy"] is None
+    opening = (
+        "1,500 documents, 60 words kept of 62, 30.0 of them in a document on average; 1,350 documents to learn from"
+    )
+    assert fitted.stderr.splitlines()[:3] == [opening, "wrote model.npz", "wrote page.html"]
+
+
+def test_the_saved_model_holds_all_that_new_text_needs(folder, fitted):
+    model = TensorLDA.load(folder / "model.npz")
+    assert list(model.words_) == sorted(WORDS)
+    assert model.cut_ == "words"
+    topics = [{entry["word"] for entry in topic["words"]} for topic in json.loads(fitted.stdout)["topics"]]
+    own = topics.index(BLOCKS[0])
+    rows = list(csv.reader(succeed("apply", "model.npz", "new.txt", cwd=folder).stdout.splitlines()))
+    assert rows[0] == ["document", "topic 1", "topic 2", "topic 3"]
+    assert [row[0] for row in rows[1:]] == ["new.txt, line 1", "new.txt, line 2", "new.txt, line 3"]
+    shown = np.array([[float(cell) for cell in row[1:]] for row in rows[1:]])
+    # Six words that are in one topic only: (6 + α)/(6 + α₀) = 0.97 with the planted α; 0.9 would take α₀ = 1.
+    assert shown[0, own] > 0.9
+    # Nothing known: the mean of the prior, printed with six digits.
+    prior = model.doc_topic_prior_ / model.doc_topic_prior_.sum()
+    np.testing.assert_allclose(shown[1:], [prior, prior], rtol=1e-5)
+
+    written = succeed("transform", "model.npz", "new.txt", "--out", "new.npz", cwd=folder)
+    assert written.stderr == "wrote new.npz: 3 documents, 3 topics\n"
+    assert read_contents(folder / "new.npz").kind == "topic proportions"
+    with np.load(folder / "new.npz", allow_pickle=False) as archive:
+        exact = archive["proportions"]
+    np.testing.assert_allclose(exact, shown, rtol=1e-5)
+    np.testing.assert_allclose(exact.sum(axis=1), 1)
+    counts = np.array([[int(word in WORDS[:6]) for word in sorted(WORDS)]])
+    np.testing.assert_array_equal(model.transform(counts), exact[:1])
+    np.testing.assert_array_equal(model.transform_text((folder / "new.txt").read_text().splitlines()), exact)
+
+
+def test_a_saved_model_says_what_it_is(folder, fitted):
+    arguments = [sys.executable, "-m", "odeco", "info", "model.npz"]
+    done = subprocess.run(arguments, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    text = done.stdout
+    assert "topics over words; read with odeco.models.TensorLDA.load" in text
+    assert "3 x 60 float64" in text
+    assert "words" in text
+
+
+def test_more_topics_than_words_are_not_learnt(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    arguments = ["topics", "corpus.txt", "-k", "61", "--max-share", "1", "--refine", "0", "--json"]
+    assert odeco_command(arguments) == 0
+    said = capsys.readouterr()
+    assert len(json.loads(said.out)["topics"]) == 60
+    assert "1,350 documents that support 60: so many were learnt." in said.err
+
+
+def test_a_saved_model_has_a_page_with_documents_if_they_are_given(folder, fitted, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert odeco_command(["report", "model.npz", "--out", "bare.html"]) == 0
+    bare = Reader((folder / "bare.html").read_text(encoding="utf-8"))
+    assert "Topics" in bare.headings
+    assert "blockquote" not in bare.tags
+    assert (
+        odeco_command(["report", "model.npz", "--out", "full.html", "--documents", "corpus.csv", "--column", "text"])
+        == 0
+    )
+    text = (folder / "full.html").read_text(encoding="utf-8")
+    assert Reader(text).tags.count("blockquote") == 15
+    assert "mean coherence" in text
+    assert "<h1>Topics in model.npz</h1>" in text
+    assert odeco_command(["report", "model.npz", "--names", "words.txt"]) == 2
+    assert "A model of topics knows its words. Leave out --names." in capsys.readouterr().err
+
+
+def test_the_page_shows_topics_documents_and_diagnostics_and_escapes_text(folder, fitted):
+    text = (folder / "page.html").read_text(encoding="utf-8")
+    page = Reader(text)
+    assert page.headings == [
+        *("Explore", "Topics", "Map of topics", "Documents that show a topic best", "How many topics there are"),
+        *("How far to trust them", "To do it again"),
+    ]
+    assert page.tags.count("article") == 3
+    assert page.tags.count("blockquote") == 15
+    assert "b" not in page.tags
+    assert "&lt;b&gt;&amp;&lt;/b&gt;" in text
+    assert "odeco topics corpus.txt -k 3" in text
+    perplexity = json.loads(fitted.stdout)["perplexity"]
+    assert f"{perplexity['topics']:,.1f}" in text
+    assert len(set(page.ids)) == len(page.ids)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
+def test_a_browser_shows_the_page_without_a_complaint(folder, fitted):
+    with Browser() as browser:
+        for scheme, width in (("light", 1100), ("dark", 420)):
+            browser.open(folder / "page.html", scheme=scheme, width=width)
+            assert browser.complaints() == []
+            assert len(browser.requests()) == 1
+            assert browser.evaluate("document.querySelectorAll('figure svg').length") == 2
+            assert browser.evaluate("document.documentElement.scrollWidth") <= width
+            # Bars of words are drawn: those of the word with most uses over the whole width of their line.
+            bars = "Math.max(...[...document.querySelectorAll('.all')].map(each => each.getBoundingClientRect().width))"
+            assert browser.evaluate(bars) > 80
+
+
+def test_a_pipe_of_texts_and_a_file_of_counts_give_the_same_topics(folder):
+    options = ("-k", "3", "--refine", "0", "--vocabulary", "words.txt", "--json")
+    piped = succeed("fit", "-", *options, cwd=folder, text=(folder / "corpus.txt").read_text())
+    assert piped.stdout == succeed("counts.npz", *options, cwd=folder).stdout
+    found = [{entry["word"] for entry in topic["words"]} for topic in json.loads(piped.stdout)["topics"]]
+    assert all(any(words <= block for block in BLOCKS) for words in found)
+
+
+def test_a_private_run_says_what_it_guarantees_and_shows_no_document(folder):
+    done = succeed(
+        *("corpus.txt", "-k", "3", "--epsilon", "4", "--delta", "1e-6", "--vocabulary", "words.txt"),
+        *("--report", "private.html", "--top", "5"),
+        cwd=folder,
+    )
+    assert done.stderr.startswith("1,500 documents, 60 words\nwrote private.html\n")
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["#", "share", "trust", "words"]
+    clear = [float(line.split()[2]) >= 0.5**0.5 for line in lines[1:4]]  # the trust is rounded to two digits
+    assert ["(noise)" not in line for line in lines[1:4]] == clear
+    assert lines[4].startswith(
+        f"{sum(clear)} of 3 topics are clear: in each of four runs with other noise, at least half of what sets them"
+    )
+    assert lines[5].startswith("trust is the lowest cosine of a topic with what these runs find of it")
+    assert lines[6].startswith("(4, 1e-06)-differentially private for one document")
+    assert len(lines) == 7  # no perplexity
+    text = (folder / "private.html").read_text(encoding="utf-8")
+    page = Reader(text)
+    assert page.headings == [
+        *("Explore", "Topics", "Map of topics", "How many topics there are", "How far to trust them", "Privacy"),
+        "To do it again",
+    ]
+    assert "blockquote" not in page.tags
+    assert "coherence 0" not in text
+
+
+def test_a_private_run_without_a_vocabulary_chooses_it_within_the_same_guarantee(folder):
+    done = succeed(
+        *("corpus.txt", "-k", "3", "--epsilon", "8", "--delta", "1e-6", "--out", "private.npz", "--json"), cwd=folder
+    )
+    first, second = done.stderr.splitlines()[:2]
+    n_words = int(first.split()[0])
+    assert first.endswith("topics get the rest")
+    assert second == f"1,500 documents, {n_words} words"
+    found = json.loads(done.stdout)
+    assert found["n_words"] == n_words
+    words = {entry["word"] for topic in found["topics"] for entry in topic["words"]}
+    assert words <= set(WORDS)  # neither the stop word, nor the rare one
+    privacy = found["privacy"]
+    assert (privacy["epsilon"], privacy["delta"]) == (8.0, 1e-6)
+    assert 7.9 < privacy["epsilon_spent"] <= 8.0
+    assert privacy["charges"][0]["mechanism"].startswith("words whose noisy votes reach")
+    assert privacy["charges"][0]["delta"] == pytest.approx(1e-7)
+    model = TensorLDA.load(folder / "private.npz")
+    assert model.privacy_.epsilon_spent == privacy["epsilon_spent"]
+    assert set(model.words_) <= set(WORDS)
+
+
+def test_a_dry_run_looks_at_the_number_of_documents_and_at_nothing_else(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    # Documents of the same number that say something else: every word of the plan must be the same.
+    (folder / "others.txt").write_text("nothing but this\n" * N_DOCUMENTS)
+    private = ("-k", "3", "--epsilon", "4", "--delta", "1e-6", "--dry-run")
+    said = []
+    for name in ("corpus.txt", "others.txt"):
+        assert odeco_command(["topics", name, *private, "--vocabulary", "words.txt"]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+    assert "1,500 units of 50 words" in said[0]
+    assert "frequencies of 60 words" in said[0]
+    assert "of 3 topics in simulated text of this kind" in said[0]
+    # A vocabulary of noisy votes takes a fifth of mu squared and a tenth of delta: the topics have less.
+    assert odeco_command(["topics", "corpus.txt", *private, "--n-words", "60", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)["plan"]
+    assert plan["n_units"] == 1500
+    assert plan["delta"] == pytest.approx(0.9e-6)
+    assert plan["mu"] == pytest.approx(math.sqrt(0.8) * gdp_mu(4.0, 0.9e-6), rel=1e-6)
+
+
+def test_public_documents_are_counted_by_the_same_words_and_said_to_be_public(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    lines = (folder / "corpus.txt").read_text().splitlines()
+    (folder / "public.txt").write_text("".join(line + "\n" for line in lines[:200]))
+    private = ("-k", "3", "--epsilon", "4", "--delta", "1e-6", "--vocabulary", "words.txt")
+    written = ("--out", "helped.npz", "--report", "helped.html")
+    assert odeco_command(["topics", "corpus.txt", *private, "--public", "public.txt", *written]) == 0
+    said = capsys.readouterr()
+    # What public documents say comes out again whether it is right or not, so trust would be too high.
+    assert said.out.count("not known") == 3 + 1  # of each topic, and of all together
+    assert "topics are clear" not in said.out
+    page = (folder / "helped.html").read_text()
+    assert "trust not known" in page
+    assert "All topics stand clear" not in page
+    assert "200 public documents, which are NOT protected" in said.err
+    assert "public documents, which are not protected" in said.out
+    assert TensorLDA.load(folder / "helped.npz").public.shape == (200, 60)
+
+
+USAGE = {
+    "public without epsilon": (
+        ("corpus.txt", "-k", "3", "--public", "corpus.txt"),
+        "--public is about private runs. Pass --epsilon and --delta, or leave it out.",
+    ),
+    "dry run of unknown words": (
+        ("corpus.txt", "-k", "3", "--epsilon", "1", "--delta", "1e-6", "--dry-run"),
+        "--dry-run must know how many words there will be. Pass --vocabulary FILE, or --n-words V for a guess "
+        "at how many noisy votes will choose.",
+    ),
+    "words of no plan": (
+        ("corpus.txt", "-k", "3", "--epsilon", "1", "--delta", "1e-6", "--n-words", "9"),
+        "--n-words is for --dry-run, where it says what nothing else does. Leave it out.",
+    ),
+    "no file": (("-k", "3"), "Either FILEs or --python-documentation must be given, and not both."),
+    "no k": (("corpus.txt",), "Missing option '-k' / '--k' / '--n-components'."),
+    "a word for k": (
+        ("corpus.txt", "-k", "few"),
+        "Invalid value for '-k' / '--k' / '--n-components': 'few' is neither a whole number nor 'auto'.",
+    ),
+    "private without delta": (
+        ("corpus.txt", "-k", "3", "--epsilon", "1", "--vocabulary", "words.txt"),
+        "A private run needs both --epsilon and --delta. Choose δ far below 1 / number of documents, such as 1e-6.",
+    ),
+    "private and pruned": (
+        ("corpus.txt", "-k", "3", "--epsilon", "1", "--delta", "1e-6", "--min-documents", "3"),
+        "--min-documents counts documents without noise. Leave it out: a private run chooses words by noisy votes, or "
+        "takes those of --vocabulary FILE.",
+    ),
+    "private and auto": (
+        ("corpus.txt", "-k", "auto", "--epsilon", "1", "--delta", "1e-6", "--vocabulary", "words.txt"),
+        "A private run needs -k as a number. It says how many of them stand clear of the noise.",
+    ),
+    "private and refined": (
+        ("corpus.txt", "-k", "3", "--epsilon", "1", "--delta", "1e-6", "--vocabulary", "words.txt", "--refine", "9"),
+        "--refine would look at the documents again, without noise. Leave it out.",
+    ),
+    "groups alone": (
+        ("corpus.txt", "-k", "3", "--groups", "words.txt"),
+        "--unit user and --groups FILE need each other. Pass both or neither.",
+    ),
+    "pruned list": (
+        ("corpus.txt", "-k", "3", "--vocabulary", "words.txt", "--max-words", "9"),
+        "With --vocabulary all its words are counted. Leave out --max-words.",
+    ),
+    "proportions as text": (
+        ("transform", "model.npz", "new.txt", "--out", "new.doc"),
+        "--out must end in .csv or .npz. Got new.doc. Rename it.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", USAGE)
+def test_a_mistake_in_the_command_line_is_explained(folder, case, monkeypatch, capsys):
+    arguments, text = USAGE[case]
+    if case in ("no file", "private without delta"):
+        said = fails(2, *arguments, cwd=folder)
+    else:  # the same code without a new process, which takes longer than the check
+        monkeypatch.chdir(folder)
+        assert odeco_command(["topics", *arguments]) == 2
+        said = " ".join(capsys.readouterr().err.split())
+    assert said.endswith(f"Error: {text}")
+
+
+DATA = {
+    "no such file": (("missing.txt", "-k", "3"), "missing.txt: No such file or directory. Check the path."),
+    "missing column": (
+        ("corpus.csv", "--column", "body", "-k", "3"),
+        "corpus.csv must have one column 'body'. Its columns are 'id', 'text'. Pass --column NAME.",
+    ),
+    "empty file": (("empty.txt", "-k", "3"), "There must be at least one document. Got none. Check what was read."),
+    "negative counts": (
+        ("negative.npz", "-k", "3"),
+        "Word counts must not be negative. Negative values in data: counts[0, {column}] = {value}. "
+        "Check how it was made.",
+    ),
+    "another vocabulary": (
+        ("transform", "model.npz", "other.npz"),
+        "New counts must have a column for each of the 60 words of the model. 1 have none, such as 'bab'. Count the "
+        "new documents with the vocabulary of the first, or pass texts.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DATA)
+def test_a_problem_with_the_documents_is_explained(folder, fitted, case):
+    arguments, text = DATA[case]
+    with np.load(folder / "negative.npz") as archive:
+        first = {"column": archive["indices"][0], "value": archive["data"][0]}
+    said = fails(1, *arguments, cwd=folder)
+    assert said[said.index("Error:") :] == f"Error: {text.format(**first)}"
+
+
+def test_ctrl_c_ends_a_run_cleanly(folder):
+    begun = subprocess.Popen(
+        [*COMMAND, "corpus.txt", "-k", "3", "--max-share", "1", "--refine", "1000000", "--out", "never.npz"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert begun.stderr.readline().startswith("1,500 documents")  # from here on it learns
+        os.killpg(begun.pid, signal.SIGINT)
+        output, errors = begun.communicate(timeout=60)
+    finally:
+        begun.kill()
+    assert (begun.returncode, output, errors.strip()) == (130, "", "Interrupted.")
+    assert not (folder / "never.npz").exists()
+
+
+def test_a_name_that_looks_like_a_formula_is_no_formula_in_a_table():
+    table = proportions_table(np.array([[0.5, 0.5]]), ("=cmd|'/c calc'!A0.txt, line 1",))
+    (_, row) = csv.reader(table.splitlines())
+    assert row[0].startswith("'=")
+
+
+def test_a_ctrl_c_that_a_callback_swallows_is_raised_again():
+    with LastingInterrupt() as interrupt:
+        interrupt.check()
+        with contextlib.suppress(KeyboardInterrupt):  # as a finaliser would
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)
+        with pytest.raises(KeyboardInterrupt):
+            interrupt.check()

@@ -1,0 +1,251 @@
+"""Moments of words against counting every pair and triple of positions by hand."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from odeco.datasets.planted import planted_topics
+from odeco.errors import WordCountError
+from odeco.models.lda.counts import as_counts, count_chunks
+from odeco.models.lda.moments import WordMoment, WordSums, corrected_core
+
+#: Sums of some thousand products of numbers of size one, in double precision.
+ROUNDING = 1e-12
+
+
+def enumerate_positions(counts, weigh="equal"):
+    """Moments of words, pairs and triples from all ordered tuples of distinct positions."""
+    n_words = counts.shape[1]
+    sums = [np.zeros((n_words,) * order) for order in (1, 2, 3)]
+    weight = 0.0
+    for row in counts:
+        document = np.repeat(np.arange(n_words), row)
+        if document.size < 3:
+            continue
+        share = document.size if weigh == "length" else 1
+        weight += share
+        for total in sums:
+            tuples = list(itertools.permutations(document, total.ndim))
+            for place in tuples:
+                total[place] += share / len(tuples)
+    return [total / weight for total in sums]
+
+
+def pair_image(sums):
+    """The image of the whole basis under the moment of pairs."""
+    return sums.pair_image_of(np.eye(sums.basis.shape[1])).T
+
+
+def small_corpus(seed, n_documents=12, n_words=5):
+    counts = np.random.default_rng(seed).integers(0, 3, size=(n_documents, n_words))
+    counts[0] = 0
+    counts[1] = np.eye(n_words, dtype=int)[0] * 2
+    counts[2] = 1
+    return counts
+
+
+@pytest.mark.parametrize("weigh", ["equal", "length"])
+@given(seed=st.integers(0, 2**32 - 1))
+def test_sums_are_the_mean_over_all_tuples_of_distinct_positions(weigh, seed):
+    counts = small_corpus(seed)
+    first, pairs, triples = enumerate_positions(counts, weigh)
+    basis = np.random.default_rng(seed).standard_normal((5, 4))
+    sums = WordSums(5, basis, weigh=weigh)
+    sums.update(counts)
+    np.testing.assert_allclose(sums.first_moment(), first, atol=ROUNDING)
+    np.testing.assert_allclose(pair_image(sums), pairs @ basis, atol=ROUNDING)
+    np.testing.assert_allclose(sums.pair_image_of(np.eye(4)[:, :2]), (pairs @ basis)[:, :2].T, atol=ROUNDING)
+    np.testing.assert_allclose(sums.first_core(), basis.T @ first, atol=ROUNDING)
+    np.testing.assert_allclose(sums.pair_core(), basis.T @ pairs @ basis, atol=ROUNDING)
+    expected = np.einsum("abc,ai,bj,ck->ijk", triples, basis, basis, basis)
+    np.testing.assert_allclose(sums.triple_core(), expected, atol=ROUNDING)
+
+
+def test_group_cores_are_those_of_every_eighth_document():
+    counts = small_corpus(0, n_documents=40)
+    basis = np.random.default_rng(0).standard_normal((5, 3))
+    sums = WordSums(5, basis)
+    sums.update(counts)
+    for group in range(8):
+        pairs = enumerate_positions(counts[group::8])[1]
+        np.testing.assert_allclose(sums.pair_cores()[group], basis.T @ pairs @ basis, atol=ROUNDING)
+
+
+@given(seed=st.integers(0, 2**32 - 1), concentration=st.floats(0.01, 50))
+def test_the_oracle_is_the_corrected_third_moment(seed, concentration):
+    counts = small_corpus(seed)
+    first, pairs, triples = enumerate_positions(counts)
+    mixed = concentration / (concentration + 2)
+    pure = 2 * concentration**2 / ((concentration + 1) * (concentration + 2))
+    tensor = (
+        triples
+        - mixed * (np.einsum("ab,c", pairs, first) + np.einsum("ac,b", pairs, first) + np.einsum("bc,a", pairs, first))
+        + pure * np.einsum("a,b,c", first, first, first)
+    )
+    block = np.random.default_rng(seed).standard_normal((5, 3))
+    answer = WordMoment(sparse.csr_array(counts), concentration).image(block)
+    np.testing.assert_allclose(answer, np.einsum("abc,bi,ci->ai", tensor, block, block), atol=ROUNDING)
+
+
+@given(alpha=st.lists(st.floats(0.05, 10), min_size=2, max_size=5))
+def test_the_correction_leaves_only_the_topics(alpha):
+    # In the basis of the topics the moments of words are those of the Dirichlet distribution itself:
+    # E[θᵢθⱼ] = αᵢ(αⱼ+δᵢⱼ)/α₀(α₀+1), and so on. The corrected ones must be diagonal, with the entries of the theorem.
+    a, a0, k = np.array(alpha), sum(alpha), len(alpha)
+    unit = np.eye(k)
+    pairs = (np.outer(a, a) + np.diag(a)) / (a0 * (a0 + 1))
+    triples = np.zeros((k, k, k))
+    for i, j, l in itertools.product(range(k), repeat=3):
+        triples[i, j, l] = a[i] * (a[j] + unit[i, j]) * (a[l] + unit[i, l] + unit[j, l])
+    triples /= a0 * (a0 + 1) * (a0 + 2)
+    second, third = corrected_core(triples, pairs, a / a0, a0)
+    expected = np.zeros((k, k, k))
+    expected[range(k), range(k), range(k)] = 2 * a / (a0 * (a0 + 1) * (a0 + 2))
+    np.testing.assert_allclose(second, np.diag(a / (a0 * (a0 + 1))), atol=ROUNDING)
+    np.testing.assert_allclose(third, expected, atol=ROUNDING)
+
+
+def test_partitions_and_batches_give_the_sums_of_the_whole():
+    counts = small_corpus(3, n_documents=48)
+    basis = np.random.default_rng(1).standard_normal((5, 4))
+    whole, parts = WordSums(5, basis), WordSums(5, basis)
+    whole.update(counts)
+    for start in range(0, 48, 8):  # a multiple of the groups, so that a part deals its documents alike
+        part = WordSums(5, basis)
+        part.update(counts[start : start + 8])
+        parts = parts + part
+    for name, array in whole.to_arrays().items():
+        np.testing.assert_allclose(parts.to_arrays()[name], array, atol=1e-9, err_msg=name)
+
+
+def test_one_thread_and_many_give_the_same_bits():
+    corpus = planted_topics(3000, 400, [0.3] * 4, rng=0)
+    basis = np.random.default_rng(0).standard_normal((400, 9))
+    arrays = []
+    for parallel in (False, True):
+        sums = WordSums(400, basis, parallel=parallel)
+        sums.update(corpus.counts)
+        arrays.append(sums.to_arrays())
+    assert corpus.counts.nnz > 2**16  # so that threads are used at all
+    for name, array in arrays[0].items():
+        np.testing.assert_array_equal(array, arrays[1][name], err_msg=name)
+
+
+def test_large_and_small_chunks_hold_the_same_documents(monkeypatch):
+    counts = as_counts(planted_topics(500, 60, [0.3] * 3, document_length=10, rng=0).counts)
+    basis = np.random.default_rng(0).standard_normal((60, 4))
+    whole, cut = WordSums(60, basis), WordSums(60, basis)
+    whole.update(counts)
+    monkeypatch.setattr("odeco.models.lda.counts._CHUNK_SIZE", 100)
+    monkeypatch.setattr("odeco.models.lda.counts._BLOCK_HEIGHT", 7)
+    assert len(list(count_chunks(counts))) > 10
+    cut.update(counts)
+    np.testing.assert_allclose(cut.triple_core(), whole.triple_core(), atol=ROUNDING)
+    np.testing.assert_allclose(pair_image(cut), pair_image(whole), atol=ROUNDING)
+    np.testing.assert_allclose(cut.pair_cores(), whole.pair_cores(), atol=ROUNDING)
+
+
+def test_forgetting_gives_documents_before_less_weight():
+    early, late = small_corpus(5), small_corpus(6)
+    basis = np.random.default_rng(0).standard_normal((5, 3))
+    sums = WordSums(5, basis)
+    sums.update(early)
+    sums.decay(0.25)
+    sums.update(late)
+    weights = [0.25 * np.sum(early.sum(axis=1) >= 3), np.sum(late.sum(axis=1) >= 3)]
+    pairs = [enumerate_positions(counts)[1] for counts in (early, late)]
+    expected = (weights[0] * pairs[0] + weights[1] * pairs[1]) / sum(weights)
+    np.testing.assert_allclose(pair_image(sums), expected @ basis, atol=ROUNDING)
+    lengths = [counts.sum(axis=1)[counts.sum(axis=1) >= 3] for counts in (early, late)]
+    squares = [np.sum(1 / (length * (length - 1))) for length in lengths]
+    assert sums.pair_variance() == pytest.approx((squares[0] / 16 + squares[1]) / sum(weights) ** 2)
+
+
+def test_a_basis_of_everything_moves_without_loss():
+    # With m = V the span of the image is everything, so what is carried along is exact.
+    counts = small_corpus(7, n_documents=60)
+    first, pairs, triples = enumerate_positions(counts)
+    sums = WordSums(5, np.linalg.qr(np.random.default_rng(0).standard_normal((5, 5)))[0])
+    sums.update(counts)
+    gram = sums.image_gram()
+    mixing = np.random.default_rng(1).standard_normal((5, 5))
+    sums.move(mixing, np.linalg.inv(sums.pair_core()) @ gram @ mixing)
+    basis = sums.basis
+    accuracy = 1e-12 * np.linalg.cond(pairs) ** 2 * np.linalg.cond(mixing)
+    np.testing.assert_allclose(pair_image(sums), pairs @ basis, atol=accuracy)
+    np.testing.assert_allclose(sums.first_core(), basis.T @ first, atol=accuracy)
+    expected = np.einsum("abc,ai,bj,ck->ijk", triples, basis, basis, basis)
+    np.testing.assert_allclose(sums.triple_core(), expected, atol=accuracy)
+
+
+def test_a_dropped_basis_is_no_longer_in_memory_and_the_sums_still_are():
+    counts = small_corpus(8)
+    basis = np.random.default_rng(0).standard_normal((5, 3))
+    sums, kept = WordSums(5, basis.copy()), WordSums(5, basis)
+    for each in (sums, kept):
+        each.update(counts)
+    held = weakref.ref(sums.basis)
+    sums.drop_basis()
+    assert held() is None
+    for ask in ("first_moment", "first_core", "pair_core", "triple_core"):
+        np.testing.assert_array_equal(getattr(sums, ask)(), getattr(kept, ask)())
+
+
+def test_short_and_empty_documents_are_counted_and_add_nothing():
+    sums = WordSums(3)
+    sums.update([[0, 0, 0], [1, 1, 0], [0, 0, 2], [1, 1, 1]])
+    assert (sums.n_documents, sums.n_empty, sums.n_short, sums.n_usable, sums.n_tokens) == (4, 1, 2, 1, 7)
+    np.testing.assert_allclose(sums.first_moment(), 1 / 3)
+
+
+def test_another_vocabulary_is_refused_and_nothing_is_added():
+    sums = WordSums(3)
+    sums.update([[1, 1, 1]])
+    with pytest.raises(WordCountError) as caught:
+        sums.update([[1, 1]])
+    assert str(caught.value) == (
+        "All batches must share one vocabulary. It has 3 words. Got 2 columns. "
+        "Count the batch with the vectoriser of the first."
+    )
+    assert sums.n_documents == 1
+
+
+def test_documents_without_a_triple_are_refused():
+    with pytest.raises(WordCountError) as caught:
+        WordMoment([[1, 1], [0, 0]])
+    assert str(caught.value) == (
+        "At least one document must hold three words. Got 2 documents, 1 of them empty, and a vocabulary of "
+        "n_features=2. Join short documents, or loosen the pruning of the vocabulary."
+    )
+
+
+def test_sums_that_were_not_asked_for_are_refused():
+    sums = WordSums(2, np.eye(2), core=False)
+    sums.update([[2, 2]])
+    with pytest.raises(ValueError, match=r"Sums must be asked for when they are made\. These were not\."):
+        sums.triple_core()
+    with pytest.raises(ValueError, match=r"Sums must share their basis to be added\. Got two\."):
+        sums + WordSums(2, 2 * np.eye(2), core=False)
+
+
+def test_planted_documents_have_their_lengths_and_topics():
+    lengths = np.arange(1, 401)
+    corpus = planted_topics(400, 20, [2.0, 1.0], document_length=lengths, rng=0)
+    np.testing.assert_array_equal(corpus.counts.sum(axis=1), lengths)
+    np.testing.assert_allclose(corpus.topics.sum(axis=1), 1)
+    np.testing.assert_allclose(corpus.proportions.sum(axis=1), 1)
+    # Given its proportions, a document of l words has l θμ of each on average, with at most that variance.
+    expected = lengths[:, None] * (corpus.proportions @ corpus.topics)
+    deviations = (corpus.counts.toarray() - expected).sum(axis=0) / np.sqrt(expected.sum(axis=0))
+    assert np.abs(deviations).max() < 5  # 20 words; a normal number is beyond 5 once in 1.7 million
+    with pytest.raises(
+        ValueError, match=r"`topics` must hold a row of 20 words for each of the 2 numbers in `alpha`\."
+    ):
+        planted_topics(4, 20, [2.0, 1.0], topics=np.ones((2, 3)))

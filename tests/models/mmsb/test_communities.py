@@ -1,0 +1,332 @@
+"""Communities of graphs: memberships that are found, graphs that are taken, and that the estimator behaves."""
+
+import copy
+
+import numpy as np
+import pandas as pd
+import pytest
+from interrupts import moments_of, run_traced
+from scipy import sparse
+from scipy.optimize import linear_sum_assignment
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import odeco
+from odeco.models import Communities
+from odeco.models.mmsb.concentration import hide_links
+from odeco.models.mmsb.learn import count_communities, count_told_from_chance
+from odeco.models.mmsb.links import as_adjacency
+
+
+def planted(n_nodes, k, *, degree, ratio, concentration, seed):
+    """Return a graph of the mixed-membership block model, as CSR, and its memberships."""
+    rng = np.random.default_rng(seed)
+    memberships = rng.dirichlet(np.full(k, concentration / k), n_nodes)
+    base = degree / n_nodes / (ratio / k + (k - 1) / k)
+    chances = memberships @ (base * (1 + (ratio - 1) * np.eye(k))) @ memberships.T
+    links = np.triu(rng.random((n_nodes, n_nodes)) < chances, 1).astype(np.int64)
+    return sparse.csr_array(links + links.T), memberships
+
+
+def in_order(found, truth):
+    rows, columns = linear_sum_assignment(-found.T @ truth)
+    return found[:, rows[np.argsort(columns)]]
+
+
+def distance(found, truth):
+    """Return half of the mean L1 distance of memberships, which is the share that is in the wrong place."""
+    return np.abs(in_order(found, truth) - truth).sum(axis=1).mean() / 2
+
+
+@parametrize_with_checks([Communities(random_state=0)])
+def test_scikit_learn_accepts_communities(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_shares_are_found_as_well_as_links_allow(seed):
+    # A node has some 60 links, and each goes through one of its communities. If it were known through which, a share
+    # would be known to √(π(1 − π)/60) ≤ 0.065, and all four of them to at most 4 x 0.065 / 2 = 0.13 in half of L1.
+    # Twice that, as it is not known.
+    links, truth = planted(1500, 4, degree=60, ratio=20, concentration=1.0, seed=seed)
+    model = Communities(4, random_state=seed).fit(links)
+    assert distance(model.memberships_, truth) < 0.26
+    nothing_known = np.full_like(truth, 1 / 4)
+    assert distance(model.memberships_, truth) < distance(nothing_known, truth) / 2
+    np.testing.assert_allclose(model.memberships_.sum(axis=1), 1)
+
+
+def blocks_of_nodes(sizes, seed, *, within=0.2, between=0.01, propensities=None):
+    """Return a graph in which every node is of one block, and the block of each node."""
+    rng = np.random.default_rng(seed)
+    group = np.repeat(np.arange(len(sizes)), sizes)
+    chances = np.where(group[:, None] == group, within, between)
+    if propensities is not None:
+        chances = chances * np.outer(propensities, propensities)
+    links = np.triu(rng.random(chances.shape) < chances, 1)
+    return sparse.csr_array((links | links.T).astype(float)), group
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("sizes", [(300, 300, 300), (500, 300, 100)])
+def test_the_block_matrix_of_blocks_is_that_of_the_links(sizes, seed):
+    # With the blocks known, a rate p over m pairs is known to √(p/m). They are not known here: nodes get shares that
+    # are known from d links each, so that about 1/d of a node's links is counted in another block than its own, at
+    # either end of a link: a rate may be off by 2/d of the rates that are mixed up, on top of four deviations.
+    links, group = blocks_of_nodes(sizes, seed)
+    model = Communities(3, random_state=seed).fit(links)
+    shares = in_order(model.memberships_, np.eye(3)[group])
+    assert np.all(shares.argmax(axis=1) == group)
+    order = [int(np.argmax(np.all(shares[:, [a]] == model.memberships_, axis=0))) for a in range(3)]
+    found, truth = model.block_matrix_[np.ix_(order, order)], np.where(np.eye(3, dtype=bool), 0.2, 0.01)
+    n_pairs = np.outer(sizes, sizes) / np.where(np.eye(3, dtype=bool), 2, 1)
+    least_degree = 0.2 * min(sizes) + 0.01 * (900 - min(sizes))
+    allowed = 4 * np.sqrt(truth / n_pairs) + 2 / least_degree * 0.2
+    assert np.all(np.abs(found - truth) < allowed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_block_matrix_of_mixed_nodes_is_found(seed):
+    # The concentration is given, because it says how far nodes are mixed, and the rates follow from that. The third
+    # eigenvalue of the expected links is degree x (ratio − 1)/(ratio + k − 1)/(1 + α₀) = 25 for degree 60, and noise,
+    # of operator norm 2√60 = 15, turns its eigenvector by an angle of sine √60/25 = 0.31. A rate is quadratic in the
+    # eigenvectors: it may be off by the square of that, a tenth of the rates within.
+    links, _ = planted(1500, 4, degree=60, ratio=20, concentration=1.0, seed=seed)
+    rate = 60 / 1500 / (20 / 4 + 3 / 4)
+    found = Communities(4, concentration=1.0, random_state=seed).fit(links).block_matrix_
+    diagonal = np.eye(4, dtype=bool)
+    assert abs(found[diagonal].mean() / (20 * rate) - 1) < 0.1
+    assert abs(found[~diagonal].mean() - rate) < 0.1 * 20 * rate
+
+
+def test_nodes_of_one_community_may_have_very_different_numbers_of_links():
+    # Degrees differ by a factor of nine. The node with the fewest expects 300 x 0.2 x 5/3 / 3 = 33 links in its block,
+    # and 1.7 in each other: the chance that another gets more is below 1e-8, and 900 nodes have it.
+    propensities = np.tile(np.array([1 / 3, 5 / 3, 3.0]) / (5 / 3), 300)
+    links, group = blocks_of_nodes((300, 300, 300), 0, propensities=propensities)
+    model = Communities("auto", random_state=0).fit(links)
+    assert model.n_components_ == 3
+    assert np.all(in_order(model.memberships_, np.eye(3)[group]).argmax(axis=1) == group)
+
+
+def test_parts_of_communities_are_not_counted_as_communities():
+    # Two camps of 200 nodes, in each of which two halves are linked twice as often within as between. A node has 62
+    # links, and noise ends at 2√62 = 16. The expected links have the eigenvalues 62, 58 for the camps and 20 for the
+    # halves: four parts are told from chance, and the largest gap is after the camps.
+    rng = np.random.default_rng(0)
+    part = np.repeat(np.arange(4), 100)
+    camp = part // 2
+    chances = np.where(part[:, None] == part, 0.4, np.where(camp[:, None] == camp, 0.2, 0.01))
+    upper = np.triu(rng.random((400, 400)) < chances, 1)
+    links = as_adjacency(sparse.csr_array((upper | upper.T).astype(float)))
+    assert count_told_from_chance(links) == 4
+    assert count_communities(links) == 2
+
+
+@pytest.mark.parametrize("concentration", [0.01, 1.0])
+def test_hidden_links_tell_how_mixed_nodes_are(concentration):
+    # The candidates are a factor of two apart at the most; pure nodes and mixed ones, a factor of a hundred.
+    links, _ = planted(1200, 3, degree=50, ratio=20, concentration=concentration, seed=0)
+    chosen = float(Communities(3, random_state=0).fit(links).prior_.sum())
+    assert abs(np.log10(chosen / concentration)) < 1
+
+
+def test_hidden_links_are_hidden_at_both_ends_and_none_is_lost():
+    links = as_adjacency(planted(300, 2, degree=20, ratio=20, concentration=0.3, seed=0)[0])
+    known, hidden = hide_links(links, np.random.default_rng(0))
+    assert (known + hidden != links).nnz == 0
+    assert (known != known.T).nnz == 0
+    # A binomial number of 3,000 links with chance 0.1: four deviations are 66.
+    assert abs(hidden.sum() / 2 - 0.1 * links.sum() / 2) < 4 * np.sqrt(0.09 * links.sum() / 2)
+
+
+def test_profiles_that_span_too_little_still_give_a_block_matrix():
+    # A star has two eigenvalues that are not zero; three communities cannot be told apart.
+    star = np.zeros((12, 12))
+    star[0, 1:] = star[1:, 0] = 1
+    model = Communities(3, random_state=0).fit(star)
+    assert np.all(np.isfinite(model.block_matrix_))
+    np.testing.assert_allclose(model.memberships_.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize(("n_nodes", "k"), [(400, 2), (400, 4), (900, 5)])
+def test_auto_finds_the_number_of_planted_communities(n_nodes, k):
+    # The k-th eigenvalue of the expected links is about degree x (ratio − 1)/(ratio + k − 1)/(1 + α₀), 18 for k = 5;
+    # noise ends at about twice the root of the degree, 11.
+    links, _ = planted(n_nodes, k, degree=30, ratio=20, concentration=0.3, seed=k)
+    assert Communities("auto", random_state=0).fit(links).n_components_ == k
+
+
+def test_a_random_graph_has_one_community():
+    rng = np.random.default_rng(0)
+    links = np.triu(rng.random((600, 600)) < 0.05, 1)
+    assert count_communities(as_adjacency(sparse.csr_array((links | links.T).astype(float)))) == 1
+
+
+def test_dense_sparse_and_tables_give_the_same_bits():
+    links, _ = planted(200, 2, degree=20, ratio=20, concentration=0.3, seed=0)
+    names = [f"node {i}" for i in range(200)]
+    table = pd.DataFrame(links.toarray(), columns=names)
+    models = [Communities(2, random_state=0).fit(each) for each in (links, links.toarray(), links.tocoo(), table)]
+    for model in models[1:]:
+        np.testing.assert_array_equal(model.memberships_, models[0].memberships_)
+    assert list(models[3].feature_names_in_) == names
+    assert "node " in models[3].summary()
+
+
+class Graph:
+    """What is asked of a networkx graph."""
+
+    def __init__(self, nodes, edges, directed):
+        self.nodes, self._edges, self._directed = nodes, edges, directed
+
+    def edges(self, data, default):
+        assert data == "weight"
+        return [(*edge[:2], edge[2] if len(edge) > 2 else default) for edge in self._edges]
+
+    def is_directed(self):
+        return self._directed
+
+    def is_multigraph(self):
+        return False
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_a_networkx_graph_is_its_adjacency_matrix(directed):
+    links, _ = planted(120, 2, degree=20, ratio=20, concentration=0.3, seed=0)
+    upper = sparse.triu(links).tocoo()
+    names = [f"n{i}" for i in range(120)]
+    edges = [(names[i], names[j]) for i, j in zip(*upper.coords, strict=True)]
+    of_graph = Communities(2, random_state=0).fit(Graph(names, edges, directed))
+    of_matrix = Communities(2, random_state=0).fit(links)
+    np.testing.assert_array_equal(of_graph.memberships_, of_matrix.memberships_)
+    assert list(of_graph.feature_names_in_) == names
+
+
+def test_graphs_of_networkx_itself_are_taken():
+    networkx = pytest.importorskip("networkx")
+    graph = networkx.karate_club_graph()
+    assert Communities(2, random_state=0).fit(graph).memberships_.shape == (34, 2)
+
+
+def test_links_of_a_directed_graph_count_at_both_ends_and_loops_at_none():
+    directed = np.array([[5, 1, 0], [0, 0, 2], [0, 0, 0]])
+    np.testing.assert_array_equal(as_adjacency(directed).toarray(), [[0, 1, 0], [1, 0, 2], [0, 2, 0]])
+    weighted = np.array([[0.0, 0.5, 0.0], [0.5, 0.0, 1.5], [0.0, 1.5, 0.0]])
+    np.testing.assert_array_equal(as_adjacency(weighted).toarray(), [[0, 2, 0], [2, 0, 6], [0, 6, 0]])
+
+
+def test_new_nodes_are_placed_by_their_links():
+    links, truth = planted(600, 3, degree=50, ratio=30, concentration=0.2, seed=1)
+    model = Communities(3, random_state=0).fit(links[:500, :500])
+    new = links[500:, :500]
+    placed = model.transform(new)
+    assert placed.shape == (100, 3)
+    old = in_order(np.vstack([model.memberships_, placed]), truth)
+    # Nearly all nodes have one community; what 50 links say about a new node they say about an old one.
+    right = old.argmax(axis=1) == truth.argmax(axis=1)
+    assert right[500:].mean() > right[:500].mean() - 4 * np.sqrt(0.25 / 100)
+    np.testing.assert_array_equal(model.predict(new), placed.argmax(axis=1))
+    np.testing.assert_array_equal(clone(model).fit_predict(links), clone(model).fit(links).labels_)
+
+
+def test_a_drawn_graph_has_the_degrees_and_the_communities_of_the_graph():
+    links, _ = planted(500, 3, degree=40, ratio=30, concentration=0.2, seed=2)
+    model = Communities(3, random_state=0).fit(links)
+    drawn = model.sample()
+    assert (drawn != drawn.T).nnz == 0
+    assert not drawn.diagonal().any()
+    # 10,000 links of a Poisson number, less loops (a share of 1/n of them): four deviations are 4 %.
+    assert drawn.sum() == pytest.approx(links.sum(), rel=0.05)
+    again = Communities(3, random_state=0).fit(drawn)
+    agree = in_order(again.memberships_, model.memberships_).argmax(axis=1) == model.labels_
+    # By chance they agree in no more than the share of the largest community; this is nearer to all than to that.
+    chance = np.bincount(model.labels_).max() / 500
+    assert agree.mean() > (1 + chance) / 2
+
+
+def test_likelihood_is_higher_with_the_right_number():
+    links, _ = planted(600, 3, degree=50, ratio=30, concentration=0.2, seed=1)
+    scores = [Communities(k, random_state=0).fit(links[:500, :500]).score(links[500:, :500]) for k in (1, 3)]
+    assert scores[1] > scores[0]
+
+
+def test_a_model_of_communities_is_read_again_as_it_was_written(tmp_path):
+    links, _ = planted(150, 2, degree=20, ratio=20, concentration=0.3, seed=0)
+    model = Communities("auto", random_state=0).fit(links)
+    model.save(tmp_path / "graph.npz")
+    again = Communities.load(tmp_path / "graph.npz")
+    np.testing.assert_array_equal(again.memberships_, model.memberships_)
+    np.testing.assert_array_equal(again.transform(links), model.transform(links))
+    assert again.summary() == model.summary()
+    assert again.get_params() == model.get_params()
+
+
+def test_a_damaged_model_of_communities_is_refused(tmp_path):
+    from odeco._util.files import load_arrays, save_arrays
+
+    links, _ = planted(100, 2, degree=20, ratio=20, concentration=0.3, seed=0)
+    path = tmp_path / "graph.npz"
+    Communities(2, random_state=0).fit(links).save(path)
+    header, arrays = load_arrays(path, "communities model")
+    for name, value in (("fitted.prior", np.zeros(2)), ("fitted.memberships", -arrays["fitted.memberships"])):
+        save_arrays(path, "communities model", header, {**arrays, name: value})
+        with pytest.raises(odeco.FileFormatError, match=r"graph\.npz"):
+            Communities.load(path)
+    save_arrays(path, "communities model", header, {**arrays, "stream.held": np.zeros(2)})
+    with pytest.raises(odeco.FileFormatError, match=r"graph\.npz"):
+        Communities.load(path)
+
+
+@pytest.mark.parametrize(
+    ("graph", "text"),
+    [
+        (np.ones((4, 3)), "must have a row and a column for each node. Got shape (4, 3)."),
+        (np.zeros((4, 4)), "A graph must have links for communities to be found. It has none."),
+        (-np.ones((4, 4)), "weights of links must not be negative. Got -1."),
+    ],
+)
+def test_what_is_no_graph_is_refused_and_the_model_is_as_it_was(graph, text):
+    links, _ = planted(100, 2, degree=20, ratio=20, concentration=0.3, seed=0)
+    model = Communities(2, random_state=0).fit(links)
+    before = model.memberships_
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared below
+        model.fit(graph)
+    assert text in str(caught.value)
+    np.testing.assert_array_equal(model.memberships_, before)
+    assert model.n_features_in_ == 100
+
+
+def test_settings_of_communities_are_checked():
+    links, _ = planted(100, 2, degree=20, ratio=20, concentration=0.3, seed=0)
+    with pytest.raises(ValueError, match="`n_components` must be an int of at least 1"):
+        Communities(0).fit(links)
+    with pytest.raises(ValueError, match="`concentration` must be"):
+        Communities(2, concentration=-1.0).fit(links)
+
+
+@pytest.mark.slow
+def test_an_interrupt_leaves_communities_as_they_were_or_as_they_will_be():
+    links, _ = planted(120, 2, degree=20, ratio=20, concentration=0.3, seed=0)
+    other, _ = planted(80, 2, degree=20, ratio=20, concentration=0.3, seed=1)
+    begun = Communities(2, concentration=0.3, random_state=0).fit(other)
+    before, after = begun.memberships_, clone(begun).fit(links).memberships_
+    places = ("models/mmsb/estimator.py", "models/mmsb/learn.py", "models/engine/estimator.py")
+    moments = moments_of(lambda: clone(begun).fit(links), places)
+    assert len(moments) > 20
+    for moment in moments:
+        model = copy.deepcopy(begun)
+        run_traced(lambda model=model: model.fit(links), moment, places)
+        expected = before if model.n_features_in_ == 80 else after
+        np.testing.assert_array_equal(model.memberships_, expected)
+
+
+def test_a_summary_begins_with_a_verdict_and_a_plot_shows_every_node():
+    links, _ = planted(300, 3, degree=40, ratio=30, concentration=0.2, seed=2)
+    model = Communities(3, random_state=0).fit(links)
+    assert model.summary().startswith("3 communities, with ")
+    assert " times the links within. 300 nodes, " in model.summary()
+    assert Communities(1, random_state=0).fit(links).summary().startswith("One community: ")
+    left, right = model.plot().axes[:2]
+    assert left.get_xlim() == (0, 299)
+    assert right.images[0].get_array().shape == (3, 3)
