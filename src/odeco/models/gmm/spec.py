@@ -252,7 +252,7 @@ def _part(rows: FloatArray, size: int, rng: np.random.Generator, *, shuffled: bo
 
 
 #: Numbers in a file are at most this large, so that their squares can be added up.
-_LARGEST = 1e150
+_LARGEST_IN_FILE = 1e150
 
 
 def weights_rule(k: str, *, none: bool = False) -> Rule:
@@ -268,7 +268,7 @@ def weights_rule(k: str, *, none: bool = False) -> Rule:
 
 def means_rule(*shape: str) -> Rule:
     """Require means whose squares can be added up."""
-    return array(*shape, low=-_LARGEST, high=_LARGEST)
+    return array(*shape, low=-_LARGEST_IN_FILE, high=_LARGEST_IN_FILE)
 
 
 def covariances_rule(k: str, d: str) -> Rule:
@@ -277,8 +277,8 @@ def covariances_rule(k: str, d: str) -> Rule:
     def check(value: Any, where: str, sizes: Sizes) -> None:
         n_axes = value.ndim if isinstance(value, np.ndarray) else 0
         require(1 <= n_axes <= 3, f"`{where}` must have one to three axes")
-        low = float(np.finfo(np.float64).tiny) if n_axes < 3 else -_LARGEST
-        array(*(k, d, d)[:n_axes], low=low, high=_LARGEST)(value, where, sizes)
+        low = float(np.finfo(np.float64).tiny) if n_axes < 3 else -_LARGEST_IN_FILE
+        array(*(k, d, d)[:n_axes], low=low, high=_LARGEST_IN_FILE)(value, where, sizes)
         if n_axes == 3:
             require(bool(np.allclose(value, value.transpose(0, 2, 1))), f"`{where}` must be symmetric")
             try:

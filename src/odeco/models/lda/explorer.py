@@ -157,7 +157,7 @@ _FILLED = 0.14
 _GAP = 0.065
 
 #: Circles are moved apart in at most this many steps.
-_STEPS = 400
+_MAP_STEPS = 400
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +225,7 @@ def _spread(coordinates: FloatArray, radii: FloatArray, width: float) -> FloatAr
     k = len(places)
     wanted = radii[:, None] + radii[None, :] + _GAP
     places += 1e-6 * np.stack([np.cos(np.arange(k)), np.sin(np.arange(k))], axis=1)  # no two at the same place
-    for _ in range(_STEPS):
+    for _ in range(_MAP_STEPS):
         apart = places[:, None, :] - places[None, :, :]
         distance = np.linalg.norm(apart, axis=2) + np.eye(k)
         overlap = np.maximum(wanted - distance, 0.0) * (1 - np.eye(k))

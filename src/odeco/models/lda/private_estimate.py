@@ -26,7 +26,7 @@ from odeco.models.lda.private_releases import Answers, ReleasePlan
 from odeco.privacy.holders.documents import LENGTH_EDGES
 
 #: The prior of a frequency lives on so many points, and is fitted in so many rounds.
-_N_POINTS, _N_ROUNDS = 60, 200
+_N_POINTS, _N_DENOISE_ROUNDS = 60, 200
 
 #: The lowest point is this share of the noise: nothing below can be told from zero.
 _LOWEST = 0.02
@@ -64,7 +64,7 @@ def word_frequencies(sums: NoisySums) -> tuple[FloatArray, FloatArray]:
     distances = ((sums.values[:, None] - points) / sums.deviations[:, None]) ** 2
     likelihood = np.exp(-0.5 * (distances - distances.min(axis=1, keepdims=True)))
     prior = np.full(_N_POINTS, 1 / _N_POINTS)
-    for _ in range(_N_ROUNDS):
+    for _ in range(_N_DENOISE_ROUNDS):
         prior *= likelihood.T @ (1 / (likelihood @ prior))
         prior = np.convolve(
             np.pad(prior, 1, mode="edge"), [_DENOISE_SPREAD, 1 - 2 * _DENOISE_SPREAD, _DENOISE_SPREAD], mode="valid"
