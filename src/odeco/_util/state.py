@@ -1,0 +1,145 @@
+"""States that go to a file and come back: every field declares once its shape, its limits and its default.
+
+A solver, a stream, a model or a result is a frozen dataclass derived from `State`. Its fields are declared with
+`array_field` (an array, a number or a text) or `part_field` (another state), and `to_arrays` and `from_arrays` follow
+from the declaration. So do the checks: a file may come from anyone, and each array is compared with its rule before
+anything is built from it.
+
+Examples
+--------
+>>> import numpy as np
+>>> from dataclasses import dataclass
+>>> @dataclass(frozen=True, eq=False)
+... class Mixture(State):
+...     weights: np.ndarray = array_field("k", low=0, high=1)
+...     means: np.ndarray = array_field("k", "n_features")
+...     n_iter: int = array_field(kind="i", low=0, default=0)
+>>> arrays = Mixture(np.full(2, 0.5), np.eye(2), 7).to_arrays("mixture")
+>>> sorted(arrays)
+['mixture.means', 'mixture.n_iter', 'mixture.weights']
+>>> Mixture.from_arrays(arrays, "mixture").n_iter
+7
+>>> Mixture.from_arrays({**arrays, "mixture.weights": np.ones(3)}, "mixture")
+Traceback (most recent call last):
+    ...
+ValueError: `mixture.means` must have k = 3 numbers along axis 0, and has 2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odeco._util.schema import Rule, Sizes, array, require
+
+
+def array_field(*shape: str | None, rule: Rule | None = None, default: Any = MISSING, **limits: Any) -> Any:
+    """Declare a field by the name of the size along each axis; a field without axes is a number or a text.
+
+    Parameters
+    ----------
+    *shape : str or None
+        The name of the size along each axis; None stands for any size. Fields of one file that name the same size
+        must agree in it. `State.permuted` permutes axes by this name.
+    rule : Rule, optional
+        What must hold, if `odeco._util.schema.array` with `shape` and `limits` does not say it.
+    default : object, optional
+        The value of a field that a file does not hold. None is never written.
+    **limits : object
+        `kind`, `low`, `high` and `nan`, as for `odeco._util.schema.array`.
+    """
+    metadata = {"shape": shape, "rule": array(*shape, **limits) if rule is None else rule}
+    if isinstance(default, np.ndarray):  # dataclasses refuse arrays as defaults
+        return field(default_factory=lambda: default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def part_field(*types: type[State], default: Any = MISSING) -> Any:
+    """Declare a field that is another state. Of several types, the file names the one that it holds."""
+    return field(default=default, metadata={"types": types})
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Base of frozen dataclasses of arrays, numbers, texts and other states. No array is changed in place."""
+
+    def check(self) -> None:
+        """Raise `ValueError` if the fields of a file contradict each other."""
+
+    def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """Return the fields as arrays, under their names after a prefix. A number is an array without axes."""
+        arrays: dict[str, NDArray[Any]] = {}
+        for each in fields(self):
+            name, value = f"{prefix}.{each.name}", getattr(self, each.name)
+            if isinstance(value, State):
+                arrays |= value.to_arrays(name)
+                if len(each.metadata["types"]) > 1:
+                    arrays[f"{name}.type"] = np.array(type(value).__name__)
+            elif value is not None:
+                arrays[name] = np.asarray(value)
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], prefix: str, sizes: Sizes | None = None) -> Self:
+        """Return the state that `to_arrays` wrote; raise `ValueError` unless every field obeys its rule.
+
+        Parameters
+        ----------
+        arrays : mapping
+            The arrays of a file. Those whose names do not begin with the prefix are not looked at.
+        prefix : str
+            What the names of the fields begin with.
+        sizes : dict, optional
+            The sizes that are known already; sizes that are found are added to it.
+        """
+        sizes = {} if sizes is None else sizes
+        made = cls(**{each.name: _read(each, arrays, f"{prefix}.{each.name}", sizes) for each in fields(cls)})
+        made.check()
+        return made
+
+    @classmethod
+    def is_in(cls, arrays: Mapping[str, NDArray[Any]], prefix: str) -> bool:
+        """Tell whether arrays hold anything of a state with this prefix."""
+        return any(name.startswith(f"{prefix}.") for name in arrays)
+
+    def permuted(self, permutation: Any, axis: str = "k") -> Self:
+        """Return the state with every axis of this name permuted, those of its parts included."""
+        changed: dict[str, Any] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, State):
+                changed[each.name] = value.permuted(permutation, axis)
+            for number, name in enumerate(each.metadata.get("shape", ())):
+                if name == axis:
+                    changed[each.name] = np.take(changed.get(each.name, value), permutation, number)
+        return replace(self, **changed)
+
+
+def check_names(arrays: Mapping[str, NDArray[Any]], states: Mapping[str, State | None]) -> None:
+    """Raise `ValueError` if arrays hold a name that none of the states, given by their prefixes, would write."""
+    known = {name for prefix, state in states.items() if state is not None for name in state.to_arrays(prefix)}
+    foreign = sorted(arrays.keys() - known)
+    require(not foreign, f"it has an unknown {foreign[0][:40]!r}" if foreign else "")
+
+
+def _read(each: Field[Any], arrays: Mapping[str, NDArray[Any]], name: str, sizes: Sizes) -> Any:
+    """Return one field from arrays, or its default if nothing of it is there."""
+    types: tuple[type[State], ...] | None = each.metadata.get("types")
+    if types is None and name in arrays:
+        each.metadata["rule"](arrays[name], name, sizes)
+        return arrays[name] if arrays[name].ndim else arrays[name].item()
+    if types is not None and State.is_in(arrays, name):
+        if len(types) == 1:
+            return types[0].from_arrays(arrays, name, sizes)
+        written = str(arrays.get(f"{name}.type", ""))
+        found = [kind for kind in types if kind.__name__ == written]
+        require(bool(found), f"`{name}.type` must be one of {', '.join(kind.__name__ for kind in types)}")
+        return found[0].from_arrays(arrays, name, sizes)
+    if each.default_factory is not MISSING:
+        return each.default_factory()
+    require(each.default is not MISSING, f"it has no {name!r}")
+    return each.default
