@@ -102,7 +102,7 @@ class Cell:
     def plan(self, relation: str | None = None) -> PrivacyPlan:
         """Return what the planner says, for weights 1 or for 1,000 records."""
         rows: dict[str, Any] = {} if self.level == "entry" else {"n_units": 1000, "norm_bound": 1.0}
-        default = "distinct" if self.level == "entry" else "add or remove"
+        default = "distinct" if self.level == "entry" else "add_remove"
         return plan_privacy(
             dimension=self.dimension,
             n_components=self.n_components,
@@ -154,7 +154,7 @@ def decompose(cell: Cell, mechanism: str, seed: int, data: FloatArray, share: fl
     by_power = mechanism in (PAPER, EXACT)
     settings: dict[str, Any] = {"norm_bound": 1.0} if cell.level == "record" else {}
     if cell.level == "record":
-        settings["neighbour_relation"] = "add or remove"
+        settings["neighbour_relation"] = "add_remove"
     else:
         settings["neighbour_relation"] = "literal" if by_power or mechanism == INPUT_LITERAL else "distinct"
     name = "wang2016" if by_power else mechanism.split(",")[0]
@@ -183,7 +183,7 @@ def decompose_stream(cell: Cell, seed: int, data: FloatArray, share: float) -> o
         epsilon=EPSILON,
         delta=DELTA,
         norm_bound=1.0,
-        neighbour_relation="add or remove",
+        neighbour_relation="add_remove",
         rng=seed,
         noise=ScaledNoise(SeededNoiseForTests(seed), share),
     )
@@ -348,7 +348,7 @@ def compare_speed(n_rows: int, repeats: int, dimension: int = 1000, n_components
             delta=DELTA,
             unit="record",
             norm_bound=1.0,
-            neighbour_relation="add or remove",
+            neighbour_relation="add_remove",
             mechanism="core",
             rng=0,
         )

@@ -47,7 +47,7 @@ def choose_private(folder: Path, name: str, k: int, epsilons: list[float], draws
 
 
 def _check_rules(choice: Corpus, k: int, epsilon: float, unit_noise: float, draws: int) -> None:
-    held = BoundedCounts(choice.train, neighbour_relation="add or remove")
+    held = BoundedCounts(choice.train, neighbour_relation="add_remove")
     plan = plan_releases(held.n_words, k, n_units=held.n_units, unit_noise=unit_noise)
 
     def learn(plan: ReleasePlan, concentration: float) -> Callable[[int], tuple[Any, Any]]:

@@ -68,7 +68,7 @@ def main() -> None:
             options.k,
             epsilon=options.epsilon,
             delta=1 / n_documents**2,
-            neighbour_relation="add or remove",
+            neighbour_relation="add_remove",
             random_state=0,
         )
         start = time.perf_counter()

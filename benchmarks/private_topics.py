@@ -40,7 +40,7 @@ THREADS = 1
 MODELS = ("frequencies", "moments", "variational", "odeco", "replaced", "public")
 #: At most so many draws of noise with public documents.
 FEWER = 3
-RELATION: NeighbourRelation = "add or remove"
+RELATION: NeighbourRelation = "add_remove"
 #: Topics, Dirichlet parameters, and how many topics are called clear, if that is known.
 Fitted = tuple[Any, Any, int | None]
 

@@ -31,7 +31,7 @@ from odeco.privacy import gdp_mu
 from odeco.privacy.holders.documents import BoundedCounts, NeighbourRelation
 
 EDGES = (-1.0, 0.2, 0.4, 0.6, CLEAR, 0.8, 0.9, 1.01)
-RELATION: NeighbourRelation = "add or remove"
+RELATION: NeighbourRelation = "add_remove"
 #: Topics, documents, words, length of documents, α of a topic, ε.
 PLANTED = [
     (k, n_documents, n_words, length, alpha, epsilon)

@@ -76,7 +76,7 @@ def learn_openly(counts, console: Console) -> tuple[TensorLDA, list[tuple[int, n
 
 
 def learn_privately(counts) -> TensorLDA:
-    model = TensorLDA(N_TOPICS, epsilon=EPSILON, delta=DELTA, neighbour_relation="add or remove", random_state=0)
+    model = TensorLDA(N_TOPICS, epsilon=EPSILON, delta=DELTA, neighbour_relation="add_remove", random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreliableTopicsWarning)  # the table says which topics are clear of the noise
         return model.fit(counts)

@@ -16,7 +16,7 @@ PAIRS = {
     "literal": lambda: worst_entries(2, "literal"),
     "distinct": lambda: worst_entries(3, "distinct"),
     "replace": lambda: worst_records(2, 7, 1.5, "replace"),
-    "add or remove": lambda: worst_records(2, 7, 1.5, "add or remove"),
+    "add_remove": lambda: worst_records(2, 7, 1.5, "add_remove"),
 }
 
 
@@ -62,7 +62,7 @@ def test_a_wrong_constant_in_place_of_six_is_flagged(monkeypatch, constant):
 def test_the_sensitivity_of_adding_used_for_replacing_is_flagged(release):
     rows = np.zeros((7, 2))
     rows[0, 0] = 1.5
-    first, second = (RecordLevel(each, norm_bound=1.5, neighbour_relation="add or remove") for each in (rows, -rows))
+    first, second = (RecordLevel(each, norm_bound=1.5, neighbour_relation="add_remove") for each in (rows, -rows))
     settings = {"mu": 1.0, "n_runs": 20_000, "noise": SeededNoiseForTests(0), "release": release}
     assert audit(first, second, np.eye(2)[:, :1], **settings).violated
 
@@ -77,7 +77,7 @@ BLOCKS = {
     "core": np.eye(2),
     "input": np.eye(2)[:, :1],
 }
-BLOCK_PAIRS = ("literal", "replace", "add or remove")
+BLOCK_PAIRS = ("literal", "replace", "add_remove")
 
 
 @pytest.mark.parametrize("release", BLOCKS)

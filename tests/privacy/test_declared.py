@@ -187,7 +187,7 @@ def test_a_row_whose_entries_are_stored_in_pieces_is_clipped_by_its_sum():
     whole = sparse.csr_array(np.array([[5.0, 0, 0], [0, 0, 0]]))
     question = np.eye(3)[:, :1]
     for nonnegative in (False, True):
-        held = RecordLevel(pieces, norm_bound=1.0, neighbour_relation="add or remove", nonnegative=nonnegative)
+        held = RecordLevel(pieces, norm_bound=1.0, neighbour_relation="add_remove", nonnegative=nonnegative)
         np.testing.assert_allclose(held.image(question), RecordLevel(whole, norm_bound=1.0).image(question), rtol=1e-9)
         assert np.linalg.norm(held.image(question)) <= held.sensitivity(question)  # against the row of zeros
     opposite = sparse.csr_array((np.array([5.0, -5.0]), np.zeros(2, dtype=np.int32), [0, 2]), shape=(1, 3))

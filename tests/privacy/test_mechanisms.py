@@ -225,7 +225,7 @@ def test_a_plan_refuses_what_its_unit_does_not_use_and_checks_the_rest(settings,
 USERS = np.arange(300) // 3
 HOLDERS = {
     "entry": (TENSOR, EntryLevel, {"neighbour_relation": "literal", "entry_change": 2.0, "entry_limit": 1e4}),
-    "record": (TOPICS, RecordLevel, {"norm_bound": 2.0, "neighbour_relation": "add or remove"}),
+    "record": (TOPICS, RecordLevel, {"norm_bound": 2.0, "neighbour_relation": "add_remove"}),
     "user": (sparse.csr_array(TOPICS), RecordLevel, {"norm_bound": 2.0, "groups": USERS}),
 }
 

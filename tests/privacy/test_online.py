@@ -112,7 +112,7 @@ def exact_answers(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
-@pytest.mark.parametrize("relation", ["replace", "add or remove"])
+@pytest.mark.parametrize("relation", ["replace", "add_remove"])
 @pytest.mark.parametrize(("method", "order"), [("power", 3), ("power", 4), ("core", 3), ("core", 4), ("entries", 3)])
 def test_no_neighbour_moves_an_answer_by_more_than_the_ledger_says(exact_answers, method, order, relation, kind):
     # Over images, merged blocks, cores and tracking: rows in the worst direction of the block, rows too long, NaN.
@@ -133,7 +133,7 @@ def test_no_neighbour_moves_an_answer_by_more_than_the_ledger_says(exact_answers
             directions = np.linalg.svd(online._run.total.block)[0]
             one = directions[:, 0] * (5.0 if trial % 3 else 1e300)
             other = -one if order % 2 else directions[:, 1] * 5.0
-            if relation == "add or remove":
+            if relation == "add_remove":
                 other = np.full(dimension, np.nan) if trial % 7 == 0 else np.zeros(dimension)
             data = rows[batch * size : (batch + 1) * size].copy()
             data[trial % size] = other if side else one
@@ -146,7 +146,7 @@ def test_no_neighbour_moves_an_answer_by_more_than_the_ledger_says(exact_answers
         worst = max(worst, moved / paid[0])
     # The bound is reached for orthogonal or equal columns and is up to 15 % too high for others; to replace at an even
     # order is counted √2 times what it costs to blank out, which one of the two rows alone does.
-    assert worst > (0.85 if order % 2 or relation == "add or remove" else 0.7)
+    assert worst > (0.85 if order % 2 or relation == "add_remove" else 0.7)
 
 
 def test_a_row_is_in_one_release_and_the_answers_of_other_batches_do_not_depend_on_it():

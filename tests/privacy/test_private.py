@@ -85,7 +85,7 @@ def test_no_entry_neighbour_moves_an_answer_beyond_what_is_declared_and_some_com
     assert closest[list(exact)].min() > 0.99
 
 
-@pytest.mark.parametrize("relation", ["replace", "add or remove"])
+@pytest.mark.parametrize("relation", ["replace", "add_remove"])
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
 def test_no_record_neighbour_moves_an_answer_beyond_what_is_declared_and_some_come_near(relation, kind):
     generator = np.random.default_rng(0)
@@ -505,7 +505,7 @@ def test_nothing_comes_back_but_what_is_listed():
         ({"mechanism": "subspace", "order": 4}, r"^mechanism='subspace' takes tensors of order 3\. Got order 4\."),
         ({"mechanism": "magic"}, r"^`mechanism` must be one of"),
         ({"calibration": "paper"}, r"^calibration='paper' must go with mechanism='wang2016'"),
-        ({"neighbour_relation": "distinct"}, r"^`neighbour_relation` must be one of 'replace', 'add or remove'"),
+        ({"neighbour_relation": "distinct"}, r"^`neighbour_relation` must be one of 'replace', 'add_remove'"),
         ({"unit": "entry", "norm_bound": None}, r"^A private tensor must be a d x d x d array of real numbers"),
     ],
 )

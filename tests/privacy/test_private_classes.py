@@ -50,7 +50,7 @@ def random_codes(generator, n_rows, missing=0.2):
 
 
 @pytest.mark.parametrize("asked", ASKED)
-@pytest.mark.parametrize("relation", ["replace", "add or remove"])
+@pytest.mark.parametrize("relation", ["replace", "add_remove"])
 def test_no_neighbour_moves_a_sum_by_more_than_declared(asked, relation):
     ask, size, bound, signed = ASKED[asked]
     sums = PrivateSums(Guarantee(1.0, 1e-6), 6, record="respondent", neighbour_relation=relation)
@@ -58,7 +58,7 @@ def test_no_neighbour_moves_a_sum_by_more_than_declared(asked, relation):
     for trial in range(300):
         codes = random_codes(generator, 6, missing=0.0 if trial % 2 else 0.3)
         other = codes.copy()
-        other[0] = -1 if relation == "add or remove" else random_codes(generator, 1)[0]
+        other[0] = -1 if relation == "add_remove" else random_codes(generator, 1)[0]
         if trial == 0:
             codes[0], other[0] = 0, np.where(relation == "replace", 1, -1)  # no answer in common
         moved = float(np.linalg.norm(ask(held(codes)) - ask(held(other))))
@@ -74,7 +74,7 @@ def test_no_neighbour_moves_a_sum_by_more_than_declared(asked, relation):
 def test_what_a_respondent_adds_depends_on_no_other_and_is_added_within_the_declared_rounding(asked):
     ask, size, bound, signed = ASKED[asked]
     codes = random_codes(np.random.default_rng(1), 300)
-    sums = PrivateSums(Guarantee(1.0, 1e-6), 300, record="respondent", neighbour_relation="add or remove")
+    sums = PrivateSums(Guarantee(1.0, 1e-6), 300, record="respondent", neighbour_relation="add_remove")
     slack = sums.sensitivity(bound, size, signed=signed) - bound
     single = [ask(held(codes[row : row + 1])).ravel().tolist() for row in range(300)]
     exact = [sum(map(Fraction, column)) for column in zip(*single, strict=True)]

@@ -39,12 +39,12 @@ def test_no_neighbour_moves_the_table_by_more_than_is_declared():
         relation: PrivateSums(Guarantee(1.0, 1e-6), 3, record="sequence", neighbour_relation=relation).sensitivity(
             1.0, size, signed=False
         )
-        for relation in ("replace", "add or remove")
+        for relation in ("replace", "add_remove")
     }
     replaced = max(np.linalg.norm(one - other) for one, other in itertools.combinations(tables, 2))
     blanked = max(np.linalg.norm(each - blank) for each in tables)
     assert replaced <= declared["replace"]
-    assert blanked <= declared["add or remove"]
+    assert blanked <= declared["add_remove"]
     # Both are reached: by two sequences without a triple in common, and by one with any.
     assert replaced == pytest.approx(np.sqrt(2))
     assert blanked == pytest.approx(1)
@@ -140,7 +140,7 @@ def test_the_noise_alone_decides_what_two_fits_differ_in():
     assert not np.array_equal(fitted(0), fitted(1))
 
 
-@pytest.mark.parametrize(("relation", "sensitivity"), [("replace", np.sqrt(2)), ("add or remove", 1.0)])
+@pytest.mark.parametrize(("relation", "sensitivity"), [("replace", np.sqrt(2)), ("add_remove", 1.0)])
 def test_the_sensitivity_that_was_found_by_brute_force_is_charged(relation, sensitivity):
     model = TensorHMM(2, emissions="categorical", n_symbols=3, epsilon=1.0, delta=1e-6, neighbour_relation=relation)
     (charge,) = model.fit(np.arange(600) % 3, lengths=[6] * 100).privacy_.charges
@@ -172,7 +172,7 @@ def test_a_private_model_is_read_again_with_its_guarantee(tmp_path):
         ({"n_symbols": 101}, "n_symbols=101"),
         ({"n_components": "auto"}, "must be an int of at most n_symbols=3. Got 'auto'."),
         ({"n_components": 4}, "must be an int of at most n_symbols=3. Got 4."),
-        ({"neighbour_relation": "swap"}, "`neighbour_relation` must be one of 'replace', 'add or remove'."),
+        ({"neighbour_relation": "swap"}, "`neighbour_relation` must be one of 'replace', 'add_remove'."),
         ({"epsilon": None, "delta": None, "ledger": "x"}, "`ledger` is for private models."),
         ({"delta": 0.1}, "delta"),
     ],

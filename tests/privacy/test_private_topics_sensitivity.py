@@ -33,7 +33,7 @@ def random_document(generator):
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-@pytest.mark.parametrize("relation", ["replace", "add or remove"])
+@pytest.mark.parametrize("relation", ["replace", "add_remove"])
 @pytest.mark.parametrize("users", [False, True])
 def test_no_neighbouring_corpus_moves_an_answer_by_more_than_declared(question, relation, users):
     generator = np.random.default_rng(0)
@@ -45,7 +45,7 @@ def test_no_neighbouring_corpus_moves_an_answer_by_more_than_declared(question, 
         corpus = np.array([random_document(generator) for _ in range(8)])
         neighbour = corpus.copy()
         for place in changed:
-            neighbour[place] = 0.0 if relation == "add or remove" else random_document(generator)
+            neighbour[place] = 0.0 if relation == "add_remove" else random_document(generator)
         if trial == 0:  # two words against two others, once and over and over: the two have nothing in common
             corpus[changed], neighbour[changed] = 0.0, 0.0
             corpus[changed, :2] = 7.0
@@ -67,7 +67,7 @@ def test_the_rounding_errors_of_a_sum_are_within_what_is_declared_for_them(quest
     generator = np.random.default_rng(1)
     documents = np.array([random_document(generator) for _ in range(400)])
     ask, size = QUESTIONS[question]
-    held = BoundedCounts(documents, neighbour_relation="add or remove")
+    held = BoundedCounts(documents, neighbour_relation="add_remove")
     single = [ask(BoundedCounts(documents[row : row + 1])) for row in range(400)]
     # What each document adds is the same in a sum over all as alone; these are added up without rounding.
     exact = [sum(map(Fraction, column)) for column in zip(*(each.ravel().tolist() for each in single), strict=True)]

@@ -20,7 +20,7 @@ from odeco.privacy import LedgerFile, epsilon_of, gdp_mu
 from odeco.privacy.noise import SeededNoiseForTests
 
 WORDS = np.array([f"word{place}" for place in range(9)])
-RELATIONS = {"replace": math.sqrt(2), "add or remove": 1.0}
+RELATIONS = {"replace": math.sqrt(2), "add_remove": 1.0}
 
 
 def votes_of(presence, *, most=4, groups=None, relation="replace", words=WORDS, scale=3.0):
@@ -44,7 +44,7 @@ def test_no_neighbour_moves_the_votes_for_shared_words_by_more_than_declared(rel
         if trial == 0:  # others hold all words; the unit holds the first four, then four others, or none
             corpus[:], neighbour[:] = True, True
             corpus[changed], neighbour[changed] = np.arange(9) < 4, np.arange(9) >= 5
-        if relation == "add or remove":
+        if relation == "add_remove":
             neighbour[changed] = False
         (one, declared), (other, _) = (votes_of(each, groups=groups, relation=relation) for each in (corpus, neighbour))
         moved = math.dist(*([each[word] for word in one.keys() & other.keys()] for each in (one, other)))
@@ -159,7 +159,7 @@ def test_vocabulary_and_topics_share_one_ledger_and_one_guarantee(relation, tmp_
     # By hand: Gaussian releases with what the threshold leaves of δ.
     assert total.epsilon_spent == pytest.approx(epsilon_of(math.sqrt(squares), 1e-8 - 1e-9), rel=1e-6)
     assert "public: their number" in total.neighbours
-    assert ("emptied" in total.neighbours) == (relation == "add or remove")
+    assert ("emptied" in total.neighbours) == (relation == "add_remove")
     for charge in total.charges:
         assert charge.sensitivity == pytest.approx(RELATIONS[relation], rel=1e-6)
     model.save(tmp_path / "model.npz")
@@ -233,7 +233,7 @@ def test_topics_that_cannot_share_a_guarantee_with_a_vocabulary_are_refused_befo
     with pytest.raises(ValueError, match=r"\(user: all documents of one user.*\(document: one document"):
         TensorLDA(2, epsilon=8.0, delta=1e-8, unit="user").fit(counts, groups=np.arange(1_000), vocabulary=chosen)
     with pytest.raises(ValueError, match=r"\(document: one document, emptied.*\(document: one document, replaced"):
-        TensorLDA(2, epsilon=8.0, delta=1e-8, neighbour_relation="add or remove").fit(counts, vocabulary=chosen)
+        TensorLDA(2, epsilon=8.0, delta=1e-8, neighbour_relation="add_remove").fit(counts, vocabulary=chosen)
     with pytest.raises(ValueError, match="must be more than the vocabulary has cost"):
         TensorLDA(2, epsilon=0.5, delta=1e-8).fit(counts, vocabulary=chosen)
     with pytest.raises(ValueError, match="`vocabulary` is for private models"):

@@ -20,7 +20,7 @@ from odeco.privacy.calibration import epsilon_of, gdp_mu
 @click.option("--n-records", type=int, metavar="N", help="For --unit record: number of rows; 1000 by default.")
 @click.option("--norm-bound", type=float, metavar="B", help="For --unit record: largest norm of a row; 1 by default.")
 @click.option(
-    "--neighbour-relation", metavar="NAME", help="distinct or literal (entries); replace or 'add or remove' (rows)."
+    "--neighbour-relation", metavar="NAME", help="distinct or literal (entries); replace or add_remove (rows)."
 )
 @click.option("--epsilon", type=float, help="The ε of the guarantee; with --delta.")
 @click.option("--delta", type=float, help="The δ of the guarantee; with --epsilon.")

@@ -52,7 +52,7 @@ from odeco.private.mechanisms import MECHANISMS
     help="How --mechanism wang2016 scales its noise.",
 )
 @click.option(
-    "--neighbour-relation", metavar="NAME", help="distinct or literal (entries); replace or 'add or remove' (rows)."
+    "--neighbour-relation", metavar="NAME", help="distinct or literal (entries); replace or add_remove (rows)."
 )
 @click.option("--entry-change", type=float, help="For a tensor: how far one entry may change; 1 by default.")
 @click.option("--entry-limit", type=float, help="For a tensor: entries beyond are cut off there.")

@@ -60,7 +60,7 @@ _SETTINGS = record(
         "epsilon": nothing_or(number(0)),
         "delta": nothing_or(number(0, 1)),
         "norm_bound": nothing_or(number(0)),
-        "neighbour_relation": one_of(None, "replace", "add or remove"),
+        "neighbour_relation": one_of(None, "replace", "add_remove"),
     }
 )
 

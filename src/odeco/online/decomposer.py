@@ -55,7 +55,7 @@ class OnlineDecomposer:
         For a private run, all three: every row of the stream is promised (ε, δ)-differential privacy, with ε > 0 and δ
         below 1/batch_size, and rows longer than `norm_bound` are scaled down to it. It must be known without looking at
         the data.
-    neighbour_relation : {"replace", "add or remove"}, optional
+    neighbour_relation : {"replace", "add_remove"}, optional
         For a private run: what may happen to one row. It is replaced by any other (the default), or blanked out to
         zeros at its place.
     rng : None, int or numpy.random.Generator
@@ -103,7 +103,7 @@ class OnlineDecomposer:
         epsilon: float | None = None,
         delta: float | None = None,
         norm_bound: float | None = None,
-        neighbour_relation: Literal["replace", "add or remove"] | None = None,
+        neighbour_relation: Literal["replace", "add_remove"] | None = None,
         rng: RngLike = None,
         callback: Callable[[Progress], object] | None = None,
         progress: bool = False,

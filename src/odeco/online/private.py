@@ -47,7 +47,7 @@ class Guarantee:
         The guarantee for one row.
     norm_bound : float
         The bound B on the norm of a row.
-    neighbour_relation : {"replace", "add or remove"}
+    neighbour_relation : {"replace", "add_remove"}
         What may happen to one row: it is replaced by any other, or blanked out to zeros at its place.
     """
 
@@ -59,7 +59,7 @@ class Guarantee:
     def __post_init__(self) -> None:
         _ = self.mu  # refuses what is no guarantee
         check_norm_bound(self.norm_bound)
-        check_choice("neighbour_relation", self.neighbour_relation, ("replace", "add or remove"))
+        check_choice("neighbour_relation", self.neighbour_relation, ("replace", "add_remove"))
 
     @property
     def mu(self) -> float:

@@ -146,7 +146,7 @@ class PrivacyPlan:
 #: What may happen to whom, in words, by neighbour relation.
 _RELATIONS = {
     "replace": "hidden is whether one {unit} is as it is or any other",
-    "add or remove": "hidden is whether one {unit} is there or blanked out",
+    "add_remove": "hidden is whether one {unit} is there or blanked out",
     "distinct": "hidden is one distinct entry, which may change by the entry change",
     "literal": "hidden is one entry as the paper counts them: by it a diagonal entry changes six times as far",
 }

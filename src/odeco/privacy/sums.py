@@ -16,7 +16,7 @@ from odeco.privacy.noise import NoiseSource, SecureNoise
 from odeco.privacy.release import Releaser
 from odeco.privacy.report import PrivacyReport
 
-NeighbourRelation = Literal["replace", "add or remove"]
+NeighbourRelation = Literal["replace", "add_remove"]
 
 
 class PrivateSums:
@@ -30,7 +30,7 @@ class PrivateSums:
         Number of records; it is public.
     record : str
         What a record is called, such as "row" or "respondent".
-    neighbour_relation : {"replace", "add or remove"}
+    neighbour_relation : {"replace", "add_remove"}
         What a neighbour may do to one record: exchange it for any other, or blank it. A blank record must add nothing
         to any sum.
     noise : NoiseSource, optional
@@ -59,7 +59,7 @@ class PrivateSums:
         neighbour_relation: NeighbourRelation = "replace",
         noise: NoiseSource | None = None,
     ) -> None:
-        check_choice("neighbour_relation", neighbour_relation, ("replace", "add or remove"))
+        check_choice("neighbour_relation", neighbour_relation, ("replace", "add_remove"))
         check_delta_for(guarantee.delta, n_records, record)
         self.guarantee, self.n_records, self.record = guarantee, n_records, record
         self.neighbour_relation = neighbour_relation

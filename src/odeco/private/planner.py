@@ -94,7 +94,7 @@ def row_sensitivities(
     neighbour_relation: str, norm_bound: float | None, n_units: int, order: int, *, nonnegative: bool
 ) -> Sensitivities:
     """Return how far the answers of the moment of rows move when one row, or one user's, changes."""
-    check_choice("neighbour_relation", neighbour_relation, ("replace", "add or remove"))
+    check_choice("neighbour_relation", neighbour_relation, ("replace", "add_remove"))
     bound = check_norm_bound(norm_bound)
     replace = neighbour_relation == "replace"
     known: Any = {"norm_bound": bound, "n_records": n_units, "replace": replace, "nonnegative": nonnegative}

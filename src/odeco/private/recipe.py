@@ -95,7 +95,7 @@ def decompose_privately(
     neighbour_relation : str, optional
         For entries ``"distinct"`` (one entry changes by `entry_change`) or ``"literal"`` (the paper's, by which a
         diagonal entry changes six times as far); by default the paper's for ``"wang2016"``. For rows ``"replace"``
-        (default) or ``"add or remove"``.
+        (default) or ``"add_remove"``.
     entry_change, entry_limit : float
         For tensors: how far a neighbour may move an entry, 1 by default, and where entries are cut; see `EntryLevel`.
     nonnegative : bool, optional

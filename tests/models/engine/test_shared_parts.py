@@ -115,8 +115,8 @@ def test_the_number_is_where_likelihood_stops_to_rise(truth):
     [
         ("replace", True, 2),
         ("replace", False, np.sqrt(2)),
-        ("add or remove", True, 1),
-        ("add or remove", False, 1),
+        ("add_remove", True, 1),
+        ("add_remove", False, 1),
     ],
 )
 def test_releases_of_a_model_add_up_to_its_budget(relation, signed, factor):

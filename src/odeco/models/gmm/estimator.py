@@ -53,7 +53,7 @@ class TensorMixture(DensityMixin, LatentModel):  # type: ignore[misc]
     norm_bound : float, optional
         For private mixtures: the largest Euclidean norm of a row, known without looking at the rows. Longer rows are
         scaled down to it.
-    neighbour_relation : {"replace", "add or remove"}
+    neighbour_relation : {"replace", "add_remove"}
         For private mixtures: whether the guarantee hides that a row is replaced by any other, or that it is there or
         not (blanked; the number of rows is public).
     ledger : path, optional
@@ -98,7 +98,7 @@ class TensorMixture(DensityMixin, LatentModel):  # type: ignore[misc]
     **Private mixtures.** With `epsilon`, `delta` and `norm_bound`, noisy sums over rows are all that is learnt from
     them: the second moment, the third moment of rows whitened by it, and one likelihood step (`bounded_rows` has the
     bounds of what a row adds, with proof). Neighbours are two tables of the same size that differ in one row: replaced
-    by any other, or with ``neighbour_relation="add or remove"`` blanked. The number of rows is public. A row with a
+    by any other, or with ``neighbour_relation="add_remove"`` blanked. The number of rows is public. A row with a
     number that is not finite counts as blank, without a message. Components are spheres, all of one variance, and at
     most d + 1; k must be given, and `partial_fit` is refused. `plan_mixture` says beforehand what can be expected.
     `predict` of a row shows that row: only the model is private.

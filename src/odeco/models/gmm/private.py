@@ -93,7 +93,7 @@ def learn_privately(
         The share of the variance of rows that is added to that of components.
     guarantee : Guarantee
         The budget.
-    neighbour_relation : {"replace", "add or remove"}
+    neighbour_relation : {"replace", "add_remove"}
         What a neighbour may do to a row.
     seed : int
         Seed of the decomposition; the noise does not depend on it.
@@ -268,7 +268,7 @@ def plan_mixture(
         The guarantee.
     separation : float
         The distance between means, in standard deviations, on average.
-    neighbour_relation : {"replace", "add or remove"}
+    neighbour_relation : {"replace", "add_remove"}
         As for `TensorMixture`.
     seed : int
         Of the simulation.

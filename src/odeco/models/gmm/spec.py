@@ -51,7 +51,7 @@ def check_settings(model: Any) -> MixtureSettings:
     k = model.n_components
     automatic = isinstance(k, str) and k == "auto"
     check_choice("covariance_type", model.covariance_type, COVARIANCE_TYPES)
-    check_choice("neighbour_relation", model.neighbour_relation, ("replace", "add or remove"))
+    check_choice("neighbour_relation", model.neighbour_relation, ("replace", "add_remove"))
     n_jobs = -1 if model.n_jobs is None else model.n_jobs
     if n_jobs != -1:
         check_count("n_jobs", n_jobs)

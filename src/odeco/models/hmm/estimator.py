@@ -55,7 +55,7 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
     epsilon, delta : float, optional
         With both, the model is private: what `fit` learns is (ε, δ)-differentially private for every sequence. δ must
         be below one over the number of sequences. See *Private models*.
-    neighbour_relation : {"replace", "add or remove"}
+    neighbour_relation : {"replace", "add_remove"}
         For private models: whether the guarantee hides that a sequence is replaced by any other, or that it is there or
         not (blanked; the number of sequences is public). The first needs √2 times the noise.
     ledger : path, optional

@@ -55,7 +55,7 @@ def check_settings(model: Any, *, in_batches: bool = False) -> Settings:
 
 def check_private(model: Any, settings: Settings, *, in_batches: bool = False) -> Guarantee | None:
     """Return what a private TensorHMM promises, or None for one without privacy; raise if it cannot be private."""
-    check_choice("neighbour_relation", model.neighbour_relation, ("replace", "add or remove"))
+    check_choice("neighbour_relation", model.neighbour_relation, ("replace", "add_remove"))
     given = {"epsilon": model.epsilon, "delta": model.delta}
     missing = [name for name, value in given.items() if value is None]
     if len(missing) == 1:

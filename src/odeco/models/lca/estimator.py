@@ -63,7 +63,7 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentMod
     epsilon, delta : float, optional
         With both, the model is private: what `fit` learns is (ε, δ)-differentially private for each respondent. δ must
         be below one over their number, and `fit` must be given the `categories`. See *Private models*.
-    neighbour_relation : {"replace", "add or remove"}
+    neighbour_relation : {"replace", "add_remove"}
         For private models: whether the guarantee hides that a respondent is replaced by any other, or that all answers
         of one are blanked. The first needs √2 times the noise.
     ledger : path, optional
@@ -147,7 +147,7 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentMod
         handle_unknown: Literal["error", "missing"] = "error",
         epsilon: float | None = None,
         delta: float | None = None,
-        neighbour_relation: Literal["replace", "add or remove"] = "replace",
+        neighbour_relation: Literal["replace", "add_remove"] = "replace",
         ledger: str | os.PathLike[str] | None = None,
         random_state: Any = None,
     ) -> None:

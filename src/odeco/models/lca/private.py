@@ -265,7 +265,7 @@ def plan_classes(
     epsilon: float,
     delta: float,
     n_questions: int | None = None,
-    neighbour_relation: Literal["replace", "add or remove"] = "replace",
+    neighbour_relation: Literal["replace", "add_remove"] = "replace",
     seed: int = 0,
 ) -> ClassesPlan:
     """Say what a private model would release, and simulate how many classes it would find; no respondent is needed.
@@ -282,7 +282,7 @@ def plan_classes(
         The guarantee.
     n_questions : int, optional
         How many questions there are, if `categories` is one number.
-    neighbour_relation : {"replace", "add or remove"}
+    neighbour_relation : {"replace", "add_remove"}
         As for `LatentClasses`.
     seed : int
         Of the simulation.
@@ -300,7 +300,7 @@ def plan_classes(
     3
     """
     k, n_rows = check_count("n_components", n_components), check_count("n_respondents", n_respondents)
-    check_choice("neighbour_relation", neighbour_relation, ("replace", "add or remove"))
+    check_choice("neighbour_relation", neighbour_relation, ("replace", "add_remove"))
     if isinstance(categories, int):
         listed = [categories] * check_count("n_questions", n_questions, 2)
     else:

@@ -57,7 +57,7 @@ def check_settings(model: Any) -> ClassSettings:
     if isinstance(missing, bool) or not (missing is None or isinstance(missing, str | numbers.Real)):
         raise ValueError(f"`missing_values` must be a number, a text or None. Got {missing!r}.")
     check_choice("handle_unknown", model.handle_unknown, ("error", "missing"))
-    check_choice("neighbour_relation", model.neighbour_relation, ("replace", "add or remove"))
+    check_choice("neighbour_relation", model.neighbour_relation, ("replace", "add_remove"))
     learning = LearningSettings(
         n_starts=check_count("n_starts", model.n_starts),
         n_steps=check_count("max_iter", model.max_iter),

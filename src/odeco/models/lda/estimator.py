@@ -78,7 +78,7 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         the number of units. See *Private models*.
     unit : {"document", "user"}
         Whom privacy protects: one document, or all documents of one user (see `fit`).
-    neighbour_relation : {"replace", "add or remove"}
+    neighbour_relation : {"replace", "add_remove"}
         For private models: whether the guarantee hides that a document (or all of a user) is replaced by any other, or
         that it is there or not (emptied; the number of documents is public). The first needs √2 times the noise.
     public : array or CSR array, documents x words, optional
@@ -136,7 +136,7 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     histogram of lengths, the frequencies of the words, pairs of the most frequent words, and twice the words of all
     documents dealt to the topics so far. Each document adds an array of norm 1 to each sum, whatever it says.
     Neighbours are two corpora of the same size that differ in one document (or all of one user): replaced by any other,
-    or with ``neighbour_relation="add or remove"`` emptied. The number of documents, their users and the vocabulary are
+    or with ``neighbour_relation="add_remove"`` emptied. The number of documents, their users and the vocabulary are
     public: one that was read off the same documents is covered only if `choose_vocabulary_privately` chose it, for the
     same neighbours, and `fit` is told. A document with a count that is negative, not whole or not finite counts as
     empty, without a message. There are no Gibbs sweeps, which would look at the documents without noise. `partial_fit`

@@ -100,7 +100,7 @@ def plan_topics(
         The guarantee.
     document_length : int
         How many words a document has, about.
-    neighbour_relation : {"replace", "add or remove"}
+    neighbour_relation : {"replace", "add_remove"}
         As for `TensorLDA`.
     seed : int
         Of the simulated text.

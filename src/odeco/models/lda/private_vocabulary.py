@@ -65,9 +65,9 @@ class Votes:
         groups: Any = None,
         words_per_unit: int = 1000,
         stop_words: Iterable[str] = STOP_WORDS,
-        neighbour_relation: Literal["replace", "add or remove"] = "replace",
+        neighbour_relation: Literal["replace", "add_remove"] = "replace",
     ) -> None:
-        check_choice("neighbour_relation", neighbour_relation, ("replace", "add or remove"))
+        check_choice("neighbour_relation", neighbour_relation, ("replace", "add_remove"))
         self._most = check_count("words_per_unit", words_per_unit)
         _, self.n_units = row_weights(groups, int(counted.counts.shape[0]))
         self.unit = "document" if groups is None else "user"
@@ -250,7 +250,7 @@ def choose_vocabulary_privately(
     words_per_unit: int = 1000,
     max_words: int = MOST_WORDS,
     stop_words: Iterable[str] = STOP_WORDS,
-    neighbour_relation: Literal["replace", "add or remove"] = "replace",
+    neighbour_relation: Literal["replace", "add_remove"] = "replace",
     ledger: LedgerFile | str | os.PathLike[str] | None = None,
     noise: NoiseSource | None = None,
 ) -> PrivateVocabulary:
@@ -273,7 +273,7 @@ def choose_vocabulary_privately(
         If more words than this pass, those with most votes are kept.
     stop_words : iterable of str
         These words are left out before anybody votes. The list must not come from the documents.
-    neighbour_relation : {"replace", "add or remove"}
+    neighbour_relation : {"replace", "add_remove"}
         What a neighbour may do to one unit: exchange it for any other, or empty it.
     ledger : LedgerFile or path, optional
         The budget of all runs on these documents together; its `delta_limit` must leave room for the threshold.

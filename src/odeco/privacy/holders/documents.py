@@ -21,7 +21,7 @@ from odeco.privacy.holders.document_kernels import add_pairs, add_responsibiliti
 from odeco.privacy.holders.protocol import ROUNDOFF
 from odeco.privacy.holders.records import row_weights
 
-NeighbourRelation = Literal["replace", "add or remove"]
+NeighbourRelation = Literal["replace", "add_remove"]
 
 #: The bins of the histogram of lengths begin here: from 1 to 4,096 words, about three to an octave.
 LENGTH_EDGES: IndexArray = np.unique(np.round(np.geomspace(1, 4096, 37)).astype(np.int64))
@@ -46,7 +46,7 @@ class BoundedCounts:
         message.
     groups : array of labels, optional
         Whose each document is; this is public. The unit of privacy is then the user.
-    neighbour_relation : {"replace", "add or remove"}
+    neighbour_relation : {"replace", "add_remove"}
         What a neighbour may do to one document (or to all of one user): exchange it for any other, or empty it. The
         number of documents is public either way.
 
@@ -65,7 +65,7 @@ class BoundedCounts:
     """
 
     def __init__(self, counts: Any, *, groups: Any = None, neighbour_relation: NeighbourRelation = "replace") -> None:
-        check_choice("neighbour_relation", neighbour_relation, ("replace", "add or remove"))
+        check_choice("neighbour_relation", neighbour_relation, ("replace", "add_remove"))
         self.neighbour_relation = neighbour_relation
         clean = _without_bad_documents(counts)
         self.n_documents, self.n_words = (int(size) for size in clean.shape)

@@ -18,7 +18,7 @@ from odeco.privacy import sensitivity
 from odeco.privacy.clip import clipped_rows
 from odeco.privacy.holders.protocol import ROUNDOFF, DataHolder, check_order_three, column_pairs, packed_slab
 
-RecordNeighbours = Literal["replace", "add or remove"]
+RecordNeighbours = Literal["replace", "add_remove"]
 
 #: Rows are added up in chunks of this many, so that rounding errors grow with the number of chunks, not of rows.
 ROWS_AT_ONCE = 1024
@@ -66,7 +66,7 @@ class RecordLevel(DataHolder):
     norm_bound : float
         The bound B on the Euclidean norm of a row: longer rows are scaled down to it. Must be known without looking at
         the data.
-    neighbour_relation : {"replace", "add or remove"}
+    neighbour_relation : {"replace", "add_remove"}
         What a neighbour may do to one record (or to all rows of one user): give it any other value, or blank it out to
         zeros. The number of rows is public either way.
     order : int
@@ -114,7 +114,7 @@ class RecordLevel(DataHolder):
         groups: Any = None,
         nonnegative: bool = False,
     ) -> None:
-        check_choice("neighbour_relation", neighbour_relation, ("replace", "add or remove"))
+        check_choice("neighbour_relation", neighbour_relation, ("replace", "add_remove"))
         self.norm_bound = check_norm_bound(norm_bound)
         self.order = check_count("order", order, MINIMUM_ORDER)
         self.nonnegative, self.neighbour_relation = nonnegative, neighbour_relation
