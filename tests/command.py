@@ -11,7 +11,7 @@ import warnings
 from pathlib import Path
 from unittest import mock
 
-from odeco.cli.main import run as odeco_command
+from odeco.cli.app import run as odeco_command
 
 
 def run_here(*arguments: object, cwd: Path, text: str | None = None, **environment: str) -> subprocess.CompletedProcess:

@@ -27,7 +27,7 @@ import numpy as np
 from scipy import sparse
 
 import odeco
-from odeco.cli import main as _main
+from odeco.cli import app
 from odeco.datasets.planted import planted_topics
 from odeco.errors import SourceError
 from odeco.io import as_source
@@ -216,7 +216,7 @@ def _read_rows(path: Path) -> None:
 def _info(path: Path) -> None:
     """Run ``odeco info``, which must know what it was given, or say that it does not; never that odeco failed."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
-        code = _main.run(["info", "--check", str(path)])
+        code = app.run(["info", "--check", str(path)])
     if "odeco failed" in said.getvalue() or code not in (0, 1):
         raise AssertionError(said.getvalue())
     if code:

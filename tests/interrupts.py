@@ -14,7 +14,7 @@ import odeco
 
 _PACKAGE = Path(odeco.__file__).parent
 #: Where the state of a run is changed; what is computed elsewhere only becomes state here.
-PLACES = ("streams", "rows", "online/range_finder.py", "power/tracking.py")
+PLACES = ("online", "io/rows.py", "power/tracking.py")
 
 
 @cache

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import odeco
-from odeco.cli import main as _main
+from odeco.cli import app
 
 COUNTS = np.einsum("i,j,k->ijk", *[np.array([1, 0, 2])] * 3)
 
@@ -34,7 +34,7 @@ def test_a_tensor_given_to_a_stream_is_led_to_decompose(tmp_path, monkeypatch, c
         odeco.OnlineDecomposer(1, batch_size=10).partial_fit(COUNTS)
     monkeypatch.chdir(tmp_path)
     np.save("tensor.npy", COUNTS)
-    assert _main.run(["stream", "tensor.npy", "-k", "1"]) == 1
+    assert app.run(["stream", "tensor.npy", "-k", "1"]) == 1
     assert "If it is a tensor, run odeco decompose instead" in capsys.readouterr().err
 
 
@@ -81,14 +81,14 @@ def test_every_kind_of_seed_gives_the_same_result_twice():
     ("given", "meant"), [("decompse", "decompose"), ("steam", "stream"), ("topic", "topics"), ("privat", "private")]
 )
 def test_a_command_that_is_not_there_is_answered_with_what_was_perhaps_meant(given, meant, capsys):
-    assert _main.run([given, "file"]) == 2
+    assert app.run([given, "file"]) == 2
     error = capsys.readouterr().err
     assert f"No such command '{given}'" in error
     assert f"Did you mean '{meant}'?" in error
 
 
 def test_a_command_that_is_like_no_other_is_answered_with_the_list(capsys):
-    assert _main.run(["zzz"]) == 2
+    assert app.run(["zzz"]) == 2
     error = capsys.readouterr().err
     assert "No such command 'zzz'" in error
     assert "Did you mean" not in error
@@ -124,8 +124,7 @@ except ModuleNotFoundError as error:
     [
         (("sklearn",), "import odeco.models", "topics"),
         (("numba",), "from odeco.models import TensorLDA", "topics"),
-        (("matplotlib",), "from odeco.display import write_report", "plot"),
-        (("matplotlib",), "import odeco.display", "plot"),
+        (("matplotlib",), "from odeco.display.svg import Figures", "plot"),
     ],
 )
 def test_what_needs_an_extra_says_which(missing, statement, extra):

@@ -12,7 +12,7 @@ from scipy import sparse
 
 import odeco
 from odeco._util.files import load_arrays, save_arrays
-from odeco.cli import main as _main
+from odeco.cli import app
 from odeco.io.rows import as_rows
 from odeco.online import SampleMoment
 
@@ -131,7 +131,7 @@ def test_the_command_reads_nothing_past_the_end_of_such_rows(command, what, code
         format=np.array(b"csr"),
     )
     name, *options = command
-    assert _main.run([name, str(tmp_path / "rows.npz"), "-k", "2", *options]) == code
+    assert app.run([name, str(tmp_path / "rows.npz"), "-k", "2", *options]) == code
     assert "odeco failed" not in capsys.readouterr().err
 
 

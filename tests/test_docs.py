@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import odeco
-from odeco.cli.main import SUMMARIES
+from odeco.cli.app import SUMMARIES
 from odeco.datasets.planted import planted_topics
 
 ROOT = Path(__file__).parent.parent

@@ -60,7 +60,7 @@ def write_inflated(path, arrays, zeros):
                     left -= step
 
 
-COMMAND = "import sys; from odeco.cli import _main; sys.exit(_main.run({arguments!r}))"
+COMMAND = "import sys; from odeco.cli import app; sys.exit(app.run({arguments!r}))"
 
 
 def test_info_describes_an_inflated_archive_without_unpacking_it(tmp_path):

@@ -10,8 +10,8 @@ import pytest
 from scipy import io as scipy_io
 from scipy import sparse
 
+from odeco.cli.app import run as main
 from odeco.cli.info import _MEANINGS
-from odeco.cli.main import run as main
 from odeco.cli.report import MODELS
 from odeco.io.graphs import read_graph
 from odeco.io.tables import read_private_table, read_text_table, sequences_of

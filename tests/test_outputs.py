@@ -13,7 +13,7 @@ import pytest
 import odeco
 from odeco._util import files as _files
 from odeco._util.files import replacing, try_to_write
-from odeco.cli import main as _main
+from odeco.cli import app
 from odeco.cli import output as _output
 from odeco.cli.output import csv_cell, result_table
 from odeco.datasets import planted_orthogonal
@@ -34,12 +34,12 @@ def test_an_input_is_never_an_output(folder, capsys):
     before = Path("tensor.npy").read_bytes()
     Path("link.npz").symlink_to("tensor.npy")
     for out in ("tensor.npy", "./tensor.npy", "link.npz"):
-        assert _main.run(["decompose", "tensor.npy", "-k", "2", "--out", out, "--force"]) == 2
+        assert app.run(["decompose", "tensor.npy", "-k", "2", "--out", out, "--force"]) == 2
         assert "--out must be another file than those that are read or written besides." in capsys.readouterr().err
     Path("data").mkdir()
     np.save("data/rows.npy", ROWS)
-    assert _main.run(["stream", "data", "-k", "2", "--out", "data/rows.npy", "--force"]) == 2
-    assert _main.run(["decompose", "tensor.npy", "-k", "2", "--out", "same", "--report", "same"]) == 2
+    assert app.run(["stream", "data", "-k", "2", "--out", "data/rows.npy", "--force"]) == 2
+    assert app.run(["decompose", "tensor.npy", "-k", "2", "--out", "same", "--report", "same"]) == 2
     assert Path("tensor.npy").read_bytes() == before
     assert not Path("same").exists()
 
@@ -47,22 +47,22 @@ def test_an_input_is_never_an_output(folder, capsys):
 def test_a_file_that_odeco_did_not_write_is_replaced_only_by_force(folder, capsys):
     arguments = ["decompose", "tensor.npy", "-k", "2", "--out", "notes.npz"]
     Path("notes.npz").write_text("a week of work")
-    assert _main.run(arguments) == 2
+    assert app.run(arguments) == 2
     assert "--out must be a new file, or one that odeco wrote. notes.npz is neither." in capsys.readouterr().err
     assert Path("notes.npz").read_text() == "a week of work"
-    assert _main.run([*arguments, "--force"]) == 0
-    assert _main.run(arguments) == 0  # now it is one of ours
+    assert app.run([*arguments, "--force"]) == 0
+    assert app.run(arguments) == 0  # now it is one of ours
     page = ["report", "notes.npz", "--out", "page.html"]
-    assert _main.run(page) == 0
-    assert _main.run(page) == 0
+    assert app.run(page) == 0
+    assert app.run(page) == 0
     Path("page.html").write_text("<html>")
-    assert _main.run(page) == 2
+    assert app.run(page) == 2
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 def test_a_pipe_or_a_directory_is_not_replaced(make, folder):
     make("out.npz")
-    assert _main.run(["decompose", "tensor.npy", "-k", "2", "--out", "out.npz", "--force"]) in (1, 2)
+    assert app.run(["decompose", "tensor.npy", "-k", "2", "--out", "out.npz", "--force"]) in (1, 2)
     assert not Path("out.npz").is_file()
     with pytest.raises(OSError, match=r"out\.npz"):
         odeco.Components([1.0], np.eye(2)[:, :1]).save("out.npz")
@@ -119,7 +119,7 @@ def test_a_result_that_cannot_be_written_is_printed_and_kept(checkpoint, options
             return next(calls)(*given, **named)
 
         patch.setattr(_output, "save_result", save)
-        assert _main.run(arguments) == 1
+        assert app.run(arguments) == 1
     said = capsys.readouterr()
     assert "0.5" in said.out
     assert said.err.startswith("Error: The result could not be written: ")
@@ -127,7 +127,7 @@ def test_a_result_that_cannot_be_written_is_printed_and_kept(checkpoint, options
     if checkpoint:
         assert "run.ckpt holds the run as it ended: run the command again with --resume and another path." in said.err
         monkeypatch.setattr(odeco.online.run.Run, "push", pytest.fail)  # nothing is computed again
-        assert _main.run([*arguments, "--resume"]) == 0
+        assert app.run([*arguments, "--resume"]) == 0
         assert not Path("run.ckpt").exists()
         kept = Path("result.npz")
     else:
@@ -140,22 +140,22 @@ def test_destinations_are_tried_before_the_work_starts(folder, monkeypatch):
     Path("closed").mkdir(0o500)
     if os.access("closed", os.W_OK):  # root may write anywhere
         monkeypatch.setattr(_files.os, "open", lambda *_: (_ for _ in ()).throw(PermissionError(13, "no", "closed")))
-    assert _main.run(["decompose", "tensor.npy", "-k", "2", "--out", "closed/result.npz"]) == 1
+    assert app.run(["decompose", "tensor.npy", "-k", "2", "--out", "closed/result.npz"]) == 1
 
 
 def test_signs_that_a_terminal_obeys_are_shown_as_escapes(folder, capsys):
     Path("names.txt").write_text("\n".join(["\x1b[31mred", "[/bold]", "[link=x]y", "a\u202eb", *"efgh"]))
-    assert _main.run(["decompose", "tensor.npy", "-k", "2", "--names", "names.txt", "--top", "8"]) == 0
+    assert app.run(["decompose", "tensor.npy", "-k", "2", "--names", "names.txt", "--top", "8"]) == 0
     shown = capsys.readouterr().out.replace("\n", "")
     assert "\x1b" not in shown
     assert "\u202e" not in shown
     for text in (r"\x1b[31mred", "[/bold]", "[link=x]y", r"a\u202eb"):
         assert text.replace(" ", "") in shown.replace(" ", "")
     np.savez("\x1b[31m.npz", **{"\x1b]0;title\x07": np.ones(3), "[/red]": np.ones(2)})
-    assert _main.run(["info", "\x1b[31m.npz"]) == 0
+    assert app.run(["info", "\x1b[31m.npz"]) == 0
     assert "\x1b" not in capsys.readouterr().out
-    assert _main.run(["info", "\x1b[31m-missing.npz"]) == 1
-    assert _main.run(["decompose", "tensor.npy", "-k", "2", "--out", "\x1b[31m/x"]) == 2
+    assert app.run(["info", "\x1b[31m-missing.npz"]) == 1
+    assert app.run(["decompose", "tensor.npy", "-k", "2", "--out", "\x1b[31m/x"]) == 2
     assert "\x1b" not in capsys.readouterr().err
 
 

@@ -12,6 +12,7 @@ import pytest
 import odeco
 from odeco import Components
 from odeco.datasets import planted_orthogonal
+from odeco.decompose import AsymmetricDecomposition
 from odeco.power import Plan, run
 from odeco.tensors import DenseTensor, PackedTensor, SparseTensor
 
@@ -127,7 +128,7 @@ def test_asymmetric_tensors_give_all_their_factors(shape, k, seed):
     generator = np.random.default_rng(seed)
     factors = [np.linalg.qr(generator.standard_normal((size, k)))[0] for size in shape]
     weights = np.linspace(2, 1, k) * generator.choice([-1, 1], k)
-    T = odeco.decompose.result.AsymmetricDecomposition(weights, tuple(factors), weights, weights > 0).to_dense()
+    T = AsymmetricDecomposition(weights, tuple(factors), weights, weights > 0).to_dense()
     result = odeco.decompose_asymmetric(T, k, rng=seed)
     np.testing.assert_allclose(result.weights, np.abs(weights), atol=EXACT)
     np.testing.assert_allclose(result.to_dense(), T, atol=EXACT)

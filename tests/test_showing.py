@@ -15,7 +15,7 @@ import pytest
 from test_saving import RESULTS, ROWS
 
 import odeco
-from odeco.cli import main as _main
+from odeco.cli import app
 from odeco.decompose import PrivateDecomposition, StreamDecomposition
 from odeco.display import ConvergenceDisplay, CosinesDisplay, LeadingDisplay, VectorDisplay, WeightsDisplay
 from odeco.display.tables import leading
@@ -232,46 +232,46 @@ def table(tmp_path, monkeypatch):
 
 def test_names_of_a_table_reach_the_file_the_page_the_json_and_the_terminal(table, capsys):
     run = ["stream", "rows.csv", "-k", "2", "--drop", "id"]
-    assert _main.run([*run, "--out", "result.npz", "--report", "page.html"]) == 0
+    assert app.run([*run, "--out", "result.npz", "--report", "page.html"]) == 0
     assert "=c" in capsys.readouterr().out
     result = odeco.load_result("result.npz")
     assert result.names == ("a", "b", "=c", "d", "e", "f")
     assert "=c" in Path("page.html").read_text()
-    assert _main.run(["report", "result.npz", "--out", "again.html"]) == 0
+    assert app.run(["report", "result.npz", "--out", "again.html"]) == 0
     assert "=c" in Path("again.html").read_text()
     capsys.readouterr()
-    assert _main.run(["info", "result.npz", "--json"]) == 0
+    assert app.run(["info", "result.npz", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["names"] == "a, b, =c, d, e, f"
-    assert _main.run([*run, "--json"]) == 0
+    assert app.run([*run, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["names"] == ["a", "b", "=c", "d", "e", "f"]
-    assert _main.run(["stream", "rows.csv", "-k", "2", "--columns", "f,a,b", "--json"]) == 0
+    assert app.run(["stream", "rows.csv", "-k", "2", "--columns", "f,a,b", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["names"] == ["f", "a", "b"]
 
 
 def test_wrong_columns_are_refused_in_the_words_of_the_command(table, capsys):
-    assert _main.run(["stream", "rows.csv", "-k", "2", "--columns", "a", "--drop", "b"]) == 2
+    assert app.run(["stream", "rows.csv", "-k", "2", "--columns", "a", "--drop", "b"]) == 2
     assert "--columns and --drop must not be given together" in capsys.readouterr().err
-    assert _main.run(["stream", "rows.csv", "-k", "2", "--drop", "ids"]) == 1
+    assert app.run(["stream", "rows.csv", "-k", "2", "--drop", "ids"]) == 1
     assert "Did you mean 'id'?" in capsys.readouterr().err
-    assert _main.run(["stream", "rows.csv", "-k", "2"]) == 1
+    assert app.run(["stream", "rows.csv", "-k", "2"]) == 1
     assert "leave the column out with --drop" in capsys.readouterr().err
-    assert _main.run(["stream", "rows.csv", "-k", "2", "--columns", "a,,b"]) == 2
+    assert app.run(["stream", "rows.csv", "-k", "2", "--columns", "a,,b"]) == 2
 
 
 def test_out_writes_a_table_or_a_result_by_its_suffix_and_nothing_else(table, capsys):
     run = ["stream", "rows.csv", "-k", "2", "--drop", "id"]
-    assert _main.run([*run, "--out", "result.csv"]) == 0
+    assert app.run([*run, "--out", "result.csv"]) == 0
     with Path("result.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert _main.run([*run, "--out", "result.npz"]) == 0
+    assert app.run([*run, "--out", "result.npz"]) == 0
     result = odeco.load_result("result.npz")
     assert list(rows[0]) == [*("component", "weight", "weight_error", "angle_error"), "a", "b", "'=c", "d", "e", "f"]
     assert [float(row["weight"]) for row in rows] == result.weights.tolist()
     assert [float(row["b"]) for row in rows] == result.vectors[1].tolist()
-    assert _main.run([*run, "--out", "result.csv"]) == 0  # odeco wrote it, and may replace it
+    assert app.run([*run, "--out", "result.csv"]) == 0  # odeco wrote it, and may replace it
     for wrong in ("result.json", "result", "result.npz.gz"):
         capsys.readouterr()
-        assert _main.run([*run, "--out", wrong]) == 2
+        assert app.run([*run, "--out", wrong]) == 2
         assert "--out must end in .npz, for the whole result, or in .csv" in capsys.readouterr().err
         assert not Path(wrong).exists()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import odeco
-from odeco.cli.main import run
+from odeco.cli.app import run
 from odeco.cp.rank import SURE
 from odeco.online.held_out import HeldOut, judge_held_out
 from odeco.online.unknown_rank import CountingSearch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sources.kinds import KINDS
+from kinds import KINDS
 
 
 @pytest.fixture(params=KINDS, ids=[name for name, _, _ in KINDS])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sources.kinds import N_ROWS, Sliceable, as_table, dense_rows, read, save_npy, save_npz, sparse_rows
+from kinds import N_ROWS, Sliceable, as_table, dense_rows, read, save_npy, save_npz, sparse_rows
 
 from odeco.io import as_source, skip_rows
 

@@ -8,7 +8,7 @@ import zipfile
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sources.kinds import (
+from kinds import (
     dense_rows,
     read_until_error,
     save_arrow_stream,

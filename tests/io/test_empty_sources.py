@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sources.kinds import (
+from kinds import (
     OwnSource,
     Sliceable,
     read_until_error,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sources.kinds import N_FEATURES, N_ROWS, read
+from kinds import N_FEATURES, N_ROWS, read
 
 from odeco.errors import SourceError
 from odeco.io import BatchSource, as_source, rebatch, skip_rows

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sources.kinds import (
+from kinds import (
     dense_rows,
     save_csv,
     save_feather,

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sources.kinds import (
+from kinds import (
     N_ROWS,
     as_table,
     dense_rows,

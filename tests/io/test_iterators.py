@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sources.kinds import OwnSource, cut, dense_rows, read
+from kinds import OwnSource, cut, dense_rows, read
 
 from odeco.errors import SourceError
 from odeco.io import as_source

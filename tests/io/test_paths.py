@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from sources.kinds import save_csv, save_npy, save_npz
+from kinds import save_csv, save_npy, save_npz
 
 from odeco.errors import SourceError
 from odeco.io import as_source

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
-from sources.kinds import cut, dense_rows, read, to_dense
+from kinds import cut, dense_rows, read, to_dense
 
 from odeco.errors import SourceError
 from odeco.io import as_source, rebatch, skip_rows

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sources.kinds import (
+from kinds import (
     N_ROWS,
     OwnSource,
     Sliceable,

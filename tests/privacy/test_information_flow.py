@@ -29,7 +29,7 @@ from sealing import (
 
 import odeco
 import odeco.online.dask
-from odeco.cli.main import run as run_command
+from odeco.cli.app import run as run_command
 from odeco.models import LatentClasses, TensorHMM, TensorLDA, TensorMixture, choose_vocabulary_privately
 from odeco.models.lda.vocabulary import CountedWords
 from odeco.online import SampleMoment

@@ -134,7 +134,7 @@ def test_a_relative_path_is_that_of_the_folder_it_was_given_in(tmp_path, monkeyp
 def test_a_file_that_is_replaced_while_its_lock_is_waited_for_is_opened_again(tmp_path, monkeypatch):
     path = tmp_path / "data.ledger"
     ledger = LedgerFile.create(path, epsilon=1.0, delta=1e-6)
-    lock, replaced = _ledger_file._lock, []
+    lock, replaced = _ledger_file.lock, []
 
     def replace_first(file):
         if not replaced:
@@ -144,7 +144,7 @@ def test_a_file_that_is_replaced_while_its_lock_is_waited_for_is_opened_again(tm
             path.write_bytes(content)
         lock(file)
 
-    monkeypatch.setattr(_ledger_file, "_lock", replace_first)
+    monkeypatch.setattr(_ledger_file, "lock", replace_first)
     ledger.charge("release", 1.0, 100.0)
     assert len(LedgerFile(path).charges) == 1
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import odeco
-from odeco.cli import main as _main
+from odeco.cli import app
 from odeco.cli.faults import in_options
 from odeco.privacy import LedgerFile, epsilon_of, gdp_mu
 
@@ -80,7 +80,7 @@ def test_a_plan_for_entries_speaks_of_no_records():
 
 
 def test_the_words_are_about_the_mechanism_that_is_taken(folder, capsys):
-    assert _main.run([*RUN, "--dry-run", "--mechanism", "joint"]) == 0
+    assert app.run([*RUN, "--dry-run", "--mechanism", "joint"]) == 0
     text = capsys.readouterr().out
     plan = odeco.plan_privacy(**{**PUBLIC, "dimension": 6, "n_units": 3000, "norm_bound": 1.0}, epsilon=1.0)
     assert f"with a weight of {plan['joint'].smallest_signal:.3g} or more" in text
@@ -89,28 +89,28 @@ def test_the_words_are_about_the_mechanism_that_is_taken(folder, capsys):
 
 def test_a_ledger_knows_what_the_first_run_has_spent_and_refuses_what_is_too_much(folder, capsys):
     ledger = [*RUN, "--ledger", "data.ledger"]
-    assert _main.run(ledger) == 2
+    assert app.run(ledger) == 2
     assert "--ledger data.ledger is new and needs --budget E" in capsys.readouterr().err
-    assert _main.run([*ledger, "--budget", "1.3", "--dry-run"]) == 0
+    assert app.run([*ledger, "--budget", "1.3", "--dry-run"]) == 0
     assert not Path("data.ledger").exists()  # a plan spends nothing and begins nothing
-    assert _main.run([*ledger, "--budget", "1.3"]) == 0
+    assert app.run([*ledger, "--budget", "1.3"]) == 0
     assert (
         "data.ledger: earlier runs have spent ε = 0; with this one it will be ε = 1 of 1.3" in capsys.readouterr().err
     )
     spent = LedgerFile("data.ledger").mu
     # Releases are charged with the slack of their rounding, which the noise has been made larger for.
     assert spent == pytest.approx(gdp_mu(1.0, 1e-6), rel=1e-6)
-    assert _main.run([*ledger, "--budget", "9"]) == 2
+    assert app.run([*ledger, "--budget", "9"]) == 2
     assert "--budget is for a new --ledger. data.ledger is there already" in capsys.readouterr().err
     assert epsilon_of(np.hypot(spent, gdp_mu(1.0, 1e-6)), 1e-6) > 1.3  # two such runs are too much
-    assert _main.run(ledger) == 1
+    assert app.run(ledger) == 1
     refused = capsys.readouterr().err
     assert "data.ledger allows ε = 1.3 for all runs together. Earlier ones have spent ε = 1, so that ε = " in refused
     assert "Nothing was spent. Lower --epsilon." in refused
     assert LedgerFile("data.ledger").mu == spent
     less = [*ledger]
     less[less.index("--epsilon") + 1] = "0.5"
-    assert _main.run(less) == 0
+    assert app.run(less) == 0
     assert "earlier runs have spent ε = 1; with this one it will be ε = 1.1" in capsys.readouterr().err
     assert len(LedgerFile("data.ledger").charges) == 2
 
@@ -166,9 +166,9 @@ def test_what_is_missing_is_named_by_its_flag(folder, capsys):
         (RUN[:-2], "--unit record needs --norm-bound B"),
         ([*RUN, "--budget", "2"], "--budget is that of a new --ledger FILE"),
     ):
-        assert _main.run(arguments) == 2
+        assert app.run(arguments) == 2
         assert words in capsys.readouterr().err
-    assert _main.run([*user, "--groups", "groups.txt", "--yes"]) == 0
+    assert app.run([*user, "--groups", "groups.txt", "--yes"]) == 0
 
 
 def given(**options):
@@ -198,7 +198,7 @@ def given(**options):
     ],
 )
 def test_every_error_speaks_of_flags(options, words, folder, capsys):
-    assert _main.run(given(**options)) in (1, 2)
+    assert app.run(given(**options)) in (1, 2)
     error = capsys.readouterr().err
     assert words in error
     assert "`" not in error

@@ -11,7 +11,7 @@ import pytest
 from scipy import sparse
 from sealing import MALFORMED, in_pairs, separated, write_lines, write_lines_below_names
 
-from odeco.cli.main import run as run_command
+from odeco.cli.app import run as run_command
 from odeco.errors import SourceError
 from odeco.privacy import RecordLevel, open_private
 from odeco.privacy.holders.records import ROWS_AT_ONCE

@@ -12,7 +12,7 @@ __all__ = ["main"]
 def main() -> int:
     """Run the command with the arguments of this process, and return its exit code."""
     try:
-        from odeco.cli.main import run  # what it is made of may not be installed
+        from odeco.cli.app import run  # what it is made of may not be installed
     except ModuleNotFoundError as error:
         text = missing_library(error, "The command odeco")
         if text is None:

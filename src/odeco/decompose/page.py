@@ -158,7 +158,7 @@ def write_report(
     Examples
     --------
     >>> import numpy as np, odeco, tempfile
-    >>> from odeco.display import write_report
+    >>> from odeco.decompose.page import write_report
     >>> result = odeco.decompose(odeco.Components([3.0, 2.0], np.eye(5)[:, :2]).to_dense(), 2, rng=0)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_report(result, f"{folder}/page.html", title="Two components")

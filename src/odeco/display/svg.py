@@ -7,14 +7,17 @@ import re
 from html import escape
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
 
+from odeco._util.extras import needed_by
 from odeco._util.types import FloatArray
 from odeco.display.figures import ConvergenceDisplay, CosinesDisplay, LeadingDisplay, VectorDisplay, WeightsDisplay
 from odeco.display.page import SERIES
 from odeco.display.style import Palette, any_script
+
+with needed_by("odeco.display.svg"):
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
 
 # matplotlib cannot write the names of the page's colours. So each name has a colour that stands for it while the figure
 # is drawn, and in the finished SVG that colour is replaced by the name.
@@ -107,7 +110,7 @@ class Figures:
     ) -> str:
         """Return a picture of `odeco.display` as HTML, in the colours of the page."""
         with mpl.rc_context(STYLE):
-            figure, axes = _axes(*(size or display.size))
+            figure, axes = new_axes(*(size or display.size))
             display.plot(axes, palette=PAGE)
             return self.html(figure, description, caption)
 
@@ -150,6 +153,7 @@ class Figures:
         return self.draw(display, description, size=(HALF, 3.0))
 
 
-def _axes(width: float, height: float) -> tuple[Figure, Any]:
+def new_axes(width: float, height: float) -> tuple[Figure, Any]:
+    """Return a new figure of this size in inches, and its axes."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()

@@ -1,5 +1,6 @@
 """Differential privacy: accounting, noise, sensitivities, data holders, audits."""
 
+from odeco.errors import BudgetExhausted
 from odeco.privacy.audit import audit, worst_entries, worst_records
 from odeco.privacy.calibration import delta_of, epsilon_of, gdp_mu, noise_multiplier, paper_noise_multiplier
 from odeco.privacy.holders.entries import EntryLevel
@@ -13,6 +14,7 @@ from odeco.privacy.report import PrivacyReport
 from odeco.privacy.sources import open_private
 
 __all__ = [
+    "BudgetExhausted",
     "Charge",
     "EntryLevel",
     "Ledger",

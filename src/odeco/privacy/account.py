@@ -95,7 +95,7 @@ class Account:
             )
         try:
             with source.open("rb+") as file:
-                _lock(file)  # until the file is closed: what another process writes is read whole
+                lock(file)  # until the file is closed: what another process writes is read whole
                 content = file.read()
                 # A crash may have left half a line at the end: that charge was not made, and nothing was released.
                 whole = content[: content.rfind(b"\n") + 1]
@@ -115,7 +115,7 @@ class Account:
 
     def _begin(self, target: Path, charges: tuple[Charge, ...]) -> Callable[[Charge], None]:
         head = {"kind": _KIND, "format_version": _VERSION, "run": self.run, "mu_limit": self.ledger.mu_limit}
-        text = b"".join(_line(document) for document in (head, *(charge.to_fields() for charge in charges)))
+        text = b"".join(as_line(document) for document in (head, *(charge.to_fields() for charge in charges)))
         with replacing(target, readable=False) as file:
             file.write(text)
         self._size, self._file_number = len(text), target.stat().st_ino
@@ -129,7 +129,7 @@ class Account:
                 "it back."
             )
         with self._path.open("ab") as file:
-            _lock(file)  # until the file is closed
+            lock(file)  # until the file is closed
             status = os.fstat(file.fileno())
             if status.st_size != self._size or status.st_ino != self._file_number:
                 raise RuntimeError(
@@ -137,7 +137,7 @@ class Account:
                     "process, or by a charge that was cut short. Nothing was released. Go on from the last checkpoint, "
                     "with one process only."
                 )
-            line = _line(charge.to_fields())
+            line = as_line(charge.to_fields())
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
@@ -174,11 +174,13 @@ def _check_free(target: Path) -> None:
         )
 
 
-def _lock(file: Any) -> None:
+def lock(file: Any) -> None:
+    """Wait for the exclusive lock of an open file; it is held until the file is closed."""
     if fcntl is None:  # pragma: no cover
         raise OSError("A ledger file needs locks that this system does not have. Run without saving.")
     fcntl.flock(file, fcntl.LOCK_EX)
 
 
-def _line(document: dict[str, Any]) -> bytes:
+def as_line(document: dict[str, Any]) -> bytes:
+    """Return a document as one line of JSON."""
     return (json.dumps(document, allow_nan=False) + "\n").encode()

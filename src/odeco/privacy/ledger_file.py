@@ -19,7 +19,7 @@ from typing import IO, Any, cast
 
 from odeco._util.arguments import check_number
 from odeco.errors import BudgetExhausted, FileFormatError
-from odeco.privacy.account import _line, _lock
+from odeco.privacy.account import as_line, lock
 from odeco.privacy.calibration import check_delta, gdp_mu
 from odeco.privacy.ledger import ALL_DATA, Charge, Ledger
 
@@ -74,7 +74,7 @@ class LedgerFile:
         limit = gdp_mu(epsilon, delta - delta_limit)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # an old ledger is never replaced
         with os.fdopen(descriptor, "wb") as file:
-            file.write(_line({**head, "mu_limit": limit}))
+            file.write(as_line({**head, "mu_limit": limit}))
             file.flush()
             os.fsync(file.fileno())
         return cls(path)
@@ -110,7 +110,7 @@ class LedgerFile:
             entry = self._ledger_in(whole).charge(mechanism, sensitivity, scale, count, data, delta)
             file.seek(len(whole))
             file.truncate()
-            file.write(_line(entry.to_fields()))
+            file.write(as_line(entry.to_fields()))
             file.flush()
             os.fsync(file.fileno())
         return entry
@@ -120,7 +120,7 @@ class LedgerFile:
         """Open the file and hold its lock until it is closed."""
         while True:
             with cast("IO[bytes]", self.path.open(mode)) as file:
-                _lock(file)
+                lock(file)
                 opened, there = os.fstat(file.fileno()), self.path.stat()
                 if (opened.st_ino, opened.st_dev) == (there.st_ino, there.st_dev):
                     yield file

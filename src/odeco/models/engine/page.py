@@ -42,7 +42,7 @@ def write_model_report(
     --------
     >>> import numpy as np, tempfile
     >>> from odeco.models import TensorMixture
-    >>> from odeco.display import write_model_report
+    >>> from odeco.models.engine.page import write_model_report
     >>> rows = np.random.default_rng(0).standard_normal((300, 2)) + np.repeat([[0], [9], [18]], 100, axis=0)
     >>> model = TensorMixture(3, random_state=0).fit(rows)
     >>> with tempfile.TemporaryDirectory() as folder:

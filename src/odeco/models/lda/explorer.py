@@ -39,12 +39,12 @@ _LEAST_SHARE = 0.02
 
 def script() -> str:
     """Return the script of the explorer."""
-    return files("odeco.display").joinpath("explorer.js").read_text(encoding="utf-8")
+    return files("odeco.models.lda").joinpath("explorer.js").read_text(encoding="utf-8")
 
 
 def style() -> str:
     """Return its style."""
-    return files("odeco.display").joinpath("explorer.css").read_text(encoding="utf-8")
+    return files("odeco.models.lda").joinpath("explorer.css").read_text(encoding="utf-8")
 
 
 def container(data: dict[str, Any]) -> str:

@@ -360,7 +360,7 @@ class WordMoment(Oracle):
     Examples
     --------
     >>> import numpy as np
-    >>> from odeco.online.moments import WordMoment
+    >>> from odeco.models.lda.moments import WordMoment
     >>> moment = WordMoment([[3, 0], [0, 4]], concentration=0.0)     # two documents, each of a topic with one word
     >>> moment.image(np.eye(2))
     array([[0.5, 0. ],

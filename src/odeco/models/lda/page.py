@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from odeco.decompose.page import again_section, privacy_section
 from odeco.display.page import Section, table, write_page
-from odeco.display.svg import COLOURS, STYLE, WIDTH, Figures, _axes
+from odeco.display.svg import COLOURS, STYLE, WIDTH, Figures, new_axes
 from odeco.models.lda.explorer import MANY, Example, TopicMap, container, explorer_data, lay_out, script, style
 
 if TYPE_CHECKING:
@@ -333,7 +333,7 @@ def draw_map(figures: Figures, layout: TopicMap, labels: Sequence[str]) -> str:
     tallest = _TALL if many else _HEIGHT
     width, height = layout.size
     with mpl.rc_context(STYLE):
-        figure, axes = _axes(WIDTH, min(tallest, max(2.5, WIDTH * height / width)))
+        figure, axes = new_axes(WIDTH, min(tallest, max(2.5, WIDTH * height / width)))
         sizes = (7.0, 7.5) if many else (10.0, 9.5)
         for number, (place, radius, label) in enumerate(zip(layout.places, layout.radii, labels, strict=True), 1):
             axes.add_patch(Circle(place, radius, facecolor=COLOURS["accent"], alpha=0.25, linewidth=0))
@@ -377,7 +377,7 @@ def draw_spectrum(figures: Figures, found: TopicDiagnostics, clear: NDArray[np.b
     positive = values > 0
     numbers = np.arange(1, values.size + 1)
     with mpl.rc_context(STYLE):
-        figure, axes = _axes(WIDTH, 3.4)
+        figure, axes = new_axes(WIDTH, 3.4)
         axes.grid(axis="y")
         for shown, colour, name in ((clear, "accent", "clear of noise"), (~clear, "muted", "not clear of noise")):
             drawn = positive & shown
