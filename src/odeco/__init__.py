@@ -1,5 +1,6 @@
 """Learn the components of a symmetric tensor that is too large to store, too private to look at, or still arriving."""
 
+from odeco import paper
 from odeco._util.version import __version__
 from odeco.decompose.asymmetric import decompose_asymmetric
 from odeco.decompose.files import load_result, save_result
@@ -48,6 +49,7 @@ __all__ = [
     "load_result",
     "match",
     "operator_norm",
+    "paper",
     "plan_privacy",
     "save_result",
     "symmetrize",
