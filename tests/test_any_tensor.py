@@ -12,7 +12,7 @@ import pytest
 import odeco
 from odeco.cp.gauss_newton import refine, standard_errors
 from odeco.cp.rank import SIGNIFICANCE, chance_of_noise, clear_height
-from odeco.cp.selection import hidden_components, judge
+from odeco.cp.selection import expected_undetected, select_rank
 from odeco.cp.spectrum import Spectra, spectrum_of
 from odeco.decompose.findings import warn_if_unconverged
 from odeco.power import Plan, run
@@ -176,9 +176,9 @@ def test_the_spectrum_of_noise_is_clear_of_nothing_and_that_of_components_is_not
 
 
 def test_a_gap_between_components_and_noise_makes_sure_and_none_makes_unsure():
-    assert hidden_components(np.array([1000.0, 800.0, 900.0]), 2.0) < 0.01
-    assert hidden_components(np.array([8.0, 4.0, 2.1]), 2.0) > 0.3
-    assert hidden_components(np.empty(0), 2.0) == 1.0
+    assert expected_undetected(np.array([1000.0, 800.0, 900.0]), 2.0) < 0.01
+    assert expected_undetected(np.array([8.0, 4.0, 2.1]), 2.0) > 0.3
+    assert expected_undetected(np.empty(0), 2.0) == 1.0
 
 
 def test_more_components_than_dimensions_are_not_explained():
@@ -195,9 +195,9 @@ def test_more_components_than_dimensions_are_not_explained():
 @pytest.mark.filterwarnings("ignore::odeco.ConvergenceWarning")
 def test_the_loop_does_not_trust_itself_on_components_that_are_not_orthogonal():
     entries, _ = planted(20, 4, 0.5, 0.001)
-    assert odeco.decompose(entries, "auto", whiten=None, rng=0).rank_evidence.confidence == 0
+    assert odeco.decompose(entries, "auto", method="power", rng=0).rank_evidence.confidence == 0
     entries, _ = planted(20, 4, 0, 0.01)
-    assert odeco.decompose(entries, "auto", whiten=None, rng=0).rank_evidence.confidence > 0.99
+    assert odeco.decompose(entries, "auto", method="power", rng=0).rank_evidence.confidence > 0.99
 
 
 class Hidden(Oracle):
@@ -240,9 +240,9 @@ def test_the_tensor_inside_a_basis_from_images_is_that_from_entries(order):
 def test_the_evidence_of_the_unfolding_is_not_overruled_in_silence():
     """Where the unfolding shows more directions than components were kept, the confidence is zero."""
     entries, _ = planted(20, 5, 0.3, 0.01)
-    judged = judge(DenseTensor(entries), np.random.default_rng(0), most=3)
-    assert judged.evidence.rank == 3
-    assert judged.evidence.confidence == 0
+    selection = select_rank(DenseTensor(entries), np.random.default_rng(0), max_rank=3)
+    assert selection.evidence.rank == 3
+    assert selection.evidence.confidence == 0
 
 
 @pytest.mark.parametrize("n_seeds", [1, pytest.param(20, marks=pytest.mark.long)])
@@ -276,8 +276,8 @@ def test_a_result_begins_with_its_verdict_and_shows_ten_components():
 
 def test_a_fit_that_did_not_converge_is_not_sent_to_the_loop():
     entries, _ = planted(20, 4, 0, 0.01)
-    for whiten, remedies in (("auto", "steps. Raise tol if"), (None, "iterations. Raise n_iterations, raise tol if")):
-        result = odeco.decompose(entries, 4, whiten=whiten, rng=0)
+    for method, remedies in (("cp", "steps. Raise tol if"), ("power", "iterations. Raise n_iterations, raise tol if")):
+        result = odeco.decompose(entries, 4, method=method, rng=0)
         unfinished = dataclasses.replace(result, converged=np.array([True, True, False, True]))
         with pytest.warns(odeco.ConvergenceWarning, match="^Component 3 did not converge") as caught:
             warn_if_unconverged(unfinished, stacklevel=1)

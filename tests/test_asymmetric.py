@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import odeco
 from odeco.cli.decompose import command
-from odeco.cp.asymmetric import TermJudge, as_terms, entries_of, factors_of, left_by, refine_terms
+from odeco.cp.asymmetric import TermFits, as_terms, entries_of, factors_of, left_by, refine_terms
 from odeco.cp.rank import SIGNIFICANCE, ProductNoise
 from odeco.decompose import AsymmetricDecomposition
 from odeco.decompose.page import write_report
@@ -79,9 +79,9 @@ def test_the_largest_value_of_noise_is_below_its_bound_and_near_it():
     parts, generator = (20, 20, 20), np.random.default_rng(0)
     law, heights = ProductNoise(parts), []
     for _ in range(40):
-        judge = TermJudge(AsymmetricTensor(generator.standard_normal(parts)), generator, None, most=1)
-        found = judge.loop(Plan(1, n_restarts=12, n_iterations=60, tolerance=1e-4))
-        heights.append(judge.height(found.weights[0], 1.0))
+        fits = TermFits(AsymmetricTensor(generator.standard_normal(parts)), generator, None, max_rank=1)
+        found = fits.loop(Plan(1, n_restarts=12, n_iterations=60, tolerance=1e-4))
+        heights.append(fits.height(found.weights[0], 1.0))
     assert max(heights) < law.clear
     assert 2 / 3 < np.mean(heights) < law.typical
     assert law.chance(law.clear) == pytest.approx(SIGNIFICANCE)
@@ -124,7 +124,7 @@ def test_automatic_terms_scale_with_the_tensor(exponent):
 def test_the_loop_stays_for_orthogonal_terms():
     _, entries = planted((6, 7, 8), 4, 0, 0, seed=0)
     fitted = odeco.decompose_asymmetric(entries, 4, rng=0)
-    for settings in ({"whiten": None}, {"n_restarts": 12}, {"n_iterations": 40}):
+    for settings in ({"method": "power"}, {"n_restarts": 12}, {"n_iterations": 40}):
         looped = odeco.decompose_asymmetric(entries, 4, rng=0, **settings)
         assert looped.structure is None
         assert looped.explained == pytest.approx(1, abs=1e-12)
@@ -134,10 +134,10 @@ def test_the_loop_stays_for_orthogonal_terms():
 
 def test_what_cannot_be_asked_is_refused():
     entries = np.ones((2, 3, 4))
-    with pytest.raises(ValueError, match="`whiten` must be 'auto' or None for an asymmetric tensor"):
-        odeco.decompose_asymmetric(entries, 1, whiten="tensor")
-    with pytest.raises(ValueError, match='n_components="auto" needs a fit of all terms together'):
-        odeco.decompose_asymmetric(entries, "auto", whiten=None)
+    with pytest.raises(ValueError, match="`method` must be one of"):
+        odeco.decompose_asymmetric(entries, 1, method="tensor")
+    with pytest.raises(ValueError, match='n_components="auto" needs method="cp"'):
+        odeco.decompose_asymmetric(entries, "auto", method="power")
     with pytest.raises(odeco.RankError, match="the tensor has rank 1, but n_components=2") as caught:
         odeco.decompose_asymmetric(entries, 2, rng=0)
     assert caught.value.found.weights == pytest.approx([math.sqrt(24)])

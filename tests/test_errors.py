@@ -128,7 +128,7 @@ ARGUMENT_ERRORS = {
         {"rng": "seed"},
         "`rng` must be None, an int or a numpy.random.Generator. Got 'seed'. Pass a seed such as rng=0.",
     ),
-    "whiten": ({"whiten": "svd"}, "`whiten` must be one of 'auto', 'tensor', 'slice'. Got 'svd'."),
+    "whiten": ({"whiten": "svd"}, "`whiten` must be one of 'tensor', 'slice'. Got 'svd'."),
     "whiten by a matrix of another size": (
         {"whiten": np.ones((4, 3))},
         "A second moment must be a symmetric d x d matrix. Got shape (4, 3).",

@@ -98,7 +98,7 @@ def test_parts_are_kept_at_equal_length_and_a_zero_part_stays_where_it_was():
 
 def test_the_callback_sees_every_state():
     seen = []
-    odeco.decompose(planted_orthogonal(5, 2, rng=0), 2, whiten=None, rng=0, callback=seen.append)
+    odeco.decompose(planted_orthogonal(5, 2, rng=0), 2, method="power", rng=0, callback=seen.append)
     assert seen[-1].done
     assert [len(search.found) for search in seen] == sorted(len(search.found) for search in seen)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import odeco
-from odeco.cp.rank import ground_state, judge_rank
+from odeco.cp.rank import evidence_from_deflation, ground_state
 from odeco.datasets import gaussian_noise, planted_orthogonal
 from odeco.tensors import DenseTensor
 
@@ -49,7 +49,7 @@ def test_pure_noise_has_no_component():
 def test_the_ground_state_is_the_published_one():
     # Auffinger, Ben Arous and Černý 2013: E0(3) = 1.657; at order 2 it would be √2, the edge of the semicircle.
     assert ground_state(3) == pytest.approx(1.657, abs=5e-4)
-    assert judge_rank(np.array([1.0]), np.array([0.0]), 10, 3).rank == 1
+    assert evidence_from_deflation(np.array([1.0]), np.array([0.0]), 10, 3).rank == 1
 
 
 def test_auto_refuses_an_oracle_that_cannot_be_asked_again():

@@ -24,7 +24,7 @@ TENSOR = planted_orthogonal(12, 3, rng=0).to_dense()
 ROWS = np.eye(6)[RNG.choice(3, size=4000, p=[0.5, 0.3, 0.2])]
 RESULTS = {
     "tensor": lambda: odeco.decompose(TENSOR, 3, rng=0),
-    "loop": lambda: odeco.decompose(TENSOR, 3, whiten=None, rng=0),
+    "loop": lambda: odeco.decompose(TENSOR, 3, method="power", rng=0),
     "auto": lambda: odeco.decompose(TENSOR + 0.01 * gaussian_noise(12, rng=0).entries, "auto", rng=0),
     "asymmetric": lambda: odeco.decompose_asymmetric(np.einsum("i,j,k->ijk", *map(np.arange, (3, 4, 5))) * 1.0, 1),
     "stream": lambda: odeco.decompose_stream(ROWS, 3, rng=0),

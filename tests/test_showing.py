@@ -337,11 +337,11 @@ def long_calls(**settings):
     guarantee = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "norm_bound": 1.0, "rng": 0}
     return {
         "decompose": lambda: odeco.decompose(tensor, 2, rng=0, **settings),
-        "loop": lambda: odeco.decompose(tensor, 2, whiten=None, rng=0, **settings),
-        "loop to the noise": lambda: odeco.decompose(tensor, "auto", whiten=None, rng=0, **settings),
+        "loop": lambda: odeco.decompose(tensor, 2, method="power", rng=0, **settings),
+        "loop to the noise": lambda: odeco.decompose(tensor, "auto", method="power", rng=0, **settings),
         "whitened": lambda: odeco.decompose(tensor, 2, whiten="tensor", rng=0, **settings),
         "asymmetric": lambda: odeco.decompose_asymmetric(tensor, 2, rng=0, **settings),
-        "asymmetric loop": lambda: odeco.decompose_asymmetric(tensor, 2, whiten=None, rng=0, **settings),
+        "asymmetric loop": lambda: odeco.decompose_asymmetric(tensor, 2, method="power", rng=0, **settings),
         "stream": lambda: odeco.decompose_stream(ROWS, 2, rng=0, **settings),
         "pushed": lambda: odeco.OnlineDecomposer(2, batch_size=900, rng=0, **settings).partial_fit(ROWS).result(),
         **{

@@ -65,10 +65,10 @@ def decomposed(tensor: Any, n_components: Any, how: Any = "auto", **settings: An
     """Call `decompose`; `how` is "auto", "power", or a way to whiten."""
     function = find("decompose")
     known = inspect.signature(function).parameters
-    if "method" in known and ("whiten" not in known or (isinstance(how, str) and how in ("auto", "power"))):
-        return function(tensor, n_components, method=how, **settings)
-    power = isinstance(how, str) and how == "power"
-    return function(tensor, n_components, whiten=None if power else how, **settings)
+    named = isinstance(how, str) and how in ("auto", "power")
+    if "method" in known:
+        return function(tensor, n_components, **{"method" if named else "whiten": how}, **settings)
+    return function(tensor, n_components, whiten=None if named and how == "power" else how, **settings)
 
 
 def terms(tensor: Any, n_components: Any, how: str = "auto", **settings: Any) -> Any:

@@ -1,4 +1,4 @@
-"""``odeco decompose``: Algorithm 1 on a tensor in a file."""
+"""``odeco decompose``: the components of a tensor in a file."""
 
 from __future__ import annotations
 
@@ -22,12 +22,17 @@ from odeco.cli.output import deliver, progress_bar
     "--tol", type=float, default=1e-10, show_default=True, help="Relative residual to reach; 0: a fixed count."
 )
 @click.option(
-    "--whiten",
-    type=click.Choice(["auto", "none", "tensor", "slice"]),
+    "--method",
+    type=click.Choice(["auto", "cp", "power"]),
     default="auto",
     show_default=True,
-    help="auto: all components together, orthogonal or not. none: the paper's loop, for orthogonal ones. "
-    "tensor, slice: the loop in coordinates whitened by the tensor's images, or by one slice.",
+    help="cp: fit all components together, orthogonal or not. power: Algorithm 1, for orthogonal ones. auto: cp, "
+    "unless another option needs power.",
+)
+@click.option(
+    "--whiten",
+    type=click.Choice(["tensor", "slice"]),
+    help="Whiten before the power method: by the images of the tensor, or by one slice.",
 )
 @click.option("--symmetrize", is_flag=True, help="Average over all permutations of the axes first.")
 @click.option("--asymmetric", is_flag=True, help="Decompose a d1 x d2 x … tensor into terms a ⊗ b ⊗ … instead.")
@@ -40,7 +45,8 @@ def command(
     n_restarts: int | None,
     n_iterations: int | None,
     tol: float,
-    whiten: str,
+    method: str,
+    whiten: str | None,
     symmetrize: bool,
     asymmetric: bool,
     key: str | None,
@@ -63,8 +69,8 @@ def command(
     """
     if asymmetric and names is not None:
         raise click.UsageError("--names is for the one axis of a symmetric tensor, and goes not with --asymmetric.")
-    if asymmetric and (symmetrize or whiten in ("tensor", "slice")):
-        raise click.UsageError("--asymmetric goes with neither --symmetrize nor --whiten tensor nor --whiten slice.")
+    if asymmetric and (symmetrize or whiten is not None):
+        raise click.UsageError("--asymmetric goes with neither --symmetrize nor --whiten.")
     settings: dict[str, Any] = {"n_restarts": n_restarts, "n_iterations": n_iterations, "tol": tol, "rng": seed}
     with _options.limited(threads):
         tensor = load_tensor(file, key)
@@ -80,7 +86,7 @@ def command(
                 bar.update(task, description=search.doing, completed=found, total=total, count=f"{found} found")
 
             recipe: Any = odeco.decompose_asymmetric if asymmetric else odeco.decompose
-            settings["whiten"] = None if whiten == "none" else whiten
+            settings |= {"method": method} if asymmetric else {"method": method, "whiten": whiten}
             result = recipe(tensor, n_components, callback=show, **settings)
     if labels is not None:
         result = result.with_names(labels)

@@ -30,7 +30,7 @@ from odeco._util.threads import one_blas_thread
 from odeco._util.types import DataArray, FloatArray
 from odeco.cp.gauss_newton import NEGLIGIBLE, Fit, descend
 from odeco.cp.rank import ProductNoise
-from odeco.cp.selection import Judge, Tell
+from odeco.cp.selection import CPFits, Report
 from odeco.cp.spectrum import Spectra, spectra_of_axes
 from odeco.cp.starts import (
     SLICES,
@@ -358,17 +358,17 @@ def _with_weights(core: AsymmetricTensor, directions: FloatArray, generator: np.
     return Components(movable(fitted_term_weights(core, vectors)), vectors, core.order)
 
 
-class TermJudge(Judge):
+class TermFits(CPFits):
     """Fits of one asymmetric tensor with different numbers of terms.
 
     A term λ a ⊗ b ⊗ … is held as a component with the weight λ and the vector (a, b, …)/√p.
     """
 
-    def __init__(self, oracle: Oracle, generator: np.random.Generator, tell: Tell | None, *, most: int) -> None:
+    def __init__(self, oracle: Oracle, generator: np.random.Generator, report: Report | None, *, max_rank: int) -> None:
         if not isinstance(oracle, AsymmetricTensor):
             raise TypeError(f"The tensor must be an AsymmetricTensor. Got {type(oracle).__name__}.")
         self.tensor = oracle
-        super().__init__(oracle, generator, tell, most=most)
+        super().__init__(oracle, generator, report, max_rank=max_rank)
         self.noise = ProductNoise(oracle.parts)
 
     def refined(self, start: Components) -> Fit:

@@ -22,7 +22,7 @@ from odeco.errors import RankError
 from odeco.tensors.components import Components
 
 #: The most components that are looked for when their number is left to the data.
-MOST_AUTOMATIC = 100
+MAX_AUTOMATIC = 100
 
 #: A component is kept if noise alone would show one as large with at most this chance.
 SIGNIFICANCE = 5e-3
@@ -70,8 +70,8 @@ class RankEvidence:
     candidates: tuple[int, ...]
 
 
-def judge_rank(weights: FloatArray, remaining: FloatArray, dimension: int, order: int) -> RankEvidence:
-    """Judge each weight, in order of discovery, against the noise that could be in what remained after it.
+def evidence_from_deflation(weights: FloatArray, remaining: FloatArray, dimension: int, order: int) -> RankEvidence:
+    """CPFits each weight, in order of discovery, against the noise that could be in what remained after it.
 
     `remaining` holds for each component the squared norm of the tensor without this component and those before it. If
     all of that is noise, a Gaussian symmetric tensor of squared norm N², then its variance at every unit vector is

@@ -9,7 +9,7 @@ Three kinds of evidence are combined.
   compared with what the largest value of noise would have gained.
 
 Components that are too weak to be seen leave no trace but one: the weakest of those seen are then hardly clear of the
-noise themselves. `hidden_components` turns this into an expected number, and the confidence is the chance of none.
+noise themselves. `expected_undetected` turns this into an expected number, and the confidence is the chance of none.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _PRIOR_SPREAD, _PRIOR_COUNT = math.log(3), 2
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """What a fit is doing: told to whoever waits for it.
+    """What a fit is doing, for a callback.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Stage:
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class RankSelection:
     """A fit with the number of components that the tensor itself suggests.
 
     Attributes
@@ -87,16 +87,16 @@ class Judged:
     left: Literal["nothing", "noise", "more"]
 
 
-#: A callback that is told the stage.
-Tell = Callable[[Stage], object]
+#: A callback for stages.
+Report = Callable[[Stage], object]
 
 
-class Judge:
+class CPFits:
     """Fits of one tensor with different numbers of components, each made once."""
 
-    def __init__(self, oracle: Oracle, generator: np.random.Generator, tell: Tell | None, *, most: int) -> None:
-        self.oracle, self.generator, self._tell = oracle, generator, tell
-        self.dimension, self.order, self.most = oracle.dimension, oracle.order, most
+    def __init__(self, oracle: Oracle, generator: np.random.Generator, report: Report | None, *, max_rank: int) -> None:
+        self.oracle, self.generator, self._report = oracle, generator, report
+        self.dimension, self.order, self.max_rank = oracle.dimension, oracle.order, max_rank
         self.noise: NoiseLaw = SymmetricNoise(self.dimension, self.order)
         self.whole, self.spectrum = self._measured()
         self._fits: dict[int, Fit] = {}
@@ -104,12 +104,12 @@ class Judge:
     def _measured(self) -> tuple[float, Spectra]:
         """Return the squared norm of the tensor, and in how many directions it points."""
         whole = squared_norm(self.oracle, rng=self.generator)
-        return whole, Spectra((spectrum_of(self.oracle, self.most, self.generator),))
+        return whole, Spectra((spectrum_of(self.oracle, self.max_rank, self.generator),))
 
     def fit(self, rank: int) -> Fit:
         """Return the best fit of `rank` components that is known."""
         if rank not in self._fits:
-            self.tell(f"fitting {rank} components")
+            self.report(f"fitting {rank} components")
             if rank == 0:
                 self._fits[0] = self.refined(self.nothing)
             elif rank <= self.spectrum.n_usable:
@@ -135,11 +135,11 @@ class Judge:
         """Return by how much the squared misfit grows if a component is left out."""
         return removal_costs(components)
 
-    def tell(self, doing: str) -> None:
+    def report(self, doing: str) -> None:
         """Say what comes next."""
-        if self._tell is not None:
+        if self._report is not None:
             best = max(self._fits.values(), key=lambda fit: fit.explained, default=None)
-            self._tell(Stage(doing, self.nothing if best is None else best.components))
+            self._report(Stage(doing, self.nothing if best is None else best.components))
 
     def offer(self, found: Fit) -> None:
         """Keep a fit if it is better than the one that is known."""
@@ -175,7 +175,7 @@ class Judge:
 
     def next(self, rank: int) -> Components:
         """Return the strongest single component of what a fit leaves, found by the paper's loop."""
-        self.tell(f"looking at what {rank} components leave")
+        self.report(f"looking at what {rank} components leave")
         return self.loop(Plan(1, _RESTARTS, _ITERATIONS, _ROUGHLY), without=self.fit(rank).components)
 
     def height(self, amount: float, deviation: float) -> float:
@@ -202,19 +202,19 @@ class Judge:
             self.offer(known)
 
 
-def judge(
+def select_rank(
     oracle: Oracle,
     generator: np.random.Generator,
     *,
-    most: int,
-    tell: Tell | None = None,
-    judge_class: type[Judge] = Judge,
-) -> Judged:
-    """Fit as many components as the tensor suggests, at most `most`."""
-    tensor = judge_class(oracle, generator, tell, most=most)
+    max_rank: int,
+    report: Report | None = None,
+    fits_class: type[CPFits] = CPFits,
+) -> RankSelection:
+    """Fit as many components as the tensor suggests, at most `max_rank`."""
+    tensor = fits_class(oracle, generator, report, max_rank=max_rank)
     rank = _first_guess(tensor)
     one, chance = _next(tensor, rank)
-    while rank < most and chance <= SIGNIFICANCE:
+    while rank < max_rank and chance <= SIGNIFICANCE:
         tensor.add(rank, one)
         rank += 1
         one, chance = _next(tensor, rank)
@@ -223,43 +223,45 @@ def judge(
         rank -= 1
         last = _last_height(tensor, rank)
         one, chance = _next(tensor, rank)
-    return Judged(
+    return RankSelection(
         tensor.fit(rank), _evidence(tensor, rank, one, chance, last), tensor.deviation(rank), tensor.left(rank, chance)
     )
 
 
-def fit_given(
+def fit_rank(
     oracle: Oracle,
     n_components: int,
     generator: np.random.Generator,
     *,
-    tell: Tell | None = None,
-    judge_class: type[Judge] = Judge,
-) -> Judged:
+    report: Report | None = None,
+    fits_class: type[CPFits] = CPFits,
+) -> RankSelection:
     """Fit the number of components that is asked for."""
-    tensor = judge_class(oracle, generator, tell, most=n_components)
+    tensor = fits_class(oracle, generator, report, max_rank=n_components)
     usable = tensor.spectrum.n_usable
     if usable < n_components and tensor.exhausted(usable):
         raise zero_image_error(n_components, tensor.fit(usable).components.sorted_by_weight())
     _, chance = _next(tensor, n_components)
     if chance <= SIGNIFICANCE and tensor.spectrum.n_clear < n_components:
         # Deep in noise, the unfolding hides orthogonal components that the loop still finds.
-        tensor.tell("one component after another")
+        tensor.report("one component after another")
         plan = Plan.default(tensor.dimension, n_components, tolerance=_LOOP_TOLERANCE)
         with contextlib.suppress(RankError):
             tensor.offer(tensor.refined(tensor.loop(plan)))
         _, chance = _next(tensor, n_components)
-    return Judged(tensor.fit(n_components), None, tensor.deviation(n_components), tensor.left(n_components, chance))
+    return RankSelection(
+        tensor.fit(n_components), None, tensor.deviation(n_components), tensor.left(n_components, chance)
+    )
 
 
-def _last_height(tensor: Judge, rank: int) -> float:
+def _last_height(tensor: CPFits, rank: int) -> float:
     """Return what the weakest component is worth, in the units of the noise."""
     return tensor.height(tensor.gain(rank), tensor.deviation(rank)) if rank else 0.0
 
 
-def _first_guess(tensor: Judge) -> int:
+def _first_guess(tensor: CPFits) -> int:
     """Return the rank of the unfolding, or all directions if what remains of it does not look like noise."""
-    rank, deep = (min(number, tensor.most) for number in (tensor.spectrum.n_clear, tensor.spectrum.n_usable))
+    rank, deep = (min(number, tensor.max_rank) for number in (tensor.spectrum.n_clear, tensor.spectrum.n_usable))
     if tensor.spectrum.rest_is_noise(rank) or deep <= rank:
         return rank
     won = math.sqrt(max(0.0, tensor.fit(deep).explained - tensor.fit(rank).explained) / (deep - rank))
@@ -267,7 +269,7 @@ def _first_guess(tensor: Judge) -> int:
     return deep if height > tensor.noise.typical else rank
 
 
-def _next(tensor: Judge, rank: int) -> tuple[Components, float]:
+def _next(tensor: CPFits, rank: int) -> tuple[Components, float]:
     """Return the strongest component of what is left, and the chance that noise shows one as strong."""
     if tensor.exhausted(rank):
         return tensor.nothing, 1.0
@@ -276,7 +278,7 @@ def _next(tensor: Judge, rank: int) -> tuple[Components, float]:
     return one, tensor.noise.chance(height)
 
 
-def _evidence(tensor: Judge, rank: int, one: Components, chance: float, last: float) -> RankEvidence:
+def _evidence(tensor: CPFits, rank: int, one: Components, chance: float, last: float) -> RankEvidence:
     """Return each weight with the chance that it is noise, and how sure all of that is."""
     found, deviation = tensor.fit(rank).components, tensor.deviation(rank)
     heights = np.array([tensor.height(math.sqrt(cost), deviation) for cost in tensor.costs(found)])
@@ -285,12 +287,12 @@ def _evidence(tensor: Judge, rank: int, one: Components, chance: float, last: fl
     kept = np.array([tensor.noise.chance(height) for height in heights])
     over = float(np.max(kept, initial=0.0))
     # Where nothing is left, there is nothing for a component to hide in.
-    hidden = 0.0 if tensor.exhausted(rank) else hidden_components(heights, tensor.noise.clear)
+    hidden = 0.0 if tensor.exhausted(rank) else expected_undetected(heights, tensor.noise.clear)
     confidence = math.exp(-hidden) * (1 - over) * min(1.0, chance / _USUAL_CHANCE)
     confidence = 0.0 if tensor.spectrum.n_clear > rank or (chance <= SIGNIFICANCE and one.n_components) else confidence
     candidates = [rank]
     if confidence < SURE:
-        candidates += [rank + 1] if rank < tensor.most else []
+        candidates += [rank + 1] if rank < tensor.max_rank else []
         candidates += [rank - 1] if over > SIGNIFICANCE / 10 and rank > 1 else []
         candidates += [tensor.spectrum.n_clear] if tensor.spectrum.n_clear > rank + 1 else []
     level = tensor.noise.typical * tensor.noise.unit * deviation
@@ -299,7 +301,7 @@ def _evidence(tensor: Judge, rank: int, one: Components, chance: float, last: fl
     return RankEvidence(rank, weights, np.full(weights.size, level), chances, confidence, tuple(candidates))
 
 
-def hidden_components(heights: FloatArray, threshold: float) -> float:
+def expected_undetected(heights: FloatArray, threshold: float) -> float:
     """Return how many components below the threshold are to be expected beside those above it.
 
     The logarithms of all heights are taken to be a sample of a normal law, seen where they are above the threshold.

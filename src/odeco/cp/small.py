@@ -17,7 +17,7 @@ from odeco._util.scale import norm_exponent
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.gauss_newton import standard_errors
-from odeco.cp.selection import fit_given
+from odeco.cp.selection import fit_rank
 from odeco.errors import RankError
 from odeco.power.schedule import Plan
 from odeco.power.solver import Search, run, step
@@ -190,12 +190,12 @@ def fit_independent(tensor: DenseTensor, n_components: int, seed: int) -> Compon
     """
     shift = norm_exponent(tensor.squared_norm())
     try:
-        judged = fit_given(DenseTensor(np.ldexp(tensor.entries, -shift)), n_components, np.random.default_rng(seed))
+        selection = fit_rank(DenseTensor(np.ldexp(tensor.entries, -shift)), n_components, np.random.default_rng(seed))
     except RankError:
         return None
-    found = judged.fit.components
-    if judged.left != "nothing":
-        weight_errors, angle_errors = standard_errors(found, judged.deviation)
+    found = selection.fit.components
+    if selection.left != "nothing":
+        weight_errors, angle_errors = standard_errors(found, selection.deviation)
         determined = (np.abs(found.weights) >= _LEAST_WEIGHT_IN_ERRORS * weight_errors) & (angle_errors < _MOST_ANGLE)
         if not determined.all():
             return None

@@ -58,10 +58,10 @@ def largest_cosine(vectors: FloatArray) -> tuple[float, tuple[int, int]]:
     return float(cosines[place]), (int(place[0]), int(place[1]))
 
 
-def judge_structure(
+def structure_of(
     vectors: FloatArray, angle_errors: FloatArray, *, left: Literal["nothing", "noise", "more"], complete: bool
 ) -> Structure:
-    """Judge whether components are orthogonal within their errors.
+    """CPFits whether components are orthogonal within their errors.
 
     An error of angle e spreads over the d − 1 directions around a vector, so that the cosine of two vectors deviates by
     √((e² + e'²)/(d − 1)). `complete` says whether more components could not have been fitted.
@@ -90,16 +90,16 @@ def judge_structure(
     return Structure("independent", cosine, left, reason)
 
 
-def judge_term_structure(
+def structure_of_terms(
     factors: Sequence[FloatArray],
     angle_errors: Sequence[FloatArray],
     *,
     left: Literal["nothing", "noise", "more"],
     complete: bool,
 ) -> Structure:
-    """Judge whether the terms of an asymmetric tensor are orthogonal along every axis, as `judge_structure` does."""
+    """CPFits whether the terms of an asymmetric tensor are orthogonal along every axis, as `structure_of` does."""
     axes = [
-        judge_structure(vectors, errors, left=left, complete=complete)
+        structure_of(vectors, errors, left=left, complete=complete)
         for vectors, errors in zip(factors, angle_errors, strict=True)
     ]
     worst = max(range(len(axes)), key=lambda axis: (axes[axis].kind != "orthogonal", axes[axis].largest_cosine))

@@ -1,4 +1,4 @@
-"""Asymmetric tensors: all terms together, or by the loop on the symmetric embedding."""
+"""Decompose an asymmetric tensor: by a least-squares CP fit, or by the power method on its symmetric embedding."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import numpy as np
 from odeco._util.arguments import as_generator, check_count, check_tolerance
 from odeco._util.scale import times_power_of_two
 from odeco._util.types import RngLike
-from odeco.cp.asymmetric import TermJudge, explained_by_terms, factors_of, term_angle_errors
-from odeco.cp.rank import MOST_AUTOMATIC
-from odeco.cp.selection import Stage, fit_given, judge
-from odeco.cp.structure import judge_term_structure
-from odeco.decompose.findings import Unit, described, require_signal, sorted_fit, warn_if_unconverged
+from odeco.cp.asymmetric import TermFits, explained_by_terms, factors_of, term_angle_errors
+from odeco.cp.rank import MAX_AUTOMATIC
+from odeco.cp.selection import Stage, fit_rank, select_rank
+from odeco.cp.structure import structure_of_terms
+from odeco.decompose.findings import Unit, choose_method, described, require_signal, sorted_fit, warn_if_unconverged
 from odeco.decompose.loop import usable_tolerance
 from odeco.decompose.result import AsymmetricDecomposition, Decomposition
+from odeco.decompose.symmetric import Method
 from odeco.display.progress import following
 from odeco.power.schedule import Plan
 from odeco.power.solver import Search, run
@@ -31,10 +32,10 @@ def decompose_asymmetric(
     tensor: Any,
     n_components: int | Literal["auto"],
     *,
+    method: Method = "auto",
     n_restarts: int | None = None,
     n_iterations: int | None = None,
     tol: float = 1e-10,
-    whiten: Literal["auto"] | None = "auto",
     rng: RngLike = None,
     callback: Callable[[Search | Stage], object] | None = None,
     progress: bool = False,
@@ -45,9 +46,9 @@ def decompose_asymmetric(
     result says what kind they are and how far to trust it. Their vectors should be linearly independent along each
     axis, so that there are at most as many terms as the smallest axis has entries.
 
-    With ``whiten=None``, which `n_restarts`, `n_iterations` and ``tol=0`` imply, this is the paper's loop, for factors
-    that are orthogonal: the array is treated as a symmetric tensor of dimension d₁ + d₂ + …, which is never formed; see
-    `AsymmetricTensor`. It needs the number of terms. The other parameters are those of `decompose`.
+    With ``method="power"``, which `n_restarts`, `n_iterations` and ``tol=0`` imply, this is the power method, for
+    factors that are orthogonal: the array is treated as a symmetric tensor of dimension d₁ + d₂ + …, which is never
+    formed; see `AsymmetricTensor`. It needs the number of terms. The other parameters are those of `decompose`.
 
     Notes
     -----
@@ -68,25 +69,27 @@ def decompose_asymmetric(
     """
     entries = tensor if isinstance(tensor, AsymmetricTensor) else AsymmetricTensor(tensor)
     oracle, generator = InUnit(entries), as_generator(rng)
-    if whiten not in ("auto", None):
-        raise ValueError(f"`whiten` must be 'auto' or None for an asymmetric tensor. Got {whiten!r}.")
-    looped = whiten is None or n_restarts is not None or n_iterations is not None or check_tolerance(tol) == 0
+    needs_power = {
+        "n_restarts": n_restarts is not None,
+        "n_iterations": n_iterations is not None,
+        "tol=0": check_tolerance(tol) == 0,
+    }
+    chosen = choose_method(method, needs_power)
     automatic = isinstance(n_components, str) and n_components == "auto"
-    if looped and automatic:
+    if chosen == "power" and automatic:
         raise ValueError(
-            'n_components="auto" needs a fit of all terms together for an asymmetric tensor. '
-            "Got whiten=None, n_restarts, n_iterations or tol=0, which ask for the loop. "
-            "Leave them out, or pass n_components as an int."
+            'n_components="auto" needs method="cp" for an asymmetric tensor. '
+            'Got method="power", n_restarts, n_iterations or tol=0. Leave them out, or pass n_components as an int.'
         )
-    most = min(*oracle.parts, MOST_AUTOMATIC) if automatic else min(oracle.parts)
+    most = min(*oracle.parts, MAX_AUTOMATIC) if automatic else min(oracle.parts)
     k = most
     if not automatic:
         k = check_count("n_components", n_components, 1, most, f" for a tensor of shape {entries.parts}")
-    if not looped:
+    if chosen == "cp":
         unit = Unit.of(oracle, generator)
         total = None if automatic else k
-        with unit.kept(), following(callback, progress, total) as told:
-            found = _terms_together(unit, entries, k, generator, check_tolerance(tol), told, automatic=automatic)
+        with unit.kept(), following(callback, progress, total) as report:
+            found = _terms_together(unit, entries, k, generator, tol, report, automatic=automatic)
         found = unit.put_back(found)
         warn_if_unconverged(found, stacklevel=2)
         factors = tuple(factors_of(found.components, entries.parts))
@@ -106,8 +109,8 @@ def decompose_asymmetric(
         n_iterations=n_iterations,
         tolerance=usable_tolerance(tol, oracle),
     )
-    with following(callback, progress, k) as told:
-        return _terms_by_loop(oracle, entries, plan, generator, told)
+    with following(callback, progress, k) as report:
+        return _terms_by_loop(oracle, entries, plan, generator, report)
 
 
 def _terms_by_loop(
@@ -139,24 +142,24 @@ def _terms_together(
     n_components: int,
     generator: np.random.Generator,
     tolerance: float,
-    callback: Callable[[Stage], object] | None,
+    report: Callable[[Stage], object] | None,
     *,
     automatic: bool,
 ) -> Decomposition:
-    """Fit all terms of an asymmetric tensor together, `n_components` or at most as many, and judge what they are."""
+    """Fit all terms of an asymmetric tensor together, `n_components` or at most as many, with their structure."""
     tensor = AsymmetricTensor(times_power_of_two(entries.entries.astype(np.float64), -unit.exponent))
     tensor.rounding = entries.rounding
     if automatic:
-        judged = judge(tensor, generator, most=n_components, tell=callback, judge_class=TermJudge)
-        require_signal(unit, judged)
+        selection = select_rank(tensor, generator, max_rank=n_components, report=report, fits_class=TermFits)
+        require_signal(unit, selection)
     else:
-        judged = fit_given(tensor, n_components, generator, tell=callback, judge_class=TermJudge)
-    terms = judged.fit.components.sorted_by_weight()
-    deviation = judged.deviation if judged.left != "nothing" else 0.0
+        selection = fit_rank(tensor, n_components, generator, report=report, fits_class=TermFits)
+    terms = selection.fit.components.sorted_by_weight()
+    deviation = selection.deviation if selection.left != "nothing" else 0.0
     errors = term_angle_errors(terms, tensor.parts, deviation)
     factors = factors_of(terms, tensor.parts)
     return replace(
-        sorted_fit(tensor, judged, tolerance, np.sqrt(np.mean(np.square(errors), axis=0))),
+        sorted_fit(tensor, selection, tolerance, np.sqrt(np.mean(np.square(errors), axis=0))),
         explained=explained_by_terms(tensor, terms),
-        structure=judge_term_structure(factors, errors, left=judged.left, complete=automatic),
+        structure=structure_of_terms(factors, errors, left=selection.left, complete=automatic),
     )

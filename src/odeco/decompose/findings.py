@@ -6,16 +6,17 @@ What is said of components that were found: by a search, or by a fit of all of t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from odeco._util.arguments import check_choice
 from odeco._util.scale import norm_exponent, put_back
 from odeco._util.types import FloatArray
 from odeco.cp.rank import no_signal_error
-from odeco.cp.selection import Judged
+from odeco.cp.selection import RankSelection
 from odeco.decompose.result import Decomposition
 from odeco.errors import ConvergenceWarning, RankError
 from odeco.power.solver import Search, zero_image_error
@@ -81,12 +82,21 @@ class Unit:
         )
 
 
+def choose_method(method: str, needs_power: Mapping[str, bool]) -> str:
+    """Return "cp" or "power"; `needs_power` names the settings that only the power method knows, and whether given."""
+    check_choice("method", method, ("auto", "cp", "power"))
+    given = [name for name, is_given in needs_power.items() if is_given]
+    if method == "cp" and given:
+        raise ValueError(f'`method` must be "auto" or "power" with {given[0]}. Got "cp". Leave out one of the two.')
+    return "cp" if method != "power" and not given else "power"
+
+
 #: A fit has converged if what it still misses is this share of its standard errors.
 _ENOUGH = 0.01
 
 
 def described(search: Search, *, tolerance: float) -> Decomposition:
-    """Sort what a finished search has found, and judge each component."""
+    """Sort what a finished search has found, with the residual of each component."""
     found = search.components
     order = found.largest_first()
     residuals = np.array([np.nan if pair.residual is None else pair.residual for pair in search.found])[order]
@@ -101,15 +111,15 @@ def described(search: Search, *, tolerance: float) -> Decomposition:
     )
 
 
-def sorted_fit(oracle: Oracle, judged: Judged, tolerance: float, angle_errors: FloatArray) -> Decomposition:
-    """Sort a fit by weight, and judge whether it converged."""
-    found = judged.fit
+def sorted_fit(oracle: Oracle, selection: RankSelection, tolerance: float, angle_errors: FloatArray) -> Decomposition:
+    """Sort a fit by weight, and check whether it converged."""
+    found = selection.fit
     order = found.components.largest_first()
     components = found.components.sorted_by_weight()
     residuals = found.residuals[order]
     # A fit need not be exact to more digits than the noise leaves of it.
     enough = np.maximum(max(tolerance, 8 * oracle.rounding), _ENOUGH * angle_errors) * np.abs(components.weights)
-    evidence = judged.evidence
+    evidence = selection.evidence
     if evidence is not None:
         first = np.concatenate([order, np.arange(order.size, evidence.weights.size)])
         evidence = replace(evidence, weights=evidence.weights[first], chances=evidence.chances[first])
@@ -133,16 +143,16 @@ def explained_by(oracle: Oracle, components: Components) -> float | None:
     return (2 * inner - components.squared_norm()) / whole
 
 
-def require_signal(unit: Unit, judged: Judged) -> None:
+def require_signal(unit: Unit, selection: RankSelection) -> None:
     """Raise if no component stands clear of the noise."""
-    evidence = judged.evidence
+    evidence = selection.evidence
     if evidence is None or evidence.rank:
         return
     if evidence.weights.size == 0:
-        raise zero_image_error(1, judged.fit.components)
+        raise zero_image_error(1, selection.fit.components)
     weights = put_back(evidence.weights, unit.exponent, "weights")
     levels = put_back(evidence.noise_levels, unit.exponent, "noise levels")
-    raise no_signal_error(weights, levels, judged.fit.components)
+    raise no_signal_error(weights, levels, selection.fit.components)
 
 
 def warn_if_unconverged(result: Decomposition, *, stacklevel: int) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 
 from odeco._util.arguments import check_tolerance
 from odeco._util.scale import put_back
-from odeco.cp.rank import RankEvidence, enough_seen, ground_state, judge_rank, no_signal_error
-from odeco.cp.structure import judge_structure
+from odeco.cp.rank import RankEvidence, enough_seen, evidence_from_deflation, ground_state, no_signal_error
+from odeco.cp.structure import structure_of
 from odeco.errors import RankError
 from odeco.power.schedule import Plan
 from odeco.power.solver import Callback, Search, step
@@ -38,7 +38,7 @@ def search_to_noise(
     search = Search.start(plan, order=oracle.order, parts=oracle.parts, rng=generator, rounding=oracle.rounding)
     whole = oracle.squared_norm()
     remaining: list[float] = []
-    evidence = judge_rank(np.empty(0), np.empty(0), oracle.dimension, oracle.order)
+    evidence = evidence_from_deflation(np.empty(0), np.empty(0), oracle.dimension, oracle.order)
     while not (search.done or enough_seen(len(search.found), evidence, oracle.dimension)):
         try:
             search = step(oracle, search)
@@ -52,7 +52,7 @@ def search_to_noise(
                 remaining.append(squared_norm(oracle - search.components, rng=generator))
             else:  # λ is the value at v, so taking out λ v⊗ᵖ lowers the squared norm by λ²
                 remaining.append(whole - float(weights @ weights))
-            evidence = judge_rank(weights, np.array(remaining), oracle.dimension, oracle.order)
+            evidence = evidence_from_deflation(weights, np.array(remaining), oracle.dimension, oracle.order)
     if evidence.rank == 0:
         exponent = oracle.exponent or 0
         weights = put_back(evidence.weights, exponent, "weights")
@@ -69,5 +69,5 @@ def _if_orthogonal(evidence: RankEvidence, found: Components) -> RankEvidence:
     """
     deviations = evidence.noise_levels[: evidence.rank] / (ground_state(found.order) * math.sqrt(found.dimension))
     turned = deviations * math.sqrt((found.dimension - 1) / found.order) / np.abs(found.weights)
-    structure = judge_structure(found.vectors, turned, left="noise", complete=False)
+    structure = structure_of(found.vectors, turned, left="noise", complete=False)
     return evidence if structure.kind == "orthogonal" else replace(evidence, confidence=0.0)

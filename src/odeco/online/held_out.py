@@ -18,7 +18,7 @@ with heavy tails, which few rows make for the most part, varies so much between 
 it is above zero in all of them. A chance is that of both tests together: twice the smaller one.
 
 Components that are too weak to be seen are counted as in tensors: from how far those that are seen are clear of the
-level at which one is (`hidden_components`). That level is the larger of two. Below what the next component
+level at which one is (`expected_undetected`). That level is the larger of two. Below what the next component
 gains in the rows that it was fitted to, one would not have been found there. And it must be above zero in nearly all
 groups that are held out: by a standard deviation of one group. Where many are to be expected below the level, one that
 chance would show now and then is more likely to be there than not, and is kept; the answer then says how unsure it is.
@@ -36,7 +36,7 @@ from scipy.special import bdtr, stdtr
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.rank import SIGNIFICANCE, SURE, RankEvidence
-from odeco.cp.selection import Judge, hidden_components
+from odeco.cp.selection import CPFits, expected_undetected
 from odeco.cp.starts import fitted_weights, removal_costs
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor, symmetrize
@@ -69,7 +69,7 @@ class HeldOut:
     def __init__(self, fitted: FloatArray, held: Sequence[FloatArray], most: int, seed: int) -> None:
         self.tensor = DenseTensor(symmetrize(fitted))
         self._held = [DenseTensor(symmetrize(core)) for core in held]
-        self._judge = Judge(self.tensor, np.random.default_rng(seed), None, most=most)
+        self._judge = CPFits(self.tensor, np.random.default_rng(seed), None, max_rank=most)
         self.most = most
 
     def fit(self, rank: int) -> Components:
@@ -148,7 +148,7 @@ class Following(NamedTuple):
 
 
 def judge_held_out(rows: HeldOut) -> tuple[RankEvidence, Components]:
-    """Judge how many components the moment has; return why, and their fit.
+    """CPFits how many components the moment has; return why, and their fit.
 
     Kept is what chance hardly ever shows, and then what is more likely to be there than not: in doubt the best guess.
     """
@@ -185,7 +185,7 @@ def _following(rows: HeldOut, rank: int, chances: list[float]) -> Following:
     deviation = float(np.std(rows.worth(old, new), ddof=1)) / gain
     level = max(gain, deviation / (1 - _STEP / 2))
     # Of a component that is kept it is known that it can be seen.
-    hidden = hidden_components(np.maximum(_heights(old) / level, 1.0), 1.0)
+    hidden = expected_undetected(np.maximum(_heights(old) / level, 1.0), 1.0)
     return Following(_weakest(new), gain, level, hidden, chances)
 
 

@@ -296,7 +296,7 @@ class CountingSearch(Finder):
         return replace(self, held=tuple(held), n_held=n_held)
 
     def _judged(self) -> CountingSearch:
-        """Judge how many components there are; then all rows of the core fit them."""
+        """CPFits how many components there are; then all rows of the core fit them."""
         if self.fitted is None or not np.all(self.n_held):
             raise self._too_few_rows()
         if not np.any(self.fitted):
