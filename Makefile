@@ -11,18 +11,21 @@ TESTS_OF_VERSIONS := tests/io tests/test_*.py tests/privacy/test_calibration.py 
 
 .PHONY: check demo test long fuzz mutants lowest pythons lint format docs screenshots bench clean
 
-# All that must pass before a change lands. `make long`, `make mutants`, `make fuzz` and `make pythons` are run by hand.
+# All that must pass before a change lands; CI runs it. It has every test, while `make test` alone leaves out most of the
+# slow ones. `make long`, `make mutants`, `make fuzz` and `make pythons` are run by hand.
+check: TESTED = --everything --doctest-modules tests src
 check: lint test demo docs lowest
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
 
+# What a contributor runs: everything that is quick, and a sample of what is slow that changes from day to day.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -q -n auto
+	$(BIN)/python -m pytest -q -n auto $(TESTED)
 
 # What takes minutes: audits of whole private runs, a thousand of each.
 long: $(VENV)/.test
-	$(BIN)/python -m pytest -q -n auto -m long
+	$(BIN)/python -m pytest -q -n auto -m long --everything
 
 # Damages files of every kind at random, and reads them: make fuzz SECONDS=600
 SECONDS ?= 60
@@ -37,8 +40,9 @@ mutants: $(VENV)/.test
 # one check of scikit-learn is itself at fault before 1.8, where it subtracts a fraction from integers. Interrupts at
 # every line take long and depend on no version.
 lowest: $(LOWEST)/.lowest
-	$(LOWEST)/bin/python -m pytest -q -n auto -m "not slow and not long" -W default::DeprecationWarning \
+	$(LOWEST)/bin/python -m pytest -q -n auto --doctest-modules -m "not slow and not long" -W default::DeprecationWarning \
 		-k "not check_positive_only_tag_during_fit and not test_interrupts" $(TESTS_OF_VERSIONS)
+	$(LOWEST)/bin/python -m pytest -q -W default::DeprecationWarning tests/test_cluster.py
 
 # Under every Python that pyproject.toml names and this machine has.
 pythons:
@@ -92,18 +96,21 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 
 $(VENV)/.test: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -c constraints.txt -e '.[test,lint]'
+	$(BIN)/pip install -q --upgrade 'pip>=25.1'
+	$(BIN)/pip install -q -c constraints.txt -e '.[all]' --group test --group lint
 	touch $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -c constraints.txt -e '.[docs]'
+	$(BIN)/pip install -q --upgrade 'pip>=25.1'
+	$(BIN)/pip install -q -c constraints.txt -e '.[all]' --group docs
 	touch $@
 
 $(LOWEST)/.lowest: pyproject.toml tools/lowest_versions.py
 	$(PYTHON) -m venv $(LOWEST)
 	$(PYTHON) tools/lowest_versions.py > $(LOWEST)/constraints.txt
-	$(LOWEST)/bin/pip install -q -c $(LOWEST)/constraints.txt -e '.[test]'
+	$(LOWEST)/bin/pip install -q --upgrade 'pip>=25.1'
+	$(LOWEST)/bin/pip install -q -c $(LOWEST)/constraints.txt -e '.[all]' --group test
 	touch $@
 
 $(BENCH)/.bench: pyproject.toml constraints.txt

@@ -132,6 +132,7 @@ def test_least_squares_ends_at_a_stationary_point_and_lowers_the_misfit(seed):
         assert np.linalg.norm(np.einsum("ijk,j,k->i", left, vector, vector)) < 1e-6
 
 
+@pytest.mark.slow
 def test_the_law_of_noise_holds_on_pure_noise():
     """The chance is an upper bound: levels that it calls 1 in 4 are reached by at most about 1 in 4 draws."""
     generator, dimension = np.random.default_rng(0), 10
@@ -245,6 +246,7 @@ def test_the_evidence_of_the_unfolding_is_not_overruled_in_silence():
     assert selection.evidence.confidence == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_seeds", [1, pytest.param(20, marks=pytest.mark.long)])
 def test_confidence_means_what_it_says(n_seeds):
     """Of planted tensors, from easy to impossible ones, hardly any rank that is said with 0.95 is wrong."""

@@ -83,6 +83,7 @@ def folder(tmp_path_factory):
 COMMANDS = ("decompose", "stream", "private", "report", "info", "audit", "bench")
 
 
+@pytest.mark.slow
 def test_help_and_version(folder):
     overview = succeed("--help", cwd=folder, run=run_executable)
     assert all(command in overview for command in COMMANDS)
@@ -208,6 +209,7 @@ def test_stream_refuses_bad_rows_and_short_streams(folder):
     assert "--resume needs --checkpoint" in fails(2, "stream", "rows.npy", "-k", "3", "--resume", cwd=folder)
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_checkpoint_and_the_command_to_go_on(tmp_path):
     # The run saves after every block, and has six passes of some fifty blocks to go once the first file is there.
     generator = np.random.default_rng(0)
@@ -250,6 +252,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_command_to_go_on(tmp_path):
         np.testing.assert_array_equal(getattr(resumed, name), getattr(unbroken, name))
 
 
+@pytest.mark.slow
 def test_ctrl_c_without_a_checkpoint_says_that_nothing_was_saved(tmp_path):
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).exponential(size=(400_000, 20)).astype(np.float32))
     script = (  # the first block raises the signal, so that nothing depends on how fast the machine is
@@ -373,6 +376,7 @@ def test_audit_certifies_right_code_and_notices_noise_that_is_too_small(folder):
     assert "--neighbour-relation must be one of" in text
 
 
+@pytest.mark.slow
 def test_bench_measures_every_line(folder):
     lines = json.loads(succeed("bench", "--quick", "--json", cwd=folder))["lines"]
     assert len(lines) == 9
@@ -382,6 +386,7 @@ def test_bench_measures_every_line(folder):
     assert "unexpected extra argument" in fails(2, "bench", "tensor.npy", cwd=folder)
 
 
+@pytest.mark.slow
 def test_the_number_of_threads_changes_no_byte(tmp_path):
     # Large enough that blocks are shared between threads: 150⁴ operations an image, and 8,192 rows a chunk.
     generator = np.random.default_rng(0)

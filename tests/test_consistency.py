@@ -119,6 +119,7 @@ except ModuleNotFoundError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("missing", "statement", "extra"),
     [

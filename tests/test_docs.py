@@ -68,6 +68,7 @@ def known(tmp_path, monkeypatch):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DOCS.is_dir(), reason="the documentation is not here")
 @pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)

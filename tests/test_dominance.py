@@ -137,6 +137,7 @@ def ordinary_data():
         yield np.cumsum(generator.standard_normal((1000, d)), axis=0)
 
 
+@pytest.mark.slow
 def test_ordinary_data_raise_no_false_alarm():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

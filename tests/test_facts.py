@@ -81,6 +81,7 @@ def test_pyttb_makes_the_same_contractions(order, dimension):
         np.testing.assert_allclose(ours.value(u[:, None])[0], theirs.ttsv(u), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_pyttb_symmetrizes_alike():
     pyttb = pytest.importorskip("pyttb")
     entries = np.random.default_rng(0).standard_normal((4, 4, 4))

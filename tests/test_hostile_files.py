@@ -63,6 +63,7 @@ def write_inflated(path, arrays, zeros):
 COMMAND = "import sys; from odeco.cli import app; sys.exit(app.run({arguments!r}))"
 
 
+@pytest.mark.slow
 def test_info_describes_an_inflated_archive_without_unpacking_it(tmp_path):
     write_inflated(tmp_path / "bomb.npz", {}, {"tensor": ((150, 1000, 1000), "<f8")})
     assert (tmp_path / "bomb.npz").stat().st_size < 8e6  # 1.2 GB of noughts
@@ -74,6 +75,7 @@ def test_info_describes_an_inflated_archive_without_unpacking_it(tmp_path):
     assert "An array in bomb.npz must not be far larger than the file. 'tensor' takes 1,200,000,000" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_row_that_is_far_larger_than_its_file_is_refused(tmp_path):
     n_stored = 60_000_000
     arrays = {"indptr": np.array([0, n_stored]), "shape": np.array([1, 50])}

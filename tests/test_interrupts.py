@@ -44,6 +44,7 @@ def decomposer(method, **more):
     return odeco.OnlineDecomposer(1, method=method, batch_size=7, rng=0, **loop, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "kind"), [("core", np.asarray), ("power", sparse.csr_array)])
 def test_an_open_run_is_as_before_or_as_after_and_goes_on_to_the_same_bits(method, kind):
     # The push goes from the middle of a batch over the end of the search into the batches that refine.
@@ -73,6 +74,7 @@ def test_an_open_run_is_as_before_or_as_after_and_goes_on_to_the_same_bits(metho
         assert np.array_equal(result.angle_errors, expected.angle_errors), moment
 
 
+@pytest.mark.slow
 def test_the_very_first_push_can_be_interrupted_too():
     expected = decomposer("core").partial_fit(ROWS).result()
     whole = state_of(decomposer("core").partial_fit(ROWS[:20]))
@@ -86,6 +88,7 @@ def test_the_very_first_push_can_be_interrupted_too():
         assert np.array_equal(online.partial_fit(ROWS[online.n_rows :]).result().vectors, expected.vectors)
 
 
+@pytest.mark.slow
 def test_a_private_run_uses_no_row_in_two_releases_wherever_it_is_interrupted():
     guarantee = {"epsilon": 2.0, "delta": 1e-6, "norm_bound": 1.0}
 
@@ -109,6 +112,7 @@ def test_a_private_run_uses_no_row_in_two_releases_wherever_it_is_interrupted():
         assert online._account.ledger.mu <= online._settings.guarantee.mu * (1 + 2**-31)
 
 
+@pytest.mark.slow
 def test_a_private_run_that_is_interrupted_while_it_is_saved_writes_every_later_charge(tmp_path):
     guarantee = {"epsilon": 2.0, "delta": 1e-6, "norm_bound": 1.0}
     places = ("online", "privacy/account.py", "privacy/ledger.py", "_util/files.py")

@@ -84,6 +84,7 @@ def small_chunks():
     return patch
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     dtype=st.sampled_from([np.float32, np.float64]),

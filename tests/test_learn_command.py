@@ -146,6 +146,7 @@ def survey(tmp_path):
 PRIVATELY = ("-k", 2, "--epsilon", 4, "--delta", 1e-6)
 
 
+@pytest.mark.slow
 def test_private_classes_have_a_plan_a_ledger_and_a_guarantee_on_their_page(survey, tmp_path, capsys):
     page, ledger, out = tmp_path / "page.html", tmp_path / "survey.ledger", tmp_path / "model.npz"
     settings = (*PRIVATELY, "--answers", "no,yes", "--ledger", ledger)

@@ -85,6 +85,7 @@ def pages(tmp_path_factory):
     return paths
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SECTIONS)
 def test_every_kind_of_result_has_its_sections(kind, pages):
     text = pages[kind].read_text(encoding="utf-8")
@@ -169,6 +170,7 @@ def test_the_same_result_gives_the_same_page(tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_page_of_many_wide_components_stays_small(tmp_path):
     vectors = np.linalg.qr(np.random.default_rng(0).standard_normal((20_000, 40)))[0]
     result = StreamDecomposition(Components(np.linspace(2, 1, 40), vectors), None, None, 1)

@@ -157,6 +157,7 @@ def test_the_power_method_on_a_sketch_finds_the_components(order):
     assert np.all(np.abs(matched.weight_errors) < 0.1)
 
 
+@pytest.mark.slow
 def test_a_longer_sketch_is_better_and_the_tensor_itself_is_best():
     truth = planted_orthogonal(20, 3, rng=2)
     noisy = DenseTensor(truth.to_dense() + 0.003 * gaussian_noise(20, rng=2).entries)

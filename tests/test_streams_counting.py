@@ -46,6 +46,7 @@ def test_the_number_of_components_of_any_cosine_is_found(source, cosine):
     assert "does not decide" not in result.verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [3, 4])
 def test_components_are_counted_where_the_core_is_smaller_than_the_moment(order):
     """With 60 columns the core is of 50 vectors at order 3, and of 19 at order 4, whose moment has no noise here.
@@ -74,6 +75,7 @@ def test_noise_alone_is_refused(source):
         odeco.decompose_stream(rows if source == "passes" else iter([rows]), "auto", rng=0, **settings)
 
 
+@pytest.mark.slow
 def test_a_number_in_doubt_is_never_said_with_confidence():
     """Few rows in much noise: at a confidence of 0.95 one of 20 may be wrong, so that of 5 two would be a mistake."""
     wrong, doubted = 0, 0
@@ -125,6 +127,7 @@ def test_neither_the_span_nor_the_fit_sees_rows_that_are_held_out():
     assert not np.array_equal(states[0].held, states[1].held)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sure", [True, False])
 def test_cuts_and_checkpoints_change_no_bit_of_a_pushed_run(sure, tmp_path):
     """With doubt it goes on judging, each time with twice the rows: 32 batches, then 64, of 100."""

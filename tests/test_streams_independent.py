@@ -130,6 +130,7 @@ def test_a_run_over_a_file_that_is_stopped_goes_on_to_the_same_bits(tmp_path):
     assert np.array_equal(resumed.angle_errors, whole.angle_errors)
 
 
+@pytest.mark.slow
 def test_components_that_fit_noise_by_cancelling_each_other_are_not_reported():
     """Of few rows in much noise a fit of independent components has weights that grow without bound.
 

@@ -91,6 +91,7 @@ def test_components_along_the_axes_come_with_positive_weights(entries):
     assert np.all(np.sum(found.vectors * entries, axis=0) > 1 - EXACT)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -123,6 +124,7 @@ def test_it_finds_what_the_loop_finds(seed, dimension, order, share, spread, sig
     assert max(pair.residual / abs(pair.weight) for pair in found.found) <= 1e-10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [1e-3, 5e-3, 1e-2, 2e-2])
 def test_up_to_the_noise_at_which_the_loop_finds_all_nothing_is_lost(sigma):
     truth = planted(50, np.linspace(2, 1, 25), seed=3)
@@ -226,6 +228,7 @@ def test_components_that_are_not_orthogonal_do_not_explain_the_tensor():
     assert run_together(planted(40, np.ones(25)), 25, rng=0).misfits().max() <= EXACT
 
 
+@pytest.mark.slow
 def test_the_same_rng_gives_the_same_bits_on_any_number_of_threads():
     tensor = noisy(planted(140, np.linspace(2, 1, 30)), 1e-3)
     results = []
@@ -237,6 +240,7 @@ def test_the_same_rng_gives_the_same_bits_on_any_number_of_threads():
         np.testing.assert_array_equal(other.components.weights, results[0].components.weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [0, 1.0])
 def test_a_search_that_is_saved_after_every_answer_ends_at_the_same_bits(sigma, tmp_path):
     """With noise of 1 nothing stands clear of it, so the search ends with the loop."""

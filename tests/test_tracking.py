@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 
 import odeco
 from odeco.datasets import planted_orthogonal
 from odeco.power.tracking import Tracking
 
 
+@pytest.mark.slow
 def test_standard_errors_under_forgetting_are_the_spread_over_independent_streams():
     """The reported standard errors of 100 simulated streams of four components are compared with the actual errors.
 

@@ -9,8 +9,10 @@ from pathlib import Path
 
 def lowest_versions(pyproject: Path) -> list[str]:
     """Return ``name==version`` for every requirement ``name>=version``."""
-    project = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
-    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    content = tomllib.loads(pyproject.read_text(encoding="utf-8"))
+    project = content["project"]
+    extras = [*project["optional-dependencies"].values(), *content["dependency-groups"].values()]
+    groups = [project["dependencies"], *extras]
     return sorted({each.replace(">=", "==") for group in groups for each in group if ">=" in each})
 
 

@@ -23,6 +23,7 @@ print(n_rows, peak - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("order", "how"), [("C", "path"), ("F", "path"), ("C", "map")])
 def test_memory_does_not_grow_with_the_file(tmp_path, order, how):
     pytest.importorskip("psutil")

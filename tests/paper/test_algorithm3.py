@@ -62,6 +62,7 @@ def test_with_the_same_noise_both_find_the_same(seed):
     np.testing.assert_allclose(ours.scales, theirs.scales, rtol=5e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("question", "power"), [("image", 2), ("value", 3)])
 def test_the_noise_of_each_release_has_the_papers_standard_deviation(question, power):
     generator = np.random.default_rng(0)

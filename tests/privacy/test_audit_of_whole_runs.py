@@ -149,6 +149,7 @@ class Shorter:
         return self.share * self.noise.gaussian(shape, scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_a_whole_run_tells_neighbours_apart_and_gives_away_no_more_than_it_claims(name):
     assert 0 < certified_mu(*RUNS[name], 60) <= MU

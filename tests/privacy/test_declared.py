@@ -39,6 +39,7 @@ def nonnegative_pairs(generator, norm):
         yield x * norm / max(np.linalg.norm(x), 1e-9), y * norm / max(np.linalg.norm(y), 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [3, 4, 5])
 @pytest.mark.parametrize("users", [False, True])
 def test_no_non_negative_record_moves_an_answer_further_than_root_two_and_some_as_far(order, users):

@@ -463,6 +463,7 @@ ENTRY_POINTS = {
 N_PAIRS = sum(len(data) for _, data in ENTRY_POINTS.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENTRY_POINTS)
 def test_nothing_but_what_is_released_depends_on_the_data(name, tmp_path, request):
     run, data_sets = ENTRY_POINTS[name]

@@ -111,6 +111,7 @@ def exact_answers(monkeypatch):
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
 @pytest.mark.parametrize("relation", ["replace", "add_remove"])
 @pytest.mark.parametrize(("method", "order"), [("power", 3), ("power", 4), ("core", 3), ("core", 4), ("entries", 3)])
@@ -199,6 +200,7 @@ def test_noise_has_the_scale_that_the_ledger_says_and_that_covers_mu():
         assert charge.scale * gdp_mu(1.0, 1e-6) >= charge.sensitivity * (1 - 2**-31)
 
 
+@pytest.mark.slow
 def test_an_attacker_who_knows_all_but_the_noise_certifies_almost_the_claimed_mu_and_not_more():
     # One batch of one row against its opposite, one candidate: answers differ by the whole sensitivity. The likelihood
     # ratio test errs at rate Phi(-mu/2) on each side; 4,000 runs of each tell mu to 0.05 (two standard errors of a rate

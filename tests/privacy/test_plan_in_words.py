@@ -140,6 +140,7 @@ def on_a_terminal(arguments, answer, folder):
     return process.returncode, output.decode(), said.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "code"), [(b"n\n", 1), (b"\n", 1), (b"y\n", 0)])
 def test_on_a_terminal_the_run_asks_before_it_spends(answer, code, folder):
     arguments = [*RUN, "--ledger", "data.ledger", "--budget", "3"]
@@ -151,6 +152,7 @@ def test_on_a_terminal_the_run_asks_before_it_spends(answer, code, folder):
     assert ("Nothing was spent. Run again with --yes" in said) == (code == 1)
 
 
+@pytest.mark.slow
 def test_yes_asks_nobody(folder):
     returned, output, said = on_a_terminal([*RUN, "--yes"], None, folder)
     assert returned == 0

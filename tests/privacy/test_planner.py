@@ -34,6 +34,7 @@ def found_share(unit, mechanism, make, n_runs, **settings):
     return found / n_runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", FOR_TENSORS)
 def test_entries_above_the_smallest_signal_are_found_and_far_below_it_are_not(mechanism):
     d = 40
@@ -53,6 +54,7 @@ def test_entries_above_the_smallest_signal_are_found_and_far_below_it_are_not(me
     assert found_share("entry", mechanism, make(0.5 * smallest), 8, **settings) <= 0.25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_records_above_the_smallest_signal_are_found_and_far_below_it_are_not(mechanism):
     d = 40

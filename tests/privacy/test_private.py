@@ -262,6 +262,7 @@ def test_an_exhausted_budget_refuses_before_anything_is_computed_and_leaves_the_
         assert holder.n_asked == len(ledger.charges) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", ["joint", "separate"])
 def test_noise_is_the_multiplier_times_the_declared_sensitivity_and_lies_on_its_grid(release):
     holder = EntryLevel(planted_orthogonal(D, 3, rng=0).to_dense())

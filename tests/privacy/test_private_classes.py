@@ -117,6 +117,7 @@ def test_shares_sum_to_one():
     assert plan.core == 0  # no three views have 50 directions
 
 
+@pytest.mark.slow
 def test_most_of_what_there_is_to_find_is_found():
     rng = np.random.default_rng(0)
     questions = Questions(np.full(12, 3))
@@ -131,6 +132,7 @@ def test_most_of_what_there_is_to_find_is_found():
     assert best - model.score_samples(new).mean() < 0.1 * (best - none)
 
 
+@pytest.mark.slow
 def test_the_plan_knows_the_noise_of_a_run_and_when_nothing_can_be_found():
     plan = plan_classes(2, n_respondents=200, categories=[2, 3, 2, 4], epsilon=3.0, delta=1e-6)
     charges = fitted(random_codes(np.random.default_rng(3), 200))["privacy_"].charges

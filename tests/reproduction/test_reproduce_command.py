@@ -6,12 +6,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from odeco.cli import reproduce as _reproduce
 from odeco.reproduction import load
 
 
+@pytest.mark.slow
 def test_the_command_writes_everything_and_runs_nothing_again(tmp_path, monkeypatch):
     tasks = [{"kind": "noise", "dimension": d, "rank": 3, "trial": 0} for d in (6, 12)]
     tasks += [{"kind": "rank", "dimension": 12, "rank": k, "trial": 0} for k in (2, 6)]

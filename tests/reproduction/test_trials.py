@@ -56,6 +56,7 @@ def test_a_line_that_a_crash_cut_short_is_run_again(tmp_path):
     assert len([json.loads(line) for line in path.read_text().splitlines()]) == 2
 
 
+@pytest.mark.slow
 def test_another_seed_gives_other_draws_in_the_same_file(tmp_path):
     tasks = numbered_tasks(tmp_path, 1)
     first = run_trials("marked", note_trial, tasks, seed=0, folder=tmp_path)
@@ -64,6 +65,7 @@ def test_another_seed_gives_other_draws_in_the_same_file(tmp_path):
     assert run_trials("marked", note_trial, tasks, seed=0, folder=tmp_path) == first
 
 
+@pytest.mark.slow
 def test_results_are_the_same_for_one_and_two_processes(tmp_path):
     tasks = [
         {"noise": noise, "dimension": 12, "trial": trial, "restarts": [4]}

@@ -81,6 +81,7 @@ def test_steps_do_not_stop_short_of_the_truth():
     assert model.score(rows) > mean_likelihood(SYMBOLS, rows)  # it is fitted to these rows, and the truth is not
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chain", [SYMBOLS, VECTORS], ids=["symbols", "vectors"])
 def test_the_number_of_states_is_found(chain):
     rows, _ = drawn(chain, 12_000)
@@ -198,6 +199,7 @@ def test_a_stream_before_its_first_block_is_full_is_a_fit():
     np.testing.assert_array_equal(stream.means_, TensorHMM(3, random_state=0).fit(rows).means_)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_blocks")
 def test_an_interrupt_leaves_a_stream_as_it_was_or_as_it_is_after():
     rows, _ = drawn(VECTORS, 4000)

@@ -72,6 +72,7 @@ def test_no_text_can_end_the_element_it_stands_in():
     assert json.loads(text) == data
 
 
+@pytest.mark.slow
 def test_the_policy_of_the_page_names_its_script_and_no_other(pages):
     text = (pages / "page.html").read_text(encoding="utf-8")
     (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)

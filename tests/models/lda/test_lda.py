@@ -158,6 +158,7 @@ def test_one_thread_and_many_give_the_same_bits():
     np.testing.assert_array_equal(models[0].topic_word_, models[1].topic_word_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 3, 8])
 def test_the_spectrum_tells_how_many_topics_there_are(k):
     # With topics on disjoint words the k-th eigenvalue of pairs is at least about αⱼ/α₀(α₀+1) ‖μⱼ‖² for the smallest

@@ -173,6 +173,7 @@ def test_the_export_is_what_pyldavis_checks(corpus, model):
     assert min(prepared["term_frequency"]) > 0
 
 
+@pytest.mark.slow
 def test_a_figure_shows_the_leading_words_of_every_topic(model):
     figure = model.plot_topics(3, n_columns=1)
     titles = [axes.get_title(loc="left") for axes in figure.axes]

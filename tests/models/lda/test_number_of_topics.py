@@ -17,6 +17,7 @@ from odeco.models.lda.learn import _half_way
 from odeco.models.lda.spectral import ReducedMoments, misfit_at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("k", "n_documents", "length", "n_words", "alpha"),
     [(1, 500, 30, 50, 1.0), (3, 300, 30, 100, 0.3), (10, 1000, 30, 300, 0.1), (5, 3000, 100, 200, 2.0)],
@@ -30,6 +31,7 @@ def test_planted_numbers_are_found_and_all_topics_are_found_again(k, n_documents
     assert found.tried.tolist() == [[k, k]]  # no smaller number can do better, so none is tried
 
 
+@pytest.mark.slow
 def test_topics_that_one_half_of_the_documents_does_not_show_do_not_count():
     # All documents have three topics, but a fifth of those in every second block of √6000 documents have one of five
     # others instead. Eight directions stand clear of noise, but the other half has only three of them.
@@ -112,6 +114,7 @@ def test_the_concentration_of_documents_that_mix_all_topics_is_not_biased_low(se
     assert 10 < model.diagnostics_.concentration < 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_documents", "n_words", "alpha", "length"),
     [(10_000, 200, [3.0] * 8, 80), (10_000, 300, [1.0] * 10, 60), (5_000, 100, [1.0] * 5, 100)],

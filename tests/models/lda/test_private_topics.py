@@ -26,6 +26,7 @@ from odeco.privacy.noise import SeededNoiseForTests
 from odeco.privacy.release import Releaser
 
 
+@pytest.mark.slow
 def test_an_attacker_who_knows_all_but_the_noise_certifies_the_claimed_mu_and_not_more():
     # One document of three words against three others: nothing in common, so that every release gives all of its share.
     # The histogram of lengths is the same for both and gives nothing: 1 % of mu squared.
@@ -65,6 +66,7 @@ def topic_error(found, truth):
     return float(distances[first, second].mean())
 
 
+@pytest.mark.slow
 def test_planted_topics_of_100_000_documents_are_found_at_epsilon_1():
     # The bar: L1 error below 0.3.
     corpus = planted_topics(100_000, 60, [0.3, 0.25, 0.2, 0.15, 0.1], document_length=50, rng=0)
@@ -90,6 +92,7 @@ def test_every_release_has_noise_for_its_share_of_the_budget():
         assert charge.sensitivity >= math.sqrt(2)
 
 
+@pytest.mark.slow
 def test_deep_in_noise_hardly_a_topic_is_clear_and_a_warning_says_so():
     # What is promised is that hardly a topic of nothing but noise is clear: here at most one in nine, 2 of 18.
     # `benchmarks/private_trust.py noise` has found none of 144.
@@ -126,6 +129,7 @@ def test_a_topic_that_is_called_clear_is_one():
     assert n_noise >= 5  # there were topics to be wrong about
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
 def test_the_weights_of_words_deviate_under_other_noise_as_much_as_is_said():
     # The same documents with two draws of noise: the difference has twice the variance. What is said is measured on
@@ -278,6 +282,7 @@ def streamed(counts, n_batches, epsilon=2.0, **settings):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
 def test_a_private_stream_pays_for_each_batch_apart_and_gets_better():
     corpus = planted_topics(16_000, 60, np.full(3, 0.2), document_length=40, rng=3)
@@ -348,6 +353,7 @@ def test_what_a_private_stream_cannot_promise_is_refused(settings, text):
 # ---- public documents ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
 def test_public_documents_help_and_cost_nothing(tmp_path):
     corpus = planted_topics(4_000, 100, np.full(5, 0.2), document_length=40, rng=3)
@@ -397,6 +403,7 @@ def test_public_documents_are_for_private_models_and_share_their_words():
 # ---- the planner ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_planner_expects_little_of_few_documents_and_all_topics_of_many():
     settings = {"n_words": 100, "epsilon": 1.0, "delta": 1e-9}
     # The noise of a step is 10 for each of 300 numbers: 100 documents are lost in it, 50,000 are not.

@@ -307,6 +307,7 @@ def test_a_private_run_without_a_vocabulary_chooses_it_within_the_same_guarantee
     assert set(model.words_) <= set(WORDS)
 
 
+@pytest.mark.slow
 def test_a_dry_run_looks_at_the_number_of_documents_and_at_nothing_else(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     # Documents of the same number that say something else: every word of the plan must be the same.
@@ -440,6 +441,7 @@ def test_a_problem_with_the_documents_is_explained(folder, fitted, case):
     assert said[said.index("Error:") :] == f"Error: {text.format(**first)}"
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_run_cleanly(folder):
     begun = subprocess.Popen(
         [*COMMAND, "corpus.txt", "-k", "3", "--max-share", "1", "--refine", "1000000", "--out", "never.npz"],
