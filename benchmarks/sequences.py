@@ -36,8 +36,8 @@ from threadpoolctl import threadpool_limits
 from odeco._util.types import BoolArray, FloatArray
 from odeco.datasets import python_documentation
 from odeco.models import TensorHMM
-from odeco.models.hmm.baum_welch import Chain
-from odeco.models.hmm.emissions import Gaussians, Symbols
+from odeco.models.hmm.baum_welch import HMM
+from odeco.models.hmm.emissions import Categorical, Gaussian
 
 #: No probability of a model is taken below this when it is evaluated: hmmlearn gives symbols that it has not seen none.
 LEAST = 1e-12
@@ -52,7 +52,7 @@ class Problem:
     fresh: Any
     fresh_lengths: list[int]
     n_states: int
-    truth: Chain | None = None
+    truth: HMM | None = None
 
 
 def begins_of(lengths: list[int]) -> BoolArray:
@@ -61,17 +61,17 @@ def begins_of(lengths: list[int]) -> BoolArray:
     return begins
 
 
-def planted(truth: Chain, n_rows: int, seed: int) -> Problem:
+def planted(truth: HMM, n_rows: int, seed: int) -> Problem:
     rng = np.random.default_rng([seed, 1])
     rows, fresh = truth.sample(n_rows, rng)[0], truth.sample(50_000, rng)[0]
-    return Problem(rows, [n_rows], fresh, [50_000], truth.start.size, truth)
+    return Problem(rows, [n_rows], fresh, [50_000], truth.n_states, truth)
 
 
 def symbols(seed: int, n_rows: int, moves: float, emissions: float, k: int = 10, v: int = 50) -> Problem:
     """Symbols; the smaller the two numbers, the fewer moves and symbols a state has."""
     rng = np.random.default_rng(seed)
-    chain = Chain(np.full(k, 1 / k), rng.dirichlet(np.full(k, moves), k), Symbols(_above(rng, emissions, v, k)))
-    return planted(chain, n_rows, seed)
+    hmm = HMM(np.full(k, 1 / k), rng.dirichlet(np.full(k, moves), k), Categorical(_above(rng, emissions, v, k)))
+    return planted(hmm, n_rows, seed)
 
 
 def _above(rng: np.random.Generator, concentration: float, size: int, count: int) -> FloatArray:
@@ -89,8 +89,8 @@ def vectors(seed: int, kind: str, n_rows: int, k: int = 5) -> Problem:
     if kind == "regimes":
         means, variances = 0.05 * means, np.array([[0.1], [1.0], [9.0]])
     moves = stay * np.eye(k) + (1 - stay) * rng.dirichlet(np.ones(k), k)
-    emissions = Gaussians(means, variances[:, :, None], np.zeros(d), np.ones(d))
-    return planted(Chain(np.full(k, 1 / k), moves, emissions), n_rows, seed)
+    emissions = Gaussian(means, variances[:, :, None], np.zeros(d), np.ones(d))
+    return planted(HMM(np.full(k, 1 / k), moves, emissions), n_rows, seed)
 
 
 def letters(seed: int, n_rows: int) -> Problem:
@@ -143,10 +143,10 @@ def series(name: str) -> Problem:
 # ---- methods -------------------------------------------------------------------------------------------------------
 
 
-def odeco_model(problem: Problem, seed: int, n_steps: int) -> Chain:
+def odeco_model(problem: Problem, seed: int, n_steps: int) -> HMM:
     model = TensorHMM(problem.n_states, n_steps=n_steps, random_state=seed, **_symbols_of(problem))
     model.fit(problem.rows, lengths=problem.lengths)
-    return model._chain()
+    return model._hmm()
 
 
 def _symbols_of(problem: Problem) -> dict[str, Any]:
@@ -155,11 +155,11 @@ def _symbols_of(problem: Problem) -> dict[str, Any]:
 
 def _n_symbols(problem: Problem) -> int:
     if problem.truth is not None:
-        return problem.truth.emissions.n_sums  # some symbols may not occur
+        return problem.truth.emissions.n_statistics  # some symbols may not occur
     return int(max(problem.rows.max(), problem.fresh.max())) + 1
 
 
-def peer_models(problem: Problem, seed: int, n_iterations: int, n_starts: int) -> Iterator[tuple[Chain, float]]:
+def peer_models(problem: Problem, seed: int, n_iterations: int, n_starts: int) -> Iterator[tuple[HMM, float]]:
     """Yield the models of hmmlearn from one start after the other, each with its likelihood."""
     from hmmlearn import hmm
 
@@ -170,15 +170,15 @@ def peer_models(problem: Problem, seed: int, n_iterations: int, n_starts: int) -
             n_symbols = _n_symbols(problem)
             model = hmm.CategoricalHMM(problem.n_states, n_features=n_symbols, random_state=state, **settings)
             model.fit(problem.rows[:, None], problem.lengths)
-            emissions: Symbols | Gaussians = Symbols(_positive(model.emissionprob_))
+            emissions: Categorical | Gaussian = Categorical(_positive(model.emissionprob_))
         else:
             model = hmm.GaussianHMM(problem.n_states, "diag", random_state=state, **settings)
             model.fit(problem.rows, problem.lengths)
             variances = np.diagonal(model.covars_, axis1=1, axis2=2)[:, :, None]
             d = problem.rows.shape[1]
-            emissions = Gaussians(model.means_, variances, np.zeros(d), np.ones(d))
-        chain = Chain(_positive(model.startprob_[None])[0], _positive(model.transmat_), emissions)
-        yield chain, float(model.monitor_.history[-1])
+            emissions = Gaussian(model.means_, variances, np.zeros(d), np.ones(d))
+        hmm = HMM(_positive(model.startprob_[None])[0], _positive(model.transmat_), emissions)
+        yield hmm, float(model.monitor_.history[-1])
 
 
 def _positive(probabilities: FloatArray) -> FloatArray:
@@ -187,19 +187,19 @@ def _positive(probabilities: FloatArray) -> FloatArray:
     return shares
 
 
-def judged(problem: Problem, chain: Chain) -> tuple[float, float]:
+def judged(problem: Problem, hmm: HMM) -> tuple[float, float]:
     """Return how far fresh rows are below the truth, and how far emissions are off."""
     begins = begins_of(problem.fresh_lengths)
-    own = float(chain.log_likelihoods(problem.fresh, begins).mean())
+    own = float(hmm.log_likelihoods(problem.fresh, begins).mean())
     if problem.truth is None:
         return -own, float("nan")
     gap = float(problem.truth.log_likelihoods(problem.fresh, begins).mean()) - own
     true = problem.truth.emissions
-    if not isinstance(true, Symbols) or not isinstance(chain.emissions, Symbols):
+    if not isinstance(true, Categorical) or not isinstance(hmm.emissions, Categorical):
         return gap, float("nan")
-    distances = np.abs(chain.emissions.probabilities[:, None] - true.probabilities[None]).sum(axis=2) / 2
-    found, states = linear_sum_assignment(distances * problem.truth.shares)
-    return gap, float(distances[found, states] @ problem.truth.shares[states])
+    distances = np.abs(hmm.emissions.probabilities[:, None] - true.probabilities[None]).sum(axis=2) / 2
+    found, states = linear_sum_assignment(distances * problem.truth.stationary)
+    return gap, float(distances[found, states] @ problem.truth.stationary[states])
 
 
 # ---- tables --------------------------------------------------------------------------------------------------------
@@ -212,11 +212,11 @@ def run(name: str, make: Callable[[int], Problem], seeds: range, iterations: tup
         problem = make(seed)
         for label, n_steps in (("odeco, 9 steps", 9), ("odeco, 100 steps (default)", 100)):
             began = time.process_time()
-            chain = odeco_model(problem, seed, n_steps)
+            hmm = odeco_model(problem, seed, n_steps)
             seconds = time.process_time() - began
-            found.setdefault(label, []).append((*judged(problem, chain), seconds))
+            found.setdefault(label, []).append((*judged(problem, hmm), seconds))
         for n_iterations in iterations:
-            tried: list[tuple[Chain, float]] = []
+            tried: list[tuple[HMM, float]] = []
             times: list[float] = []
             peers = peer_models(problem, seed, n_iterations, n_starts if n_iterations == max(iterations) else 1)
             while True:
@@ -270,7 +270,7 @@ def private(n_seeds: int, sizes: tuple[int, ...], budgets: tuple[float, ...]) ->
             for seed in range(n_seeds):
                 rng = np.random.default_rng(seed)
                 moves = 0.5 * np.eye(5) + 0.5 * rng.dirichlet(np.ones(5), 5)
-                truth = Chain(np.full(5, 0.2), moves, Symbols(_above(rng, 0.3, 20, 5)))
+                truth = HMM(np.full(5, 0.2), moves, Categorical(_above(rng, 0.3, 20, 5)))
                 problem = planted(truth, 50 * n_sequences, seed)
                 settings: dict[str, Any] = {"emissions": "categorical", "n_symbols": 20, "random_state": seed}
                 model = TensorHMM(5, epsilon=epsilon, delta=1e-6, **settings)

@@ -10,8 +10,8 @@ import pytest
 
 from odeco.errors import BudgetExhausted
 from odeco.models import TensorHMM
-from odeco.models.hmm.baum_welch import Chain
-from odeco.models.hmm.emissions import Symbols
+from odeco.models.hmm.baum_welch import HMM
+from odeco.models.hmm.emissions import Categorical
 from odeco.models.hmm.private import PrivateSequences, learn_privately, projected, table_step
 from odeco.privacy import LedgerFile, gdp_mu
 from odeco.privacy.ledger_file import Guarantee
@@ -67,8 +67,8 @@ def planted(n_sequences, length, seed):
     rng = np.random.default_rng(seed)
     moves = 0.5 * np.eye(5) + 0.5 * rng.dirichlet(np.ones(5), 5)
     emits = np.maximum(rng.dirichlet(np.full(20, 0.3), 5), 1e-9)
-    truth = Chain(np.full(5, 0.2), moves, Symbols(emits / emits.sum(axis=1, keepdims=True)))
-    shares = Chain(truth.shares, moves, truth.emissions)
+    truth = HMM(np.full(5, 0.2), moves, Categorical(emits / emits.sum(axis=1, keepdims=True)))
+    shares = HMM(truth.stationary, moves, truth.emissions)
     rows, _ = shares.sample(n_sequences * length, rng)  # a long walk in pieces, each of which begins in the middle
     return shares, rows, [length] * n_sequences
 
@@ -79,10 +79,10 @@ def test_a_step_on_a_table_is_a_step_on_its_triples():
     np.add.at(table, tuple(rows.reshape(-1, 3).T), 1.0)
     begins = np.arange(120) % 3 == 0
     found, likelihood = table_step(truth, table)
-    expected = truth.expected(rows, begins)
-    wanted = truth.maximised(expected)
+    expected = truth.e_step(rows, begins)
+    wanted = truth.m_step(expected)
     assert likelihood == pytest.approx(expected.log_likelihood / 40)
-    np.testing.assert_allclose(found.start, wanted.start)
+    np.testing.assert_allclose(found.initial, wanted.initial)
     np.testing.assert_allclose(found.transitions, wanted.transitions)
     np.testing.assert_allclose(found.emissions.probabilities, wanted.emissions.probabilities)
 

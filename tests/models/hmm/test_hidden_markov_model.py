@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from interrupts import moments_of, run_traced
-from planted_chains import begins_of, chain_of_symbols, chain_of_vectors, pairing
+from planted_hmms import begins_of, pairing, symbols_hmm, vectors_hmm
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
@@ -20,16 +20,16 @@ from odeco._util.files import load_arrays, save_arrays
 from odeco.models import TensorHMM
 from odeco.models.hmm import stream as stream_module
 
-SYMBOLS = chain_of_symbols()
-VECTORS = chain_of_vectors()
+SYMBOLS = symbols_hmm()
+VECTORS = vectors_hmm()
 
 
-def drawn(chain, n_rows, seed=0):
-    return chain.sample(n_rows, np.random.default_rng(seed))
+def drawn(hmm, n_rows, seed=0):
+    return hmm.sample(n_rows, np.random.default_rng(seed))
 
 
-def mean_likelihood(chain, rows):
-    return chain.log_likelihoods(rows, begins_of(len(rows), len(rows))).mean()
+def mean_likelihood(hmm, rows):
+    return hmm.log_likelihoods(rows, begins_of(len(rows), len(rows))).mean()
 
 
 @parametrize_with_checks([TensorHMM(random_state=0)])
@@ -44,25 +44,25 @@ def test_a_model_of_symbols_is_found():
     # The rarest state has 4,000 rows or more. If half of what is known about their states is lost, counts of 12 symbols
     # err by some sum of sqrt(p / 2,000) / 2 <= sqrt(12 / 2,000) / 2 = 0.04 in total variation; twice that is allowed.
     errors = np.abs(model.emissionprob_[order] - SYMBOLS.emissions.probabilities).sum(axis=1) / 2
-    assert SYMBOLS.shares.min() > 0.1
+    assert SYMBOLS.stationary.min() > 0.1
     assert errors.max() < 0.08
     assert np.abs(model.transmat_[np.ix_(order, order)] - SYMBOLS.transitions).max() < 0.08
-    np.testing.assert_allclose(model.stationary_[order], SYMBOLS.shares, atol=0.08)
+    np.testing.assert_allclose(model.stationary_[order], SYMBOLS.stationary, atol=0.08)
     # 4 (11 + 3) + 3 free numbers cost half a row each: 59 / 2 / 40,000 = 0.0007 nats; three times that is allowed.
     fresh, _ = drawn(SYMBOLS, 40_000, seed=1)
     assert model.score(fresh) > mean_likelihood(SYMBOLS, fresh) - 0.0022
     # Paths of the model are as good as those of the truth: within three standard deviations of a share of 40,000 rows.
-    truly = np.mean(SYMBOLS.path(rows, begins_of(40_000, 40_000))[0] == states)
+    truly = np.mean(SYMBOLS.viterbi(rows, begins_of(40_000, 40_000))[0] == states)
     assert np.mean(np.argsort(order)[model.predict(rows)] == states) > truly - 3 * 0.5 / 200
 
 
 @pytest.mark.parametrize("covariance_type", ["diag", "full"])
 def test_a_model_of_vectors_is_found_even_where_only_spreads_differ(covariance_type):
-    truth = chain_of_vectors(full=covariance_type == "full")
+    truth = vectors_hmm(full=covariance_type == "full")
     rows, _ = drawn(truth, 10_000)
     model = TensorHMM(3, covariance_type=covariance_type, random_state=0).fit(rows)
     spreads = model.covars_ if covariance_type == "diag" else np.diagonal(model.covars_, axis1=1, axis2=2)
-    true_spreads = np.diagonal(chain_of_vectors(True).emissions.covariances, axis1=1, axis2=2)
+    true_spreads = np.diagonal(vectors_hmm(True).emissions.covariances, axis1=1, axis2=2)
     order = pairing(np.hstack([model.means_, spreads]), np.hstack([truth.emissions.means, true_spreads]))
     # The rarest state has some 2,500 rows, a standard deviation of at most 2, and rows that are told apart with some
     # error: 2 / sqrt(2,500) = 0.04, of which five are allowed.
@@ -82,13 +82,13 @@ def test_steps_do_not_stop_short_of_the_truth():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chain", [SYMBOLS, VECTORS], ids=["symbols", "vectors"])
-def test_the_number_of_states_is_found(chain):
-    rows, _ = drawn(chain, 12_000)
+@pytest.mark.parametrize("hmm", [SYMBOLS, VECTORS], ids=["symbols", "vectors"])
+def test_the_number_of_states_is_found(hmm):
+    rows, _ = drawn(hmm, 12_000)
     model = TensorHMM("auto", random_state=0).fit(rows)
-    assert model.n_components_ == chain.start.size
-    assert model.tried_[chain.start.size] > model.tried_[chain.start.size - 1]
-    assert f"{chain.start.size - 1} predict other rows clearly worse" in model.summary()
+    assert model.n_components_ == hmm.n_states
+    assert model.tried_[hmm.n_states] > model.tried_[hmm.n_states - 1]
+    assert f"{hmm.n_states - 1} predict other rows clearly worse" in model.summary()
 
 
 def test_lengths_say_where_sequences_begin():
@@ -129,12 +129,12 @@ def test_likelihoods_of_rows_add_up_to_the_score():
     np.testing.assert_allclose(model.predict_proba(rows, lengths).sum(axis=1), 1)
 
 
-@pytest.mark.parametrize("chain", [SYMBOLS, VECTORS], ids=["symbols", "vectors"])
-def test_what_is_drawn_from_a_model_is_like_it(chain):
-    rows, _ = drawn(chain, 5000)
-    model = TensorHMM(chain.start.size, random_state=0).fit(rows)
+@pytest.mark.parametrize("hmm", [SYMBOLS, VECTORS], ids=["symbols", "vectors"])
+def test_what_is_drawn_from_a_model_is_like_it(hmm):
+    rows, _ = drawn(hmm, 5000)
+    model = TensorHMM(hmm.n_states, random_state=0).fit(rows)
     again, states = model.sample(5000)
-    assert again.shape == (5000, 2 if chain is VECTORS else 1)
+    assert again.shape == (5000, 2 if hmm is VECTORS else 1)
     # Standard deviations of shares and means over 5,000 rows that stay some rows in a state: below 0.03; five of them.
     assert np.abs(np.bincount(states) / 5000 - model.stationary_).max() < 0.15
     assert abs(model.score(again) - model.score(rows)) < 0.15
@@ -161,11 +161,11 @@ def fed(model, rows, cuts, begins):
 
 
 @pytest.mark.usefixtures("short_blocks")
-@pytest.mark.parametrize("chain", [SYMBOLS, VECTORS], ids=["symbols", "vectors"])
-def test_a_stream_does_not_depend_on_where_batches_end(chain, tmp_path):
-    rows, _ = drawn(chain, 6200)
+@pytest.mark.parametrize("hmm", [SYMBOLS, VECTORS], ids=["symbols", "vectors"])
+def test_a_stream_does_not_depend_on_where_batches_end(hmm, tmp_path):
+    rows, _ = drawn(hmm, 6200)
     begins = begins_of(6200, 100, 2000, 1, 4000, 99)
-    setting = {"n_symbols": 12} if chain is SYMBOLS else {}
+    setting = {"n_symbols": 12} if hmm is SYMBOLS else {}
     whole = fed(TensorHMM(3, random_state=0, **setting), rows, [], begins)
     cut = fed(TensorHMM(3, random_state=0, **setting), rows, [50, 100, 2999, 3000, 3001, 6100], begins)
     resumed = fed(TensorHMM(3, random_state=0, **setting), rows[:4100], [700], begins)
@@ -181,16 +181,16 @@ def test_a_stream_does_not_depend_on_where_batches_end(chain, tmp_path):
 
 
 @pytest.mark.usefixtures("short_blocks")
-@pytest.mark.parametrize("chain", [SYMBOLS, VECTORS], ids=["symbols", "vectors"])
-def test_a_stream_goes_on_learning(chain):
-    rows, _ = drawn(chain, 60_000)
-    fresh, _ = drawn(chain, 20_000, seed=1)
-    setting = {"n_symbols": 12} if chain is SYMBOLS else {}
-    first = TensorHMM(chain.start.size, random_state=0, **setting).partial_fit(rows[:3000])
-    gap = mean_likelihood(chain, fresh) - first.score(fresh)
+@pytest.mark.parametrize("hmm", [SYMBOLS, VECTORS], ids=["symbols", "vectors"])
+def test_a_stream_goes_on_learning(hmm):
+    rows, _ = drawn(hmm, 60_000)
+    fresh, _ = drawn(hmm, 20_000, seed=1)
+    setting = {"n_symbols": 12} if hmm is SYMBOLS else {}
+    first = TensorHMM(hmm.n_states, random_state=0, **setting).partial_fit(rows[:3000])
+    gap = mean_likelihood(hmm, fresh) - first.score(fresh)
     # The cost of free numbers falls as one over the number of rows: to a twentieth, of which a half must be seen.
     later = first.partial_fit(rows[3000:], goes_on=True)
-    assert mean_likelihood(chain, fresh) - later.score(fresh) < gap / 2
+    assert mean_likelihood(hmm, fresh) - later.score(fresh) < gap / 2
 
 
 def test_a_stream_before_its_first_block_is_full_is_a_fit():
@@ -358,9 +358,9 @@ def test_names_that_do_not_fit_are_refused():
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("chain", [SYMBOLS, VECTORS], ids=["symbols", "vectors"])
-def test_a_file_gives_the_same_model(chain, tmp_path):
-    rows, _ = drawn(chain, 800)
+@pytest.mark.parametrize("hmm", [SYMBOLS, VECTORS], ids=["symbols", "vectors"])
+def test_a_file_gives_the_same_model(hmm, tmp_path):
+    rows, _ = drawn(hmm, 800)
     model = TensorHMM(3, random_state=0).fit(rows)
     model.save(tmp_path / "model.npz")
     again = TensorHMM.load(tmp_path / "model.npz")

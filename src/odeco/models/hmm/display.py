@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.hmm.baum_welch import Chain
-from odeco.models.hmm.emissions import Gaussians, Symbols
+from odeco.models.hmm.baum_welch import HMM
+from odeco.models.hmm.emissions import Categorical, Gaussian
 from odeco.models.hmm.spec import NOT_PRIVATE, FittedChain
 
 
@@ -74,7 +74,7 @@ _MOST_NAMED = 5
 
 def summary_of(fitted: FittedChain, names: list[str]) -> str:
     """Return a verdict, and a line for each state."""
-    chain, k, private = fitted.chain, fitted.start.size, fitted.n_clear != NOT_PRIVATE
+    hmm, k, private = fitted.hmm, fitted.start.size, fitted.n_clear != NOT_PRIVATE
     kind = f"{fitted.symbols.shape[1]} symbols" if fitted.symbols.shape[1] else f"{len(names)} features"
     ended = "The steps have converged" if fitted.converged else "The steps were used up before they converged"
     advice = "" if fitted.converged else " Raise n_steps."
@@ -88,7 +88,7 @@ def summary_of(fitted: FittedChain, names: list[str]) -> str:
         lines.append(f"Mean log-likelihood of a row: {fitted.log_likelihood:.4f}.")
     if fitted.tried_numbers.size:
         lines.append(_choice(fitted))
-    for state, share in enumerate(chain.shares):
+    for state, share in enumerate(hmm.stationary):
         stays = 1 / max(1 - fitted.transitions[state, state], 1e-9)
         lines.append(f"State {state}: {share:.0%} of rows, stays {stays:.1f} rows; {_emitted(fitted, state, names)}.")
     return "\n".join(lines)
@@ -131,33 +131,33 @@ def _deviations(fitted: FittedChain) -> FloatArray:
 _MOST_SYMBOLS = 40
 
 
-def picture_of(chain: Chain, names: list[str], symbol_names: list[str]) -> Any:
+def picture_of(hmm: HMM, names: list[str], symbol_names: list[str]) -> Any:
     """Return a figure: the moves as a table, and beside it the symbols of each state, or its means."""
     from matplotlib.figure import Figure
 
-    k = chain.start.size
+    k = hmm.n_states
     figure = Figure(figsize=(10, 2.6 + 0.4 * k), layout="constrained")
     moves, emitted = figure.subplots(1, 2, width_ratios=(1, 2))
-    states = [f"{state} ({share:.0%})" for state, share in enumerate(chain.shares)]
-    picture = moves.imshow(chain.transitions, cmap="Blues", vmin=0, vmax=1)
+    states = [f"{state} ({share:.0%})" for state, share in enumerate(hmm.stationary)]
+    picture = moves.imshow(hmm.transitions, cmap="Blues", vmin=0, vmax=1)
     moves.set(title="Moves", xlabel="to state", ylabel="from state")
     moves.set_xticks(range(k))
     moves.set_yticks(range(k), states)
     figure.colorbar(picture, ax=moves, label="probability")
-    if isinstance(chain.emissions, Symbols):
-        probabilities = chain.emissions.probabilities
+    if isinstance(hmm.emissions, Categorical):
+        probabilities = hmm.emissions.probabilities
         chosen = np.sort(np.argsort(-np.ptp(probabilities, axis=0), kind="stable")[:_MOST_SYMBOLS])
         picture = emitted.imshow(probabilities[:, chosen], cmap="Blues", vmin=0, aspect="auto")
         emitted.set(title="Symbols", xlabel=f"symbol ({names[0]})", ylabel="state")
         emitted.set_xticks(range(chosen.size), [symbol_names[symbol] for symbol in chosen], rotation=90)
         emitted.set_yticks(range(k))
         figure.colorbar(picture, ax=emitted, label="probability")
-    elif isinstance(chain.emissions, Gaussians):
-        _vectors(emitted, chain.emissions, names)
+    else:
+        _vectors(emitted, hmm.emissions, names)
     return figure
 
 
-def _vectors(axes: Any, emissions: Gaussians, names: list[str]) -> None:
+def _vectors(axes: Any, emissions: Gaussian, names: list[str]) -> None:
     """Draw the mean of every feature in every state, with one standard deviation to each side."""
     variances = emissions.covariances
     wide = variances.shape[2] > 1

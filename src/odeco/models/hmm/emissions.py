@@ -1,323 +1,310 @@
-"""What a state makes of a row: a symbol (`symbols`), or a vector of normal distribution (`vectors`).
+"""Emissions of a hidden Markov model: `Categorical` (symbols) and `Gaussian` (vectors).
 
-Both kinds answer the same questions, so that the recursions, the steps and the stream know nothing of either: how
-likely each row is in each state, what rows add to the sums that a step needs, and which emissions these sums say.
+Both have the same methods, so that the recursions, Baum-Welch and the stream work with either: the likelihood of each
+row in each state, the sufficient statistics of rows, the M step, and the coordinates that SQUAREM extrapolates in.
 
-Emissions that are symbols.
-
-Emissions that are vectors of normal distribution.
+A likelihood is looked up in a table with one column per state: row t of the data has row index[t] of the table. For
+symbols the table has one row per symbol, so that nothing is stored per row of the data; vectors have one row each.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Protocol, Self
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from odeco._util.schema import Rule, Sizes, array, require, usable_array
+from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray, IndexArray
 
-#: The least root of a probability.
-_LEAST_ROOT = 1e-5
+#: The smallest square root of a probability after an extrapolation.
+_MIN_ROOT = 1e-5
+
+#: The smallest probability in a file. No EM iteration leaves a smaller one, and products of three do not underflow.
+_MIN_PROBABILITY = 1e-60
+
+#: Pseudo-count of every symbol in every state, so that no probability is zero.
+_SYMBOL_PRIOR = 1e-3
+
+#: Every state has this number of prior rows with the variance of all rows, so that no state shrinks to a point.
+_PRIOR_ROWS = 0.1
+
+#: The smallest variance, as a share of the variance of all rows.
+_MIN_VARIANCE = 1e-6
 
 
-class Emissions(Protocol):
-    """What states emit."""
+def distributions(*shape: str | None, low: float = _MIN_PROBABILITY) -> Rule:
+    """Require an array whose last axis holds probabilities that sum to one."""
+    probabilities = array(*shape, low=low, high=1 + 1e-6)
 
-    @property
-    def n_sums(self) -> int:
-        """How many sums a step needs for each state."""
+    def check(value: Any, where: str, sizes: Sizes) -> None:
+        probabilities(value, where, sizes)
+        require(not value.size or np.allclose(value.sum(axis=-1), 1), f"`{where}` must sum to one")
 
-    def likelihoods(self, rows: Any) -> tuple[FloatArray, IndexArray, FloatArray | None]:
-        """Return a table of likelihoods, the row of it that each row has, and logarithms of factors taken out."""
-
-    def log_likelihoods(self, rows: Any) -> tuple[FloatArray, IndexArray]:
-        """Return a table of logarithms of likelihoods, and the row of it that each row has."""
-
-    def emitted(self, rows: Any, occupied: FloatArray) -> FloatArray:
-        """Return the sums of rows, k x n_sums; `occupied` are the states of the rows of the table."""
-
-    def maximised(self, emitted: FloatArray) -> Self:
-        """Return the emissions that make rows with such sums most likely."""
-
-    def likelihoods_alone(self, emitted: FloatArray) -> FloatArray:
-        """Return, for every row of sums, the log-likelihood of its rows in the best state for them, up to a constant.
-
-        The constant is a multiple of their number, so that it cancels where the rows of two states are put together.
-        """
-
-    def coordinates(self) -> FloatArray:
-        """Return the emissions as a vector, each part in units of its own size."""
-
-    def at(self, coordinates: FloatArray) -> Self:
-        """Return the emissions with these coordinates."""
-
-    def doubled(self, rng: np.random.Generator) -> Self:
-        """Return every state twice, one after the other, each a little different."""
-
-    def ordered(self, order: IndexArray) -> Self:
-        """Return the emissions of the states in another order."""
-
-    def sample(self, states: IndexArray, rng: np.random.Generator) -> Any:
-        """Draw a row for every state."""
+    return check
 
 
-def squared_shares(roots: FloatArray) -> FloatArray:
-    """Return distributions, one a row, from the roots of their probabilities, which may be off by anything."""
-    shares = np.maximum(roots, _LEAST_ROOT) ** 2
-    probabilities: FloatArray = shares / shares.sum(axis=1, keepdims=True)
+def _covariances(value: Any, where: str, sizes: Sizes) -> None:
+    """Require positive variances (k x d x 1), or positive definite covariances (k x d x d)."""
+    usable_array("k", "n_features", None)(value, where, sizes)
+    n_features, width = value.shape[1:]
+    require(width in (1, n_features), f"`{where}` must hold variances or square matrices")
+    if width == 1 or n_features == 1:
+        positive = bool(np.all(value > 0))
+    else:
+        symmetric = np.allclose(value, value.transpose(0, 2, 1), rtol=1e-6, atol=0)
+        positive = symmetric and bool(np.all(np.linalg.eigvalsh(value) > 0))
+    require(positive, f"`{where}` must be positive")
+
+
+def squared_roots(roots: FloatArray) -> FloatArray:
+    """Return distributions, one per row, from the square roots of their probabilities, which need not be valid."""
+    squares = np.maximum(roots, _MIN_ROOT) ** 2
+    probabilities: FloatArray = squares / squares.sum(axis=1, keepdims=True)
     return probabilities
 
 
-def likelihoods_of_counts(counts: FloatArray) -> FloatArray:
-    """Return Σ n log(n / Σ n), the log-likelihood of counts n under their own shares, for every row of counts."""
+def multinomial_log_likelihoods(counts: FloatArray) -> FloatArray:
+    """Return Σ n log(n / Σ n), the largest log-likelihood of counts n, for each row of counts."""
     tiny = np.finfo(np.float64).tiny
     totals = counts.sum(axis=1)
     likelihoods: FloatArray = (counts * np.log(counts + tiny)).sum(axis=1) - totals * np.log(totals + tiny)
     return likelihoods
 
 
-def twice(distributions: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Return every distribution twice, one after the other, with each probability changed by a random factor."""
+def perturbed_copies(distributions: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Return each distribution twice in a row, with every probability multiplied by a random factor."""
     copies = np.repeat(distributions, 2, axis=0)
     changed = copies * rng.uniform(0.2, 1.8, copies.shape)
     probabilities: FloatArray = changed / changed.sum(axis=1, keepdims=True)
     return probabilities
 
 
-#: How often every symbol counts in every state before any row is seen: no probability is zero.
-_SYMBOL_PRIOR = 1e-3
-
-
 @dataclass(frozen=True, eq=False)
-class Symbols:
-    """Whole numbers from 0 to V − 1; `probabilities` is k x V."""
+class Categorical(State):
+    """Symbols, which are whole numbers from 0 to V − 1.
 
-    probabilities: FloatArray
+    Attributes
+    ----------
+    probabilities : array, k x V
+        The distribution of symbols in each state.
+    """
+
+    probabilities: FloatArray = array_field("k", "symbols", rule=distributions("k", "symbols"))
 
     @property
-    def n_sums(self) -> int:
-        """How many sums a step needs for each state."""
+    def n_statistics(self) -> int:
+        """Number of sufficient statistics per state."""
         return int(self.probabilities.shape[1])
 
     def likelihoods(self, rows: IndexArray) -> tuple[FloatArray, IndexArray, None]:
-        """Return a table of likelihoods, the row of it that each row has, and logarithms of factors taken out."""
+        """Return a table of likelihoods, the index of each row in it, and the logarithms of omitted factors."""
         return np.array(self.probabilities.T, order="C"), rows, None
 
     def log_likelihoods(self, rows: IndexArray) -> tuple[FloatArray, IndexArray]:
-        """Return a table of logarithms of likelihoods, and the row of it that each row has."""
+        """Return a table of log-likelihoods, and the index of each row in it."""
         return np.log(self.probabilities.T), rows
 
-    def emitted(self, rows: IndexArray, occupied: FloatArray) -> FloatArray:  # noqa: ARG002 - occupied is by symbols
-        """Return the sums of rows, k x anything; `occupied` are the states of the rows of the table."""
-        return occupied.T
+    def statistics(self, rows: IndexArray, posterior: FloatArray) -> FloatArray:  # noqa: ARG002 - posterior is by symbol
+        """Return sufficient statistics, k x n_statistics; `posterior` is summed over each row of the table."""
+        return posterior.T
 
-    def maximised(self, emitted: FloatArray) -> Symbols:
-        """Return the emissions that make rows with such sums most likely."""
-        counts = emitted + _SYMBOL_PRIOR
-        return Symbols(counts / counts.sum(axis=1, keepdims=True))
+    def m_step(self, statistics: FloatArray) -> Categorical:
+        """Return the likeliest emissions for sufficient statistics."""
+        counts = statistics + _SYMBOL_PRIOR
+        return Categorical(counts / counts.sum(axis=1, keepdims=True))
 
-    def likelihoods_alone(self, emitted: FloatArray) -> FloatArray:
-        """Return, for every row of sums, the log-likelihood of its rows in the best state for them."""
-        return likelihoods_of_counts(emitted)
+    def max_log_likelihoods(self, statistics: FloatArray) -> FloatArray:
+        """Return the log-likelihood of the rows behind each row of statistics in the state that suits them best."""
+        return multinomial_log_likelihoods(statistics)
 
-    def coordinates(self) -> FloatArray:
-        """Return the emissions as a vector, each part in units of its own size."""
+    def to_vector(self) -> FloatArray:
+        """Return the emissions as a vector for extrapolation: the square roots of probabilities."""
         return np.sqrt(self.probabilities).ravel()
 
-    def at(self, coordinates: FloatArray) -> Symbols:
-        """Return the emissions with these coordinates."""
-        return Symbols(squared_shares(coordinates.reshape(self.probabilities.shape)))
+    def from_vector(self, vector: FloatArray) -> Categorical:
+        """Return the emissions that `to_vector` would return as this vector."""
+        return Categorical(squared_roots(vector.reshape(self.probabilities.shape)))
 
-    def doubled(self, rng: np.random.Generator) -> Symbols:
-        """Return every state twice, one after the other, each a little different."""
-        return Symbols(twice(self.probabilities, rng))
-
-    def ordered(self, order: IndexArray) -> Symbols:
-        """Return the emissions of the states in another order."""
-        return Symbols(self.probabilities[order])
+    def split(self, rng: np.random.Generator) -> Categorical:
+        """Return two slightly different states for each, one after the other."""
+        return Categorical(perturbed_copies(self.probabilities, rng))
 
     def sample(self, states: IndexArray, rng: np.random.Generator) -> IndexArray:
-        """Draw a row for every state."""
-        drawn = np.empty(states.size, np.int64)
+        """Draw one row for each state of a path."""
+        rows = np.empty(states.size, np.int64)
         for state, probabilities in enumerate(self.probabilities):
-            mine = np.flatnonzero(states == state)
-            drawn[mine] = rng.choice(probabilities.size, mine.size, p=probabilities / probabilities.sum())
-        return drawn
-
-
-#: How many rows with the variance of all rows every state has before any row is seen: no state shrinks to a point.
-_ROW_PRIOR = 0.1
-
-#: No variance is below this share of the variance of all rows.
-_LEAST_VARIANCE = 1e-6
+            own = np.flatnonzero(states == state)
+            rows[own] = rng.choice(probabilities.size, own.size, p=probabilities / probabilities.sum())
+        return rows
 
 
 @dataclass(frozen=True, eq=False)
-class Gaussians:
-    """Vectors with a mean and a covariance in each state.
+class Gaussian(State):
+    """Vectors with a Gaussian distribution in each state.
 
     Attributes
     ----------
     means : array, k x d
-        The means.
+        The mean of each state.
     covariances : array, k x d x d or k x d x 1
-        The covariances, or the variances of features that are independent within a state.
-    centre, spread : array
-        Mean and variance of all features, over all rows: sums are taken of rows less the centre, so that they do not
-        cancel, and the spread is what variances are compared with.
+        The covariance of each state, or the variances of features that are independent within a state.
+    origin, total_variances : array
+        Mean and variance of each feature over all rows. Statistics are sums over rows minus the origin, so that they
+        do not cancel. The prior and the floor of variances are shares of the total variances.
     """
 
-    means: FloatArray
-    covariances: FloatArray
-    centre: FloatArray
-    spread: FloatArray
+    means: FloatArray = array_field("k", "n_features", rule=usable_array("k", "n_features"))
+    covariances: FloatArray = array_field("k", rule=_covariances)
+    origin: FloatArray = array_field(rule=usable_array("n_features"))
+    total_variances: FloatArray = array_field(rule=usable_array("n_features", low=np.finfo(np.float64).tiny))
 
     @classmethod
-    def around(cls, rows: FloatArray, n_states: int, *, full: bool) -> Gaussians:
+    def of_rows(cls, rows: FloatArray, n_states: int, *, full: bool) -> Gaussian:
         """Return states that all have the distribution of the rows."""
-        centre = rows.mean(axis=0)
-        spread = rows.var(axis=0)
-        largest = spread.max(initial=0.0)
-        spread = np.maximum(spread, 1e-12 * largest if largest > 0 else 1.0)
-        variances = np.diag(spread) if full else spread[:, None]
-        return cls(np.tile(centre, (n_states, 1)), np.tile(variances, (n_states, 1, 1)), centre, spread)
+        origin = rows.mean(axis=0)
+        variances = rows.var(axis=0)
+        largest = variances.max(initial=0.0)
+        variances = np.maximum(variances, 1e-12 * largest if largest > 0 else 1.0)
+        covariance = np.diag(variances) if full else variances[:, None]
+        return cls(np.tile(origin, (n_states, 1)), np.tile(covariance, (n_states, 1, 1)), origin, variances)
 
     @property
     def full(self) -> bool:
-        """Whether features may depend on each other within a state."""
+        """Whether features may be correlated within a state."""
         return bool(self.covariances.shape[2] > 1)
 
     @property
-    def n_sums(self) -> int:
-        """How many sums a step needs for each state."""
+    def variances(self) -> FloatArray:
+        """The variance of each feature in each state, k x d."""
+        return np.diagonal(self.covariances, axis1=1, axis2=2) if self.full else self.covariances[:, :, 0]
+
+    @property
+    def n_statistics(self) -> int:
+        """Number of sufficient statistics per state."""
         d = self.means.shape[1]
         return int(1 + d + (d * d if self.full else d))
 
     def likelihoods(self, rows: FloatArray) -> tuple[FloatArray, IndexArray, FloatArray]:
-        """Return a table of likelihoods, the row of it that each row has, and logarithms of factors taken out."""
+        """Return a table of likelihoods, the index of each row in it, and the logarithms of omitted factors."""
         logarithms, index = self.log_likelihoods(rows)
         largest = reduce(np.maximum, logarithms.T)  # state by state: along short rows NumPy takes three times as long
         return np.exp(logarithms - largest[:, None]), index, largest
 
     def log_likelihoods(self, rows: FloatArray) -> tuple[FloatArray, IndexArray]:
-        """Return a table of logarithms of likelihoods, and the row of it that each row has."""
-        return self._log_densities(rows), np.arange(len(rows))
-
-    def emitted(self, rows: FloatArray, occupied: FloatArray) -> FloatArray:
-        """Return the sums of rows, k x anything; `occupied` are the states of the rows of the table."""
-        rows = rows - self.centre
-        totals, firsts = occupied.sum(axis=0)[:, None], occupied.T @ rows
+        """Return a table of log-likelihoods, and the index of each row in it."""
+        scale = np.sqrt(self.total_variances)
+        index = np.arange(len(rows))
+        rows, means = (rows - self.origin) / scale, (self.means - self.origin) / scale
+        constant = rows.shape[1] * np.log(2 * np.pi) + np.log(self.total_variances).sum()
         if not self.full:
-            return np.hstack([totals, firsts, occupied.T @ rows**2])
-        seconds = [((rows * share[:, None]).T @ rows).ravel() for share in occupied.T]
-        return np.hstack([totals, firsts, np.array(seconds)])
+            precisions = (self.total_variances[:, None] / self.covariances)[:, :, 0]
+            distances = (rows**2) @ precisions.T - 2 * (rows @ (means * precisions).T)
+            distances += np.sum(means**2 * precisions, axis=1)
+            return -0.5 * (np.maximum(distances, 0) + constant - np.log(precisions).sum(axis=1)), index
+        densities = np.empty((len(rows), len(means)))
+        for state, lower in enumerate(np.linalg.cholesky(self.covariances / np.outer(scale, scale))):
+            whitened = np.linalg.solve(lower, (rows - means[state]).T)
+            log_determinant = 2 * np.log(np.diag(lower)).sum()
+            densities[:, state] = -0.5 * (np.sum(whitened**2, axis=0) + constant + log_determinant)
+        return densities, index
 
-    def maximised(self, emitted: FloatArray) -> Gaussians:
-        """Return the emissions that make rows with such sums most likely."""
+    def statistics(self, rows: FloatArray, posterior: FloatArray) -> FloatArray:
+        """Return sufficient statistics, k x n_statistics: sums of 1, x and x² or xxᵀ, for x seen from the origin."""
+        rows = rows - self.origin
+        counts, firsts = posterior.sum(axis=0)[:, None], posterior.T @ rows
+        if not self.full:
+            return np.hstack([counts, firsts, posterior.T @ rows**2])
+        seconds = [((rows * weights[:, None]).T @ rows).ravel() for weights in posterior.T]
+        return np.hstack([counts, firsts, np.array(seconds)])
+
+    def m_step(self, statistics: FloatArray) -> Gaussian:
+        """Return the likeliest emissions for sufficient statistics."""
         d = self.means.shape[1]
-        totals, firsts, seconds = emitted[:, :1], emitted[:, 1 : 1 + d], emitted[:, 1 + d :]
-        rows = np.maximum(totals, np.finfo(np.float64).tiny)
-        means = firsts / rows
-        prior = _ROW_PRIOR * (np.diag(self.spread) if self.full else self.spread[:, None])
+        counts, firsts, seconds = statistics[:, :1], statistics[:, 1 : 1 + d], statistics[:, 1 + d :]
+        means = firsts / np.maximum(counts, np.finfo(np.float64).tiny)
+        prior = _PRIOR_ROWS * (np.diag(self.total_variances) if self.full else self.total_variances[:, None])
         if self.full:
-            around = seconds.reshape(-1, d, d) - means[:, :, None] * firsts[:, None, :]
+            scatter = seconds.reshape(-1, d, d) - means[:, :, None] * firsts[:, None, :]
         else:
-            around = (seconds - means * firsts)[:, :, None]
-        covariances = (around + prior) / (totals + _ROW_PRIOR)[:, :, None]
-        return replace(self, means=means + self.centre, covariances=self._floored(covariances))
+            scatter = (seconds - means * firsts)[:, :, None]
+        covariances = (scatter + prior) / (counts + _PRIOR_ROWS)[:, :, None]
+        return replace(self, means=means + self.origin, covariances=self._floored(covariances))
 
-    def likelihoods_alone(self, emitted: FloatArray) -> FloatArray:
-        """Return, for every row of sums, the log-likelihood of its rows in the best state for them, up to a constant.
+    def max_log_likelihoods(self, statistics: FloatArray) -> FloatArray:
+        """Return the log-likelihood of the rows behind each row of statistics in the state that suits them best.
 
-        That of n rows with their own mean and covariance Σ is −n/2 log |Σ|, less a constant times n.
+        That of n rows with their own mean and covariance Σ is −n/2 log |Σ|, up to a constant times n, which is left
+        out: it cancels when the rows of two states are put together.
         """
-        covariances = self.maximised(emitted).covariances
+        covariances = self.m_step(statistics).covariances
         if self.full:
-            determinants = np.linalg.slogdet(covariances / np.sqrt(np.outer(self.spread, self.spread)))[1]
+            scale = np.sqrt(np.outer(self.total_variances, self.total_variances))
+            log_determinants = np.linalg.slogdet(covariances / scale)[1]
         else:
-            determinants = np.log(covariances[:, :, 0] / self.spread).sum(axis=1)
-        likelihoods: FloatArray = -emitted[:, 0] / 2 * determinants
+            log_determinants = np.log(covariances[:, :, 0] / self.total_variances).sum(axis=1)
+        likelihoods: FloatArray = -statistics[:, 0] / 2 * log_determinants
         return likelihoods
 
-    def coordinates(self) -> FloatArray:
-        """Return the emissions as a vector, each part in units of its own size."""
-        scale = np.sqrt(self.spread)
-        means = (self.means - self.centre) / scale
+    def to_vector(self) -> FloatArray:
+        """Return the emissions as a vector for extrapolation: means, and log-variances or Cholesky factors."""
+        scale = np.sqrt(self.total_variances)
+        means = (self.means - self.origin) / scale
         if not self.full:
-            return np.concatenate([means.ravel(), np.log(self.covariances[:, :, 0] / self.spread).ravel()])
+            return np.concatenate([means.ravel(), np.log(self.covariances[:, :, 0] / self.total_variances).ravel()])
         lower = np.linalg.cholesky(self.covariances / np.outer(scale, scale))
         rows, columns = np.tril_indices(scale.size, -1)
         diagonals = np.log(np.diagonal(lower, axis1=1, axis2=2))
         return np.concatenate([means.ravel(), diagonals.ravel(), lower[:, rows, columns].ravel()])
 
-    def at(self, coordinates: FloatArray) -> Gaussians:
-        """Return the emissions with these coordinates."""
+    def from_vector(self, vector: FloatArray) -> Gaussian:
+        """Return the emissions that `to_vector` would return as this vector."""
         k, d = self.means.shape
-        scale = np.sqrt(self.spread)
-        means = coordinates[: k * d].reshape(k, d) * scale + self.centre
-        logarithms = np.clip(coordinates[k * d : 2 * k * d].reshape(k, d), -300, 300)
+        scale = np.sqrt(self.total_variances)
+        means = vector[: k * d].reshape(k, d) * scale + self.origin
+        logarithms = np.clip(vector[k * d : 2 * k * d].reshape(k, d), -300, 300)
         if not self.full:
-            covariances = (np.exp(logarithms) * self.spread)[:, :, None]
+            covariances = (np.exp(logarithms) * self.total_variances)[:, :, None]
         else:
             lower = np.zeros((k, d, d))
             lower[:, np.arange(d), np.arange(d)] = np.exp(logarithms)
             rows, columns = np.tril_indices(d, -1)
-            lower[:, rows, columns] = coordinates[2 * k * d :].reshape(k, -1)
+            lower[:, rows, columns] = vector[2 * k * d :].reshape(k, -1)
             covariances = (lower @ lower.transpose(0, 2, 1)) * np.outer(scale, scale)
         return replace(self, means=means, covariances=self._floored(covariances))
 
-    def doubled(self, rng: np.random.Generator) -> Gaussians:
-        """Return every state twice, one after the other, half a standard deviation to either side of its mean."""
+    def split(self, rng: np.random.Generator) -> Gaussian:
+        """Return two states for each, one after the other, half a standard deviation to either side of its mean."""
         k, d = self.means.shape
-        variances = np.diagonal(self.covariances, axis1=1, axis2=2) if self.full else self.covariances[:, :, 0]
-        aside = rng.standard_normal((k, d)) * np.sqrt(variances) / 2
-        means = np.stack([self.means + aside, self.means - aside], axis=1).reshape(2 * k, d)
+        offsets = rng.standard_normal((k, d)) * np.sqrt(self.variances) / 2
+        means = np.stack([self.means + offsets, self.means - offsets], axis=1).reshape(2 * k, d)
         return replace(self, means=means, covariances=np.repeat(self.covariances, 2, axis=0))
 
-    def ordered(self, order: IndexArray) -> Gaussians:
-        """Return the emissions of the states in another order."""
-        return replace(self, means=self.means[order], covariances=self.covariances[order])
-
     def sample(self, states: IndexArray, rng: np.random.Generator) -> FloatArray:
-        """Draw a row for every state."""
+        """Draw one row for each state of a path."""
         normal = rng.standard_normal((states.size, self.means.shape[1]))
         if not self.full:
-            drawn: FloatArray = self.means[states] + normal * np.sqrt(self.covariances[states, :, 0])
-            return drawn
+            rows: FloatArray = self.means[states] + normal * np.sqrt(self.covariances[states, :, 0])
+            return rows
         for state, lower in enumerate(np.linalg.cholesky(self.covariances)):
-            mine = states == state
-            normal[mine] = normal[mine] @ lower.T + self.means[state]
+            own = states == state
+            normal[own] = normal[own] @ lower.T + self.means[state]
         return normal
 
-    def _log_densities(self, rows: FloatArray) -> FloatArray:
-        """Return the logarithm of the density of every row in every state, n x k."""
-        scale = np.sqrt(self.spread)
-        rows, means = (rows - self.centre) / scale, (self.means - self.centre) / scale
-        constant = rows.shape[1] * np.log(2 * np.pi) + np.log(self.spread).sum()
-        if not self.full:
-            precisions = (self.spread[:, None] / self.covariances)[:, :, 0]
-            distances = (rows**2) @ precisions.T - 2 * (rows @ (means * precisions).T)
-            distances += np.sum(means**2 * precisions, axis=1)
-            densities: FloatArray = -0.5 * (np.maximum(distances, 0) + constant - np.log(precisions).sum(axis=1))
-            return densities
-        densities = np.empty((len(rows), len(means)))
-        for state, lower in enumerate(np.linalg.cholesky(self.covariances / np.outer(scale, scale))):
-            away = np.linalg.solve(lower, (rows - means[state]).T)
-            determinant = 2 * np.log(np.diag(lower)).sum()
-            densities[:, state] = -0.5 * (np.sum(away**2, axis=0) + constant + determinant)
-        return densities
-
     def _floored(self, covariances: FloatArray) -> FloatArray:
-        """Return covariances of which no direction has less than the least variance."""
+        """Return covariances with at least the smallest variance in every direction."""
         if not self.full:
-            return np.maximum(covariances, _LEAST_VARIANCE * self.spread[:, None])
-        scale = np.sqrt(self.spread)
+            return np.maximum(covariances, _MIN_VARIANCE * self.total_variances[:, None])
+        scale = np.sqrt(self.total_variances)
         values, vectors = np.linalg.eigh(covariances / np.outer(scale, scale))
-        low = values[:, 0] < _LEAST_VARIANCE
+        low = values[:, 0] < _MIN_VARIANCE
         if low.any():
-            raised = vectors[low] * np.maximum(values[low], _LEAST_VARIANCE)[:, None, :]
+            raised = vectors[low] * np.maximum(values[low], _MIN_VARIANCE)[:, None, :]
             covariances = covariances.copy()
             covariances[low] = (raised @ vectors[low].transpose(0, 2, 1)) * np.outer(scale, scale)
         return covariances
+
+
+Emissions: TypeAlias = Categorical | Gaussian

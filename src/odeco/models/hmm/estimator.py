@@ -15,7 +15,7 @@ from odeco._util.arguments import check_count
 from odeco._util.types import BoolArray, FloatArray, IndexArray
 from odeco.models.engine.estimator import LatentModel
 from odeco.models.engine.state import RowStream, State
-from odeco.models.hmm.baum_welch import Chain
+from odeco.models.hmm.baum_welch import HMM
 from odeco.models.hmm.display import check_names, numbered, summary_of
 from odeco.models.hmm.learn import learn
 from odeco.models.hmm.private import PrivateSequences, learn_privately
@@ -274,14 +274,14 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
 
     def decode(self, X: Any, lengths: Any = None) -> tuple[float, IndexArray]:
         """Return the logarithm of the probability of rows and path together, and the most probable path."""
-        chain, rows, begins = self._asked(X, lengths)
-        path, likelihood = chain.path(rows, begins)
+        hmm, rows, begins = self._asked(X, lengths)
+        path, likelihood = hmm.viterbi(rows, begins)
         return likelihood, path
 
     def predict_proba(self, X: Any, lengths: Any = None) -> FloatArray:
         """Return the distribution of the state of every row given its whole sequence, n x k."""
-        chain, rows, begins = self._asked(X, lengths)
-        return chain.posterior(rows, begins)
+        hmm, rows, begins = self._asked(X, lengths)
+        return hmm.posterior(rows, begins)
 
     def score(self, X: Any, y: Any = None, *, lengths: Any = None) -> float:
         """Return the mean log-likelihood of a row; times the number of rows it is what hmmlearn returns.
@@ -294,24 +294,24 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
                 "The score of a private model must not choose between models: it is exact, and no budget pays for it. "
                 "Got a call of score. For sequences that need no protection call score_samples."
             )
-        chain, rows, begins = self._asked(X, lengths)
+        hmm, rows, begins = self._asked(X, lengths)
         check_labels(y, len(rows))
-        return float(chain.log_likelihoods(rows, begins).mean())
+        return float(hmm.log_likelihoods(rows, begins).mean())
 
     def score_samples(self, X: Any, lengths: Any = None) -> FloatArray:
         """Return the log-likelihood of every row given those before it in its sequence."""
-        chain, rows, begins = self._asked(X, lengths)
-        return chain.log_likelihoods(rows, begins)
+        hmm, rows, begins = self._asked(X, lengths)
+        return hmm.log_likelihoods(rows, begins)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Any, IndexArray]:
         """Draw one sequence: return its rows, as `fit` takes them, and its states.
 
         Without `random_state` that of the model is taken.
         """
-        chain = self._chain()
+        hmm = self._hmm()
         state = self.random_state if random_state is None else random_state
         rng = np.random.default_rng(check_random_state(state).randint(2**31 - 1))
-        rows, states = chain.sample(check_count("n_samples", n_samples), rng)
+        rows, states = hmm.sample(check_count("n_samples", n_samples), rng)
         return rows[:, None] if rows.ndim == 1 else rows, states
 
     @property
@@ -331,7 +331,7 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
         from odeco.models.hmm.display import picture_of  # Matplotlib takes a second, and may be missing
 
         fitted = self._learnt("plot")
-        return picture_of(fitted.chain, self._feature_names(), fitted.symbol_names)
+        return picture_of(fitted.hmm, self._feature_names(), fitted.symbol_names)
 
     @property
     def startprob_(self) -> FloatArray:
@@ -366,7 +366,7 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
     @property
     def stationary_(self) -> FloatArray:
         """How much of a long sequence each state has."""
-        return cast("FloatArray", self._learnt("stationary_").chain.shares)
+        return cast("FloatArray", self._learnt("stationary_").hmm.stationary)
 
     @property
     def n_components_(self) -> int:
@@ -411,16 +411,16 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
             raise AttributeError(f"`{name}` is what a model of vectors has. This TensorHMM has symbols.")
         return fitted
 
-    def _chain(self) -> Chain:
+    def _hmm(self) -> HMM:
         check_is_fitted(self)
-        return cast("FittedChain", self._learnt("chain")).chain
+        return cast("FittedChain", self._learnt("hmm")).hmm
 
-    def _asked(self, X: Any, lengths: Any) -> tuple[Chain, Any, BoolArray]:
+    def _asked(self, X: Any, lengths: Any) -> tuple[HMM, Any, BoolArray]:
         """Return the model, and the rows and beginnings of sequences that it is asked about."""
         check_is_fitted(self)
-        fitted = cast("FittedChain", self._learnt("chain"))
+        fitted = cast("FittedChain", self._learnt("hmm"))
         rows = self._validated(X, fitted.symbols.shape[1], fitted.names.tolist())
-        return fitted.chain, rows, check_lengths(lengths, len(rows))
+        return fitted.hmm, rows, check_lengths(lengths, len(rows))
 
     def _validated_anew(self, X: Any, names: list[str], settings: Settings) -> tuple[Any, int, list[str]]:
         """Return rows that a new model is learnt from, the number of symbols, which is 0 for vectors, and names."""

@@ -9,10 +9,11 @@ import numpy as np
 
 from odeco._util.types import BoolArray, FloatArray
 from odeco.models.engine.selection import ChosenNumber, choose_number, means_of_stretches
-from odeco.models.hmm.baum_welch import climbed_from_best
+from odeco.models.hmm.baum_welch import baum_welch_from_best
 from odeco.models.hmm.settings import MOST_AUTOMATIC, Settings
 from odeco.models.hmm.spec import FittedChain
-from odeco.models.hmm.start import starts, starts_around
+from odeco.models.hmm.split_merge import split_merge_starts
+from odeco.models.hmm.start import spectral_starts
 
 #: The number of states is chosen on at most this many rows, of which one part in five is not learnt from, by models
 #: with at most so many steps; each state must have so many rows.
@@ -31,17 +32,17 @@ def learn(rows: Any, begins: BoolArray, n_symbols: int, settings: Settings, *, s
     if k == "auto":
         chosen = _chosen_number(rows, begins, n_symbols, settings, seed)
         k = chosen.n_components
-    told: Any = {"n_trial_steps": _TRIAL_STEPS, "tolerance": settings.tolerance}
+    how: Any = {"trial_iter": _TRIAL_STEPS, "tol": settings.tolerance}
     first_steps = min(_TRIAL_STEPS, settings.n_steps)
-    begun = starts(rows, begins, n_symbols, k, full=settings.full, seed=seed)
-    found = climbed_from_best(begun, rows, begins, n_steps=first_steps, **told)
+    starts = spectral_starts(rows, begins, n_symbols, k, full=settings.full, seed=seed)
+    found = baum_welch_from_best(starts, rows, begins, max_iter=first_steps, **how)
     n_steps = found.n_steps
     if settings.n_steps > first_steps:
-        around = starts_around(found.model, rows, begins, seed=seed)
-        found = climbed_from_best(around, rows, begins, n_steps=settings.n_steps - first_steps, **told)
+        around = split_merge_starts(found.model, rows, begins, seed=seed)
+        found = baum_welch_from_best(around, rows, begins, max_iter=settings.n_steps - first_steps, **how)
         n_steps += found.n_steps
     return FittedChain.of(
-        found.model.ordered(),
+        found.model.most_frequent_first(),
         n_rows=len(rows),
         log_likelihood=found.log_likelihood,
         n_steps=n_steps,
@@ -58,7 +59,7 @@ def _chosen_number(rows: Any, begins: BoolArray, n_symbols: int, settings: Setti
 
     def score(number: int) -> FloatArray:
         fitted = learn(rows[~left_out], begins[~left_out], n_symbols, replace(part, n_components=number), seed=seed)
-        return means_of_stretches(fitted.chain.log_likelihoods(rows, begins)[left_out], _STRETCHES)
+        return means_of_stretches(fitted.hmm.log_likelihoods(rows, begins)[left_out], _STRETCHES)
 
     return choose_number(score, most=max(1, min(MOST_AUTOMATIC, len(rows) // _ROWS_A_STATE)))
 

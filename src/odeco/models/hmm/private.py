@@ -25,9 +25,9 @@ import numpy as np
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import BoolArray, FloatArray
 from odeco.models.engine.em import climb
-from odeco.models.hmm.baum_welch import Chain, Expected
+from odeco.models.hmm.baum_welch import HMM, HMMStatistics
 from odeco.models.hmm.spec import FittedChain
-from odeco.models.hmm.start import Triples, chain_of_triples
+from odeco.models.hmm.start import Triples, hmm_of_triples
 from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.noise import NoiseSource
 from odeco.privacy.report import PrivacyReport
@@ -97,10 +97,10 @@ def learn_privately(
         f"triples of {v} symbols, {v**3} numbers", sequences.triples, size=v**3, bound=1.0, share=1.0, signed=False
     )
     table, n_clear = projected(released.reshape(v, v, v), n_states, deviation)
-    chain, _ = chain_of_triples(Triples.of_table(table), n_states, seed=seed)
-    found = climb(lambda model: table_step(model, table), chain, n_steps=n_steps, tolerance=tolerance)
+    hmm, _ = hmm_of_triples(Triples.of_table(table), n_states, seed=seed)
+    found = climb(lambda model: table_step(model, table), hmm, n_steps=n_steps, tolerance=tolerance)
     fitted = FittedChain.of(
-        found.model.ordered(),
+        found.model.most_frequent_first(),
         n_rows=sequences.n_sequences,
         log_likelihood=found.log_likelihood / 3,
         n_steps=found.n_steps,
@@ -129,16 +129,16 @@ def projected(table: FloatArray, n_states: int, deviation: float) -> tuple[Float
     return np.maximum(found, _RAISED_TO * deviation), n_clear
 
 
-def table_step(chain: Chain, table: FloatArray) -> tuple[Chain, float]:
+def table_step(hmm: HMM, table: FloatArray) -> tuple[HMM, float]:
     """Take a likelihood step on a table of triples, and return the mean log-likelihood of a triple before it.
 
     With F the first state and its symbol, the pair of the first two symbols and the second state is M = (F A) ∘ B, and
     the third symbol given the second state is C Aᵀ. All sums are matrix products of these.
     """
-    v, k = len(table), chain.start.size
-    moves, emits = chain.transitions, chain.emissions.likelihoods(np.zeros(0, np.int64))[0]
+    v, k = len(table), hmm.n_states
+    moves, emits = hmm.transitions, hmm.emissions.likelihoods(np.zeros(0, np.int64))[0]
     with one_blas_thread():
-        first = emits * chain.start
+        first = emits * hmm.initial
         middle = ((first @ moves)[:, None, :] * emits[None, :, :]).reshape(v * v, k)
         onward = emits @ moves.T
         likelihoods = middle @ onward.T
@@ -153,4 +153,4 @@ def table_step(chain: Chain, table: FloatArray) -> tuple[Chain, float]:
         third_states = emits * (reached @ moves)
     emitted = (first_states + middle_states + third_states).T
     likelihood = float(np.sum(weights * np.log(likelihoods)) / weights.sum())
-    return chain.maximised(Expected(first_states.sum(axis=0), moved, emitted, 0.0, 1)), likelihood
+    return hmm.m_step(HMMStatistics(first_states.sum(axis=0), moved, emitted, 0.0, 1)), likelihood

@@ -12,25 +12,11 @@ from odeco._util.schema import Rule, Sizes, array, require, usable_array
 from odeco._util.types import BoolArray, FloatArray, IndexArray
 from odeco.models.engine.selection import ChosenNumber
 from odeco.models.engine.state import State
-from odeco.models.hmm.baum_welch import Chain
-from odeco.models.hmm.emissions import Gaussians, Symbols
+from odeco.models.hmm.baum_welch import HMM
+from odeco.models.hmm.emissions import Categorical, Gaussian, distributions
 
 #: What stands for the number of clear directions of a model that is not private.
 NOT_PRIVATE = -1
-
-#: No step leaves a probability below this. Products of three of them do not underflow.
-_LEAST_PROBABILITY = 1e-60
-
-
-def distributions(*shape: str, low: float = _LEAST_PROBABILITY) -> Rule:
-    """Require an array whose last axis holds probabilities that sum to one, or nothing."""
-    shares = array(*shape, low=low, high=1 + 1e-6)
-
-    def check(value: Any, where: str, sizes: Sizes) -> None:
-        shares(value, where, sizes)
-        require(not value.size or np.allclose(value.sum(axis=-1), 1), f"`{where}` must sum to one")
-
-    return check
 
 
 def spreads(*shape: str) -> Rule:
@@ -89,17 +75,17 @@ class ChainState(State):
     spread: FloatArray
 
     @property
-    def chain(self) -> Chain:
+    def hmm(self) -> HMM:
         """The model."""
-        emissions: Symbols | Gaussians = Symbols(self.symbols)
+        emissions: Categorical | Gaussian = Categorical(self.symbols)
         if self.means.shape[1]:
-            emissions = Gaussians(self.means, self.covariances, self.centre, self.spread)
-        return Chain(self.start, self.transitions, emissions)
+            emissions = Gaussian(self.means, self.covariances, self.centre, self.spread)
+        return HMM(self.start, self.transitions, emissions)
 
 
-def arrays_of(chain: Chain | None) -> dict[str, FloatArray]:
+def arrays_of(hmm: HMM | None) -> dict[str, FloatArray]:
     """Return the fields of a `ChainState`; all of them are empty without a model."""
-    k = 0 if chain is None else chain.start.size
+    k = 0 if hmm is None else hmm.n_states
     arrays = {
         "start": np.zeros(0),
         "transitions": np.zeros((0, 0)),
@@ -109,19 +95,17 @@ def arrays_of(chain: Chain | None) -> dict[str, FloatArray]:
         "centre": np.zeros(0),
         "spread": np.zeros(0),
     }
-    if chain is None:
+    if hmm is None:
         return arrays
-    arrays |= {"start": chain.start, "transitions": chain.transitions}
-    emissions = chain.emissions
-    if isinstance(emissions, Symbols):
+    arrays |= {"start": hmm.initial, "transitions": hmm.transitions}
+    emissions = hmm.emissions
+    if isinstance(emissions, Categorical):
         return arrays | {"symbols": emissions.probabilities}
-    if not isinstance(emissions, Gaussians):
-        raise TypeError(f"Emissions must be symbols or vectors. Got {type(emissions).__name__}.")
     return arrays | {
         "means": emissions.means,
         "covariances": emissions.covariances,
-        "centre": emissions.centre,
-        "spread": emissions.spread,
+        "centre": emissions.origin,
+        "spread": emissions.total_variances,
     }
 
 
@@ -188,7 +172,7 @@ class FittedChain(ChainState):
     @classmethod
     def of(
         cls,
-        chain: Chain,
+        hmm: HMM,
         *,
         n_rows: int,
         log_likelihood: float,
@@ -201,7 +185,7 @@ class FittedChain(ChainState):
         """Return a model with how it was learnt."""
         tried, as_good = ({}, ()) if chosen is None else (chosen.tried, chosen.as_good)
         return cls(
-            **arrays_of(chain),
+            **arrays_of(hmm),
             n_rows=n_rows,
             log_likelihood=log_likelihood,
             n_steps=n_steps,

@@ -11,10 +11,11 @@ import numpy as np
 from odeco._util.schema import Rule, Sizes, array, require, usable_array
 from odeco._util.types import BoolArray, FloatArray
 from odeco.models.engine.state import RowStream
-from odeco.models.hmm.baum_welch import Expected
+from odeco.models.hmm.baum_welch import HMMStatistics
+from odeco.models.hmm.emissions import distributions
 from odeco.models.hmm.learn import learn
 from odeco.models.hmm.settings import Settings
-from odeco.models.hmm.spec import ChainState, FittedChain, arrays_of, chain_rules, distributions
+from odeco.models.hmm.spec import ChainState, FittedChain, arrays_of, chain_rules
 
 #: Rows of the first block, and of the others.
 _FIRST, _FURTHER = 2**16, 2**13
@@ -115,7 +116,7 @@ class SequenceStream(ChainState, RowStream):
         require(stream.start.size == n_states, "its stream must have a model of its number of states after a block")
         require(not stream.n_blocks or emissions == stream.n_symbols, "its stream must have a model of its symbols")
         require(not stream.n_blocks or (emissions > 0) != (stream.means.size > 0), "it must have symbols or vectors")
-        sums = stream.chain.emissions.n_sums if stream.n_blocks else 0
+        sums = stream.hmm.emissions.n_statistics if stream.n_blocks else 0
         require(stream.emitted.shape[1] == sums, "its stream must have the sums that its model needs")
         require(len(stream.held) < stream.next_size, "its stream must hold fewer rows than a block")
         require(stream.n_rows == stream.n_in_blocks + len(stream.held) > 0, "its stream must count its rows")
@@ -142,20 +143,20 @@ class SequenceStream(ChainState, RowStream):
         rows, begins = self._parted(block)
         if self.n_blocks == 0:
             first = self._learnt_from(rows, begins)
-            chain = first.chain
-            expected, self.entering = chain.expected_of_block(rows, begins, chain.start)
+            hmm = first.hmm
+            statistics, self.entering = hmm.e_step_block(rows, begins, hmm.initial)
             share, n_before = 1.0, 0
             self.started, self.moved, self.emitted = (
-                np.zeros_like(each) for each in (expected.started, expected.moved, expected.emitted)
+                np.zeros_like(each) for each in (statistics.initial, statistics.transitions, statistics.emissions)
             )
         else:
-            chain, n_before = self.chain, self.n_in_blocks
-            expected, self.entering = chain.expected_of_block(rows, begins, self.entering)
+            hmm, n_before = self.hmm, self.n_in_blocks
+            statistics, self.entering = hmm.e_step_block(rows, begins, self.entering)
             share = (len(block) / (n_before + len(block))) ** _POWER
-        self._average(expected, share)
+        self._average(statistics, share)
         n_rows = n_before + len(block)
-        total = Expected(self.started * n_rows, self.moved * n_rows, self.emitted * n_rows, 0.0, n_rows)
-        self.__dict__.update(arrays_of(chain.maximised(total)))
+        total = HMMStatistics(self.started * n_rows, self.moved * n_rows, self.emitted * n_rows, 0.0, n_rows)
+        self.__dict__.update(arrays_of(hmm.m_step(total)))
         self.n_blocks += 1
 
     def fitted(self) -> FittedChain:
@@ -163,7 +164,7 @@ class SequenceStream(ChainState, RowStream):
         if self.n_blocks == 0:
             return replace(self._learnt_from(*self._parted(self.held)), names=self.names)
         return FittedChain.of(
-            self.chain,
+            self.hmm,
             n_rows=self.n_rows,
             log_likelihood=self.log_likelihood,
             n_steps=self.n_blocks,
@@ -171,9 +172,10 @@ class SequenceStream(ChainState, RowStream):
             names=self.names,
         )
 
-    def _average(self, expected: Expected, share: float) -> None:
+    def _average(self, statistics: HMMStatistics, share: float) -> None:
+        of_step = {"started": "initial", "moved": "transitions", "emitted": "emissions"}
         for name in ("started", "moved", "emitted", "log_likelihood"):
-            mean = getattr(expected, name) / expected.n_rows
+            mean = getattr(statistics, of_step.get(name, name)) / statistics.n
             setattr(self, name, (1 - share) * getattr(self, name) + share * mean)
 
     def _learnt_from(self, rows: Any, begins: BoolArray) -> FittedChain:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from odeco.models.hmm.baum_welch import Chain
-from odeco.models.hmm.emissions import Gaussians, Symbols
+from odeco.models.hmm.baum_welch import HMM
+from odeco.models.hmm.emissions import Categorical, Gaussian
 
 
 def begins_of(n_rows, *lengths):
@@ -15,20 +15,20 @@ def begins_of(n_rows, *lengths):
     return begins
 
 
-def chain_of_symbols(n_states=4, n_symbols=12, seed=0):
+def symbols_hmm(n_states=4, n_symbols=12, seed=0):
     """States that stay half of the time; each has symbols that the others rarely have."""
     rng = np.random.default_rng(seed)
     moves = 0.5 * np.eye(n_states) + 0.5 * rng.dirichlet(np.ones(n_states), n_states)
-    return Chain(np.full(n_states, 1 / n_states), moves, Symbols(rng.dirichlet(np.full(n_symbols, 0.3), n_states)))
+    return HMM(np.full(n_states, 1 / n_states), moves, Categorical(rng.dirichlet(np.full(n_symbols, 0.3), n_states)))
 
 
-def chain_of_vectors(full=False):
+def vectors_hmm(full=False):
     """Three states in a plane, some 5 standard deviations apart; the last two differ only in their spread."""
     means = np.array([[-3.0, 0.0], [3.0, 0.0], [3.0, 0.0]])
     covariances = np.array([np.eye(2), 0.1 * np.eye(2), [[4.0, 1.5], [1.5, 4.0]]])
     moves = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.2, 0.1, 0.7]])
     spread = covariances if full else np.diagonal(covariances, axis1=1, axis2=2)[:, :, None]
-    return Chain(np.full(3, 1 / 3), moves, Gaussians(means, spread, np.zeros(2), np.ones(2)))
+    return HMM(np.full(3, 1 / 3), moves, Gaussian(means, spread, np.zeros(2), np.ones(2)))
 
 
 def pairing(found, truth):
