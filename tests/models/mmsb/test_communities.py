@@ -330,3 +330,40 @@ def test_a_summary_begins_with_a_verdict_and_a_plot_shows_every_node():
     left, right = model.plot().axes[:2]
     assert left.get_xlim() == (0, 299)
     assert right.images[0].get_array().shape == (3, 3)
+
+
+#: Zachary's karate club (1977): the links of its 34 members, as pairs of numbers.
+KARATE = """
+0-1 0-2 0-3 0-4 0-5 0-6 0-7 0-8 0-10 0-11 0-12 0-13 0-17 0-19 0-21 0-31 1-2 1-3 1-7 1-13 1-17 1-19 1-21 1-30 2-3 2-7
+2-8 2-9 2-13 2-27 2-28 2-32 3-7 3-12 3-13 4-6 4-10 5-6 5-10 5-16 6-16 8-30 8-32 8-33 9-33 13-33 14-32 14-33 15-32 15-33
+18-32 18-33 19-33 20-32 20-33 22-32 22-33 23-25 23-27 23-29 23-32 23-33 24-25 24-27 24-31 25-31 26-29 26-33 27-33 28-31
+28-33 29-32 29-33 30-32 30-33 31-32 31-33 32-33
+"""
+
+
+@pytest.mark.parametrize("order", range(4))
+def test_the_karate_club_splits_in_two_in_any_order_of_its_members(order):
+    # A single split for the concentration put 32 of 34 members into one community in one order out of eight.
+    edges = np.array([pair.split("-") for pair in KARATE.split()], dtype=int)
+    members = np.random.default_rng(order).permutation(34)
+    links = np.zeros((34, 34))
+    links[tuple(members[edges].T)] = 1
+    model = Communities("auto", random_state=0).fit(links + links.T)
+    assert model.n_components_ == 2
+    assert np.bincount(model.labels_).min() >= 15
+    assert "2 communities, with" in model.summary()
+
+
+def test_communities_that_links_do_not_show_are_not_called_clear():
+    # Links drawn by chance alone, and nodes that are taken to be mixed: there is nothing to tell apart.
+    rng = np.random.default_rng(0)
+    links = np.triu(rng.random((15, 15)) < 0.2, 1).astype(float)
+    summary = Communities(2, concentration=4.0, random_state=0).fit(links + links.T).summary()
+    assert "do not tell apart" in summary
+    assert "times the links within" not in summary
+
+
+def test_weights_that_cannot_be_counted_are_refused():
+    links = np.full((5, 5), 1e30)
+    with pytest.raises(ValueError, match=r"must sum to at most 2\*\*53"):
+        Communities(2).fit(links)

@@ -23,11 +23,14 @@ from odeco.models.mmsb.blocks import Spectrum, agree
 #: From nodes that have one community each to nodes that belong to many.
 CANDIDATES = (0.01, 0.03, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 
-#: Taken where there are too few links to hide any.
-_BY_DEFAULT = 0.1
+#: Taken if there are too few links to hold any out.
+_DEFAULT = 0.1
 
-#: This share of the links is hidden.
-_HIDDEN = 0.1
+#: The share of the links that a split holds out.
+_HELD_OUT = 0.1
+
+#: A graph with at least this number of links is split once; a smaller one several times, at most `_MAX_SPLITS`.
+_ENOUGH_LINKS, _MAX_SPLITS = 10_000, 20
 
 #: Rounds in which the memberships of a node are found for a candidate.
 _N_ITERATIONS = 10
@@ -37,33 +40,50 @@ _BY_CHANCE = 0.01
 
 
 def choose_concentration(links: Any, settings: LdaSettings, *, seed: int) -> float:
-    """Return the candidate for α₀ with which communities make hidden links likeliest."""
-    known, hidden = hide_links(links, np.random.default_rng(seed))
-    if not hidden.nnz or float(known.sum(axis=1).max()) < FEWEST_WORDS:
-        return _BY_DEFAULT
+    """Return the candidate for α₀ with which communities make held-out links most likely.
+
+    A small graph has few links to hold out, and a single split of it would leave the choice to chance. So its links
+    are split several times. Of the candidates whose likelihood is within one standard error of the best, the smallest
+    is taken: nodes are not called mixed unless held-out links show it.
+    """
+    rng = np.random.default_rng(seed)
+    n_splits = int(np.clip(np.ceil(_ENOUGH_LINKS / (links.sum() / 2)), 1, _MAX_SPLITS))
+    splits = [hide_links(links, rng) for _ in range(n_splits)]
+    scores = [
+        _scores(known, held_out, links, settings, seed=seed)
+        for known, held_out in splits
+        if held_out.nnz and float(known.sum(axis=1).max()) >= FEWEST_WORDS
+    ]
+    if not scores:
+        return _DEFAULT
+    behind = np.array(scores).T
+    behind = behind[np.argmax(behind.sum(axis=1))] - behind  # candidates x splits
+    error = behind.std(axis=1, ddof=1) * np.sqrt(len(scores)) if len(scores) > 1 else 0.0
+    return CANDIDATES[int(np.flatnonzero(behind.sum(axis=1) <= error)[0])]
+
+
+def _scores(known: Any, held_out: Any, links: Any, settings: LdaSettings, *, seed: int) -> list[float]:
+    """Return the log-likelihood of held-out links under communities learnt from the others, for each candidate."""
     sums, supported = sum_moments(CorpusHere(known, settings), settings, seed=seed, tell=lambda *_: None)
     sums.drop_basis()
     reduced = reduce_moments(sums, supported.n_components)
     spectrum = Spectrum.of(known, int(supported.n_components))
     degrees = np.asarray(links.sum(axis=0), dtype=np.float64)
-    chance = degrees / degrees.sum()
-    best, likelihood, near = _BY_DEFAULT, -np.inf, None
+    scores, near = [], None
     for candidate in CANDIDATES:
         topics = topics_at(candidate, reduced, sums, seed=seed, near=near)
         near = topics.coordinates
         found = agree(
             known, spectrum, topics.topic_word, topics.alpha, n_iterations=_N_ITERATIONS, n_jobs=settings.n_jobs
         )
-        reached = _likelihood(hidden, found.profiles, found.shares, chance, settings.n_jobs)
-        if reached > likelihood:
-            best, likelihood = candidate, reached
-    return best
+        scores.append(_likelihood(held_out, found.profiles, found.shares, degrees / degrees.sum(), settings.n_jobs))
+    return scores
 
 
 def hide_links(links: Any, rng: np.random.Generator) -> tuple[Any, Any]:
     """Return two symmetric CSR arrays that sum to the links: most of them, and those that are hidden."""
     upper = sparse.csr_array(sparse.triu(links, 1))
-    taken = rng.binomial(upper.data.astype(np.int64), _HIDDEN).astype(np.float64)
+    taken = rng.binomial(upper.data.astype(np.int64), _HELD_OUT).astype(np.float64)
     parts = []
     for data in (upper.data - taken, taken):
         part = sparse.csr_array((data, upper.indices.copy(), upper.indptr.copy()), shape=upper.shape)

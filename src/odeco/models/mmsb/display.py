@@ -24,7 +24,11 @@ def describe(model: Communities) -> str:
     mixed = float(np.mean(memberships.max(axis=1) <= _ONE))
     within = np.diagonal(blocks)
     between = (blocks.sum(axis=1) - within) / max(k - 1, 1)
-    lines = [f"{_verdict(within, between)} {len(memberships):,} nodes, {mixed:.0%} of which belong to several."]
+    if k > 1 and max(mixed, np.bincount(model.labels_).max() / len(memberships)) > _ONE:
+        verdict = f"{k} communities that these links do not tell apart: hardly any node belongs to one of them alone."
+    else:
+        verdict = _verdict(within, between)
+    lines = [f"{verdict} {len(memberships):,} nodes, {mixed:.0%} of which belong to several."]
     for index in range(min(k, _MOST_SHOWN)):
         largest = np.argsort(-model.profiles_[index], kind="stable")[:_MOST_NAMED]
         size = memberships[:, index].sum()

@@ -28,6 +28,9 @@ from odeco.models.engine.state import RowStream
 #: Weights that are not whole numbers are scaled so that their mean is this, and rounded.
 _MEAN_WEIGHT = 4.0
 
+#: Counts up to this number are exact in double precision.
+_MAX_LINKS = 2.0**53
+
 
 def is_graph(value: Any) -> bool:
     """Return whether this is a graph of networkx, which is not imported for that."""
@@ -70,7 +73,13 @@ def as_links(rows: Any) -> Any:
 
 
 def check_weights(weights: FloatArray) -> None:
-    """Raise if a weight of a link is negative."""
+    """Raise if a weight of a link is negative, or if whole weights cannot be counted exactly."""
+    total = float(weights.sum())
+    if total > _MAX_LINKS and not np.any(weights != np.rint(weights)):
+        raise ValueError(
+            f"Whole weights count links, and must sum to at most 2**53. Their sum is {total:.3g}. Divide all weights "
+            "by a constant."
+        )
     if weights.size and float(weights.min()) < 0:
         raise ValueError(
             f"Negative values in data passed to Communities: weights of links must not be negative. "
