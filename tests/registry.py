@@ -11,7 +11,7 @@ from odeco import Components, Oracle, symmetrize
 from odeco.cp import Whitened, Whitener
 from odeco.datasets import gaussian_noise
 from odeco.datasets.planted import AdversarialNoise, WeaklyCorrelatedNoise
-from odeco.models.ica.moments import WhitenedCumulant
+from odeco.models.ica.start import WhitenedCumulant
 from odeco.models.lda.moments import WordMoment
 from odeco.online import SampleMoment
 from odeco.privacy import EntryLevel, RecordLevel

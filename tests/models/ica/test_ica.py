@@ -12,9 +12,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import odeco
 from odeco.models import TensorICA
-from odeco.models.ica.learn import START_ROWS, chance_of_gaussian
+from odeco.models.ica.densities import fit_scores, score_means, score_values, sum_powers
+from odeco.models.ica.learn import START_ROWS, gaussianity_p_values
 from odeco.models.ica.moments import BLOCK
-from odeco.models.ica.newton import fit_scores, score_means, score_values, sum_powers
 
 
 def draw(kind, n_rows, rng):
@@ -92,8 +92,8 @@ def test_the_score_of_a_known_density_is_found():
     coefficients = fit_scores(sums)
     near = np.abs(values[0]) < 3
     truth = np.pi / np.sqrt(3) * np.tanh(values[0] * np.pi / np.sqrt(3) / 2)
-    # n (h − 1) is off by 77 ± 53 for eight functions fitted to n values (see steps.py), so the mean square of the error
-    # of the score is of the order 77/n = 2e-4; its square root 0.014.
+    # n (h − 1) is off by 77 ± 53 for eight functions fitted to n values (see newton.py), so the mean square of the
+    # error of the score is of the order 77/n = 2e-4; its square root 0.014.
     assert np.sqrt(np.mean((score_values(coefficients, powers)[0] - truth)[near] ** 2)) < 0.05
     assert score_means(coefficients, sums)[1][0] == pytest.approx(np.pi**2 / 9, abs=0.01)
 
@@ -138,7 +138,7 @@ def test_auto_keeps_the_sources_that_are_not_gaussian(seed):
 
 def test_the_test_of_gaussians_has_the_size_that_it_claims():
     rng = np.random.default_rng(0)
-    chances = chance_of_gaussian(rng.standard_normal((4000, 300)))
+    chances = gaussianity_p_values(rng.standard_normal((4000, 300)))
     # A uniform chance is below 0.1 in 400 of 4,000 cases, up to four deviations of √(4000 x 0.09) = 19.
     assert abs(np.sum(chances < 0.1) - 400) < 76
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odeco.models.ica.newton import EDGES
+from odeco.models.ica.densities import EDGES
 
 if TYPE_CHECKING:
     from odeco.models.ica.estimator import TensorICA

@@ -12,9 +12,9 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from odeco._util.arguments import check_count, check_number
 from odeco._util.types import FloatArray
 from odeco.models.engine.estimator import LatentModel
-from odeco.models.ica.learn import FittedSources, Settings, learn_at_once
-from odeco.models.ica.moments import in_units, log_volume, whitener_of
-from odeco.models.ica.newton import draw_sources, log_densities
+from odeco.models.ica.densities import draw_sources, log_densities
+from odeco.models.ica.learn import FittedSources, Settings, fit_ica
+from odeco.models.ica.moments import log_volume, scaled, whiten
 from odeco.models.ica.stream import SourceStream
 
 #: A source with less information than this beyond a Gaussian's 1 is called nearly Gaussian in a summary.
@@ -118,7 +118,7 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel):
         with self._names_kept_on_failure():
             rows = self._validated(X, reset=True)
             seed = self._draw_seed()
-            self._take(learn_at_once(rows, settings, seed=seed), None, seed)
+            self._take(fit_ica(rows, settings, seed=seed), None, seed)
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's signature
@@ -137,7 +137,7 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel):
         check_is_fitted(self)
         rows = self._validated(X, reset=False, least=1)
         fitted = self._of_fitted("components_")
-        sources: FloatArray = (in_units(rows, fitted.exponents) - fitted.mean) @ fitted.unmixing.T
+        sources: FloatArray = (scaled(rows, fitted.exponents) - fitted.mean) @ fitted.unmixing.T
         return sources
 
     def inverse_transform(self, X: Any) -> FloatArray:
@@ -150,7 +150,7 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel):
                 f"Sources must have a column for each of the {len(fitted.unmixing)} components. "
                 f"Got {sources.shape[1]} columns. Pass what transform returns."
             )
-        rows: FloatArray = in_units(sources @ fitted.mixing.T + fitted.mean, -fitted.exponents)
+        rows: FloatArray = scaled(sources @ fitted.mixing.T + fitted.mean, -fitted.exponents)
         return rows
 
     def score_samples(self, X: Any) -> FloatArray:
@@ -158,8 +158,8 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel):
         check_is_fitted(self)
         rows = self._validated(X, reset=False, least=1)
         fitted = self._of_fitted("score_samples")
-        rows = in_units(rows, fitted.exponents)
-        whitener = whitener_of(fitted.covariance, None).forward
+        rows = scaled(rows, fitted.exponents)
+        whitener = whiten(fitted.covariance, None).forward
         white = (rows - fitted.mean) @ whitener
         sources = (rows - fitted.mean) @ fitted.unmixing.T
         inner = np.linalg.cholesky(fitted.unmixing @ fitted.covariance @ fitted.unmixing.T)
@@ -187,7 +187,7 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel):
         left_over = np.where(values > _ROUNDING * np.trace(fitted.covariance), values, 0.0)
         noise = rng.standard_normal((n_rows, len(values))) * np.sqrt(left_over)
         rows = sources @ mixing.T + noise @ vectors.T + fitted.mean
-        return in_units(rows, -fitted.exponents), sources
+        return scaled(rows, -fitted.exponents), sources
 
     def summary(self) -> str:
         """Return what was found, in words: the verdict first, then a line for each source."""
@@ -207,25 +207,25 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel):
     def components_(self) -> FloatArray:
         """The unmixing, k x d."""
         fitted = self._of_fitted("components_")
-        return in_units(fitted.unmixing, fitted.exponents)
+        return scaled(fitted.unmixing, fitted.exponents)
 
     @property
     def mixing_(self) -> FloatArray:
         """The mixing, d x k."""
         fitted = self._of_fitted("mixing_")
-        return in_units(fitted.mixing.T, -fitted.exponents).T
+        return scaled(fitted.mixing.T, -fitted.exponents).T
 
     @property
     def mean_(self) -> FloatArray:
         """The mean of the rows."""
         fitted = self._of_fitted("mean_")
-        return in_units(fitted.mean, -fitted.exponents)
+        return scaled(fitted.mean, -fitted.exponents)
 
     @property
     def whitening_(self) -> FloatArray:
         """The map to whitened directions, m x d."""
         fitted = self._of_fitted("whitening_")
-        return in_units(fitted.whitening, fitted.exponents)
+        return scaled(fitted.whitening, fitted.exponents)
 
     @property
     def information_(self) -> FloatArray:

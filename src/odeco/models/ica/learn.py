@@ -1,17 +1,16 @@
-"""How many sources there are: those that are clearly not Gaussian, in rows that they were not learnt from.
+"""Independent component analysis of all rows at once: whitening, a start from cumulants, Newton's method.
 
-Gaussian directions can be turned into each other without a trace, so no method finds them; noise is of that kind. Any
-direction that was chosen to look least Gaussian does so a little, in the rows that it was chosen by. In other rows it
-is a fair test: with y standardised, the means of y e^(−y²/2) and of e^(−y²/2), less their parts along 1, y and y², are
-asymptotically independent Gaussians if y is one. Both functions are bounded, so that this holds for few rows as well.
-
-Sources are learnt from all rows at once: whitened, found in the cumulants, and refined by Newton's steps.
+**Number of sources.** Gaussian directions can be rotated into each other without a trace, so no method finds them;
+noise is of that kind. A direction that was chosen to look non-Gaussian does so a little in the rows that it was chosen
+by. On held-out rows there is a fair test: with y standardised, the means of y e^(−y²/2) and of e^(−y²/2), minus their
+projections on 1, y and y², are asymptotically independent Gaussians if y is Gaussian. Both functions are bounded, so
+this holds for few rows as well.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -21,47 +20,42 @@ from odeco._util.schema import array, require
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.state import State
-from odeco.models.ica.moments import BLOCK, SecondMoment, blocks_of, find_sources, in_units, units_of, whitener_of
-from odeco.models.ica.newton import N_BINS, NewtonStep, ScoreSums, fit_scores, histogram, newton_step, sum_sources
+from odeco.models.ica.densities import N_BINS, fit_scores, histogram
+from odeco.models.ica.moments import BLOCK, SecondMoment, blocks_of, scaled, unit_exponents, whiten
+from odeco.models.ica.newton import NewtonResult, ScoreStatistics, newton, power_sums
+from odeco.models.ica.start import cumulant_start
 
-#: All sources together are taken for non-Gaussian by mistake with at most this chance.
+#: The probability that any Gaussian source is taken for non-Gaussian is at most this.
 _SIGNIFICANCE = 0.01
 
-#: Variances of the two functions, less their parts along 1, y and y²: E[y²e^(−y²)] − 1/8 and E[e^(−y²)] − 1/2 − 1/16.
-_ODD, _EVEN = 1 / (3 * math.sqrt(3)) - 1 / 8, 1 / math.sqrt(3) - 1 / 2 - 1 / 16
+#: Variances of the two functions minus their projections on 1, y and y²: E[y²e^(−y²)] − 1/8, E[e^(−y²)] − 1/2 − 1/16.
+_ODD_VARIANCE, _EVEN_VARIANCE = 1 / (3 * math.sqrt(3)) - 1 / 8, 1 / math.sqrt(3) - 1 / 2 - 1 / 16
 
 
-def chance_of_gaussian(sources: FloatArray) -> FloatArray:
-    """Return for each source (k x n) the chance that n values of a Gaussian look less like one."""
+def gaussianity_p_values(sources: FloatArray) -> FloatArray:
+    """Return the p-value of each source (k x n) under the hypothesis that it is Gaussian."""
     centred = sources - sources.mean(axis=1, keepdims=True)
     deviation = centred.std(axis=1, keepdims=True)
     y = centred / np.where(deviation > 0, deviation, 1.0)
     bell = np.exp(-y * y / 2)
-    # The parts along y and y² have a mean of exactly zero after standardising, so only the constant is subtracted.
+    # After standardising, the projections on y and y² have mean zero, so only the constant is subtracted.
     odd, even = np.mean(y * bell, axis=1), np.mean(bell, axis=1) - 1 / math.sqrt(2)
-    chances: FloatArray = np.exp(-sources.shape[1] * (odd**2 / _ODD + even**2 / _EVEN) / 2)
-    return chances
+    p_values: FloatArray = np.exp(-sources.shape[1] * (odd**2 / _ODD_VARIANCE + even**2 / _EVEN_VARIANCE) / 2)
+    return p_values
 
 
-def count_sources(sources: FloatArray) -> int:
-    """Return how many sources are clearly not Gaussian, at least 1; their rows must not be those they were learnt from.
-
-    The j-th least Gaussian of k is compared with j + 1 (Holm 1979), which spares nothing if most of them are.
-    """
-    chances = np.sort(chance_of_gaussian(sources))
-    limits = _SIGNIFICANCE / np.arange(len(chances), 0, -1)
-    clear = chances <= limits
-    return max(1, int(np.argmin(clear)) if not clear.all() else len(chances))
+def count_non_gaussian(sources: FloatArray) -> int:
+    """Return the number of sources (k x n, held-out rows) that are significantly non-Gaussian, at least 1 (Holm 1979)."""
+    p_values = np.sort(gaussianity_p_values(sources))
+    clear = p_values <= _SIGNIFICANCE / np.arange(len(p_values), 0, -1)
+    return max(1, int(np.argmin(clear)) if not clear.all() else len(p_values))
 
 
-#: Sources are found in so many rows, and refined by all.
+#: Sources are found in this number of rows, and refined on all.
 START_ROWS = 5 * BLOCK
 
 #: No double-precision number has a larger exponent.
-_MOST_EXPONENT = 1100
-
-#: Steps end if so many in a row are not smaller than one before them.
-_PATIENCE = 3
+_MAX_EXPONENT = 1100
 
 
 @dataclass(frozen=True)
@@ -98,7 +92,7 @@ class FittedSources(State):
     """
 
     RULES: ClassVar = {
-        "exponents": array("n_features", kind="i", low=-_MOST_EXPONENT, high=_MOST_EXPONENT),
+        "exponents": array("n_features", kind="i", low=-_MAX_EXPONENT, high=_MAX_EXPONENT),
         "mean": array("n_features"),
         "covariance": array("n_features", "n_features"),
         "unmixing": array("k", "n_features"),
@@ -140,116 +134,84 @@ def mixing_of(unmixing: FloatArray, covariance: FloatArray) -> FloatArray:
     return np.linalg.solve(across @ unmixing.T, across).T.astype(np.float64, copy=False)
 
 
-def learn_at_once(rows: FloatArray, settings: Settings, *, seed: int) -> FittedSources:
+def fit_ica(rows: FloatArray, settings: Settings, *, seed: int) -> FittedSources:
     """Learn sources from all rows."""
-    exponents = units_of(rows, apart=settings.n_components in (None, "auto", rows.shape[1]))
-    rows = in_units(rows, exponents)
+    exponents = unit_exponents(rows, by_column=settings.n_components in (None, "auto", rows.shape[1]))
+    rows = scaled(rows, exponents)
     moment = SecondMoment.of_all(rows)
     wanted = None if settings.n_components == "auto" else settings.n_components
     with one_blas_thread():
-        forward = whitener_of(moment.covariance, wanted).forward
+        whitener = whiten(moment.covariance, wanted).forward
         chosen = rows
         if len(rows) > START_ROWS:
             places = np.random.default_rng([seed, 1]).choice(len(rows), START_ROWS, replace=False)
             chosen = rows[np.sort(places)]
-        columns = np.ascontiguousarray(forward.T @ (chosen - moment.mean).T)
-        found, n_steps, step, scores = _refined_start(columns, settings, seed=seed)
-        n_sources = len(found)
-        if settings.n_components == "auto":
-            n_sources = _number(columns, settings, seed=seed)
-        unmixing = found @ forward.T
+        columns = np.ascontiguousarray(whitener.T @ (chosen - moment.mean).T)
+        found = unmix_whitened(columns, settings, seed=seed)
+        n_sources = _select_k(columns, settings, seed=seed) if settings.n_components == "auto" else len(found.unmixing)
+        unmixing, n_iter = found.unmixing @ whitener.T, found.n_iter
     if len(rows) > START_ROWS:
 
-        def sums_at(matrix: FloatArray, coefficients: FloatArray) -> ScoreSums:
-            def work(block: FloatArray) -> ScoreSums:
-                return ScoreSums.of(matrix, (block - moment.mean).T, coefficients)
+        def statistics_at(matrix: FloatArray, coefficients: FloatArray) -> ScoreStatistics:
+            def of_block(block: FloatArray) -> ScoreStatistics:
+                return ScoreStatistics.of_rows(matrix, (block - moment.mean).T, coefficients)
 
-            total = ScoreSums.nothing(len(matrix))
-            for each in map_blocks(work, blocks_of(rows), parallel=True):
-                total = total + each
-            return total
+            return sum(map_blocks(of_block, blocks_of(rows), parallel=True), ScoreStatistics.zeros(len(matrix)))
 
-        unmixing, more, step, _ = _climb(sums_at, unmixing, scores, settings, len(rows), moment.covariance)
-        n_steps += more
+        found = newton(
+            statistics_at,
+            unmixing,
+            found.scores,
+            max_iter=settings.max_iter,
+            tol=settings.tol,
+            n_rows=len(rows),
+            covariance=moment.covariance,
+        )
+        unmixing, n_iter = found.unmixing, n_iter + found.n_iter
     with one_blas_thread():
-        unmixing, information = _in_order(unmixing, step.information, n_sources, moment.covariance, exponents)
+        order = np.argsort(-found.step.information, kind="stable")[:n_sources]
+        unmixing = with_positive_mixing(unmixing[order], moment.covariance, exponents)
         counts = histogram(unmixing @ (chosen - moment.mean).T)
-    converged = int(step.size <= _small(settings, len(rows)))
     return FittedSources(
         exponents,
         moment.mean,
         moment.covariance,
         unmixing,
-        forward.T.copy(),
-        information,
+        whitener.T.copy(),
+        found.step.information[order],
         counts,
         len(rows),
-        n_steps,
-        converged,
+        n_iter,
+        int(found.converged),
     )
 
 
-def _refined_start(
-    columns: FloatArray, settings: Settings, *, seed: int
-) -> tuple[FloatArray, int, NewtonStep, FloatArray]:
-    """Return the unmixing of whitened rows, the number of steps, the last of them, and the scores of sources."""
-    start = find_sources(columns, seed=seed)
-
-    def sums_at(matrix: FloatArray, coefficients: FloatArray) -> ScoreSums:
-        return ScoreSums.of(matrix, columns, coefficients)
-
-    first = fit_scores(sum_sources(start, columns))
-    return _climb(sums_at, start, first, settings, columns.shape[1])
-
-
-def _climb(
-    sums_at: Callable[[FloatArray, FloatArray], ScoreSums],
-    unmixing: FloatArray,
-    scores: FloatArray,
-    settings: Settings,
-    n_rows: int,
-    covariance: FloatArray | None = None,
-) -> tuple[FloatArray, int, NewtonStep, FloatArray]:
-    """Take Newton's steps until one is small, or they get no smaller; return where the smallest of them led.
-
-    The scores of a pass are those that the pass before it fitted.
-    """
-    pairs, best = None, None
-    for number in range(1, settings.max_iter + 1):
-        sums = sums_at(unmixing, scores)
-        step = newton_step(sums, scores, pairs=pairs)
-        pairs = step.told_apart
-        unmixing, scores = step.taken(unmixing, covariance), fit_scores(sums.powers)
-        if best is None or step.size < best[2].size:
-            best, idle = (unmixing, number, step, scores), 0
-        else:
-            idle += 1
-        if step.size <= _small(settings, n_rows) or idle == _PATIENCE:
-            break
-    return best  # type: ignore[return-value]
+def unmix_whitened(columns: FloatArray, settings: Settings, *, seed: int) -> NewtonResult:
+    """Return the unmixing matrix of whitened rows (k x n, one row per column)."""
+    start = cumulant_start(columns, seed=seed)
+    return newton(
+        lambda matrix, coefficients: ScoreStatistics.of_rows(matrix, columns, coefficients),
+        start,
+        fit_scores(power_sums(start, columns)),
+        max_iter=settings.max_iter,
+        tol=settings.tol,
+        n_rows=columns.shape[1],
+    )
 
 
-def _small(settings: Settings, n_rows: int) -> float:
-    """Return the size of a step after which the next is far below what n rows can tell: a step is ten times smaller."""
-    return max(settings.tol, 1 / math.sqrt(n_rows))
-
-
-def _number(columns: FloatArray, settings: Settings, *, seed: int) -> int:
-    """Return how many sources, learnt from half of the rows, are not Gaussian in the other half."""
-    order = np.random.default_rng([seed, 2]).permutation(columns.shape[1])
-    half = len(order) // 2
+def _select_k(columns: FloatArray, settings: Settings, *, seed: int) -> int:
+    """Return the number of sources, found in half of the rows, that are not Gaussian in the other half."""
+    permutation = np.random.default_rng([seed, 2]).permutation(columns.shape[1])
+    half = len(permutation) // 2
     if half <= len(columns):
-        return len(columns)  # rows are too few to leave some out
-    learnt, others = np.ascontiguousarray(columns[:, order[:half]]), columns[:, order[half:]]
-    return count_sources(_refined_start(learnt, settings, seed=seed)[0] @ others)
+        return len(columns)  # there are too few rows to hold some out
+    training, held_out = np.ascontiguousarray(columns[:, permutation[:half]]), columns[:, permutation[half:]]
+    return count_non_gaussian(unmix_whitened(training, settings, seed=seed).unmixing @ held_out)
 
 
-def _in_order(
-    unmixing: FloatArray, information: FloatArray, n_sources: int, covariance: FloatArray, exponents: IndexArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return the least Gaussian sources first, each with the sign that makes its largest mixing weight positive."""
-    order = np.argsort(-information, kind="stable")[:n_sources]
-    kept = unmixing[order]
-    mixing = np.ldexp(mixing_of(kept, covariance), exponents[:, None])
-    largest = mixing[np.argmax(np.abs(mixing), axis=0), np.arange(len(kept))]
-    return kept * np.where(largest < 0, -1.0, 1.0)[:, None], information[order]
+def with_positive_mixing(unmixing: FloatArray, covariance: FloatArray, exponents: IndexArray) -> FloatArray:
+    """Return the unmixing matrix with signs that make the largest mixing weight of each source positive."""
+    mixing = np.ldexp(mixing_of(unmixing, covariance), exponents[:, None])
+    largest = mixing[np.argmax(np.abs(mixing), axis=0), np.arange(len(unmixing))]
+    signed: FloatArray = unmixing * np.where(largest < 0, -1.0, 1.0)[:, None]
+    return signed

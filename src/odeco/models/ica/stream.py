@@ -17,18 +17,10 @@ from odeco._util.schema import array, require
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.state import RowStream
-from odeco.models.ica.learn import START_ROWS, FittedSources, Settings, learn_at_once
-from odeco.models.ica.moments import BLOCK, SecondMoment, in_units, whitener_of
-from odeco.models.ica.newton import (
-    N_BINS,
-    N_SUMS,
-    ScoreSums,
-    fit_scores,
-    histogram,
-    newton_step,
-    score_means,
-    sum_sources,
-)
+from odeco.models.ica.densities import N_BINS, N_SUMS, fit_scores, histogram, score_means
+from odeco.models.ica.learn import START_ROWS, FittedSources, Settings, fit_ica
+from odeco.models.ica.moments import BLOCK, SecondMoment, scaled, whiten
+from odeco.models.ica.newton import ScoreStatistics, newton_step, power_sums
 
 #: How the settings that are no numbers are written down.
 _ALL, _AUTO = 0, -1
@@ -129,26 +121,26 @@ class SourceStream(RowStream):
         if not self.n_learnt:
             self._start(block)
             return
-        block = in_units(block, self.exponents)
+        block = scaled(block, self.exponents)
         before = SecondMoment(self.n_learnt, self.mean, self.scatter)
         with one_blas_thread():
             moment = before + SecondMoment.of(block)
             scores = fit_scores(self.powers)
             columns = (block - moment.mean).T
-            sums = ScoreSums.of(self.unmixing, columns, scores)
+            sums = ScoreStatistics.of_rows(self.unmixing, columns, scores)
             step = newton_step(sums, scores, n_seen=moment.n_rows)
             self.powers, self.counts = self.powers + sums.powers, self.counts + histogram(self.unmixing @ columns)
-            self.unmixing = step.taken(self.unmixing, moment.covariance, len(block) / moment.n_rows)
+            self.unmixing = step.apply(self.unmixing, moment.covariance, len(block) / moment.n_rows)
         self.n_learnt, self.mean, self.scatter = moment.n_rows, moment.mean, moment.scatter
         self.n_iter += 1
 
     def _start(self, block: FloatArray) -> None:
-        found = learn_at_once(block, self._settings, seed=self.seed)
+        found = fit_ica(block, self._settings, seed=self.seed)
         self.n_learnt, self.n_iter, self.mean = found.n_rows, found.n_iter, found.mean
         self.exponents = found.exponents
         self.scatter = found.covariance * found.n_rows
         self.n_directions, self.unmixing, self.counts = len(found.whitening), found.unmixing, found.counts
-        self.powers = sum_sources(found.unmixing, (in_units(block, found.exponents) - found.mean).T)
+        self.powers = power_sums(found.unmixing, (scaled(block, found.exponents) - found.mean).T)
 
     @property
     def _settings(self) -> Settings:
@@ -158,13 +150,13 @@ class SourceStream(RowStream):
     def fitted(self) -> FittedSources:
         """Return what all rows so far say, those that wait for their block included."""
         if not self.n_learnt:
-            return learn_at_once(self.held, self._settings, seed=self.seed)
+            return fit_ica(self.held, self._settings, seed=self.seed)
         whole = copy.copy(self)
         if len(self.held):
             whole.absorb(self.held)
         covariance = whole.scatter / whole.n_learnt
         with one_blas_thread():
-            whitening = whitener_of(covariance, self._directions).forward.T
+            whitening = whiten(covariance, self._directions).forward.T
             # Directions that the first block chose have become more certain; in all directions this changes nothing.
             unmixing = whole.unmixing @ covariance @ whitening.T @ whitening
         information = score_means(fit_scores(whole.powers), whole.powers)[1]
