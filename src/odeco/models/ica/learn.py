@@ -45,7 +45,7 @@ def gaussianity_p_values(sources: FloatArray) -> FloatArray:
 
 
 def count_non_gaussian(sources: FloatArray) -> int:
-    """Return the number of sources (k x n, held-out rows) that are significantly non-Gaussian, at least 1 (Holm 1979)."""
+    """Return the number of sources (k x n, held out) that are significantly non-Gaussian, at least 1 (Holm 1979)."""
     p_values = np.sort(gaussianity_p_values(sources))
     clear = p_values <= _SIGNIFICANCE / np.arange(len(p_values), 0, -1)
     return max(1, int(np.argmin(clear)) if not clear.all() else len(p_values))
