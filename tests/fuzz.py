@@ -32,7 +32,7 @@ from odeco.datasets.planted import planted_topics
 from odeco.errors import SourceError
 from odeco.io import as_source
 from odeco.models import Communities, LatentClasses, TensorHMM, TensorICA, TensorLDA, TensorMixture
-from odeco.power import Plan, Search, Together, step
+from odeco.power import Plan, Search, step
 from odeco.privacy.noise import SeededNoiseForTests
 
 #: A file that takes longer than this to be refused, or to be used, counts as one that hangs.
@@ -69,15 +69,6 @@ def _save_search(path: Path) -> None:
     search = Search.start(Plan(2, 4, 5, 1e-6), order=3, parts=(6,), rng=0)
     for _ in range(8):
         search = step(odeco.tensors.DenseTensor(_TENSOR), search)
-    search.save(path)
-
-
-def _save_together(path: Path, stage: str) -> None:
-    tensor = odeco.Components(np.ones(9), np.eye(12)[:, :9])
-    search = Together.start(12, parts=(12,), tolerance=1e-6, seed=0)  # of rank 9, so the loop begins at last
-    while search.stage != stage or search.n_answered < 2:
-        ask = tensor.slice if search.question == "slice" else tensor.image
-        search = search.advance(ask(search.candidates[:, 0] if search.question == "slice" else search.candidates))
     search.save(path)
 
 
@@ -231,8 +222,6 @@ KINDS: dict[str, tuple[str, Callable[[Path], object], Callable[[Path], object]]]
         odeco.Components.load,
     ),
     "search": (".npz", _save_search, Search.load),
-    "search at once": (".npz", lambda path: _save_together(path, "climb"), Together.load),
-    "search at once, in its loop": (".npz", lambda path: _save_together(path, "loop"), Together.load),
     "run, core": (".ckpt", lambda path: _decomposer("core", 20).save(path), _go_on),
     "run, power": (".ckpt", lambda path: _decomposer("power", 40).save(path), _go_on),
     "run, tracking": (".ckpt", lambda path: _decomposer("core", 70).save(path), _go_on),

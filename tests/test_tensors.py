@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from registry import random_symmetric, sparse_entries
+from registry import ORACLES, random_symmetric, sparse_entries
 
 import odeco
+from odeco import Components
 from odeco.tensors import DenseTensor, PackedTensor, SparseTensor
+from odeco.tensors.oracle import slice_by_images
 
 
 def contract(entries, u):
@@ -65,3 +67,20 @@ def test_symmetrize_is_the_mean_over_permutations_and_leaves_a_symmetric_tensor_
     mean = sum(entries.transpose(p) for p in permutations) / len(permutations)
     np.testing.assert_allclose(odeco.symmetrize(entries), mean, atol=1e-14)
     np.testing.assert_allclose(odeco.symmetrize(mean), mean, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("order", [3, 4, 5])
+def test_the_slice_of_every_oracle_is_that_of_its_images(name, order):
+    oracle = ORACLES[name](np.random.default_rng(order), 4, order)
+    direction = np.random.default_rng(1).standard_normal(oracle.dimension)
+    matrix = oracle.slice(direction)
+    by_images = slice_by_images(oracle.image, direction, oracle.order)
+    np.testing.assert_allclose(matrix, by_images, atol=1e4 * oracle.rounding * max(1, np.abs(by_images).max()))
+
+
+def test_the_slice_of_sums_and_multiples_is_the_sum_and_the_multiple():
+    first, second = (Components(np.ones(k), np.random.default_rng(k).standard_normal((6, k))) for k in (4, 5))
+    direction = np.random.default_rng(1).standard_normal(6)
+    expected = 2 * first.slice(direction) - second.slice(direction)
+    np.testing.assert_allclose((2 * first - second).slice(direction), expected, atol=1e-12)

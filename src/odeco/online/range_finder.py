@@ -20,11 +20,10 @@ from odeco._util.arguments import as_seed, check_count, check_n_components
 from odeco._util.schema import Schema, Sizes, flag, require, size, tensor_order, unit_vectors, usable_array, whole
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, RngLike
-from odeco.cp.small import core_width, fit_independent
+from odeco.cp.small import core_width, decompose_core, fit_independent
 from odeco.errors import RankError
 from odeco.power.iteration import uniform_within
 from odeco.power.protocol import Finder
-from odeco.power.simultaneous import run_together
 from odeco.power.tracking import Tracking
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor, symmetrize
@@ -34,9 +33,6 @@ DEFAULT_ROUNDS = 3
 
 #: Directions beyond the k strongest that the next round asks in, for components that the noise still hides.
 SPARE_DIRECTIONS = 2
-
-#: The core of a sample is noisy, so its components need not be found to more digits than this.
-CORE_TOLERANCE = 1e-6
 
 
 def mixtures(basis: FloatArray, n_components: int, seed: list[int]) -> FloatArray:
@@ -199,12 +195,13 @@ class CoreSearch(Finder):
         return cls(**header, candidates=arrays["candidates"], found=found)
 
     def _decompose(self, core: FloatArray) -> Components:
-        """Find the components of the core, all at once, and bring them back to d dimensions."""
-        tensor = DenseTensor(symmetrize(core))
+        """Find the components of the core, and bring them back to d dimensions."""
+        k, inside = self.n_components, None
         try:
-            inside = None if self.orthogonal else fit_independent(tensor, self.n_components, self.seed)
+            if not self.orthogonal:
+                inside = fit_independent(DenseTensor(symmetrize(core)), k, self.seed)
             if inside is None:
-                inside = run_together(tensor, self.n_components, tolerance=CORE_TOLERANCE, rng=self.seed).components
+                inside = decompose_core(core, k, np.random.default_rng(self.seed))
         except RankError as error:
             raise RankError(str(error), self._lifted(error.found)) from error
         return self._lifted(inside.sorted_by_weight())

@@ -2,16 +2,13 @@
 
 from odeco.power.operator_norm import operator_norm
 from odeco.power.schedule import Plan
-from odeco.power.simultaneous import Together, run_together
 from odeco.power.solver import Eigenpair, Search, run, step
 
 __all__ = [
     "Eigenpair",
     "Plan",
     "Search",
-    "Together",
     "operator_norm",
     "run",
-    "run_together",
     "step",
 ]
