@@ -14,7 +14,7 @@ from odeco.cli.app import run as main
 from odeco.cli.info import _MEANINGS
 from odeco.cli.report import MODELS
 from odeco.io.graphs import read_graph
-from odeco.io.tables import read_private_table, read_text_table, sequences_of
+from odeco.io.tables import read_text_table, sequences_of
 from odeco.models import Communities, LatentClasses, TensorHMM, TensorICA, TensorMixture
 
 
@@ -189,15 +189,19 @@ def test_what_private_classes_cannot_have_is_refused(survey, arguments, words, c
     assert words in said
 
 
-def test_of_a_private_table_every_line_is_a_respondent_whatever_it_holds(tmp_path):
+def test_of_a_private_table_every_record_is_a_respondent_whatever_it_holds(tmp_path):
     path = tmp_path / "t.csv"
-    path.write_bytes(b'a;b\nx;1\n\n"x\ny;2;3\n\xff;NA\n"y";2\r\n')
-    table = read_private_table(path)
+    path.write_bytes(b'a;b\nx;1\n\n"x\ny;2";3\n;\n\xff;NA\n"y";2\r\n')
+    table = read_text_table(path, private=True)
     assert table.columns == ["a", "b"]
-    none = [None, None]
-    assert table.cells.tolist() == [["x", "1"], none, none, none, ["\ufffd", None], ["y", "2"]]
-    with pytest.raises(ValueError, match=r"must be in a \.csv or \.tsv file"):
-        read_private_table(tmp_path / "t.parquet")
+    assert table.cells.tolist() == [["x", "1"], ["x\ny;2", "3"], [None, None], ["\ufffd", None], ["y", "2"]]
+    for malformed in (b'a;b\nx;1\n"secret', b"a;b\nx;1\nsecret", b"a;b\nx;1\n1;secret;3"):
+        path.write_bytes(malformed)
+        with pytest.raises(ValueError, match="must be well-formed CSV") as error:
+            read_text_table(path, private=True)
+        assert "secret" not in str(error.value)
+    with pytest.raises(ValueError, match=r"private table must be in a \.csv, \.tsv file"):
+        read_text_table(tmp_path / "t.parquet", private=True)
 
 
 def test_states_of_symbols_in_several_sequences(tmp_path, capsys):
@@ -292,7 +296,7 @@ def test_a_table_of_texts_is_the_same_from_parquet_and_csv(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("a,b\n1", "Row 1 of .* must have 2 cells"), ("a,b", "a row at least"), ("", "a row at least")]
+    ("text", "words"), [("a,b\n1", "row 1, .* has 1 of 2 cells"), ("a,b", "at least one row"), ("", "at least one row")]
 )
 def test_a_table_that_is_none_is_refused(tmp_path, text, words):
     (tmp_path / "t.csv").write_text(text)

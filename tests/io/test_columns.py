@@ -8,7 +8,7 @@ import pytest
 import odeco
 from odeco.errors import SourceError
 from odeco.io import as_source
-from odeco.io.columns import names_of
+from odeco.io.source import names_of
 
 pandas = pytest.importorskip("pandas")
 pyarrow = pytest.importorskip("pyarrow")

@@ -206,6 +206,22 @@ MALFORMED = [
 ]
 
 
+#: Records of five cells, one of which at least is not a number.
+NOT_NUMBERS = [
+    b"name,surname,age,street,town",
+    b",,,,",
+    b"1_0,2,3,4,5",
+    b"0x1p3,2,3,4,5",
+    b'1,2,"3,4",5,6',
+    b'1,2,3,4,"five\nlines\r\nin\n\none ""cell"""',
+    b'"1","2","3","4","\n"',
+    b"1,2,3,4,nan",
+    b"1,2,3,4,1e999",
+    b"\xff\xfe\x00,2,3,4,5",
+    b"1;2,3;4,5;6,7;8,9",
+]
+
+
 # ---- transcripts ---------------------------------------------------------------------------------------------------
 
 

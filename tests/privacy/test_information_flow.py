@@ -17,6 +17,7 @@ import pytest
 from scipy import sparse
 from sealing import (
     MALFORMED,
+    NOT_NUMBERS,
     differences,
     in_pairs,
     outcome,
@@ -208,6 +209,11 @@ def write_texts(lines, path):
     parquet.write_table(arrow.table({"t": arrow.Array.from_buffers(arrow.string(), len(held), held.buffers())}), path)
 
 
+def write_cells(texts, path):
+    cells = [b'"%s"' % text.replace(b'"', b'""') for text in texts]
+    write_lines([b"id,t", *(b"%d,%s" % (number, cell) for number, cell in enumerate(cells))], path)
+
+
 def wild_answers():
     """Return answers of one shape: numbers of any size and kind, texts, and what is neither."""
     codes = np.random.default_rng(4).integers(0, 3, size=(N, D))
@@ -303,11 +309,12 @@ def classes_command(*options):
 
 
 def lines_of_answers():
-    """Return lines of a survey: answers, others than are known, and what is no row of a table."""
+    """Return records of a survey: answers, others than are known, and no answers."""
     codes = np.random.default_rng(4).integers(0, 3, size=(N, 3))
     good = [b",".join(b"%d" % code for code in row) for row in codes]
-    bad = [b"", b'"0,1', b"0,1,2,3", b"\xff,\x00,9", b'"', b"0", b"no,yes,NA", b"\r", b"0,1,2\r"]
-    return {"answers": good, "one is no row": [*good[:-1], b'"'], "none is a row": (bad * N)[:N], "blank": [b""] * N}
+    bad = [b",,", b'"0,1",,', b'"0\n1",2,3', b"\xff,\x00,9", b'"""","",', b"no,yes,NA", b"0,1,2\r"]
+    one = [*good[:-1], b'"a\r\n\r\nb",,']
+    return {"answers": good, "one is no answer": one, "none is an answer": (bad * N)[:N], "empty": [b",,"] * N}
 
 
 def write_npy(rows, path):
@@ -334,6 +341,15 @@ def write_table(rows, path):
     parquet.write_table(table, path) if path.suffix == ".parquet" else feather.write_feather(table, str(path))
 
 
+GARBLED_TABLES = {
+    "cells that are not numbers among others": lambda lines: [
+        (NOT_NUMBERS * 3)[i // 2] if i % 2 else line for i, line in enumerate(lines)
+    ],
+    "cells that are not numbers only": lambda lines: (NOT_NUMBERS * 3)[:N],
+    "the first record has no numbers": lambda lines: [NOT_NUMBERS[0], *lines[1:]],
+    "the last record has several lines": lambda lines: [*lines[:-1], NOT_NUMBERS[5]],
+    "empty cells": lambda lines: [b",,,,"] * N,
+}
 GARBLED = {
     "malformed lines among others": lambda lines: [
         (MALFORMED * 3)[i // 2] if i % 2 else line for i, line in enumerate(lines)
@@ -345,9 +361,9 @@ GARBLED = {
 }
 
 
-def texts(as_lines):
+def texts(as_lines, garbled):
     lines = {name: as_lines(rows) for name, rows in FEW.items()}
-    return lines | {name: garble(lines["normal"]) for name, garble in GARBLED.items()}
+    return lines | {name: garble(lines["normal"]) for name, garble in garbled.items()}
 
 
 def documents(wrap):
@@ -361,7 +377,8 @@ def documents(wrap):
         "bytes that are no text": [b"\xff\xfe apple"] * N,
     }
     made = {name: [wrap(text) for text in texts] for name, texts in lines.items()}
-    return made | {"malformed lines": [*made["fruits"][:9], *(MALFORMED * 2)[: N - 9]]}
+    not_blank = [line for line in MALFORMED if line.strip()]  # blank lines of JSON are not records
+    return made | {"malformed lines": [*made["fruits"][:9], *(not_blank * 2)[: N - 9]]}
 
 
 def with_indices_outside():
@@ -373,7 +390,7 @@ def with_indices_outside():
     return {"an index too large": wrong, "an index below 0": below}
 
 
-COMMA, PAIRS, NPZ = texts(separated), texts(in_pairs), {**CSR, **with_indices_outside()}
+COMMA, PAIRS, NPZ = texts(separated, GARBLED_TABLES), texts(in_pairs, GARBLED), {**CSR, **with_indices_outside()}
 PUBLISHED = ("--out", "result.npz", "--report", "page.html", "--json")
 MATCHED = ("--dimension", str(D), "--first-index", "1")
 
@@ -458,6 +475,10 @@ ENTRY_POINTS = {
     "topics command, JSON": (
         topics_command(write_lines, "texts.jsonl", "--column", "t"),
         documents(lambda text: b'{"t": "%s"}' % text),
+    ),
+    "topics command, CSV": (
+        topics_command(write_cells, "texts.csv", "--column", "t"),
+        {**documents(bytes), "several lines": [b'apple "banana"\n\ncherry,\r\ndate'] * N},
     ),
 }
 N_PAIRS = sum(len(data) for _, data in ENTRY_POINTS.values())

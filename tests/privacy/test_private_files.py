@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import sys
 from unittest import mock
@@ -9,7 +10,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from scipy import sparse
-from sealing import MALFORMED, in_pairs, separated, write_lines, write_lines_below_names
+from sealing import MALFORMED, NOT_NUMBERS, in_pairs, separated, write_lines, write_lines_below_names
 
 from odeco.cli.app import run as run_command
 from odeco.errors import SourceError
@@ -73,7 +74,7 @@ def test_what_only_records_could_tell_must_be_given(name, options, missing, tmp_
             {"n_features": D},
             "`first_index` must be given for svmlight files, the index of the first column",
         ),
-        ("rows.csv", {"n_features": D}, "`header` must be given for CSV files, whether the first line holds names"),
+        ("rows.csv", {"n_features": D}, "`header` must be given for CSV files, whether the first record holds names"),
         ("rows.csv", {"header": False}, "`n_features` must be given for svmlight files and for CSV files without"),
         ("rows.svm", {"first_index": 0}, "`n_features` must be given for svmlight files and for CSV files without"),
         ("rows.svm", {"first_index": 2, "n_features": D}, "`first_index` must be an int in [0, 1]"),
@@ -90,14 +91,19 @@ def test_the_same_holds_in_python_and_what_would_do_nothing_is_refused(name, set
     assert str(error.value).startswith(text)
 
 
+def not_rows(kind):
+    """Return records that are not rows of five numbers: lines of svmlight, records of well-formed CSV."""
+    return MALFORMED if kind == "svmlight" else NOT_NUMBERS
+
+
 @pytest.mark.parametrize("kind", FORMATS)
-def test_every_line_is_a_record_and_moves_no_row_but_its_own(kind, tmp_path):
+def test_a_record_changes_no_row_but_its_own(kind, tmp_path):
     name, write, lines, settings = FORMATS[kind]
     write(lines, tmp_path / name)
     before = rows_of(open_private([tmp_path / name], **settings))
     np.testing.assert_allclose(before, NORMAL, rtol=1e-15)
     places = (0, 7, N - 1)  # the first line is where a reader might look for facts
-    for line, place in itertools.product(MALFORMED, places):
+    for line, place in itertools.product(not_rows(kind), places):
         write([*lines[:place], line, *lines[place + 1 :]], tmp_path / name)
         opened = open_private([tmp_path / name], **settings)
         assert (opened.n_rows, opened.n_features) == (N, D), line
@@ -106,10 +112,11 @@ def test_every_line_is_a_record_and_moves_no_row_but_its_own(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_what_a_line_means_does_not_depend_on_the_lines_around_it(kind, tmp_path):
+def test_what_a_record_means_does_not_depend_on_the_records_around_it(kind, tmp_path):
     name, write, lines, settings = FORMATS[kind]
-    candidates = [*MALFORMED, *lines, b"1e0 ,2,3,4,5", b' "1",2,3,4,5', b"1 1:1e0  2:+3.5\t3:.5"]
-    for around in (lines[0], b"no row", b""):
+    is_csv = kind != "svmlight"
+    candidates = [*not_rows(kind), *lines, *([b"1e0 ,2,3,4,5"] if is_csv else [b"1 1:1e0  2:+3.5\t3:.5"])]
+    for around in (lines[0], *([NOT_NUMBERS[0], NOT_NUMBERS[5]] if is_csv else [b"no row", b""])):
         found = []
         for pattern in (lambda line: [line], lambda line: [around, line, around]):  # noqa: B023
             parts = []
@@ -134,11 +141,44 @@ def test_the_last_line_is_one_record_with_or_without_an_end_of_line(tmp_path):
 
 
 def test_the_names_and_the_separator_of_a_table_come_from_its_first_line(tmp_path):
-    lines = [b'"a;b";c;d', b"1;2;3", b"1,2,3"]
+    lines = [b'"a;b";c;"d\nof two lines"', b"1;2;3", b"", b"1,2;3;4"]
     write_lines(lines, tmp_path / "rows.csv")
     opened = open_private([tmp_path / "rows.csv"], header=True)
-    assert opened.columns == ("a;b", "c", "d")
+    assert opened.columns == ("a;b", "c", "d\nof two lines")
     np.testing.assert_allclose(rows_of(opened), [[1, 2, 3], [0, 0, 0]])
+
+
+def test_every_content_of_a_cell_makes_one_record_that_changes_no_row_but_its_own(tmp_path):
+    generator = np.random.default_rng(3)
+    alphabet = ['"', "\n", "\r", "\r\n", ",", ";", "\t", " ", "7", "a", "#", "\x00", "\u2028", "é"]
+    path = tmp_path / "rows.csv"
+    for delimiter in ",;\t":
+        for _ in range(60):
+            cells = [[*map(str, row)] for row in NORMAL[:8].tolist()]
+            place = int(generator.integers(8))
+            cells[place] = ["".join(generator.choice(alphabet, size=generator.integers(9))) for _ in range(D)]
+            with path.open("w", encoding="utf-8", newline="") as file:
+                csv.writer(file, delimiter=delimiter).writerows([[*"abcde"], *cells])
+            rows = rows_of(open_private([path], header=True))
+            assert rows.shape == (8, D), cells[place]
+            np.testing.assert_array_equal(np.delete(rows, place, axis=0), np.delete(NORMAL[:8], place, axis=0))
+
+
+@pytest.mark.parametrize("line", [b'1,2,3,4,"4711', b'"4711"1,2,3,4,5', b"4711,2,3", b"4711,2,3,4,5,6", b"4711"])
+@pytest.mark.parametrize("header", [True, False])
+def test_a_table_that_is_not_well_formed_is_refused_before_anything_is_released(line, header, tmp_path, capsys):
+    path, ledger = tmp_path / "rows.csv", tmp_path / "data.ledger"
+    write_lines([*([b"a,b,c,d,e"] if header else []), *separated(NORMAL[:5]), line, *separated(NORMAL)], path)
+    with pytest.raises(ValueError, match="must be well-formed CSV") as error:
+        open_private([path], header=header, n_features=D)
+    assert "4711" not in str(error.value)
+    assert error.value.__cause__ is None
+    public = ["--header"] if header else ["--no-header", "--dimension", "5"]
+    assert command("private", path, *COMMAND, *public, "--ledger", ledger, "--budget", "3", "--yes") == 1
+    said = capsys.readouterr()
+    assert "must be well-formed CSV" in said.err
+    assert "4711" not in said.err + said.out
+    assert not ledger.exists()
 
 
 # ---- one rule for records that are not valid ----------------------------------------------------------------------

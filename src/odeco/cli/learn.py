@@ -14,7 +14,7 @@ from odeco.cli.inputs import read_private_rows, read_rows
 from odeco.cli.learn_output import Labels, deliver_model
 from odeco.cli.output import progress_bar
 from odeco.io.graphs import read_graph
-from odeco.io.tables import answers_named, lengths_of, read_private_table, read_text_table, sequences_of
+from odeco.io.tables import answers_named, lengths_of, read_text_table, sequences_of
 
 
 @click.group("learn")
@@ -257,7 +257,7 @@ def classes(
         raise click.UsageError("A private model needs --epsilon, --delta and --answers. Pass all three, or none.")
     if private:
         _learn_options.check_private(n_components, outputs["labels_path"])
-    table = read_private_table(file) if private else read_text_table(file)
+    table = read_text_table(file, private=private)
     table = table.only(columns) if columns is not None else table.without(drop or [])
     model = LatentClasses(n_components, missing_values=None, epsilon=epsilon, delta=delta, random_state=seed)
     categories = None

@@ -1,20 +1,20 @@
-"""Rows in memory, or in an array-like object that lies elsewhere and can be sliced."""
+"""Rows in memory: arrays, CSR matrices, objects that can be sliced, iterables, and sources of the user's own class."""
 
 from __future__ import annotations
 
 import mmap
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from odeco._util.arguments import check_count
 from odeco.io import errors as _errors
-from odeco.io.columns import names_of
-from odeco.io.iterables import as_matrix
-from odeco.io.rows import row_slice
+from odeco.io.rows import is_sparse, row_slice
 from odeco.io.source import (
     BLOCK_BYTES,
     BLOCK_STORED,
@@ -22,20 +22,22 @@ from odeco.io.source import (
     Stamp,
     check_not_empty,
     describe,
+    discard,
+    names_of,
     rows_per_block,
     split,
     working_type,
 )
 
-#: Pages of a mapped file that may stay in memory before they are given back.
+#: Bytes of a mapped file that may stay in memory before its pages are given back.
 RESIDENT_BYTES = 4 * BLOCK_BYTES
 
-#: So many rows go into a fingerprint where a row is quickly read, and where it may have to be fetched and unpacked.
-_MOST_ROWS, _FEW_ROWS = 1024, 16
+#: Rows in a fingerprint: of an array, and of an object whose rows may have to be fetched and unpacked.
+_MAX_ROWS, _MAX_FETCHED_ROWS = 1024, 16
 
 
 class ArraySource(Source):
-    """The rows of a NumPy array; of a memory-mapped one, little more than a block is in memory at a time."""
+    """The rows of a NumPy array. Of a memory-mapped array, little more than a block is in memory at a time."""
 
     name = "the array"
 
@@ -45,7 +47,7 @@ class ArraySource(Source):
         working_type(array.dtype, self.name, None)
         self.n_rows, self.n_features = array.shape
         check_not_empty(self)
-        # memmap's own slicing is slow, and a plain array looks at the same pages.
+        # Slicing a memmap is slow; a plain array reads the same pages.
         self._array = np.asarray(array)
         self._map = _mapping(array)
         if isinstance(array, np.memmap) and array.mode == "r" and array.filename is not None:
@@ -109,7 +111,7 @@ class SparseSource(Source):
 
 
 class SlicedSource(Source):
-    """The rows of anything two-dimensional that answers ``data[start:stop]``: h5py, zarr, torch, … and of pandas."""
+    """The rows of a pandas table, or of a 2-D object that supports ``data[start:stop]`` (h5py, zarr, torch)."""
 
     def __init__(self, data: Any, batch_rows: int | None) -> None:
         self.name = f"the {type(data).__name__}"
@@ -123,13 +125,13 @@ class SlicedSource(Source):
         self._rows = rows_per_block(self.n_features, itemsize, batch_rows)
 
     def fingerprint(self) -> str:
-        """Return kind, shape, number type, and a checksum of a few rows: each may lie in a chunk of its own."""
-        rows = _spaced_rows(self.n_rows or 0, 1, most=_FEW_ROWS)
+        """Return kind, shape, number type, and a checksum of a few rows: each may be in a different chunk."""
+        rows = _spaced_rows(self.n_rows or 0, 1, most=_MAX_FETCHED_ROWS)
         parts = [as_matrix(self._sliced[row : row + 1], self.name, row) for row in rows]
         return describe(self, type(self._data).__name__, getattr(self._data, "dtype", "?"), _checksum(*parts))
 
     def _blocks(self, row: int) -> Iterator[Any]:
-        # A chunk in the file is decompressed as a whole, so it is read as a whole: else once for every block in it.
+        # Whole chunks are read: a chunk is decompressed as a whole, and would be so again for every block in it.
         chunks = getattr(self._data, "chunks", None)
         height = chunks[0] if chunks and isinstance(chunks[0], int) else 1
         step = max(1, self._rows // height) * height
@@ -141,7 +143,7 @@ class SlicedSource(Source):
 
 
 def rows_within(pointers: NDArray[Any], batch_rows: int | None) -> int:
-    """Return how many rows of a CSR matrix make a block, given its row pointers from the block's start on."""
+    """Return the number of rows in the next block of a CSR matrix, given its row pointers from that block on."""
     available = len(pointers) - 1
     if batch_rows is not None:
         return min(batch_rows, available)
@@ -151,10 +153,10 @@ def rows_within(pointers: NDArray[Any], batch_rows: int | None) -> int:
 
 
 def _mapping(array: NDArray[Any]) -> mmap.mmap | None:
-    """Return the mapping under an array, if its pages may be given back at any time without loss."""
+    """Return the memory map of an array if its pages can be given back without loss, else None."""
     if not (isinstance(array, np.memmap) and hasattr(mmap, "MADV_DONTNEED")):
         return None
-    if array.mode == "c":  # private pages: the user's changes are nowhere else
+    if array.mode == "c":  # copy on write: the user's changes are in these pages only
         return None
     base: Any = array
     while base is not None and not isinstance(base, mmap.mmap):
@@ -162,8 +164,8 @@ def _mapping(array: NDArray[Any]) -> mmap.mmap | None:
     return base
 
 
-def _spaced_rows(n_rows: int, row_bytes: int, most: int = _MOST_ROWS) -> list[int]:
-    """Return the first, the last and evenly spaced rows between them: up to `most`, and of some megabytes together."""
+def _spaced_rows(n_rows: int, row_bytes: int, most: int = _MAX_ROWS) -> list[int]:
+    """Return evenly spaced rows, the first and the last among them: at most `most`, of a few megabytes in all."""
     count = min(n_rows, max(2, min(most, BLOCK_BYTES // max(1, row_bytes))))
     return sorted({int(place) for place in np.linspace(0, n_rows - 1, count)})
 
@@ -173,3 +175,147 @@ def _checksum(*parts: NDArray[Any]) -> str:
     for part in parts:
         value = zlib.crc32(np.ascontiguousarray(part).tobytes(), value)
     return f"{value:08x}"
+
+
+class IterableSource(Source):
+    """The rows of an iterable of two-dimensional arrays.
+
+    Parameters
+    ----------
+    start : callable
+        Starts an iteration. It is called at once, because the first block gives the width; the first pass continues
+        that iteration, so that nothing is computed twice and nothing of a one-shot iterator is lost.
+    name : str
+        The name of the source in errors.
+    batch_rows : int or None
+        Largest number of rows in a block; larger ones are split, smaller ones are not joined.
+    repeatable : bool
+        Whether `start` may be called again.
+    n_rows : int, optional
+        Number of rows, if known.
+    """
+
+    identified = False
+
+    def __init__(
+        self,
+        start: Callable[[], Iterable[Any]],
+        name: str,
+        batch_rows: int | None,
+        *,
+        repeatable: bool = True,
+        n_rows: int | None = None,
+    ) -> None:
+        self.name, self.repeatable, self.n_rows = name, repeatable, n_rows
+        self._start, self._batch_rows = start, batch_rows
+        self._iterator: Iterator[Any] = iter(start())
+        self._first: Any = None
+        for block in self._iterator:
+            self._first = as_matrix(block, name, 0)
+            if self._first.shape[0]:
+                break
+        if self._first is None or not self._first.shape[0]:
+            raise _errors.no_rows(name, None, "no rows")
+        self.n_features = int(self._first.shape[1])
+        self._is_sparse = is_sparse(self._first)
+        check_not_empty(self)
+        self._rows_of_a_pass = n_rows
+
+    def fingerprint(self) -> str:
+        """Return kind and width: no more of a stream is known before it is read."""
+        return describe(self, "stream")
+
+    def _blocks(self, row: int) -> Iterator[Any]:
+        if self._first is not None:
+            first, self._first = self._first, None
+            return discard(self._pieces(first, self._iterator), row, self.name)
+        if not self.repeatable:
+            raise _errors.already_read(self.name)
+        iterator = iter(self._start())
+        if iterator is self._iterator:
+            self.repeatable = False
+            raise _errors.already_read(self.name)
+        self._iterator = iterator
+        return discard(self._pieces(None, iterator), row, self.name)
+
+    def _pieces(self, first: Any, iterator: Iterator[Any]) -> Iterator[Any]:
+        row = 0
+        for given in chain(() if first is None else (first,), iterator):
+            block = as_matrix(given, self.name, row)
+            if is_sparse(block) != self._is_sparse:
+                raise _errors.mixed_kinds(self.name, None, row)
+            row += block.shape[0]
+            yield from split(block, _rows_at_a_time(block, self._batch_rows))
+        if self._rows_of_a_pass not in (None, row):
+            raise _errors.wrong_length(self.name, None, self._rows_of_a_pass or 0, row)
+        self._rows_of_a_pass = row
+
+
+class AdaptedSource(Source):
+    """The rows of a source of the user's own class, checked; or of one of ours, in smaller blocks."""
+
+    def __init__(self, source: Any, batch_rows: int | None) -> None:
+        if isinstance(source, Source):
+            self.name, self.path = source.name, source.path
+        else:
+            self.name = f"the {type(source).__name__}"
+        self.n_features = check_count("n_features", source.n_features, 0)
+        self.n_rows, self.columns = getattr(source, "n_rows", None), getattr(source, "columns", None)
+        self.repeatable = getattr(source, "repeatable", not is_one_shot(source))
+        check_not_empty(self)
+        self._source, self._batch_rows, self._read = source, batch_rows, False
+        self.identified = source.identified if isinstance(source, Source) else self._own_fingerprint is not None
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the source itself, or else its kind and shape."""
+        own = self._own_fingerprint
+        return str(own()) if own is not None else describe(self, type(self._source).__name__)
+
+    @property
+    def _own_fingerprint(self) -> Callable[[], str] | None:
+        own = getattr(self._source, "fingerprint", None)
+        return own if callable(own) else None
+
+    def _blocks(self, row: int) -> Iterator[Any]:
+        if self._read and not self.repeatable:
+            raise _errors.already_read(self.name)
+        self._read = True
+        seek = getattr(self._source, "iterate_from", None)
+        if callable(seek):
+            return self._pieces(seek(row), row)
+        return discard(self._pieces(self._source, 0), row, self.name)
+
+    def _pieces(self, blocks: Iterable[Any], row: int) -> Iterator[Any]:
+        for given in blocks:
+            block = as_matrix(given, self.name, row)
+            row += block.shape[0]
+            yield from split(block, _rows_at_a_time(block, self._batch_rows))
+
+
+def is_one_shot(data: Any) -> bool:
+    """Tell whether an object is its own iterator and so can be read once only."""
+    # Only an iterator has __next__; for anything else, iter() might already start something.
+    return hasattr(data, "__next__") and iter(data) is data
+
+
+def as_matrix(block: Any, name: str, row: int) -> Any:
+    """Return a block of a user's object as a two-dimensional array or CSR matrix, without a copy."""
+    if is_sparse(block):
+        if block.format != "csr":
+            raise _errors.not_csr(f"the block at row {row:,} of {name}", None, block.format.upper())
+        return block
+    if isinstance(block, np.ma.MaskedArray):
+        raise _errors.masked_values()
+    try:
+        array = np.asarray(block)
+    except ValueError as error:  # rows of different lengths
+        raise _errors.bad_type(f"the block at row {row:,} of {name}", None, type(block).__name__) from error
+    if array.ndim != 2:
+        raise _errors.bad_shape(f"the block at row {row:,} of {name}", None, array.shape, row)
+    return array
+
+
+def _rows_at_a_time(block: Any, batch_rows: int | None) -> int:
+    if batch_rows is None and is_sparse(block):
+        return block.shape[0] or 1
+    return rows_per_block(block.shape[1], block.dtype.itemsize, batch_rows)

@@ -1,4 +1,4 @@
-"""Rows in Arrow's formats: Parquet, Arrow and Feather files, and any object that gives an Arrow stream."""
+"""Rows in Parquet, Arrow and Feather files, and in objects with an Arrow stream."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from odeco.errors import SourceError
 from odeco.io import errors as _errors
-from odeco.io.columns import ALL, Selection, names_of
-from odeco.io.iterables import IterableSource, is_one_shot
-from odeco.io.source import Source, check_not_empty, describe, rows_per_block
+from odeco.io.arrays import IterableSource, is_one_shot
+from odeco.io.source import ALL, Selection, Source, check_not_empty, describe, names_of, rows_per_block
 
-#: How Arrow's file format begins; its stream format has no such sign.
+#: The first bytes of Arrow's file format; its stream format begins with others.
 _MAGIC = b"ARROW1"
 
+#: Bytes that Parquet reads at a time.
 _BUFFER = 1 << 16
 
 
@@ -28,15 +29,15 @@ class ArrowFile(Source):
     Notes
     -----
     Parquet is read with `pyarrow.parquet.ParquetFile` and Arrow with `pyarrow.ipc`, not with the scanner of
-    `pyarrow.dataset`: that reads ahead whatever it is told, and took ten times the memory, growing with the file.
+    `pyarrow.dataset`, which reads ahead whatever its settings are and took ten times the memory, growing with the file.
     Here about one row group, or one record batch, is in memory at a time.
     """
 
     sparse: ClassVar[bool] = False
-    #: Whether a number that is missing is read as NaN; otherwise it is an error.
+    #: Whether a null is read as NaN; otherwise it is an error.
     nulls_are_nan: ClassVar[bool] = False
 
-    #: The names of the columns that are read, if some are left out.
+    #: The names of the columns that are read; None for all.
     _chosen: list[str] | None = None
 
     def __init__(self, path: Path, batch_rows: int | None, selection: Selection = ALL) -> None:
@@ -44,7 +45,7 @@ class ArrowFile(Source):
         self.name, self.path, self._file = path.name, path, path
         self._faults = (arrow.ArrowException, OSError, UnicodeDecodeError)
         self._is_parquet = path.suffix.lower() == ".parquet"
-        with path.open("rb") as file:  # a missing file is no damaged one
+        with path.open("rb") as file:  # so that a missing file is not reported as damaged
             self._is_stream = not self._is_parquet and file.read(len(_MAGIC)) != _MAGIC
         try:
             with ExitStack() as opened:
@@ -67,7 +68,7 @@ class ArrowFile(Source):
         return describe(self, "arrow", self._type, *([] if self._chosen is None else self._chosen))
 
     def _look(self, opened: ExitStack) -> tuple[Any, int | None]:
-        """Return columns and number of rows; Arrow's stream format does not tell the latter."""
+        """Return the schema and the number of rows, which Arrow's stream format does not state."""
         reader = self._open(opened)
         if self._is_parquet:
             return reader.schema_arrow, reader.metadata.num_rows
@@ -120,26 +121,32 @@ def arrow_stream(data: Any, batch_rows: int | None) -> Source:
 
 
 def is_arrow_data(data: Any) -> bool:
-    """Tell whether an object gives an Arrow stream, without importing pyarrow."""
+    """Tell whether an object has an Arrow stream, without importing pyarrow."""
     is_dataset = type(data).__module__.startswith("pyarrow") and hasattr(data, "get_fragments")
     return is_dataset or hasattr(data, "__arrow_c_stream__")
 
 
 def import_arrow(name: str, module: str = "") -> Any:
-    """Import pyarrow or a part of it, or say what it is needed for."""
+    """Import pyarrow or a part of it; the error names the data that need it."""
     try:
         return import_module(f"pyarrow{module}")
     except ImportError as error:
-        raise _errors.missing_pyarrow(name) from error
+        raise ModuleNotFoundError(
+            f"Reading {name} needs pyarrow. It is not installed. Run: pip install 'odeco[arrow]'.", name="pyarrow"
+        ) from error
 
 
 def common_type(schema: Any, name: str, path: Path | None) -> np.dtype[Any]:
-    """Return float32 if that holds every column, else float64; raise if a column is no number."""
+    """Return float32 if every column fits into it, else float64; raise if a column does not hold numbers."""
     types = import_arrow(name).types
     small = True
     for field in schema:
         if not (types.is_integer(field.type) or types.is_floating(field.type) or types.is_boolean(field.type)):
-            raise _errors.not_numbers(name, path, field.type, field.name)
+            raise SourceError(
+                f"All columns of {name} must hold real numbers: floats of at most 64 bits, integers or bools. Column "
+                f"{field.name!r} holds {field.type}. Convert it to float64, or leave it out.",
+                path=path,
+            )
         small = small and types.is_floating(field.type) and field.type.bit_width <= 32
     return np.dtype(np.float32 if small else np.float64)
 
@@ -169,7 +176,7 @@ def rows_of_batches(
 
 
 def _scan(dataset: Any, batch_rows: int | None) -> Iterator[Any]:
-    """Yield the record batches of a pyarrow dataset in order, reading ahead as little as it can be told to."""
+    """Yield the record batches of a pyarrow dataset in order, with the smallest read-ahead."""
     batches: Iterator[Any] = dataset.to_batches(
         batch_size=rows_per_block(len(dataset.schema), 8, batch_rows), batch_readahead=1, fragment_readahead=1
     )
@@ -187,16 +194,21 @@ def _as_array(batch: Any, dtype: np.dtype[Any], name: str, path: Path | None, fi
             rows[:, number] = column.to_numpy(zero_copy_only=False)
     if nulls:
         bad, column_name = min(nulls)
-        raise _errors.missing_value(name, path, first_row + bad, column_name)
+        raise SourceError(
+            f"Row {first_row + bad:,} of {name} holds no number in column {column_name!r} (a null). Nothing of its "
+            "block was used; fill or drop the row (the first is row 0) and read again.",
+            path=path,
+            row=first_row + bad,
+        )
     return rows
 
 
 def _with_nan(batch: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return a batch with NaN wherever a number is missing."""
+    """Return a batch with NaN for every null."""
     rows: NDArray[Any] = np.empty((batch.num_rows, batch.num_columns), dtype)
     for number, column in enumerate(batch.columns):
         missing = column.is_null().to_numpy(zero_copy_only=False)
-        # Only what is there is converted: a column of integers with nulls would otherwise become one of floats.
+        # Nulls are dropped first: pyarrow would convert a column of integers with nulls to floats.
         rows[~missing, number] = column.drop_null().to_numpy(zero_copy_only=False)
         rows[missing, number] = np.nan
     return rows

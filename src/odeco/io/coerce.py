@@ -1,4 +1,4 @@
-"""From whatever a user holds to a source."""
+"""`as_source`: a source of rows from arrays, files, tables, iterables and callables."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from scipy.sparse import issparse
 
 from odeco._util.arguments import check_count
 from odeco.io import errors as _errors
-from odeco.io.arrays import ArraySource, SlicedSource, SparseSource
+from odeco.io.arrays import AdaptedSource, ArraySource, IterableSource, SlicedSource, SparseSource, is_one_shot
 from odeco.io.arrow import arrow_stream, is_arrow_data
-from odeco.io.columns import Selection
-from odeco.io.files import open_files, open_path
-from odeco.io.iterables import AdaptedSource, IterableSource, is_one_shot
-from odeco.io.source import BatchSource, Source
+from odeco.io.files import files_of, open_files
+from odeco.io.source import BatchSource, Selection, Source
 
 
 def as_source(
@@ -28,7 +26,7 @@ def as_source(
     columns: Sequence[str] | str | None = None,
     drop: Sequence[str] | str | None = None,
 ) -> BatchSource:
-    """Return `data` as a source of blocks of rows, without reading more of it than its width takes.
+    """Return `data` as a source of blocks of rows, without reading more of it than is needed for the width.
 
     Parameters
     ----------
@@ -41,7 +39,7 @@ def as_source(
           pattern such as ``day-*.npy``, which are read in the order of their names; or a list of such paths, read in
           the order given;
         * anything with ``__arrow_c_stream__``, such as a table of pyarrow or polars; a pyarrow dataset;
-        * anything two-dimensional that answers ``data[start:stop]``, such as a dataset of h5py or zarr; a table of
+        * a two-dimensional object that supports ``data[start:stop]``, such as a dataset of h5py or zarr; a table of
           pandas;
         * an iterable of two-dimensional arrays or CSR matrices, or a callable that returns a fresh one;
         * a `BatchSource`, or an object with its ``n_features`` and ``__iter__``.
@@ -49,11 +47,11 @@ def as_source(
         Largest number of rows in a block. By default a dense block has about 4 MB, a sparse one about a million stored
         numbers; at least one row either way.
     n_features : int, optional
-        The number of columns that the rows must have. A svmlight file does not state its own: by default it is the
-        largest index in it.
+        The number of columns that the rows must have. A svmlight file does not state its width: by default it is the
+        largest index in the file.
     columns, drop : sequence of str, optional
         The names of the columns to read, in this order, or of those to leave out; for CSV, Parquet and Arrow files and
-        for tables. A column that is not read may hold anything.
+        for tables. A column that is not read may hold anything, not only numbers.
 
     Returns
     -------
@@ -64,10 +62,10 @@ def as_source(
     Raises
     ------
     SourceError
-        Now or while reading: if rows hold NaN or infinity, differ in width or are no numbers; if a file is damaged
-        or cut short; if there is nothing to read. The blocks before the row at fault were yielded by then.
+        Now or while reading: if rows hold NaN or infinity, differ in width or are not numbers; if a file is damaged
+        or cut short; if there are no rows. The blocks before the row at fault were yielded by then.
     TypeError
-        If `data` is nothing that can be read.
+        If `data` is of a kind that cannot be read.
 
     Notes
     -----
@@ -90,15 +88,9 @@ def as_source(
     return source
 
 
-def is_on_cluster(data: Any) -> bool:
-    """Tell whether rows belong to Dask, without importing it; `odeco.online.dask` reads those."""
-    module = type(data).__module__
-    return module.partition(".")[0] == "dask" or module.startswith("odeco.online.dask.")
-
-
 def _coerce(data: Any, batch_rows: int | None, n_features: int | None, selection: Selection) -> Source:
     if isinstance(data, str | os.PathLike):
-        return open_path(Path(data), batch_rows, n_features, selection)
+        return open_files(files_of(Path(data)), batch_rows, n_features, selection)
     if isinstance(data, list | tuple) and data and all(isinstance(path, str | os.PathLike) for path in data):
         return open_files([Path(path) for path in data], batch_rows, n_features, selection)
     data = data if selection.is_all else selection.of_table(data)
@@ -107,7 +99,11 @@ def _coerce(data: Any, batch_rows: int | None, n_features: int | None, selection
     for accepts, make in _KINDS:
         if accepts(data):
             return make(data, batch_rows)
-    raise _errors.not_a_source(data)
+    raise TypeError(
+        "`data` must be a 2-D array, a CSR matrix, the path of a file or directory, a list of paths, an Arrow table or "
+        "stream, an iterable of 2-D arrays, or a callable that returns a fresh iterator of them. "
+        f"Got {type(data).__name__}. Convert it with numpy.asarray."
+    )
 
 
 def _array(data: Any, batch_rows: int | None) -> Source:
@@ -129,7 +125,7 @@ def _has_two_axes(data: Any) -> bool:
     return isinstance(shape, tuple) and len(shape) == 2
 
 
-#: What decides, and what it leads to; the first that fits.
+#: Kinds of data and the sources that read them; the first kind that accepts the data is taken.
 _KINDS: tuple[tuple[Callable[[Any], bool], Callable[[Any, int | None], Source]], ...] = (
     (lambda data: isinstance(data, np.ndarray), _array),
     (issparse, SparseSource),

@@ -1,4 +1,4 @@
-"""Files by their names, and several files read as one."""
+"""Files of rows: their kinds by suffix, and several files read as one source."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from odeco.errors import SourceError
 from odeco.io import errors as _errors
 from odeco.io.arrow import ArrowFile
-from odeco.io.columns import ALL, Selection
 from odeco.io.csv import CsvFile
 from odeco.io.npy import NpyFile, NpzFile
 from odeco.io.rows import row_slice
-from odeco.io.source import Block, Source, Stamp
+from odeco.io.source import ALL, Block, Selection, Source, Stamp
 from odeco.io.svmlight import Extent, SvmlightFile, scan_svmlight
 
 SVMLIGHT = (".svm", ".svmlight", ".libsvm")
@@ -25,25 +25,24 @@ SUFFIXES = (".npy", ".npz", ".parquet", ".arrow", ".feather", *SVMLIGHT, ".csv",
 File = NpyFile | NpzFile | ArrowFile | SvmlightFile | CsvFile
 
 
-def open_path(path: Path, batch_rows: int | None, n_features: int | None, selection: Selection = ALL) -> Source:
-    """Return the rows of a file, or of all files of a directory in the order of their names."""
-    return open_files(files_of(path), batch_rows, n_features, selection)
-
-
 def files_of(path: Path) -> list[Path]:
-    """Return the path itself; of a directory, the data files in it; of a pattern, the files that it stands for."""
+    """Return the path itself; for a directory, the data files in it; for a pattern, the files that match it."""
     if not path.is_dir():
         found = [] if path.exists() else sorted(_matching(path))
         return found or [path]
-    # Names with a dot or an underscore in front belong to the file system and to those who wrote the directory.
+    # Names that begin with a dot or an underscore are hidden files and metadata.
     paths = sorted(entry for entry in path.iterdir() if not entry.name.startswith((".", "_")))
     if not paths:
-        raise _errors.no_files(path, SUFFIXES)
+        raise SourceError(
+            f"The directory {path.name} must hold files of the kinds {', '.join(SUFFIXES)}. It holds none. "
+            "Check the path.",
+            path=path,
+        )
     return paths
 
 
 def _matching(pattern: Path) -> Iterator[Path]:
-    """Yield the files that a pattern stands for; none if it is no pattern."""
+    """Yield the files that match a pattern; none if it is not a pattern."""
     parts = pattern.parts
     fixed = next((place for place, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     if fixed < len(parts):
@@ -51,21 +50,25 @@ def _matching(pattern: Path) -> Iterator[Path]:
 
 
 def check_suffixes(paths: Sequence[Path]) -> None:
-    """Raise if the kind of a file is not known by its name."""
+    """Raise if the suffix of a file is unknown, or if it is not a regular file."""
     for path in paths:
         if path.suffix.lower() not in SUFFIXES:
             path.stat()
-            raise _errors.unknown_suffix(path, SUFFIXES)
+            raise SourceError(
+                f"The name of a data file must end in one of {', '.join(SUFFIXES)}. Got {path.name}. Rename or convert "
+                "it; in a directory, move it elsewhere or pass the list of the files to read.",
+                path=path,
+            )
         if path.exists() and not path.is_file():  # reading a pipe or a device might never end
-            raise _errors.cannot_open(path.name, path, "it is no regular file")
+            raise _errors.cannot_open(path.name, path, "it is not a regular file")
 
 
 def open_files(
     paths: Sequence[Path], batch_rows: int | None, n_features: int | None, selection: Selection = ALL
 ) -> Source:
-    """Return the rows of some files, one file after the other. Every header is looked at now, before a long run."""
+    """Return the rows of some files, one file after the other. Every header is read now, before a long run."""
     check_suffixes(paths)
-    # A svmlight file does not state its width, and may never use the last columns: look at all of them together.
+    # A svmlight file does not state its width, and may have no entry in the last columns: the width is that of all.
     extents = {path: scan_svmlight(path) for path in paths if path.suffix.lower() in SVMLIGHT}
     files = [_open_file(path, batch_rows, _together(path, extents), n_features, selection) for path in paths]
     return files[0] if len(files) == 1 else FilesSource(files)
@@ -128,7 +131,7 @@ class FilesSource(Source):
         left = row
         for file in self._files:
             if file.n_rows is None:
-                # Only reading tells how many rows the file has, and so whether to begin in it or behind it.
+                # The number of rows is unknown until the file is read, and so is whether `row` lies in it.
                 for block in file:
                     n_rows = block.shape[0]
                     if left < n_rows:
@@ -147,9 +150,9 @@ class FilesSource(Source):
 
 
 def pieces_of(source: Any, start: int, stop: int) -> list[tuple[Source, int, int]] | None:
-    """Return the files that hold the rows from `start` to `stop`, and where in them; None if the rows are in no files.
+    """Return the files that hold the rows from `start` to `stop`, and where in them; None if the rows are not in files.
 
-    A file can be sent to another process, which opens it there; it notices if the file is no longer as it was.
+    A file can be sent to another process, which opens it there and raises if it has changed.
     """
     files = source._files if isinstance(source, FilesSource) else [source]
     pieces: list[tuple[Source, int, int]] = []
@@ -165,15 +168,19 @@ def pieces_of(source: Any, start: int, stop: int) -> list[tuple[Source, int, int
 
 
 def check_alike(first: File, other: File) -> None:
-    """Raise if two files cannot be read as one: by what their headers say, never by a row."""
-    one, two = first.path or Path(), other.path or Path()
+    """Raise if two files cannot be read as one, by their headers only."""
     if first.n_features != other.n_features:
-        raise _errors.different_files("width", one, f"{first.n_features:,} columns", two, f"{other.n_features:,}")
-    if first.sparse != other.sparse:
-        kinds = {True: "sparse rows", False: "dense rows"}
-        raise _errors.different_files("kind", one, kinds[first.sparse], two, kinds[other.sparse])
-    if first.columns is not None and other.columns is not None and first.columns != other.columns:
+        what, has = "width", [f"{first.n_features:,} columns", f"{other.n_features:,}"]
+    elif first.sparse != other.sparse:
+        what, has = "kind", ["sparse rows" if file.sparse else "dense rows" for file in (first, other)]
+    elif first.columns is not None and other.columns is not None and first.columns != other.columns:
         place = next(i for i, names in enumerate(zip(first.columns, other.columns, strict=True)) if len(set(names)) > 1)
-        raise _errors.different_files(
-            "their columns", one, f"{first.columns[place]!r} in column {place}", two, f"{other.columns[place]!r}"
-        )
+        what = "their columns"
+        has = [f"{first.columns[place]!r} in column {place}", f"{other.columns[place]!r}"]
+    else:
+        return
+    raise SourceError(
+        f"Files that are read together must agree in {what}. {first.name} has {has[0]}, but {other.name} has {has[1]}. "
+        "Leave one out or make them alike.",
+        path=other.path,
+    )

@@ -1,8 +1,8 @@
-"""Graphs that ``odeco learn`` reads: matrices, and lists of edges."""
+"""Graphs in files: adjacency matrices and lists of edges."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from scipy import sparse
 
 from odeco.io.coerce import as_source
 from odeco.io.rows import join_rows, to_csr
+from odeco.io.tables import find_delimiter, malformed, open_text, read_records, split_record
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +25,7 @@ class Graph:
     adjacency : CSR array
         The weight of every edge.
     names : list of str or None
-        What the nodes are called, if they have names.
+        The names of the nodes, if they have names.
     """
 
     adjacency: Any
@@ -34,8 +35,9 @@ class Graph:
 def read_graph(path: Path) -> Graph:
     """Return the graph in a file: a sparse matrix (``.npz``, ``.mtx``) or a list of edges (``.csv``, ``.txt``).
 
-    A line of a list of edges has two nodes, and a weight if it has a third cell. It may begin with a line of names of
-    columns: ``source`` and ``target``, ``from`` and ``to``, ``node1`` and ``node2``.
+    A record of a list of edges has two nodes, and a weight if it has a third cell; cells are separated by a comma, a
+    semicolon, a tab, or blanks. The first record may hold the names of the columns: ``source`` and ``target``, ``from``
+    and ``to``, ``node1`` and ``node2``. Lines that begin with # or % are comments.
     """
     if path.suffix == ".npz":
         return Graph(_square(join_rows(list(as_source(str(path)))), path), None)
@@ -43,7 +45,7 @@ def read_graph(path: Path) -> Graph:
         return Graph(_square(to_csr(sparse.coo_array(scipy_io.mmread(path))), path), None)
     if path.suffix not in (".csv", ".tsv", ".txt", ".edges"):
         raise ValueError(
-            f"A graph must be a matrix (.npz, .mtx) or a list of edges (.csv, .tsv, .txt). Got {path}. Write it so."
+            f"A graph must be a matrix (.npz, .mtx) or a list of edges (.csv, .tsv, .txt). Got {path}. Convert it."
         )
     return _graph_of_edges(path)
 
@@ -51,35 +53,43 @@ def read_graph(path: Path) -> Graph:
 def _square(matrix: Any, path: Path) -> Any:
     if matrix.shape[0] != matrix.shape[1]:
         raise ValueError(
-            f"The matrix of a graph must have as many rows as columns. {path} has {matrix.shape[0]:,} and "
-            f"{matrix.shape[1]:,}. Pass an adjacency matrix."
+            f"The matrix of a graph must be square. {path} has {matrix.shape[0]:,} rows and {matrix.shape[1]:,} "
+            "columns. Pass an adjacency matrix."
         )
     return matrix
 
 
+#: The names that the first two columns of a list of edges may have.
 _HEADINGS = frozenset(("source", "target", "from", "to", "node", "node1", "node2", "src", "dst"))
 
 
 def _graph_of_edges(path: Path) -> Graph:
-    lines = [line for line in _edge_lines(path) if line and not line[0].startswith(("#", "%"))]
-    if lines and {cell.strip().lower() for cell in lines[0][:2]} <= _HEADINGS:
-        lines = lines[1:]
-    bad = next((number for number, line in enumerate(lines, 1) if len(line) not in (2, 3)), None)
-    if not lines or bad is not None:
-        where = f"edge {bad:,} has {len(lines[bad - 1])} cells" if bad is not None else "it has no edges"
-        raise ValueError(f"Every edge in {path} must be two nodes, or two nodes and a weight; {where}. Mend the file.")
-    names, codes = np.unique([cell.strip() for line in lines for cell in line[:2]], return_inverse=True)
+    edges = _read_edges(path)
+    if edges and {cell.lower() for cell in edges[0][:2]} <= _HEADINGS:
+        edges = edges[1:]
+    bad = next((number for number, edge in enumerate(edges, 1) if len(edge) not in (2, 3)), None)
+    if not edges or bad is not None:
+        where = f"edge {bad:,} has {len(edges[bad - 1])} cells" if bad is not None else "it has no edges"
+        raise ValueError(f"Every edge in {path} must be two nodes, or two nodes and a weight; {where}. Fix the file.")
+    names, codes = np.unique([cell for edge in edges for cell in edge[:2]], return_inverse=True)
     try:
-        weights = np.array([float(line[2]) if len(line) == 3 else 1.0 for line in lines])
+        weights = np.array([float(edge[2]) if len(edge) == 3 else 1.0 for edge in edges])
     except ValueError as error:
-        raise ValueError(f"The weights of edges in {path} must be numbers: {error}. Mend the file.") from error
+        raise ValueError(f"The weights of edges in {path} must be numbers: {error}. Fix the file.") from error
     ends = codes.reshape(-1, 2)
     shape = (names.size, names.size)
     return Graph(sparse.coo_array((weights, (ends[:, 0], ends[:, 1])), shape=shape).tocsr(), names.tolist())
 
 
-def _edge_lines(path: Path) -> Iterator[list[str]]:
-    with path.open(encoding="utf-8-sig") as file:
-        for line in file:
-            delimiter = next((each for each in ",;\t" if each in line), None)
-            yield [cell.strip() for cell in line.strip().split(delimiter)] if line.strip() else []
+def _read_edges(path: Path) -> list[list[str]]:
+    """Return the cells of every record that is not a comment; without a delimiter they are separated by blanks."""
+    with open_text(path) as file:
+        lines = [line for line in file if line.strip() and not line.lstrip().startswith(("#", "%"))]
+    delimiter = find_delimiter(lines[0] if lines else "", path.suffix.lower())
+    if not lines or delimiter not in lines[0]:
+        return [line.split() for line in lines]
+    try:
+        records = [split_record(record.text, delimiter) for record in read_records(lines, delimiter)]
+    except csv.Error as error:
+        raise malformed(str(path), error) from error
+    return [[cell.strip() for cell in record] for record in records]

@@ -1,7 +1,4 @@
-"""Dense rows in a ``.npy`` file of any size.
-
-Sparse rows in a ``.npz`` file, as `scipy.sparse.save_npz` writes it: read as a stream, never as a whole.
-"""
+"""Rows in NumPy's formats: dense in ``.npy``, CSR in ``.npz`` (`scipy.sparse.save_npz`), read in blocks."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from odeco.io import errors as _errors
 from odeco.io.arrays import RESIDENT_BYTES, rows_within
 from odeco.io.source import Source, check_not_empty, describe, rows_per_block, split, working_type
 
-#: What NumPy raises for a header that is cut short or no longer a Python expression.
+#: What NumPy raises for a header that is cut short or is not a Python expression.
 HEADER_FAULTS = (
     *(OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, SyntaxError, TokenError),
     *(OverflowError, MemoryError, RecursionError),
@@ -31,13 +28,13 @@ HEADER_FAULTS = (
 
 
 class NpyFile(Source):
-    """The rows of a ``.npy`` file, mapped into memory a stretch at a time.
+    """The rows of a ``.npy`` file, mapped into memory a few blocks at a time.
 
     Notes
     -----
-    One mapping of the whole file would keep every page that was ever read in the resident size. A stretch of a few
-    blocks is as fast, and its pages go when its last block does. (Reading into a buffer instead takes about twice
-    as long for blocks of 4 MB: every buffer's pages are new to the process, and every number is copied.)
+    A mapping of the whole file would keep every page that was read in the resident size. A mapping of a few blocks is
+    as fast, and its pages are freed with its last block. (Reading into a buffer takes about twice as long for blocks of
+    4 MB: the pages of every buffer are new to the process, and every number is copied.)
     """
 
     sparse: ClassVar[bool] = False
@@ -47,8 +44,8 @@ class NpyFile(Source):
         self.name, self.path, self._file = path.name, path, path
         try:
             with path.open("rb") as file:
-                npy_format.read_magic(file)  # else an archive or a pickle under this name would be loaded
-            # Reads the header only, and compares what it announces with the size of the file.
+                npy_format.read_magic(file)  # np.load would also read an archive or a pickle of this name
+            # Reads the header only, and compares its shape with the size of the file.
             array: np.memmap[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         except FileNotFoundError:
             raise
@@ -80,8 +77,8 @@ class NpyFile(Source):
         return np.asarray(np.memmap(self._file, self._type, "r", offset, (stop - start, self.n_features)))
 
     def _gather(self, start: int, stop: int) -> NDArray[Any]:
-        # Stored by columns, a few rows are scattered over the whole file, and a mapping would bring in all that is near
-        # them; so each column's part is read by itself.
+        # Stored by columns, a few rows are scattered over the whole file, and a mapping would read the pages around
+        # each number; so the part of every column is read by itself.
         columns = np.empty((self.n_features, stop - start), self._type)
         with self._file.open("rb", buffering=0) as file:
             for number, column in enumerate(columns):
@@ -95,15 +92,15 @@ _PARTS = ("data", "indices", "indptr")
 
 _POINTERS_AT_A_TIME = 1 << 18
 
-#: In front of an entry of an archive stands a header of so many bytes, a name and more; so far in are their lengths.
+#: Bytes of the fixed header before an entry of a ZIP archive, and the offset in it of the lengths of what follows.
 _LOCAL_HEADER, _LOCAL_LENGTHS = 30, 26
 
-#: The word that names the format has no more bytes than that, its header included.
-_WORD_BYTES = 1 << 10
+#: The entry ``format``, one word, has at most this many bytes, its header included.
+_MAX_FORMAT_BYTES = 1 << 10
 
-#: A block may take so many bytes, or so many times the size of its file if that is more: whoever compresses noughts
-#: gets a thousand bytes for one, and a file of 2 MB must not take gigabytes.
-_BLOCK_BYTES, _MOST_INFLATED = 1 << 27, 32
+#: A block may take this many bytes, or this multiple of the size of its file if that is more: compressed zeros take a
+#: thousandth of their size, and a file of 2 MB must not take gigabytes.
+_MAX_BLOCK_BYTES, _MAX_INFLATION = 1 << 27, 32
 
 
 class NpzFile(Source):
@@ -113,7 +110,7 @@ class NpzFile(Source):
     """
 
     sparse: ClassVar[bool] = True
-    # A damaged archive may also seem encrypted, or compressed in a way that is not known: a RuntimeError.
+    # RuntimeError: a damaged archive may seem encrypted, or compressed by an unknown method.
     _faults = (*HEADER_FAULTS, zipfile.BadZipFile, zlib.error, RuntimeError)
 
     def __init__(self, path: Path, batch_rows: int | None) -> None:
@@ -145,8 +142,8 @@ class NpzFile(Source):
         if not held >= {*_PARTS, "shape"}:
             raise _errors.not_csr(self.name, self.path, ", ".join(sorted(held)) or "nothing")
         if "format" in held:
-            if archive.getinfo("format.npy").file_size > _WORD_BYTES:
-                raise ValueError("its format is no word")
+            if archive.getinfo("format.npy").file_size > _MAX_FORMAT_BYTES:
+                raise ValueError("its format is not a word")
             with archive.open("format.npy") as file:
                 kind = npy_format.read_array(file, allow_pickle=False).item()
             kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
@@ -171,8 +168,13 @@ class NpzFile(Source):
                 if (np.diff(pointers[: rows + 1]) < 0).any() or stored > data.left:
                     raise _errors.bad_pointers(self.name, self.path, row + _first_fall(pointers, data.left))
                 size = stored * (data.dtype.itemsize + indices.dtype.itemsize)
-                if size > max(_BLOCK_BYTES, _MOST_INFLATED * self._file_size):
-                    raise _errors.inflated(self.name, self._file, row, size, self._file_size)
+                if size > max(_MAX_BLOCK_BYTES, _MAX_INFLATION * self._file_size):
+                    raise SourceError(
+                        f"A row of {self.name} must not be far larger than its file. Row {row:,} takes {size:,} bytes, "
+                        f"the file {self._file_size:,}. If that is right, write the file without compression.",
+                        path=self._file,
+                        row=row,
+                    )
                 yield csr_array(
                     (data.read(stored), indices.read(stored), pointers[: rows + 1] - pointers[0]),
                     shape=(rows, self.n_features),
@@ -204,7 +206,7 @@ class _Part:
         return np.frombuffer(buffer, self.dtype)
 
     def skip(self, count: int) -> None:
-        if self._stored_at is not None and count:  # the archive would read all that it skips
+        if self._stored_at is not None and count:  # to skip, the archive would read
             name, start = self._stored_at
             self._stream = self._opened.enter_context(Path(name).open("rb"))  # noqa: SIM115 - closed with the others
             self._stream.seek(start + (self.size - self.left + count) * self.dtype.itemsize)
@@ -215,7 +217,7 @@ class _Part:
 
 
 def _place_in_file(archive: zipfile.ZipFile, name: str) -> tuple[str, int] | None:
-    """Return the file of an archive and where in it an entry begins that is not compressed; None if it is."""
+    """Return the file of an archive and the offset of an entry in it; None if the entry is compressed."""
     entry, path = archive.getinfo(name), archive.filename
     if path is None or entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
         return None

@@ -1,7 +1,4 @@
-"""Passes over a source whose rows are compared with those of earlier passes, where nothing else tells them apart.
-
-What algorithms do with a source: read it in batches of one size, and take up a pass where it was interrupted.
-"""
+"""Passes over a source: in batches of one size, from a given row on, and compared with earlier passes."""
 
 from __future__ import annotations
 
@@ -12,20 +9,21 @@ from typing import Any
 import numpy as np
 
 from odeco._util.arguments import check_count
+from odeco.errors import SourceError
 from odeco.io import errors as _errors
 from odeco.io.coerce import as_source
 from odeco.io.rows import is_sparse, join_rows, row_slice, stored_numbers
 from odeco.io.source import BatchSource, Block, Source
 
-#: Of every so many rows one is hashed by its bytes, so that rows in another order are noticed.
+#: One row in this many is hashed by its bytes, so that rows in another order are noticed.
 _HASHED_EVERY = 64
 
 
 class RowDigest:
-    """A checksum of rows as they go by; the pieces they come in do not change it.
+    """A checksum of the rows of a pass, which does not depend on how they are cut into blocks.
 
-    All numbers are added up as whole numbers, which takes a fraction of the time of a product with them. A change that
-    leaves that sum and every 64th row as they were is not noticed.
+    The bits of all numbers are added up as integers, which takes a fraction of the time of a product with them. A
+    change that leaves this sum and every 64th row the same is not noticed.
     """
 
     def __init__(self) -> None:
@@ -34,7 +32,7 @@ class RowDigest:
         self._hash = 0
 
     def update(self, rows: Any) -> None:
-        """Take in rows."""
+        """Add rows."""
         parts = [rows.data, rows.indices, np.diff(rows.indptr)] if is_sparse(rows) else [rows]
         for part in parts:
             words = np.ascontiguousarray(part).view(f"u{part.dtype.itemsize}")
@@ -51,17 +49,17 @@ class RowDigest:
 
 
 class Passes:
-    """Passes over a source for a run that may be taken up later.
+    """Passes over a source for a run that may be resumed later.
 
-    Files and arrays are told apart by their fingerprints. Of anything else the rows themselves are compared: those that
-    a run has read before it was interrupted with those that are read again to get there, and every pass with the first.
+    Files and arrays are identified by their fingerprints. For other sources the rows are compared by a checksum: those
+    that an interrupted run had read with those that are skipped when it resumes, and every pass with the first.
 
     Parameters
     ----------
     source : BatchSource
         The rows.
     digest : str or None
-        The digest of the rows that an interrupted run had read of its last pass.
+        The checksum of the rows that an interrupted run had read in its last pass.
     """
 
     def __init__(self, source: BatchSource, digest: str | None = None) -> None:
@@ -72,7 +70,7 @@ class Passes:
 
     @property
     def digest(self) -> str | None:
-        """The digest of the rows read so far of this pass; None where the fingerprint tells enough."""
+        """The checksum of the rows read in this pass; None if the fingerprint identifies the source."""
         return str(self._digest) if self._compares else None
 
     def read_from(self, row: int) -> Iterator[Block]:
@@ -96,30 +94,37 @@ class Passes:
             raise _errors.too_short("the data", None, row, row - left)
         whole, before = str(self._digest), self._whole
         if before is not None and whole != before:
-            raise _errors.changed_stream("the data")
+            raise SourceError(
+                "The data must give the same rows in every pass. They did not. "
+                "As a callable, return a fresh iterator of the same rows at every call."
+            )
         self._whole = whole
 
     def _compare_with_interrupted(self) -> None:
         expected, self._expected = self._expected, None
         if expected is not None and expected != str(self._digest):
-            raise _errors.other_rows("the data", self._digest.n_rows)
+            raise SourceError(
+                f"The data must be those that the interrupted run was reading. Its first {self._digest.n_rows:,} rows "
+                "were others. Pass the same rows, or another checkpoint to begin again.",
+                row=self._digest.n_rows,
+            )
 
 
 def rebatch(source: Any, batch_size: int) -> Iterator[Block]:
-    """Start a pass whose blocks have exactly `batch_size` rows, the last perhaps fewer, however they were cut before.
+    """Start a pass in batches of exactly `batch_size` rows; the last may have fewer.
 
     Parameters
     ----------
     source : BatchSource, iterator of blocks, or anything that `as_source` accepts
-        The rows. An iterator, such as `skip_rows` returns, is read on from where it is.
+        The rows. An iterator, such as `skip_rows` returns, is continued.
     batch_size : int
         Number of rows in every block but the last.
 
     Returns
     -------
     iterator of blocks
-        The same rows in the same order. A batch that lies inside one block is a view of it; others are joined
-        once, so every row is copied at most once.
+        The same rows in the same order. A batch inside one block is a view of it; others are joined once, so every row
+        is copied at most once.
 
     Examples
     --------
@@ -133,7 +138,7 @@ def rebatch(source: Any, batch_size: int) -> Iterator[Block]:
 
 
 def skip_rows(source: Any, n: int) -> Iterator[Block]:
-    """Start a pass at row `n`, counted from 0: by seeking where the source can, else by reading and dropping.
+    """Start a pass at row `n`, counted from 0: by seeking if the source can, else by reading and dropping rows.
 
     Parameters
     ----------
@@ -158,18 +163,18 @@ def skip_rows(source: Any, n: int) -> Iterator[Block]:
 
 
 def cut_into(blocks: Iterable[Block], batch_size: int) -> Iterator[Block]:
-    """Yield the rows of blocks in batches of exactly `batch_size` rows, the last perhaps of fewer."""
+    """Yield the rows of blocks in batches of exactly `batch_size` rows; the last may have fewer."""
     pieces: list[Any] = []
-    held = 0
+    n_held = 0
     for block in blocks:
         start, n_rows = 0, block.shape[0]
         while start < n_rows:
-            stop = min(n_rows, start + batch_size - held)
+            stop = min(n_rows, start + batch_size - n_held)
             pieces.append(row_slice(block, start, stop))
-            held, start = held + stop - start, stop
-            if held == batch_size:
+            n_held, start = n_held + stop - start, stop
+            if n_held == batch_size:
                 yield _join(pieces)
-                pieces, held = [], 0
+                pieces, n_held = [], 0
     if pieces:
         yield _join(pieces)
 

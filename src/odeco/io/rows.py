@@ -1,9 +1,7 @@
-"""Rows, dense or CSR, looked at without copying them.
+"""Rows as the library works with them: two-dimensional arrays of float32 or float64, dense or CSR.
 
-Rows from outside, made into what the rest of the library works with: one function, and everything is checked here.
-
-Rows are two-dimensional arrays of float32 or float64, dense or CSR. The products of SciPy trust the indices of a CSR
-array and read whatever memory they point to, so no CSR array from outside gets past this file unchecked.
+`as_rows` checks rows from outside. The products of SciPy trust the indices of a CSR array and read the memory that they
+point to, so every CSR array from outside is checked here first.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ def stored_numbers(rows: Any) -> NDArray[Any]:
 
 
 def row_slice(rows: Any, start: int, stop: int) -> Any:
-    """Return ``rows[start:stop]`` without copying what is stored."""
+    """Return ``rows[start:stop]`` without copying the stored numbers."""
     if not is_sparse(rows):
         return rows[start:stop]
     pointers = rows.indptr[start : stop + 1]
@@ -42,7 +40,7 @@ def row_slice(rows: Any, start: int, stop: int) -> Any:
 def csr_view(
     data: NDArray[Any], indices: NDArray[Any], pointers: NDArray[Any], n_features: int
 ) -> sparse.csr_array[Any, Any]:
-    """Return a CSR array that shares memory with its parts: SciPy's own constructor copies short slices."""
+    """Return a CSR array that shares memory with its parts; SciPy's constructor copies short slices."""
     view: Any = sparse.csr_array((len(pointers) - 1, n_features), dtype=data.dtype)
     # Set one by one: the constructor would also copy 64-bit indices that fit into 32 bits.
     view.data, view.indices = data, indices
@@ -52,7 +50,7 @@ def csr_view(
 
 
 def join_rows(pieces: list[Any]) -> Any:
-    """Return pieces of one kind, all dense or all CSR, as one; a single piece as it is."""
+    """Return pieces, all dense or all CSR, as one array; a single piece is not copied."""
     if len(pieces) == 1:
         return pieces[0]
     if is_sparse(pieces[0]):
@@ -62,7 +60,7 @@ def join_rows(pieces: list[Any]) -> Any:
 
 @dataclass(frozen=True)
 class CsrFault:
-    """Where a CSR array contradicts itself.
+    """The first fault of a CSR array.
 
     Attributes
     ----------
@@ -80,10 +78,10 @@ class CsrFault:
 
 
 def as_rows(rows: Any, n_features: int | None = None) -> Any:
-    """Return rows of data as a checked float32 or float64 array or CSR array, without a copy where possible.
+    """Return rows as a checked float32 or float64 array or CSR array, without a copy where possible.
 
-    Integers and booleans, as counts often come, are converted to float64. Whether the numbers are finite is not
-    checked here: it shows in the sum over them, at no cost.
+    Integers and booleans are converted to float64. Whether the numbers are finite is not checked here: the sum over
+    them shows it at no cost.
     """
     if isinstance(rows, np.ma.MaskedArray):
         raise TypeError(
@@ -106,7 +104,7 @@ def as_rows(rows: Any, n_features: int | None = None) -> Any:
 
 
 def to_csr(rows: Any) -> Any:
-    """Return a sparse array of any format by rows; SciPy's conversions trust indices as its products do."""
+    """Return a sparse array as CSR, with its indices checked first: SciPy's conversions trust them."""
     if rows.format in ("csc", "bsr"):
         rows.check_format(full_check=True)
     elif rows.format == "coo" and rows.nnz:
@@ -117,7 +115,7 @@ def to_csr(rows: Any) -> Any:
 
 
 def csr_fault(array: Any) -> CsrFault | None:
-    """Return the first place at which a CSR array would lead a product outside of its memory, or None."""
+    """Return the first fault that would make a product read outside of the array, or None."""
     data, indices, pointers = array.data, array.indices, array.indptr
     falling = np.flatnonzero(np.diff(pointers) < 0)
     if pointers.ndim != 1 or len(pointers) != array.shape[0] + 1 or pointers[0] != 0 or falling.size:
@@ -134,7 +132,7 @@ def csr_fault(array: Any) -> CsrFault | None:
 
 
 def check_structure(rows: Any) -> None:
-    """Raise if rows are a CSR array that would lead a product outside of its memory."""
+    """Raise if rows are a CSR array with a fault that would make a product read outside of it."""
     is_csr = sparse.issparse(rows) and getattr(rows, "format", None) == "csr"
     fault = csr_fault(rows) if is_csr else None
     if fault is not None:
@@ -154,26 +152,26 @@ def _fault_text(fault: CsrFault, n_features: int) -> str:
 
 
 def check_private_rows(rows: Any) -> None:
-    """Raise unless rows are an array: the type NumPy gives to a list depends on its values, as would an error."""
+    """Raise unless rows are an array: the type that NumPy gives to a list, and so an error, depends on its values."""
     if not (isinstance(rows, np.ndarray) or sparse.issparse(rows)):
         raise TypeError(f"Private rows must be a NumPy array or a CSR array. Got {type(rows).__name__}. Convert them.")
     check_private_structure(rows)
 
 
 def check_private_structure(rows: Any) -> None:
-    """Raise if a sparse array would lead a product outside of its memory, without saying which row is to blame."""
+    """Raise if a product would read outside of a sparse array; the error does not name the row."""
     try:
         if sparse.issparse(rows):
             check_structure(to_csr(rows))
     except ValueError:
         raise ValueError(
-            "Private sparse rows must have indices within their shape. They do not. Make the array again. Which row is "
-            "to blame is not said."
+            "Private sparse rows must have indices within their shape. They do not. Make the array again. The row at "
+            "fault is not named."
         ) from None
 
 
 def check_same_kind(before: Any, rows: Any) -> None:
-    """Raise if rows are of another kind or type than those before them: their sums would not be the same bits."""
+    """Raise if rows are of another kind or type than those before: their sums would not be bit-identical."""
     kinds = [f"{'CSR' if is_sparse(each) else 'dense'} {each.dtype}" for each in (before, rows)]
     if kinds[0] != kinds[1]:
         raise ValueError(
@@ -184,15 +182,15 @@ def check_same_kind(before: Any, rows: Any) -> None:
 def all_finite(numbers: NDArray[Any]) -> bool:
     """Tell whether all numbers are finite.
 
-    A sum is finite only if all its terms are, and is several times faster than looking at each of them. Finite terms
-    may overflow it, so a sum that is not finite proves nothing.
+    A sum is finite only if all its terms are, and takes a fraction of the time of a test of each. Finite terms may
+    overflow, so if the sum is not finite, each term is tested.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(np.add.reduce(numbers, axis=None))) or bool(np.isfinite(numbers).all())
 
 
 def first_bad_row(rows: Any) -> tuple[int, str] | None:
-    """Return the first row that is not finite, with what it holds, or None if all are."""
+    """Return the first row that is not finite, and "NaN" or "infinity"; None if all are finite."""
     stored = stored_numbers(rows)
     bad = np.argwhere(~np.isfinite(stored))
     if bad.size == 0:
@@ -203,13 +201,13 @@ def first_bad_row(rows: Any) -> tuple[int, str] | None:
 
 
 def bad_row_error(rows: Any) -> BadRowError:
-    """Say which row is not finite, or that all are and only their powers are too large or too small."""
+    """Return the error for rows whose sum is not usable: a row is not finite, or its powers over- or underflow."""
     bad = first_bad_row(rows)
     if bad is None:
         size = largest(stored_numbers(rows))
         if size < 1:
             return BadRowError(
-                f"Rows must be large enough for their powers to be told from zero. The largest entry is {size:.3g}. "
+                f"Rows must be large enough for their powers not to vanish. The largest entry is {size:.3g}. "
                 "Nothing of this batch was used; multiply all rows by a constant."
             )
         return BadRowError(

@@ -1,9 +1,11 @@
-"""The protocol of a source, and what all sources share: checking every block on its way out."""
+"""Sources of rows: their protocol, their base class, which checks every block, and the choice of columns by name."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, final, runtime_checkable
 
@@ -14,6 +16,7 @@ from odeco._util.arguments import check_count
 from odeco._util.types import DataArray
 from odeco.errors import SourceError
 from odeco.io import errors as _errors
+from odeco.io.errors import as_subject
 from odeco.io.rows import all_finite, csr_fault, csr_view, first_bad_row, is_sparse, row_slice, stored_numbers
 
 #: A block of rows as algorithms read it: float32 or float64, dense or CSR. Read-only by convention: it may be
@@ -21,17 +24,19 @@ from odeco.io.rows import all_finite, csr_fault, csr_view, first_bad_row, is_spa
 Block: TypeAlias = "DataArray | csr_array[Any, Any]"
 
 
-BLOCK_BYTES = 4 << 20
+#: A dense block has about this many bytes, and a sparse block about this many stored numbers.
+BLOCK_BYTES, BLOCK_STORED = 4 << 20, 1 << 20
 
-BLOCK_STORED = 1 << 20
+#: An error lists at most this many names of columns.
+_MAX_LISTED = 20
 
 
 @runtime_checkable
 class BatchSource(Protocol):
     """Rows that can be read block by block, always in the same order.
 
-    `as_source` makes one of nearly anything. To write your own, `n_features` and ``__iter__`` are enough:
-    `as_source` adds the rest and checks every block.
+    `as_source` makes one from arrays, files, tables and iterables. A class of your own needs `n_features` and
+    ``__iter__`` only: `as_source` adds the rest and checks every block.
     """
 
     @property
@@ -40,7 +45,7 @@ class BatchSource(Protocol):
 
     @property
     def n_rows(self) -> int | None:
-        """Number of rows, or None if only a full pass can tell."""
+        """Number of rows, or None if it is unknown before a full pass."""
 
     @property
     def repeatable(self) -> bool:
@@ -57,7 +62,7 @@ class BatchSource(Protocol):
 
 
 class Stamp(NamedTuple):
-    """What tells a file from what it was before: its number, its size and the time of its last change."""
+    """The inode, the size and the modification time of a file, which show that it was changed."""
 
     number: int
     size: int
@@ -71,7 +76,7 @@ class Stamp(NamedTuple):
 
 
 class Source(ABC):
-    """Base of the sources in odeco: whatever `_blocks` yields is checked before anyone sees it.
+    """Base of the sources in odeco: every block that `_blocks` yields is checked before it is handed out.
 
     A file that is mapped into memory and then cut short would end the process, and one that is rewritten between two
     passes would give a result on mixed data. So its stamp is compared before every block and at the end of a pass.
@@ -82,7 +87,7 @@ class Source(ABC):
     n_features: int
     n_rows: int | None = None
     repeatable: bool = True
-    #: The names of the columns, where there are some.
+    #: The names of the columns, if they have names.
     columns: tuple[str, ...] | None = None
     #: Whether the fingerprint tells these rows from others; otherwise the rows themselves have to be compared.
     identified: bool = True
@@ -138,14 +143,21 @@ class Source(ABC):
         try:
             now = Stamp.of(self.path)
         except OSError as error:
-            raise _errors.changed(self.name, self.path, row, "It was removed") from error
+            raise self._changed(row, "It was removed") from error
         if now != self.stamp:
-            what = "Its size changed" if now.size != self.stamp.size else "It was written to"
-            raise _errors.changed(self.name, self.path, row, what)
+            raise self._changed(row, "Its size changed" if now.size != self.stamp.size else "It was written to")
+
+    def _changed(self, row: int, what: str) -> SourceError:
+        return SourceError(
+            f"{self.name} must not change while it is read. {what} since it was opened. Nothing after row {row:,} of "
+            "it was used; begin again, on a copy that nobody writes to.",
+            path=self.path,
+            row=row,
+        )
 
 
 def as_block(block: Any, source: Source, first_row: int) -> Block:
-    """Return a block in the form that algorithms read, or raise naming the first row at fault."""
+    """Return a block as float32 or float64; raise an error that names the first row that is not valid."""
     name, path, width = source.name, source.path, source.n_features
     if block.ndim != 2:
         raise _errors.bad_shape(name, path, block.shape, first_row)
@@ -156,7 +168,12 @@ def as_block(block: Any, source: Source, first_row: int) -> Block:
     if is_sparse(block):
         fault = csr_fault(block)
         if fault is not None and fault.kind == "index":
-            raise _errors.bad_index(name, path, first_row + fault.row, fault.index, width)
+            raise SourceError(
+                f"Column indices of {name} must be in [0, {width - 1:,}]. Row {first_row + fault.row:,} holds "
+                f"{fault.index:,}. The file or matrix is damaged, or its width is wrong; make it again.",
+                path=path,
+                row=first_row + fault.row,
+            )
         if fault is not None:
             raise _errors.bad_pointers(name, path, first_row + fault.row)
         if not (isinstance(block, csr_array) and block.dtype == dtype):
@@ -166,7 +183,12 @@ def as_block(block: Any, source: Source, first_row: int) -> Block:
     if not all_finite(stored_numbers(rows)):
         bad = first_bad_row(rows)
         if bad is not None:
-            raise _errors.not_finite(name, path, first_row + bad[0], bad[1])
+            raise SourceError(
+                f"Row {first_row + bad[0]:,} of {name} holds {bad[1]}. Nothing of its block was used; fix or drop the "
+                "row (the first is row 0) and read again.",
+                path=path,
+                row=first_row + bad[0],
+            )
     checked: Block = rows
     return checked
 
@@ -188,12 +210,12 @@ def check_not_empty(source: Source) -> None:
 
 
 def rows_per_block(n_features: int, itemsize: int, batch_rows: int | None) -> int:
-    """Return how many dense rows make a block: what the user wants, or about 4 MB."""
+    """Return the number of dense rows in a block: `batch_rows` if given, else about 4 MB."""
     return batch_rows or max(1, BLOCK_BYTES // max(1, n_features * itemsize))
 
 
 def describe(source: Source, kind: str, *more: object) -> str:
-    """Compose a fingerprint of the kind, the shape, and what else is known; the file's size and time among it."""
+    """Return a fingerprint: kind, shape, further facts, and the name, size and modification time of the file."""
     rows = "?" if source.n_rows is None else source.n_rows
     parts = [kind, f"{rows}x{source.n_features}", *more]
     if source.path is not None:
@@ -222,3 +244,104 @@ def discard(blocks: Iterable[Any], n: int, name: str, path: Path | None = None) 
         left = max(0, left - n_rows)
     if left:
         raise _errors.too_short(name, path, n, n - left)
+
+
+def is_on_cluster(data: Any) -> bool:
+    """Tell whether rows belong to Dask, without importing it; `odeco.online.dask` reads those."""
+    module = type(data).__module__
+    return module.partition(".")[0] == "dask" or module.startswith("odeco.online.dask.")
+
+
+def names_of(data: Any) -> tuple[str, ...] | None:
+    """Return the names of the columns of a table of pandas, polars, pyarrow or Dask; None if it has no names.
+
+    pandas names columns without a name 0, 1, 2, …
+    """
+    for found in (getattr(data, "columns", None), getattr(getattr(data, "schema", None), "names", None)):
+        if found is None or callable(found):
+            continue
+        labels = list(found)
+        if labels == list(range(len(labels))):
+            return None
+        if all(isinstance(label, str | int | float | tuple) for label in labels):
+            return tuple(map(str, labels))
+    return None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which columns of a table are read: those of `columns` in this order, or all but those of `drop`."""
+
+    columns: tuple[str, ...] | None = None
+    drop: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, columns: Sequence[str] | str | None, drop: Sequence[str] | str | None) -> Selection:
+        """Return the selection for the arguments of a user; a single name need not be in a list."""
+        if columns is not None and drop is not None:
+            raise ValueError(
+                f"`columns` and `drop` must not be given together. Got {columns!r} and {drop!r}. Pass the one that is "
+                "shorter."
+            )
+        return cls(_as_names("columns", columns), _as_names("drop", drop))
+
+    @property
+    def is_all(self) -> bool:
+        """Whether every column is read."""
+        return self.columns is None and self.drop is None
+
+    def places(self, names: Sequence[str] | None, name: str, path: Path | None) -> list[int] | None:
+        """Return the positions of the columns that are read; None for all of them."""
+        if self.is_all:
+            return None
+        if names is None:
+            raise SourceError(
+                "Columns are chosen by their names, as CSV, Parquet, Arrow files and tables have them. "
+                f"{as_subject(name)} has none. Leave `columns` and `drop` out, or write the rows with names.",
+                path=path,
+            )
+        for wanted in (*(self.columns or ()), *(self.drop or ())):
+            if names.count(wanted) != 1:
+                close = get_close_matches(wanted, names, 1)
+                listed = ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")
+                hint = f"Did you mean {close[0]!r}?" if close and close[0] != wanted else f"It has: {listed}."
+                raise SourceError(
+                    f"{as_subject(name)} must have one column {wanted!r}. It has {names.count(wanted) or 'none'}. "
+                    f"{hint}",
+                    path=path,
+                )
+        if self.columns is not None:
+            return [names.index(wanted) for wanted in self.columns]
+        kept = [place for place, each in enumerate(names) if each not in (self.drop or ())]
+        if not kept:
+            raise _errors.no_rows(name, path, "no other columns than those that are dropped")
+        return kept
+
+    def of_table(self, data: Any) -> Any:
+        """Return a table, in memory or on a cluster, with the columns that are read."""
+        names = names_of(data) if hasattr(data, "iloc") or hasattr(data, "select") else None
+        places = self.places(names, f"the {type(data).__name__}", None)
+        if names is None or places is None:
+            return data
+        return data.iloc[:, places] if hasattr(data, "iloc") else data.select([names[place] for place in places])
+
+
+#: Every column is read.
+ALL = Selection()
+
+
+def chosen_columns(data: Any, columns: Sequence[str] | str | None, drop: Sequence[str] | str | None) -> Any:
+    """Return a table with the chosen columns; any data unchanged if no columns are chosen."""
+    selection = Selection.of(columns, drop)
+    return data if selection.is_all else selection.of_table(data)
+
+
+def _as_names(argument: str, given: Sequence[str] | str | None) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    names = (given,) if isinstance(given, str) else tuple(given)
+    if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise ValueError(
+            f"`{argument}` must be one or more names of columns, each once. Got {given!r}. Pass a list of texts."
+        )
+    return names

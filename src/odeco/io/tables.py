@@ -1,25 +1,187 @@
-"""Tables of texts that ``odeco learn`` reads: answers, and sequences of symbols."""
+"""Text tables: the reader of records that all of them share, and tables of texts, symbols and answers.
+
+A text table is well-formed CSV (RFC 4180, with commas, semicolons or tabs): cells that contain a delimiter, a quote or
+a line break are in double quotes, a quote within them is doubled, and every record has as many cells as there are
+columns. A record is one line, or several if a quoted cell contains line breaks. Blank lines are not records; the empty
+cell of a table with one column is written as ``""``.
+
+Which text belongs to which record follows from this format alone. A program that writes well-formed CSV quotes what a
+person has entered, so the number of records, and where each begins, do not depend on what is in them. In a private run
+a file that is not well-formed is refused before anything is released, and the error names no record.
+"""
 
 from __future__ import annotations
 
 import csv
+import gzip
 import json
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-#: A cell that holds one of these, in whatever case, has no answer.
+from odeco.errors import DocumentError
+
+#: Between the cells of a record.
+DELIMITERS = ",;\t"
+
+#: The largest cell in characters, which may be a whole book; the default of the csv module is 128 KB.
+_LARGEST_CELL = 2**30
+
+#: A cell with one of these, in upper or lower case, is missing.
 _MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "."))
 
 _TABLES, _ARROW = (".csv", ".tsv"), (".parquet", ".arrow", ".feather")
 
 
+# Records --------------------------------------------------------------------------------------------------------------
+
+
+class Record(NamedTuple):
+    """A record of a text table: the line in which it begins, counted from 1, and its text, line breaks included."""
+
+    line: int
+    text: str
+
+
+def read_records(lines: Iterable[str], delimiter: str) -> Iterator[Record]:
+    """Yield the records of a table; raise `csv.Error` if a quoted cell is not well-formed."""
+    iterator, number = iter(lines), 1
+    for line in iterator:
+        own = [line]
+        if '"' in line:
+            csv.field_size_limit(max(csv.field_size_limit(), _LARGEST_CELL))
+            try:  # the csv module takes as many further lines as the quoted cells of the record have
+                next(csv.reader(chain([line], _collected(iterator, own)), delimiter=delimiter, strict=True), None)
+            except csv.Error as error:
+                raise csv.Error(f"the record that begins in line {number:,} is not well-formed ({error})") from error
+        if line.strip(" \r\n"):
+            yield Record(number, "".join(own))
+        number += len(own)
+
+
+def _collected(lines: Iterator[str], own: list[str]) -> Iterator[str]:
+    for line in lines:
+        own.append(line)
+        yield line
+
+
+def split_record(text: str, delimiter: str) -> list[str]:
+    """Return the cells of a record."""
+    if '"' not in text:
+        return text.rstrip("\r\n").split(delimiter)
+    return next(csv.reader([text], delimiter=delimiter, strict=True))
+
+
+def find_delimiter(first: str, suffix: str = "") -> str:
+    """Return the delimiter of a table: a tab in a ``.tsv`` file, else the most frequent one in the first record."""
+    return "\t" if suffix == ".tsv" and "\t" in first else max(DELIMITERS, key=first.count)
+
+
+def read_cells(
+    lines: Iterable[str], name: str, suffix: str, *, private: bool = False
+) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    """Return the names of the columns, and an iterator over the records below them: first line and cells.
+
+    Parameters
+    ----------
+    lines : iterable of str
+        The lines of the file, with their ends.
+    name, suffix : str
+        The name of the file in errors, and its suffix.
+    private : bool
+        Whether an error must not depend on a record.
+    """
+    iterator, lead = iter(lines), list[str]()
+    for line in iterator:
+        lead.append(line)
+        if line.strip(" \r\n"):
+            break
+    delimiter = find_delimiter(lead[-1] if lead else "", suffix)
+    records = read_records(chain(lead, iterator), delimiter)
+    with _well_formed(name, private):
+        first = next(records, None)
+        names = [] if first is None else [cell.strip() for cell in split_record(first.text, delimiter)]
+
+    def rows() -> Iterator[tuple[int, list[str]]]:
+        with _well_formed(name, private):
+            for number, (line, text) in enumerate(records, 1):
+                cells = split_record(text, delimiter)
+                if len(cells) != len(names):
+                    raise csv.Error(
+                        f"row {number:,}, which begins in line {line:,}, has {len(cells):,} of {len(names):,} cells"
+                    )
+                yield line, cells
+
+    return names, rows()
+
+
+@contextmanager
+def _well_formed(name: str, private: bool) -> Iterator[None]:
+    """Turn a `csv.Error` into the error for a table that is not well-formed."""
+    try:
+        yield
+    except csv.Error as error:
+        raise (not_well_formed(name) if private else malformed(name, error)) from (None if private else error)
+
+
+def malformed(name: str, error: object) -> DocumentError:
+    """Return the error for a table that is not well-formed, with the record at fault."""
+    return DocumentError(
+        f"{name} must be well-formed CSV: quotes closed, and every row with as many cells as there are columns. "
+        f"It is not: {error}. Fix the file."
+    )
+
+
+def not_well_formed(name: str) -> DocumentError:
+    """Return the error for a private table that is not well-formed, without a word about its records."""
+    return DocumentError(
+        f"{name} must be well-formed CSV: quotes closed, and every row with as many cells as there are columns. It is "
+        "not, and nothing was released. Write it again with a program that quotes cells. Which row is at fault is not "
+        "said, because the run is private."
+    )
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def open_text(path: Path, *, private: bool = False, newline: str = "") -> Iterator[IO[str]]:
+    """Open a text file in UTF-8, or one that is compressed with gzip, for reading.
+
+    In a private run bytes that are not UTF-8 are replaced, since an error would depend on a record.
+    """
+    opener: Any = gzip.open if path.name.lower().endswith(".gz") else open
+    errors = "replace" if private else "strict"
+    with text_errors(path.name), opener(path, "rt", encoding="utf-8-sig", errors=errors, newline=newline) as file:
+        yield file
+
+
+@contextmanager
+def text_errors(name: str) -> Iterator[None]:
+    """Turn what is raised while a damaged text file is read into an error that names the file."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise DocumentError(
+            f"{name} must be UTF-8 text. It holds the byte 0x{error.object[error.start]:02x} out of place. "
+            "Convert it, as with iconv -t UTF-8."
+        ) from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DocumentError(f"{name} must be complete and undamaged. It is not: {error}. Make it again.") from error
+
+
+# Tables of texts ------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, eq=False)
 class TextTable:
-    """A table of texts; None is a cell that holds nothing.
+    """A table of texts; a missing cell is None.
 
     Attributes
     ----------
@@ -47,76 +209,60 @@ class TextTable:
         return TextTable([self.columns[place] for place in kept], self.cells[:, kept])
 
     def only(self, names: Sequence[str]) -> TextTable:
-        """Return some columns of the table, in the order in which they are named."""
+        """Return some columns of the table, in the order of their names here."""
         return TextTable(list(names), np.stack([self.column(name) for name in names], axis=1))
 
 
-def read_text_table(path: Path) -> TextTable:
-    """Return a table of texts from a ``.csv``, ``.tsv``, ``.parquet``, ``.arrow`` or ``.feather`` file with names."""
+def read_text_table(path: Path, *, private: bool = False) -> TextTable:
+    """Return a table of texts from a ``.csv``, ``.tsv``, ``.parquet``, ``.arrow`` or ``.feather`` file with names.
+
+    Of a private table, which is a ``.csv`` or ``.tsv`` file, the names and the number of records are public. What a
+    record means depends on that record alone: a missing cell is None, and bytes that are not UTF-8 are replaced.
+    """
+    suffixes = _TABLES if private else (*_TABLES, *_ARROW)
+    if path.suffix not in suffixes:
+        raise ValueError(
+            f"A {'private ' if private else ''}table must be in a {', '.join(suffixes)} file. Got {path}. "
+            "Write it as one of these."
+        )
     if path.suffix in _ARROW:
         return _arrow_table(path)
-    if path.suffix not in _TABLES:
-        raise ValueError(
-            f"A table must be in a {', '.join((*_TABLES, *_ARROW))} file. Got {path}. Write it as one of these."
-        )
-    lines = _lines(path)
-    columns = [name.strip() for name in next(lines, [])]
-    rows = [_cells(line) for line in lines]
-    for number, row in enumerate(rows, 1):
-        if len(row) != len(columns):
-            raise ValueError(
-                f"Row {number:,} of {path} must have {len(columns):,} cells, as its first line has names. It has "
-                f"{len(row):,}. Mend the row."
-            )
+    with open_text(path, private=private) as file:
+        columns, records = read_cells(file, str(path), path.suffix, private=private)
+        rows = [[_as_cell(cell) for cell in row] for _, row in records]
     if not rows or not columns:
-        raise ValueError(f"{path} must have a line of names and a row at least. It has {len(rows)} rows. Add some.")
+        raise ValueError(f"{path} must have a line of names and at least one row. It has {len(rows)} rows. Add some.")
     cells = np.empty((len(rows), len(columns)), dtype=object)
     cells[:] = rows
     return TextTable(columns, cells)
 
 
-def _lines(path: Path) -> Iterator[list[str]]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        first = file.readline()
-        file.seek(0)
-        yield from (line for line in csv.reader(file, delimiter=_delimiter_in(first)) if line)
+def _as_cell(text: str) -> str | None:
+    return None if text.strip().lower() in _MISSING else text.strip()
 
 
-def _delimiter_in(names: str) -> str:
-    return max(",;\t", key=names.count)
+def _arrow_table(path: Path) -> TextTable:
+    from pyarrow import ArrowException, feather, parquet, types  # type: ignore[import-untyped]  # optional
 
-
-def read_private_table(path: Path) -> TextTable:
-    """Return a table of texts from a ``.csv`` or ``.tsv`` file with names, without a word about any row.
-
-    The first line is public, and so is the number of lines after it. Each of these is a respondent, a blank one
-    included, and what it means depends on that line alone: one that is no row of the table has no answers.
-    """
-    if path.suffix not in _TABLES:
-        raise ValueError(f"A private table must be in a {' or '.join(_TABLES)} file. Got {path}. Write it as one.")
-    text = path.read_bytes().decode("utf-8-sig", errors="replace")
-    # Not splitlines: it ends lines at characters that a cell may hold.
-    first, *lines = text.removesuffix("\n").split("\n")
-    delimiter = _delimiter_in(first)
-    columns = [name.strip() for name in next(csv.reader([first], delimiter=delimiter), [])]
-    if not lines or not columns:
-        raise ValueError(f"{path} must have a line of names and a row at least. It has {len(lines)} rows. Add some.")
-    cells = np.empty((len(lines), len(columns)), dtype=object)
-    for number, line in enumerate(lines):
-        cells[number] = _private_row(line, delimiter, len(columns))
-    return TextTable(columns, cells)
-
-
-def _private_row(line: str, delimiter: str, width: int) -> list[str | None]:
     try:
-        row = next(csv.reader([line.removesuffix("\r")], delimiter=delimiter), [])
-    except csv.Error:
-        row = []
-    return _cells(row) if len(row) == width else [None] * width
+        table = parquet.read_table(path) if path.suffix == ".parquet" else feather.read_table(path)
+    except FileNotFoundError:
+        raise
+    except (ArrowException, OSError) as error:
+        raise ValueError(f"{path} must be complete and undamaged. It is not: {error}. Make it again.") from error
+    nested = [field.name for field in table.schema if types.is_nested(field.type)]
+    if nested:
+        raise ValueError(
+            f"The columns of {path} must hold single values. Column {nested[0]!r} holds "
+            f"{table.schema.field(nested[0]).type}. Write its parts as columns of their own, or leave it out."
+        )
+    cells = np.empty((table.num_rows, table.num_columns), dtype=object)
+    for place, column in enumerate(table.columns):
+        cells[:, place] = [None if value is None or value != value else str(value) for value in column.to_pylist()]
+    return TextTable(list(table.column_names), cells)
 
 
-def _cells(row: list[str]) -> list[str | None]:
-    return [None if cell.strip().lower() in _MISSING else cell.strip() for cell in row]
+# Answers and sequences ------------------------------------------------------------------------------------------------
 
 
 def answers_named(text: str, columns: Sequence[str]) -> dict[str, list[str]]:
@@ -133,20 +279,11 @@ def answers_named(text: str, columns: Sequence[str]) -> dict[str, list[str]]:
     if not text.endswith(".json"):
         own = [cell.strip() for cell in next(csv.reader([text], skipinitialspace=True), [])]
         return dict.fromkeys(columns, own)
-    named = json.loads(Path(text).read_text(encoding="utf-8"))
+    with open_text(Path(text)) as file:
+        named = json.load(file)
     if not isinstance(named, dict) or not all(isinstance(own, list) for own in named.values()):
         raise ValueError(f'{text} must hold an object such as {{"question": ["yes", "no"]}}. It holds something else.')
     return {name: [str(cell) for cell in own] for name, own in named.items()}
-
-
-def _arrow_table(path: Path) -> TextTable:
-    from pyarrow import feather, parquet  # type: ignore[import-untyped]  # optional
-
-    table = parquet.read_table(path) if path.suffix == ".parquet" else feather.read_table(path)
-    cells = np.empty((table.num_rows, table.num_columns), dtype=object)
-    for place, column in enumerate(table.columns):
-        cells[:, place] = [None if value is None or value != value else str(value) for value in column.to_pylist()]
-    return TextTable(list(table.column_names), cells)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,9 +295,9 @@ class Sequences:
     symbols : array of int
         The number of each symbol, in the order of `names`.
     lengths : array of int
-        How many symbols each sequence has.
+        The number of symbols in each sequence.
     names : list of str
-        What the symbols are.
+        The symbols.
     """
 
     symbols: np.ndarray[Any, Any]
@@ -169,7 +306,7 @@ class Sequences:
 
 
 def sequences_of(symbols: Any, groups: Any) -> Sequences:
-    """Return symbols as numbers, cut where the group changes: neighbours of one group are one sequence."""
+    """Return symbols as numbers, cut where the group changes: neighbouring rows of one group are one sequence."""
     if any(symbol is None for symbol in symbols):
         place = next(number for number, symbol in enumerate(symbols, 1) if symbol is None)
         raise ValueError(f"Every row must have a symbol. Row {place:,} has none. Give it one, or leave it out.")
@@ -178,7 +315,7 @@ def sequences_of(symbols: Any, groups: Any) -> Sequences:
 
 
 def lengths_of(groups: Any, n_rows: int) -> np.ndarray[Any, Any]:
-    """Return the lengths of runs of equal groups; one run of all rows without groups."""
+    """Return the lengths of runs of equal groups; without groups, all rows are one run."""
     if groups is None:
         return np.array([n_rows])
     labels = np.asarray([str(group) for group in groups])

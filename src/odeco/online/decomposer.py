@@ -13,9 +13,8 @@ from odeco._util.types import RngLike
 from odeco.decompose.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.display.progress import following
 from odeco.errors import BadRowError, FileFormatError
-from odeco.io.coerce import is_on_cluster
-from odeco.io.columns import names_of
 from odeco.io.rows import as_rows, bad_row_error, check_private_rows, row_slice
+from odeco.io.source import is_on_cluster, names_of
 from odeco.online.checkpoint import RunFile
 from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
 from odeco.online.progress import Progress, nothing_found_error

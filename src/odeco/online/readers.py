@@ -6,8 +6,9 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from typing import Any, Protocol
 
-from odeco.io.coerce import as_source, is_on_cluster
+from odeco.io.coerce import as_source
 from odeco.io.reading import Passes
+from odeco.io.source import is_on_cluster
 from odeco.online.dominance import ColumnSquares
 from odeco.online.run import Run
 from odeco.online.tree import rows_per_chunk, rows_per_unit

@@ -1,14 +1,24 @@
-"""Rows of files for private runs: no fact about the data is learnt from a record, and no word is said about one.
+"""Rows of files for private runs: no error, warning or shape depends on what is in a record.
 
-The shape, the type and the number of records are public: they come from the header of a file, or from the user, and
-never from a record. A record that is not valid counts as a row of zeros. What it means depends on that record alone,
-so one record moves one row, whatever it holds.
+The shape, the type and the number of records are public: they come from the format of a file, from its header, or from
+the user. A record that is not valid counts as a row of zeros. The row that it becomes depends on that record alone, so
+a change of one record changes one row.
+
+**Neighbours** are two tables of the same columns and the same number of records that differ in one record, not two
+files that differ in some bytes. A file is a way of writing a table down. For this to be the same, the reader must find
+in the file of each table exactly its records, whatever is in their cells. Binary formats store where a record is. In
+svmlight a record is a line. In CSV a record is a line, or several if a quoted cell contains line breaks, and a program
+that writes *well-formed* CSV (`odeco.io.tables`) quotes every cell that contains a delimiter, a quote or a line break;
+then the reader recovers the records for every content of the cells. That a file was written by such a program is a
+property of the export, like its format, and public. A file that is not well-formed has no records in this sense, so it
+is refused when it is opened, before anything is released, by an error that names no record.
 """
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -20,13 +30,15 @@ from odeco._util.arguments import check_count
 from odeco.errors import SourceError
 from odeco.io import errors as _errors
 from odeco.io.arrow import ArrowFile
-from odeco.io.csv import DELIMITERS, CsvFile
+from odeco.io.csv import CsvFile
+from odeco.io.errors import as_subject
 from odeco.io.files import SVMLIGHT, check_alike, check_suffixes, files_of
 from odeco.io.npy import NpyFile, NpzFile
 from odeco.io.reading import cut_into
 from odeco.io.rows import is_sparse
 from odeco.io.source import Block, Source, Stamp, check_not_empty, rows_per_block, working_type
-from odeco.io.svmlight import Row, SvmlightFile, parse_rows, split_lines, stretches
+from odeco.io.svmlight import Row, SvmlightFile, parse_rows, split_lines, text_pieces
+from odeco.io.tables import find_delimiter, not_well_formed
 
 _CSV = (".csv", ".tsv")
 
@@ -42,7 +54,7 @@ def open_private(
     first_index: int | None = None,
     header: bool | None = None,
 ) -> PrivateRows:
-    """Return the rows of files for a private run; what a record could move must be given where no header states it.
+    """Return the rows of files for a private run. What no header states must be given, since a record could change it.
 
     Parameters
     ----------
@@ -53,7 +65,7 @@ def open_private(
     first_index : {0, 1}, optional
         For svmlight, and needed there: the index of the first column.
     header : bool, optional
-        For CSV, and needed there: whether the first line holds names.
+        For CSV, and needed there: whether the first record holds names.
 
     Notes
     -----
@@ -63,19 +75,21 @@ def open_private(
     * ``.npz``: the shape of the CSR matrix and the type of its numbers. How many numbers a row stores is part of it.
     * Parquet, Arrow, Feather: the names and types of the columns, the number of rows, how these are cut into groups.
     * svmlight: the number of lines. Every line is a record, a blank one and a comment included.
-    * CSV: the first line if it holds names, and the number of lines after it, each of which is a record. The separator
-      is the most frequent of comma, semicolon and tab among the names; without names it is the comma, and the tab for
+    * CSV: that the file is well-formed (`odeco.io.tables`), its names if it has some, and the number of records. A
+      record may have several lines if a quoted cell contains line breaks; blank lines are not records. The delimiter is
+      the most frequent of comma, semicolon and tab among the names; without names it is the comma, and the tab for
       ``.tsv``.
 
-    A line that is no row of the width that was given, an index outside of the columns, a null, NaN and infinity make a
-    record that is not valid. A file that is damaged (cut short, say) is an error that names no row and quotes nothing.
+    A cell that is not a number, a line of svmlight that is not a row, an index outside of the columns, a null, NaN and
+    infinity make a record that is not valid. A file that is damaged or, for CSV, not well-formed is refused by an error
+    that names no row and quotes nothing; all of a CSV file is checked when it is opened.
     """
     named = [each for path in paths for each in files_of(path)]
     check_suffixes(named)
     width = None if n_features is None else check_count("n_features", n_features)
     kinds = {path.suffix.lower() for path in named}
     _check_given("first_index", first_index, "the index of the first column", bool(kinds & set(SVMLIGHT)), "svmlight")
-    _check_given("header", header, "whether the first line holds names", bool(kinds & set(_CSV)), "CSV")
+    _check_given("header", header, "whether the first record holds names", bool(kinds & set(_CSV)), "CSV")
     if width is None and kinds & {*SVMLIGHT, *(() if header else _CSV)}:
         raise ValueError(
             "`n_features` must be given for svmlight files and for CSV files without a header: a private run does not "
@@ -91,14 +105,14 @@ def open_private(
 
 @final
 class PrivateRows:
-    """The rows of files, read again for every question and never held as a whole; nothing is said about any of them.
+    """The rows of files, read anew for every query and never held as a whole; no error depends on any of them.
 
     Attributes
     ----------
     n_rows, n_features : int
-        How many there are, and their width; public.
+        Their number, and their width; public.
     columns : tuple of str or None
-        The names of the columns, if the files have them; public.
+        The names of the columns, if they have names; public.
     silent : bool
         That reading them never raises, warns or logs because of a value.
     """
@@ -115,7 +129,7 @@ class PrivateRows:
         self.n_rows, self._counts = sum(counted), counted
 
     def chunks(self, height: int) -> Iterator[Block]:
-        """Start a fresh pass in chunks of exactly `height` rows, the last perhaps of fewer."""
+        """Start a fresh pass in chunks of exactly `height` rows; the last may have fewer."""
         return cut_into(self._blocks(), height)
 
     def _blocks(self) -> Iterator[Block]:
@@ -125,7 +139,7 @@ class PrivateRows:
                 n_rows += block.shape[0]
                 yield _silenced(block, working_type(block.dtype, file.name, file.path))
             if n_rows != expected:
-                raise _errors.damaged(file.name, file.path)
+                raise _damaged(file)
 
 
 def _check_given(name: str, value: object, what: str, wanted: bool, kind: str) -> None:
@@ -156,7 +170,7 @@ def _open_kind(path: Path, n_features: int | None, first_index: int | None, head
 
 
 def _read(file: Source) -> Iterator[Any]:
-    """Yield the blocks of a file. What reading raises may quote a record, so it is dropped."""
+    """Yield the blocks of a file. An error of the reader may quote a record, so another is raised."""
     faults: tuple[type[Exception], ...] = (SourceError, *file._faults)
     try:
         file._check_unchanged(0)
@@ -164,7 +178,15 @@ def _read(file: Source) -> Iterator[Any]:
             file._check_unchanged(0)
             yield block
     except faults:
-        raise _errors.damaged(file.name, file.path) from None
+        raise _damaged(file) from None
+
+
+def _damaged(file: Source) -> SourceError:
+    return SourceError(
+        f"{as_subject(file.name)} must be complete, and stay as it is during a run. It is damaged, or was changed. "
+        "Write or copy it again. Where the damage is is not said, because the run is private.",
+        path=file.path,
+    )
 
 
 def _count(file: Source) -> int:
@@ -172,7 +194,7 @@ def _count(file: Source) -> int:
 
 
 def _silenced(block: Any, dtype: np.dtype[Any]) -> Block:
-    """Return a block whose rows with an index outside of its columns hold NaN, and so count as zeros later."""
+    """Return a block in which rows with an index outside of the columns are NaN, and so count as zeros later."""
     if not is_sparse(block):
         dense: Block = block.astype(dtype, copy=False)
         return dense
@@ -184,18 +206,18 @@ def _silenced(block: Any, dtype: np.dtype[Any]) -> Block:
 
 
 class _PrivateArrowFile(ArrowFile):
-    """A table whose nulls are read as NaN: such a record is not valid, and counts as zeros."""
+    """A table whose nulls are read as NaN: a record with a null is not valid, and counts as zeros."""
 
     nulls_are_nan: ClassVar[bool] = True
 
 
 class _PrivateSvmlightFile(SvmlightFile):
-    """A svmlight file of which every line is a record; one that is no row counts as zeros."""
+    """A svmlight file of which every line is a record; a line that is not a row counts as zeros."""
 
     def __init__(self, path: Path, n_features: int, first_index: int) -> None:
         self.name, self.path, self._file = path.name, path, path
         self.n_features, self._base, self._batch_rows = n_features, first_index, None
-        self.n_rows = sum(text.removesuffix(b"\n").count(b"\n") + 1 for _, text in stretches(path))
+        self.n_rows = sum(text.removesuffix(b"\n").count(b"\n") + 1 for _, text in text_pieces(path))
         check_not_empty(self)
 
     def _rows(self, text: bytes) -> list[Row]:
@@ -203,7 +225,7 @@ class _PrivateSvmlightFile(SvmlightFile):
 
     def _parse(self, rows: list[Row], first_row: int, first_line: int) -> Any:  # noqa: ARG002 - no row is named
         pairs = parse_rows(rows)
-        if pairs is None:  # line by line with the same reader: what a line means must not depend on the others
+        if pairs is None:  # line by line with the same parser: a row must not depend on other lines
             each = [parse_rows([row]) for row in rows]
             rows = [_BLANK if found is None else row for row, found in zip(rows, each, strict=True)]
             pairs = np.concatenate([_NO_PAIRS if found is None else found for found in each])
@@ -211,36 +233,32 @@ class _PrivateSvmlightFile(SvmlightFile):
 
 
 class _PrivateCsvFile(CsvFile):
-    """A CSV file of which every line, but for the first if it holds names, is a record; one that is no row is NaN."""
+    """A CSV file whose records with a cell that is not a number are NaN, and so count as zeros."""
 
     def __init__(self, path: Path, n_features: int, *, has_names: bool) -> None:
-        self.name, self.path, self._file = path.name, path, path
-        self._has_names = has_names
-        self._delimiter, self.n_features = "\t" if path.suffix.lower() == ".tsv" else ",", n_features
-        self.columns = None
-        lines = self._lines()
-        if has_names:
-            _, first = next(lines, (0, ""))
-            self._delimiter = max(DELIMITERS, key=first.count)
-            names = next(csv.reader([first], delimiter=self._delimiter), [])
-            self.columns, self.n_features = tuple(name.strip() for name in names), len(names)
-        self.n_rows = sum(1 for _ in lines)
+        self.name, self.path, self._file, self._has_names = path.name, path, path, has_names
+        self._delimiter, self.columns = "\t" if path.suffix.lower() == ".tsv" else ",", None
+        try:
+            if has_names:
+                first = next((line for line in self._lines() if line.strip()), "")
+                self._delimiter = find_delimiter(first, path.suffix.lower())
+                self.columns = tuple(cell for record in islice(self._records(), 1) for cell in self._cells(record))
+                n_features = len(self.columns)
+            self.n_features = self._n_cells = n_features
+            widths = [self._is_complete(record.text) for record in self._records()]
+        except csv.Error:
+            raise not_well_formed(path.name) from None
+        if not all(widths):
+            raise not_well_formed(path.name)
+        self.n_rows = len(widths) - has_names
         check_not_empty(self)
         self._rows = rows_per_block(self.n_features, 8, None)
 
-    def _lines(self) -> Iterator[tuple[int, str]]:
-        with self._file.open(encoding="utf-8-sig", errors="replace") as file:
-            yield from enumerate(file, start=1)
-
-    def _parse(self, lines: list[str]) -> NDArray[np.float64]:
-        block = self._numbers(lines)
+    def _parse(self, texts: list[str]) -> NDArray[np.float64]:
+        block = super()._parse(texts)
         if block is not None:
             return block
-        # Line by line with the same reader: what a line means must not depend on the lines around it.
-        each = [self._numbers([line]) for line in lines]
+        # Record by record with the same parser: a row must not depend on other records.
+        each = [super(_PrivateCsvFile, self)._parse([text]) for text in texts]
         missing = np.full((1, self.n_features), np.nan)
         return np.concatenate([missing if row is None else row for row in each])
-
-    def _numbers(self, lines: list[str]) -> NDArray[np.float64] | None:
-        """Return the numbers of some lines, or None if one of them is no row."""
-        return super()._parse(lines) if all(line.strip() for line in lines) else None

@@ -104,13 +104,14 @@ BAD = {
     "short.tsv": (
         b"id\ttext\n1\ta\n2\n",
         "text",
-        "Every row of short.tsv must have a column 'text'. The row that ends in line 3 has 1 of 2 columns. "
-        "Fix or drop it.",
+        "short.tsv must be well-formed CSV: quotes closed, and every row with as many cells as there are columns. It "
+        "is not: row 2, which begins in line 3, has 1 of 2 cells. Fix the file.",
     ),
     "quotes.csv": (
         b'text\n"a"b\n',
         "text",
-        "quotes.csv must be complete and undamaged. It is not: ',' expected after '\"'. Make it again.",
+        "quotes.csv must be well-formed CSV: quotes closed, and every row with as many cells as there are columns. It "
+        "is not: the record that begins in line 2 is not well-formed (',' expected after '\"'). Fix the file.",
     ),
     "null.jsonl": (
         b'{"text": "a"}\n{"text": null}\n',
@@ -157,11 +158,11 @@ def test_a_folder_without_texts_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".csv", ".jsonl"])
-def test_of_a_private_file_only_the_number_of_lines_shows_whatever_they_hold(suffix, tmp_path):
+def test_of_a_private_file_only_the_number_of_records_shows_whatever_they_hold(suffix, tmp_path):
     good, bad = {
         ".txt": (b"words of a document", [b"", b"\xff\xfe\x00", b'"']),
-        ".csv": (b'7,"words of a document"', [b"", b"7", b"\xff,\xff", b'7,a"b', b"7,\x00", b'7,"never closed']),
-        ".jsonl": (b'{"text": "words of a document"}', [b"", b"{", b"[1]", b'{"other": 1}', b'{"text": 5}', b"\xff"]),
+        ".csv": (b'7,"words of a document"', [b",", b"\xff,\xff", b'7,a"b', b"7,\x00", b'7,"one\n\n""two"", three"']),
+        ".jsonl": (b'{"text": "words of a document"}', [b"{", b"[1]", b'{"other": 1}', b'{"text": 5}', b"\xff"]),
     }[suffix]
     head = [b"id,text"] if suffix == ".csv" else []
     path = tmp_path / f"documents{suffix}"
@@ -172,9 +173,31 @@ def test_of_a_private_file_only_the_number_of_lines_shows_whatever_they_hold(suf
         assert (documents[0].text, documents[2].text) == ("words of a document",) * 2, each
 
 
-def test_of_a_private_file_a_carriage_return_makes_no_second_document(tmp_path):
+@pytest.mark.parametrize("private", [False, True])
+def test_a_carriage_return_makes_no_second_document(private, tmp_path):
     (tmp_path / "lines.txt").write_bytes(b"one\rand more\r\ntwo\n")
-    assert len(list(read_documents([tmp_path / "lines.txt"], private=True))) == 2
+    assert len(list(read_documents([tmp_path / "lines.txt"], private=private))) == 2
+
+
+@pytest.mark.parametrize("name", ["reviews.csv", "reviews.tsv", "reviews.csv.gz"])
+def test_a_review_of_several_lines_is_one_document_in_open_and_in_private_runs(name, tmp_path):
+    reviews = [f'review {number}\nsays:\r\n"good, and; long"\tenough' for number in range(400)]
+    table = io.StringIO(newline="")
+    csv.writer(table, delimiter="\t" if "tsv" in name else ",").writerows([["id", "text"], *enumerate(reviews)])
+    contents = table.getvalue().encode()
+    (tmp_path / name).write_bytes(gzip.compress(contents) if name.endswith(".gz") else contents)
+    for private in (False, True):
+        assert [each.text for each in read_documents([tmp_path / name], column="text", private=private)] == reviews
+
+
+@pytest.mark.parametrize("row", [b'7,"never closed', b"7", b"7,secret,8", b'7,"secret"s'])
+def test_a_private_table_that_is_not_well_formed_is_refused_and_not_quoted(row, tmp_path):
+    (tmp_path / "table.csv").write_bytes(b"id,text\n1,one\n" + row + b"\n3,secret\n")
+    with pytest.raises(DocumentError, match="must be well-formed CSV") as caught:
+        list(read_documents([tmp_path / "table.csv"], column="text", private=True))
+    assert "secret" not in str(caught.value)
+    assert "line" not in str(caught.value)
+    assert caught.value.__cause__ is None
 
 
 def test_a_private_folder_says_nothing_about_a_damaged_document(tmp_path):

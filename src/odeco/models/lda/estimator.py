@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from odeco._util.types import FloatArray
-from odeco.io.coerce import is_on_cluster
+from odeco.io.source import is_on_cluster
 from odeco.models.lda.cluster import learn_on_cluster, likelihood_there, proportions_there, rows_on_cluster
 from odeco.models.lda.corpus import CorpusHere
 from odeco.models.lda.counts import DocumentWeight, as_counts
