@@ -274,7 +274,7 @@ MUTANTS = [
         "        return split_lines(text)",
         "        return [row for row in split_lines(text) if row[1]]",
         "test_private_files.py",
-        "every_line and svmlight",
+        "changes_no_row and svmlight",
     ),
     Mutant(
         "an index outside of the columns is kept",
@@ -293,13 +293,20 @@ MUTANTS = [
         "depends and parquet",
     ),
     Mutant(
-        "the number of columns of a table is learnt from its first record",
+        "a private table that is not well-formed is not refused",
         "privacy/sources.py",
-        "        self.n_rows = sum(1 for _ in lines)",
-        "        self.n_features = len(self._fields(next(self._lines())[1]))\n"
-        "        self.n_rows = sum(1 for _ in lines)",
+        "        if not all(widths):",
+        "        if not widths:",
         "test_private_files.py",
-        "every_line and CSV",
+        "well_formed",
+    ),
+    Mutant(
+        "a record with line breaks is read as several",
+        "io/tables.py",
+        "        if '\"' in line:",
+        "        if not line:",
+        "test_private_files.py",
+        "every_content",
     ),
     Mutant(
         "the batches of a stream are not counted against delta",

@@ -345,7 +345,7 @@ GARBLED_TABLES = {
     "cells that are not numbers among others": lambda lines: [
         (NOT_NUMBERS * 3)[i // 2] if i % 2 else line for i, line in enumerate(lines)
     ],
-    "cells that are not numbers only": lambda lines: (NOT_NUMBERS * 3)[:N],
+    "cells that are not numbers only": lambda lines: (NOT_NUMBERS * N)[:N],
     "the first record has no numbers": lambda lines: [NOT_NUMBERS[0], *lines[1:]],
     "the last record has several lines": lambda lines: [*lines[:-1], NOT_NUMBERS[5]],
     "empty cells": lambda lines: [b",,,,"] * N,
