@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import odeco
-from odeco.cp.gauss_newton import refine, standard_errors
-from odeco.cp.rank import SIGNIFICANCE, chance_of_noise, clear_height
+from odeco.cp.fit import refine
+from odeco.cp.rank import SIGNIFICANCE, Spectra, chance_of_noise, clear_height, spectrum_of
 from odeco.cp.selection import expected_undetected, select_rank
-from odeco.cp.spectrum import Spectra, spectrum_of
-from odeco.decompose.findings import warn_if_unconverged
+from odeco.cp.symmetric import SymmetricProblem, standard_errors
+from odeco.decompose.symmetric import warn_if_unconverged
 from odeco.power import Plan, run
 from odeco.tensors import Components, DenseTensor, Oracle, SparseTensor
 from odeco.tensors.oracle import polarised_inside
@@ -65,7 +65,7 @@ def test_the_first_tensor_of_a_new_user():
 @pytest.mark.parametrize(("dimension", "k", "order"), [(20, 3, 3), (16, 16, 3), (30, 8, 3), (10, 4, 4), (7, 3, 5)])
 def test_components_and_their_number_are_found(dimension, k, order, cosine, noise):
     entries, truth = planted(dimension, k, cosine, noise, order=order, seed=1)
-    best = refine(DenseTensor(entries), truth)  # least squares, started at the truth
+    best = refine(SymmetricProblem(DenseTensor(entries)), truth)  # least squares, started at the truth
     if least_cosine(best.components, truth) < 0.95:
         pytest.skip("least squares itself does not recover them")
     given = odeco.decompose(entries, k, rng=0)
@@ -100,7 +100,7 @@ def test_errors_are_as_large_as_they_say():
     for _ in range(60):
         error = odeco.symmetrize(generator.standard_normal(exact.shape))
         # symmetrised white noise has this standard deviation at a unit vector: 1
-        found = refine(DenseTensor(exact + deviation * error), truth).components
+        found = refine(SymmetricProblem(DenseTensor(exact + deviation * error)), truth).components
         weights.append(found.weights - truth.weights)
         angles.append(np.arccos(np.clip(np.sum(found.vectors * truth.vectors, axis=0), -1, 1)))
     weight_errors, angle_errors = standard_errors(truth, deviation)
@@ -111,7 +111,7 @@ def test_errors_are_as_large_as_they_say():
 def test_errors_of_many_components_are_those_of_the_exact_system(monkeypatch):
     _, truth = planted(30, 10, 0, 0, seed=2)
     exact = standard_errors(truth, 0.1)
-    monkeypatch.setattr("odeco.cp.gauss_newton._MOST_EXACT", 5)
+    monkeypatch.setattr("odeco.cp.symmetric._MAX_EXACT", 5)
     for one, other in zip(standard_errors(truth, 0.1), exact, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)  # orthogonal components do not disturb each other
 
@@ -121,7 +121,7 @@ def test_least_squares_ends_at_a_stationary_point_and_lowers_the_misfit(seed):
     entries, truth = planted(12, 5, 0.5, 0.05, seed=seed)
     tensor = DenseTensor(entries)
     start = Components(truth.weights, truth.vectors + 0.1 * np.random.default_rng(seed).standard_normal((12, 5)))
-    found = refine(tensor, start)
+    found = refine(SymmetricProblem(tensor), start)
     misfits = [np.sum((entries - each.to_dense()) ** 2) for each in (start, found.components)]
     assert misfits[1] < misfits[0]
     np.testing.assert_allclose(misfits[1], np.sum(entries**2) - found.explained, rtol=1e-8)
@@ -241,7 +241,9 @@ def test_the_tensor_inside_a_basis_from_images_is_that_from_entries(order):
 def test_the_evidence_of_the_unfolding_is_not_overruled_in_silence():
     """Where the unfolding shows more directions than components were kept, the confidence is zero."""
     entries, _ = planted(20, 5, 0.3, 0.01)
-    selection = select_rank(DenseTensor(entries), np.random.default_rng(0), max_rank=3)
+    selection = select_rank(
+        SymmetricProblem(DenseTensor(entries), float(np.sum(entries**2))), np.random.default_rng(0), max_rank=3
+    )
     assert selection.evidence.rank == 3
     assert selection.evidence.confidence == 0
 

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 import odeco
 from odeco.cli.decompose import command
-from odeco.cp.asymmetric import TermFits, as_terms, entries_of, factors_of, left_by, refine_terms
+from odeco.cp.asymmetric import AsymmetricProblem, as_terms, entries_of, factors_of
+from odeco.cp.fit import refine
 from odeco.cp.rank import SIGNIFICANCE, ProductNoise
 from odeco.decompose import AsymmetricDecomposition
 from odeco.decompose.page import write_report
@@ -40,7 +41,7 @@ def misfit(entries, result):
 def test_the_fit_is_as_good_as_least_squares_from_the_truth(shape, k, cosine, noise):
     terms, entries = planted(shape, k, cosine, noise, seed=1)
     result = odeco.decompose_asymmetric(entries, k, rng=0)
-    ideal = refine_terms(AsymmetricTensor(entries), terms, whole=float(np.sum(entries**2)))
+    ideal = refine(AsymmetricProblem(AsymmetricTensor(entries)), terms)
     left = np.sum((entries - entries_of(ideal.components, shape)) ** 2)
     # Either fit ends where a step gains a millionth of the misfit for an entry.
     assert misfit(entries, result) <= left * (1 + 1e-6) + 1e-16
@@ -79,9 +80,9 @@ def test_the_largest_value_of_noise_is_below_its_bound_and_near_it():
     parts, generator = (20, 20, 20), np.random.default_rng(0)
     law, heights = ProductNoise(parts), []
     for _ in range(40):
-        fits = TermFits(AsymmetricTensor(generator.standard_normal(parts)), generator, None, max_rank=1)
-        found = fits.loop(Plan(1, n_restarts=12, n_iterations=60, tolerance=1e-4))
-        heights.append(fits.height(found.weights[0], 1.0))
+        problem = AsymmetricProblem(AsymmetricTensor(generator.standard_normal(parts)))
+        found = problem.run(Plan(1, n_restarts=12, n_iterations=60, tolerance=1e-4), generator)
+        heights.append(abs(found.weights[0]) / law.unit)
     assert max(heights) < law.clear
     assert 2 / 3 < np.mean(heights) < law.typical
     assert law.chance(law.clear) == pytest.approx(SIGNIFICANCE)
@@ -91,7 +92,7 @@ def test_the_largest_value_of_noise_is_below_its_bound_and_near_it():
 def test_a_fit_is_a_minimum():
     shape = (4, 5, 6)
     terms, entries = planted(shape, 3, 0.3, 0.2, seed=0)
-    fit = refine_terms(AsymmetricTensor(entries), terms, whole=float(np.sum(entries**2)))
+    fit = refine(AsymmetricProblem(AsymmetricTensor(entries)), terms)
     base = np.sum((entries - entries_of(fit.components, shape)) ** 2)
     generator = np.random.default_rng(1)
     for _ in range(10):
@@ -101,7 +102,7 @@ def test_a_fit_is_a_minimum():
         moved[0] = moved[0] * fit.components.weights
         assert np.sum((entries - entries_of(as_terms(moved), shape)) ** 2) > base
     assert np.max(fit.residuals) < 1e-4 * np.min(np.abs(fit.components.weights))
-    left = left_by(AsymmetricTensor(entries), fit.components)
+    left = AsymmetricProblem(AsymmetricTensor(entries)).without(fit.components).oracle
     assert np.sum(left.entries**2) == pytest.approx(base)
     assert fit.explained == pytest.approx(np.sum(entries**2) - base)
 

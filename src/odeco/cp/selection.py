@@ -1,15 +1,16 @@
-"""How many components there are: as many as stand clear of the noise that the others leave.
+"""Rank selection: keep the components that stand clear of the noise that the others leave.
 
 Three kinds of evidence are combined.
 
-* The unfolding says in how many directions the tensor points (`_spectrum`). That is where the fit begins.
-* What a fit leaves must look like noise. The largest value on the sphere of what is left is compared with that of
-  Gaussian noise of the same norm (`odeco.cp.rank`), and as long as it is larger, one more component is fitted.
-* A component must be worth its place. The weakest is left out, the others are fitted anew, and what that costs is
-  compared with what the largest value of noise would have gained.
+* The rank of the unfolding (`odeco.cp.rank.Spectra`), where the search begins.
+* What a fit leaves must look like noise. The largest value of the residual on the sphere is compared with that of
+  Gaussian noise of the same norm. While it is larger, one more component is fitted.
+* A component must be worth its place. The weakest is left out, the others are fitted anew, and the increase of the
+  misfit is compared with the gain that the largest value of noise would bring.
 
-Components that are too weak to be seen leave no trace but one: the weakest of those seen are then hardly clear of the
-noise themselves. `expected_undetected` turns this into an expected number, and the confidence is the chance of none.
+Components that are too weak to be detected leave one trace: the weakest of those detected are then hardly clear of the
+noise themselves. `expected_undetected` estimates their number from this, and the confidence includes the probability
+that there is none.
 """
 
 from __future__ import annotations
@@ -23,21 +24,18 @@ from typing import Literal
 import numpy as np
 from scipy.special import stdtr
 
+from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
-from odeco.cp.gauss_newton import Fit, refine
-from odeco.cp.rank import SIGNIFICANCE, SURE, NoiseLaw, RankEvidence, SymmetricNoise
-from odeco.cp.spectrum import Spectra, spectrum_of
-from odeco.cp.starts import fit_in_span, removal_costs
+from odeco.cp.fit import CPProblem, Fit, fit_in_span, refine, removal_costs
+from odeco.cp.rank import SIGNIFICANCE, SURE, RankEvidence
 from odeco.errors import RankError
 from odeco.power.schedule import Plan
-from odeco.power.solver import run, zero_image_error
+from odeco.power.solver import zero_image_error
 from odeco.tensors.components import Components
-from odeco.tensors.norms import squared_norm
-from odeco.tensors.oracle import Oracle
 
-#: Restarts, and the most steps, of the search for one more component in what is left; and the residual at which it
-#: ends: values err by its square, and whatever is kept is fitted anew.
-_RESTARTS, _ITERATIONS, _ROUGHLY = 12, 25, 1e-2
+#: The search for one more component in the residual. It ends at a residual of 1e-2, because values err by the square of
+#: that, and a component that is kept is fitted anew.
+_NEXT = Plan(1, n_restarts=12, n_iterations=25, tolerance=1e-2)
 
 #: One component after another is found to this residual, before all are fitted together.
 _LOOP_TOLERANCE = 1e-6
@@ -47,6 +45,9 @@ _USUAL_CHANCE = 0.1
 
 #: With so many imagined components of typical spread the spread of few components is estimated.
 _PRIOR_SPREAD, _PRIOR_COUNT = math.log(3), 2
+
+
+Left = Literal["nothing", "noise", "more"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,62 +85,41 @@ class RankSelection:
     fit: Fit
     evidence: RankEvidence | None
     deviation: float
-    left: Literal["nothing", "noise", "more"]
+    left: Left
 
 
-#: A callback for stages.
-Report = Callable[[Stage], object]
+Callback = Callable[[Stage], object]
 
 
 class CPFits:
     """Fits of one tensor with different numbers of components, each made once."""
 
-    def __init__(self, oracle: Oracle, generator: np.random.Generator, report: Report | None, *, max_rank: int) -> None:
-        self.oracle, self.generator, self._report = oracle, generator, report
-        self.dimension, self.order, self.max_rank = oracle.dimension, oracle.order, max_rank
-        self.noise: NoiseLaw = SymmetricNoise(self.dimension, self.order)
-        self.whole, self.spectrum = self._measured()
+    def __init__(
+        self, problem: CPProblem, generator: np.random.Generator, callback: Callback | None = None, *, max_rank: int
+    ) -> None:
+        self.problem, self.generator, self.max_rank, self._callback = problem, generator, max_rank, callback
+        self.noise, self.whole = problem.noise, problem.whole
+        self.spectrum = problem.spectra(max_rank, generator)
         self._fits: dict[int, Fit] = {}
-
-    def _measured(self) -> tuple[float, Spectra]:
-        """Return the squared norm of the tensor, and in how many directions it points."""
-        whole = squared_norm(self.oracle, rng=self.generator)
-        return whole, Spectra((spectrum_of(self.oracle, self.max_rank, self.generator),))
 
     def fit(self, rank: int) -> Fit:
         """Return the best fit of `rank` components that is known."""
         if rank not in self._fits:
             self.report(f"fitting {rank} components")
             if rank == 0:
-                self._fits[0] = self.refined(self.nothing)
+                self._fits[0] = refine(self.problem, self.nothing)
             elif rank <= self.spectrum.n_usable:
-                self._fits[rank] = self._fit_in_span(rank)
+                self._fits[rank] = fit_in_span(self.problem, rank, self.spectrum.leading(rank), self.generator)
             else:
-                self._fits[rank] = self._with_one_more(rank - 1, self.next(rank - 1))
+                left = self.problem.without(self.fit(rank - 1).components)
+                self._fits[rank] = self._with_one_more(rank - 1, left.run(_NEXT, self.generator))
         return self._fits[rank]
 
-    def _fit_in_span(self, rank: int) -> Fit:
-        """Return a fit of `rank` components that starts in the span of as many directions."""
-        (basis, strengths), *_ = self.spectrum.leading(rank)
-        return fit_in_span(self.oracle, basis, strengths, self.generator, whole=self.whole)
-
-    def refined(self, start: Components) -> Fit:
-        """Move components to the nearest least-squares optimum."""
-        return refine(self.oracle, start, whole=self.whole)
-
-    def loop(self, plan: Plan, *, without: Components | None = None) -> Components:
-        """Return what the paper's loop finds in the tensor, or in what components leave of it."""
-        return run(self.oracle if without is None else self.oracle - without, plan, rng=self.generator).components
-
-    def costs(self, components: Components) -> FloatArray:
-        """Return by how much the squared misfit grows if a component is left out."""
-        return removal_costs(components)
-
     def report(self, doing: str) -> None:
-        """Say what comes next."""
-        if self._report is not None:
+        """Pass the stage to the callback."""
+        if self._callback is not None:
             best = max(self._fits.values(), key=lambda fit: fit.explained, default=None)
-            self._report(Stage(doing, self.nothing if best is None else best.components))
+            self._callback(Stage(doing, self.nothing if best is None else best.components))
 
     def offer(self, found: Fit) -> None:
         """Keep a fit if it is better than the one that is known."""
@@ -148,7 +128,7 @@ class CPFits:
             self._fits[rank] = found
 
     def deviation(self, rank: int, *, spare: int = 0) -> float:
-        """Return the standard deviation at a unit vector of what a fit leaves.
+        """Return the standard deviation of the residual at a unit vector.
 
         One of `spare` components that fit noise takes the square of the largest value of noise.
         """
@@ -160,38 +140,48 @@ class CPFits:
     @property
     def nothing(self) -> Components:
         """No components."""
-        return Components(np.empty(0), np.empty((self.dimension, 0)), self.order)
+        oracle = self.problem.oracle
+        return Components(np.empty(0), np.empty((oracle.dimension, 0)), oracle.order)
 
-    def left(self, rank: int, chance: float) -> Literal["nothing", "noise", "more"]:
-        """Return what a fit leaves, given the chance that noise shows the strongest component of it."""
+    def left(self, rank: int, chance: float) -> Left:
+        """Return what a fit leaves, given the probability that noise has a value as large as its largest."""
         if self.exhausted(rank):
             return "nothing"
         return "noise" if chance > SIGNIFICANCE else "more"
 
     def exhausted(self, rank: int) -> bool:
         """Return whether a fit leaves nothing but rounding error."""
-        floor = 100 * max(self.oracle.rounding, np.finfo(np.float64).eps)
+        floor = 100 * max(self.problem.oracle.rounding, np.finfo(np.float64).eps)
         return self.whole - self.fit(rank).explained <= floor * self.whole
 
-    def next(self, rank: int) -> Components:
-        """Return the strongest single component of what a fit leaves, found by the paper's loop."""
+    def next(self, rank: int) -> tuple[Components, float]:
+        """Return the strongest component of what a fit leaves, and the probability that noise has one as strong.
+
+        There is no component if only rounding error is left.
+        """
+        if self.exhausted(rank):
+            return self.nothing, 1.0
         self.report(f"looking at what {rank} components leave")
-        return self.loop(Plan(1, _RESTARTS, _ITERATIONS, _ROUGHLY), without=self.fit(rank).components)
+        left = self.problem.without(self.fit(rank).components)
+        one = left.run(_NEXT, self.generator)
+        return one, self.noise.chance(self.height(float(one.weights[0]), self.deviation(rank)))
 
     def height(self, amount: float, deviation: float) -> float:
-        """Return a weight in the units of the law of the noise (√d standard deviations)."""
+        """Return a weight in the unit of the law of the noise (√d standard deviations for a symmetric tensor)."""
         return abs(amount) / (deviation * self.noise.unit)
 
     def gain(self, rank: int) -> float:
         """Return the root of what the last of `rank` components takes off the squared misfit."""
         components = self.fit(rank).components
-        others = np.delete(np.arange(rank), int(np.argmin(self.costs(components))))
-        fewer = Components(components.weights[others], components.vectors[:, others], self.order)
-        self.offer(self.refined(fewer))
+        others = np.delete(np.arange(rank), int(np.argmin(removal_costs(self.problem, components))))
+        fewer = Components(components.weights[others], components.vectors[:, others], components.order)
+        self.offer(refine(self.problem, fewer))
         return math.sqrt(max(0.0, self.fit(rank).explained - self.fit(rank - 1).explained))
 
     def _with_one_more(self, rank: int, one: Components) -> Fit:
-        return self.refined(joined(self.fit(rank).components, one))
+        known = self.fit(rank).components
+        weights, vectors = np.concatenate([known.weights, one.weights]), np.hstack([known.vectors, one.vectors])
+        return refine(self.problem, Components(weights, vectors, one.order))
 
     def add(self, rank: int, one: Components) -> None:
         """Fit one more component, started where it was found, or all anew."""
@@ -203,99 +193,80 @@ class CPFits:
 
 
 def select_rank(
-    oracle: Oracle,
-    generator: np.random.Generator,
-    *,
-    max_rank: int,
-    report: Report | None = None,
-    fits_class: type[CPFits] = CPFits,
+    problem: CPProblem, generator: np.random.Generator, *, max_rank: int, callback: Callback | None = None
 ) -> RankSelection:
-    """Fit as many components as the tensor suggests, at most `max_rank`."""
-    tensor = fits_class(oracle, generator, report, max_rank=max_rank)
-    rank = _first_guess(tensor)
-    one, chance = _next(tensor, rank)
-    while rank < max_rank and chance <= SIGNIFICANCE:
-        tensor.add(rank, one)
-        rank += 1
-        one, chance = _next(tensor, rank)
-    last = _last_height(tensor, rank)
-    while rank and tensor.noise.chance(last) > SIGNIFICANCE:
-        rank -= 1
-        last = _last_height(tensor, rank)
-        one, chance = _next(tensor, rank)
-    return RankSelection(
-        tensor.fit(rank), _evidence(tensor, rank, one, chance, last), tensor.deviation(rank), tensor.left(rank, chance)
-    )
+    """Fit the number of components that the tensor suggests, at most `max_rank`."""
+    with one_blas_thread():
+        fits = CPFits(problem, generator, callback, max_rank=max_rank)
+        rank = _first_guess(fits)
+        one, chance = fits.next(rank)
+        while rank < max_rank and chance <= SIGNIFICANCE:
+            fits.add(rank, one)
+            rank += 1
+            one, chance = fits.next(rank)
+        last = _last_height(fits, rank)
+        while rank and fits.noise.chance(last) > SIGNIFICANCE:
+            rank -= 1
+            last = _last_height(fits, rank)
+            one, chance = fits.next(rank)
+        evidence = _evidence(fits, rank, one, chance, last)
+        return RankSelection(fits.fit(rank), evidence, fits.deviation(rank), fits.left(rank, chance))
 
 
 def fit_rank(
-    oracle: Oracle,
-    n_components: int,
-    generator: np.random.Generator,
-    *,
-    report: Report | None = None,
-    fits_class: type[CPFits] = CPFits,
+    problem: CPProblem, rank: int, generator: np.random.Generator, *, callback: Callback | None = None
 ) -> RankSelection:
-    """Fit the number of components that is asked for."""
-    tensor = fits_class(oracle, generator, report, max_rank=n_components)
-    usable = tensor.spectrum.n_usable
-    if usable < n_components and tensor.exhausted(usable):
-        raise zero_image_error(n_components, tensor.fit(usable).components.sorted_by_weight())
-    _, chance = _next(tensor, n_components)
-    if chance <= SIGNIFICANCE and tensor.spectrum.n_clear < n_components:
-        # Deep in noise, the unfolding hides orthogonal components that the loop still finds.
-        tensor.report("one component after another")
-        plan = Plan.default(tensor.dimension, n_components, tolerance=_LOOP_TOLERANCE)
-        with contextlib.suppress(RankError):
-            tensor.offer(tensor.refined(tensor.loop(plan)))
-        _, chance = _next(tensor, n_components)
-    return RankSelection(
-        tensor.fit(n_components), None, tensor.deviation(n_components), tensor.left(n_components, chance)
-    )
+    """Fit a given number of components."""
+    with one_blas_thread():
+        fits = CPFits(problem, generator, callback, max_rank=rank)
+        usable = fits.spectrum.n_usable
+        if usable < rank and fits.exhausted(usable):
+            raise zero_image_error(rank, fits.fit(usable).components.sorted_by_weight())
+        fits.fit(rank)
+        _, chance = fits.next(rank)
+        if chance <= SIGNIFICANCE and fits.spectrum.n_clear < rank:
+            # Deep in noise, the unfolding hides orthogonal components that the power method still finds.
+            fits.report("one component after another")
+            plan = Plan.default(problem.oracle.dimension, rank, tolerance=_LOOP_TOLERANCE)
+            with contextlib.suppress(RankError):
+                fits.offer(refine(problem, problem.run(plan, generator)))
+            _, chance = fits.next(rank)
+        return RankSelection(fits.fit(rank), None, fits.deviation(rank), fits.left(rank, chance))
 
 
-def _last_height(tensor: CPFits, rank: int) -> float:
+def _last_height(fits: CPFits, rank: int) -> float:
     """Return what the weakest component is worth, in the units of the noise."""
-    return tensor.height(tensor.gain(rank), tensor.deviation(rank)) if rank else 0.0
+    return fits.height(fits.gain(rank), fits.deviation(rank)) if rank else 0.0
 
 
-def _first_guess(tensor: CPFits) -> int:
+def _first_guess(fits: CPFits) -> int:
     """Return the rank of the unfolding, or all directions if what remains of it does not look like noise."""
-    rank, deep = (min(number, tensor.max_rank) for number in (tensor.spectrum.n_clear, tensor.spectrum.n_usable))
-    if tensor.spectrum.rest_is_noise(rank) or deep <= rank:
+    rank, deep = (min(number, fits.max_rank) for number in (fits.spectrum.n_clear, fits.spectrum.n_usable))
+    if fits.spectrum.rest_is_noise(rank) or deep <= rank:
         return rank
-    won = math.sqrt(max(0.0, tensor.fit(deep).explained - tensor.fit(rank).explained) / (deep - rank))
-    height = tensor.height(won, tensor.deviation(deep, spare=deep - rank))
-    return deep if height > tensor.noise.typical else rank
+    won = math.sqrt(max(0.0, fits.fit(deep).explained - fits.fit(rank).explained) / (deep - rank))
+    height = fits.height(won, fits.deviation(deep, spare=deep - rank))
+    return deep if height > fits.noise.typical else rank
 
 
-def _next(tensor: CPFits, rank: int) -> tuple[Components, float]:
-    """Return the strongest component of what is left, and the chance that noise shows one as strong."""
-    if tensor.exhausted(rank):
-        return tensor.nothing, 1.0
-    one = tensor.next(rank)
-    height = tensor.height(float(one.weights[0]), tensor.deviation(rank))
-    return one, tensor.noise.chance(height)
-
-
-def _evidence(tensor: CPFits, rank: int, one: Components, chance: float, last: float) -> RankEvidence:
+def _evidence(fits: CPFits, rank: int, one: Components, chance: float, last: float) -> RankEvidence:
     """Return each weight with the chance that it is noise, and how sure all of that is."""
-    found, deviation = tensor.fit(rank).components, tensor.deviation(rank)
-    heights = np.array([tensor.height(math.sqrt(cost), deviation) for cost in tensor.costs(found)])
+    found, deviation = fits.fit(rank).components, fits.deviation(rank)
+    heights = np.array([fits.height(math.sqrt(cost), deviation) for cost in removal_costs(fits.problem, found)])
     if rank:  # the other vectors give way too where one is left out; the weakest tells by how much
         heights *= last / np.min(heights)
-    kept = np.array([tensor.noise.chance(height) for height in heights])
+    kept = np.array([fits.noise.chance(height) for height in heights])
     over = float(np.max(kept, initial=0.0))
     # Where nothing is left, there is nothing for a component to hide in.
-    hidden = 0.0 if tensor.exhausted(rank) else expected_undetected(heights, tensor.noise.clear)
+    hidden = 0.0 if fits.exhausted(rank) else expected_undetected(heights, fits.noise.clear)
     confidence = math.exp(-hidden) * (1 - over) * min(1.0, chance / _USUAL_CHANCE)
-    confidence = 0.0 if tensor.spectrum.n_clear > rank or (chance <= SIGNIFICANCE and one.n_components) else confidence
+    confidence = 0.0 if fits.spectrum.n_clear > rank or (chance <= SIGNIFICANCE and one.n_components) else confidence
     candidates = [rank]
     if confidence < SURE:
-        candidates += [rank + 1] if rank < tensor.max_rank else []
+        candidates += [rank + 1] if rank < fits.max_rank else []
         candidates += [rank - 1] if over > SIGNIFICANCE / 10 and rank > 1 else []
-        candidates += [tensor.spectrum.n_clear] if tensor.spectrum.n_clear > rank + 1 else []
-    level = tensor.noise.typical * tensor.noise.unit * deviation
+        candidates += [fits.spectrum.n_clear] if fits.spectrum.n_clear > rank + 1 else []
+    level = fits.noise.typical * fits.noise.unit * deviation
     weights = np.concatenate([found.weights, one.weights])
     chances = np.concatenate([kept, [chance][: one.n_components]])
     return RankEvidence(rank, weights, np.full(weights.size, level), chances, confidence, tuple(candidates))
@@ -316,9 +287,3 @@ def expected_undetected(heights: FloatArray, threshold: float) -> float:
     distance = (float(logs.mean()) - math.log(threshold)) / (spread * math.sqrt(1 + 1 / heights.size))
     below = float(stdtr(freedom, -distance))
     return heights.size * below / (1 - below)
-
-
-def joined(first: Components, second: Components) -> Components:
-    """Return the components of both."""
-    weights = np.concatenate([first.weights, second.weights])
-    return Components(weights, np.concatenate([first.vectors, second.vectors], axis=1), first.order)

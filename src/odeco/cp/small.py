@@ -16,8 +16,8 @@ import numpy as np
 from odeco._util.scale import norm_exponent
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
-from odeco.cp.gauss_newton import standard_errors
 from odeco.cp.selection import fit_rank
+from odeco.cp.symmetric import SymmetricProblem, standard_errors
 from odeco.errors import RankError
 from odeco.power.schedule import Plan
 from odeco.power.solver import Search, run, step
@@ -190,7 +190,9 @@ def fit_independent(tensor: DenseTensor, n_components: int, seed: int) -> Compon
     """
     shift = norm_exponent(tensor.squared_norm())
     try:
-        selection = fit_rank(DenseTensor(np.ldexp(tensor.entries, -shift)), n_components, np.random.default_rng(seed))
+        scaled = DenseTensor(np.ldexp(tensor.entries, -shift))
+        problem = SymmetricProblem(scaled, scaled.squared_norm())
+        selection = fit_rank(problem, n_components, np.random.default_rng(seed))
     except RankError:
         return None
     found = selection.fit.components

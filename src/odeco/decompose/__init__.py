@@ -8,6 +8,7 @@ from odeco.decompose.result import (
     PrivateDecomposition,
     PrivateStreamDecomposition,
     StreamDecomposition,
+    Structure,
 )
 from odeco.decompose.symmetric import decompose
 
@@ -17,6 +18,7 @@ __all__ = [
     "PrivateDecomposition",
     "PrivateStreamDecomposition",
     "StreamDecomposition",
+    "Structure",
     "decompose",
     "decompose_asymmetric",
     "load_result",

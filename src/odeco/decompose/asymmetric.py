@@ -12,14 +12,20 @@ import numpy as np
 from odeco._util.arguments import as_generator, check_count, check_tolerance
 from odeco._util.scale import times_power_of_two
 from odeco._util.types import RngLike
-from odeco.cp.asymmetric import TermFits, explained_by_terms, factors_of, term_angle_errors
+from odeco.cp.asymmetric import AsymmetricProblem, explained_by_terms, factors_of, term_angle_errors
 from odeco.cp.rank import MAX_AUTOMATIC
 from odeco.cp.selection import Stage, fit_rank, select_rank
-from odeco.cp.structure import structure_of_terms
-from odeco.decompose.findings import Unit, choose_method, described, require_signal, sorted_fit, warn_if_unconverged
 from odeco.decompose.loop import usable_tolerance
-from odeco.decompose.result import AsymmetricDecomposition, Decomposition
-from odeco.decompose.symmetric import Method
+from odeco.decompose.result import AsymmetricDecomposition, Decomposition, structure_of_terms
+from odeco.decompose.symmetric import (
+    Method,
+    Unit,
+    choose_method,
+    described,
+    require_signal,
+    sorted_fit,
+    warn_if_unconverged,
+)
 from odeco.display.progress import following
 from odeco.power.schedule import Plan
 from odeco.power.solver import Search, run
@@ -150,10 +156,10 @@ def _terms_together(
     tensor = AsymmetricTensor(times_power_of_two(entries.entries.astype(np.float64), -unit.exponent))
     tensor.rounding = entries.rounding
     if automatic:
-        selection = select_rank(tensor, generator, max_rank=n_components, report=report, fits_class=TermFits)
+        selection = select_rank(AsymmetricProblem(tensor), generator, max_rank=n_components, callback=report)
         require_signal(unit, selection)
     else:
-        selection = fit_rank(tensor, n_components, generator, report=report, fits_class=TermFits)
+        selection = fit_rank(AsymmetricProblem(tensor), n_components, generator, callback=report)
     terms = selection.fit.components.sorted_by_weight()
     deviation = selection.deviation if selection.left != "nothing" else 0.0
     errors = term_angle_errors(terms, tensor.parts, deviation)

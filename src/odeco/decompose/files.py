@@ -30,13 +30,13 @@ from odeco._util.schema import (
 )
 from odeco._util.version import __version__
 from odeco.cp.rank import RankEvidence
-from odeco.cp.structure import Structure
 from odeco.decompose.result import (
     AsymmetricDecomposition,
     Decomposition,
     PrivateDecomposition,
     PrivateStreamDecomposition,
     StreamDecomposition,
+    Structure,
 )
 from odeco.errors import FileFormatError
 from odeco.privacy.ledger import Charge

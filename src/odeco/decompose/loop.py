@@ -10,7 +10,7 @@ import numpy as np
 from odeco._util.arguments import check_tolerance
 from odeco._util.scale import put_back
 from odeco.cp.rank import RankEvidence, enough_seen, evidence_from_deflation, ground_state, no_signal_error
-from odeco.cp.structure import structure_of
+from odeco.decompose.result import structure_of
 from odeco.errors import RankError
 from odeco.power.schedule import Plan
 from odeco.power.solver import Callback, Search, step

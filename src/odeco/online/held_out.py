@@ -35,9 +35,10 @@ from scipy.special import bdtr, stdtr
 
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
+from odeco.cp.fit import fitted_weights, removal_costs
 from odeco.cp.rank import SIGNIFICANCE, SURE, RankEvidence
 from odeco.cp.selection import CPFits, expected_undetected
-from odeco.cp.starts import fitted_weights, removal_costs
+from odeco.cp.symmetric import SymmetricProblem
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor, symmetrize
 
@@ -69,7 +70,8 @@ class HeldOut:
     def __init__(self, fitted: FloatArray, held: Sequence[FloatArray], most: int, seed: int) -> None:
         self.tensor = DenseTensor(symmetrize(fitted))
         self._held = [DenseTensor(symmetrize(core)) for core in held]
-        self._judge = CPFits(self.tensor, np.random.default_rng(seed), None, max_rank=most)
+        problem = SymmetricProblem(self.tensor, self.tensor.squared_norm())
+        self._judge = CPFits(problem, np.random.default_rng(seed), max_rank=most)
         self.most = most
 
     def fit(self, rank: int) -> Components:
@@ -86,7 +88,7 @@ class HeldOut:
 
     def extend(self, rank: int) -> None:
         """Fit one component more than `rank`: started where the last fit leaves most, and all anew."""
-        self._judge.add(rank, self._judge.next(rank))
+        self._judge.add(rank, self._judge.next(rank)[0])
 
     def worth(self, old: Components, new: Components) -> FloatArray:
         """Return for each group what half a step from one fit to another is worth."""
@@ -107,7 +109,7 @@ class HeldOut:
         worth = []
         for index in range(components.n_components):
             others = np.delete(components.vectors, index, axis=1)
-            weights = fitted_weights(self.tensor, others) if others.shape[1] else np.empty(0)
+            weights = fitted_weights(self._judge.problem, others) if others.shape[1] else np.empty(0)
             worth.append(self.worth(Components(weights, others, components.order), components))
         return worth
 
@@ -219,12 +221,12 @@ def _evidence(rows: HeldOut, found: Components, following: Following | None, dou
 
 def _heights(components: Components) -> FloatArray:
     """Return for each component the root of what leaving it out would cost."""
-    return np.sqrt(removal_costs(components))
+    return np.sqrt(removal_costs(SymmetricProblem(components), components))
 
 
 def _weakest(components: Components) -> float:
     """Return the weight of the component that is cheapest to leave out."""
-    return float(components.weights[int(np.argmin(removal_costs(components)))])
+    return float(components.weights[int(np.argmin(removal_costs(SymmetricProblem(components), components)))])
 
 
 def _inner(components: Components, tensor: Components | DenseTensor) -> float:

@@ -15,8 +15,9 @@ import numpy as np
 from odeco._util.schema import Schema, Sizes, array, flag, require, tensor_order, unit_vectors, usable_array, whole
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
-from odeco.cp.gauss_newton import refine
+from odeco.cp.fit import refine
 from odeco.cp.rank import SURE, RankEvidence
+from odeco.cp.symmetric import SymmetricProblem
 from odeco.errors import RankError
 from odeco.online.held_out import HeldOut, judge_held_out
 from odeco.online.range_finder import DEFAULT_ROUNDS, mixtures
@@ -307,7 +308,7 @@ class CountingSearch(Finder):
         shares = np.append(self.n_held, self.n_fitted) / (self.n_fitted + int(self.n_held.sum()))
         core: FloatArray = sum(share * mean for share, mean in zip(shares, (*self.held, self.fitted), strict=True))
         whole_core = DenseTensor(symmetrize(core))
-        inside = refine(whole_core, start, whole=whole_core.squared_norm()).components.sorted_by_weight()
+        inside = refine(SymmetricProblem(whole_core, whole_core.squared_norm()), start).components.sorted_by_weight()
         found = Components(inside.weights, self.candidates @ inside.vectors, self.order)
         if self.holding or evidence.confidence >= SURE:
             judged = replace(self, fitted=None, n_fitted=0, held=(), n_held=np.zeros_like(self.n_held))

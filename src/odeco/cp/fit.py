@@ -1,0 +1,343 @@
+"""Least-squares CP fit: all components of a tensor together, symmetric or asymmetric, through images alone.
+
+`CPProblem` is a tensor with the algebra of its components: `odeco.cp.symmetric` has one vector per component,
+`odeco.cp.asymmetric` one per axis. `refine` takes damped Gauss-Newton steps (Levenberg-Marquardt) to the nearest
+optimum; a step costs one image of all components. `fit_in_span` makes several starts in the span of the unfolding and
+returns the best fit:
+
+* *Halfway whitened.* The unfolding of Σ λᵢ aᵢ⊗ᵖ has M Mᵀ = A (λλᵀ ∘ Gᵖ⁻¹) Aᵀ, with the Gram matrix G of the aᵢ.
+  Coordinates divided by its singular values would make nearly parallel aᵢ nearly orthogonal, and would multiply the
+  noise in the weakest directions by the same factor; divided by their square roots they do the first well enough and
+  the second far less. Power iteration of many vectors there ends near components.
+* *Matrix pencil.* Two random slices are A D Aᵀ and A E Aᵀ with diagonal D and E, so that the aᵢ are the eigenvectors of
+  (A D Aᵀ)(A E Aᵀ)⁻¹ = A D E⁻¹ A⁻¹, whatever the signs of the weights (Harshman 1972; Leurgans, Ross and Abel 1993).
+  Noise mixes those whose eigenvalues are close, and of many components some always are.
+* *Exchange.* The weakest components of the best fit so far are replaced by stronger ones in its residual.
+
+None of them always succeeds, so they take turns until two fits agree.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import scipy  # it imports its submodules when they are used
+
+from odeco._util.threads import one_blas_thread
+from odeco._util.types import FloatArray
+from odeco.cp.rank import NoiseLaw, Spectra
+from odeco.power.iteration import normalise
+from odeco.power.schedule import Plan
+from odeco.tensors.components import Components
+from odeco.tensors.oracle import Oracle
+
+#: The largest number of accepted steps. Near the optimum of a good fit the number of correct digits doubles with each.
+_MAX_STEPS = 60
+
+#: Damping: the first value, its factor after a step that failed, and after one that succeeded; a fit ends at the last.
+_FIRST_DAMPING, _MORE, _LESS, _MAX_DAMPING = 1e-3, 8.0, 0.1, 1e6
+
+#: A step that lowers the squared misfit by less than this share of its mean over the entries is negligible: it changes
+#: the fit by a thousandth of its standard errors.
+NEGLIGIBLE = 1e-6
+
+#: The largest number of starts, and for the fit from each: the largest number of steps, and what is negligible.
+_MAX_STARTS, _START_STEPS, _START_NEGLIGIBLE = 9, 40, 1e-3
+
+#: Fits whose misfits differ by less than this share are the same.
+_SAME = 1e-4
+
+#: A component starts with at least this share of the largest weight, because one of weight zero would never move.
+_MIN_WEIGHT = 1e-2
+
+#: Halfway whitening takes no direction for weaker than this share of the strongest.
+_MIN_STRENGTH = 1e-8
+
+#: Power iteration begins at the vectors of this number of random slices, and at as many random vectors. Nearly
+#: orthogonal components are reached in about log₂ log₂ of the precision plus log₂ k steps.
+SLICES, _POWER_STEPS = 2, 20
+
+#: Vectors whose cosine is above this have reached, or are approaching, the same component.
+_CLOSE = 0.9
+
+
+class CPProblem(ABC):
+    """A tensor to fit, with the algebra of its components.
+
+    Attributes
+    ----------
+    oracle : Oracle
+        The tensor, or the symmetric embedding of an asymmetric one.
+    whole : float
+        Its squared norm, known or estimated; 0 if it is neither.
+    n_entries : int
+        The number of its independent entries.
+    """
+
+    oracle: Oracle
+    whole: float
+    n_entries: int
+
+    @property
+    @abstractmethod
+    def noise(self) -> NoiseLaw:
+        """The law of the largest value of noise."""
+
+    # The fit
+
+    @abstractmethod
+    def as_points(self, components: Components) -> tuple[FloatArray, FloatArray]:
+        """Return the signs of components, and their vectors scaled so that weights are products of lengths."""
+
+    @abstractmethod
+    def from_points(self, signs: FloatArray, points: FloatArray) -> Components:
+        """Return the components that `as_points` makes these points of."""
+
+    @abstractmethod
+    def image(self, points: FloatArray) -> FloatArray:
+        """Return the contractions of the tensor with all vectors of a component but one."""
+
+    @abstractmethod
+    def gain(self, signs: FloatArray, points: FloatArray, images: FloatArray) -> float:
+        """Return 2⟨T, C⟩ − ‖C‖², which is ‖T‖² less the squared misfit."""
+
+    @abstractmethod
+    def step(self, signs: FloatArray, points: FloatArray, images: FloatArray, damping: float) -> FloatArray:
+        """Return the damped Gauss-Newton step."""
+
+    @abstractmethod
+    def residuals(self, components: Components, points: FloatArray, images: FloatArray) -> FloatArray:
+        """Return ‖T(I, v, …, v) − C(I, v, …, v)‖ for every component, given the images of its points."""
+
+    @abstractmethod
+    def gram(self, vectors: FloatArray) -> FloatArray:
+        """Return the inner products of the rank-one tensors of unit vectors."""
+
+    @abstractmethod
+    def values(self, vectors: FloatArray) -> FloatArray:
+        """Return the inner products of the tensor with the rank-one tensors of unit vectors."""
+
+    # The residual tensor
+
+    @abstractmethod
+    def without(self, components: Components) -> CPProblem:
+        """Return the tensor minus components."""
+
+    @abstractmethod
+    def run(self, plan: Plan, generator: np.random.Generator) -> Components:
+        """Return what the power method finds."""
+
+    # Starts
+
+    @abstractmethod
+    def spectra(self, width: int, generator: np.random.Generator) -> Spectra:
+        """Return the spectra of the unfoldings, or those of at least `width` images."""
+
+    @abstractmethod
+    def inside(self, bases: Sequence[FloatArray]) -> Self:
+        """Return the tensor in the coordinates of an orthonormal basis for each unfolding."""
+
+    @abstractmethod
+    def outside(self, bases: Sequence[FloatArray], components: Components) -> Components:
+        """Return components of the tensor that `inside` returns as components of this one."""
+
+    @abstractmethod
+    def divided(self, scales: Sequence[FloatArray]) -> Self:
+        """Return the tensor in coordinates that are divided by scales, one array for each unfolding."""
+
+    @abstractmethod
+    def slice_vectors(self, rank: int, generator: np.random.Generator) -> FloatArray:
+        """Return the eigenvectors, or singular vectors, of a random slice."""
+
+    @abstractmethod
+    def pencil_vectors(self, rank: int, attempt: int, generator: np.random.Generator) -> FloatArray:
+        """Return the vectors that solve the eigenvalue problem of a random pencil of slices."""
+
+    @abstractmethod
+    def normalised(self, directions: FloatArray, generator: np.random.Generator) -> FloatArray:
+        """Return unit vectors, also in place of vectors that are zero."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Components at a least-squares optimum.
+
+    Attributes
+    ----------
+    components : Components
+        Weights and vectors, in the order of the start.
+    explained : float
+        2⟨T, C⟩ − ‖C‖²: what the components take off the squared norm of the tensor.
+    residuals : array
+        ‖T(I, v, …, v) − C(I, v, …, v)‖ for every component: its distance from a stationary point.
+    history : tuple of float
+        Length of every step over that of the components.
+    """
+
+    components: Components
+    explained: float
+    residuals: FloatArray
+    history: tuple[float, ...]
+
+
+def refine(
+    problem: CPProblem,
+    start: Components,
+    *,
+    negligible: float = NEGLIGIBLE,
+    tolerance: float = 1e-10,
+    max_steps: int = _MAX_STEPS,
+) -> Fit:
+    """Move components to the nearest least-squares optimum.
+
+    A step that does not lower the misfit is repeated with more damping.
+
+    Parameters
+    ----------
+    problem, start
+        The tensor and the first components.
+    negligible : float
+        If the squared norm of the tensor is known, the fit also ends when a step lowers the squared misfit by less than
+        this share of its mean over the entries.
+    tolerance : float
+        The fit ends when a step is shorter than this share of the components.
+    max_steps : int
+        The largest number of steps that succeed; the same number may fail.
+    """
+    signs, points = problem.as_points(start)
+    images = problem.image(points)
+    gain = problem.gain(signs, points, images)
+    damping, history, converged = _FIRST_DAMPING, list[float](), points.shape[1] == 0
+    for _ in range(2 * max_steps):
+        if converged or len(history) == max_steps or damping > _MAX_DAMPING:
+            break
+        step = problem.step(signs, points, images, damping)
+        length = float(np.linalg.norm(step) / np.linalg.norm(points))
+        tried_images = problem.image(points + step)
+        tried_gain = problem.gain(signs, points + step, tried_images)
+        won = tried_gain - gain
+        # Between gains that differ by less than their rounding errors, the later one is taken: its step is shorter.
+        doubtful = 16 * problem.oracle.rounding * abs(gain)
+        too_little = negligible / problem.n_entries * max(0.0, problem.whole - gain)
+        converged = length <= tolerance or doubtful < won <= too_little
+        if won >= -doubtful:
+            points, images, gain = points + step, tried_images, tried_gain
+            damping *= _LESS
+            history.append(length)
+        else:
+            damping *= _MORE
+    components = problem.from_points(signs, points)
+    return Fit(components, gain, problem.residuals(components, points, images), tuple(history))
+
+
+def fit_in_span(
+    problem: CPProblem, rank: int, leading: Sequence[tuple[FloatArray, FloatArray]], generator: np.random.Generator
+) -> Fit:
+    """Return the best fit of `rank` components, started in the span of the leading directions of each unfolding.
+
+    `leading` has the directions and their singular values.
+    """
+    bases, scales = [basis for basis, _ in leading], [_halfway(strengths) for _, strengths in leading]
+    core = problem.inside(bases)
+
+    def fit_from(start: Components) -> Fit:
+        return refine(core, start, negligible=_START_NEGLIGIBLE, max_steps=_START_STEPS)
+
+    best = fit_from(_whitened_start(core, rank, scales, generator))
+    for attempt in range(1, _MAX_STARTS):
+        if core.whole - best.explained <= _SAME**2 * core.whole:
+            break
+        if attempt % 3 == 1:
+            start = _exchanged(core, best.components, generator)
+        elif attempt % 3 == 2:
+            start = _whitened_start(core, rank, scales, generator)
+        else:
+            start = with_weights(core, core.pencil_vectors(rank, attempt // 3 - 1, generator), generator)
+        found = fit_from(start)
+        agreed = abs(found.explained - best.explained) <= _SAME * abs(core.whole - found.explained)
+        best = found if found.explained > best.explained else best
+        if agreed:
+            break
+    return refine(problem, problem.outside(bases, best.components))
+
+
+def _halfway(strengths: FloatArray) -> FloatArray:
+    """Return the scales that whiten directions with these strengths halfway."""
+    scales: FloatArray = np.sqrt(np.maximum(strengths / strengths[0], _MIN_STRENGTH))
+    return scales
+
+
+def _whitened_start(
+    core: CPProblem, rank: int, scales: Sequence[FloatArray], generator: np.random.Generator
+) -> Components:
+    """Return the limits of power iteration of many vectors, in coordinates that are whitened halfway."""
+    whitened = core.divided(scales)
+    slices = [whitened.slice_vectors(rank, generator) for _ in range(SLICES)]
+    block = np.hstack([*slices, generator.standard_normal((core.oracle.dimension, SLICES * rank))])
+    distinct = power_limits(whitened.oracle, block, max_count=rank)
+    filled = np.hstack([distinct, slices[0][:, : rank - distinct.shape[1]]])
+    return with_weights(core, np.concatenate(scales)[:, None] * filled, generator)
+
+
+def _exchanged(core: CPProblem, components: Components, generator: np.random.Generator) -> Components:
+    """Return components with the weakest replaced by stronger ones in what they leave."""
+    rank, left = components.n_components, core.without(components)
+    block = generator.standard_normal((core.oracle.dimension, 2 * SLICES * rank))
+    new = power_limits(left.oracle, block, max_count=rank)
+    gains, costs = np.abs(left.values(new)), removal_costs(core, components)
+    weakest = np.argsort(costs)
+    count = max(1, int(np.sum(gains > np.sqrt(costs[weakest[: gains.size]]))))
+    vectors = np.hstack([np.delete(components.vectors, weakest[:count], axis=1), new[:, :count]])
+    return with_weights(core, vectors, generator)
+
+
+def power_limits(oracle: Oracle, block: FloatArray, *, max_count: int) -> FloatArray:
+    """Return the different limits of vectors under power iteration, at most `max_count`, largest values first."""
+    block = normalise(block, oracle.parts, block)
+    for _ in range(_POWER_STEPS):
+        block = normalise(oracle.image(block), oracle.parts, block)
+    block = block[:, np.argsort(-np.abs(oracle.value(block)), kind="stable")]
+    pieces = np.split(block, np.cumsum(oracle.parts)[:-1])
+    close = np.logical_and.reduce([np.abs(piece.T @ piece) * len(pieces) > _CLOSE for piece in pieces])
+    kept: list[int] = []
+    for index in range(block.shape[1]):
+        if len(kept) < max_count and not np.any(close[index, kept]):
+            kept.append(index)
+    return block[:, kept]
+
+
+def with_weights(problem: CPProblem, directions: FloatArray, generator: np.random.Generator) -> Components:
+    """Return components in given directions with the weights that fit best, none of them too small to move."""
+    vectors = problem.normalised(directions, generator)
+    weights = fitted_weights(problem, vectors)
+    least = _MIN_WEIGHT * max(float(np.max(np.abs(weights))), np.finfo(np.float64).tiny)
+    weights = np.where(weights < 0, np.minimum(weights, -least), np.maximum(weights, least))
+    return Components(weights, vectors, problem.oracle.order)
+
+
+def fitted_weights(problem: CPProblem, vectors: FloatArray) -> FloatArray:
+    """Return the weights that fit best for given unit vectors."""
+    with one_blas_thread():
+        weights: FloatArray = scipy.linalg.lstsq(problem.gram(vectors), problem.values(vectors), cond=1e-12)[0]
+    return weights
+
+
+def removal_costs(problem: CPProblem, components: Components) -> FloatArray:
+    """Return by how much the squared misfit grows if a component is left out and the other weights are fitted anew.
+
+    With the Gram matrix Γ of the rank-one tensors of the components, it is λᵢ² over the diagonal of Γ⁻¹.
+    """
+    with one_blas_thread():
+        inverse = np.linalg.pinv(problem.gram(components.vectors), hermitian=True)
+    costs: FloatArray = components.weights**2 / np.diagonal(inverse)
+    return costs
+
+
+def real_eigenvectors(matrix: FloatArray) -> FloatArray:
+    """Return eigenvectors, of which noise makes pairs of complex ones. Each pair spans two real directions."""
+    vectors = np.linalg.eig(matrix)[1]
+    return np.where(np.signbit(vectors.imag), vectors.real - vectors.imag, vectors.real)

@@ -1,0 +1,186 @@
+"""The CP fit of a symmetric tensor: one vector per component.
+
+With xᵢ = |λᵢ|^(1/p) vᵢ and the signs sᵢ of the weights, the misfit is ½‖T − Σ sᵢ xᵢ⊗ᵖ‖². Its gradient takes one image
+of the k vectors. Its Gauss-Newton matrix takes none (`odeco.power.joint_step`), so a step costs one image and
+O(d k² + n k³) besides.
+
+If the noise has the same variance at every unit vector, a least-squares fit has the covariance σ² H⁻¹ for small noise.
+Its part across the span of the components has a closed form. Its part in the span has k² unknowns: up to a number of
+components the system is solved exactly; beyond it, the effect of one component's error on the others is neglected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import scipy  # it imports its submodules when they are used
+
+from odeco._util.threads import one_blas_thread
+from odeco._util.types import FloatArray
+from odeco.cp.fit import CPProblem, real_eigenvectors
+from odeco.cp.rank import Spectra, SymmetricNoise, spectrum_of
+from odeco.cp.whitening import Whitened, Whitener
+from odeco.power.joint_step import joint_step
+from odeco.power.schedule import Plan
+from odeco.power.solver import run
+from odeco.tensors.components import Components
+from odeco.tensors.dense import DenseTensor, symmetrize
+from odeco.tensors.oracle import Oracle
+
+#: A core with more entries than this is not formed.
+_MAX_ENTRIES = 2**25
+
+#: Up to this number of components the system in their span is solved exactly for the errors: it has k² unknowns.
+_MAX_EXACT = 24
+
+
+class SymmetricProblem(CPProblem):
+    """A symmetric tensor and the least-squares fit of its components."""
+
+    def __init__(self, oracle: Oracle, whole: float = 0.0) -> None:
+        self.oracle, self.whole, self.order = oracle, whole, oracle.order
+        self.n_entries = math.comb(oracle.dimension + oracle.order - 1, oracle.order)
+
+    @property
+    def noise(self) -> SymmetricNoise:
+        """The law of the largest value of noise on the sphere."""
+        return SymmetricNoise(self.oracle.dimension, self.order)
+
+    def as_points(self, components: Components) -> tuple[FloatArray, FloatArray]:
+        """Return signs, and vectors scaled by the p-th root of their weight; at odd orders the vector has the sign."""
+        weights, vectors = components.weights, components.vectors
+        signs = np.where(weights < 0, -1.0, 1.0)
+        if self.order % 2:
+            vectors, signs = vectors * signs, np.ones_like(signs)
+        return signs, vectors * np.abs(weights) ** (1 / self.order)
+
+    def from_points(self, signs: FloatArray, points: FloatArray) -> Components:
+        """Return the components that these points stand for."""
+        lengths = np.linalg.norm(points, axis=0)
+        return Components(signs * lengths**self.order, points / lengths, self.order)
+
+    def image(self, points: FloatArray) -> FloatArray:
+        """Return T(I, x, …, x)."""
+        return self.oracle.image(points)
+
+    def gain(self, signs: FloatArray, points: FloatArray, images: FloatArray) -> float:
+        """Return 2⟨T, C⟩ − ‖C‖²."""
+        with one_blas_thread():
+            gram: FloatArray = points.T @ points
+        return float(2 * signs @ np.einsum("il,il->l", points, images) - signs @ gram**self.order @ signs)
+
+    def step(self, signs: FloatArray, points: FloatArray, images: FloatArray, damping: float) -> FloatArray:
+        """Return the damped Gauss-Newton step."""
+        with one_blas_thread():
+            gram: FloatArray = points.T @ points
+            descent: FloatArray = signs * images - points @ ((signs[:, None] * signs) * gram ** (self.order - 1))
+        return joint_step(points, signs, descent, self.order, damping=damping)
+
+    def residuals(self, components: Components, points: FloatArray, images: FloatArray) -> FloatArray:
+        """Return ‖T(I, v, …, v) − C(I, v, …, v)‖."""
+        lengths = np.linalg.norm(points, axis=0)
+        misfit = images / lengths ** (self.order - 1) - components.image(components.vectors)
+        lengths_of_misfit: FloatArray = np.linalg.norm(misfit, axis=0)
+        return lengths_of_misfit
+
+    def gram(self, vectors: FloatArray) -> FloatArray:
+        """Return ⟨v, w⟩ᵖ."""
+        with one_blas_thread():
+            gram: FloatArray = vectors.T @ vectors
+        return gram**self.order
+
+    def values(self, vectors: FloatArray) -> FloatArray:
+        """Return T(v, …, v)."""
+        return self.oracle.value(vectors)
+
+    def without(self, components: Components) -> SymmetricProblem:
+        """Return the tensor minus components."""
+        return SymmetricProblem(self.oracle - components)
+
+    def run(self, plan: Plan, generator: np.random.Generator) -> Components:
+        """Return what the power method finds."""
+        return run(self.oracle, plan, rng=generator).components
+
+    def spectra(self, width: int, generator: np.random.Generator) -> Spectra:
+        """Return the spectrum of the unfolding, or of the images of at least `width` random vectors."""
+        return Spectra((spectrum_of(self.oracle, width, generator),))
+
+    def inside(self, bases: Sequence[FloatArray]) -> SymmetricProblem:
+        """Return the tensor in the coordinates of an orthonormal basis, as entries if they are few enough."""
+        (basis,) = bases
+        core: Oracle = (
+            Whitened(self.oracle, Whitener(basis, basis))
+            if basis.shape[1] ** self.order > _MAX_ENTRIES
+            else DenseTensor(symmetrize(self.oracle.inside(basis)))
+        )
+        known = core.squared_norm()
+        return SymmetricProblem(core, self.whole if known is None else known)
+
+    def outside(self, bases: Sequence[FloatArray], components: Components) -> Components:
+        """Return components of the core as components of the tensor."""
+        return Components(components.weights, bases[0] @ components.vectors, self.order)
+
+    def divided(self, scales: Sequence[FloatArray]) -> SymmetricProblem:
+        """Return the tensor in coordinates that are divided by the scales."""
+        (scale,) = scales
+        if not isinstance(self.oracle, DenseTensor):
+            return SymmetricProblem(Whitened(self.oracle, Whitener(np.diag(1 / scale), np.diag(scale))))
+        entries = self.oracle.entries
+        for axis in range(self.order):
+            entries = entries / scale.reshape((-1,) + (1,) * (self.order - 1 - axis))
+        return SymmetricProblem(DenseTensor(symmetrize(entries)))
+
+    def slice_vectors(self, rank: int, generator: np.random.Generator) -> FloatArray:
+        """Return the eigenvectors of a random slice."""
+        with one_blas_thread():
+            vectors: FloatArray = np.linalg.eigh(self.oracle.slice(generator.standard_normal(rank)))[1]
+        return vectors
+
+    def pencil_vectors(self, rank: int, attempt: int, generator: np.random.Generator) -> FloatArray:  # noqa: ARG002
+        """Return the vectors that solve the eigenvalue problem of a random pencil of slices."""
+        first, second = (self.oracle.slice(generator.standard_normal(rank)) for _ in range(2))
+        with one_blas_thread():
+            return real_eigenvectors(scipy.linalg.lstsq(second, first)[0].T)
+
+    def normalised(self, directions: FloatArray, generator: np.random.Generator) -> FloatArray:  # noqa: ARG002
+        """Return unit vectors; those along the axes in place of zeros."""
+        lengths = np.linalg.norm(directions, axis=0)
+        return np.where(lengths > 0, directions / np.where(lengths > 0, lengths, 1.0), np.eye(*directions.shape))
+
+
+def standard_errors(components: Components, deviation: float) -> tuple[FloatArray, FloatArray]:
+    """Return the standard errors of weights and of vectors, the latter as angles in radians, at most π/2.
+
+    `deviation` is the standard deviation of the noise at a unit vector.
+    """
+    order, k, dimension = components.order, components.n_components, components.dimension
+    if k == 0:
+        return np.zeros(0), np.zeros(0)
+    signs, points = SymmetricProblem(components).as_points(components)
+    lengths = np.linalg.norm(points, axis=0)
+    with one_blas_thread():
+        gram: FloatArray = points.T @ points
+        pairs = signs[:, None] * signs
+        inner = order * pairs * gram ** (order - 1)
+        outer = order * (order - 1) * pairs * gram ** (order - 2)
+        across = np.diagonal(np.linalg.pinv(inner, hermitian=True))
+        n_inside = min(k, dimension)
+        if k <= _MAX_EXACT:
+            basis, root = np.linalg.qr(points)
+            n_inside = basis.shape[1]
+            matrix = np.einsum("ab,ij->aibj", np.eye(n_inside), inner) + np.einsum("aj,ji,bi->aibj", root, outer, root)
+            size = n_inside * k
+            covariance = np.linalg.pinv(matrix.reshape(size, size), hermitian=True).reshape(n_inside, k, n_inside, k)
+            blocks = np.einsum("aibi->iab", covariance)
+            units = root / lengths
+            along = np.einsum("ai,iab,bi->i", units, blocks, units)
+            beside = np.einsum("iaa->i", blocks) - along
+        else:  # H has the own second term of each component, which counts (p − 1) times along it
+            along = across / order
+            beside = (n_inside - 1) * across
+    turned = np.maximum(beside + (dimension - n_inside) * across, 0.0)
+    angles = np.minimum(deviation * np.sqrt(turned) / lengths, math.pi / 2)
+    weights: FloatArray = deviation * np.sqrt(np.maximum(along, 0.0)) * order * lengths ** (order - 1)
+    return weights, angles
