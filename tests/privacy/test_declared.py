@@ -13,6 +13,7 @@ from scipy import sparse
 from sealing import record
 
 import odeco
+from odeco.models import TensorLDA
 from odeco.privacy import EntryLevel, RecordLevel, epsilon_of, gdp_mu, sensitivity
 from odeco.privacy.noise import SeededNoiseForTests, grid_of, rounding_slack
 from odeco.private import decompose_privately, plan_privacy
@@ -297,3 +298,15 @@ def test_a_stream_ends_where_its_rows_are_too_many_for_delta():
     with pytest.raises(ValueError, match=r"^`delta` must be below 1/n = 0\.00833 for 120 records\. Got 0\.01\."):
         online.partial_fit(np.ones((40, 3)))
     assert (online.n_rows, len(online._account.ledger.charges)) == (80, 2)
+
+
+@pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
+def test_a_stream_of_documents_ends_where_they_are_too_many_for_delta():
+    """As for rows: all documents so far count, not those of the batch."""
+    counts = np.random.default_rng(0).multinomial(20, np.ones(6) / 6, size=40)
+    model = TensorLDA(1, epsilon=1.0, delta=1e-2, random_state=0)
+    model.partial_fit(counts).partial_fit(counts)
+    charges = model.privacy_.charges
+    with pytest.raises(ValueError, match=r"^`delta` must be below 1/n = 0\.00833 for 120 documents\. Got 0\.01\."):
+        model.partial_fit(counts)
+    assert model.privacy_.charges == charges

@@ -18,6 +18,7 @@ from scipy import sparse
 from sealing import (
     MALFORMED,
     NOT_NUMBERS,
+    PASSED,
     differences,
     in_pairs,
     outcome,
@@ -194,7 +195,7 @@ def latent_classes(**settings):
 
 def topics_of_texts(texts):
     """Return what a private model learns from texts whose words it chooses; some of them are none."""
-    given = [None if text == b"\xff\xfe apple" else text.decode("latin-1") for text in texts]
+    given = [text.decode("latin-1") if isinstance(text, bytes) and text[:1] != b"\xff" else text for text in texts]
     model = TensorLDA(2, **BUDGET, random_state=0).fit_text(given)
     model.save("model.npz")
     return {name: getattr(model, name) for name in ("words_", "topic_word_", "trust_", "privacy_", "diagnostics_")}
@@ -238,11 +239,34 @@ SEQUENCES = {
     "symbols": (np.arange(N * D) % 4 * 1.0, [D] * N),
     "short": (np.zeros(N), [1] * N),
     "long": (np.arange(N * 30) // 3 % 4 * 1.0, [N * 30 - 39 * 2] + [2] * 39),
+    "empty but for one": (np.zeros(N), [0] * (N - 1) + [N]),
+    "all empty": (np.zeros(0), [0] * N),
+    "longdouble": (np.full(N * D, np.longdouble(1e300) ** 2), [D] * N),
 }
 
 
-def counted(counts):
-    return CountedWords(counts if sparse.issparse(counts) else sparse.csr_array(counts), np.array(list("vwxyz")), D)
+#: Numbers beyond double precision, which a conversion would warn of.
+LONG = {
+    name: rows.astype(np.longdouble) * np.longdouble(10.0) ** exponent
+    for name, exponent in {"normal": 0, "zeros": 0, "1e308": 500, "denormals": -500}.items()
+    for rows in [DENSE[name]]
+}
+
+
+def columns_of_words():
+    """Return counts of words that pass and of others, in columns of several orders and widths; all of one shape."""
+    names = [*PASSED, "elder"]
+    made = {}
+    for label, counts in WILD_ROWS.items():
+        dense = counts.toarray() if sparse.issparse(counts) else np.array(counts, dtype=float)
+        dense[0] = 1  # somebody holds every word
+        made[label] = CountedWords(sparse.csr_array(dense), np.array(names), D)
+    ones = sparse.csr_array(np.ones((N, D)))
+    return made | {
+        "columns in another order": CountedWords(ones, np.array(names[::-1]), D),
+        "a long word": CountedWords(ones, np.array([*PASSED, "elder" * 50]), D),
+        "more words": CountedWords(sparse.csr_array(np.ones((N, 9))), np.array([*"abcde", *PASSED]), 9),
+    }
 
 
 # ---- the command --------------------------------------------------------------------------------------------------
@@ -375,10 +399,26 @@ def documents(wrap):
         "other words": [b"these are none of them"] * N,
         "blank": [b""] * N,
         "bytes that are no text": [b"\xff\xfe apple"] * N,
+        "a long word": [b"x" * 300] * N,
     }
-    made = {name: [wrap(text) for text in texts] for name, texts in lines.items()}
+    # The first holds the words that pass.
+    made = {name: [wrap(b"date cherry banana apple"), *map(wrap, texts[1:])] for name, texts in lines.items()}
     not_blank = [line for line in MALFORMED if line.strip()]  # blank lines of JSON are not records
     return made | {"malformed lines": [*made["fruits"][:9], *(not_blank * 2)[: N - 9]]}
+
+
+def not_texts():
+    """Return documents some of which are no texts."""
+    given = {"texts": "apple", "None": None, "NaN": float("nan"), "bytes": b"\xff\xfe apple", "a list": ["apple"]}
+    others = {"a number": 10**400, "an array": np.zeros((2, 2)), "a lone surrogate": "\ud800 \ud800xy", "NUL": "\0\0"}
+    return {name: ["date cherry banana apple", *[each] * (N - 1)] for name, each in (given | others).items()}
+
+
+def write_counts(counts, path):
+    """Write word counts with their vocabulary, as `odeco topics` reads them."""
+    parts = {"data": counts.data, "indices": counts.indices, "indptr": counts.indptr}
+    names = np.array([*PASSED, "elder"])
+    np.savez(path, **parts, shape=counts.shape, format=np.array("csr"), vocabulary=names)
 
 
 def with_indices_outside():
@@ -454,14 +494,22 @@ ENTRY_POINTS = {
     "classes command, JSON": (classes_command("--json"), lines_of_answers()),
     "sequences": (hidden_states(), SEQUENCES),
     "sequences, add_remove": (hidden_states(neighbour_relation="add_remove"), SEQUENCES),
+    "mixture, longdouble": (mixture(), LONG),
+    "topics, longdouble": (topics(), LONG),
     "vocabulary of texts": (
         lambda texts: vars(choose_vocabulary_privately([text.decode("latin-1") for text in texts], **BUDGET)),
         documents(bytes),
     ),
-    "vocabulary of users": (
-        lambda counts: vars(choose_vocabulary_privately(counted(counts), groups=np.arange(N) // 4, **BUDGET)),
-        WILD_ROWS,
+    "vocabulary of documents that are no texts": (
+        lambda given: vars(choose_vocabulary_privately(given, **BUDGET)),
+        not_texts(),
     ),
+    "vocabulary of users": (
+        lambda counts: vars(choose_vocabulary_privately(counts, groups=np.arange(N) // 4, **BUDGET)),
+        columns_of_words(),
+    ),
+    "topics of documents that are no texts": (topics_of_texts, not_texts()),
+    "topics command, .npz": (topics_command(write_counts, "counts.npz"), NPZ),
     "topics command, no vocabulary": (
         topics_command(write_lines, "texts.txt", "--stop-words", "none"),
         documents(bytes),

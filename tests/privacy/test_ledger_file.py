@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -110,6 +112,57 @@ def test_processes_that_charge_at_once_never_pass_the_limit_and_lose_no_charge(t
     assert possible < 3 * 60
     assert len(ledger.charges) == possible
     assert ledger.mu <= ledger.mu_limit * (1 + 2**-31)
+
+
+def is_locked(path):
+    """Tell whether somebody holds the lock of a file; a lock belongs to whoever opened it, not to the process."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def test_the_lock_is_held_from_reading_the_charges_until_the_new_one_is_on_disk(tmp_path, monkeypatch):
+    path = tmp_path / "data.ledger"
+    ledger = LedgerFile.create(path, epsilon=1.0, delta=1e-6)
+    locked = []
+    read, write = LedgerFile._ledger_in, os.fsync
+    monkeypatch.setattr(LedgerFile, "_ledger_in", lambda *given: (locked.append(is_locked(path)), read(*given))[1])
+    monkeypatch.setattr(os, "fsync", lambda number: (write(number), locked.append(is_locked(path)))[0])
+    ledger.charge("release", 1.0, 100.0)
+    assert locked == [True, True]
+    assert not is_locked(path)
+
+
+def test_a_charge_that_comes_while_another_is_made_waits_and_neither_is_lost(tmp_path, monkeypatch):
+    path = tmp_path / "data.ledger"
+    ledger = LedgerFile.create(path, epsilon=1.0, delta=1e-6)
+    read, others = LedgerFile._ledger_in, []
+
+    def interrupted(self, content):
+        found = read(self, content)
+        if not others:  # the first charge has read what there is, and has written nothing yet
+            others.append(threading.Thread(target=ledger.charge, args=("second", 1.0, 100.0)))
+            others[0].start()
+            others[0].join(timeout=1)  # without a lock it is through long before this
+        return found
+
+    monkeypatch.setattr(LedgerFile, "_ledger_in", interrupted)
+    ledger.charge("first", 1.0, 100.0)
+    others[0].join()
+    assert [charge.mechanism for charge in ledger.charges] == ["first", "second"]
+
+
+@pytest.mark.parametrize("delta_limit", [-0.5, -1e-9, 1e-6, 2e-6, math.nan, math.inf])
+def test_the_part_of_delta_for_thresholds_is_above_0_and_below_delta(delta_limit, tmp_path):
+    with pytest.raises(ValueError, match="delta_limit"):
+        LedgerFile.create(tmp_path / "data.ledger", epsilon=1.0, delta=1e-6, delta_limit=delta_limit)
+    assert not (tmp_path / "data.ledger").exists()
+    assert LedgerFile.create(tmp_path / "data.ledger", epsilon=1.0, delta=1e-6, delta_limit=0.0).mu_limit == gdp_mu(
+        1.0, 1e-6
+    )
 
 
 def test_a_ledger_in_memory_pays_as_before():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -12,6 +13,7 @@ from scipy.stats import chi2
 from sealing import plain, play_back, record
 
 from odeco.models import LatentClasses
+from odeco.models.lca import private as _private
 from odeco.models.lca.categories import Questions
 from odeco.models.lca.em import Classes, draw_codes
 from odeco.models.lca.holder import HeldAnswers, bound_of_pairs, bound_of_step
@@ -68,6 +70,37 @@ def test_no_neighbour_moves_a_sum_by_more_than_declared(asked, relation):
     # is full if all three vectors are long, and opposite vectors are rare; probabilities of unsure classes are short.
     expected = {"pairs": 0.999, "step of sure classes": 0.999, "core": 0.5, "step": 0.5}[asked]
     assert worst > expected
+
+
+def every_respondent():
+    """Return all that a respondent can answer."""
+    return np.array(list(itertools.product(*(range(-1, size) for size in QUESTIONS.sizes))))
+
+
+@pytest.mark.parametrize("relation", ["replace", "add_remove"])
+@pytest.mark.parametrize("lengths", [(0.5, 0.5, 0.5), (1.5, 1.2, 2.0)])
+def test_what_is_charged_for_the_core_covers_the_worst_neighbours(relation, lengths, monkeypatch):
+    """Whatever maps follow from earlier releases: here the first two answers to a question have opposite vectors."""
+    k, n_rows = 2, 200
+    opposite = np.zeros((D, k))
+    opposite[:2] = [[100.0, 30.0], [-100.0, -30.0]]  # so long that all are shortened to the full length
+    maps = (opposite,) * 3
+    asked = []
+
+    def ask_for_these(tables, views, n_components, ask, *, seed):
+        asked.append(ask(maps, lengths))
+        return _private.classes_at_random(tables, n_components, np.random.default_rng(seed))
+
+    monkeypatch.setattr(_private, "classes_of_views", ask_for_these)
+    monkeypatch.setattr(_private, "_WITHOUT_CORE", _private._WITH_CORE)
+    codes = random_codes(np.random.default_rng(2), n_rows)
+    report = fitted(codes, neighbour_relation=relation)["privacy_"]
+    (charge,) = [each for each in report.charges if "third moment" in each.mechanism]
+    assert len(asked) == 1
+    answers = [held(each[None]).core(maps, lengths).ravel() for each in every_respondent()]
+    others = answers if relation == "replace" else [np.zeros(k**3)]
+    moved = max(float(np.linalg.norm(one - other)) for one in answers for other in others)
+    assert 0.999 * charge.sensitivity < moved <= charge.sensitivity
 
 
 @pytest.mark.parametrize("asked", ASKED)

@@ -20,15 +20,13 @@ from odeco.privacy.sums import PrivateSums
 
 N_SYMBOLS = 2
 #: Every sequence of at most five of two symbols, and some that are none.
-EVERY = [np.array(each, float) for length in range(1, 6) for each in itertools.product(range(N_SYMBOLS), repeat=length)]
+EVERY = [np.array(each, float) for length in range(6) for each in itertools.product(range(N_SYMBOLS), repeat=length)]
 EVERY += [np.array(each) for each in ([0.5, 0, 1], [np.nan] * 4, [0, 1, 2.0, 1], [-1.0, 0, 0], [np.inf, 1, 1])]
 OTHERS = [np.array([0.0, 1, 1, 0]), np.array([1.0, 1, 1, 1, 1])]
 
 
 def held(sequences, n_symbols=N_SYMBOLS):
-    begins = np.zeros(sum(map(len, sequences)), bool)
-    begins[np.append(0, np.cumsum([len(each) for each in sequences])[:-1])] = True
-    return PrivateSequences(np.concatenate(sequences), begins, n_symbols)
+    return PrivateSequences(np.concatenate(sequences), np.array([len(each) for each in sequences]), n_symbols)
 
 
 def test_no_neighbour_moves_the_table_by_more_than_is_declared():
@@ -122,11 +120,11 @@ def test_directions_of_pure_noise_do_not_stand_clear():
 
 def test_the_noise_alone_decides_what_two_fits_differ_in():
     rows = planted(300, 10, seed=0)[1]
-    begins = np.arange(3000) % 10 == 0
+    lengths = np.full(300, 10)
 
     def fitted(seed):
         return learn_privately(
-            PrivateSequences(rows, begins, 20),
+            PrivateSequences(rows, lengths, 20),
             3,
             guarantee=Guarantee(1.0, 1e-6),
             neighbour_relation="replace",

@@ -68,9 +68,9 @@ class LedgerFile:
 
         `delta_limit` is the part of δ that is kept for thresholds, which a private vocabulary needs; see `Ledger`.
         """
-        head = {"kind": _KIND, "format_version": _VERSION, "epsilon": epsilon, "delta": delta}
-        if delta_limit > 0:
-            head["delta_limit"] = check_number("delta_limit", delta_limit, 0, check_delta(delta))
+        head = {"kind": _KIND, "format_version": _VERSION, "epsilon": epsilon, "delta": check_delta(delta)}
+        if delta_limit != 0:
+            head["delta_limit"] = check_number("delta_limit", delta_limit, 0, delta)
         limit = gdp_mu(epsilon, delta - delta_limit)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # an old ledger is never replaced
         with os.fdopen(descriptor, "wb") as file:

@@ -7,16 +7,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from odeco._util.types import FloatArray
 from odeco.privacy.ledger import ALL_DATA, Ledger
 from odeco.privacy.noise import NoiseSource, SecureNoise, grid_of, noise_scale, noisy, rounding_slack
 
 
-def above(keys: Any, numbers: FloatArray, threshold: float) -> tuple[Any, FloatArray]:
-    """Return the keys whose noisy numbers reach a threshold, and these numbers: all that is released of them."""
-    passed = numbers >= threshold
-    return keys[passed], numbers[passed]
+def above(keys: Any, numbers: FloatArray, threshold: float) -> tuple[NDArray[np.str_], FloatArray]:
+    """Return the texts whose noisy numbers reach a threshold, sorted, and these numbers.
+
+    This is all that is released. The array is made anew from the texts that pass: the type of `keys` would tell the
+    length of the longest of all, and their order where the others stand.
+    """
+    passed = np.flatnonzero(numbers >= threshold)
+    names = np.array([str(key) for key in keys[passed]], dtype=np.str_)
+    order = np.argsort(names, kind="stable")
+    return names[order], numbers[passed][order]
 
 
 def _say_nothing(what: str) -> None:
@@ -111,7 +118,7 @@ class Releaser:
         scale: float,
         threshold: float,
         delta: float,
-    ) -> tuple[Any, FloatArray]:
+    ) -> tuple[NDArray[np.str_], FloatArray]:
         """Return those of some keys whose numbers reach a threshold after noise, and these noisy numbers.
 
         Which keys there are depends on the data, so nothing may be charged or told by their number: the numbers are
@@ -122,7 +129,7 @@ class Releaser:
         what : str
             What is released, for the reader of the ledger.
         answer : callable
-            Computes an array of keys and a number for each; called only if the ledger agrees.
+            Computes an array of texts, each once, and a number for each; called only if the ledger agrees.
         sensitivity : float
             Largest Euclidean change of the numbers between neighbours, over the keys that both have.
         scale : float

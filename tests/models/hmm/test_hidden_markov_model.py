@@ -107,7 +107,7 @@ def test_lengths_say_where_sequences_begin():
     with pytest.raises(ValueError, match="Pass lengths by name"):
         TensorHMM(3).fit(rows, [3] * 300)
     for bad in ([0, 900], [-1, 901], [450.0, 450.0], [[900]]):
-        with pytest.raises(ValueError, match="`lengths` must be whole numbers above zero"):
+        with pytest.raises(ValueError, match="`lengths` must be whole numbers of at least 1"):
             told.predict(rows, lengths=bad)
 
 

@@ -377,4 +377,5 @@ class TensorMixture(DensityMixin, LatentModel):  # type: ignore[misc]
             )
         if not (types or {X.dtype.kind}) <= set("iufb"):
             raise TypeError("Private rows must be numbers. Got another type of array or column. Convert them.")
-        return validate_data(self, X, reset=True, dtype=np.float64, ensure_all_finite=False)
+        with np.errstate(all="ignore"):  # a warning about a number beyond double precision would be an answer
+            return validate_data(self, X, reset=True, dtype=np.float64, ensure_all_finite=False)

@@ -19,7 +19,15 @@ from odeco.models.hmm.baum_welch import HMM
 from odeco.models.hmm.display import check_names, numbered, summary_of
 from odeco.models.hmm.learn import learn
 from odeco.models.hmm.private import PrivateSequences, learn_privately
-from odeco.models.hmm.settings import Settings, as_symbols, check_labels, check_lengths, check_private, check_settings
+from odeco.models.hmm.settings import (
+    Settings,
+    as_lengths,
+    as_symbols,
+    check_labels,
+    check_lengths,
+    check_private,
+    check_settings,
+)
 from odeco.models.hmm.spec import FittedChain
 from odeco.models.hmm.stream import SequenceStream
 from odeco.privacy.ledger_file import Guarantee
@@ -204,9 +212,10 @@ class TensorHMM(DensityMixin, LatentModel):  # type: ignore[misc]
             raise TypeError(
                 "Private symbols must be one column of a NumPy array of numbers. Got another. Convert them."
             )
-        rows = validate_data(self, X.reshape(-1, 1), reset=True, dtype="numeric", ensure_all_finite=False)[:, 0]
+        column = X.reshape(-1, 1)  # it may be empty: the lengths of sequences are private
+        rows = validate_data(self, column, reset=True, ensure_all_finite=False, ensure_min_samples=0)[:, 0]
         check_labels(y, len(rows))
-        held = PrivateSequences(rows, check_lengths(lengths, len(rows)), cast("int", settings.n_symbols))
+        held = PrivateSequences(rows, as_lengths(lengths, len(rows), least=0), cast("int", settings.n_symbols))
         fitted, privacy = learn_privately(
             held,
             cast("int", settings.n_components),

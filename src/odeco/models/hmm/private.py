@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from odeco._util.threads import one_blas_thread
-from odeco._util.types import BoolArray, FloatArray
+from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.em import climb
 from odeco.models.hmm.baum_welch import HMM, HMMStatistics
 from odeco.models.hmm.spec import FittedChain
@@ -48,28 +48,28 @@ class PrivateSequences:
     ----------
     rows : array
         The symbols of all sequences; numbers that are no symbols are allowed.
-    begins : array
-        Which of them begin a sequence.
+    lengths : array of int
+        The length of each sequence, which may be 0. It is private; their number is public.
     n_symbols : int
         Number V of symbols; it is public.
     """
 
     rows: Any
-    begins: BoolArray
+    lengths: IndexArray
     n_symbols: int
 
     @property
     def n_sequences(self) -> int:
         """Number of sequences; it is public."""
-        return int(self.begins.sum())
+        return int(self.lengths.size)
 
     def triples(self) -> FloatArray:
         """Return the sum of the triples of all sequences, each divided by their norm, V³ numbers."""
-        v, sequence = self.n_symbols, np.cumsum(self.begins) - 1
+        v, sequence = self.n_symbols, np.repeat(np.arange(self.n_sequences), self.lengths)
         usable = (self.rows >= 0) & (self.rows < v) & (self.rows == np.floor(self.rows))
         bad = np.bincount(sequence[~usable], minlength=self.n_sequences) > 0
         symbols = np.where(usable, self.rows, 0).astype(np.int64)
-        whole = ~(self.begins[1:-1] | self.begins[2:] | bad[sequence[2:]])
+        whole = (sequence[:-2] == sequence[2:]) & ~bad[sequence[2:]]
         keys = ((symbols[:-2] * v + symbols[1:-1]) * v + symbols[2:])[whole]
         cells, counts = np.unique(sequence[2:][whole] * v**3 + keys, return_counts=True)
         owners = cells // v**3

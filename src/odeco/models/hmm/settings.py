@@ -85,18 +85,20 @@ def check_private(model: Any, settings: Settings, *, in_batches: bool = False) -
 def check_lengths(lengths: Any, n_rows: int) -> BoolArray:
     """Return which rows begin a sequence; without lengths all rows are one sequence."""
     begins = np.zeros(n_rows, bool)
-    if lengths is None:
-        begins[0] = True
-        return begins
-    given = np.asarray(lengths)
-    if given.ndim != 1 or given.dtype.kind not in "iu" or np.any(given < 1) or int(given.sum()) != n_rows:
+    begins[np.append(0, np.cumsum(as_lengths(lengths, n_rows, least=1))[:-1])] = True
+    return begins
+
+
+def as_lengths(lengths: Any, n_rows: int, *, least: int) -> IndexArray:
+    """Return the length of every sequence, at least `least`; without lengths all rows are one sequence."""
+    given = np.array([n_rows]) if lengths is None else np.asarray(lengths)
+    if given.ndim != 1 or given.dtype.kind not in "iu" or np.any(given < least) or int(given.sum()) != n_rows:
         total = f" that sum to {given.sum():,}" if given.dtype.kind in "iu" else ""
         raise ValueError(
-            f"`lengths` must be whole numbers above zero that sum to the number of rows, {n_rows:,}. "
+            f"`lengths` must be whole numbers of at least {least} that sum to the number of rows, {n_rows:,}. "
             f"Got {given.size:,} of type {given.dtype}{total}. Pass the length of every sequence."
         )
-    begins[np.append(0, np.cumsum(given)[:-1])] = True
-    return begins
+    return given.astype(np.int64)
 
 
 def check_labels(y: Any, n_rows: int) -> None:

@@ -182,7 +182,7 @@ class PrivateVocabulary:
     Attributes
     ----------
     words : array of str
-        The words.
+        The words, sorted.
     votes : array
         The noisy votes for each: Σ 1/√s over the units that hold it, s being the number of different words of a unit.
     threshold, scale : float
@@ -259,7 +259,7 @@ def choose_vocabulary_privately(
     Parameters
     ----------
     documents : iterable of str, or CountedWords
-        The documents. Their number is public.
+        The documents. Their number is public. One that is no text counts as empty, without a message.
     epsilon, delta : float
         The guarantee of vocabulary and topics together. Learn the topics with the same ε and δ and with this
         vocabulary, ``TensorLDA(k, epsilon=ε, delta=δ).fit(counts, vocabulary=chosen)``: they get what is left.
@@ -318,9 +318,14 @@ def choose_vocabulary_privately(
     epsilon, delta = check_epsilon(epsilon), check_delta(delta)
     share = 1.0 if share == 1 else check_number("share", share, 0, 1)
     most = check_count("max_words", max_words)
-    counted = documents if isinstance(documents, CountedWords) else count_words(documents, may_be_none=True)
+    if isinstance(documents, str):
+        raise TypeError("`documents` must be a sequence of texts. Got one text. Put it into a list.")
+    if not isinstance(documents, CountedWords):
+        # What is no text counts as an empty document: an error would tell something about a private one.
+        texts = (each if isinstance(each, str) else "" for each in documents)
+        documents = count_words(texts, may_be_none=True)
     held = Votes(
-        counted,
+        documents,
         groups=groups,
         words_per_unit=words_per_unit,
         stop_words=stop_words,
