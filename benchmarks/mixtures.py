@@ -34,7 +34,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from odeco.models import TensorMixture
-from odeco.models.gmm.gaussians import Gaussians
+from odeco.models.engine.gaussians import Gaussians
 from odeco.privacy import gdp_mu
 
 DATA, METHODS = 20_260, 31_337
@@ -124,7 +124,7 @@ def show_planted(quick: bool) -> None:
                 judged, labels = drawn(truth, 20_000, run, 1)
                 model, spent = timed(partial(fitted, make, run, rows))
                 if hasattr(model, "score_samples"):
-                    gaps.append(float(truth.about(judged)[1].mean() - model.score(judged)))
+                    gaps.append(float(truth.posterior(judged)[1].mean() - model.score(judged)))
                 rands.append(adjusted_rand_score(labels, model.predict(judged)))
                 seconds.append(spent)
             gap = cell(gaps, high_is_good=False, digits=4) if gaps else ""
@@ -212,12 +212,12 @@ def show_memory(n: int) -> None:
         spent += timed(partial(model.partial_fit, rows))[1]
         grown.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     judged, labels = drawn(truth, 20_000, 0, 1)
-    gap = float(truth.about(judged)[1].mean() - model.score(judged))
+    gap = float(truth.posterior(judged)[1].mean() - model.score(judged))
     print(
         f"\n{n:,} rows in one pass, d = {d}, k = {k}: {spent:.1f} s of CPU; largest memory {grown[0]:.0f} MB after "
         f"the first 100,000 rows and {grown[-1]:.0f} MB after the last; gap of likelihood {gap:.5f}, "
         f"ARI {adjusted_rand_score(labels, model.predict(judged)):.3f} (truth "
-        f"{adjusted_rand_score(labels, truth.about(judged)[0].argmax(axis=1)):.3f})"
+        f"{adjusted_rand_score(labels, truth.posterior(judged)[0].argmax(axis=1)):.3f})"
     )
 
 
@@ -270,7 +270,9 @@ def show_private(quick: bool, python: str | None) -> None:
             for run in range(n_runs):
                 truth = planted(k, d, separation, run)
                 made.append((truth, *drawn(truth, n, run, 0)))
-            best = [adjusted_rand_score(labels, truth.about(rows)[0].argmax(axis=1)) for truth, rows, labels in made]
+            best = [
+                adjusted_rand_score(labels, truth.posterior(rows)[0].argmax(axis=1)) for truth, rows, labels in made
+            ]
             plain = [
                 adjusted_rand_score(labels, KMeans(k, n_init=10, random_state=seed_of(run)).fit_predict(rows))
                 for run, (_, rows, labels) in enumerate(made)

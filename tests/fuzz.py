@@ -134,7 +134,7 @@ def _use_mixture(path: Path) -> None:
     model = TensorMixture.load(path)
     rows = np.resize(_ROWS, (40, model.n_features_in_))
     model.predict(rows)
-    if model._stream is not None:
+    if model._learnt.stream is not None:
         model.partial_fit(rows).summary()
 
 

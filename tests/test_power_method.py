@@ -117,7 +117,7 @@ def test_a_search_is_read_by_plain_numpy_and_json(tmp_path):
         header = json.loads(str(archive["header"]))
         np.testing.assert_array_equal(archive["vectors"], search.components.vectors.T)
     assert header["kind"] == "search"
-    assert header["format_version"] == 2
+    assert header["format_version"] == 3
     assert header["plan"]["n_components"] == 2
 
 
@@ -132,7 +132,7 @@ def test_files_of_another_kind_a_newer_version_or_damaged_are_refused(tmp_path):
         with pytest.raises(FileFormatError, match="is not a complete odeco file"):
             Components.load(path)
     np.savez(path, header=np.array(json.dumps({"kind": "components", "format_version": 99})))
-    with pytest.raises(FileFormatError, match=r"has format version 99\. This odeco reads up to 2\."):
+    with pytest.raises(FileFormatError, match=r"has format version 99\. This odeco reads up to 3\."):
         Components.load(path)
     np.savez(path, header=np.array([{"kind": "components"}], dtype=object))
     with pytest.raises(FileFormatError, match="is not a complete odeco file"):

@@ -220,7 +220,7 @@ def strange_files(folder, marker):
         "an array in the wrong place": header.replace('{"array": "residuals"}', '{"array": "vectors"}'),
         "no numbers": header.replace('{"array": "weights"}', '"heavy"'),
         "another kind": header.replace('"decomposition"', '"stream decomposition"'),
-        "a version that is no number": header.replace('"format_version": 2', '"format_version": "2"'),
+        "a version that is no number": header.replace('"format_version": 3', '"format_version": "3"'),
         "a header that is no object": "[1, 2]",
         "a header that is deep": "[" * 100_000,
         "a header that is no JSON": "{",
@@ -254,10 +254,10 @@ def test_a_file_from_a_stranger_executes_nothing_and_gives_a_clear_error(tmp_pat
 @pytest.mark.parametrize(
     ("version", "text"),
     [
-        (3, r"format version 3\. This odeco reads up to 2\. Install a newer odeco\."),
+        (4, r"format version 4\. This odeco reads up to 3\. Install a newer odeco\."),
         (
             1,
-            r"format version 1\. This odeco reads version 2\. Read it with the odeco that wrote it, or make it again\.",
+            r"format version 1\. This odeco reads version 3\. Read it with the odeco that wrote it, or make it again\.",
         ),
     ],
 )
@@ -266,7 +266,7 @@ def test_a_file_of_another_version_says_what_to_do(version, text, tmp_path):
     with zipfile.ZipFile(tmp_path / "old.npz") as archive:
         header = np.lib.format.read_array(io.BytesIO(archive.read("header.npy"))).item()
     stream = io.BytesIO()
-    np.lib.format.write_array(stream, np.array(header.replace('"format_version": 2', f'"format_version": {version}')))
+    np.lib.format.write_array(stream, np.array(header.replace('"format_version": 3', f'"format_version": {version}')))
     write(tmp_path / "new.npz", {"header.npy": stream.getvalue()})
     with pytest.raises(odeco.FileFormatError, match=text):
         odeco.load_result(tmp_path / "new.npz")

@@ -209,8 +209,8 @@ MUTANTS = [
     Mutant(
         "mixtures: a blank row is counted",
         "models/gmm/holder.py",
-        "shares = model.about(rows)[0] * there[:, None]",
-        "shares = model.about(rows)[0]",
+        "shares = model.posterior(rows)[0] * there[:, None]",
+        "shares = model.posterior(rows)[0]",
         "test_private_mixtures.py",
         "blank",
     ),

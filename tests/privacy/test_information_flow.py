@@ -162,8 +162,8 @@ def mixture(**settings):
     def run(rows):
         model = TensorMixture(**{"n_components": 2, **BUDGET, "norm_bound": 1.0, "random_state": 0, **settings})
         model.fit(rows).save("model.npz")
-        learnt = {name: getattr(model, name) for name in ("weights_", "means_", "covariances_", "privacy_", "start_")}
-        return learnt | {"n_rows": model.n_rows_, "said": model.summary(), "drawn": model.sample(3)}
+        learnt = {name: getattr(model, name) for name in ("weights_", "means_", "covariances_", "privacy_", "init_")}
+        return learnt | {"n_rows": model.n_samples_seen_, "said": model.summary(), "drawn": model.sample(3)}
 
     return run
 

@@ -31,7 +31,7 @@ except ImportError:  # pragma: no cover - no such locks on Windows
     fcntl = None  # type: ignore[assignment]
 
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 #: How pages and tables of odeco begin: one of these stands within the first bytes.
 _SIGNS, _SIGN_BYTES = (

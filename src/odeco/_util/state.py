@@ -59,7 +59,11 @@ def array_field(*shape: str | None, rule: Rule | None = None, default: Any = MIS
 
 
 def part_field(*types: type[State], default: Any = MISSING) -> Any:
-    """Declare a field that is another state. Of several types, the file names the one that it holds."""
+    """Declare a field that is another state.
+
+    Of several types, the file names the one that it holds. Without a type, the reader of the file says it
+    (`State.from_arrays(parts=…)`).
+    """
     return field(default=default, metadata={"types": types})
 
 
@@ -84,7 +88,13 @@ class State:
         return arrays
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], prefix: str, sizes: Sizes | None = None) -> Self:
+    def from_arrays(
+        cls,
+        arrays: Mapping[str, NDArray[Any]],
+        prefix: str,
+        sizes: Sizes | None = None,
+        parts: Mapping[str, type[State]] | None = None,
+    ) -> Self:
         """Return the state that `to_arrays` wrote; raise `ValueError` unless every field obeys its rule.
 
         Parameters
@@ -95,9 +105,11 @@ class State:
             What the names of the fields begin with.
         sizes : dict, optional
             The sizes that are known already; sizes that are found are added to it.
+        parts : mapping, optional
+            The types of parts that are declared without one, by the names of their fields, at any depth.
         """
-        sizes = {} if sizes is None else sizes
-        made = cls(**{each.name: _read(each, arrays, f"{prefix}.{each.name}", sizes) for each in fields(cls)})
+        sizes, parts = {} if sizes is None else sizes, parts or {}
+        made = cls(**{each.name: _read(each, arrays, f"{prefix}.{each.name}", sizes, parts) for each in fields(cls)})
         made.check()
         return made
 
@@ -126,19 +138,29 @@ def check_names(arrays: Mapping[str, NDArray[Any]], states: Mapping[str, State |
     require(not foreign, f"it has an unknown {foreign[0][:40]!r}" if foreign else "")
 
 
-def _read(each: Field[Any], arrays: Mapping[str, NDArray[Any]], name: str, sizes: Sizes) -> Any:
+def _read(
+    each: Field[Any],
+    arrays: Mapping[str, NDArray[Any]],
+    name: str,
+    sizes: Sizes,
+    parts: Mapping[str, type[State]],
+) -> Any:
     """Return one field from arrays, or its default if nothing of it is there."""
     types: tuple[type[State], ...] | None = each.metadata.get("types")
+    if types == ():
+        types = (parts[each.name],)
+        if not fields(types[0]):  # nothing of it can be in a file
+            return types[0]()
     if types is None and name in arrays:
         each.metadata["rule"](arrays[name], name, sizes)
         return arrays[name] if arrays[name].ndim else arrays[name].item()
     if types is not None and State.is_in(arrays, name):
         if len(types) == 1:
-            return types[0].from_arrays(arrays, name, sizes)
+            return types[0].from_arrays(arrays, name, sizes, parts)
         written = str(arrays.get(f"{name}.type", ""))
         found = [kind for kind in types if kind.__name__ == written]
         require(bool(found), f"`{name}.type` must be one of {', '.join(kind.__name__ for kind in types)}")
-        return found[0].from_arrays(arrays, name, sizes)
+        return found[0].from_arrays(arrays, name, sizes, parts)
     if each.default_factory is not MISSING:
         return each.default_factory()
     require(each.default is not MISSING, f"it has no {name!r}")

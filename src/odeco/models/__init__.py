@@ -4,8 +4,9 @@ from odeco._util.extras import needed_by
 
 with needed_by("odeco.models"):
     from odeco.errors import UnreliableTopicsWarning
+    from odeco.models.engine.private import PrivatePlan
     from odeco.models.gmm.estimator import TensorMixture
-    from odeco.models.gmm.private import MixturePlan, plan_mixture
+    from odeco.models.gmm.private import plan_mixture
     from odeco.models.hmm.estimator import TensorHMM
     from odeco.models.ica.estimator import TensorICA
     from odeco.models.lca.estimator import LatentClasses
@@ -22,7 +23,7 @@ __all__ = [
     "ClassesPlan",
     "Communities",
     "LatentClasses",
-    "MixturePlan",
+    "PrivatePlan",
     "PrivateVocabulary",
     "TensorHMM",
     "TensorICA",

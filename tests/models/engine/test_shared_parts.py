@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from odeco._util.schema import array
-from odeco.models.engine.em import best_of, climb, race
+from odeco.models.engine.em import best_of, em, successive_halving
+from odeco.models.engine.latent_model import RowStream
 from odeco.models.engine.selection import choose_number, means_of_stretches
-from odeco.models.engine.state import RowStream
 from odeco.models.engine.three_views import classes_of_three_views
 from odeco.privacy import gdp_mu
 from odeco.privacy.ledger_file import Guarantee
@@ -78,21 +78,21 @@ def test_a_stream_is_read_again_as_it_was_written():
     np.testing.assert_array_equal(again.means, stream.means)
 
 
-def test_a_climb_ends_when_a_step_gains_little_or_the_steps_are_used_up():
+def test_em_ends_when_an_iteration_gains_little_or_all_are_used_up():
     halve = lambda x: (x / 2, -abs(x))  # noqa: E731
-    ended = climb(halve, 1.0, n_steps=100, tolerance=1e-3)
+    ended = em(halve, 1.0, max_iter=100, tol=1e-3)
     assert ended.converged
-    assert ended.n_steps == 11  # the gain of step m is 2^-(m-1): step 11 gains less than 1e-3
-    cut = climb(halve, 1.0, n_steps=3, tolerance=1e-3)
+    assert ended.n_iter == 11  # the gain of step m is 2^-(m-1): step 11 gains less than 1e-3
+    cut = em(halve, 1.0, max_iter=3, tol=1e-3)
     assert not cut.converged
-    assert cut.model == 1 / 8
+    assert cut.params == 1 / 8
 
 
 def test_the_best_start_is_the_one_that_is_highest_after_a_few_steps():
     step = lambda x: (x - 0.1 * np.sign(x) * min(1, abs(x)), -abs(x))  # noqa: E731
-    best = best_of([5.0, -0.3, 2.0], step, n_trial_steps=2, n_steps=200, tolerance=1e-9)
+    best = best_of([5.0, -0.3, 2.0], step, first_iter=2, max_iter=200, tol=1e-9)
     assert best.log_likelihood > -1e-3
-    assert -0.3 < best.model < 0
+    assert -0.3 < best.params < 0
 
 
 @pytest.mark.parametrize("truth", [1, 2, 3, 5, 8, 11, 23, 40])
@@ -149,7 +149,7 @@ def test_stretches_of_dependent_rows_have_the_standard_error_of_their_mean():
     assert means_of_stretches(values[:7], 100).shape == (7,)
 
 
-def test_of_starts_that_race_the_one_that_is_ahead_in_the_end_wins():
+def test_successive_halving_keeps_the_start_that_is_ahead_in_the_end():
     """Starts rise by steps of their own up to a height of their own; the quickest is not the one that rises highest."""
     steps = np.array([0.1, 5.0, 1.0, 0.2])
     heights = np.array([9.0, 6.0, 12.0, 9.0])
@@ -160,7 +160,7 @@ def test_of_starts_that_race_the_one_that_is_ahead_in_the_end_wins():
         taken[number] += 1
         return (number, min(height + steps[number], heights[number])), height
 
-    won = race([(number, 0.0) for number in range(4)], step, n_first_steps=4, tolerance=1e-9)
-    assert won.number == 2
-    assert won.model == (2, 12.0)  # after 4 + 8 steps; the others have taken 4, or ended at 6
+    params, number = successive_halving([(number, 0.0) for number in range(4)], step, first_iter=4, tol=1e-9)
+    assert number == 2
+    assert params == (2, 12.0)  # after 4 + 8 steps; the others have taken 4, or ended at 6
     assert taken == [4, 4, 12, 4]

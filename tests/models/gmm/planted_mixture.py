@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from odeco.models.gmm.gaussians import Gaussians
+from odeco.models.engine.gaussians import Gaussians
 
 
 def planted(n_components, n_features, separation, seed=0):

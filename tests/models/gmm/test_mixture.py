@@ -34,7 +34,7 @@ def test_planted_spheres_are_found_as_well_as_rows_allow(kind, seed):
     judged, _ = drawn(truth, m, seed + 50)
     model = TensorMixture(k, covariance_type=kind, random_state=seed).fit(rows)
     n_parameters = k * (d + {"spherical": 1, "diag": d, "full": d * (d + 1) // 2}[kind]) + k - 1
-    assert truth.about(judged)[1].mean() - model.score(judged) < largest_gap(n_parameters, n, m)
+    assert truth.posterior(judged)[1].mean() - model.score(judged) < largest_gap(n_parameters, n, m)
     assert model.converged_
     assert np.all(np.diff(model.weights_) <= 0)
 
@@ -47,7 +47,7 @@ def test_elongated_components_of_any_direction_are_found_with_full_covariances()
     rows, _ = drawn(truth, 5000)
     judged, _ = drawn(truth, 3000, 7)
     model = TensorMixture(5, covariance_type="full", random_state=0).fit(rows)
-    assert truth.about(judged)[1].mean() - model.score(judged) < largest_gap(5 * (6 + 21) + 4, 5000, 3000)
+    assert truth.posterior(judged)[1].mean() - model.score(judged) < largest_gap(5 * (6 + 21) + 4, 5000, 3000)
 
 
 def test_more_components_than_a_third_moment_tells_apart_are_found_by_other_starts():
@@ -56,7 +56,7 @@ def test_more_components_than_a_third_moment_tells_apart_are_found_by_other_star
     labels = rng.integers(0, 7, 3000)
     rows = (12.0 * labels + rng.standard_normal(3000))[:, None]
     model = TensorMixture(7, random_state=0).fit(rows)
-    assert model.start_ == "nearest centres"
+    assert model.init_ == "nearest centres"
     # A mean of about 430 rows deviates by 0.05; five of these.
     np.testing.assert_allclose(np.sort(model.means_[:, 0]), 12.0 * np.arange(7), atol=0.25)
 
@@ -104,8 +104,8 @@ def test_the_number_of_components_is_found(k, d, separation):
     rows, _ = drawn(planted(k, d, separation, seed=3), 1500)
     model = TensorMixture("auto", random_state=0).fit(rows)
     assert model.n_components_ == k
-    assert k in model.tried_
-    assert "was chosen by rows" in model.summary()
+    assert k in model.selection_scores_
+    assert "was chosen on held-out rows" in model.summary()
 
 
 def test_the_result_does_not_depend_on_the_number_of_threads():
@@ -159,11 +159,11 @@ def test_rows_without_variance_are_described_too(rows, kind):
         ({"n_components": "many"}, "`n_components` must be an int"),
         ({"covariance_type": "tied"}, "`covariance_type` must be one of 'spherical', 'diag', 'full'. Got 'tied'."),
         ({"tol": -1.0}, "`tol` must be a number of at least 0. Got -1.0."),
-        ({"n_steps": 0}, "`n_steps` must be an int of at least 1"),
+        ({"max_iter": 0}, "`max_iter` must be an int of at least 1"),
         ({"reg_covar": -1}, "`reg_covar` must be a number of at least 0"),
         ({"epsilon": 1.0}, "Got no `delta`"),
         ({"epsilon": 1.0, "delta": 1e-6}, "Got no `norm_bound`"),
-        ({"ledger": "x.ledger"}, "`ledger` is for private mixtures"),
+        ({"ledger": "x.ledger"}, "`ledger` is for private models"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, text):

@@ -10,19 +10,19 @@ from planted_mixture import drawn, largest_gap, planted
 import odeco
 from odeco._util.files import load_arrays, save_arrays
 from odeco.models import TensorMixture
-from odeco.models.gmm import stream
+from odeco.models.gmm.spec import MixtureSpec
 
 KINDS = ("spherical", "diag", "full")
 
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(stream, "FIRST_ROWS", 200)
-    monkeypatch.setattr(stream, "BLOCK", 64)
+    monkeypatch.setattr(MixtureSpec, "first_block", 200)
+    monkeypatch.setattr(MixtureSpec, "next_block", 64)
 
 
 def learnt(model):
-    return [model.weights_, model.means_, model.covariances_, model.lower_bound_, model.n_rows_, model.n_iter_]
+    return [model.weights_, model.means_, model.covariances_, model.lower_bound_, model.n_samples_seen_, model.n_iter_]
 
 
 def assert_same(first, second):
@@ -65,7 +65,11 @@ def test_a_model_is_read_as_it_was_written(tmp_path):
     model.save(tmp_path / "model.npz")
     again = TensorMixture.load(tmp_path / "model.npz")
     assert_same(model, again)
-    assert (again.tried_, again.start_, again.converged_) == (model.tried_, model.start_, model.converged_)
+    assert (again.selection_scores_, again.init_, again.converged_) == (
+        model.selection_scores_,
+        model.init_,
+        model.converged_,
+    )
     assert again.get_params() == model.get_params()
 
 
@@ -78,7 +82,7 @@ def test_one_pass_is_nearly_as_good_as_many():
     for batch in np.split(rows, 10):
         model.partial_fit(batch)
     # Rows a fraction f of the way back count 1 − f times: three quarters of the rows count, in the end.
-    assert truth.about(judged)[1].mean() - model.score(judged) < largest_gap(k * (d + 1) + k - 1, 0.75 * n, m)
+    assert truth.posterior(judged)[1].mean() - model.score(judged) < largest_gap(k * (d + 1) + k - 1, 0.75 * n, m)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -87,9 +91,9 @@ def test_memory_holds_an_incomplete_block_and_no_more():
     model = TensorMixture(3, random_state=0)
     for batch in np.array_split(rows, 13):
         model.partial_fit(batch)
-        assert len(model._stream.held) < 200
-    assert len(model._stream.held) == (1000 - 200) % 64
-    assert model.n_rows_ == 1000
+        assert len(model._learnt.stream.buffer) < 200
+    assert len(model._learnt.stream.buffer) == (1000 - 200) % 64
+    assert model.n_samples_seen_ == 1000
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -97,24 +101,32 @@ def test_the_first_block_says_how_many_components_there_are():
     rows, _ = drawn(planted(2, 4, 12.0), 400)
     model = TensorMixture("auto", random_state=0).partial_fit(rows)
     assert model.n_components_ == 2
-    assert 2 in model.tried_
+    assert 2 in model.selection_scores_
+
+
+def test_before_the_first_block_is_complete_a_stream_gives_what_fit_gives():
+    rows, _ = drawn(planted(3, 4, 6.0), 500)
+    streamed = TensorMixture(3, random_state=0)
+    for batch in np.split(rows, [100, 350]):
+        streamed.partial_fit(batch)
+    assert_same(streamed, TensorMixture(3, random_state=0).fit(rows))
 
 
 def test_too_few_rows_are_said_when_the_mixture_is_wanted():
     model = TensorMixture(5, random_state=0).partial_fit(np.eye(3))
     with pytest.raises(ValueError, match="at least as many rows as components"):
         model.predict(np.eye(3))
-    assert model.n_rows_ == 3
+    assert model.n_samples_seen_ == 3
     with pytest.raises(ValueError, match="expecting 3 features"):
         model.partial_fit(np.eye(4))
-    assert model.n_rows_ == 3
+    assert model.n_samples_seen_ == 3
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 def test_an_interrupt_at_any_line_leaves_a_stream_as_it_was():
     rows, _ = drawn(planted(2, 3, 6.0), 420)
-    places = ("models/gmm/estimator.py", "models/gmm/stream.py", "models/engine/state.py", "models/engine/estimator.py")
+    places = ("models/gmm/estimator.py", "models/engine/stream.py", "models/engine/estimator.py")
 
     def begun():
         return TensorMixture(2, random_state=0, n_starts=1).partial_fit(rows[:210])
@@ -128,21 +140,24 @@ def test_an_interrupt_at_any_line_leaves_a_stream_as_it_was():
     for moment in moments:
         model = begun()
         run_traced(push(model), moment, places)
-        assert model.n_rows_ in (210, 350), moment
-        assert_same(model.partial_fit(rows[model.n_rows_ :]), expected)
+        assert model.n_samples_seen_ in (210, 350), moment
+        assert_same(model.partial_fit(rows[model.n_samples_seen_ :]), expected)
 
 
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        ("fitted.weights", np.array([0.5, 0.1]), "must sum to one"),
-        ("fitted.covariances", np.array([1.0, -1.0]), "must hold finite numbers"),
-        ("fitted.covariances", np.stack([-np.eye(3), np.eye(3)]), "must be positive definite"),
-        ("fitted.means", np.zeros((2, 5)), "n_features"),
-        ("stream.n_absorbed", np.array(0), "must have components if it has begun"),
-        ("stream.held", np.zeros((70, 3)), "fewer rows than a block may wait"),
-        ("stream.counts", np.zeros(2), "its sums must stand for rows"),
-        ("stream.n_rows", np.array(1), "its rows must be in blocks, or wait"),
+        ("fit.params.weights", np.array([0.5, 0.1]), "must sum to one"),
+        ("fit.params.covariances", np.array([1.0, -1.0]), "must hold finite numbers"),
+        ("fit.params.covariances", np.stack([-np.eye(3), np.eye(3)]), "must be positive definite"),
+        ("fit.params.means", np.zeros((2, 5)), "n_features"),
+        ("fit.params.covariances", np.ones((2, 3)), "of the kind that its settings name"),
+        ("stream.n_blocks", np.array(0), "in blocks or in the buffer"),
+        ("stream.buffer", np.zeros((70, 3)), "fewer rows than a block"),
+        ("stream.statistics.n", np.array(7.0), "must stand for its rows"),
+        ("stream.statistics.seconds", np.ones((2, 3)), "of the kind of its covariances"),
+        ("stream.n_seen", np.array(1), "in blocks or in the buffer"),
+        ("stream.surplus", np.array(1), "unknown"),
     ],
 )
 @pytest.mark.usefixtures("small_blocks")

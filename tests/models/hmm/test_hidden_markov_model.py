@@ -205,7 +205,7 @@ def test_an_interrupt_leaves_a_stream_as_it_was_or_as_it_is_after():
     rows, _ = drawn(VECTORS, 4000)
     settings = {"n_steps": 3, "random_state": 0}
     expected = TensorHMM(3, **settings).partial_fit(rows[:2000]).partial_fit(rows[2000:]).means_
-    places = ("models/hmm/estimator.py", "models/hmm/stream.py", "models/engine/state.py", "models/engine/estimator.py")
+    places = ("models/hmm/estimator.py", "models/hmm/stream.py", "models/engine/latent_model.py")
     moments = moments_of(lambda: TensorHMM(3, **settings).partial_fit(rows[:2000]).partial_fit(rows[2000:]), places)
     assert len(moments) > 60
     before = TensorHMM(3, **settings).partial_fit(rows[:2000])

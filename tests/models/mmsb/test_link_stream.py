@@ -193,7 +193,7 @@ def test_an_interrupt_at_any_line_leaves_a_stream_of_links_as_it_was():
     places = (
         "models/mmsb/estimator.py",
         "models/mmsb/links.py",
-        "models/engine/state.py",
+        "models/engine/latent_model.py",
         "models/engine/estimator.py",
     )
     begun = started().partial_fit(edges[:40], n_nodes=30)

@@ -1,6 +1,7 @@
-"""Likelihood steps from a start, and from the best of several.
+"""Expectation-maximisation: plain EM, SQUAREM, and the choice among several starts by successive halving.
 
-Likelihood steps that are looked ahead along: two of them say where many would lead.
+All functions take an EM step: it maps parameters to the next ones, and returns with them the mean log-likelihood of
+the parameters that it was given. They know nothing else about a model.
 """
 
 from __future__ import annotations
@@ -14,135 +15,137 @@ import numpy as np
 
 from odeco._util.types import FloatArray
 
-Model = TypeVar("Model")
+Params = TypeVar("Params")
 
-#: Takes a model, and returns the next one with the mean log-likelihood of the one it was given.
-Step = Callable[[Model], tuple[Model, float]]
+#: Takes parameters, and returns the next ones with the mean log-likelihood of those it was given.
+Step = Callable[[Params], tuple[Params, float]]
 
 
 @dataclass(frozen=True, eq=False)
-class Climbed(Generic[Model]):
-    """A model after likelihood steps.
+class EMResult(Generic[Params]):
+    """Parameters after EM iterations.
 
     Attributes
     ----------
-    model : object
-        Where they ended.
+    params : object
+        The parameters after the last iteration.
     log_likelihood : float
-        The mean log-likelihood before the last step, which the last can only have raised.
-    n_steps : int
-        How many steps were taken.
+        The mean log-likelihood before the last iteration, which can only have raised it.
+    n_iter : int
+        Number of iterations.
     converged : bool
-        Whether the last of them raised it by less than the tolerance.
+        Whether the last iteration raised the mean log-likelihood by less than the tolerance.
     """
 
-    model: Model
-    log_likelihood: float
-    n_steps: int
-    converged: bool
+    params: Params
+    log_likelihood: float = -math.inf
+    n_iter: int = 0
+    converged: bool = False
 
 
-def climb(step: Step[Model], start: Model, *, n_steps: int, tolerance: float) -> Climbed[Model]:
-    """Take likelihood steps until one raises the mean log-likelihood by less than a tolerance, or n steps are done."""
-    model, before = start, float("-inf")
-    for number in range(1, n_steps + 1):
-        model, likelihood = step(model)
-        if likelihood - before < tolerance:
-            return Climbed(model, likelihood, number, True)
+def em(step: Step[Params], start: Params, *, max_iter: int, tol: float) -> EMResult[Params]:
+    """Iterate until the mean log-likelihood rises by less than `tol`, or for `max_iter` iterations."""
+    params, before = start, -math.inf
+    for n_iter in range(1, max_iter + 1):
+        params, likelihood = step(params)
+        if likelihood - before < tol:
+            return EMResult(params, likelihood, n_iter, True)
         before = likelihood
-    return Climbed(model, before, n_steps, False)
+    return EMResult(params, before, max_iter, False)
 
 
-def best_of(
-    starts: Iterable[Model],
-    step: Step[Model],
+def squarem(
+    step: Step[Params],
+    start: Params,
     *,
-    n_trial_steps: int,
-    n_steps: int,
-    tolerance: float,
-    climber: Callable[..., Climbed[Model]] = climb,
-) -> Climbed[Model]:
-    """Take a few steps from every start, and the rest from where the likelihood is highest then.
-
-    The steps are those of `climb`, or of another climber with the same arguments.
-    """
-    trials = [climber(step, start, n_steps=n_trial_steps, tolerance=tolerance) for start in starts]
-    best = max(trials, key=lambda trial: trial.log_likelihood)
-    if best.converged or n_steps <= best.n_steps:
-        return best
-    rest = climber(step, best.model, n_steps=n_steps - best.n_steps, tolerance=tolerance)
-    return Climbed(rest.model, rest.log_likelihood, best.n_steps + rest.n_steps, rest.converged)
-
-
-@dataclass(frozen=True, eq=False)
-class Winner(Generic[Model]):
-    """The model that won a race, and the number of the start that it came from."""
-
-    model: Model
-    number: int
-
-
-def race(starts: Sequence[Model], step: Step[Model], *, n_first_steps: int, tolerance: float) -> Winner[Model]:
-    """Take a few steps from every start; the likelier half takes twice as many more, and so on until one is left."""
-
-    def further(at: Climbed[Model]) -> Climbed[Model]:
-        return at if at.converged else climb(step, at.model, n_steps=n_steps, tolerance=tolerance)
-
-    n_steps = n_first_steps
-    running = [(number, further(Climbed(start, float("-inf"), 0, False))) for number, start in enumerate(starts)]
-    while len(running) > 1:
-        running = sorted(running, key=lambda each: -each[1].log_likelihood)[: (len(running) + 1) // 2]
-        if len(running) > 1:
-            n_steps *= 2
-            running = [(number, further(at)) for number, at in running]
-    number, at = running[0]
-    return Winner(at.model, number)
-
-
-def climb_ahead(
-    step: Step[Model],
-    start: Model,
-    *,
-    n_steps: int,
-    tolerance: float,
-    coordinates: Callable[[Model], FloatArray],
-    model_at: Callable[[FloatArray, Model], Model],
-) -> Climbed[Model]:
-    """Climb by likelihood steps, of which every third begins where the two before it point to.
+    max_iter: int,
+    tol: float,
+    to_vector: Callable[[Params], FloatArray],
+    from_vector: Callable[[FloatArray, Params], Params],
+) -> EMResult[Params]:
+    """EM with SQUAREM extrapolation: every third iteration starts where the two before it point to.
 
     Parameters
     ----------
-    step, start, n_steps, tolerance
-        As for `odeco.models.engine.em.climb`; the tolerance is for one step, and looked at in every third.
-    coordinates : callable
-        Returns a model as a vector, in coordinates in which a step far along a line still means something.
-    model_at : callable
-        Takes such a vector, and a model to take the rest from, and returns a model.
+    step, start, max_iter
+        As for `em`.
+    tol : float
+        As for `em`; the gain of every second iteration is compared with it.
+    to_vector : callable
+        Returns parameters as a vector, in coordinates in which a long step along a line still gives parameters.
+    from_vector : callable
+        Takes such a vector and parameters, from which it takes what the vector does not hold; returns parameters.
 
     Notes
     -----
-    Two steps go from z₀ by r, and from there by r + v. If they shrink by a constant factor, all further ones lead to
-    z₀ + 2 a r + a² v with a about |r| / |v|. The third step is taken from there, and kept if the likelihood there is
-    higher than after the first; so the likelihood never falls (Varadhan and Roland, Simple and globally convergent
-    methods for accelerating the convergence of any EM algorithm, 2008, scheme S3).
+    Two iterations move z₀ by r, and then by r + v. If they shrink by a constant factor, all further ones lead to
+    z₀ + 2 a r + a² v with a about |r| / |v|. The third iteration starts there. Its result is used if the likelihood
+    there is higher than after the first, so the likelihood never falls (Varadhan and Roland, *Simple and globally
+    convergent methods for accelerating the convergence of any EM algorithm*, 2008, scheme S3).
     """
-    model, likelihood, done = start, -math.inf, 0
-    while done < n_steps:
-        if n_steps - done < 3:
-            model, likelihood = step(model)
+    params, likelihood, done = start, -math.inf, 0
+    while done < max_iter:
+        if max_iter - done < 3:
+            params, likelihood = step(params)
             done += 1
             continue
-        first, before = step(model)
+        first, before = step(params)
         second, likelihood = step(first)
         done += 2
-        if likelihood - before < tolerance:
-            return Climbed(second, likelihood, done, True)
-        origin, one, two = coordinates(model), coordinates(first), coordinates(second)
+        if likelihood - before < tol:
+            return EMResult(second, likelihood, done, True)
+        origin, one, two = to_vector(params), to_vector(first), to_vector(second)
         along, bend = one - origin, two - 2 * one + origin
         length = max(1.0, float(np.linalg.norm(along)) / max(float(np.linalg.norm(bend)), np.finfo(float).tiny))
-        reached, there = step(model_at(origin + 2 * length * along + length**2 * bend, second))
+        extrapolated, there = step(from_vector(origin + 2 * length * along + length**2 * bend, second))
         done += 1
-        model = second
+        params = second
         if there > likelihood:
-            model, likelihood = reached, there
-    return Climbed(model, likelihood, done, False)
+            params, likelihood = extrapolated, there
+    return EMResult(params, likelihood, done, False)
+
+
+def successive_halving(
+    starts: Sequence[Params], step: Step[Params], *, first_iter: int, tol: float
+) -> tuple[Params, int]:
+    """Run EM from every start; the likelier half goes on for twice as long, until one is left.
+
+    Returns
+    -------
+    params : object
+        The parameters that are left.
+    number : int
+        The place of their start in `starts`.
+    """
+    n_iter = first_iter
+    running = [(number, EMResult(start)) for number, start in enumerate(starts)]
+    while True:
+        running = [
+            (number, at if at.converged else em(step, at.params, max_iter=n_iter, tol=tol)) for number, at in running
+        ]
+        running = sorted(running, key=lambda each: -each[1].log_likelihood)[: (len(running) + 1) // 2]
+        if len(running) == 1:
+            number, best = running[0]
+            return best.params, number
+        n_iter *= 2
+
+
+def best_of(
+    starts: Iterable[Params],
+    step: Step[Params],
+    *,
+    first_iter: int,
+    max_iter: int,
+    tol: float,
+    run: Callable[..., EMResult[Params]] = em,
+) -> EMResult[Params]:
+    """Run a few iterations from every start, and all others from where the likelihood is highest then.
+
+    `run` is `em`, or another function with its arguments.
+    """
+    trials = [run(step, start, max_iter=first_iter, tol=tol) for start in starts]
+    best = max(trials, key=lambda trial: trial.log_likelihood)
+    if best.converged or max_iter <= best.n_iter:
+        return best
+    rest = run(step, best.params, max_iter=max_iter - best.n_iter, tol=tol)
+    return EMResult(rest.params, rest.log_likelihood, best.n_iter + rest.n_iter, rest.converged)

@@ -1,177 +1,345 @@
-"""The base of the estimators of models with hidden variables.
+"""The scikit-learn face of every model: fit, partial_fit, private fit, fitted attributes, scores, summary, plot, files.
 
-A model is written to a file and read again, whichever model it is, without pickle.
+`Estimator` serves any model (level A), `EMEstimator` models of rows with a posterior over components (level B), and
+`PrivateEstimator` adds the parameters of private models. A model derives from these, declares its parameters with
+`param` and its fitted attributes with `fitted`, and names its specification.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from abc import abstractmethod
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, Self, TypeVar
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, ClassVar, Literal, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from odeco._util.arguments import check_saved_state
-from odeco._util.files import faults_of, load_arrays, save_arrays
-from odeco._util.schema import Schema, array, plain_settings, require, size, text, whole
-from odeco.models.engine.state import RowStream, State
+from odeco._util.threads import map_blocks
+from odeco._util.types import FloatArray, IndexArray
+from odeco.models.engine.description import Description
+from odeco.models.engine.files import load_model, save_model
+from odeco.models.engine.fit import Fit
+from odeco.models.engine.parameters import (
+    DELTA,
+    EPSILON,
+    RELATION,
+    checked_parameters,
+    count,
+    n_components,
+    number,
+    param,
+)
+from odeco.models.engine.private import guarantee_of
+from odeco.models.engine.spec import Spec
+from odeco.models.engine.stream import BlockStream
 from odeco.privacy.report import PrivacyReport
+from odeco.privacy.sums import NeighbourRelation, PrivateSums
 
 
-class LatentModel(BaseEstimator):  # type: ignore[misc]
-    """An estimator whose learnt state is replaced in one step, so that an interrupt finds all of it or nothing.
+class fitted(property):  # noqa: N801 - used as a declaration, like property
+    """A fitted attribute: a path into the fit such as ``"params.weights"``, or a function of the fit."""
 
-    Derived classes say what a file of theirs is called (`_KIND`), which class holds what they learn (`_FITTED`) and
-    which a stream (`_STREAM`, if there is one), check their settings, and work out what a stream has learnt. `fit` and
-    `partial_fit` end with `_take`; between `_names_kept_on_failure` and that call the model is as it was before.
-    Attributes that users read are properties of `_learnt`.
+    def __init__(self, path: str | Callable[[Fit], Any], doc: str) -> None:
+        get = path if callable(path) else lambda fit: reduce(getattr, path.split("."), fit)
+        super().__init__(lambda model: get(model._fit_for(self._name)), doc=doc)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+
+class Learnt:
+    """All that an estimator has learnt. It is replaced as a whole, so an interrupt finds all of it or nothing.
+
+    The fit of a stream is computed when it is needed, and stored here. Rows that come meanwhile go to another object,
+    so the fit stored in this one is always that of the stream in this one.
     """
 
-    _KIND: ClassVar[str]
-    _FITTED: ClassVar[type[State]]
-    _STREAM: ClassVar[type[RowStream] | None] = None
+    def __init__(
+        self, spec: Spec, seed: int, fit: Fit | None, stream: BlockStream | None, privacy: PrivacyReport | None = None
+    ) -> None:
+        self.spec, self.seed, self.computed, self.stream, self.privacy = spec, seed, fit, stream, privacy
 
-    random_state: Any
+    @property
+    def fit(self) -> Fit:
+        """The fitted model."""
+        if self.computed is None and self.stream is not None:
+            self.computed = self.stream.result(self.spec)
+        return self.computed  # type: ignore[return-value]
+
+
+#: One lock for each estimator, outside of the estimators, which are cloned and pickled.
+_LOCKS: WeakKeyDictionary[Estimator, Any] = WeakKeyDictionary()
+_LOCKS_LOCK = threading.Lock()
+
+_FEATURES = ("n_features_in_", "feature_names_in_")
+
+
+class _Fitted(BaseEstimator):  # type: ignore[misc]
+    """What an estimator has after a fit. These are no parameters, so they are not declared in a dataclass."""
+
     n_features_in_: int
-    _fitted: Any
-    _stream: Any
-    _seed: int
-    _privacy: PrivacyReport | None
+    feature_names_in_: Any
+    _learnt: Learnt
 
-    @abstractmethod
-    def _check_settings(self) -> Any:
-        """Return the checked settings, or raise."""
 
-    def _fitted_from_stream(self) -> Any:
-        """Return what the rows of the stream say, or raise if they are too few for a model."""
-        raise NotImplementedError
+@dataclass(eq=False, repr=False)
+class Estimator(_Fitted):
+    """An estimator of any model (level A). A model with another input than rows of numbers replaces `_encode`."""
+
+    n_components: int | Literal["auto"] = n_components(2)
+    random_state: Any = param(None)
+
+    _SPEC: ClassVar[type[Spec]]
+    _KIND: ClassVar[str]
+
+    n_iter_ = fitted("info.n_iter", "Number of iterations; of a stream, number of blocks.")
+    converged_ = fitted("info.converged", "Whether the last iteration gained less than `tol`.")
+    selection_scores_ = fitted(
+        lambda fit: dict(zip(fit.info.tried.tolist(), fit.info.tried_scores.tolist(), strict=True)),
+        "With ``n_components='auto'``: the score on held-out rows of every number that was tried.",
+    )
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's signature
+        """Learn the model.
+
+        Parameters
+        ----------
+        X : array, rows x features
+            Rows.
+        y : object
+            Ignored.
+        """
+        return self._fit(X)
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's signature
+        """Update the model with another batch, in one pass. At most one block of rows is stored.
+
+        If anything ends the call early, an interrupt included, the model is as it was before. The settings of the first
+        call hold for the whole stream. Several threads may call this: no row is lost.
+        """
+        return self._partial_fit(X)
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """Number of rows seen."""
+        self._require_fitted("n_samples_seen_")
+        learnt = self._learnt
+        return int(learnt.fit.info.n_samples if learnt.stream is None else learnt.stream.n_seen)
 
     @property
     def privacy_(self) -> PrivacyReport:
-        """What is guaranteed about the model, if it is private: it belongs to the model and goes with it."""
-        self._learnt("privacy_")
-        if self._privacy is None:
+        """The guarantee of a private model, with every release. Other models do not have it."""
+        self._require_fitted("privacy_")
+        if self._learnt.privacy is None:
             raise AttributeError(
-                f"`privacy_` is what a private model has. This {type(self).__name__} was learnt without privacy."
+                f"`privacy_` is what a private model has. This {type(self).__name__} was fitted without privacy."
             )
-        return self._privacy
+        return self._learnt.privacy
+
+    def summary(self) -> str:
+        """Return a short text about the model that begins with a verdict."""
+        return str(self._describe())
+
+    def plot(self) -> Any:
+        """Return a Matplotlib figure of the model."""
+        return self._describe().figure()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model, with where its stream stands, to an ``.npz`` file: atomically and without pickle."""
+        """Write the model, with its stream, to an ``.npz`` file: atomically and without pickle."""
         check_is_fitted(self)
         save_model(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote. A stream goes on from there as if it had not been interrupted, to the last bit."""
+        """Read what `save` wrote. A stream goes on as if it had not been interrupted: results are bit-identical."""
         return load_model(cls, path)
 
-    def _take(
-        self, fitted: State | None, stream: RowStream | None, seed: int, privacy: PrivacyReport | None = None
-    ) -> None:
-        """Make what was learnt the model's own, in one step."""
-        self.__dict__.update(_fitted=fitted, _stream=stream, _seed=seed, _privacy=privacy)
+    def _encode(self, X: Any, context: Any = None) -> tuple[Any, Any]:
+        """Return rows as a stream buffers them, and the context; without one, that before any row."""
+        return validate_data(self, X, reset=context is None, dtype=np.float64), context or self._SPEC.Context()
 
-    def _learnt(self, name: str) -> Any:
-        """Return what was learnt, worked out anew if rows have come since; `name` is what the caller wants."""
-        if not self.__sklearn_is_fitted__():
-            raise AttributeError(f"`{name}` must be learnt first. This {type(self).__name__} is not fitted. Call fit.")
-        if self._fitted is None:
-            self._fitted = self._fitted_from_stream()
-        return self._fitted
+    def _hold(self, X: Any, spec: Any) -> tuple[Any, Any]:
+        """Return a data holder of private records, and the public context; no message may depend on a record."""
+        raise NotImplementedError
 
-    @contextmanager
-    def _names_kept_on_failure(self) -> Iterator[None]:
-        """Go back to the features of the model that is there, if learning another fails."""
-        names = ("n_features_in_", "feature_names_in_")
-        before = {name: vars(self)[name] for name in names if name in vars(self)}
-        try:
-            yield
-        except BaseException:
-            for name in names:
-                self.__dict__.pop(name, None)
-            self.__dict__.update(before)
-            raise
+    def _fit(self, X: Any, **side: Any) -> Self:
+        """Fit with further arguments of `_encode` or `_hold`."""
+        spec = self._specify()
+        guarantee, seed = guarantee_of(spec), self._draw_seed()
+        with self._features_kept_on_failure():
+            if guarantee is None:
+                rows, base = self._encode(X, **side)
+                self._learnt = Learnt(spec, seed, spec.fit(spec.prepare(rows, base), base, seed), None)
+            else:
+                holder, base = self._hold(X, spec, **side)
+                relation = spec.settings.neighbour_relation
+                sums = PrivateSums(guarantee, holder.n_records, record=spec.record, neighbour_relation=relation)
+                fit = spec.learn_privately(holder, base, sums, seed=seed)
+                self._learnt = Learnt(spec, seed, fit, None, sums.report(spec.mechanism))
+        return self
+
+    def _partial_fit(self, X: Any, **side: Any) -> Self:
+        """Update the stream, with further arguments of `_encode`."""
+        with self._lock(), self._features_kept_on_failure():
+            spec = self._specify()
+            if guarantee_of(spec) is not None:
+                raise ValueError(
+                    f"A private model is fitted to all {spec.record}s at once: each release sums over all of them. Got "
+                    "a call of partial_fit. Call fit."
+                )
+            before = vars(self).get("_learnt")
+            if before is None or before.stream is None:
+                seed = self._draw_seed()
+                rows, base = self._encode(X, **side)
+                if spec.Stream is None:
+                    raise NotImplementedError(f"{type(self).__name__} cannot learn in one pass. Call fit.")
+                stream = spec.Stream.begin(base, seed, rows)
+            else:
+                spec, seed, stream = before.spec, before.seed, before.stream
+                rows, _ = self._encode(X, stream.context, **side)
+            self._learnt = Learnt(spec, seed, None, stream.update(spec, rows))
+        return self
+
+    def _specify(self) -> Spec:
+        """Return the specification with checked parameters."""
+        # Not scikit-learn's clone, which copies what parameters refer to.
+        return self._SPEC(type(self)(**checked_parameters(self)))
 
     def _draw_seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
+    def _require_fitted(self, name: str) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError(f"`{name}` must be learnt first. This {type(self).__name__} is not fitted. Call fit.")
+
+    def _fit_for(self, name: str) -> Fit:
+        """Return the fitted model; `name` is what the caller wants of it."""
+        self._require_fitted(name)
+        return self._learnt.fit
+
+    def _names(self) -> list[str]:
+        """Return the names of the columns."""
+        named = vars(self).get("feature_names_in_", [f"x{place}" for place in range(self.n_features_in_)])
+        return [str(name) for name in named]
+
+    def _describe(self, rows: Any = None) -> Description:
+        check_is_fitted(self)
+        learnt = self._learnt
+        described = learnt.spec.describe(learnt.fit, self._names(), learnt.privacy, rows)
+        return described.with_facts(learnt.fit.info, learnt.spec, learnt.privacy)
+
+    def _lock(self) -> Any:
+        with _LOCKS_LOCK:
+            return _LOCKS.setdefault(self, threading.RLock())
+
+    @contextmanager
+    def _features_kept_on_failure(self) -> Iterator[None]:
+        """Restore number and names of features if learning fails: they belong to the model that is there."""
+        before = {name: vars(self)[name] for name in _FEATURES if name in vars(self)}
+        try:
+            yield
+        except BaseException:
+            for name in _FEATURES:
+                self.__dict__.pop(name, None)
+            self.__dict__.update(before)
+            raise
+
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_seed")
+        return "_learnt" in vars(self)
 
 
-AnyModel = TypeVar("AnyModel", bound="LatentModel")
+if hasattr(os, "register_at_fork"):  # a child must not wait for locks that threads of its parent hold
+    os.register_at_fork(after_in_child=_LOCKS.clear)
 
 
-def save_model(model: LatentModel, path: str | os.PathLike[str]) -> None:
-    """Write a fitted model: its settings, what it has learnt, and where its stream stands."""
-    parameters = model.get_params()
-    parameters["random_state"] = check_saved_state(parameters["random_state"])
-    header: dict[str, Any] = {
-        "parameters": {
-            name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in parameters.items()
-        },
-        "seed": model._seed,
-        "n_features": int(model.n_features_in_),
-    }
-    arrays: dict[str, Any] = {}
-    fitted, stream = model._fitted, model._stream
-    if fitted is not None:
-        arrays |= fitted.to_arrays("fitted")
-    if stream is not None:
-        arrays |= stream.to_arrays("stream")
-    if model._privacy is not None:
-        header["privacy"] = model._privacy.to_json()
-    if hasattr(model, "feature_names_in_"):
-        arrays["feature_names"] = np.array([str(name) for name in model.feature_names_in_])
-    save_arrays(path, model._KIND, header, arrays)
+@dataclass(eq=False, repr=False)
+class EMEstimator(Estimator):
+    """An estimator of rows with a posterior over components (level B)."""
+
+    max_iter: int = param(100, count(), "The largest number of EM iterations.")
+    tol: float = param(1e-4, number(), "EM ends when an iteration raises the mean log-likelihood by less.")
+
+    n_components_ = fitted(lambda fit: len(fit.params.weights), "Number of components.")
+    init_ = fitted("info.init", "Which start was the best.")
+
+    def fit_predict(self, X: Any, y: Any = None) -> IndexArray:  # noqa: ARG002 - scikit-learn's signature
+        """Fit the model to rows, and return the component of each."""
+        return self.fit(X).predict(X)
+
+    def predict(self, X: Any) -> IndexArray:
+        """Return the most probable component of each row."""
+        return np.asarray(self._posterior(X)[0].argmax(axis=1))
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return the probability of each component for each row."""
+        return self._posterior(X)[0]
+
+    def score_samples(self, X: Any) -> FloatArray:
+        """Return the log-likelihood of each row."""
+        return self._posterior(X)[1]
+
+    def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002 - scikit-learn's signature
+        """Return the mean log-likelihood of rows.
+
+        A private model refuses, and so do `bic` and `aic`: a search over settings calls them, and would choose by the
+        exact rows that each model was made to hide. For rows that need no protection there is `score_samples`.
+        """
+        return float(self._scores("score", X).mean())
+
+    def bic(self, X: Any) -> float:
+        """Return the Bayesian information criterion for rows; lower is better."""
+        scores = self._scores("bic", X)
+        return -2 * float(scores.sum()) + self._n_parameters() * math.log(len(scores))
+
+    def aic(self, X: Any) -> float:
+        """Return Akaike's information criterion for rows; lower is better."""
+        return -2 * float(self._scores("aic", X).sum()) + 2 * self._n_parameters()
+
+    def _posterior(self, X: Any) -> tuple[FloatArray, FloatArray]:
+        """Return the responsibilities of components for each row, and the log-likelihood of each."""
+        check_is_fitted(self)
+        fit, spec = self._learnt.fit, self._em_spec()
+        rows = spec.prepare(self._encode(X, fit.context)[0], fit.context)
+        parts = list(
+            map_blocks(
+                lambda block: spec.posterior(fit.params, block, fit.context), spec.blocks(rows), parallel=spec.parallel
+            )
+        )
+        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+    def _scores(self, name: str, X: Any) -> FloatArray:
+        check_is_fitted(self)
+        if self._learnt.privacy is not None:
+            raise ValueError(
+                f"The {name} of a private model must not choose between models: it is exact, and no budget pays for "
+                f"it. Got a call of {name}. For {self._SPEC.record}s that need no protection call score_samples."
+            )
+        return self.score_samples(X)
+
+    def _n_parameters(self) -> int:
+        return int(self._em_spec().n_parameters(self._learnt.fit.params))
+
+    def _em_spec(self) -> Any:
+        return self._learnt.spec
 
 
-def load_model(cls: type[AnyModel], path: str | os.PathLike[str]) -> AnyModel:
-    """Read what `save_model` wrote. The file may come from anyone: nothing in it is executed."""
-    header, arrays = load_arrays(path, cls._KIND, _schema(cls))
-    with faults_of(path):
-        model = cls(**header["parameters"])
-        model._check_settings()
-        fitted = cls._FITTED.from_arrays("fitted", arrays) if _has(arrays, "fitted") else None
-        stream = cls._STREAM.from_arrays("stream", arrays) if cls._STREAM and _has(arrays, "stream") else None
-        privacy = PrivacyReport.from_json(header["privacy"]) if "privacy" in header else None
-        model.n_features_in_ = header["n_features"]
-        if "feature_names" in arrays:
-            model.feature_names_in_ = arrays["feature_names"].astype(object)
-        model._take(fitted, stream, header["seed"], privacy)
-    return model
+@dataclass(eq=False, repr=False)
+class PrivateEstimator(Estimator):
+    """An estimator that can be private: it has `_hold`, and its specification `learn_privately`."""
 
-
-def _schema(cls: type[LatentModel]) -> Schema:
-    return Schema(
-        {"parameters": plain_settings, "seed": whole(), "n_features": size("n_features")},
-        {},
-        optional_header={"privacy": text()},
-        optional_arrays={
-            **cls._FITTED.rules("fitted"),
-            **({} if cls._STREAM is None else cls._STREAM.rules("stream")),
-            "feature_names": array(None, kind="U"),
-        },
-        relations=lambda header, arrays, _: _check_whole(cls, header, arrays),
+    epsilon: float | None = param(
+        None, EPSILON, "Fit under differential privacy; smaller is more private.", option="--epsilon"
     )
-
-
-def _check_whole(cls: type[LatentModel], header: dict[str, Any], arrays: dict[str, Any]) -> None:
-    """Require a whole model, or a whole stream, or both; and a name for each feature or for none."""
-    for part, kind in (("fitted", cls._FITTED), ("stream", cls._STREAM)):
-        present = {name for name in arrays if name.startswith(f"{part}.")}
-        all_of_it = set() if kind is None else set(kind.rules(part))
-        require(present in (set(), all_of_it), f"it must hold all of its {part} part, or nothing of it")
-    require(_has(arrays, "fitted") or _has(arrays, "stream"), "it must hold a model or a stream")
-    named = arrays.get("feature_names")
-    require(named is None or named.size == header["n_features"], "it must have a name for every feature")
-
-
-def _has(arrays: dict[str, Any], part: str) -> bool:
-    return any(name.startswith(f"{part}.") for name in arrays)
+    delta: float | None = param(
+        None, DELTA, "For --epsilon: far below one over the number of records.", option="--delta"
+    )
+    neighbour_relation: NeighbourRelation = param("replace", RELATION)
+    ledger: str | os.PathLike[str] | None = param(None)

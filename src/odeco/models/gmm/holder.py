@@ -25,7 +25,7 @@ import numpy as np
 
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray
-from odeco.models.gmm.gaussians import Gaussians, blocks_of
+from odeco.models.engine.gaussians import Gaussians, blocks_of
 from odeco.models.gmm.start import SecondMoment, Span, cubes
 from odeco.privacy.clip import clipped_rows
 
@@ -76,7 +76,8 @@ class BoundedRows:
             self._there: FloatArray = np.isfinite(rows).all(axis=1).astype(np.float64)
             # Bounds near the ends of double precision must not make a quotient of rounding errors.
             self._rows: FloatArray = clipped_rows(clipped / norm_bound, 1.0)
-        self.n_rows, self.n_features = rows.shape
+        self.n_records, self.n_features = rows.shape
+        self.norm_bound = norm_bound
 
     def seconds(self) -> Asked:
         """Ask for Σ y yᵀ, distinct entries only."""
@@ -118,7 +119,7 @@ class BoundedRows:
 
         def block_sum(block: tuple[FloatArray, FloatArray]) -> FloatArray:
             rows, there = block
-            shares = model.about(rows)[0] * there[:, None]
+            shares = model.posterior(rows)[0] * there[:, None]
             near = clipped_rows((rows - centre) / radius, 1.0)
             return np.hstack([shares.sum(axis=0)[:, None], shares.T @ near])
 

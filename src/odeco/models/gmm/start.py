@@ -1,4 +1,6 @@
-"""Spheres from the third moment of rows: their means and weights in one pass, without a start that needs luck.
+"""Starts of EM: the third moment of rows, the same with rows whitened within components, and k-means++.
+
+The third moment gives means and weights of spheres in one pass, without a random start.
 
 Let x have the mean μ_h with probability w_h, and noise of variance σ² in every direction. Then
 
@@ -11,8 +13,6 @@ Let x have the mean μ_h with probability w_h, and noise of variance σ² in eve
   given h is the variance of component h, so components may even differ in it (Hsu and Kakade 2013, arXiv:1206.5766).
 
 The constant coordinate is what lets k means be found in k − 1 dimensions: Hsu and Kakade need k ≤ d.
-
-Where likelihood steps start: the third moment, the same with rows whitened within components, and k-means++.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.small import decompose_whitened
-from odeco.models.gmm.gaussians import CovarianceType, Gaussians, blocks_of, squared_norms
+from odeco.models.engine.gaussians import CovarianceType, Gaussians, blocks_of, squared_norms
 
 #: A direction is amplified no more than if it had this share of the strongest.
 LEAST_SHARE = 1e-3
@@ -32,7 +32,7 @@ LEAST_SHARE = 1e-3
 #: No component begins with less than this share of the uniform weight.
 _LEAST_WEIGHT = 0.1
 
-#: Starts of the decomposition of the core: it is small, and a better one costs less than a likelihood step.
+#: Starts of the decomposition of the core: it is small, and further starts cost less than an EM iteration.
 _STARTS = 5
 
 
@@ -51,7 +51,7 @@ class SecondMoment:
 
 @dataclass(frozen=True, eq=False)
 class Span:
-    """Where means can lie, by a second moment.
+    """The span of the means, by a second moment.
 
     Attributes
     ----------
@@ -97,11 +97,11 @@ def span_of(moment: SecondMoment, n_components: int, least_share: float = LEAST_
         values, vectors = np.linalg.eigh(moment.covariance)
     values, vectors, k = values[::-1], vectors[:, ::-1], n_components
     rest = values[k - 1 :]
-    # With as many directions as features nothing is left that is noise alone: half of the least variance is a guess.
+    # With k − 1 = d no direction is noise alone: half of the least variance is a guess.
     noise = float(rest.mean()) if rest.size else 0.5 * float(values[-1])
     noise = max(noise, 0.0)
     strengths = values[: k - 1] - noise
-    # Without any variance of means, one is as good as another.
+    # Without any variance of the means, any positive number will do.
     most = float(strengths[0]) if k > 1 and strengths[0] > 0 else 1.0
     return Span(moment.mean, vectors[:, : k - 1], np.maximum(strengths, least_share * most), noise)
 
@@ -127,7 +127,7 @@ def third_moment(rows: FloatArray, span: Span, *, parallel: bool = False) -> Flo
 
 
 def cubes(white: FloatArray) -> FloatArray:
-    """Return Σ z⊗z⊗z over rows z. Entries in another order are the same numbers, so a third of them is worked out."""
+    """Return Σ z⊗z⊗z over rows z. The sum is symmetric, so a third of its entries is computed."""
     size = white.shape[1]
     total = np.empty((size,) * 3)
     for first in range(size):
@@ -161,7 +161,7 @@ def means_of_core(core: FloatArray, span: Span, *, seed: int) -> tuple[FloatArra
     return roots**2 / np.sum(roots**2), means
 
 
-#: So many rounds of nearest centres follow the seeds of k-means++.
+#: Iterations of k-means after the seeds of k-means++.
 _ROUNDS = 10
 
 #: Within components no direction counts as narrower than this share of the mean variance of the rows.
@@ -200,14 +200,14 @@ class Start:
 
 
 def can_be_spectral(n_components: int, n_features: int) -> bool:
-    """Tell whether k means can be told from a third moment: they span k − 1 dimensions, of which there are d."""
+    """Tell whether a third moment identifies k means: they span k − 1 dimensions, of which there are d."""
     return 1 < n_components <= n_features + 1
 
 
 def spectral_start(
     rows: FloatArray, moment: SecondMoment, n_components: int, *, seed: int, parallel: bool = False
 ) -> Start:
-    """Return what the third moment says, for components that are spheres."""
+    """Return the start that the third moment gives, for components that are spheres."""
     span = span_of(moment, n_components)
     core = third_moment(rows, span, parallel=parallel)
     weights, means = means_of_core(core, span, seed=seed)
@@ -215,10 +215,11 @@ def spectral_start(
 
 
 def whitened_start(rows: FloatArray, moment: SecondMoment, before: Gaussians, *, seed: int) -> Start:
-    """Return what the third moment says once components have been made spheres, on average.
+    """Return the start that the third moment gives after components have been made spheres, on average.
 
-    The covariance around the means of an earlier guess, which is that of the rows without that of these means, is taken
-    to the identity. Elongated components that all lie in one direction become spheres; others come nearer to it.
+    Rows are mapped such that the covariance around the means of an earlier guess, which is that of the rows without
+    that of these means, becomes the identity. Components that are elongated alike become spheres; others become more
+    like spheres.
     """
     within = covariance_within(moment, before)
     with one_blas_thread():
@@ -240,7 +241,7 @@ def covariance_within(moment: SecondMoment, model: Gaussians) -> FloatArray:
 
 
 def seeded_start(rows: FloatArray, moment: SecondMoment, n_components: int, rng: np.random.Generator) -> Start:
-    """Return the clusters of nearest centres, seeded by k-means++ (Arthur and Vassilvitskii 2007)."""
+    """Return the clusters of a few iterations of k-means, seeded by k-means++ (Arthur and Vassilvitskii 2007)."""
     centred = rows - moment.mean
     squares = squared_norms(centred)
     centres = _seeds(centred, squares, n_components, rng)

@@ -12,7 +12,7 @@ import numpy as np
 from odeco._util.state import State, array_field, part_field
 from odeco._util.threads import map_blocks
 from odeco._util.types import BoolArray, FloatArray, IndexArray
-from odeco.models.engine.em import Climbed, Step, best_of, climb_ahead
+from odeco.models.engine.em import EMResult, Step, best_of, squarem
 from odeco.models.hmm.emissions import (
     Categorical,
     Emissions,
@@ -223,25 +223,25 @@ def _blocks(begins: BoolArray) -> Iterator[slice]:
         first = end
 
 
-_squarem = partial(climb_ahead, coordinates=HMM.to_vector, model_at=lambda vector, hmm: hmm.from_vector(vector))
+_squarem = partial(squarem, to_vector=HMM.to_vector, from_vector=lambda vector, hmm: hmm.from_vector(vector))
 
 
-def baum_welch(hmm: HMM, rows: Any, begins: BoolArray, *, max_iter: int, tol: float) -> Climbed[HMM]:
+def baum_welch(hmm: HMM, rows: Any, begins: BoolArray, *, max_iter: int, tol: float) -> EMResult[HMM]:
     """Run Baum-Welch from a model until an iteration raises the mean log-likelihood of a row by less than `tol`."""
-    return _squarem(_em_step(rows, begins), hmm, n_steps=max_iter, tolerance=tol)
+    return _squarem(_em_step(rows, begins), hmm, max_iter=max_iter, tol=tol)
 
 
 def baum_welch_from_best(
     starts: Iterable[HMM], rows: Any, begins: BoolArray, *, trial_iter: int, max_iter: int, tol: float
-) -> Climbed[HMM]:
+) -> EMResult[HMM]:
     """Run a few iterations from every start, and the rest from the likeliest of the models then."""
     return best_of(
         starts,
         _em_step(rows, begins),
-        n_trial_steps=min(trial_iter, max_iter),
-        n_steps=max_iter,
-        tolerance=tol,
-        climber=_squarem,
+        first_iter=min(trial_iter, max_iter),
+        max_iter=max_iter,
+        tol=tol,
+        run=_squarem,
     )
 
 

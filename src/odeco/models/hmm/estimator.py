@@ -13,8 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from odeco._util.arguments import check_count
 from odeco._util.types import BoolArray, FloatArray, IndexArray
-from odeco.models.engine.estimator import LatentModel
-from odeco.models.engine.state import RowStream, State
+from odeco.models.engine.latent_model import LatentModel, RowStream, State
 from odeco.models.hmm.baum_welch import HMM
 from odeco.models.hmm.display import check_names, numbered, summary_of
 from odeco.models.hmm.learn import learn

@@ -36,13 +36,13 @@ def learn(rows: Any, begins: BoolArray, n_symbols: int, settings: Settings, *, s
     first_steps = min(_TRIAL_STEPS, settings.n_steps)
     starts = spectral_starts(rows, begins, n_symbols, k, full=settings.full, seed=seed)
     found = baum_welch_from_best(starts, rows, begins, max_iter=first_steps, **how)
-    n_steps = found.n_steps
+    n_steps = found.n_iter
     if settings.n_steps > first_steps:
-        around = split_merge_starts(found.model, rows, begins, seed=seed)
+        around = split_merge_starts(found.params, rows, begins, seed=seed)
         found = baum_welch_from_best(around, rows, begins, max_iter=settings.n_steps - first_steps, **how)
-        n_steps += found.n_steps
+        n_steps += found.n_iter
     return FittedChain.of(
-        found.model.most_frequent_first(),
+        found.params.most_frequent_first(),
         n_rows=len(rows),
         log_likelihood=found.log_likelihood,
         n_steps=n_steps,

@@ -24,7 +24,7 @@ import numpy as np
 
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.em import climb
+from odeco.models.engine.em import em
 from odeco.models.hmm.baum_welch import HMM, HMMStatistics
 from odeco.models.hmm.spec import FittedChain
 from odeco.models.hmm.start import Triples, hmm_of_triples
@@ -98,12 +98,12 @@ def learn_privately(
     )
     table, n_clear = projected(released.reshape(v, v, v), n_states, deviation)
     hmm, _ = hmm_of_triples(Triples.of_table(table), n_states, seed=seed)
-    found = climb(lambda model: table_step(model, table), hmm, n_steps=n_steps, tolerance=tolerance)
+    found = em(lambda model: table_step(model, table), hmm, max_iter=n_steps, tol=tolerance)
     fitted = FittedChain.of(
-        found.model.most_frequent_first(),
+        found.params.most_frequent_first(),
         n_rows=sequences.n_sequences,
         log_likelihood=found.log_likelihood / 3,
-        n_steps=found.n_steps,
+        n_steps=found.n_iter,
         converged=found.converged,
         n_clear=n_clear,
     )

@@ -10,8 +10,8 @@ import numpy as np
 
 from odeco._util.schema import Rule, Sizes, array, require, usable_array
 from odeco._util.types import BoolArray, FloatArray, IndexArray
+from odeco.models.engine.latent_model import State
 from odeco.models.engine.selection import ChosenNumber
-from odeco.models.engine.state import State
 from odeco.models.hmm.baum_welch import HMM
 from odeco.models.hmm.emissions import Categorical, Gaussian, distributions
 

@@ -59,7 +59,7 @@ def reduce_states(hmm: HMM, rows: Any, begins: BoolArray, n_states: int) -> HMM:
     """Return a model with `n_states` states, from one with at least that number, by EM and mergers."""
     if hmm.n_states == n_states:
         return hmm
-    hmm = baum_welch(hmm, rows, begins, max_iter=_SPARE_ITER, tol=0.0).model
+    hmm = baum_welch(hmm, rows, begins, max_iter=_SPARE_ITER, tol=0.0).params
     return merge_states(hmm, rows, begins, n_states)
 
 

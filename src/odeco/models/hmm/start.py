@@ -104,7 +104,7 @@ def start_of_vectors(
     scaled = (rows - emissions.origin) / np.sqrt(emissions.total_variances)
     symbols, n_symbols = quantise(scaled, n_states, seed=seed)
     hmm = start_of_symbols(symbols, begins, n_symbols, n_states, min_share=min_share, seed=seed)
-    hmm = baum_welch(hmm, symbols, begins, max_iter=_QUANTISED_ITER, tol=0.0).model
+    hmm = baum_welch(hmm, symbols, begins, max_iter=_QUANTISED_ITER, tol=0.0).params
     statistics = emissions.statistics(rows, hmm.posterior(symbols, begins))
     return HMM(hmm.initial, hmm.transitions, emissions.m_step(statistics))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from odeco._util.schema import Rule, Sizes, array, require, usable_array
 from odeco._util.types import BoolArray, FloatArray
-from odeco.models.engine.state import RowStream
+from odeco.models.engine.latent_model import RowStream
 from odeco.models.hmm.baum_welch import HMMStatistics
 from odeco.models.hmm.emissions import distributions
 from odeco.models.hmm.learn import learn

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from odeco._util.arguments import check_count, check_number
 from odeco._util.types import FloatArray
-from odeco.models.engine.estimator import LatentModel
+from odeco.models.engine.latent_model import LatentModel
 from odeco.models.ica.densities import draw_sources, log_densities
 from odeco.models.ica.learn import FittedSources, Settings, fit_ica
 from odeco.models.ica.moments import log_volume, scaled, whiten

@@ -19,7 +19,7 @@ import numpy as np
 from odeco._util.schema import array, require
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.state import State
+from odeco.models.engine.latent_model import State
 from odeco.models.ica.densities import N_BINS, fit_scores, histogram
 from odeco.models.ica.moments import BLOCK, SecondMoment, blocks_of, scaled, unit_exponents, whiten
 from odeco.models.ica.newton import NewtonResult, ScoreStatistics, newton, power_sums

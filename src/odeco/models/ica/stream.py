@@ -16,7 +16,7 @@ import numpy as np
 from odeco._util.schema import array, require
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.state import RowStream
+from odeco.models.engine.latent_model import RowStream
 from odeco.models.ica.densities import N_BINS, N_SUMS, fit_scores, histogram, score_means
 from odeco.models.ica.learn import START_ROWS, FittedSources, Settings, fit_ica
 from odeco.models.ica.moments import BLOCK, SecondMoment, scaled, whiten

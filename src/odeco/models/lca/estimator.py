@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.estimator import LatentModel
+from odeco.models.engine.latent_model import LatentModel
 from odeco.models.lca.categories import (
     Categories,
     Questions,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.em import Climbed, Step, climb, race
+from odeco.models.engine.em import EMResult, Step, em, successive_halving
 from odeco.models.engine.selection import choose_number
 from odeco.models.lca.categories import Bits, Questions, blocks_of
 from odeco.models.lca.em import Classes, maximised, responsibilities, sums_of
@@ -55,7 +55,7 @@ def frequencies_of(counts: FloatArray, questions: Questions) -> FloatArray:
 
 def learn_classes(
     marked: Bits, questions: Questions, n_components: int, settings: LearningSettings, *, seed: int
-) -> Climbed[Classes]:
+) -> EMResult[Classes]:
     """Return k classes of respondents, the largest first.
 
     Parameters
@@ -82,9 +82,9 @@ def learn_classes(
             some = marked[np.sort(rng.permutation(len(marked))[:_TRIAL_ROWS])]
         starts = _starts(some, questions, frequencies, n_components, settings.n_starts, rng)
         trial = _step(some, questions, frequencies, settings.smoothing)
-        begun = race(list(starts), trial, n_first_steps=_FIRST_STEPS, tolerance=settings.tolerance).model
-    found = climb(step, begun, n_steps=settings.n_steps, tolerance=settings.tolerance)
-    return replace(found, model=in_order(found.model))
+        begun = successive_halving(list(starts), trial, first_iter=_FIRST_STEPS, tol=settings.tolerance)[0]
+    found = em(step, begun, max_iter=settings.n_steps, tol=settings.tolerance)
+    return replace(found, params=in_order(found.params))
 
 
 def _starts(
@@ -143,7 +143,7 @@ _MOST, _ROWS_OF_CLASS = 64, 5
 
 def learn_number(
     marked: Bits, questions: Questions, settings: LearningSettings, *, seed: int
-) -> tuple[Climbed[Classes], dict[int, float]]:
+) -> tuple[EMResult[Classes], dict[int, float]]:
     """Return as many classes as other respondents speak for, and the mean log-likelihood of these for all tried."""
     order = np.random.default_rng(seed).permutation(len(marked))
     n_judges = max(1, len(marked) // _JUDGE)
@@ -151,7 +151,7 @@ def learn_number(
     briefly = replace(settings, n_starts=min(settings.n_starts, _STARTS), n_steps=min(settings.n_steps, _STEPS))
 
     def score(k: int) -> FloatArray:
-        found = learn_classes(marked[learnt], questions, k, briefly, seed=seed).model
+        found = learn_classes(marked[learnt], questions, k, briefly, seed=seed).params
         return np.concatenate([responsibilities(found, block)[1] for block in blocks_of(marked[judges])])
 
     chosen = choose_number(score, most=max(1, min(_MOST, learnt.size // _ROWS_OF_CLASS)))

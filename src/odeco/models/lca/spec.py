@@ -17,8 +17,8 @@ import numpy as np
 from odeco._util.arguments import check_choice, check_count, check_number, check_tolerance
 from odeco._util.schema import array, require
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.em import Climbed
-from odeco.models.engine.state import State
+from odeco.models.engine.em import EMResult
+from odeco.models.engine.latent_model import State
 from odeco.models.lca.categories import Bits, Categories, Questions, from_texts, to_texts
 from odeco.models.lca.em import Classes
 from odeco.models.lca.learn import LearningSettings, frequencies_of
@@ -171,20 +171,20 @@ class FittedClasses(State):
         return made
 
     @classmethod
-    def of(cls, found: Climbed[Classes], tried: Mapping[int, float], categories: Categories, marked: Bits) -> Self:
+    def of(cls, found: EMResult[Classes], tried: Mapping[int, float], categories: Categories, marked: Bits) -> Self:
         """Return what was found among respondents."""
         texts, kinds = to_texts(categories)
         sizes = np.array([own.size for own in categories])
         return cls(
-            weights=found.model.weights,
-            answers=found.model.answers,
+            weights=found.params.weights,
+            answers=found.params.answers,
             texts=texts,
             kinds=kinds,
             sizes=sizes,
             frequencies=frequencies_of(marked.sum(axis=0, dtype=np.float64), Questions(sizes)),
             n_rows=len(marked),
             log_likelihood=found.log_likelihood,
-            n_steps=found.n_steps,
+            n_steps=found.n_iter,
             converged=found.converged,
             tried=np.array(list(tried), dtype=np.int64),
             gains=np.array(list(tried.values()), dtype=np.float64),

@@ -16,7 +16,7 @@ import numpy as np
 
 from odeco._util.schema import array, require
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.state import RowStream
+from odeco.models.engine.latent_model import RowStream
 from odeco.models.lca.categories import Categories, Questions, from_texts
 from odeco.models.lca.em import Classes, Sums, maximised, sums_of
 from odeco.models.lca.learn import LearningSettings, frequencies_of, learn_classes
@@ -145,7 +145,7 @@ class ClassStream(RowStream):
         marked = self.questions.indicators(block)
         self.counts = self.counts + marked.sum(axis=0, dtype=np.float64)
         if not self.is_begun:
-            found = learn_classes(marked, self.questions, self.n_components, self._settings, seed=self.seed).model
+            found = learn_classes(marked, self.questions, self.n_components, self._settings, seed=self.seed).params
             new = sums_of(found, marked)
             self._set(new.answers / len(block), new.weights / len(block), new)
             return
@@ -168,7 +168,7 @@ class ClassStream(RowStream):
                     "Call partial_fit with more."
                 )
             found = learn_classes(marked, self.questions, self.n_components, self._settings, seed=self.seed)
-            classes, likelihood, n_steps, done = found.model, found.log_likelihood, found.n_steps, found.converged
+            classes, likelihood, n_steps, done = found.params, found.log_likelihood, found.n_iter, found.converged
         else:
             whole = self._whole() + sums_of(self._recent(), marked) if len(marked) else self._whole()
             classes = self._maximised(whole)  # in the order that the first block gave them

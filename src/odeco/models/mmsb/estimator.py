@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.estimator import LatentModel
+from odeco.models.engine.latent_model import LatentModel
 from odeco.models.lda.inference import log_likelihood
 from odeco.models.lda.settings import LdaSettings
 from odeco.models.mmsb.learn import FittedCommunities, check_settings, learn_communities, memberships_of

@@ -38,7 +38,7 @@ from odeco._util.arguments import check_number
 from odeco._util.schema import array, require
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
-from odeco.models.engine.state import State
+from odeco.models.engine.latent_model import State
 from odeco.models.lda import settings as lda_settings
 from odeco.models.lda.corpus import CorpusHere
 from odeco.models.lda.inference import document_topics

@@ -23,7 +23,7 @@ from scipy import sparse
 from odeco._util.schema import Rule, array, require
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import check_structure, to_csr
-from odeco.models.engine.state import RowStream
+from odeco.models.engine.latent_model import RowStream
 
 #: Weights that are not whole numbers are scaled so that their mean is this, and rounded.
 _MEAN_WEIGHT = 4.0

@@ -1,0 +1,130 @@
+"""What there is to say and to draw about a fitted model: text, figure and page are made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from odeco._util.types import FloatArray
+from odeco.models.engine.fit import Info
+from odeco.privacy.report import PrivacyReport
+
+if TYPE_CHECKING:
+    from odeco.models.engine.spec import Spec
+
+#: A text lists at most this many components, and names at most this many columns for each.
+_MAX_COMPONENTS, _MAX_COLUMNS = 20, 4
+
+
+class Panel(Protocol):
+    """A part of a figure: data that can be drawn."""
+
+    def draw(self, axes: Any) -> None:
+        """Draw it on Matplotlib axes."""
+        ...
+
+
+@dataclass(frozen=True)
+class ComponentRow:
+    """A component in words: its weight, if it has one, and what is characteristic of it."""
+
+    weight: float | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Description:
+    """A fitted model, described.
+
+    Attributes
+    ----------
+    verdict : str
+        One sentence: what was found, and whether to rely on it.
+    facts : tuple of str
+        Further sentences.
+    components : tuple of ComponentRow
+        The components, in their order.
+    panels : tuple of Panel
+        The parts of the figure.
+    """
+
+    verdict: str
+    facts: tuple[str, ...] = ()
+    components: tuple[ComponentRow, ...] = ()
+    panels: tuple[Panel, ...] = ()
+
+    def with_facts(self, info: Info, spec: Spec, privacy: PrivacyReport | None) -> Description:
+        """Return the description with the facts that every model states: how k was chosen, convergence, privacy."""
+        facts = list(self.facts)
+        if info.tried.size:
+            tried = ", ".join(map(str, info.tried.tolist()))
+            facts.append(f"Their number was chosen on held-out {spec.record}s; tried: {tried}.")
+        if privacy is None and not info.converged:
+            facts.append(f"{info.n_iter} iterations were not enough to converge; raise max_iter.")
+        if privacy is not None:
+            facts.append(f"Private: epsilon {privacy.epsilon:g}, delta {privacy.delta:g}; {privacy.neighbours}.")
+        return replace(self, facts=tuple(facts))
+
+    def __str__(self) -> str:
+        lines = [self.verdict, *self.facts]
+        for number, each in enumerate(self.components[:_MAX_COMPONENTS]):
+            weight = "" if each.weight is None else f"{each.weight:6.1%}  "
+            lines.append(f"{number:>3}  {weight}{each.text}")
+        if len(self.components) > _MAX_COMPONENTS:
+            lines.append(f"     and {len(self.components) - _MAX_COMPONENTS} more")
+        return "\n".join(lines)
+
+    def figure(self) -> Any:
+        """Return a Matplotlib figure with all panels beside each other."""
+        from matplotlib.figure import Figure  # Matplotlib takes half a second, and may be missing
+
+        figure = Figure(figsize=(5.5 * len(self.panels), 4.5), layout="constrained")
+        for axes, panel in zip(np.atleast_1d(figure.subplots(1, len(self.panels))), self.panels, strict=True):
+            panel.draw(axes)
+        return figure
+
+
+@dataclass(frozen=True, eq=False)
+class HeatMap:
+    """A matrix as colours, with a name for every row and column.
+
+    Attributes
+    ----------
+    values : array
+        The matrix.
+    rows, columns : sequence of str
+        Their names.
+    label : str
+        What the numbers are.
+    diverging : bool
+        Whether zero is the middle of the colours, or the lowest colour.
+    """
+
+    values: FloatArray
+    rows: Sequence[str]
+    columns: Sequence[str]
+    label: str
+    diverging: bool = True
+
+    def draw(self, axes: Any) -> None:
+        """Draw it on Matplotlib axes."""
+        most = float(np.abs(self.values).max(initial=0.0)) or 1.0
+        colours = {"cmap": "RdBu_r", "vmin": -most} if self.diverging else {"cmap": "Blues", "vmin": 0.0}
+        drawn = axes.imshow(self.values, vmax=most, aspect="auto", interpolation="nearest", **colours)
+        axes.set_xticks(range(len(self.columns)), self.columns, rotation=90, fontsize=7)
+        axes.set_yticks(range(len(self.rows)), self.rows)
+        axes.figure.colorbar(drawn, ax=axes, label=self.label)
+
+
+def component_names(weights: FloatArray) -> list[str]:
+    """Return the name of every component in a figure: its number and weight."""
+    return [f"{number} ({weight:.0%})" for number, weight in enumerate(weights)]
+
+
+def most_characteristic(heights: FloatArray) -> list[list[int]]:
+    """Return for each component (row) the few columns where it is furthest from zero, the furthest first."""
+    places = np.argsort(-np.abs(heights), axis=1, kind="stable")[:, :_MAX_COLUMNS]
+    return [[int(place) for place in row] for row in places]

@@ -1,0 +1,96 @@
+"""What every model has learnt: parameters, context, and facts about the fit; and sufficient statistics."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import numpy as np
+
+from odeco._util.state import State, array_field, part_field
+from odeco._util.types import FloatArray, IndexArray
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics(State):
+    """Sufficient statistics of rows: a sum over rows, so that threads and streams need only `+` and `scaled`.
+
+    Attributes
+    ----------
+    n : float
+        Number of rows.
+    log_likelihood : float
+        The sum of the log-likelihoods of the rows.
+    """
+
+    n: float = array_field(low=0)
+    log_likelihood: float = array_field()
+
+    def __add__(self, other: Self) -> Self:
+        return replace(
+            self, **{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)}
+        )
+
+    def scaled(self, factor: float) -> Self:
+        """Return the statistics, multiplied by a factor."""
+        return replace(self, **{each.name: factor * getattr(self, each.name) for each in fields(self)})
+
+
+@dataclass(frozen=True, eq=False)
+class NoContext(State):
+    """The context of models whose M step needs nothing but statistics."""
+
+
+@dataclass(frozen=True, eq=False)
+class Info(State):
+    """Facts about a fit that every model states.
+
+    Attributes
+    ----------
+    n_samples : int
+        Number of rows, or of whatever a record is.
+    log_likelihood : float
+        Mean log-likelihood of a row; NaN if the model has none, or if it would not be private.
+    n_iter : int
+        Number of iterations; of a stream, number of blocks.
+    converged : bool
+        Whether the iterations ended because the last gained little.
+    init : str
+        Which start was the best.
+    tried, tried_scores : array
+        The numbers of components that were tried, and the score of each on held-out rows.
+    """
+
+    n_samples: int = array_field(kind="i", low=0)
+    log_likelihood: float = array_field(nan=True, default=math.nan)
+    n_iter: int = array_field(kind="i", low=0, default=0)
+    converged: bool = array_field(kind="b", default=True)
+    init: str = array_field(kind="U", default="")
+    tried: IndexArray = array_field("tried", kind="i", low=1, default=np.zeros(0, np.int64))
+    tried_scores: FloatArray = array_field("tried", default=np.zeros(0))
+
+
+@dataclass(frozen=True, eq=False)
+class Fit(State):
+    """A fitted model.
+
+    Attributes
+    ----------
+    params : State
+        The parameters of the model, of the type `Spec.Params`.
+    context : State
+        What belongs to the data and not to the parameters (categories, vocabulary, variance floor), of the type
+        `Spec.Context`.
+    info : Info
+        Facts about the fit.
+    """
+
+    params: Any = part_field()
+    context: Any = part_field()
+    info: Info = part_field(Info)
+
+
+def largest_first(params: Any) -> Any:
+    """Return the same components in the order of their weights."""
+    return params.permuted(np.argsort(-params.weights, kind="stable"))

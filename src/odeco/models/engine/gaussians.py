@@ -1,0 +1,294 @@
+"""Mixtures of Gaussians: densities, and the E and M step of EM (Dempster, Laird and Rubin 1977)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from scipy import linalg
+
+from odeco._util.schema import Rule, Sizes, array, require
+from odeco._util.state import State, array_field
+from odeco._util.types import FloatArray, IndexArray
+from odeco.models.engine.fit import Statistics
+
+CovarianceType = Literal["spherical", "diag", "full"]
+
+COVARIANCE_TYPES: tuple[CovarianceType, ...] = ("spherical", "diag", "full")
+
+#: Rows that are worked on at a time: a block with its responsibilities stays in the cache.
+BLOCK = 8192
+
+#: Numbers in a file are at most this large, so that their squares can be added up.
+_LARGEST_IN_FILE = 1e150
+
+#: A component with less than this share of one row keeps its mean and covariance: nothing is known about it.
+_MIN_COUNT = 1e-6
+
+
+def weights_rule(k: str) -> Rule:
+    """Require probabilities that sum to one."""
+    numbers = array(k, low=0, high=1)
+
+    def check(value: Any, where: str, sizes: Sizes) -> None:
+        numbers(value, where, sizes)
+        require(abs(float(value.sum()) - 1) < 1e-6, f"`{where}` must sum to one")
+
+    return check
+
+
+def bounded(*shape: str) -> Rule:
+    """Require numbers whose squares can be added up."""
+    return array(*shape, low=-_LARGEST_IN_FILE, high=_LARGEST_IN_FILE)
+
+
+def covariances_rule(k: str, d: str) -> Rule:
+    """Require variances above zero, or positive definite covariance matrices."""
+
+    def check(value: Any, where: str, sizes: Sizes) -> None:
+        n_axes = value.ndim if isinstance(value, np.ndarray) else 0
+        require(1 <= n_axes <= 3, f"`{where}` must have one to three axes")
+        low = float(np.finfo(np.float64).tiny) if n_axes < 3 else -_LARGEST_IN_FILE
+        array(*(k, d, d)[:n_axes], low=low, high=_LARGEST_IN_FILE)(value, where, sizes)
+        if n_axes == 3:
+            require(bool(np.allclose(value, value.transpose(0, 2, 1))), f"`{where}` must be symmetric")
+            try:
+                np.linalg.cholesky(value)
+            except np.linalg.LinAlgError:
+                raise ValueError(f"`{where}` must be positive definite") from None
+
+    return check
+
+
+def _check_seconds(value: Any, where: str, sizes: Sizes) -> None:
+    n_axes = value.ndim if isinstance(value, np.ndarray) else 1
+    array(*("k", "n_features", "n_features")[: max(1, min(n_axes, 3))])(value, where, sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussians(State):
+    """A mixture of k Gaussians in d dimensions.
+
+    Attributes
+    ----------
+    weights : array, k
+        The probability of each component.
+    means : array, k x d
+        The means.
+    covariances : array
+        One variance for each component (k), one for each feature (k x d), or covariance matrices (k x d x d).
+    """
+
+    weights: FloatArray = array_field("k", rule=weights_rule("k"))
+    means: FloatArray = array_field("k", "n_features", rule=bounded("k", "n_features"))
+    covariances: FloatArray = array_field("k", rule=covariances_rule("k", "n_features"))
+
+    @property
+    def covariance_type(self) -> CovarianceType:
+        """The kind of the covariances."""
+        return COVARIANCE_TYPES[self.covariances.ndim - 1]
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of free parameters."""
+        k, d = self.means.shape
+        return int(k * (d + (1, d, d * (d + 1) // 2)[self.covariances.ndim - 1]) + k - 1)
+
+    @cached_property
+    def origin(self) -> FloatArray:
+        """The mean of the mixture. It is subtracted from rows, as squares of large numbers lose digits."""
+        mean: FloatArray = self.weights @ self.means
+        return mean
+
+    @cached_property
+    def _offsets(self) -> FloatArray:
+        offsets: FloatArray = self.means - self.origin
+        return offsets
+
+    @cached_property
+    def _factors(self) -> FloatArray:
+        """The inverses of the Cholesky factors of full covariances, transposed: (x − μ)ᵀ times one has covariance I."""
+        identity = np.eye(self.means.shape[1])
+        lower = np.linalg.cholesky(self.covariances)
+        return np.stack([linalg.solve_triangular(each, identity, lower=True).T for each in lower])
+
+    @cached_property
+    def _constants(self) -> FloatArray:
+        """The logarithms of the weights times the densities at the means."""
+        d = self.means.shape[1]
+        if self.covariances.ndim == 1:
+            halves = 0.5 * d * np.log(self.covariances)
+        elif self.covariances.ndim == 2:
+            halves = 0.5 * np.log(self.covariances).sum(axis=1)
+        else:
+            halves = -np.log(np.einsum("kii->ki", self._factors)).sum(axis=1)
+        with np.errstate(divide="ignore"):  # a component of weight zero has density zero everywhere
+            constants: FloatArray = np.log(self.weights) - halves - 0.5 * d * math.log(2 * math.pi)
+        return constants
+
+    @property
+    def spread(self) -> FloatArray:
+        """The standard deviation of each feature within components, averaged over components."""
+        k, d = self.means.shape
+        own = np.einsum("kii->ki", self.covariances) if self.covariances.ndim == 3 else self.covariances.reshape(k, -1)
+        spread: FloatArray = np.sqrt(self.weights @ np.broadcast_to(own, (k, d)))
+        return spread
+
+    @property
+    def standardized_means(self) -> FloatArray:
+        """The distance of each mean from the mean of the mixture, in standard deviations within components."""
+        heights: FloatArray = (self.means - self.origin) / self.spread
+        return heights
+
+    def log_joint(self, centred: FloatArray, squares: FloatArray) -> FloatArray:
+        """Return log(w_h N(x | h)) for each row x, from which the origin was subtracted, and each component h.
+
+        `squares` are the squared norms of these rows; only spherical components use them.
+        """
+        if self.covariances.ndim == 1:
+            joint: FloatArray = centred @ (self._offsets / self.covariances[:, None]).T
+            joint -= np.multiply.outer(squares, 0.5 / self.covariances)
+            joint += self._constants - 0.5 * np.sum(self._offsets**2, axis=1) / self.covariances
+        elif self.covariances.ndim == 2:
+            joint = centred @ (self._offsets / self.covariances).T
+            joint -= (centred * centred) @ (0.5 / self.covariances).T
+            joint += self._constants - 0.5 * np.sum(self._offsets**2 / self.covariances, axis=1)
+        else:
+            joint = np.empty((len(centred), len(self.weights)))
+            for component, (factor, offset) in enumerate(zip(self._factors, self._offsets, strict=True)):
+                white = (centred - offset) @ factor
+                joint[:, component] = np.einsum("ij,ij->i", white, white)
+            joint *= -0.5
+            joint += self._constants
+        return joint
+
+    def posterior(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the responsibility of each component for each row, and the log-density of each row."""
+        centred = rows - self.origin
+        return normalize(self.log_joint(centred, squared_norms(centred)))
+
+    def e_step(self, block: FloatArray) -> GaussianStatistics:
+        """Return the sufficient statistics of a block of rows."""
+        centred = block - self.origin
+        squares = squared_norms(centred)
+        shares, log_densities = normalize(self.log_joint(centred, squares))
+        if self.covariances.ndim == 1:
+            seconds: FloatArray = squares @ shares
+        elif self.covariances.ndim == 2:
+            seconds = shares.T @ (centred * centred)
+        else:
+            seconds = np.stack([(centred * share[:, None]).T @ centred for share in shares.T])
+        log_likelihood = float(log_densities.sum())
+        return GaussianStatistics(
+            float(len(block)), log_likelihood, shares.sum(axis=0), shares.T @ centred, seconds, self.origin
+        )
+
+    def m_step(self, statistics: GaussianStatistics, floor: float) -> Gaussians:
+        """Return the Gaussians of the largest likelihood; `floor` is added to every variance, so that none is zero."""
+        counts, d = statistics.counts, self.means.shape[1]
+        known = counts > _MIN_COUNT
+        totals = np.where(known, counts, 1.0)
+        offsets = statistics.firsts / totals[:, None]
+        if self.covariances.ndim == 1:
+            covariances = np.maximum(statistics.seconds / totals - np.sum(offsets**2, axis=1), 0.0) / d + floor
+        elif self.covariances.ndim == 2:
+            covariances = np.maximum(statistics.seconds / totals[:, None] - offsets**2, 0.0) + floor
+        else:
+            covariances = statistics.seconds / totals[:, None, None] - offsets[:, :, None] * offsets[:, None, :]
+            covariances = (covariances + covariances.transpose(0, 2, 1)) / 2 + floor * np.eye(d)
+        return Gaussians(
+            counts / counts.sum(),
+            np.where(known[:, None], statistics.origin + offsets, self.means),
+            np.where(known.reshape(-1, *(1,) * (covariances.ndim - 1)), covariances, self.covariances),
+        )
+
+    def draw(self, n_rows: int, random: Any) -> tuple[FloatArray, IndexArray]:
+        """Draw rows, and return them with the component of each; `random` is a generator of NumPy, new or old."""
+        # Weights may sum to one and a rounding error, which NumPy refuses.
+        numbers = random.multinomial(n_rows, self.weights / self.weights.sum())
+        labels = np.repeat(np.arange(len(self.weights)), numbers)
+        noise = random.standard_normal((n_rows, self.means.shape[1]))
+        if self.covariances.ndim == 3:
+            for component, root in enumerate(np.linalg.cholesky(self.covariances)):
+                noise[labels == component] = noise[labels == component] @ root.T
+        else:
+            noise *= np.sqrt(self.covariances)[labels].reshape(n_rows, -1)
+        return self.means[labels] + noise, labels
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianStatistics(Statistics):
+    """Sums over rows x with responsibilities r_h, after an origin was subtracted from the rows.
+
+    A sum of two statistics has the origin of the second, which in a stream is nearer to the rows to come.
+
+    Attributes
+    ----------
+    counts : array, k
+        Σ r_h.
+    firsts : array, k x d
+        Σ r_h x.
+    seconds : array
+        Σ r_h |x|² (k), Σ r_h x² for each feature (k x d) or Σ r_h x xᵀ (k x d x d), as the covariances are.
+    origin : array, d
+        The origin.
+    """
+
+    counts: FloatArray = array_field("k", low=0)
+    firsts: FloatArray = array_field("k", "n_features", rule=bounded("k", "n_features"))
+    seconds: FloatArray = array_field("k", rule=_check_seconds)
+    origin: FloatArray = array_field("n_features", rule=bounded("n_features"))
+
+    def __add__(self, other: GaussianStatistics) -> GaussianStatistics:
+        own = self if self.origin is other.origin else self.seen_from(other.origin)
+        return GaussianStatistics(
+            own.n + other.n,
+            own.log_likelihood + other.log_likelihood,
+            own.counts + other.counts,
+            own.firsts + other.firsts,
+            own.seconds + other.seconds,
+            other.origin,
+        )
+
+    def scaled(self, factor: float) -> GaussianStatistics:
+        """Return the statistics, multiplied by a factor."""
+        return replace(super().scaled(factor), origin=self.origin)
+
+    def seen_from(self, origin: FloatArray) -> GaussianStatistics:
+        """Return the same sums with another origin."""
+        shift = origin - self.origin
+        counts, firsts = self.counts, self.firsts - self.counts[:, None] * shift
+        if self.seconds.ndim == 1:
+            seconds = self.seconds - 2 * self.firsts @ shift + counts * (shift @ shift)
+        elif self.seconds.ndim == 2:
+            seconds = self.seconds - 2 * self.firsts * shift + counts[:, None] * shift**2
+        else:
+            cross = self.firsts[:, :, None] * shift
+            seconds = self.seconds - cross - cross.transpose(0, 2, 1) + counts[:, None, None] * np.outer(shift, shift)
+        return replace(self, firsts=firsts, seconds=seconds, origin=origin)
+
+
+def normalize(joint: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the exponentials of rows of logarithms, divided by their sum, and the logarithm of that; in place."""
+    largest = joint.max(axis=1)
+    joint -= largest[:, None]
+    np.exp(joint, out=joint)
+    totals = joint.sum(axis=1)
+    joint /= totals[:, None]
+    return joint, largest + np.log(totals)
+
+
+def squared_norms(rows: FloatArray) -> FloatArray:
+    """Return the squared norm of each row."""
+    squares: FloatArray = np.einsum("ij,ij->i", rows, rows)
+    return squares
+
+
+def blocks_of(rows: Any) -> Iterator[Any]:
+    """Yield rows in blocks of one size."""
+    for start in range(0, len(rows), BLOCK):
+        yield rows[start : start + BLOCK]

@@ -1,0 +1,123 @@
+"""Parameters of estimators, declared once: default, constraint, help text and command-line option.
+
+An estimator is a dataclass whose fields are made by `param`. Its signature, the check of its parameters before a fit
+and its options of ``odeco learn`` follow from the declaration.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from odeco._util.arguments import check_choice, check_count, check_norm_bound, check_number
+from odeco.privacy.calibration import check_delta, check_epsilon
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """What a parameter may be.
+
+    Attributes
+    ----------
+    check : callable
+        Takes the name and the value of a parameter; returns the value as the library needs it, or raises.
+    kind : type
+        The type of a value on the command line.
+    choices : tuple of str
+        The possible values, if there are few.
+    """
+
+    check: Callable[[str, Any], Any]
+    kind: type = str
+    choices: tuple[str, ...] = ()
+
+
+def param(
+    default: Any, constraint: Constraint | None = None, text: str = "", *, option: str = "", positional: bool = False
+) -> Any:
+    """Declare a parameter of an estimator.
+
+    Parameters
+    ----------
+    default : object
+        Its default.
+    constraint : Constraint, optional
+        What it may be; by default anything.
+    text : str
+        What it is, for the command line.
+    option : str
+        Its option on the command line, such as ``"--covariance"``; by default it has none.
+    positional : bool
+        Whether it may be passed without its name.
+    """
+    metadata = {"constraint": constraint or ANYTHING, "help": text, "option": option}
+    return field(default=default, kw_only=not positional, metadata=metadata)
+
+
+def checked_parameters(estimator: Any) -> dict[str, Any]:
+    """Return all parameters of an estimator as the library needs them, or raise."""
+    return {
+        each.name: each.metadata["constraint"].check(each.name, getattr(estimator, each.name))
+        for each in fields(estimator)
+    }
+
+
+ANYTHING = Constraint(lambda _, value: value)
+
+
+def count(low: int = 1, high: int | None = None) -> Constraint:
+    """Require a whole number."""
+    return Constraint(lambda name, value: check_count(name, value, low, high), int)
+
+
+def number(low: float = 0.0, high: float = math.inf) -> Constraint:
+    """Require a number in a range, its ends included."""
+    return Constraint(lambda name, value: check_number(name, value, low, high, closed=True), float)
+
+
+def choice(*choices: str) -> Constraint:
+    """Require one of some texts."""
+
+    def check(name: str, value: Any) -> str:
+        check_choice(name, value, choices)
+        return str(value)
+
+    return Constraint(check, str, choices)
+
+
+def optional(constraint: Constraint) -> Constraint:
+    """Require None, or what another constraint requires."""
+    check = constraint.check
+    return Constraint(
+        lambda name, value: None if value is None else check(name, value), constraint.kind, constraint.choices
+    )
+
+
+def n_components(default: Any) -> Any:
+    """Declare the number of components."""
+
+    def check(name: str, value: Any) -> Any:
+        return value if isinstance(value, str) and value == "auto" else check_count(name, value)
+
+    return param(default, Constraint(check), option="-k", positional=True)
+
+
+def _check_jobs(name: str, value: Any) -> int | None:
+    return None if value is None or value == -1 else check_count(name, value)
+
+
+#: The number of threads: None and −1 for all cores, 1 for one.
+N_JOBS = Constraint(_check_jobs, int)
+
+EPSILON = optional(Constraint(lambda _, value: check_epsilon(value), float))
+DELTA = optional(Constraint(lambda _, value: check_delta(value), float))
+NORM_BOUND = optional(Constraint(lambda _, value: check_norm_bound(value), float))
+RELATION = choice("replace", "add_remove")
+
+
+def plain(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters as a file can hold them: paths as texts."""
+    return {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in parameters.items()}

@@ -1,0 +1,224 @@
+"""Private fits and their plans.
+
+A private fit is a program over a releaser: `learn_privately(holder, context, releaser)` asks a data holder for queries,
+whose sensitivities are proved beside them, and learns from what is released. Later queries depend on earlier releases,
+so a list of queries would not do. The same program with a releaser that simulates is the plan: its log is the table of
+releases.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from odeco._util.types import FloatArray
+from odeco.privacy.ledger_file import Guarantee
+from odeco.privacy.noise import noise_scale
+from odeco.privacy.sums import NeighbourRelation, PrivateSums
+
+if TYPE_CHECKING:
+    from odeco.models.engine.spec import Spec
+
+#: Simulations of a plan; the median of their agreement is reported.
+_SIMULATIONS = 3
+
+
+class Releaser(Protocol):
+    """Releases sums over records with noise: `odeco.privacy.sums.PrivateSums`, or `SimulatedSums` for a plan."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The budget of all releases."""
+        ...
+
+    def release(
+        self,
+        what: str,
+        answer: Callable[[], FloatArray],
+        *,
+        size: int,
+        bound: float,
+        share: float,
+        signed: bool = True,
+    ) -> tuple[FloatArray, float]:
+        """Return a sum with noise, and the deviation of the noise; the ledger is charged before it is computed."""
+        ...
+
+
+def guarantee_of(spec: Spec) -> Guarantee | None:
+    """Return the guarantee of a private model, or None; raise if something is missing that privacy needs.
+
+    This is the only place where it is decided whether a fit is private.
+    """
+    settings, needed = spec.settings, ("epsilon", "delta", *spec.private_needs)
+    missing = [name for name in needed if getattr(settings, name, None) is None]
+    listed = ", ".join(f"`{name}`" for name in needed[:-1]) + f" and `{needed[-1]}`"
+    if len(missing) == len(needed):
+        if getattr(settings, "ledger", None) is not None:
+            raise ValueError(
+                f"`ledger` is for private models. Got one without `epsilon`. Pass {listed}, or leave it out."
+            )
+        return None
+    if missing:
+        raise ValueError(
+            f"A private model needs {listed}. Got no `{missing[0]}`. Pass all of them, or none for a model without "
+            "privacy."
+        )
+    if settings.n_components == "auto":
+        raise ValueError(
+            "`n_components` must be an int for a private model. Got 'auto'. Choose it on public data, or take more "
+            "components than you expect: those that are not there get little weight."
+        )
+    spec.check_private()
+    return Guarantee(settings.epsilon, settings.delta, settings.ledger)
+
+
+@dataclass(frozen=True)
+class PlannedRelease:
+    """A release of a plan: what, which share of μ², and the standard deviation of its noise."""
+
+    what: str
+    share: float
+    noise: float
+
+
+class SimulatedSums:
+    """Releases sums over simulated records, with the noise that the sums over the real records would get.
+
+    Parameters
+    ----------
+    guarantee : Guarantee
+        The budget.
+    n_records, n_simulated : int
+        Number of real records, and of simulated ones. Models divide sums by the number of records, so the noise is
+        scaled down by the ratio of both.
+    record, neighbour_relation
+        As for `PrivateSums`.
+    rng : numpy Generator
+        Draws the noise.
+    """
+
+    def __init__(
+        self,
+        guarantee: Guarantee,
+        n_records: int,
+        n_simulated: int,
+        *,
+        record: str,
+        neighbour_relation: NeighbourRelation,
+        rng: np.random.Generator,
+    ) -> None:
+        self._sums = PrivateSums(guarantee, n_records, record=record, neighbour_relation=neighbour_relation)
+        self._shrink, self._rng = n_simulated / n_records, rng
+        self.guarantee, self.log = guarantee, list[PlannedRelease]()
+
+    def release(
+        self,
+        what: str,
+        answer: Callable[[], FloatArray],
+        *,
+        size: int,
+        bound: float,
+        share: float,
+        signed: bool = True,
+    ) -> tuple[FloatArray, float]:
+        """Return a sum with noise, and the deviation of the noise."""
+        sensitivity = self._sums.sensitivity(bound, size, signed=signed)
+        mu, replaced = self.guarantee.mu, self._sums.neighbour_relation == "replace"
+        self.log.append(PlannedRelease(what, share, noise_scale(sensitivity, 1 / (mu * math.sqrt(share)), size)))
+        factor = (2.0 if signed else math.sqrt(2)) if replaced else 1.0
+        deviation = factor * bound * (self._shrink / mu) / math.sqrt(share)
+        exact = answer()
+        return exact + deviation * self._rng.standard_normal(exact.shape), deviation
+
+
+@dataclass(frozen=True)
+class PrivatePlan:
+    """What a private fit would release, and what can be expected of it; ``str`` gives a table.
+
+    Attributes
+    ----------
+    unit : str
+        What a record is called.
+    epsilon, delta, mu : float
+        The budget.
+    n_records, n_components : int
+        The number of records, and of components.
+    releases : tuple of PlannedRelease
+        What is released, with which share of μ² and which noise. Where the noise of a release depends on the ones
+        before it, it is that of the last simulation.
+    agreement : float
+        How well simulated components are found; 1 is perfect.
+    threshold : float
+        Components count as found from this agreement on.
+    records, simulated, measure : str
+        What the records are, what was simulated, and what the agreement measures, in words.
+    """
+
+    unit: str
+    epsilon: float
+    delta: float
+    mu: float
+    n_records: int
+    n_components: int
+    releases: tuple[PlannedRelease, ...]
+    agreement: float
+    threshold: float
+    records: str
+    simulated: str
+    measure: str
+
+    @property
+    def found(self) -> bool:
+        """Whether such components can be expected to be found."""
+        return self.agreement >= self.threshold
+
+    def __str__(self) -> str:
+        width = max(26, *(len(each.what) for each in self.releases)) + 2
+        lines = [
+            f"epsilon {self.epsilon:g}, delta {self.delta:g} (mu {self.mu:.4g}); {self.n_records:,} {self.records}",
+            f"{'release':<{width}}{'share':>7}{'noise':>10}",
+            *(f"{each.what:<{width}}{each.share:>7.0%}{each.noise:>10.4g}" for each in self.releases),
+            f"{self.simulated}, would {'' if self.found else 'not '}be found: {self.agreement:.0%} {self.measure}",
+        ]
+        return "\n".join(lines)
+
+
+def simulate_releases(
+    program: Callable[[Callable[[np.random.Generator], SimulatedSums], np.random.Generator], float],
+    guarantee: Guarantee,
+    n_records: int,
+    n_simulated: int,
+    *,
+    record: str,
+    neighbour_relation: NeighbourRelation,
+    seed: int,
+) -> tuple[tuple[PlannedRelease, ...], float]:
+    """Run a private program on simulated records; return its releases, and the median of what it returns.
+
+    Parameters
+    ----------
+    program : callable
+        Takes a function that makes a releaser, with the generator of its noise, and a generator. It draws records,
+        learns from them, and returns the agreement with the truth.
+    guarantee : Guarantee
+        The budget.
+    n_records, n_simulated, record, neighbour_relation
+        As for `SimulatedSums`.
+    seed : int
+        Seed of the simulation.
+    """
+    made: list[SimulatedSums] = []
+
+    def releaser(noise: np.random.Generator) -> SimulatedSums:
+        settings: Any = {"record": record, "neighbour_relation": neighbour_relation}
+        made.append(SimulatedSums(guarantee, n_records, n_simulated, rng=noise, **settings))
+        return made[-1]
+
+    rng = np.random.default_rng(seed)
+    agreements = [program(releaser, rng) for _ in range(_SIMULATIONS)]
+    return tuple(made[-1].log), float(np.median(agreements))

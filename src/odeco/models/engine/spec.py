@@ -1,0 +1,251 @@
+"""Specifications: what a model says about itself. The engine does everything else.
+
+Level A, `Spec`: any model. It fits data, describes a fit, and may have a stream. Level B, `EMSpec`: a model with
+sufficient statistics. It gives starts, a posterior, an E step and an M step; fit, stream and the choice of k follow.
+Everything with a default may be replaced by a method of the model. There are no flags.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from odeco._util.schema import array
+from odeco._util.state import State
+from odeco._util.threads import map_blocks, one_blas_thread
+from odeco._util.types import FloatArray
+from odeco.models.engine.em import EMResult, em, successive_halving
+from odeco.models.engine.fit import Fit, Info, NoContext, Statistics, largest_first
+from odeco.models.engine.selection import ChosenNumber, choose_number
+from odeco.models.engine.stream import LINEAR, BlockStream, Forgetting, OnlineEM
+
+if TYPE_CHECKING:
+    from odeco.models.engine.description import Description
+    from odeco.models.engine.private import Releaser
+    from odeco.privacy.report import PrivacyReport
+
+#: For the choice of k, at most this many rows are divided into training and validation rows.
+_SELECTION_ROWS = 15_000
+
+
+class Spec:
+    """Level A: what the estimator needs of any model.
+
+    Attributes
+    ----------
+    Params, Context : types of State
+        What is learnt, and what the data bring along (categories, vocabulary, variance floor).
+    Stream : type of BlockStream or None
+        The stream of the model, if it can learn in one pass.
+    first_block, next_block : int
+        Number of rows of the first block of a stream, and of each further one.
+    record : str
+        What a row is called: "row", "respondent", "sequence".
+    component : str
+        What a component is called: "component", "class", "state".
+    settings : Estimator
+        A copy of the estimator with checked parameters, fixed for the life of a stream.
+    """
+
+    Params: ClassVar[type[State]]
+    Context: ClassVar[type[State]] = NoContext
+    Stream: ClassVar[type[BlockStream] | None] = None
+    first_block: ClassVar[int] = 20_000
+    next_block: ClassVar[int] = 8192
+    record: ClassVar[str] = "row"
+    component: ClassVar[str] = "component"
+
+    #: A private model gives `learn_privately`, and the name of its mechanism for `PrivacyReport`; these parameters are
+    #: needed beside epsilon and delta.
+    mechanism: ClassVar[str]
+    private_needs: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, settings: Any) -> None:
+        self.settings = settings
+
+    @classmethod
+    def parts(cls) -> dict[str, type[State]]:
+        """Return the types of those parts of a file that differ between models, by the names of their fields."""
+        return {"params": cls.Params, "context": cls.Context}
+
+    def check_rows(self, rows: Any, where: str, n_features: int) -> None:
+        """Raise `ValueError` unless rows, from the buffer of a stream in a file, are such as `_encode` returns."""
+        array(None, "n_features")(rows, where, {"n_features": n_features})
+
+    def prepare(self, rows: Any, context: Any) -> Any:  # noqa: ARG002 - some models need the context
+        """Return rows, which are what a stream buffers, as the fit needs them (indicators, sparse rows)."""
+        return rows
+
+    @abstractmethod
+    def fit(self, data: Any, base: Any, seed: int) -> Fit:
+        """Return the model of prepared data; `base` is the context before any row."""
+
+    @abstractmethod
+    def describe(self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None) -> Description:
+        """Return what there is to say and to draw about a fit; `rows` are optional rows to draw with it."""
+
+    def verify(self, state: Any) -> None:
+        """Raise `ValueError` if the parts of a fit or a stream, read from a file of anyone, contradict each other."""
+
+    def check_private(self) -> None:
+        """Raise `ValueError` if a private model cannot have these settings."""
+
+    def learn_privately(self, holder: Any, context: Any, releaser: Releaser, *, seed: int) -> Fit:
+        """Learn from what `releaser` releases of the queries of a data holder, and from nothing else."""
+        raise NotImplementedError
+
+
+class EMSpec(Spec):
+    """Level B: a model with sufficient statistics.
+
+    Attributes
+    ----------
+    Statistics : type of Statistics
+        The sufficient statistics.
+    block_size : int
+        Rows that are worked on at a time.
+    trial_size : int
+        Starts compete on this many rows, or on 200 for each component if that is more.
+    first_iter : int
+        Iterations from every start before the less likely half is dropped.
+    max_auto : int
+        The largest k that is tried with ``n_components="auto"``.
+    forgetting : Forgetting
+        How a stream forgets.
+    """
+
+    Statistics: ClassVar[type[Statistics]]
+    Stream: ClassVar[type[BlockStream] | None] = OnlineEM
+    block_size: ClassVar[int] = 8192
+    trial_size: ClassVar[int] = 5_000
+    first_iter: ClassVar[int] = 5
+    max_auto: ClassVar[int] = 50
+    forgetting: ClassVar[Forgetting] = LINEAR
+
+    @classmethod
+    def parts(cls) -> dict[str, type[State]]:
+        """Return the types of those parts of a file that differ between models."""
+        return super().parts() | {"statistics": cls.Statistics, "average": cls.Statistics}
+
+    @abstractmethod
+    def starts(
+        self, data: Any, trial: Any, context: Any, k: int, rng: np.random.Generator, seed: int
+    ) -> list[tuple[str, Any]]:
+        """Return starts, each with its name; `trial` are the rows on which they will compete."""
+
+    @abstractmethod
+    def posterior(self, params: Any, block: Any, context: Any) -> tuple[FloatArray, FloatArray]:
+        """Return the responsibility of each component for each row, and the log-likelihood of each row."""
+
+    @abstractmethod
+    def e_step(self, params: Any, block: Any, context: Any) -> Any:
+        """Return the sufficient statistics of a block of rows."""
+
+    @abstractmethod
+    def m_step(self, statistics: Any, params: Any, context: Any) -> Any:
+        """Return the likeliest parameters for statistics; `params` are those of the E step."""
+
+    def n_parameters(self, params: Any) -> int:
+        """Return the number of free parameters, for `aic` and `bic`."""
+        return sum(int(getattr(params, each.name).size) for each in fields(params)) - 1
+
+    def update_context(self, context: Any, data: Any) -> Any:  # noqa: ARG002 - some models need the data
+        """Return the context after more data."""
+        return context
+
+    def ordered(self, params: Any) -> Any:
+        """Return the components in the order in which they are reported."""
+        return largest_first(params)
+
+    @property
+    def parallel(self) -> bool:
+        """Whether blocks are worked on by all cores. The result does not depend on it."""
+        return getattr(self.settings, "n_jobs", None) != 1
+
+    def blocks(self, data: Any) -> Iterator[Any]:
+        """Yield data in blocks."""
+        return (data[at : at + self.block_size] for at in range(0, len(data), self.block_size))
+
+    def statistics(self, params: Any, data: Any, context: Any, carry: Any = None) -> tuple[Any, Any]:
+        """Return the statistics of all data, block by block in their order, and what the next data need to know."""
+        parts = map_blocks(lambda block: self.e_step(params, block, context), self.blocks(data), parallel=self.parallel)
+        return reduce(add, parts), carry
+
+    def step_on(self, data: Any, context: Any) -> Callable[[Any], tuple[Any, float]]:
+        """Return the EM step on data."""
+
+        def step(params: Any) -> tuple[Any, float]:
+            total, _ = self.statistics(params, data, context)
+            return self.m_step(total, params, context), total.log_likelihood / total.n
+
+        return step
+
+    def trial(self, data: Any, k: int, rng: np.random.Generator) -> Any:
+        """Return the rows on which starts compete."""
+        size = max(self.trial_size, 200 * k)
+        return data if len(data) <= size else data[np.sort(rng.choice(len(data), size, replace=False, shuffle=False))]
+
+    def learn(self, data: Any, context: Any, k: int, seed: int) -> tuple[str, EMResult[Any]]:
+        """Return k components, and the name of their start: starts compete on some rows, then EM runs over all."""
+        rng, tol = np.random.default_rng(seed), self.settings.tol
+        trial = self.trial(data, k, rng)
+        with one_blas_thread():  # blocks are small: more threads for a product take longer than the product
+            named = self.starts(data, trial, context, k, rng, seed)
+            begun, step = [start for _, start in named], self.step_on(trial, context)
+            best, number = successive_halving(begun, step, first_iter=self.first_iter, tol=tol)
+        found = em(self.step_on(data, context), best, max_iter=self.settings.max_iter, tol=tol)
+        return named[number][0], replace(found, params=self.ordered(found.params))
+
+    def split(self, data: Any, seed: int) -> tuple[Any, Any]:
+        """Return training and validation rows for the choice of k."""
+        rng, n = np.random.default_rng(seed), len(data)
+        some = rng.permutation(n) if n <= _SELECTION_ROWS else rng.choice(n, _SELECTION_ROWS, replace=False)
+        n_train = max(1, 2 * len(some) // 3)
+        return data[some[:n_train]], data[some[n_train:]]
+
+    def brief(self) -> Self:
+        """Return the specification with fewer starts and iterations, for the choice of k."""
+        return self
+
+    def select_k(self, data: Any, base: Any, seed: int) -> ChosenNumber:
+        """Choose k by the likelihood of held-out rows."""
+        train, validation = self.split(data, seed)
+        if len(validation) < 2:
+            return ChosenNumber(1, {}, clear=False)
+        context, brief = self.update_context(base, train), self.brief()
+
+        def score(k: int) -> FloatArray:
+            params = brief.learn(train, context, k, seed)[1].params
+            return np.concatenate([self.posterior(params, block, context)[1] for block in self.blocks(validation)])
+
+        return choose_number(score, most=max(1, min(self.max_auto, len(train) // 5)))
+
+    def fit(self, data: Any, base: Any, seed: int) -> Fit:
+        """Return the model of prepared data."""
+        k, tried = self.settings.n_components, {}
+        if k != "auto" and len(data) < k:
+            raise ValueError(
+                f"There must be at least as many {self.record}s as components. Got n_samples={len(data)} and "
+                f"n_components={k}. Pass more {self.record}s, or fewer components."
+            )
+        context = self.update_context(base, data)
+        if k == "auto":
+            chosen = self.select_k(data, base, seed)
+            k, tried = chosen.n_components, chosen.tried
+        init, found = self.learn(data, context, k, seed)
+        info = Info(
+            len(data),
+            found.log_likelihood,
+            found.n_iter,
+            found.converged,
+            init,
+            np.array(list(tried), dtype=np.int64),
+            np.array(list(tried.values()), dtype=np.float64),
+        )
+        return Fit(found.params, context, info)

@@ -1,0 +1,191 @@
+"""Learning in one pass: rows are cut into blocks of fixed sizes, and a model is updated by one block at a time.
+
+The result depends on the rows and their order, and not on where batches end. A stream is immutable: an update returns
+a new one, so an error or an interrupt loses nothing.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from odeco._util.schema import require
+from odeco._util.state import State, array_field, part_field
+from odeco._util.types import FloatArray
+from odeco.models.engine.fit import Fit, Info, NoContext, Statistics
+
+if TYPE_CHECKING:
+    from odeco.models.engine.spec import EMSpec, Spec
+
+
+@dataclass(frozen=True)
+class Forgetting:
+    """How the statistics of a new block are mixed into those of all rows so far.
+
+    Attributes
+    ----------
+    rate : callable
+        Takes the number of rows so far and that of the block; returns the weight of the mean of the block.
+    averaged : bool
+        Whether the reported model is that of a second sum, which forgets nothing. It averages the noise of single
+        blocks away, while the sum that forgets leaves the first blocks behind quickly.
+    """
+
+    rate: Callable[[float, float], float]
+    averaged: bool = False
+
+    def mix(self, total: Statistics, new: Statistics) -> Statistics:
+        """Return the statistics of all rows; they still stand for the number of all rows."""
+        n, b, rate = total.n, new.n, self.rate(total.n, new.n)
+        return total.scaled((1 - rate) * (n + b) / n) + new.scaled(rate * (n + b) / b)
+
+
+#: Rows a fraction f of the way back to the first count 1 − f times, so three quarters of the rows count. This forgets
+#: faster than Cappé and Moulines (2009), which a good start allows.
+LINEAR = Forgetting(lambda n, b: 2 * b / (n + 2 * b))
+
+#: A block counts as its share of all rows to the power 0.7: below one, so that statistics of worse models are
+#: forgotten; above a half, so that the noise of single blocks averages out (Cappé and Moulines 2009).
+POWER = Forgetting(lambda n, b: (b / (n + b)) ** 0.7)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockStream(State):
+    """Rows that are cut into blocks. Derived classes take in a block (`absorb`) and return the model (`result`).
+
+    Attributes
+    ----------
+    buffer : array
+        Rows of the block that is not complete yet.
+    seed : int
+        Seed of the fit of the first block.
+    n_seen : int
+        Number of rows so far, those in the buffer included.
+    n_blocks : int
+        Number of complete blocks.
+    context : State
+        The context of the model after the complete blocks.
+    """
+
+    buffer: Any = array_field(rule=lambda *_: None)  # `Spec.check_rows` checks it
+    seed: int = array_field(kind="i", low=0)
+    n_seen: int = array_field(kind="i", low=0, default=0)
+    n_blocks: int = array_field(kind="i", low=0, default=0)
+    context: Any = part_field(default=NoContext())
+
+    @classmethod
+    def begin(cls, base: State, seed: int, rows: Any) -> Self:
+        """Return a stream that has seen nothing; `rows` are the first ones, of which the type is kept."""
+        return cls(rows[:0], seed, context=base)
+
+    @abstractmethod
+    def absorb(self, spec: Any, block: Any) -> Self:
+        """Return the stream after a block."""
+
+    @abstractmethod
+    def result(self, spec: Any) -> Fit:
+        """Return the model of all rows, those in the buffer included."""
+
+    def update(self, spec: Spec, rows: Any) -> Self:
+        """Return the stream after more rows."""
+        after, at = self, 0
+        waiting = np.concatenate([self.buffer, rows]) if len(self.buffer) else rows
+        while len(waiting) - at >= (size := after.next_size(spec)):
+            # Blocks have one memory layout: the rounding of a product depends on it.
+            after, at = after.absorb(spec, np.ascontiguousarray(waiting[at : at + size])), at + size
+        return replace(after, buffer=waiting[at:].copy(), n_seen=self.n_seen + len(rows))
+
+    def next_size(self, spec: Spec) -> int:
+        """Return the number of rows of the next block."""
+        return spec.next_block if self.n_blocks else spec.first_block
+
+    def verify(self, spec: Spec, n_features: int) -> None:
+        """Raise `ValueError` unless the stream, which may come from a file of anyone, can go on."""
+        spec.check_rows(self.buffer, "stream.buffer", n_features)
+        require(len(self.buffer) < self.next_size(spec), "its buffer must have fewer rows than a block")
+        in_blocks = spec.first_block + (self.n_blocks - 1) * spec.next_block if self.n_blocks else 0
+        require(self.n_seen == in_blocks + len(self.buffer) > 0, "its rows must be in blocks or in the buffer")
+
+
+@dataclass(frozen=True, eq=False)
+class OnlineEM(BlockStream):
+    """Online EM: the first block starts the model, and each later one takes an E step (Cappé and Moulines 2009).
+
+    Attributes
+    ----------
+    carry : array
+        What a sequence hands to the next block.
+    info : Info
+        Facts about the fit of the first block.
+    params : State
+        The parameters with which the last block was read.
+    statistics : Statistics
+        Those of all blocks, where the law of the model forgets old ones.
+    average : Statistics
+        Those of all blocks without forgetting, if the law asks for them.
+    """
+
+    carry: FloatArray = array_field(None, default=np.zeros(0))
+    info: Any = part_field(Info, default=None)
+    params: Any = part_field(default=None)
+    statistics: Any = part_field(default=None)
+    average: Any = part_field(default=None)
+
+    def absorb(self, spec: EMSpec, block: Any) -> Self:
+        """Return the stream after a block."""
+        data, law = spec.prepare(block, self.context), spec.forgetting
+        if self.params is None:
+            first = spec.fit(data, self.context, self.seed)
+            total, carry = spec.statistics(first.params, data, first.context, self.carry)
+            return replace(
+                self,
+                n_blocks=1,
+                context=first.context,
+                carry=carry,
+                info=first.info,
+                params=first.params,
+                statistics=total,
+                average=total if law.averaged else None,
+            )
+        context = spec.update_context(self.context, data)
+        params = spec.m_step(self.statistics, self.params, context)
+        new, carry = spec.statistics(params, data, context, self.carry)
+        return replace(
+            self,
+            n_blocks=self.n_blocks + 1,
+            context=context,
+            carry=carry,
+            params=params,
+            statistics=law.mix(self.statistics, new),
+            average=self.average + new if law.averaged else None,
+        )
+
+    def result(self, spec: EMSpec) -> Fit:
+        """Return the model of all rows; before the first block is complete, exactly what `fit` gives."""
+        if self.params is None:
+            return spec.fit(spec.prepare(self.buffer, self.context), self.context, self.seed)
+        last = self.absorb(spec, self.buffer) if len(self.buffer) else self
+        total = last.average if spec.forgetting.averaged else last.statistics
+        info = replace(
+            last.info, n_samples=self.n_seen, log_likelihood=total.log_likelihood / total.n, n_iter=last.n_blocks
+        )
+        return Fit(spec.ordered(spec.m_step(total, last.params, last.context)), last.context, info)
+
+    def verify(self, spec: Spec, n_features: int) -> None:
+        """Raise `ValueError` unless the stream can go on."""
+        super().verify(spec, n_features)
+        parts = (self.info, self.params, self.statistics)
+        require(
+            all((part is not None) == (self.n_blocks > 0) for part in parts),
+            "its stream must have components if it has begun, and none before",
+        )
+        if self.n_blocks:
+            in_blocks = self.n_seen - len(self.buffer)
+            sums = [self.statistics, *([] if self.average is None else [self.average])]
+            require(
+                all(abs(each.n - in_blocks) <= 1e-6 * in_blocks for each in sums), "its sums must stand for its rows"
+            )
