@@ -31,7 +31,8 @@ from sklearn.metrics import adjusted_rand_score
 from odeco.datasets import python_code, python_documentation
 from odeco.decompose.page import privacy_section
 from odeco.display.page import Section, table
-from odeco.display.svg import COLOURS, Figures
+from odeco.display.style import LIGHT, drawn_in
+from odeco.display.svg import Figures
 from odeco.errors import UnreliableTopicsWarning
 from odeco.models import TensorLDA, TensorMixture
 from odeco.models.lda.display import summarise_topics, telling_documents
@@ -87,19 +88,19 @@ def sharpening(history, words: np.ndarray, figures: Figures) -> Section:
     final = history[-1][1]
     likeness = np.array([matched(topics, final)[1] for _, topics in history])
     numbers = [number for number, _ in history]
-    with figures.style():
-        figure = Figure(figsize=(10, 3.6), layout="constrained")
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    with drawn_in():
         axes = figure.subplots()
     for topic in range(N_TOPICS):
-        colour = COLOURS[f"s{topic % 8}"]
-        label = f"{topic + 1} {words[final[topic].argmax()]}"
+        colour = LIGHT.series[topic % len(LIGHT.series)]
+        label = f"{topic} {words[final[topic].argmax()]}"
         axes.plot(numbers, likeness[:, topic], marker="o", color=colour, label=label)
     axes.set_xscale("log")
     axes.set_xticks(numbers, [f"{number:,}" for number in numbers])
     axes.minorticks_off()
     axes.set_xlabel("functions seen, each once")
     axes.set_ylabel("cosine with the topic at the end")
-    with figures.style():
+    with drawn_in():
         axes.legend(loc="lower right", ncols=2)
     description = "The cosine of each topic with what it is at the end, over the number of functions seen."
     lead = "Functions arrive in batches of 500 and are not kept. After each batch the topics can be read off."
@@ -137,7 +138,7 @@ def digits_section(figures: Figures) -> tuple[Section, str]:
     figure = Figure(figsize=(10, 1.7), layout="constrained")
     for axes, mean, weight in zip(figure.subplots(1, N_CLUSTERS), model.means_, model.weights_, strict=True):
         axes.imshow(mean.reshape(8, 8), cmap="Blues")
-        axes.set_title(f"{weight:.0%}", color=COLOURS["muted"], fontsize=9)
+        axes.set_title(f"{weight:.0%}", color=LIGHT.muted, fontsize=9)
         axes.axis("off")
     verdict = model.summary().splitlines()[0]
     lead = (

@@ -257,11 +257,11 @@ def test_ctrl_c_without_a_checkpoint_says_that_nothing_was_saved(tmp_path):
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).exponential(size=(400_000, 20)).astype(np.float32))
     script = (  # the first block raises the signal, so that nothing depends on how fast the machine is
         "import os, signal, sys\n"
-        "from odeco.cli import main, output\n"
-        "make = output.progress_bar\n"
-        "def bar():\n"
+        "from odeco.cli import main\n"
+        "from odeco.display.progress import progress_bar\n"
+        "def bar(**settings):\n"
         "    os.kill(os.getpid(), signal.SIGTERM if 'term' in sys.argv[0] else signal.SIGINT)\n"
-        "    return make()\n"
+        "    return progress_bar(**settings)\n"
         "import odeco.cli.stream as stream\n"
         "stream.progress_bar = bar\n"
         "sys.exit(main())\n"

@@ -126,10 +126,12 @@ except ModuleNotFoundError as error:
         (("sklearn",), "import odeco.models", "topics"),
         (("numba",), "from odeco.models import TensorLDA", "topics"),
         (("matplotlib",), "from odeco.display.svg import Figures", "plot"),
+        (("jinja2",), "from odeco.decompose.page import write_report", "plot"),
     ],
 )
 def test_what_needs_an_extra_says_which(missing, statement, extra):
     script = MISSING.format(missing=missing, statement=statement)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(f"{statement.split()[1]} needs {missing[0]}, which is not installed: ")
+    what = "A page" if extra == "plot" else statement.split()[1]
+    assert done.stdout.startswith(f"{what} needs {missing[0]}, which is not installed: ")
     assert done.stdout.rstrip().endswith(f"pip install 'odeco[{extra}]'")

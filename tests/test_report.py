@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -12,7 +13,7 @@ from test_saving import RESULTS
 
 import odeco
 from odeco.decompose import StreamDecomposition
-from odeco.decompose.page import write_report
+from odeco.decompose.page import privacy_section, write_report
 from odeco.display.page import Section, write_page
 from odeco.tensors import Components
 
@@ -122,11 +123,25 @@ def test_numbers_on_the_page_are_those_of_the_result(tmp_path):
 
 def test_the_statement_of_privacy_says_what_holds(pages):
     private, other = (" ".join(Reader(pages[kind].read_text()).words) for kind in ("private", "not private"))
-    assert "This result is (1, 1e-06)-differentially private." in private
-    assert "one record was as it is or otherwise" in private
+    assert "This result is (1, 1e-06)-differentially private for one record." in private
+    # ε = 1 at δ = 1e-6 is μ = 0.2367, and Φ(0.2367 / 2) = 0.547.
+    assert "at most 54.7% of the time" in private
     assert "noise floor" in private
     assert "This result is NOT private." in other
-    assert "differentially private." not in other
+    assert "differentially private" not in other
+
+
+def test_the_box_around_the_guarantee_says_how_weak_it_is(tmp_path):
+    report = odeco.decompose_privately(np.ones((3, 3, 3)), 1, epsilon=1.0, delta=1e-6, rng=0).privacy
+    for mu, accuracy, box in (
+        (0.2367, "54.7%", ""),
+        (1.34, "74.9%", ""),
+        (1.36, "75.2%", " warm"),
+        (3.3, "95.1%", " bad"),
+    ):
+        body = privacy_section(replace(report, mu=mu, charges=())).body  # Φ(μ/2), from a table of the normal law
+        assert f'<p class="statement{box}">' in body
+        assert f"at most {accuracy} of the time" in body
 
 
 @pytest.mark.parametrize("kind", ["tensor", "stream", "asymmetric"])
@@ -142,7 +157,7 @@ def test_a_private_page_says_what_clipping_does_and_that_doing_it_again_spends_a
         for kind in ("private", "not private", "stream")
     )
     assert "Clipping biases. Every row longer than 1 was scaled down to that length" in private
-    assert "The errors above are the noise alone and do not include it." in private
+    assert "The errors above are the noise alone and do not include this bias." in private
     assert "1.1 75% 1.5 30% 2 12%" in private  # 1.1⁻³, 1.5⁻³ and 2⁻³
     assert "Running this again spends another ε = 1 of the privacy of every record" in private
     assert "Running this again spends" not in other  # whose noise was that of a test
@@ -156,7 +171,7 @@ def test_bars_are_sorted_and_named_by_the_result_itself(tmp_path):
     write_report(result, tmp_path / "page.html", n_top=3)
     text = (tmp_path / "page.html").read_text()
     largest = vectors[:, 0] / np.linalg.norm(vectors[:, 0])
-    shown = f"1: weight {result.weights[0]:.4g}. b {largest[1]:+.2f}, &lt;c&gt; {largest[2]:+.2f}, a {largest[0]:+.2f}"
+    shown = f"0: weight {result.weights[0]:.4g}. b {largest[1]:+.2f}, &lt;c&gt; {largest[2]:+.2f}, a {largest[0]:+.2f}"
     assert f'aria-label="{shown}"' in text
     assert "Cosines between components" in text
     write_report(result, tmp_path / "other.html", names=["w", "x", "y", "z"])

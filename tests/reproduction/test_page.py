@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from browser import CHROMIUM, Browser
 
+from odeco.display.svg import panel_windows
 from odeco.reproduction import plots as _plots
-from odeco.reproduction.output import document, write_page
+from odeco.reproduction.output import document, write_experiments_page
 from odeco.reproduction.report import Finding, Report
 
 
@@ -19,7 +20,7 @@ def figures(_):
     wide, axes = _plots.panels(1, 3, height=3.0)
     narrow, (row,) = _plots.panels(1, 1, width=4.6)
     for number, panel in enumerate((*axes[0], *row)):
-        panel.plot([1, 2, 3], np.arange(3) + number, color=_plots.PALETTE[0], label="measured")
+        panel.plot([1, 2, 3], np.arange(3) + number, color=_plots.METHOD_COLOURS[0], label="measured")
         panel.set(title=f"panel {number}", xlabel="rows", ylabel="error")
     return {"wide": wide, "narrow": narrow}
 
@@ -34,21 +35,21 @@ def report(*, quick):
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    return write_page([report(quick=True)], tmp_path_factory.mktemp("page") / "streaming.html")
+    return write_experiments_page([report(quick=True)], tmp_path_factory.mktemp("page") / "streaming.html")
 
 
 def test_the_verdict_comes_first_and_a_quick_run_says_that_it_is_one(page, tmp_path):
     text = page.read_text()
     first, quick = text.index("2 claims: 1 hold, 0 hold up to logs, 1 do not"), text.index("This is a quick run: fewer")
     assert text.index("<h1>") < first < quick < text.index("<table>")
-    whole = write_page([report(quick=False)], tmp_path / "whole.html").read_text()
+    whole = write_experiments_page([report(quick=False)], tmp_path / "whole.html").read_text()
     assert "quick" not in re.sub(r"<style>.*?</style>", "", whole, flags=re.DOTALL)
     assert document([report(quick=True)])["experiments"][0]["quick"]
 
 
 def test_every_panel_is_a_window_on_the_figure():
     drawn = figures(None)
-    windows = _plots.panel_windows(drawn["wide"])
+    windows = panel_windows(drawn["wide"])
     assert len(windows) == 3
     width, height = (72 * size for size in drawn["wide"].get_size_inches())
     for x, y, across, down in windows:

@@ -11,7 +11,7 @@ import pytest
 
 from odeco._util.threads import one_blas_thread
 from odeco.reproduction import NAMES, figure1, load, privacy
-from odeco.reproduction.output import csv_text, write_page, write_report
+from odeco.reproduction.output import csv_text, write_experiment, write_experiments_page
 from odeco.reproduction.report import Report
 
 # ---- small runs ----------------------------------------------------------------------------------------------------
@@ -164,10 +164,10 @@ def test_a_small_run_reaches_the_verdicts_that_are_derived(name, tmp_path):
     table = list(csv.DictReader(csv_text(report).splitlines()))
     assert set(table[0]) >= COLUMNS[name]
     assert len(table) == len(records)
-    paths = write_report(report, tmp_path)
+    paths = write_experiment(report, tmp_path)
     assert {path.suffix for path in paths} == {".csv", ".png", ".svg"}
     assert all(path.stat().st_size > 1000 for path in paths)
-    check_page(write_page([report], tmp_path / "page.html").read_text(), report)
+    check_page(write_experiments_page([report], tmp_path / "page.html").read_text(), report)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -183,7 +183,7 @@ def check_page(text, report):
     """Nothing is fetched: no link but to the page itself, no script; and every finding is there."""
     namespaces = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
     assert set(re.findall(r"https?://[^\s\"'<>)]+", text)) <= namespaces
-    assert all(link.startswith("#") for link in re.findall(r'(?:href|src)="([^"]*)"', text))
+    assert all(link.startswith("#") or link == "data:," for link in re.findall(r'(?:href|src)="([^"]*)"', text))
     assert "<script" not in text
     assert "@import" not in text
     assert "prefers-color-scheme: dark" in text

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 EXTRAS = {
     "click": "cli",
     "distributed": "dask",
+    "jinja2": "plot",
+    "markupsafe": "plot",
     "matplotlib": "plot",
     "numba": "topics",
     "pyarrow": "arrow",

@@ -12,8 +12,9 @@ from rich.table import Table
 from scipy import sparse
 
 from odeco.cli import options as _options
-from odeco.cli.output import console, emit_json, progress_bar
+from odeco.cli.output import console, emit_json
 from odeco.datasets.planted import planted_orthogonal
+from odeco.display.progress import progress_bar
 from odeco.online.sums import RowSum
 from odeco.tensors.dense import DenseTensor
 
@@ -40,11 +41,10 @@ def command(quick: bool, threads: int | None, as_json: bool) -> None:
     """
     lines: list[Line] = []
     jobs = _jobs(quick)
-    with _options.limited(threads), progress_bar() as bar:
-        task = bar.add_task("measuring", total=len(jobs), count="")
-        for job in jobs:
+    with _options.limited(threads), progress_bar(only_on_terminal=True) as show_progress:
+        for number, job in enumerate(jobs):
+            show_progress("measuring", number, len(jobs))
             lines.append(job(3 if quick else 10))
-            bar.update(task, advance=1)
     if as_json:
         keys = ("work", "what", "rate", "unit", "beside_bare_products")
         emit_json({"kind": "bench", "lines": [dict(zip(keys, line, strict=True)) for line in lines]})

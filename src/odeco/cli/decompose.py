@@ -10,7 +10,8 @@ import click
 import odeco
 from odeco.cli import options as _options
 from odeco.cli.inputs import load_names, load_tensor
-from odeco.cli.output import deliver, progress_bar
+from odeco.cli.output import deliver
+from odeco.display.progress import progress_bar
 
 
 @click.command("decompose")
@@ -77,13 +78,13 @@ def command(
         labels = load_names(names, tensor.shape[0] if tensor.ndim else 0)
         if symmetrize:
             tensor = odeco.symmetrize(tensor)
-        with progress_bar() as bar:
-            task = bar.add_task("checking the tensor", total=None, count="")
+        with progress_bar(only_on_terminal=True) as show_progress:
+            show_progress("checking the tensor")
 
             def show(search: Any) -> None:
                 found = search.components.n_components
                 total = None if isinstance(n_components, str) else n_components
-                bar.update(task, description=search.doing, completed=found, total=total, count=f"{found} found")
+                show_progress(search.doing, found, total, f"{found} found")
 
             recipe: Any = odeco.decompose_asymmetric if asymmetric else odeco.decompose
             settings |= {"method": method} if asymmetric else {"method": method, "whiten": whiten}

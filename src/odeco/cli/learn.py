@@ -12,7 +12,7 @@ from odeco.cli import learn_options as _learn_options
 from odeco.cli import options as _options
 from odeco.cli.inputs import read_private_rows, read_rows
 from odeco.cli.learn_output import Labels, deliver_model
-from odeco.cli.output import progress_bar
+from odeco.display.progress import progress_bar
 from odeco.io.graphs import read_graph
 from odeco.io.tables import answers_named, lengths_of, read_text_table, sequences_of
 
@@ -34,8 +34,8 @@ def command() -> None:
 
 def _learning(work: Callable[[], Any]) -> Any:
     """Do the work, and show people that something goes on."""
-    with progress_bar() as bar:
-        bar.add_task("learning", total=None, count="")
+    with progress_bar(only_on_terminal=True) as show_progress:
+        show_progress("learning")
         return work()
 
 

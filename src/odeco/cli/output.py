@@ -16,7 +16,6 @@ from typing import Any
 import click
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -34,22 +33,6 @@ def console(*, err: bool = False) -> Console:
     if not made.is_terminal:
         made.width = int(os.environ.get("COLUMNS", "160"))
     return made
-
-
-def progress_bar() -> Progress:
-    """Return a bar on stderr that is shown only to people."""
-    screen = console(err=True)
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[count]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=screen,
-        disable=not screen.is_terminal,
-        transient=True,
-    )
 
 
 def emit_json(document: dict[str, Any]) -> None:

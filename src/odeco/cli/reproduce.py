@@ -12,7 +12,8 @@ from rich.table import Table
 
 from odeco.cli import options as _options
 from odeco.cli.faults import Interrupted, command_line
-from odeco.cli.output import console, emit_json, note, progress_bar
+from odeco.cli.output import console, emit_json, note
+from odeco.display.progress import progress_bar
 from odeco.reproduction import NAMES, load
 
 if TYPE_CHECKING:
@@ -55,11 +56,7 @@ for any number of processes. figure1 takes about ten minutes on two cores, the o
 @_options.json_output
 def command(experiment: str, quick: bool, out: Path, seed: int, processes: int | None, as_json: bool) -> None:
     """Run experiments, write their files and print their findings."""
-    from odeco.reproduction.output import (
-        document,  # matplotlib, only where it is used
-        write_page,  # matplotlib, only where it is used
-        write_report,  # matplotlib, only where it is used
-    )
+    from odeco.reproduction.output import document, write_experiment, write_experiments_page  # needs Matplotlib
 
     out.mkdir(parents=True, exist_ok=True)
     names = NAMES if experiment == "all" else (experiment,)
@@ -67,8 +64,8 @@ def command(experiment: str, quick: bool, out: Path, seed: int, processes: int |
         reports = [_run(name, quick, seed, out, processes or _n_cores()) for name in names]
     except KeyboardInterrupt:
         raise Interrupted(f"Interrupted. Finished trials are kept. To go on: {command_line()}") from None
-    paths = [path for report in reports for path in write_report(report, out)]
-    paths.append(write_page(reports, out / ("index.html" if experiment == "all" else f"{experiment}.html")))
+    paths = [path for report in reports for path in write_experiment(report, out)]
+    paths.append(write_experiments_page(reports, out / ("index.html" if experiment == "all" else f"{experiment}.html")))
     if as_json:
         emit_json({**document(reports), "files": [str(path) for path in paths]})
         return
@@ -78,11 +75,10 @@ def command(experiment: str, quick: bool, out: Path, seed: int, processes: int |
 
 def _run(name: str, quick: bool, seed: int, folder: Path, n_processes: int) -> Report:
     experiment = load(name)
-    with progress_bar() as bar:
-        line = bar.add_task(experiment.title, total=None, count="")
+    with progress_bar(only_on_terminal=True) as show_progress:
 
         def advance(n_done: int, n_tasks: int) -> None:
-            bar.update(line, completed=n_done, total=n_tasks, count=f"{n_done} of {n_tasks} trials")
+            show_progress(experiment.title, n_done, n_tasks, f"{n_done} of {n_tasks} trials")
 
         report = experiment.run(quick=quick, seed=seed, folder=folder, n_processes=n_processes, progress=advance)
     note(f"{experiment.title}: {len(report.records):,} records")

@@ -16,7 +16,8 @@ from odeco.cli import options as _cluster
 from odeco.cli import options as _options
 from odeco.cli.faults import Interrupted, Interrupts, Terminated, command_line
 from odeco.cli.inputs import load_names
-from odeco.cli.output import deliver, note, progress_bar
+from odeco.cli.output import deliver, note
+from odeco.display.progress import progress_bar
 from odeco.io.coerce import as_source
 
 
@@ -103,17 +104,16 @@ def command(
         _options.limited(threads),
         _cluster.connected(scheduler) as client,
         Interrupts() as interrupts,
-        progress_bar() as bar,
+        progress_bar(only_on_terminal=True) as show_progress,
         _columns_called(labels),
     ):
-        task = bar.add_task("reading", total=None, count="")
+        show_progress("reading")
 
         def show(progress: Any) -> None:
             nonlocal n_rows
             n_rows = progress.n_rows
             total = None if progress.n_rows_needed is None else n_rows + progress.n_rows_needed
-            stage, count = progress.stage, _rows_of_this_pass(n_rows, source.n_rows)
-            bar.update(task, description=stage, completed=n_rows, total=total, count=count)
+            show_progress(progress.stage, n_rows, total, _rows_of_this_pass(n_rows, source.n_rows))
             interrupts.check()
 
         try:

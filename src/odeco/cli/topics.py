@@ -12,7 +12,8 @@ from click.core import ParameterSource
 from odeco.cli import options as _cluster
 from odeco.cli import options as _options
 from odeco.cli.faults import LastingInterrupt
-from odeco.cli.output import emit_json, note, progress_bar
+from odeco.cli.output import emit_json, note
+from odeco.display.progress import progress_bar
 from odeco.models.lda import vocabulary as defaults
 
 #: These options are about which words are kept; with a list of words they have nothing to do.
@@ -187,15 +188,15 @@ def fit(
     with (
         _options.limited(given["threads"]),
         _cluster.connected(given["scheduler"]) as client,
-        progress_bar() as bar,
+        progress_bar(only_on_terminal=True) as show_progress,
         LastingInterrupt() as interrupt,
     ):
         if client is None:
-            learnt = learn(files, n_components, given, private=private, show=_stages(bar, interrupt.check))
+            learnt = learn(files, n_components, given, private=private, show=_stages(show_progress, interrupt.check))
         else:
             from odeco.cli.topics_fit import learn_on_cluster
 
-            learnt = learn_on_cluster(files, n_components, given, client, _stages(bar, interrupt.check))
+            learnt = learn_on_cluster(files, n_components, given, client, _stages(show_progress, interrupt.check))
         if given["out"] is not None:
             learnt.model.save(given["out"])
             note(f"wrote {given['out']}")
@@ -276,9 +277,9 @@ def _option(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _stages(bar: Any, check: Callable[[], None]) -> Callable[[str, int, int | None], None]:
-    """Return a function that shows a stage of the work, and how much of it is done, unless it was interrupted."""
-    task = bar.add_task("reading", total=None, count="")
+def _stages(show_progress: Callable[..., object], check: Callable[[], None]) -> Callable[[str, int, int | None], None]:
+    """Return a function that shows the stage of the work and how much of it is done, unless it was interrupted."""
+    show_progress("reading")
 
     def show(stage: str, done: int, total: int | None) -> None:
         check()
@@ -287,8 +288,8 @@ def _stages(bar: Any, check: Callable[[], None]) -> Callable[[str, int, int | No
             count = f"{done:,} of {total:,}"
         elif stage in ("triples", "sweeps"):
             stage += " (the first run compiles, once)"  # loops are kept on disk for later runs
-        # A stage of one step shows that it is at work, not a bar that stands still.
-        bar.update(task, description=stage, completed=done, total=total if total != 1 else None, count=count)
+        # A stage of one step shows that work goes on, not a bar that stands still.
+        show_progress(stage, done, total if total != 1 else None, count)
 
     return show
 
@@ -325,8 +326,12 @@ def apply(
     learnt.n_jobs = threads
     if not hasattr(learnt, "words_"):
         raise ValueError(f"{model} must know its words to count those of new documents. It does not. Learn it again.")
-    with _options.limited(threads), progress_bar() as bar, LastingInterrupt() as interrupt:
-        show = _stages(bar, interrupt.check)
+    with (
+        _options.limited(threads),
+        progress_bar(only_on_terminal=True) as show_progress,
+        LastingInterrupt() as interrupt,
+    ):
+        show = _stages(show_progress, interrupt.check)
         corpus = read_for_model(learnt.words_, files, column=column, show=show, cut=learnt.cut_)
         show("finding topics", 0, None)
         proportions = proportions_of(learnt, corpus.counted.counts)

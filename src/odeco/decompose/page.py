@@ -1,7 +1,4 @@
-"""Sections for any kind of result: what privacy is guaranteed, and how to make the result again.
-
-Write the page of a result: what the page says about each kind of result.
-"""
+"""The page of a result, and two sections that the pages of models share: privacy, and how to run it again."""
 
 from __future__ import annotations
 
@@ -9,11 +6,11 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from html import escape
 
 import numpy as np
+from scipy.special import ndtr
 
-from odeco._util.types import FloatArray
+from odeco._util.extras import needed_by
 from odeco.decompose.files import AnyResult
 from odeco.decompose.files import versions as current_versions
 from odeco.decompose.result import (
@@ -23,83 +20,117 @@ from odeco.decompose.result import (
     PrivateStreamDecomposition,
     StreamDecomposition,
 )
-from odeco.display.figures import ConvergenceDisplay, CosinesDisplay, LeadingDisplay, WeightsDisplay
-from odeco.display.page import Section, beside, table, write_page
-from odeco.display.svg import MOST_DRAWN, Figures
-from odeco.display.tables import cells_of, rows_read
+from odeco.display.figures import (
+    MAX_DRAWN,
+    ConvergenceDisplay,
+    CosinesDisplay,
+    LeadingDisplay,
+    VectorDisplay,
+    WeightsDisplay,
+    component_title,
+)
+from odeco.display.page import Section, beside, parts, table, write_page
+from odeco.display.style import drawn_in
+from odeco.display.svg import HALF, Figures
+from odeco.display.tables import cells_of, rows_read, vectors_of
 from odeco.privacy.report import PrivacyReport
 
-_PROMISE = (
-    "This result is ({:g}, {:g})-differentially private. Whoever sees it, and knows everything else about the data, "
-    "can hardly tell whether one {} was as it is or otherwise. Hidden is this change: {}."
-)
+with needed_by("A page"):
+    from markupsafe import Markup
+    from matplotlib.figure import Figure
 
-_NO_PROMISE = (
-    "This result is NOT private. Its noise did not come from the operating system, so whoever knows the noise can "
-    "subtract it."
-)
+#: An adversary who guesses right more often than this gets a warning on the page, or a red box.
+WARNING_ACCURACY, ALARM_ACCURACY = 0.75, 0.95
 
-#: How much longer than the bound rows might be.
+#: The rows of the table of clipping are this many times longer than the bound.
 CLIPPED = (1.1, 1.5, 2.0)
 
-#: At most so many kinds of release are listed. The others are counted.
-MOST_RELEASES = 40
+#: At most this many kinds of release are listed. The others are counted.
+MAX_RELEASES = 40
 
 
 def privacy_section(privacy: PrivacyReport, clipping: str = "") -> Section:
     """Return the section with the guarantee in words and numbers, and every release that it rests on.
 
-    `clipping` is HTML about what a bound on the data did to the result.
+    `clipping` is HTML about the effect of a bound on the data.
     """
-    text = _PROMISE if privacy.private else _NO_PROMISE
-    text = text.format(privacy.epsilon, privacy.delta, privacy.unit, privacy.neighbours)
-    kind = "" if privacy.private else " bad"
-    numbers = table(
-        ["", ""],
-        [
-            ["mechanism", privacy.mechanism],
-            ["ε asked for", f"{privacy.epsilon:g}"],
-            ["ε spent, for the same δ", f"{privacy.epsilon_spent:.6g}"],
-            ["δ", f"{privacy.delta:g}"],
-            ["μ of all releases together", f"{privacy.mu:.6g}"],
-        ],
-        text_columns=[0, 1],
-        narrow=True,
-    )
-    body = f'<p class="statement{kind}">{escape(text)}</p>\n{clipping}{numbers}{_releases(privacy)}'
+    numbers = [
+        ["mechanism", privacy.mechanism],
+        ["ε requested", f"{privacy.epsilon:g}"],
+        ["ε spent, for the same δ", f"{privacy.epsilon_spent:.6g}"],
+        ["δ", f"{privacy.delta:g}"],
+        ["μ of all releases together", f"{privacy.mu:.6g}"],
+    ]
+    if privacy.private:
+        numbers.append(["an adversary guesses right at most", f"{attack_accuracy(privacy):.1%}"])
+    body = [
+        parts().statement(*_guarantee(privacy)),
+        clipping,
+        table(["", ""], numbers, text_columns=[0, 1], narrow=True),
+        parts().details("Every release that was made", _releases(privacy)),
+    ]
     lead = "Several results from the same data add up; this statement is about this one alone."
-    return Section("Privacy", body, lead)
+    return Section("Privacy", Markup().join(body), lead)
 
 
-def _releases(privacy: PrivacyReport) -> str:
+def attack_accuracy(privacy: PrivacyReport) -> float:
+    """Return how often an adversary who knows everything else guesses at most whether one unit is in the data.
+
+    Between two neighbours that are equally likely, the best test of a μ-GDP mechanism is right with probability Φ(μ/2);
+    a release that fails altogether with probability δ adds at most δ/2.
+    """
+    return min(1.0, float(ndtr(privacy.mu / 2)) + sum(charge.delta for charge in privacy.charges) / 2)
+
+
+def _guarantee(privacy: PrivacyReport) -> tuple[str, str]:
+    """Return the guarantee in numbers, and the kind of box it stands in."""
+    if not privacy.private:
+        return (
+            "This result is NOT private. Its noise did not come from the operating system, so that anyone who knows "
+            "the noise can subtract it."
+        ), "bad"
+    accuracy, unit = attack_accuracy(privacy), privacy.unit
+    text = (
+        f"This result is ({privacy.epsilon:g}, {privacy.delta:g})-differentially private for one {unit}. Neighbouring "
+        f"data sets: {privacy.neighbours}. An adversary who sees this result and knows everything but one {unit} "
+        f"guesses correctly which of two neighbouring data sets was used at most {accuracy:.1%} of the time; without "
+        "the result, 50%."
+    )
+    if accuracy > ALARM_ACCURACY:
+        return f"{text} That is hardly any protection. Choose a smaller ε.", "bad"
+    if accuracy > WARNING_ACCURACY:
+        return f"{text} That is weak protection. Consider a smaller ε.", "warm"
+    return text, ""
+
+
+def _releases(privacy: PrivacyReport) -> Markup:
     alike: Counter[tuple[str, float, float]] = Counter()
     for charge in privacy.charges:
         alike[charge.mechanism, charge.sensitivity, charge.scale] += charge.count
     rows = [
         [mechanism, str(count), f"{sensitivity:.6g}", f"{scale:.6g}", f"{count**0.5 * sensitivity / scale:.4g}"]
-        for (mechanism, sensitivity, scale), count in list(alike.items())[:MOST_RELEASES]
+        for (mechanism, sensitivity, scale), count in list(alike.items())[:MAX_RELEASES]
     ]
     more = len(alike) - len(rows)
-    note = f"<p>… and {more} more kinds of release.</p>" if more > 0 else ""
     headings = ["what was released", "times", "sensitivity", "standard deviation of the noise", "μ"]
     listed = table(headings, rows, text_columns=[0])
-    return f"<details><summary>Every release that was made</summary>\n{listed}{note}</details>\n"
+    return listed + Markup("<p>… and {} more kinds of release.</p>").format(more) if more > 0 else listed
 
 
-def clipping_statement(result: AnyResult) -> str:
-    """Return what the bound on the norm of rows means for weights; nothing if there is none."""
+def clipping_statement(result: AnyResult) -> Markup:
+    """Return the effect of the bound on the norm of rows on weights; nothing if there is no bound."""
     bound = getattr(result, "norm_bound", None)
     if bound is None or isinstance(result, AsymmetricDecomposition):
-        return ""
+        return Markup()
     text = (
-        f"Clipping biases. Every row longer than {bound:g} was scaled down to that length, and weights are those of "
-        "the rows after that: smaller than those of the rows as they were. The errors above are the noise alone and do "
-        "not include it. How many rows were so long was not released, since that too would have had a price; the table "
-        "is arithmetic for a component whose rows all have one norm."
+        f"Clipping biases. Every row longer than {bound:g} was scaled down to that length. The weights are those of "
+        "the clipped rows, which are smaller than those of the original rows. The errors above are the noise alone and "
+        "do not include this bias. The number of clipped rows was not released, since that too would have had a "
+        "price; the table is arithmetic for a component whose rows all have one norm."
     )
     rows = [[f"{bound * factor:.4g}", f"{factor**-result.order:.0%}"] for factor in CLIPPED]
     listed = table(["norm of the rows", "share of their weight that is left"], rows, narrow=True)
-    return f'<p class="statement warm">{escape(text)}</p>\n{listed}'
+    return Markup().join([parts().statement(text, "warm"), listed])
 
 
 def again_section(
@@ -107,19 +138,22 @@ def again_section(
 ) -> Section:
     """Return the section with the command that makes the result again, and the versions; by default those running.
 
-    With the `privacy` of the result it warns that doing so spends once more.
+    With the `privacy` of the result it warns that running the command again spends again.
     """
-    shown = (
-        f"<pre>{escape(command)}</pre>\n" if command else "<p>No command was recorded: it was made from Python.</p>\n"
+    body = (
+        Markup("<pre>{}</pre>\n").format(command)
+        if command
+        else Markup("<p>No command was recorded: the result was made from Python.</p>\n")
     )
     if privacy is not None and privacy.private:
         text = (
             f"Running this again spends another ε = {privacy.epsilon:g} of the privacy of every {privacy.unit}, and "
             "gives another result, with other noise. To see this result again, keep its file or this page."
         )
-        shown = f'<p class="statement warm">{escape(text)}</p>\n{shown}'
+        body = Markup().join([parts().statement(text, "warm"), body])
     rows = [[str(name), str(version)] for name, version in (versions or current_versions()).items()]
-    return Section("To do it again", shown + table(["made with", "version"], rows, text_columns=[0, 1], narrow=True))
+    made_with = table(["made with", "version"], rows, text_columns=[0, 1], narrow=True)
+    return Section("To do it again", Markup().join([body, made_with]))
 
 
 def write_report(
@@ -272,54 +306,64 @@ def _components_lead(result: AnyResult) -> str:
 
 
 def _weights(result: AnyResult, figures: Figures) -> list[Section]:
-    evidence = getattr(result, "rank_evidence", None)
-    drawn = [figures.weights(WeightsDisplay.from_result(result))]
-    title = "Weights"
-    if len(result.weights) > 1:
-        title = "Weights and cosines"
-        drawn.append(figures.cosines(CosinesDisplay.from_result(result)))
+    evidence, k = getattr(result, "rank_evidence", None), len(result.weights)
+    display = WeightsDisplay.from_result(result)
+    n_bars = len(display.weights)
+    description = f"Weights of {n_bars} components, from {display.weights[0]:.3g} to {display.weights[-1]:.3g}."
+    drawn = [figures.draw(display, description, size=(max(HALF, 0.2 * n_bars), 3.0))]
+    if k > 1:
+        cosines = CosinesDisplay.from_result(result)
+        largest = float(np.abs(cosines.cosines - np.eye(k)).max())
+        drawn.append(figures.draw(cosines, f"Cosines between components, {largest:.2g} at most.", size=(HALF, 3.6)))
     lead = ""
     if evidence is not None:
         lead = (
-            f"Weights that were looked at and dropped come last. The first {evidence.rank} stand clear of what noise "
-            "alone would show and were kept. "
+            f"Weights of components that were found and dropped come last. The first {evidence.rank} stand clear of "
+            "what noise alone would show and were kept. "
         )
-    if len(result.weights) > 1:
-        lead += "Cosines say how close two components are: 0 for orthogonal ones, ±1 for the same."
-    return [Section(title, beside(*drawn), lead)]
+    if k > 1:
+        lead += "Cosines say how close two components are: 0 for orthogonal ones, ±1 for equal ones."
+    return [Section("Weights and cosines" if k > 1 else "Weights", beside(*drawn), lead)]
 
 
 def _largest(result: AnyResult, figures: Figures, n_top: int) -> list[Section]:
     """Return the largest coordinates of each component as bars, sorted and by name."""
     if not n_top:
         return []
-    number = min(len(result.weights), MOST_DRAWN)
-    bars = [
-        figures.leading(LeadingDisplay.of(vectors[:, i], names, n_top, f"{_called(result, i)}{axis}"))
-        for i in range(number)
-        for axis, vectors, names in _axes_of(result)
-    ]
-    more = len(result.weights) - number
-    lead = f"The first {number} components; the table has all." if more > 0 else ""
+    k, several = min(len(result.weights), MAX_DRAWN), isinstance(result, AsymmetricDecomposition)
+    bars = []
+    for i in range(k):
+        for axis, (_, vectors, names) in enumerate(vectors_of(result)):
+            title = component_title(result, i) + (f", axis {axis}" if several else "")
+            display = LeadingDisplay.of(vectors[:, i], names, n_top, title)
+            pairs = zip(display.names, display.values, strict=True)
+            listed = ", ".join(f"{name} {value:+.2f}" for name, value in pairs)
+            bars.append(figures.draw(display, f"{title}. {listed}", size=(3.6, 0.55 + 0.22 * len(display.values))))
+    lead = f"The first {k} components; the table has all." if len(result.weights) > k else ""
     return [Section("Largest coordinates", beside(*bars, narrow=True), lead)]
 
 
-def _called(result: AnyResult, component: int) -> str:
-    return f"{component + 1}: weight {result.weights[component]:.4g}"
-
-
-def _axes_of(result: AnyResult) -> list[tuple[str, FloatArray, Sequence[str] | None]]:
-    if isinstance(result, AsymmetricDecomposition):
-        return [(f", axis {axis}", factor, None) for axis, factor in enumerate(result.factors)]
-    return [("", result.vectors, result.names)]
-
-
 def _vectors(result: AnyResult, figures: Figures) -> list[Section]:
-    if isinstance(result, AsymmetricDecomposition):
-        return [
-            Section(f"Vectors along axis {axis}", figures.vectors(factor)) for axis, factor in enumerate(result.factors)
-        ]
-    return [Section("Vectors", figures.vectors(result.vectors), "All coordinates in their order.")]
+    """Return all coordinates of every vector in their order, one below the other on the same scale."""
+    sections = []
+    for axis, (_, vectors, _) in enumerate(vectors_of(result)):
+        dimension, k = vectors.shape[0], min(vectors.shape[1], MAX_DRAWN)
+        limit = float(np.abs(vectors[:, :k]).max()) * 1.08
+        figure = Figure(figsize=(HALF, 0.55 + 0.45 * k), layout="constrained")
+        with drawn_in():
+            grid = figure.subplots(k, 1, sharex=True, squeeze=False)[:, 0]
+            for number, axes in enumerate(grid):
+                VectorDisplay(vectors[:, number], limit).plot(axes)
+                axes.set_ylabel(str(number), rotation=0, ha="right", va="center")
+            grid[-1].set_xlabel("coordinate")
+        left_out = f" The first {k} of {vectors.shape[1]}." if k < vectors.shape[1] else ""
+        caption = f"All on one scale: each axis ends at ±{limit:.2g}.{left_out}"
+        body = figures.html(figure, f"Coordinates of {k} unit vectors of dimension {dimension}.", caption)
+        if isinstance(result, AsymmetricDecomposition):
+            sections.append(Section(f"Vectors along axis {axis}", body))
+        else:
+            sections.append(Section("Vectors", body, "All coordinates in their order."))
+    return sections
 
 
 def _convergence(result: AnyResult, figures: Figures) -> list[Section]:
@@ -328,6 +372,8 @@ def _convergence(result: AnyResult, figures: Figures) -> list[Section]:
         return []
     lead = (
         "How far the leading candidate is from being an eigenvector, ‖T(I, u, …, u) − λu‖ / |λ|, after each image. A "
-        "line that rises had another candidate take the lead."
+        "line rises where another candidate takes the lead."
     )
-    return [Section("Convergence", figures.convergence(display), lead)]
+    k = min(len(display.histories), MAX_DRAWN)
+    description = f"Relative residual against the number of images, for {k} components."
+    return [Section("Convergence", figures.draw(display, description, size=(HALF, 3.0)), lead)]

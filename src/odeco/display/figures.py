@@ -1,9 +1,7 @@
-"""Pictures of a result, one class for each kind: what is drawn, and `plot`, which draws it on axes with Matplotlib.
+"""Figures of a result, one class per kind, as the displays of scikit-learn.
 
-As with the displays of scikit-learn, `from_result` takes what is drawn from a result, `plot` draws it on given axes or
-in a figure of its own, and afterwards `ax_` and `figure_` say where it is.
-
-The picture of a whole result: displays side by side in one figure.
+`from_result` takes what is drawn from a result; `plot` draws it with Matplotlib, on given axes or in a new figure, and
+sets `ax_` and `figure_`. `draw_result` puts several displays into one figure. Components are numbered from 0.
 """
 
 from __future__ import annotations
@@ -20,27 +18,27 @@ from odeco._util.types import FloatArray
 from odeco.display.style import LIGHT, Palette, drawn_in, import_matplotlib, new_figure
 from odeco.display.tables import leading, shortened, vectors_of
 
-#: At most so many components are drawn beside each other where each has a line or a panel of its own.
-MOST_DRAWN = 12
+#: At most this many components are drawn where each has a line or a panel of its own.
+MAX_DRAWN = 12
 
-#: A vector with more coordinates than this is cut into so many stretches, and the range of its values in each is drawn.
-MOST_POINTS = 400
+#: A vector with more coordinates than this is cut into this many stretches, and the range of values in each is drawn.
+MAX_POINTS = 400
 
-#: A matrix has the cosines of at most so many components, and they are written into it for so many.
-_MOST_COSINES, _MOST_WRITTEN = 30, 12
+#: A matrix shows the cosines of at most this many components, and their values for at most this many.
+_MAX_COSINES, _MAX_WRITTEN = 30, 12
 
-#: A colour that is weaker than this cannot be seen, and is not drawn.
-_FAINTEST = 0.0025
+#: A colour that is weaker than this is invisible, and is not drawn.
+_MIN_STRENGTH = 0.0025
 
 
 @dataclass(eq=False)
 class Display:
-    """A picture that knows what it draws.
+    """The base of all displays.
 
     Attributes
     ----------
     ax_, figure_ : matplotlib objects
-        Where it was drawn, once it was.
+        Where `plot` has drawn.
     """
 
     size: ClassVar[tuple[float, float]] = (6.0, 3.2)
@@ -62,7 +60,7 @@ class Display:
 
 @dataclass(eq=False)
 class WeightsDisplay(Display):
-    """Weights as bars, with error bars, and across each the weight that noise alone would show; those not kept grey."""
+    """Weights as bars with error bars, and the weight that noise alone would show; weights not kept are grey."""
 
     weights: FloatArray
     errors: FloatArray | None = None
@@ -72,7 +70,7 @@ class WeightsDisplay(Display):
 
     @classmethod
     def from_result(cls, result: Any) -> WeightsDisplay:
-        """Return the weights of a result; with those that were looked at and dropped, where it chose its rank."""
+        """Return the weights of a result; if its rank was selected, also the weights that were dropped."""
         evidence = getattr(result, "rank_evidence", None)
         if evidence is not None:
             return cls(evidence.weights, None, evidence.noise_levels, "largest that noise would show", evidence.rank)
@@ -80,7 +78,7 @@ class WeightsDisplay(Display):
 
     def _draw(self, axes: Any, palette: Palette) -> None:
         number = len(self.weights)
-        places, kept = np.arange(1, number + 1), number if self.n_kept is None else self.n_kept
+        places, kept = np.arange(number), number if self.n_kept is None else self.n_kept
         width = 0.6 * min(1.0, number / 5)
         axes.grid(axis="y")
         axes.bar(places, self.weights, width, color=[palette.accent] * kept + [palette.muted] * (number - kept))
@@ -92,8 +90,8 @@ class WeightsDisplay(Display):
             settings = {"colors": palette.warm, "linestyles": "dashed", "label": self.floor_name}
             axes.hlines(self.floors, *ends, **settings)
         axes.axhline(0, color=palette.line, linewidth=1)
-        axes.set_xlim(0.3, number + 0.7)
-        axes.set_xticks(places if number <= 20 else np.unique(np.linspace(1, number, 10).astype(int)))
+        axes.set_xlim(-0.7, number - 0.3)
+        axes.set_xticks(places if number <= 20 else np.unique(np.linspace(0, number - 1, 10).astype(int)))
         axes.set_xlabel("component")
         axes.set_ylabel("weight")
         if self.errors is not None or self.floors is not None:
@@ -111,8 +109,8 @@ class LeadingDisplay(Display):
 
     @classmethod
     def from_result(cls, result: Any, component: int = 0, *, n_top: int = 8) -> LeadingDisplay:
-        """Return the largest coordinates of a component, counted from 0."""
-        return cls.of(result.vectors[:, component], result.names, n_top, named(result, component))
+        """Return the largest coordinates of a component."""
+        return cls.of(result.vectors[:, component], result.names, n_top, component_title(result, component))
 
     @classmethod
     def of(cls, vector: FloatArray, names: Sequence[str] | None, n_top: int, title: str = "") -> LeadingDisplay:
@@ -124,7 +122,7 @@ class LeadingDisplay(Display):
         places = np.arange(len(self.values))
         colours = [palette.accent if value >= 0 else palette.warm for value in self.values]
         axes.barh(places, self.values, height=0.62, color=colours)
-        # A dollar in a name is no sign of mathematics.
+        # A dollar sign in a name does not begin a formula.
         axes.set_yticks(places, list(map(shortened, self.names)), parse_math=False)
         axes.invert_yaxis()
         axes.axvline(0, color=palette.line, linewidth=1)
@@ -150,7 +148,7 @@ class CosinesDisplay(Display):
         return cls(cosines_of(result))
 
     def _draw(self, axes: Any, palette: Palette) -> None:
-        number = min(len(self.cosines), _MOST_COSINES)
+        number = min(len(self.cosines), _MAX_COSINES)
         rectangle = import_matplotlib(".patches").Rectangle
         for row, column in np.ndindex(number, number):
             value = float(self.cosines[row, column])
@@ -158,19 +156,19 @@ class CosinesDisplay(Display):
             colour, strength = palette.accent if value >= 0 else palette.warm, min(1.0, abs(value)) / 2
             if row == column:
                 colour, strength = palette.line, 0.5
-            if strength > _FAINTEST:
+            if strength > _MIN_STRENGTH:
                 axes.add_patch(
                     rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, alpha=strength, linewidth=0)
                 )
-            if number <= _MOST_WRITTEN and row != column:
+            if number <= _MAX_WRITTEN and row != column:
                 settings: Any = {"ha": "center", "va": "center", "color": palette.ink, "fontsize": 9}
                 axes.text(column, row, _short(value), **settings)
         axes.set_xlim(-0.5, number - 0.5)
         axes.set_ylim(number - 0.5, -0.5)
         axes.set_aspect("equal")
         places = np.arange(number) if number <= 20 else np.unique(np.linspace(0, number - 1, 8).astype(int))
-        axes.set_xticks(places, [str(place + 1) for place in places])
-        axes.set_yticks(places, [str(place + 1) for place in places])
+        axes.set_xticks(places)
+        axes.set_yticks(places)
         axes.tick_params(length=0)
         axes.spines[["left", "bottom"]].set_visible(False)
         left_out = "" if number == len(self.cosines) else f", the first {number} of {len(self.cosines)}"
@@ -186,7 +184,7 @@ class ConvergenceDisplay(Display):
 
     @classmethod
     def from_result(cls, result: Any) -> ConvergenceDisplay:
-        """Return how the residuals of a result fell; of a fit of all components together there is one line."""
+        """Return the residuals of a result by iteration; a joint fit of all components has one line."""
         histories = [each for each in getattr(result, "histories", ()) if each]
         return cls(histories if getattr(result, "n_restarts", None) is not None else histories[:1])
 
@@ -197,27 +195,27 @@ class ConvergenceDisplay(Display):
 
     def _draw(self, axes: Any, palette: Palette) -> None:
         axes.grid(axis="both")
-        for number, history in enumerate(self.histories[:MOST_DRAWN]):
+        for number, history in enumerate(self.histories[:MAX_DRAWN]):
             # A logarithmic axis has no 0, so a residual of 0 is drawn at half the rounding unit of a double.
             axes.plot(
                 np.arange(1, len(history) + 1),
                 np.maximum(history, np.finfo(float).eps / 2),
                 color=palette.series[number % len(palette.series)],
                 linestyle=("-", "--")[number // len(palette.series) % 2],
-                label=str(number + 1),
+                label=str(number),
             )
         axes.set_yscale("log")
-        axes.set_xlabel("images asked for")
+        axes.set_xlabel("images")
         axes.set_ylabel("relative residual")
         axes.xaxis.get_major_locator().set_params(integer=True)
         if len(self.histories) > 1:
-            n_lines = min(len(self.histories), MOST_DRAWN)
+            n_lines = min(len(self.histories), MAX_DRAWN)
             axes.legend(title="component", loc="center left", bbox_to_anchor=(1, 0.5), ncols=1 if n_lines < 7 else 2)
 
 
 @dataclass(eq=False)
 class VectorDisplay(Display):
-    """All coordinates of one vector in their order; of very many, the range of their values in each stretch."""
+    """All coordinates of one vector in their order; of a long vector, the range of values in each stretch."""
 
     size: ClassVar[tuple[float, float]] = (6.0, 1.2)
     vector: FloatArray
@@ -225,15 +223,15 @@ class VectorDisplay(Display):
 
     @classmethod
     def from_result(cls, result: Any, component: int = 0) -> VectorDisplay:
-        """Return the coordinates of a component, counted from 0."""
+        """Return the coordinates of a component."""
         return cls(result.vectors[:, component])
 
     def _draw(self, axes: Any, palette: Palette) -> None:
         dimension = len(self.vector)
         limit = self.limit or 1.08 * float(np.abs(self.vector).max())
-        starts = np.linspace(0, dimension, min(dimension, MOST_POINTS) + 1).astype(int)[:-1]
+        starts = np.linspace(0, dimension, min(dimension, MAX_POINTS) + 1).astype(int)[:-1]
         top, bottom = (each.reduceat(self.vector, starts) for each in (np.maximum, np.minimum))
-        if dimension <= MOST_POINTS:
+        if dimension <= MAX_POINTS:
             axes.vlines(starts, 0, top, colors=palette.accent, linewidth=max(0.7, min(4, 180 / dimension)))
         else:
             low, high = np.minimum(bottom, 0), np.maximum(top, 0)
@@ -247,7 +245,7 @@ class VectorDisplay(Display):
 
 
 def cosines_of(result: Any) -> FloatArray:
-    """Return the cosines between components; between terms, that of the axis along which they are closest."""
+    """Return the cosines between components; between terms, the cosine along the axis where they are closest."""
     factors = getattr(result, "factors", None)
     grams = np.stack([vectors.T @ vectors for vectors in ((result.vectors,) if factors is None else factors)])
     closest = np.argmax(np.abs(grams), axis=0)
@@ -255,9 +253,9 @@ def cosines_of(result: Any) -> FloatArray:
     return cosines
 
 
-def named(result: Any, component: int) -> str:
-    """Return what a component is called above its picture: its number and its weight."""
-    return f"{component + 1}: weight {result.weights[component]:.4g}"
+def component_title(result: Any, component: int) -> str:
+    """Return the title of a component's figure: its number and its weight."""
+    return f"{component}: weight {result.weights[component]:.4g}"
 
 
 def _short(value: float) -> str:
@@ -271,16 +269,16 @@ KINDS = ("all", "weights", "components", "vectors", "cosines", "convergence")
 
 
 def draw_result(result: Any, what: str, *, n_top: int, figure: Any) -> Any:
-    """Return a figure with a result, or with one kind of picture of it; see `Shown.plot`."""
+    """Return a figure of a result: all displays, or one kind; see `Shown.plot`."""
     check_choice("what", what, KINDS)
     check_count("n_top", n_top)
     rows = _rows_of(result, n_top)
     if what == "convergence" and what not in rows:
         raise ValueError(
-            "what='convergence' needs a history of residuals. This result has none of more than one image. Take "
-            "another picture."
+            "what='convergence' needs a history of residuals. This result has none of more than one image. Draw "
+            "something else."
         )
-    if what == "all" and "cosines" in rows:  # both are wider than they need to be where they are alone
+    if what == "all" and "cosines" in rows:  # neither needs the whole width
         height, draw_weights = rows.pop("weights")
         _, draw_cosines = rows.pop("cosines")
         rows = {"weights": (height, lambda part: _beside(part, draw_weights, draw_cosines)), **rows}
@@ -296,8 +294,8 @@ def draw_result(result: Any, what: str, *, n_top: int, figure: Any) -> Any:
 
 
 def _rows_of(result: Any, n_top: int) -> dict[str, tuple[float, Callable[[Any], None]]]:
-    """Return the height of each kind of picture in inches, and who draws it into a part of a figure."""
-    shown = min(len(result.weights), MOST_DRAWN)
+    """Return for each kind of display its height in inches and the function that draws it into a subfigure."""
+    shown = min(len(result.weights), MAX_DRAWN)
     parts = vectors_of(result)
     n_panels = shown * len(parts)
     beside = len(parts) if len(parts) > 1 else min(_BESIDE, n_panels)
@@ -331,9 +329,11 @@ def _titled(part: Any, title: str, display: Any) -> None:
 
 def _components(part: Any, result: Any, n_top: int, beside: int) -> None:
     panels = [
-        LeadingDisplay.of(vectors[:, i], names, n_top, named(result, i) + (f", axis {axis}" if several else ""))
+        LeadingDisplay.of(
+            vectors[:, i], names, n_top, component_title(result, i) + (f", axis {axis}" if several else "")
+        )
         for several in (len(vectors_of(result)) > 1,)
-        for i in range(min(len(result.weights), MOST_DRAWN))
+        for i in range(min(len(result.weights), MAX_DRAWN))
         for axis, (_, vectors, names) in enumerate(vectors_of(result))
     ]
     grid = part.subplots(math.ceil(len(panels) / beside), beside, squeeze=False).ravel()
@@ -345,9 +345,7 @@ def _components(part: Any, result: Any, n_top: int, beside: int) -> None:
 
 def _vectors(part: Any, result: Any) -> None:
     drawn = [
-        (f"{i + 1}", vectors[:, i])
-        for _, vectors, _ in vectors_of(result)
-        for i in range(min(vectors.shape[1], MOST_DRAWN))
+        (str(i), vectors[:, i]) for _, vectors, _ in vectors_of(result) for i in range(min(vectors.shape[1], MAX_DRAWN))
     ]
     limit = 1.08 * max(float(abs(vector).max()) for _, vector in drawn)
     for (label, vector), axes in zip(drawn, part.subplots(len(drawn), 1, squeeze=False)[:, 0], strict=True):

@@ -1,89 +1,155 @@
-"""A bar that shows how far a long call is, for whoever passes ``progress=True``: with rich or, failing that, tqdm."""
+"""One progress display for Python and for the command: a bar by rich or tqdm, or plain lines without them."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any
-
-#: Shows what is being done, and which share of all is done; None if that is not known.
-Show = Callable[[str, float | None], None]
 
 
 @contextmanager
 def following(
     callback: Callable[[Any], object] | None, progress: bool, n_components: int | str | None = None
 ) -> Iterator[Callable[[Any], object] | None]:
-    """Yield the callback to call inside: that of the user, one that moves a bar, both in this order, or None.
+    """Yield the callback of a recipe: the user's, one that moves a bar, both in this order, or None.
 
     Parameters
     ----------
     callback : callable or None
-        That of the user.
+        The user's callback.
     progress : bool
-        Whether a bar is wanted.
+        Whether to show a bar.
     n_components : int or str, optional
-        How many components are looked for, where a callback is told those found so far and no share.
+        The number of components, for steps that report the components found so far and no fraction.
     """
     if not progress:
         yield callback
         return
-    with _bar() as show:
+    with progress_bar() as show:
 
-        def tell(step: Any) -> None:
+        def call(step: Any) -> None:
             if callback is not None:
                 callback(step)
-            show(*_described(step, n_components))
+            if hasattr(step, "fraction"):
+                stage, fraction = step.stage, step.fraction
+            else:
+                known = isinstance(n_components, int) and n_components
+                stage, fraction = step.doing, step.components.n_components / n_components if known else None
+            show(stage, fraction or 0, None if fraction is None else 1)
 
-        yield tell
-
-
-def _described(step: Any, n_components: int | str | None) -> tuple[str, float | None]:
-    """Return what a step of a call says: in words, and the share of all that is done, where that is known."""
-    if hasattr(step, "fraction"):
-        return step.stage, step.fraction
-    share = step.components.n_components / n_components if isinstance(n_components, int) and n_components else None
-    return step.doing, share
+        yield call
 
 
 @contextmanager
-def _bar() -> Iterator[Show]:
+def reporting(
+    callback: Callable[[str, int, int], object] | None, *, progress: bool, verbose: int, silent: bool
+) -> Iterator[Callable[[str, int, int], object]]:
+    """Yield a function that reports the stage of a fit, the number of finished steps and that of all steps.
+
+    Parameters
+    ----------
+    callback : callable or None
+        Receives every report.
+    progress : bool
+        Whether to show a bar on stderr.
+    verbose : int
+        With 1, print a line when a stage begins and one at the end; with more, one line per step.
+    silent : bool
+        Whether to report nothing, because the duration of a step may depend on private records.
+    """
+    with ExitStack() as stack:
+        listeners: list[Callable[[str, int, int], object]] = []
+        if callback is not None and not silent:
+            listeners.append(callback)
+        if progress and not silent:
+            show = stack.enter_context(progress_bar())
+            # A stage of one step shows that work goes on, not a bar that stands still.
+            listeners.append(lambda stage, done, total: show(stage, done, total if total > 1 else None))
+        if verbose and not silent:
+            listeners.append(stack.enter_context(_lines(verbose)))
+
+        def report(stage: str, done: int, total: int) -> None:
+            for listener in listeners:
+                listener(stage, done, total)
+
+        yield report
+
+
+@contextmanager
+def _lines(verbose: int) -> Iterator[Callable[[str, int, int], object]]:
+    """Write each stage when it begins, with `verbose` above 1 each step, and the duration at the end."""
+    begun = time.perf_counter()
+
+    def report(stage: str, done: int, total: int) -> None:
+        if done == 0:
+            sys.stdout.write(f"[TensorLDA] {stage}\n")
+        elif verbose > 1:
+            sys.stdout.write(f"[TensorLDA] {stage}: {done} of {total}\n")
+        sys.stdout.flush()
+
+    yield report
+    sys.stdout.write(f"[TensorLDA] done after {time.perf_counter() - begun:.1f} s\n")
+
+
+@contextmanager
+def progress_bar(*, only_on_terminal: bool = False) -> Iterator[Callable[..., object]]:
+    """Show a bar on stderr, and yield the function that moves it: ``show(stage, done=0, total=None, count="")``.
+
+    Without rich and tqdm every new stage is a line.
+
+    The `count` is a text such as ``"3 of 10 trials"``. A command shows its bar `only_on_terminal`.
+    """
     for library, make in (("rich.progress", _rich_bar), ("tqdm.auto", _tqdm_bar)):
         try:
             module: Any = import_module(library)
         except ModuleNotFoundError:
             continue
-        with make(module) as show:
+        with make(module, only_on_terminal) as show:
             yield show
         return
-    raise ModuleNotFoundError(
-        "progress=True needs rich or tqdm. Neither is installed. Run: pip install 'odeco[cli]', or pass a `callback`.",
-        name="rich",
-    )
+    stage_before = ""
+
+    def show_line(stage: str, *_: object, **__: object) -> None:
+        nonlocal stage_before
+        if stage != stage_before and not only_on_terminal:
+            sys.stderr.write(f"{stage}\n")
+        stage_before = stage
+
+    yield show_line
 
 
 @contextmanager
-def _rich_bar(rich: Any) -> Iterator[Show]:
-    shown = (rich.SpinnerColumn(), rich.TextColumn("{task.description}", markup=False), rich.BarColumn())
+def _rich_bar(rich: Any, only_on_terminal: bool) -> Iterator[Callable[..., object]]:
     console = import_module("rich.console").Console(stderr=True)
-    with rich.Progress(*shown, rich.TaskProgressColumn(), rich.TimeElapsedColumn(), console=console) as bar:
-        task = bar.add_task("starting", total=None)
+    columns = (
+        *(rich.SpinnerColumn(), rich.TextColumn("{task.description}", markup=False), rich.BarColumn()),
+        *(rich.TextColumn("{task.fields[count]}", markup=False), rich.TaskProgressColumn()),
+        *(rich.TimeElapsedColumn(), rich.TimeRemainingColumn()),
+    )
+    hidden = only_on_terminal and not console.is_terminal
+    with rich.Progress(*columns, console=console, disable=hidden, transient=only_on_terminal) as bar:
+        task = bar.add_task("starting", total=None, count="")
 
-        def show(doing: str, share: float | None) -> None:
-            bar.update(task, description=doing, completed=share or 0, total=None if share is None else 1)
+        def show(stage: str, done: float = 0, total: float | None = None, count: str = "") -> None:
+            bar.update(task, description=stage, completed=done, total=total, count=count)
 
         yield show
-        bar.update(task, description="done", completed=1, total=1)
+        if not only_on_terminal:
+            bar.update(task, description="done", completed=1, total=1, count="")
 
 
 @contextmanager
-def _tqdm_bar(tqdm: Any) -> Iterator[Show]:
-    with tqdm.tqdm(total=1.0, bar_format="{desc} {percentage:3.0f}% |{bar}| {elapsed}") as bar:
+def _tqdm_bar(tqdm: Any, only_on_terminal: bool) -> Iterator[Callable[..., object]]:
+    form = "{desc} {percentage:3.0f}% |{bar}| {elapsed}"
+    # With disable=None tqdm shows a bar only on a terminal.
+    with tqdm.tqdm(total=1.0, bar_format=form, disable=None if only_on_terminal else False) as bar:
 
-        def show(doing: str, share: float | None) -> None:
-            bar.set_description_str(doing, refresh=False)
-            bar.n = bar.n if share is None else min(1.0, share)
+        def show(stage: str, done: float = 0, total: float | None = None, count: str = "") -> None:
+            bar.set_description_str(f"{stage} {count}".rstrip(), refresh=False)
+            bar.n = bar.n if not total else min(1.0, done / total)
             bar.refresh()
 
         yield show

@@ -1,4 +1,4 @@
-"""What every result can do with itself: a short repr, HTML for notebooks, a summary, a frame, a picture."""
+"""The display of every result: a short repr, HTML for notebooks, a summary, a frame, a figure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from odeco.display.figures import draw_result
 from odeco.display.tables import (
-    MOST_LEADING,
-    MOST_SHOWN,
+    MAX_LEADING,
+    MAX_SHOWN,
     cells_of,
     html_table,
     numbers_of,
@@ -24,55 +24,55 @@ if TYPE_CHECKING:
     from odeco._util.types import FloatArray
 
 
-#: A bar of the small picture in a notebook, and its height, in pixels.
+#: The width of a bar and the height of the small figure in a notebook, in pixels.
 _BAR, _HEIGHT = 22, 64
 
 
 class Shown:
-    """A result that people can look at: `repr`, notebooks, `summary`, `to_frame` and `plot`."""
+    """The base of results: `repr`, HTML for notebooks, `summary`, `to_frame` and `plot`."""
 
     weights: FloatArray
 
     @property
     def verdict(self) -> str:
-        """What was found, in one sentence."""
+        """The finding in one sentence."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        headings, rows = cells_of(self, n_top=MOST_LEADING, brief=True, most=MOST_SHOWN)
+        headings, rows = cells_of(self, n_top=MAX_LEADING, brief=True, most=MAX_SHOWN)
         return "\n".join(
-            [f"{type(self).__name__}: {self.verdict}", *text_table(headings, rows, n_top=MOST_LEADING), *self._more()]
+            [f"{type(self).__name__}: {self.verdict}", *text_table(headings, rows, n_top=MAX_LEADING), *self._more()]
         )
 
     def _repr_html_(self) -> str:
-        headings, rows = cells_of(self, n_top=MOST_LEADING, brief=True, most=MOST_SHOWN)
+        headings, rows = cells_of(self, n_top=MAX_LEADING, brief=True, most=MAX_SHOWN)
         more = "".join(f"<p>{line}</p>" for line in self._more())
         title = f"<p><strong>{type(self).__name__}</strong>: {escape(self.verdict)}</p>"
         return f"<div>{title}{weights_svg(self)}{html_table(headings, rows)}{more}</div>"
 
     def _more(self) -> list[str]:
-        left_out = len(self.weights) - MOST_SHOWN
+        left_out = len(self.weights) - MAX_SHOWN
         return [f"… and {left_out} more"] if left_out > 0 else []
 
     def summary(self, n_top: int = 5) -> str:
-        """Return all that is known, as a text: the verdict, a table of all components, and sentences below it.
+        """Return a text: the verdict, a table of all components, and remarks on the result as a whole.
 
         Parameters
         ----------
         n_top : int
-            How many of the largest coordinates are shown of each component, by name if they have names.
+            Number of largest coordinates to show of each component, by name if they have names.
         """
         headings, rows = cells_of(self, n_top=n_top)
         return "\n".join([self.verdict, *text_table(headings, rows, n_top=n_top), *remarks_on(self)])
 
     def to_frame(self, *, vectors: bool = False) -> Any:
-        """Return a pandas DataFrame: a row for each component with its numbers, or, with `vectors`, its coordinates.
+        """Return a pandas DataFrame with one row per component, or, with `vectors`, one row per coordinate.
 
         Parameters
         ----------
         vectors : bool
-            Return the vectors instead: a row for each coordinate, by name if it has one, and a column for each
-            component. For terms of an asymmetric tensor, a row is an axis and a coordinate.
+            Return the vectors instead: one row per coordinate, by name if it has one, and one column per component.
+            For terms of an asymmetric tensor, rows are indexed by axis and coordinate.
         """
         try:
             pandas: Any = import_module("pandas")
@@ -99,25 +99,25 @@ class Shown:
         ----------
         what : {"all", "weights", "components", "vectors", "cosines", "convergence"}
             Weights with their errors and noise floors; the largest coordinates of each component, by name; all
-            coordinates in their order; the cosines between components; how the residuals fell, where that is known.
-            ``"all"`` draws what there is but for ``"vectors"``.
+            coordinates in their order; the cosines between components; the residuals by iteration, if they are known.
+            ``"all"`` draws everything except ``"vectors"``.
         n_top : int
-            How many of the largest coordinates are drawn of each component.
+            Number of largest coordinates to draw of each component.
         figure : matplotlib.figure.Figure, optional
-            Where to draw, such as ``pyplot.figure()``, which ``pyplot.show()`` shows. By default a figure of its own,
-            which a notebook shows.
+            Where to draw, such as ``pyplot.figure()``, which ``pyplot.show()`` shows. By default a new figure, which a
+            notebook shows.
 
         Notes
         -----
-        `odeco.display` has a class for each kind of picture, to draw it on axes of your own.
+        `odeco.display` has a class for each kind of figure, to draw it on axes of your own.
         """
         drawn: Figure = draw_result(self, what, n_top=n_top, figure=figure)
         return drawn
 
 
 def weights_svg(result: Any) -> str:
-    """Return a small picture of the first weights: bars, with errors and noise floors where there are some."""
-    weights = result.weights[: 3 * MOST_SHOWN]
+    """Return the first weights as a small bar chart, with errors and noise floors if they are known."""
+    weights = result.weights[: 3 * MAX_SHOWN]
     errors, floors = (getattr(result, name, None) for name in ("weight_errors", "noise_floors"))
     highest = max([abs(float(weight)) for weight in weights], default=0.0)
     if floors is not None:

@@ -1,4 +1,4 @@
-"""Colours of pictures by their purpose, and a figure that a notebook shows."""
+"""One style for all figures: colours by their purpose, Matplotlib's settings, and a figure that a notebook shows."""
 
 from __future__ import annotations
 
@@ -13,27 +13,36 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Palette:
-    """Colours by their purpose; a page has names instead, which stand for other colours in the dark.
+    """Colours by their purpose. The fields are also the names of the colours in the CSS of a page.
 
     Attributes
     ----------
-    ink, muted, line, paper : str
-        Text; text that matters less; grids and axes; what is behind all.
-    accent, warm : str
-        What the picture is about, and what stands against it: noise, negative numbers.
+    paper, panel : str
+        The background, and that of boxes on it.
+    ink, muted, line : str
+        Text; less important text; grids and axes.
+    accent, warm, good, bad : str
+        What the figure is about; what stands against it, such as noise and negative numbers; success; failure.
     series : tuple of str
-        For components, one after the other.
+        For components and methods, one after the other. They also differ in lightness.
     """
 
-    ink: str = "#1b1f24"
-    muted: str = "#5b6570"
-    line: str = "#c9cfd6"
-    paper: str = "#ffffff"
-    accent: str = "#1f5fbf"
-    warm: str = "#b4530a"
-    series: tuple[str, ...] = (
-        *("#1f5fbf", "#b4530a", "#1a7f4b", "#8a3ab9", "#0b7285", "#a61e4d", "#5f6b12", "#495057"),
-    )
+    paper: str
+    panel: str
+    ink: str
+    muted: str
+    line: str
+    accent: str
+    warm: str
+    good: str
+    bad: str
+    series: tuple[str, ...]
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The colours by name; those of series are ``s0``, ``s1`` and so on."""
+        named = {name: colour for name, colour in vars(self).items() if name != "series"}
+        return named | {f"s{number}": colour for number, colour in enumerate(self.series)}
 
     @property
     def style(self) -> Any:
@@ -47,6 +56,7 @@ class Palette:
             "axes.spines.top": False,
             "axes.spines.right": False,
             "axes.axisbelow": True,
+            "axes.prop_cycle": import_matplotlib().cycler(color=self.series),
             "text.color": self.ink,
             "xtick.color": self.line,
             "ytick.color": self.line,
@@ -58,11 +68,36 @@ class Palette:
             "legend.labelcolor": self.ink,
             "font.size": 9.5,
             "lines.linewidth": 1.6,
+            "svg.fonttype": "none",  # text stays text, which can be searched and takes the font of the page
+            "svg.hashsalt": "odeco",  # the same figure gives the same bytes
         }
 
 
-#: For a white ground.
-LIGHT = Palette()
+LIGHT = Palette(
+    paper="#ffffff",
+    panel="#f6f7f9",
+    ink="#1b1f24",
+    muted="#5b6570",
+    line="#d8dde3",
+    accent="#1f5fbf",
+    warm="#b4530a",
+    good="#1a7f4b",
+    bad="#b3261e",
+    series=(*("#1f5fbf", "#b4530a", "#1a7f4b", "#8a3ab9"), *("#0b7285", "#a61e4d", "#5f6b12", "#495057")),
+)
+
+DARK = Palette(
+    paper="#14171b",
+    panel="#1c2026",
+    ink="#e6e9ed",
+    muted="#9aa5b1",
+    line="#343b44",
+    accent="#7db0ff",
+    warm="#f0a35e",
+    good="#5fcf95",
+    bad="#ff8a80",
+    series=(*("#7db0ff", "#f0a35e", "#5fcf95", "#cf9bf0"), *("#5cc8d7", "#ff8fb1", "#c6d15a", "#c3cad2")),
+)
 
 
 def import_matplotlib(module: str = "") -> Any:
@@ -73,31 +108,31 @@ def import_matplotlib(module: str = "") -> Any:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
         raise ModuleNotFoundError(
-            "Pictures need matplotlib. It is not installed. Run: pip install 'odeco[plot]'.", name="matplotlib"
+            "Figures need matplotlib. It is not installed. Run: pip install 'odeco[plot]'.", name="matplotlib"
         ) from error
 
 
 @contextmanager
-def drawn_in(palette: Palette) -> Iterator[None]:
-    """Draw what is drawn inside in these colours."""
+def drawn_in(palette: Palette = LIGHT) -> Iterator[None]:
+    """Draw figures inside in the style of odeco."""
     with import_matplotlib().rc_context(palette.style):
         yield
 
 
 @contextmanager
 def any_script() -> Iterator[None]:
-    """Say nothing about a name in a script that the font does not have: the reader's own font may."""
+    """Ignore warnings about characters that Matplotlib's font lacks: the reader's own font may have them."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
 
 
 def new_figure(width: float, height: float) -> Any:
-    """Return an empty figure that is nobody's but the caller's, and that a notebook shows."""
+    """Return an empty figure that pyplot does not manage and that a notebook shows."""
     base: Any = import_matplotlib(".figure").Figure
 
-    class Picture(base):  # type: ignore[misc]
-        """A figure that a notebook shows also where nobody has set up Matplotlib."""
+    class NotebookFigure(base):  # type: ignore[misc]
+        """A figure that a notebook shows without any set-up of Matplotlib."""
 
         def _repr_png_(self) -> bytes:
             buffer = io.BytesIO()
@@ -105,4 +140,4 @@ def new_figure(width: float, height: float) -> Any:
                 self.savefig(buffer, format="png", dpi=100)
             return buffer.getvalue()
 
-    return Picture(figsize=(width, height), layout="constrained", facecolor=LIGHT.paper)
+    return NotebookFigure(figsize=(width, height), layout="constrained", facecolor=LIGHT.paper)

@@ -1,6 +1,6 @@
-"""A result as a table: one row for each component, one column for each thing that is known of all of them.
+"""A result as a table, one row per component, and the sentences about the result as a whole that stand below it.
 
-What is said about a result as a whole, in sentences: below its table, in its summary, on its page.
+Components are numbered from 0, as in Python.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ import numpy as np
 from odeco._util.types import FloatArray
 from odeco.tensors.metrics import shown_angle
 
-#: A table in a repr has at most so many components, and so many of their largest coordinates.
-MOST_SHOWN, MOST_LEADING = 10, 3
+#: A table in a repr shows at most this many components, and this many of their largest coordinates.
+MAX_SHOWN, MAX_LEADING = 10, 3
 
-#: A name is cut off after so many signs where there is little room.
-_LONGEST_NAME = 24
+#: A name is cut to this many characters where there is little room.
+_MAX_NAME = 24
 
 
 @dataclass(frozen=True)
 class Column:
-    """One thing that is known of every component.
+    """A property of all components.
 
     Attributes
     ----------
     key : str
-        What programs call it: the name of a column of a frame or a CSV file.
+        The name of the column in a frame or a CSV file.
     heading : str
-        What people read above it.
+        The heading of the column in a table.
     values : sequence
-        One value for each component.
+        One value per component.
     show : callable
-        Makes a text of a value.
+        Formats a value.
     is_brief : bool
-        Whether there is always room for it.
+        Whether short tables have this column.
     """
 
     key: str
@@ -48,13 +48,13 @@ class Column:
 
 
 def columns_of(result: Any) -> list[Column]:
-    """Return what is known of the components of a result, apart from their vectors."""
+    """Return the properties of the components of a result, apart from their vectors."""
     known: list[tuple[str, str, Any, Callable[[Any], str], bool]] = [
         ("weight", "weight", result.weights, lambda value: f"{value:.6g}", True),
         ("weight_error", "± (1 s.e.)", _of(result, "weight_errors"), lambda value: f"{value:.2g}", True),
         ("angle_error", "angle error, rad", _of(result, "angle_errors"), shown_angle, True),
         ("noise_floor", "noise floor", _of(result, "noise_floors"), lambda value: f"{value:.3g}", True),
-        ("clear", "clear of it", _of(result, "clear"), _yes_or_no, True),
+        ("clear", "clear of noise", _of(result, "clear"), _yes_or_no, True),
         ("residual", "residual", _of(result, "residuals"), lambda value: f"{value:.1e}", False),
         ("converged", "converged", _of(result, "converged"), _yes_or_no, not np.all(_of(result, "converged"))),
         ("n_iterations", "images", _of(result, "n_iterations"), str, False),
@@ -76,13 +76,14 @@ def _yes_or_no(value: Any) -> str:
 
 
 def cells_of(result: Any, *, n_top: int, brief: bool = False, most: int | None = None) -> tuple[list[str], list[Any]]:
-    """Return the headings of a table of a result and its rows of texts, the number of each component first.
+    """Return the headings and the rows of a table of a result, as texts; the first column is the component's number.
 
-    With `n_top` the last column has the largest coordinates; the terms of an asymmetric tensor have one for each axis.
+    With `n_top` the last column has the largest coordinates; terms of an asymmetric tensor have one such column per
+    axis.
     """
     columns = [column for column in columns_of(result) if column.is_brief or not brief]
     number = len(result.weights) if most is None else min(most, len(result.weights))
-    rows = [[str(i + 1), *(column.show(column.values[i]) for column in columns)] for i in range(number)]
+    rows = [[str(i), *(column.show(column.values[i]) for column in columns)] for i in range(number)]
     headings = ["#", *(column.heading for column in columns)]
     if n_top:
         for heading, vectors, names in vectors_of(result):
@@ -93,7 +94,7 @@ def cells_of(result: Any, *, n_top: int, brief: bool = False, most: int | None =
 
 
 def vectors_of(result: Any) -> list[tuple[str, FloatArray, Sequence[str] | None]]:
-    """Return the vectors of a result with a heading and the names of their coordinates; for terms, axis by axis."""
+    """Return the vectors of a result with a heading and the names of coordinates; for terms, one entry per axis."""
     factors = _of(result, "factors")
     if factors is None:
         return [("largest coordinates", result.vectors, result.names)]
@@ -108,7 +109,7 @@ def leading(vector: FloatArray, names: Sequence[str] | None, n_top: int) -> list
 
 def leading_text(vector: FloatArray, names: Sequence[str] | None, n_top: int, *, brief: bool = False) -> str:
     """Return the largest coordinates as one line."""
-    most = _LONGEST_NAME if brief else None
+    most = _MAX_NAME if brief else None
     return ", ".join(f"{shortened(name, most)} {value:+.2f}" for name, value in leading(vector, names, n_top))
 
 
@@ -124,26 +125,26 @@ def coordinate_labels(result: Any) -> list[str]:
 
 
 def numbers_of(result: Any) -> dict[str, Any]:
-    """Return what is known of all components by the names that programs use, beginning with their numbers."""
+    """Return the properties of all components by key; the first is the number of each component."""
     return {
-        "component": np.arange(1, len(result.weights) + 1),
+        "component": np.arange(len(result.weights)),
         **{column.key: column.values for column in columns_of(result)},
     }
 
 
-def shortened(name: str, most: int | None = _LONGEST_NAME) -> str:
-    """Return a name without signs that a terminal obeys, cut off where it is long."""
+def shortened(name: str, most: int | None = _MAX_NAME) -> str:
+    """Return a name without control characters, cut off if it is long."""
     shown = printable(name)
     return shown if most is None or len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Return a text with everything that is no visible sign written as an escape, but for the signs in `keep`.
+    """Return a text with every character that is not printable written as an escape, except those in `keep`.
 
-    Names and words come from files of anyone, and a terminal obeys what it is sent.
+    Names and words may come from untrusted files, and a terminal obeys control characters.
     """
     return "".join(
-        sign if sign.isprintable() or sign in keep else sign.encode("unicode_escape").decode("ascii") for sign in text
+        each if each.isprintable() or each in keep else each.encode("unicode_escape").decode("ascii") for each in text
     )
 
 
@@ -170,12 +171,12 @@ def html_table(headings: list[str], rows: list[Any]) -> str:
 
 
 def remarks_on(result: Any) -> list[str]:
-    """Return what is known of a result as a whole, a sentence a line."""
+    """Return what is known of a result as a whole, one sentence per line."""
     remarks = []
     if (explained := getattr(result, "explained", None)) is not None:
         remarks.append(f"explained: {explained:.4%} of the squared norm")
     if (evidence := getattr(result, "rank_evidence", None)) is not None:
-        remarks.append(f"rank {evidence.rank} chosen; confidence that it is right: {evidence.confidence:.4f}")
+        remarks.append(f"rank {evidence.rank} selected; confidence that it is right: {evidence.confidence:.4f}")
     if (structure := getattr(result, "structure", None)) is not None:
         remarks.append(f"{structure.kind}: {structure.reason}")
     if getattr(result, "n_rows", None) is not None:
@@ -188,7 +189,7 @@ def remarks_on(result: Any) -> list[str]:
 
 
 def rows_read(result: Any) -> str:
-    """Return the number of rows, and how often all of them were read if that was more than once."""
+    """Return the number of rows, and the number of passes if there were several."""
     passes = getattr(result, "n_passes", 1)
     return f"{result.n_rows:,}" + (f", in {passes:,} passes" if passes > 1 else "")
 
@@ -203,10 +204,9 @@ def privacy_sentence(privacy: Any) -> str:
 
 
 def clipping_sentence(result: Any) -> str | None:
-    """Say what the bound on the norm of rows does to weights; None where rows were not clipped.
+    """Return the effect of the bound on the norm of rows on weights; None if there is no bound.
 
-    Whether a row was clipped is a fact about the data that was not released. That clipping shortens, and by how much
-    for a row of a given length, is arithmetic.
+    How many rows were clipped was not released. The effect on a row of a given length is arithmetic.
     """
     bound = getattr(result, "norm_bound", None)
     if bound is None:
@@ -215,5 +215,5 @@ def clipping_sentence(result: Any) -> str | None:
     return (
         f"clipped: every row longer than {bound:g} was scaled down to it, which makes weights too small; ± is the "
         f"noise alone and does not include that. A row twice as long as the bound counts as 1/{2**order} of itself. "
-        "How many such rows there were was not released"
+        "The number of such rows was not released"
     )

@@ -261,7 +261,7 @@ def _medians(
 def draw(records: Records) -> dict[str, Any]:
     """Return the figures by name."""
     figure, axes = _plots.panels(1, 3, height=3.5, sharey=True)
-    for color, marker, name in zip(_plots.PALETTE, _plots.MARKERS, MECHANISMS, strict=False):
+    for color, marker, name in zip(_plots.METHOD_COLOURS, _plots.MARKERS, MECHANISMS, strict=False):
         look = {"color": color, "marker": marker, "label": name}
         axes[0][0].plot(*_medians(select(records, kind="dimension"), name), **look)
         axes[0][1].plot(*_medians(select(records, kind="epsilon"), name, "epsilon"), **look)

@@ -368,7 +368,7 @@ def draw(records: Records) -> dict[str, Any]:
     """Return the figures by name."""
     figure, axes = _plots.panels(1, 3, height=3.4)
     rows, dimension, needed = axes[0]
-    for color, marker, method in zip(_plots.PALETTE, _plots.MARKERS, METHODS, strict=False):
+    for color, marker, method in zip(_plots.METHOD_COLOURS, _plots.MARKERS, METHODS, strict=False):
         look = {"color": color, "marker": marker, "label": method}
         rows.plot(*_medians(select(records, kind="rows", method=method), "rows_read", "error_of_found"), **look)
         if method != "SGD":
@@ -378,9 +378,9 @@ def draw(records: Records) -> dict[str, Any]:
     _plots.reference_line(rows, x, (x[0], y[0]), -0.5, "∝ rows^(−1/2)")
     chosen = select(records, kind="dimension", method="Algorithm 2")
     x, y = _medians(chosen, "dimension", "predicted")
-    dimension.plot(x, y, "--", color=_plots.GRID, label="predicted")
+    dimension.plot(x, y, "--", color=_plots.REFERENCE, label="predicted")
     x, y = _medians(select(records, kind="found"), "dimension", "rows_needed")
-    needed.plot(x, y, marker="D", color=_plots.PALETTE[3], label="one component, to 45°")
+    needed.plot(x, y, marker="D", color=_plots.METHOD_COLOURS[3], label="one component, to 45°")
     _plots.reference_line(needed, x, (x[-1], y[-1]), 2.0, "∝ d²")
     middle = select(records, kind="rows")[0]["dimension"]
     rows.set(xlabel="rows read", ylabel="error of those found (rad)", title=f"Error against rows, d = {middle}")
@@ -401,8 +401,8 @@ def _draw_memory(records: Records) -> Any:
     figure, axes = _plots.panels(1, 1, width=4.6, height=3.2)
     panel = axes[0][0]
     x, y = _medians(select(records, kind="memory"), "dimension", "peak_bytes")
-    panel.plot(x, y / 2**20, marker="o", color=_plots.PALETTE[0], label="peak of Algorithm 2")
-    panel.plot(x, x * (K + MEMORY_RESTARTS) * 8 / 2**20, "--", color=_plots.GRID, label="d(k + L) numbers")
+    panel.plot(x, y / 2**20, marker="o", color=_plots.METHOD_COLOURS[0], label="peak of Algorithm 2")
+    panel.plot(x, x * (K + MEMORY_RESTARTS) * 8 / 2**20, "--", color=_plots.REFERENCE, label="d(k + L) numbers")
     _plots.log_axes(panel)
     _plots.plain_ticks(panel.xaxis, x)
     panel.set(xlabel="d", ylabel="MiB", title="Memory, k = 3, L = 10")

@@ -191,7 +191,7 @@ def draw(records: Records) -> dict[str, Any]:
     figure, axes = _plots.panels(1, 3, height=3.4)
     noise, dimension, rank = axes[0]
     largest = max(distinct(records, "dimension"))
-    for color, marker, name in zip(_plots.PALETTE, _plots.MARKERS, METHODS, strict=False):
+    for color, marker, name in zip(_plots.METHOD_COLOURS, _plots.MARKERS, METHODS, strict=False):
         chosen = select(records, kind="noise", dimension=largest, method=name)
         medians = [np.median([r["error"] for r in select(chosen, sigma=s)]) for s in LEVELS]
         noise.plot(LEVELS, medians, color=color, marker=marker, label=name)
@@ -203,7 +203,7 @@ def draw(records: Records) -> dict[str, Any]:
         kind = "noise" if variable == "dimension" else "rank"
         x, y = _quantiles(select(records, kind=kind, method="span of a slice"), variable)
         medians = [float(np.median(y[x == value])) / SLICE_NOISE for value in np.unique(x)]
-        panel.plot(np.unique(x), medians, color=_plots.PALETTE[3], marker="D", label="span of a slice, 90 %")
+        panel.plot(np.unique(x), medians, color=_plots.METHOD_COLOURS[3], marker="D", label="span of a slice, 90 %")
         _plots.reference_line(panel, x, (float(x.min()), medians[0]), exponent, label)
     noise.set(xlabel="operator norm of the noise", ylabel="error (rms angle, rad)", title=f"Noise, d = {largest}")
     dimension.set(xlabel="d", ylabel="error / operator norm", title="Dimension, small noise")

@@ -16,7 +16,7 @@ from test_report import Reader
 from odeco.datasets.planted import planted_topics
 from odeco.models import TensorLDA, summarise_topics
 from odeco.models.lda.attributes import relevance
-from odeco.models.lda.explorer import as_json, explorer_data, lay_out
+from odeco.models.lda.explorer import explorer_data, json_text, lay_out
 from odeco.models.lda.page import write_topics_report
 
 N_TOPICS, N_WORDS, SHOWN = 5, 60, 18
@@ -67,7 +67,7 @@ def data_in(path):
 
 def test_no_text_can_end_the_element_it_stands_in():
     data = {"texts": ["</script>", "<!--<script>", "]]>", "&amp;", "\u2028", "\\u003c", '"', "\x00"]}
-    text = as_json(data)
+    text = json_text(data)
     assert not set("<>&") & set(text)
     assert json.loads(text) == data
 
@@ -139,7 +139,7 @@ def test_a_private_page_shows_no_document_and_only_words_that_are_clear(pages, p
 
 in_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine (apt-get install chromium)")
 LINES = "[...document.querySelectorAll('.lines .word')].map(each => each.textContent)"
-ROWS = "[...document.querySelectorAll('.topics .badge')].map(each => Number(each.textContent) - 1)"
+ROWS = "[...document.querySelectorAll('.topics .badge')].map(each => Number(each.textContent))"
 CHOSEN_ROW = "[...document.querySelectorAll('.row')].findIndex(each => each.matches('.chosen'))"
 QUOTES = "[...document.querySelectorAll('.documents blockquote')].map(each => each.innerText)"
 RADII = (
@@ -150,7 +150,7 @@ LETTER = (
     "parseFloat(getComputedStyle(document.querySelector('.spot .number')).fontSize)"
     " * document.querySelector('.map svg').getBoundingClientRect().width / 1000"
 )
-CHOSEN = "Number(document.querySelector('.head .badge').textContent) - 1"
+CHOSEN = "Number(document.querySelector('.head .badge').textContent)"
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +191,7 @@ def test_a_click_on_the_map_shows_words_and_documents_of_that_topic(explored, su
         assert [quote.splitlines()[0] for quote in quotes] == [text for _, text, _ in examples_of(summary)[topic]]
         marked = explored.evaluate("[...document.querySelectorAll('.documents mark')].map(each => each.textContent)")
         assert marked
-        assert explored.evaluate("location.hash") == f"#topic-{topic + 1}"
+        assert explored.evaluate("location.hash") == f"#topic-{topic}"
     explored.click(".topics li:nth-child(2) .row")
     assert explored.evaluate(CHOSEN) == 1
     explored.click(".steps button:last-child")
@@ -226,7 +226,7 @@ def test_a_word_that_is_searched_for_leads_to_its_topics(explored, summary):
     assert explored.evaluate(CHOSEN) == int(np.argmax(shares))
     assert explored.evaluate("document.querySelector('.banner strong').textContent") == WORDS[word]
     first = explored.evaluate("document.querySelector('.chip').textContent")
-    assert first.startswith(f"{np.argmax(shares) + 1} · {100 * shares.max():.0f}")
+    assert first.startswith(f"{np.argmax(shares)} · {100 * shares.max():.0f}")
     # The area of the inner circle is the share of the word.
     parts = np.array([part**2 / whole**2 for part, whole in explored.evaluate(RADII)])
     np.testing.assert_allclose(parts, np.where(shares >= 0.02, shares, 0), atol=0.01)
@@ -364,7 +364,7 @@ def test_it_can_be_read_and_used_at_every_width(browser, pages, scheme, width, t
 
 @in_browser
 def test_a_page_opens_at_the_topic_that_its_address_names(browser, pages):
-    browser.open(pages / "page.html", fragment="topic-4")
+    browser.open(pages / "page.html", fragment="topic-3")
     assert browser.evaluate(CHOSEN) == 3
     browser.open(pages / "page.html", fragment="topic-99")
     assert browser.evaluate(CHOSEN) == 0

@@ -1,15 +1,19 @@
-"""The page of a model with hidden variables: its verdict, its picture, what it says, its guarantee."""
+"""The page of a latent-variable model: its verdict, its figure, its summary, its privacy guarantee."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from html import escape
 from typing import Any
 
+from odeco._util.extras import needed_by
 from odeco.decompose.page import again_section, privacy_section
 from odeco.display.page import Section, write_page
+from odeco.display.style import drawn_in
 from odeco.display.svg import Figures
+
+with needed_by("A page"):
+    from markupsafe import Markup
 
 
 def write_model_report(
@@ -34,7 +38,7 @@ def write_model_report(
     plot : callable, optional
         Returns the Matplotlib figure to show; by default that of ``model.plot()``.
     remark : str
-        A line to add to what the model says of itself.
+        A line to add to the summary of the model.
     command : str, optional
         The command that makes the model again.
 
@@ -49,13 +53,12 @@ def write_model_report(
     ...     write_model_report(model, f"{folder}/page.html", title="Three clusters")
     """
     verdict, _, rest = f"{model.summary()}\n{remark}".strip().partition("\n")
-    figures = Figures()
-    with figures.style():
+    with drawn_in():
         figure = (plot or model.plot)()
     privacy = getattr(model, "privacy_", None)
     sections = [
-        Section("The picture", figures.html(figure, f"A picture of the model: {verdict}")),
-        *([Section("What was found", f'<pre class="summary">{escape(rest)}</pre>\n')] if rest else []),
+        Section("Figure", Figures().html(figure, f"A figure of the model: {verdict}")),
+        *([Section("Summary", Markup('<pre class="summary">{}</pre>\n').format(rest))] if rest else []),
         *([privacy_section(privacy)] if privacy is not None else []),
         again_section(command, privacy=privacy),
     ]

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from odeco._util.types import FloatArray
+from odeco.display.progress import reporting
 from odeco.io.source import is_on_cluster
 from odeco.models.lda.cluster import learn_on_cluster, likelihood_there, proportions_there, rows_on_cluster
 from odeco.models.lda.corpus import CorpusHere
@@ -22,7 +23,6 @@ from odeco.models.lda.inference import document_topics, log_likelihood
 from odeco.models.lda.learn import learn_at_once
 from odeco.models.lda.private_stream import PrivateTopicStream, fit_privately, next_private_stream
 from odeco.models.lda.private_vocabulary import PrivateVocabulary
-from odeco.models.lda.progress import telling
 from odeco.models.lda.result import FittedTopics
 from odeco.models.lda.settings import (
     Tell,
@@ -253,7 +253,7 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             )
         with (
             columns_kept_on_failure(self),
-            telling(callback, progress=progress, verbose=self.verbose, silent=private) as tell,
+            reporting(callback, progress=progress, verbose=self.verbose, silent=private) as tell,
         ):
             if on_cluster:
                 counts = rows_on_cluster(self, X, client, reset=True)

@@ -150,7 +150,7 @@
     const inner = make("circle", { class: "part", cx: x, cy: y, r: 0 });
     const hint = make("title");
     const label = make("text", { class: "label", x, y: y + r });
-    const digits = make("text", { class: "number", x, y, text: number + 1 });
+    const digits = make("text", { class: "number", x, y, text: number });
     const spot = make(
       "g",
       {
@@ -208,9 +208,9 @@
       spot.classList.toggle("chosen", number === state.topic);
       spot.classList.toggle("without", state.word >= 0 && part === 0);
       spot.setAttribute("aria-pressed", String(number === state.topic));
-      spot.setAttribute("aria-label", `Topic ${number + 1}: ${name(number)}`);
+      spot.setAttribute("aria-label", `Topic ${number}: ${name(number)}`);
       inner.setAttribute("r", (r * Math.sqrt(part)).toFixed(1));
-      hint.textContent = `Topic ${number + 1} · ${percent(topic.share)} · ${name(number)}`;
+      hint.textContent = `Topic ${number} · ${percent(topic.share)} · ${name(number)}`;
       label.textContent = first ? shortened(words[first.word], 16) : "–";
     });
     fitLabels();
@@ -227,11 +227,11 @@
   function drawTopic() {
     const topic = topics[state.topic], list = leading(state.topic, data.shown);
     const step = (by) => make("button", {
-      type: "button", class: "step", text: by < 0 ? "‹" : "›", "aria-label": by < 0 ? "Topic before" : "Next topic",
+      type: "button", class: "step", text: by < 0 ? "‹" : "›", "aria-label": by < 0 ? "Previous topic" : "Next topic",
       onclick: () => change({ topic: (state.topic + by + topics.length) % topics.length }),
     });
     head.replaceChildren(
-      make("span", { class: "badge", hue: topic.hue, text: state.topic + 1 }),
+      make("span", { class: "badge", hue: topic.hue, text: state.topic }),
       make("div", {}, make("h3", { text: name(state.topic) }),
         make("p", { text: [`${percent(topic.share)} of all words`, topic.standing].filter(Boolean).join(" · ") })),
       make("div", { class: "steps" }, step(-1), step(1)),
@@ -279,7 +279,7 @@
     for (let place = 0; place < Math.min(list.length, 10); place += 2) {
       const number = list[place];
       parts.push(make("button", {
-        type: "button", class: "chip", hue: topics[number].hue, text: `${number + 1} · ${percent(list[place + 1] / 1000)}`,
+        type: "button", class: "chip", hue: topics[number].hue, text: `${number} · ${percent(list[place + 1] / 1000)}`,
         title: name(number), onclick: () => change({ topic: number }),
       }));
     }
@@ -287,7 +287,7 @@
       make("strong", { text: words[state.word] }),
       make("span", { text: `${(100 * frequencies[state.word]).toPrecision(2)} % of all words` + (parts.length ? ", in topics" : "") }),
       ...parts,
-      make("button", { type: "button", class: "close", text: "×", "aria-label": "Forget this word", onclick: clear }),
+      make("button", { type: "button", class: "close", text: "×", "aria-label": "Clear the search", onclick: clear }),
     );
   }
 
@@ -307,7 +307,7 @@
             type: "button", class: "row" + (number === state.topic ? " chosen" : "") + (topic.clear ? "" : " unsure"), hue: topic.hue,
             "aria-pressed": String(number === state.topic), title: topic.standing, onclick: () => change({ topic: number }),
           },
-          make("span", { class: "badge", hue: topic.hue, text: number + 1 }),
+          make("span", { class: "badge", hue: topic.hue, text: number }),
           make("span", { class: "name", text: leading(number, 5).map(({ word }) => words[word]).join(", ") || "–" }),
           make("span", { class: "value", text: value }),
           make("span", { class: "track" }, bar(state.word < 0 ? "own" : "own searched", part)),
@@ -339,7 +339,7 @@
     const topic = topics[state.topic], telling = new Set(leading(state.topic, data.shown).map(({ word }) => words[word].toLowerCase()));
     shelf.replaceChildren(
       ...topic.documents.map(([source, text, share]) => {
-        const quote = make("blockquote", { hue: topic.hue }, marked(text, telling), make("cite", { text: `${source} · ${percent(share)} topic ${state.topic + 1}` }));
+        const quote = make("blockquote", { hue: topic.hue }, marked(text, telling), make("cite", { text: `${source} · ${percent(share)} topic ${state.topic}` }));
         return quote;
       }),
     );
@@ -351,7 +351,7 @@
   function change(news) {
     Object.assign(state, news);
     draw();
-    history.replaceState(null, "", `#topic-${state.topic + 1}`);
+    history.replaceState(null, "", `#topic-${state.topic}`);
   }
 
   function draw() {
@@ -366,11 +366,11 @@
   }
 
   const given = /^#topic-(\d+)$/.exec(location.hash);
-  if (given && Number(given[1]) >= 1 && Number(given[1]) <= topics.length) state.topic = Number(given[1]) - 1;
+  if (given && Number(given[1]) < topics.length) state.topic = Number(given[1]);
   root.append(
     make("div", { class: "tools" },
       make("div", { class: "search" }, search, found),
-      make("label", { class: "slider", for: "explorer-weight" }, make("span", { text: "telling words" }), slider, make("span", { text: "frequent words" })),
+      make("label", { class: "slider", for: "explorer-weight" }, make("span", { text: "distinctive words" }), slider, make("span", { text: "frequent words" })),
       make("label", { class: "sort", for: "explorer-sort" }, make("span", { text: "topics by" }), sorting),
     ),
     banner,
@@ -378,7 +378,7 @@
       make("div", { class: "panel map" }, map, make("p", { class: "key", text: "Topics that use the same words are near each other. The area of a circle is the topic’s share." })),
       make("div", { class: "panel words" }, head, lines, key),
       make("div", { class: "panel all" }, make("h3", { text: topics.length === 1 ? "The topic" : `All ${topics.length} topics` }), list),
-      ...(withDocuments ? [make("div", { class: "panel shelf" }, make("h3", { text: "Documents that show it best" }), shelf)] : []),
+      ...(withDocuments ? [make("div", { class: "panel shelf" }, make("h3", { text: "Most typical documents" }), shelf)] : []),
     ),
   );
   root.hidden = false;

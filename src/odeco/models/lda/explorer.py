@@ -1,9 +1,8 @@
-"""The explorer of topics: what the script of the page is given, as JSON, and where it builds.
+"""The explorer of topics: the data that the script of the page reads, as JSON, and the layout of the map.
 
-The page is complete without it: the script hides what it shows better, and shows the same topics as a map that is
-linked to words and documents.
-
-Where topics lie on a map: near to those that use the same words, and never over each other.
+The page is complete without the script, which hides the plain sections and shows the same topics as a map that is
+linked to words and documents. On the map, topics that use the same words are near each other, and circles never
+overlap.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,37 +22,21 @@ if TYPE_CHECKING:
     from odeco.models.lda.display import TopicSummary
 
 
-#: A document that shows a topic: where it comes from, how it begins, and the topic's share in it.
+#: A typical document of a topic: where it comes from, how it begins, and the topic's share in it.
 Example = tuple[str, str, float]
 
-#: The slider has steps of a tenth. For each, so many words of a topic can be shown.
+#: The slider has steps of a tenth. At each step, this many words of a topic are shown.
 _STEPS, _SHOWN = 10, 18
 
-#: So many of the most frequent words can be searched for, beside those that lead a topic.
+#: This many of the most frequent words can be searched for, besides those that lead a topic.
 _SEARCHED = 1000
 
-#: A topic is told to hold a word if it has at least this share of it.
-_LEAST_SHARE = 0.02
+#: A word is said to be in a topic that has at least this share of its uses.
+_MIN_SHARE = 0.02
 
 
-def script() -> str:
-    """Return the script of the explorer."""
-    return files("odeco.models.lda").joinpath("explorer.js").read_text(encoding="utf-8")
-
-
-def style() -> str:
-    """Return its style."""
-    return files("odeco.models.lda").joinpath("explorer.css").read_text(encoding="utf-8")
-
-
-def container(data: dict[str, Any]) -> str:
-    """Return the HTML in which the explorer is built; it stays hidden where scripts do not run."""
-    held = f'<script type="application/json" id="explorer-data">{as_json(data)}</script>'
-    return f'<div id="explorer" hidden></div>\n{held}\n'
-
-
-def as_json(data: Any) -> str:
-    """Return JSON that cannot end the element it stands in, whatever texts it holds."""
+def json_text(data: Any) -> str:
+    """Return JSON that cannot end the script element around it, whatever texts it holds."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
@@ -65,7 +47,7 @@ def explorer_data(
     standings: Sequence[tuple[str, float | None]],
     examples: Sequence[Sequence[Example]] | None,
 ) -> dict[str, Any]:
-    """Return all that the explorer shows.
+    """Return the data of the explorer.
 
     Parameters
     ----------
@@ -74,9 +56,9 @@ def explorer_data(
     layout : TopicMap
         Where they lie on the map.
     standings : sequence of pairs
-        For each topic how good it is, in words, and as a number to sort by.
+        The quality of each topic, in words and as a number to sort by.
     examples : sequence of sequences, optional
-        For each topic documents that show it.
+        The most typical documents of each topic.
     """
     topic_word, shares = summary.topic_word, summary.shares
     frequencies = shares @ topic_word
@@ -115,7 +97,7 @@ def explorer_data(
 
 
 def _leading(summary: TopicSummary) -> list[IndexArray]:
-    """Return for each topic all words that lead it at a step of the slider; of private topics those that are clear."""
+    """Return for each topic the words that lead it at any step of the slider; of private topics only clear words."""
     found: list[list[IndexArray]] = [[] for _ in summary.shares]
     clear = None if summary.trust is None else summary.trust.clear_words(summary.topic_word)
     for step in range(_STEPS + 1):
@@ -136,18 +118,18 @@ def _holders(summary: TopicSummary, known: IndexArray, frequencies: FloatArray) 
         shares[~summary.trust.clear_words(summary.topic_word)[:, known]] = 0.0
     found = []
     for row in shares.T:
-        holders = np.flatnonzero(row >= _LEAST_SHARE)
+        holders = np.flatnonzero(row >= _MIN_SHARE)
         holders = holders[np.argsort(-row[holders], kind="stable")]
         found.append([number for topic in holders for number in (int(topic), round(1000 * float(row[topic])))])
     return found
 
 
 def _short(value: float, digits: int = 3) -> float:
-    """Return a number with few digits, which is what a page shows."""
+    """Return a number with as many digits as the page shows."""
     return float(f"{value:.{digits}g}")
 
 
-#: The width of the map over its height, or the second one with more than 40 topics.
+#: The ratio of the map's width to its height; that of a map of many topics; and how many topics are many.
 _WIDE, _TALL, MANY = 10.0 / 6.2, 10.0 / 9.0, 40
 
 #: All circles together take this share of the area of the map.
@@ -211,14 +193,14 @@ def _plane(roots: FloatArray) -> FloatArray:
     values, vectors = np.linalg.eigh(centred @ centred.T)
     coordinates = np.zeros((len(roots), 2))
     for axis, place in enumerate(range(len(values) - 1, max(len(values) - 3, -1), -1)):
-        # The sign of an eigenvector is a matter of chance: its largest entry is made positive.
+        # The sign of an eigenvector is arbitrary: make its largest entry positive.
         vector = vectors[:, place] * np.sign(vectors[np.argmax(np.abs(vectors[:, place])), place])
         coordinates[:, axis] = vector * np.sqrt(max(values[place], 0.0))
     return coordinates
 
 
 def _spread(coordinates: FloatArray, radii: FloatArray, width: float) -> FloatArray:
-    """Scale coordinates to a map of height 1, and move circles apart that lie over each other, all at once."""
+    """Scale coordinates to a map of height 1, and move overlapping circles apart, all at once."""
     extent = np.maximum(np.ptp(coordinates, axis=0), 1e-12)
     scale = np.minimum(width / extent[0], 1 / extent[1]) * 0.85
     places: FloatArray = coordinates * scale

@@ -1,24 +1,28 @@
-"""The page of topics: their words, a map, documents, how many there are, and how far to trust them.
+"""The page of topics: their words, a map, documents, the evidence for their number, and how reliable they are.
 
-The figures of topics: a map of which are alike, and the spectrum that shows how many stand clear of noise.
+Topics are numbered from 0, as in Python.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.patches import Circle
 from numpy.typing import NDArray
 
+from odeco._util.extras import needed_by
 from odeco.decompose.page import again_section, privacy_section
-from odeco.display.page import Section, table, write_page
-from odeco.display.svg import COLOURS, STYLE, WIDTH, Figures, new_axes
-from odeco.models.lda.explorer import MANY, Example, TopicMap, container, explorer_data, lay_out, script, style
+from odeco.display.page import Section, asset, parts, table, write_page
+from odeco.display.style import LIGHT, drawn_in
+from odeco.display.svg import WIDTH, Figures
+from odeco.models.lda.explorer import MANY, Example, TopicMap, explorer_data, json_text, lay_out
+
+with needed_by("A page"):
+    from markupsafe import Markup
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Circle
 
 if TYPE_CHECKING:
     from odeco.models.lda.diagnostics import TopicDiagnostics
@@ -28,11 +32,14 @@ if TYPE_CHECKING:
 #: Documents are shortened to this many characters.
 _EXCERPT = 400
 
-#: What the explorer shows better has this name, and is hidden while it runs.
+#: The CSS class of the sections that are hidden while the explorer runs, because it shows the same.
 _PLAIN = "plain"
 
 #: The documents of this many topics are shown at once; those of the others are shown at a click.
 _OPEN = 3
+
+#: The style sheet, the templates and the script are files of this package.
+_PACKAGE = "odeco.models.lda"
 
 
 def write_topics_report(
@@ -49,12 +56,13 @@ def write_topics_report(
     """Write topics as one HTML page that needs no network.
 
     A script inside the page lets readers explore: a map of topics linked to their words and documents, a slider from
-    frequent words to telling ones, and a search for words. Without it the page shows the same, as text and figures.
+    frequent words to distinctive ones, and a search for words. Without scripts the page shows the same as text and
+    figures.
 
     Parameters
     ----------
     summary : TopicSummary
-        What is known of the topics, as `odeco.models.summarise_topics` collects it.
+        The topics, as `odeco.models.summarise_topics` returns them.
     path : path
         Where to write; an old file is replaced only by a complete one.
     title : str
@@ -67,15 +75,16 @@ def write_topics_report(
     versions : mapping, optional
         Versions of what computed the topics; by default those that are running now.
     n_top : int
-        How many words to show for each topic.
+        Number of words to show for each topic.
     more : sequence of Section, optional
-        What else the page is to show, after the explorer.
+        Further sections, after the explorer.
 
     Examples
     --------
     >>> import numpy as np, tempfile
     >>> from odeco.datasets.planted import planted_topics
     >>> from odeco.models import TensorLDA, summarise_topics
+    >>> from odeco.models.lda.page import write_topics_report
     >>> counts = planted_topics(2000, 30, [0.3, 0.2, 0.1], rng=0).counts
     >>> model = TensorLDA(3, refine=0, random_state=0).fit(counts)
     >>> summary = summarise_topics(model, np.array([f"word{number}" for number in range(30)]), counts)
@@ -93,7 +102,7 @@ def write_topics_report(
         *_number(summary, figures),
         _trust(summary),
         *([] if summary.privacy is None else [privacy_section(summary.privacy)]),
-        again_section(command, versions),
+        again_section(command, versions, privacy=summary.privacy),
     ]
     k = len(summary.shares)
     subtitle = f"{k} {'topic' if k == 1 else 'topics'} of {summary.diagnostics.n_documents:,} documents"
@@ -105,8 +114,8 @@ def write_topics_report(
         subtitle=subtitle,
         sections=sections,
         facts=_facts(summary),
-        style=_STYLE + style(),
-        script=script(),
+        style=asset(_PACKAGE, "topics.css"),
+        script=asset(_PACKAGE, "explorer.js"),
     )
 
 
@@ -114,8 +123,8 @@ def _facts(summary: TopicSummary) -> dict[str, str]:
     found = summary.diagnostics
     facts = {
         "topics": str(found.n_components),
-        "documents learnt from": f"{found.n_documents:,}",
-        "words known": f"{summary.words.size:,}",
+        "training documents": f"{found.n_documents:,}",
+        "words in the vocabulary": f"{summary.words.size:,}",
     }
     if summary.perplexity is not None:
         held = summary.perplexity
@@ -131,7 +140,18 @@ def _facts(summary: TopicSummary) -> dict[str, str]:
 
 
 def _topics(summary: TopicSummary, n_top: int) -> Section:
-    cards = "".join(_card(summary, topic, n_top) for topic in range(len(summary.shares)))
+    cards = []
+    for topic, share in enumerate(summary.shares):
+        words = summary.leading_words(topic, n_top)
+        highest = max((weight for _, weight in words), default=1.0) or 1.0
+        cards.append(
+            {
+                "share": f"{share:.1%}",
+                "standing": _standing(summary, topic)[0],
+                "unsure": summary.trust is not None and not summary.trust.clear[topic],
+                "words": [(word, f"{weight:.3f}", f"{100 * weight / highest:.1f}") for word, weight in words],
+            }
+        )
     lead = (
         "The most probable words of each topic with their probabilities; each bar is relative to the topic's first "
         "word. The percentage is the topic's share of all words."
@@ -145,28 +165,15 @@ def _topics(summary: TopicSummary, n_top: int) -> Section:
             "A topic is called noise if less than half of what sets it apart is found again "
             "(trust below 0.71). Words that are less probable than twice their noise are left out."
         )
-    return Section("Topics", f'<div class="cards">{cards}</div>\n', lead, _PLAIN)
+    return Section("Topics", _parts().cards(cards), lead, _PLAIN)
 
 
-def _card(summary: TopicSummary, topic: int, n_top: int) -> str:
-    words = summary.leading_words(topic, n_top)
-    highest = max((weight for _, weight in words), default=1.0) or 1.0
-    rows = "".join(
-        f'<li><span class="bar" style="width:{100 * weight / highest:.1f}%"></span>'
-        f'<span class="word">{escape(word)}</span><span class="weight">{weight:.3f}</span></li>'
-        for word, weight in words
-    )
-    standing, _ = _standing(summary, topic)
-    rows = rows or "<li>no word is clear of its noise</li>"
-    grey = " unsure" if summary.trust is not None and not summary.trust.clear[topic] else ""
-    return (
-        f'<article class="card{grey}"><h3><span class="topic">{topic + 1}</span>{summary.shares[topic]:.1%}'
-        f"<small>{standing}</small></h3>\n<ol>{rows}</ol></article>\n"
-    )
+def _parts() -> Any:
+    return parts(_PACKAGE, "topics.html")
 
 
 def _standing(summary: TopicSummary, topic: int) -> tuple[str, float | None]:
-    """Return how good a topic is, in words and as a number."""
+    """Return the quality of a topic, in words and as a number."""
     if summary.npmi is not None:
         return f"coherence {summary.npmi[topic]:.2f}".replace("-", "−"), float(summary.npmi[topic])
     if summary.trust is None:
@@ -179,8 +186,8 @@ def _standing(summary: TopicSummary, topic: int) -> tuple[str, float | None]:
 
 def _explorer(summary: TopicSummary, layout: TopicMap, examples: Sequence[Sequence[Example]] | None) -> Section:
     standings = [_standing(summary, topic) for topic in range(len(summary.shares))]
-    body = container(explorer_data(summary, layout, standings, examples))
-    return Section("Explore", body, name="explore")
+    data = Markup(json_text(explorer_data(summary, layout, standings, examples)))  # noqa: S704 - it escapes < and &
+    return Section("Explore", _parts().explorer(data), name="explore")
 
 
 def _map(summary: TopicSummary, layout: TopicMap, figures: Figures) -> list[Section]:
@@ -202,18 +209,15 @@ def _first_word(summary: TopicSummary, topic: int) -> str:
 def _documents(summary: TopicSummary, examples: Sequence[Sequence[Example]] | None) -> list[Section]:
     if not examples:
         return []
-    parts = []
-    for topic, documents in enumerate(examples):
-        first = ", ".join(word for word, _ in summary.leading_words(topic, 3))
-        quotes = "".join(
-            f"<blockquote><p>{escape(text)}</p><cite>{escape(name)} · {share:.0%} topic {topic + 1}</cite>"
-            "</blockquote>\n"
-            for name, text, share in documents
+    topics = [
+        (
+            ", ".join(word for word, _ in summary.leading_words(topic, 3)),
+            [(*each[:2], f"{each[2]:.0%}") for each in own],
         )
-        shown = " open" if topic < _OPEN else ""
-        parts.append(f"<details{shown}><summary>{topic + 1} · {escape(first)}</summary>\n{quotes}</details>\n")
+        for topic, own in enumerate(examples)
+    ]
     lead = "For each topic the documents in which its share is largest, shortened."
-    return [Section("Documents that show a topic best", "".join(parts), lead, _PLAIN)]
+    return [Section("Most typical documents", _parts().documents(topics, _OPEN), lead, _PLAIN)]
 
 
 def _shortened_examples(examples: Sequence[Sequence[Example]]) -> list[list[Example]]:
@@ -226,19 +230,19 @@ def _shortened(text: str) -> str:
 
 def _number(summary: TopicSummary, figures: Figures) -> list[Section]:
     found = summary.diagnostics
-    if not found.eigenvalues.size:  # of a private model that public documents have started
+    if not found.eigenvalues.size:  # a private model that was started from public documents
         return []
     clear = clear_directions(found, private=summary.privacy is not None)
     n_clear = int(clear.sum())
     lead = (
         "How strongly pairs of words vary in each direction, with standard errors. Documents without topics would show "
         f"no direction above the dashed line. {n_clear} of the {found.eigenvalues.size} directions that were "
-        f"looked at {'stands' if n_clear == 1 else 'stand'} clear of it; {found.n_components} "
-        f"{'topic was' if found.n_components == 1 else 'topics were'} taken."
+        f"examined {'stands' if n_clear == 1 else 'stand'} clear of it; {found.n_components} "
+        f"{'topic was' if found.n_components == 1 else 'topics were'} fitted."
     )
     if found.n_found_again is not None:
         lead += f" {found.n_found_again} of them {'is' if found.n_found_again == 1 else 'are'} found again"
-        lead += " if topics are looked for in each half of the documents alone."
+        lead += " if each half of the documents is fitted alone."
     if summary.privacy is not None:
         lead += " These are noisy pairs of the most frequent words, where the topics began."
     return [Section("How many topics there are", draw_spectrum(figures, found, clear), lead)]
@@ -246,23 +250,24 @@ def _number(summary: TopicSummary, figures: Figures) -> list[Section]:
 
 def _trust(summary: TopicSummary) -> Section:
     found = summary.diagnostics
-    said = "".join(f'<p class="statement bad">{escape(text)}</p>\n' for text in summary.advice)
+    warnings = list(summary.advice)
     if summary.trust is not None and not summary.trust.known:
-        said += f'<p class="statement bad">{escape(summary.trust.said)}</p>\n'
-    elif not said:
-        said = '<p class="statement">All topics stand clear of noise. There is nothing to be done.</p>\n'
+        warnings.append(summary.trust.said)
+    boxes = [parts().statement(text, "bad") for text in warnings]
+    if not boxes:
+        boxes = [parts().statement("All topics stand clear of noise. There is nothing to be done.")]
     n_clear = f"{found.n_clear}" if summary.trust is None or summary.trust.known else "not known"
     numbers = [["documents", f"{found.n_documents:,}"]]
     if found.mean_length is not None:
         numbers += [
             ["of them without a word of the vocabulary", f"{found.n_empty:,}"],
-            ["of them with one or two words, which tell nothing of topics", f"{found.n_short:,}"],
-            ["words in a document, on average", f"{found.mean_length:.1f}"],
+            ["of them with one or two words, which carry no information on topics", f"{found.n_short:,}"],
+            ["mean number of words in a document", f"{found.mean_length:.1f}"],
         ]
     if summary.perplexity is not None:
         held = summary.perplexity
         numbers += [
-            ["documents kept out, to measure perplexity", f"{held.n_documents:,}"],
+            ["held-out documents, to measure perplexity", f"{held.n_documents:,}"],
             ["perplexity of half of their words, given the other half", f"{held.topics:,.1f}"],
             ["the same by the frequencies of words alone, without topics", f"{held.unigram:,.1f}"],
         ]
@@ -270,13 +275,15 @@ def _trust(summary: TopicSummary) -> Section:
         ["topics clear of noise" if summary.trust else "directions clear of noise", n_clear],
         ["concentration α₀: the smaller, the fewer topics in a document", f"{found.concentration:.3g}"],
     ]
+    if summary.trust is None:
+        numbers.append(["of the third moment explained by its components", f"{found.explained:.1%}"])
+    boxes.append(table(["", ""], numbers, text_columns=[0], narrow=True))
     if summary.trust is not None:
-        return Section("How far to trust them", said + table(["", ""], numbers, text_columns=[0], narrow=True), "")
-    numbers.append(["of the third moment explained by its components", f"{found.explained:.1%}"])
+        return Section("How far to trust them", Markup().join(boxes))
     columns = ["topic", "share", "coherence (NPMI)", "weight", "residual", "negative mass cut off", "words"]
     rows = [
         [
-            str(topic + 1),
+            str(topic),
             f"{share:.1%}",
             "–" if summary.npmi is None else f"{summary.npmi[topic]:.3f}".replace("-", "−"),
             _number_or_dash(found.weights[topic], ".3g"),
@@ -286,58 +293,34 @@ def _trust(summary: TopicSummary) -> Section:
         ]
         for topic, share in enumerate(summary.shares)
     ]
-    listed = table(columns, rows, text_columns=[6])
+    boxes.append(parts().details("Topic by topic", table(columns, rows, text_columns=[6])))
     lead = (
-        "Weight, residual and negative mass are of the components of the whitened third moment that the topics began "
-        "with. A dash marks what is not known, or not told because documents are private."
+        "Weight, residual and negative mass are of the components of the whitened third moment that the topics started "
+        "from. A dash marks what is not known, or not released because documents are private."
     )
-    body = said + table(["", ""], numbers, text_columns=[0], narrow=True)
-    return Section(
-        "How far to trust them", f"{body}<details><summary>Topic by topic</summary>\n{listed}</details>\n", lead
-    )
+    return Section("How far to trust them", Markup().join(boxes), lead)
 
 
 def _number_or_dash(value: float, form: str) -> str:
     return format(value, form) if np.isfinite(value) else "–"
 
 
-_STYLE = """
-.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(13.5rem, 1fr)); gap: .9rem; }
-.card { background: var(--panel); border: 1px solid var(--line); border-radius: .5rem; padding: .7rem .8rem .8rem;
-  break-inside: avoid; }
-.card h3 { display: flex; align-items: baseline; gap: .5rem; margin: 0 0 .5rem; font-size: 1rem;
-  font-variant-numeric: tabular-nums; }
-.card h3 small { margin-left: auto; color: var(--muted); font-weight: 400; font-size: .78rem; white-space: nowrap; }
-.unsure ol { opacity: .45; }
-.topic { background: var(--accent); color: var(--paper); border-radius: .9rem; min-width: 1.7rem; text-align: center;
-  padding: 0 .45rem; font-size: .9rem; line-height: 1.5rem; }
-.card ol { list-style: none; margin: 0; padding: 0; font-size: .88rem; }
-.card li { position: relative; display: flex; justify-content: space-between; gap: .5rem; padding: .06rem .4rem;
-  margin-bottom: 2px; line-height: 1.45; }
-.bar { position: absolute; left: 0; top: 0; bottom: 0; background: var(--accent); opacity: .22; border-radius: .2rem; }
-.word { position: relative; overflow-wrap: anywhere; }
-.weight { position: relative; color: var(--muted); font-variant-numeric: tabular-nums; }
-blockquote { margin: .6rem 0; padding: .5rem .9rem; border-left: 3px solid var(--line); background: var(--panel);
-  border-radius: 0 .4rem .4rem 0; font-size: .9rem; }
-blockquote p { margin: 0 0 .25rem; overflow-wrap: anywhere; }
-cite { color: var(--muted); font-style: normal; font-size: .8rem; }"""
-
-
-#: The map has this height in inches at most, or the second one if there are many topics.
+#: The largest height of the map in inches, and that of a map of many topics.
 _HEIGHT, _TALL = 6.2, 9.0
 
 
-def draw_map(figures: Figures, layout: TopicMap, labels: Sequence[str]) -> str:
+def draw_map(figures: Figures, layout: TopicMap, labels: Sequence[str]) -> Markup:
     """Draw each topic as a circle, near to those that use the same words."""
     many = len(labels) > MANY
     tallest = _TALL if many else _HEIGHT
     width, height = layout.size
-    with mpl.rc_context(STYLE):
-        figure, axes = new_axes(WIDTH, min(tallest, max(2.5, WIDTH * height / width)))
+    figure = Figure(figsize=(WIDTH, min(tallest, max(2.5, WIDTH * height / width))), layout="constrained")
+    with drawn_in():
+        axes: Any = figure.subplots()
         sizes = (7.0, 7.5) if many else (10.0, 9.5)
-        for number, (place, radius, label) in enumerate(zip(layout.places, layout.radii, labels, strict=True), 1):
-            axes.add_patch(Circle(place, radius, facecolor=COLOURS["accent"], alpha=0.25, linewidth=0))
-            axes.add_patch(Circle(place, radius, fill=False, edgecolor=COLOURS["accent"], linewidth=1.2))
+        for number, (place, radius, label) in enumerate(zip(layout.places, layout.radii, labels, strict=True)):
+            axes.add_patch(Circle(place, radius, facecolor=LIGHT.accent, alpha=0.25, linewidth=0))
+            axes.add_patch(Circle(place, radius, fill=False, edgecolor=LIGHT.accent, linewidth=1.2))
             axes.text(*place, str(number), ha="center", va="center", fontsize=sizes[0], fontweight="bold")
             shown = label if len(label) <= 18 else label[:17] + "…"
             # Just below the circle; a dollar sign would begin a formula.
@@ -356,9 +339,9 @@ def draw_map(figures: Figures, layout: TopicMap, labels: Sequence[str]) -> str:
 def clear_directions(found: TopicDiagnostics, *, private: bool) -> NDArray[np.bool_]:
     """Return which directions are clear of noise.
 
-    In a private run these are the directions above the level of noise, which allows for errors. Otherwise the
-    diagnostics say which of the first k are clear, and how many of the rest: the rest that are clear are those that are
-    farthest above the level, in standard errors.
+    In a private run these are the directions above the noise level, which allows for errors. Otherwise the diagnostics
+    say which of the first k are clear, and how many of the others: these are the ones farthest above the noise level,
+    in standard errors.
     """
     if private:
         return np.asarray(found.eigenvalues > found.noise_level)
@@ -371,15 +354,19 @@ def clear_directions(found: TopicDiagnostics, *, private: bool) -> NDArray[np.bo
     return clear
 
 
-def draw_spectrum(figures: Figures, found: TopicDiagnostics, clear: NDArray[np.bool_]) -> str:
-    """Draw the eigenvalues with standard errors, the level of noise, and where the number of topics was set."""
+def draw_spectrum(figures: Figures, found: TopicDiagnostics, clear: NDArray[np.bool_]) -> Markup:
+    """Draw the eigenvalues with standard errors, the noise level, and the number of topics."""
     values, errors = found.eigenvalues, np.where(np.isfinite(found.eigenvalue_errors), found.eigenvalue_errors, 0.0)
     positive = values > 0
     numbers = np.arange(1, values.size + 1)
-    with mpl.rc_context(STYLE):
-        figure, axes = new_axes(WIDTH, 3.4)
+    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
+    with drawn_in():
+        axes: Any = figure.subplots()
         axes.grid(axis="y")
-        for shown, colour, name in ((clear, "accent", "clear of noise"), (~clear, "muted", "not clear of noise")):
+        for shown, colour, name in (
+            (clear, LIGHT.accent, "clear of noise"),
+            (~clear, LIGHT.muted, "not clear of noise"),
+        ):
             drawn = positive & shown
             if drawn.any():
                 axes.errorbar(
@@ -388,28 +375,26 @@ def draw_spectrum(figures: Figures, found: TopicDiagnostics, clear: NDArray[np.b
                     yerr=np.minimum(errors[drawn], values[drawn] * (1 - 1e-6)),
                     fmt="o",
                     markersize=4.5,
-                    color=COLOURS[colour],
-                    ecolor=COLOURS[colour],
+                    color=colour,
+                    ecolor=colour,
                     elinewidth=1.2,
                     capsize=2.5,
                     label=f"{name}, ± 1 standard error",
                 )
-        axes.axhline(
-            found.noise_level, color=COLOURS["warm"], linestyle="dashed", linewidth=1.3, label="level of noise"
-        )
+        axes.axhline(found.noise_level, color=LIGHT.warm, linestyle="dashed", linewidth=1.3, label="noise level")
         axes.axvline(
-            found.n_components + 0.5, color=COLOURS["ink"], linewidth=1, label=f"number of topics, {found.n_components}"
+            found.n_components + 0.5, color=LIGHT.ink, linewidth=1, label=f"number of topics, {found.n_components}"
         )
         axes.set_yscale("log")
         lowest = min(float(values[positive].min(initial=found.noise_level)), found.noise_level)
         axes.set_ylim(lowest / 1.6, max(float(values[0] + errors[0]), found.noise_level) * 1.5)
         axes.set_xlim(0.3, values.size + 0.7)
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.set_xlabel("direction, strongest first")
+        axes.set_xlabel("number of directions, strongest first")
         axes.set_ylabel("eigenvalue of pairs of words")
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4)
         left_out = int(np.sum(~positive))
         noun = "1 direction" if left_out == 1 else f"{left_out} directions"
         caption = f"Not drawn: {noun} with an eigenvalue below zero." if left_out else ""
-        described = f"{values.size} eigenvalues, {int(clear.sum())} of them above the level of noise."
+        described = f"{values.size} eigenvalues, {int(clear.sum())} of them above the noise level."
         return figures.html(figure, described, caption)
