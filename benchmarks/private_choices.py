@@ -23,8 +23,8 @@ from topic_corpora import Corpus, read_parts
 
 from odeco.models.lda.evaluate import completion_perplexity
 from odeco.models.lda.private import DEFAULT_CONCENTRATION
-from odeco.models.lda.private_estimate import find_private_topics
-from odeco.models.lda.private_releases import ReleasePlan, SimulatedAnswers, plan_releases
+from odeco.models.lda.private_estimate import estimate_private_topics
+from odeco.models.lda.private_releases import ReleasePlan, SimulatedReleases, plan_releases
 from odeco.privacy import gdp_mu
 from odeco.privacy.holders.documents import BoundedCounts
 
@@ -53,8 +53,8 @@ def _check_rules(choice: Corpus, k: int, epsilon: float, unit_noise: float, draw
     def learn(plan: ReleasePlan, concentration: float) -> Callable[[int], tuple[Any, Any]]:
         def learnt(draw: int) -> tuple[Any, Any]:
             rng = np.random.default_rng(draw)
-            answers = SimulatedAnswers(held, unit_noise, rng)
-            law = find_private_topics(answers, plan, k, concentration=concentration, rng=rng).law
+            answers = SimulatedReleases(held, unit_noise, rng)
+            law = estimate_private_topics(answers, plan, k, concentration=concentration, rng=rng).law
             return law.topics, law.alpha
 
         return learnt

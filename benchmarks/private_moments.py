@@ -20,9 +20,9 @@ from scipy.sparse.linalg import eigsh
 
 from odeco._util.types import FloatArray
 from odeco.io.rows import row_slice
-from odeco.models.lda.concentration import CANDIDATES
 from odeco.models.lda.counts import FEWEST_WORDS, CountChunk, count_chunks, multiply, triple_core
-from odeco.models.lda.spectral import ReducedMoments, SpectralTopics, topics_at
+from odeco.models.lda.spectral import ReducedMoments, SpectralTopics, topics_for
+from odeco.models.lda.start import CONCENTRATIONS
 from odeco.privacy import Ledger, gdp_mu
 from odeco.privacy.holders.protocol import ROUNDOFF
 from odeco.privacy.noise import SecureNoise
@@ -213,7 +213,7 @@ def _best_topics(reduced: ReducedMoments, moments: _NoisyMoments, seed: int) -> 
         return SpectralTopics(
             np.zeros((0, moments.frequencies.size)), nothing, nothing, nothing, nothing, 0.0, 0.0, np.zeros((0, 0))
         )
-    found = [topics_at(each, reduced, moments, seed=seed) for each in CANDIDATES]
+    found = [topics_for(each, reduced, moments, seed=seed) for each in CONCENTRATIONS]
     return max(found, key=lambda topics: topics.explained)
 
 

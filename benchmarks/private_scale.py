@@ -22,23 +22,23 @@ from topic_corpora import read_corpus
 from topics import THREADS
 
 from odeco.models import TensorLDA
+from odeco.models.lda.deconvolve import GenerativeModel, simulate
 from odeco.models.lda.evaluate import completion_perplexity, split_documents
-from odeco.models.lda.pairs import TopicLaw, simulate
 
 AT_ONCE, HELD_OUT = 50_000, 2_000
 
 
-def law_of(folder: Path, k: int) -> TopicLaw:
+def law_of(folder: Path, k: int) -> GenerativeModel:
     """Return how the documents of the Debian corpus come about, according to its open topics."""
     train = read_corpus(folder, "debian_packages", 1).train
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = TensorLDA(k, refine=20, random_state=0, n_jobs=THREADS).fit(train)
+        model = TensorLDA(k, max_iter=20, random_state=0, n_jobs=THREADS).fit(train)
     lengths, numbers = np.unique(np.asarray(train.sum(axis=1)).ravel(), return_counts=True)
-    return TopicLaw(model.topic_word_, model.doc_topic_prior_, lengths.astype(np.int64), numbers / numbers.sum())
+    return GenerativeModel(model.topic_word_, model.doc_topic_prior_, lengths.astype(np.int64), numbers / numbers.sum())
 
 
-def draw(law: TopicLaw, n_documents: int, rng: np.random.Generator) -> Any:
+def draw(law: GenerativeModel, n_documents: int, rng: np.random.Generator) -> Any:
     """Return the word counts of simulated documents."""
     sizes = [min(AT_ONCE, n_documents - start) for start in range(0, n_documents, AT_ONCE)]
     return sparse.vstack([simulate(law, size, rng).counts().astype(np.int32) for size in sizes], format="csr")

@@ -27,8 +27,8 @@ from scipy.optimize import linear_sum_assignment
 from odeco.models import TensorLDA
 from odeco.models.lda.evaluate import coherence, completion_perplexity
 from odeco.models.lda.private import DEFAULT_CONCENTRATION
-from odeco.models.lda.private_estimate import NoisySums, find_private_topics, word_frequencies
-from odeco.models.lda.private_releases import SimulatedAnswers, plan_releases
+from odeco.models.lda.private_estimate import NoisySums, estimate_private_topics, word_frequencies
+from odeco.models.lda.private_releases import SimulatedReleases, plan_releases
 from odeco.privacy import gdp_mu
 from odeco.privacy.holders.documents import BoundedCounts, NeighbourRelation
 
@@ -130,7 +130,7 @@ def matched_cosine(topics: Any, others: Any) -> float:
 def _open(train: Any, k: int) -> Fitted:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = TensorLDA(k, refine=20, random_state=0, n_jobs=THREADS).fit(train)
+        model = TensorLDA(k, max_iter=20, random_state=0, n_jobs=THREADS).fit(train)
     return model.topic_word_, model.doc_topic_prior_, None
 
 
@@ -158,8 +158,8 @@ def _unjudged(train: Any, k: int, seed: int, *, epsilon: float, delta: float, re
     held = BoundedCounts(train, neighbour_relation=relation)
     noise, rng = held.sensitivity(1) / gdp_mu(epsilon, delta), np.random.default_rng(seed)
     plan = plan_releases(held.n_words, k, n_units=held.n_units, unit_noise=noise)
-    answers = SimulatedAnswers(held, noise, rng)
-    law = find_private_topics(answers, plan, k, concentration=DEFAULT_CONCENTRATION, rng=rng).law
+    answers = SimulatedReleases(held, noise, rng)
+    law = estimate_private_topics(answers, plan, k, concentration=DEFAULT_CONCENTRATION, rng=rng).law
     return law.topics, law.alpha, None
 
 

@@ -1,4 +1,4 @@
-"""Whether the trust of private topics is what it says: `TopicTrust.likeness` beside cosines with the truth.
+"""Whether the trust of private topics is what it says: `TopicTrust.similarity` beside cosines with the truth.
 
     python benchmarks/private_trust.py planted       planted topics, from deep in noise to far above it
     python benchmarks/private_trust.py noise         documents without topics, and documents that are lost in noise
@@ -24,9 +24,9 @@ from topic_corpora import read_corpus
 from odeco.datasets.planted import planted_topics
 from odeco.models import TensorLDA
 from odeco.models.lda.private import DEFAULT_CONCENTRATION
-from odeco.models.lda.private_estimate import find_private_topics
-from odeco.models.lda.private_releases import SimulatedAnswers, plan_releases
-from odeco.models.lda.trust import CLEAR, likeness
+from odeco.models.lda.private_estimate import estimate_private_topics
+from odeco.models.lda.private_releases import SimulatedReleases, plan_releases
+from odeco.models.lda.trust import CLEAR, similarity
 from odeco.privacy import gdp_mu
 from odeco.privacy.holders.documents import BoundedCounts, NeighbourRelation
 
@@ -80,8 +80,8 @@ def planted(n_seeds: int) -> None:
         for seed in range(n_seeds):
             corpus = planted_topics(n_documents, n_words, np.full(k, alpha), document_length=length, rng=seed)
             model = fit(corpus.counts, k, epsilon, seed)
-            trust.append(model.trust_.likeness)
-            truth.append(likeness(model.topic_word_, corpus.topics, corpus.topics.mean(axis=0)))
+            trust.append(model.trust_.similarity)
+            truth.append(similarity(model.topic_word_, corpus.topics, corpus.topics.mean(axis=0)))
     show(f"planted topics, {len(PLANTED)} settings, {n_seeds} seeds", trust, truth)
 
 
@@ -106,13 +106,13 @@ def text(folder: Path, names: list[str], epsilons: list[float], n_seeds: int) ->
     for name in names:
         train = read_corpus(folder, name, 1).train
         frequencies, k = frequencies_of(train), 20
-        opened = TensorLDA(k, refine=20, random_state=0).fit(train).topic_word_
+        opened = TensorLDA(k, max_iter=20, random_state=0).fit(train).topic_word_
         for epsilon in epsilons:
             exact = without_noise(train, k, epsilon)
             models = [fit(train, k, epsilon, seed) for seed in range(n_seeds)]
-            trust = [model.trust_.likeness for model in models]
+            trust = [model.trust_.similarity for model in models]
             for what, truth in (("open topics", opened), ("the same without noise", exact)):
-                cosines = [likeness(model.topic_word_, truth, frequencies) for model in models]
+                cosines = [similarity(model.topic_word_, truth, frequencies) for model in models]
                 show(f"{name}, epsilon {epsilon:g}, beside {what}", trust, cosines)
 
 
@@ -122,8 +122,8 @@ def without_noise(counts: Any, k: int, epsilon: float) -> Any:
     scale = 1 / gdp_mu(epsilon, n_documents**-2.0)
     plan = plan_releases(n_words, k, n_units=n_documents, unit_noise=scale)
     rng = np.random.default_rng(0)
-    answers = SimulatedAnswers(BoundedCounts(counts), 1e-3 * scale, rng)
-    return find_private_topics(answers, plan, k, concentration=DEFAULT_CONCENTRATION, rng=rng).evidence.topics
+    answers = SimulatedReleases(BoundedCounts(counts), 1e-3 * scale, rng)
+    return estimate_private_topics(answers, plan, k, concentration=DEFAULT_CONCENTRATION, rng=rng).evidence.topics
 
 
 def main() -> None:

@@ -72,8 +72,8 @@ def concentration(n_seeds: int) -> None:
         chosen, given, values = [], [], []
         for seed in range(n_seeds):
             corpus = planted_topics(n_documents, n_words, alpha, document_length=length, topics=topics, rng=1000 + seed)
-            model = TensorLDA(len(alpha), refine=0, random_state=0).fit(corpus.counts)
-            told = TensorLDA(len(alpha), doc_topic_concentration=sum(alpha), refine=0, random_state=0)
+            model = TensorLDA(len(alpha), max_iter=0, random_state=0).fit(corpus.counts)
+            told = TensorLDA(len(alpha), doc_topic_concentration=sum(alpha), max_iter=0, random_state=0)
             chosen.append(topic_error(model.topic_word_, corpus.topics))
             given.append(topic_error(told.fit(corpus.counts).topic_word_, corpus.topics))
             values.append(model.diagnostics_.concentration)
@@ -93,7 +93,7 @@ def number_planted(n_seeds: int) -> None:
             corpus = planted_topics(
                 n_documents, n_words, [alpha] * k, document_length=length, sparsity=sparsity, rng=seed
             )
-            model = TensorLDA("auto", refine=0, random_state=0).fit(corpus.counts)
+            model = TensorLDA("auto", max_iter=0, random_state=0).fit(corpus.counts)
             clear.append(model.diagnostics_.n_clear)
             chosen.append(model.n_components_)
         shown = f"{min(clear)} to {max(clear)} | {min(chosen)} to {max(chosen)}"
@@ -107,13 +107,13 @@ def number_of_real(folder: Path, name: str, n_documents: int | None, sweeps: int
         train = train[np.linspace(0, train.shape[0] - 1, min(n_documents, train.shape[0])).astype(np.int64)]
     print(f"{name}: {train.shape[0]:,} documents, {train.shape[1]:,} words")
     start = time.perf_counter()
-    spectral = TensorLDA("auto", refine=0, random_state=0).fit(train)
+    spectral = TensorLDA("auto", max_iter=0, random_state=0).fit(train)
     found, seconds = spectral.diagnostics_, time.perf_counter() - start
-    tried = ", ".join(f"{again} of {k}" for k, again in found.tried.tolist())
+    tried = ", ".join(f"{again} of {k}" for k, again in found.selection_scores.tolist())
     print(f"auto: {spectral.n_components_} topics, {found.n_clear} directions clear of noise, {seconds:.0f} s")
     print(f"found again: {tried}")
     for k in sorted({*sizes, spectral.n_components_}):
-        model = TensorLDA(k, refine=sweeps, random_state=0).fit(train)
+        model = TensorLDA(k, max_iter=sweeps, random_state=0).fit(train)
         perplexity = completion_perplexity(
             corpus.observed, corpus.held_out, model.topic_word_, model.doc_topic_prior_, n_jobs=-1
         )

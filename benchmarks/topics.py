@@ -68,7 +68,7 @@ Method = Callable[[Any, int, float], Iterator[Fit]]
 
 def ours(train: Any, k: int, longest: float) -> Iterator[Fit]:
     for sweeps in SWEEPS:
-        model = TensorLDA(k, refine=sweeps, random_state=0, n_jobs=THREADS)
+        model = TensorLDA(k, max_iter=sweeps, random_state=0, n_jobs=THREADS)
         start = Clock.read()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # advice on directions that are not reliable
@@ -202,7 +202,7 @@ def compare_planted(sizes: list[int], numbers: list[int], seeds: int, n_document
             for seed in range(seeds):
                 corpus = planted_topics(n_documents, n_words, np.full(k, 0.1), document_length=100, rng=seed)
                 start = time.perf_counter()
-                mine = TensorLDA(k, refine=PLANTED_SWEEPS, random_state=seed, n_jobs=THREADS).fit(corpus.counts)
+                mine = TensorLDA(k, max_iter=PLANTED_SWEEPS, random_state=seed, n_jobs=THREADS).fit(corpus.counts)
                 middle = time.perf_counter()
                 theirs = LatentDirichletAllocation(
                     k, learning_method="online", max_iter=10, random_state=seed, n_jobs=1, doc_topic_prior=0.1
@@ -222,7 +222,7 @@ def warm_up() -> None:
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = TensorLDA(3, refine=2, random_state=0, n_jobs=THREADS).fit(corpus.counts)
+        model = TensorLDA(3, max_iter=2, random_state=0, n_jobs=THREADS).fit(corpus.counts)
     completion_perplexity(corpus.counts, corpus.counts, model.topic_word_, model.doc_topic_prior_)
     print(f"compiling, or reading what was compiled earlier: {time.perf_counter() - start:.1f} s")
 

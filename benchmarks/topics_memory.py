@@ -51,7 +51,7 @@ def batches(n_documents: int, n_words: int, n_topics: int) -> Iterator[Any]:
 def measure(method: str, n_documents: int, n_words: int, n_topics: int, refine: int) -> None:
     """Run in a process of its own: learn topics and print megabytes and seconds."""
     warnings.simplefilter("ignore", UnreliableTopicsWarning)
-    model = TensorLDA(n_topics, refine=refine, random_state=0)
+    model = TensorLDA(n_topics, max_iter=refine, random_state=0)
     source = batches(n_documents, n_words, n_topics)
     counts = sparse.csr_array(sparse.vstack(list(source))) if method == "fit" else None
     start = time.perf_counter()

@@ -35,7 +35,7 @@ from odeco.display.style import LIGHT, drawn_in
 from odeco.display.svg import Figures
 from odeco.errors import UnreliableTopicsWarning
 from odeco.models import TensorLDA, TensorMixture
-from odeco.models.lda.display import summarise_topics, telling_documents
+from odeco.models.lda.display import representative_documents, summarise_topics
 from odeco.models.lda.page import write_topics_report
 
 N_TOPICS, N_WORDS, TOP_WORDS, BATCH = 4, 300, 8, 500
@@ -72,7 +72,7 @@ def learn_openly(counts, console: Console) -> tuple[TensorLDA, list[tuple[int, n
     for number, start in enumerate(track(starts, "1. topics from a stream", console=console), 1):
         model.partial_fit(counts[start : start + BATCH])
         if number & (number - 1) == 0 or number == len(starts):
-            history.append((model.n_documents_, model.topic_word_.copy()))
+            history.append((model.n_samples_seen_, model.topic_word_.copy()))
     return model, history
 
 
@@ -188,7 +188,7 @@ def main() -> None:
     )
     examples = [
         [(functions[place].name, functions[place].text[:400], share) for place, share in told]
-        for told in telling_documents(openly, counts, 3)
+        for told in representative_documents(openly, counts, 3)
     ]
     write_topics_report(
         summarise_topics(openly, words, counts),

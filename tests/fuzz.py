@@ -140,7 +140,7 @@ def _use_mixture(path: Path) -> None:
 
 def _save_private_topics(path: Path, *, batches: bool) -> None:
     """Save private topics with their public documents, or where a private stream stands."""
-    model = TensorLDA(2, refine=0, epsilon=4.0, delta=1e-6, random_state=0, public=None if batches else _COUNTS[:40])
+    model = TensorLDA(2, max_iter=0, epsilon=4.0, delta=1e-6, random_state=0, public=None if batches else _COUNTS[:40])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # 300 documents are too few
         (model.partial_fit(_COUNTS) if batches else model.fit(_COUNTS[40:])).save(path)
@@ -240,7 +240,9 @@ KINDS: dict[str, tuple[str, Callable[[Path], object], Callable[[Path], object]]]
     "topic model": (
         ".npz",
         lambda path: (
-            TensorLDA(2, refine=0, random_state=0).fit(_COUNTS, words=list("abcdefghij"), cut="blanks").save(path)
+            TensorLDA(2, max_iter=0, random_state=0)
+            .fit(_COUNTS, words=list("abcdefghij"), tokenizer="blanks")
+            .save(path)
         ),
         _use_topics,
     ),
@@ -248,7 +250,7 @@ KINDS: dict[str, tuple[str, Callable[[Path], object], Callable[[Path], object]]]
     "private topic stream": (".npz", lambda path: _save_private_topics(path, batches=True), _go_on_with_topics),
     "topic stream": (
         ".npz",
-        lambda path: TensorLDA(2, refine=0, random_state=0).partial_fit(_COUNTS).save(path),
+        lambda path: TensorLDA(2, max_iter=0, random_state=0).partial_fit(_COUNTS).save(path),
         _use_topics,
     ),
     "latent classes": (".npz", lambda path: LatentClasses(2, random_state=0).fit(_CODES).save(path), _use_classes),

@@ -251,7 +251,7 @@ def test_a_private_run_takes_no_files_on_a_cluster(client, folder):
         private().partial_fit(rows)
 
 
-SETTINGS = {"n_components": 3, "refine": 2, "doc_topic_concentration": 0.6, "random_state": 0}
+SETTINGS = {"n_components": 3, "max_iter": 2, "doc_topic_concentration": 0.6, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -275,7 +275,7 @@ def corpus_blocks(corpus, make=None):
 
 
 def assert_same_topics(one, other):
-    for name in ("topic_word_", "doc_topic_prior_", "components_", "n_documents_", "topic_word_prior_"):
+    for name in ("topic_word_", "doc_topic_prior_", "components_", "n_samples_seen_", "topic_word_prior_"):
         assert np.array_equal(getattr(one, name), getattr(other, name)), name
 
 
@@ -293,7 +293,7 @@ def test_topics_of_a_cluster_are_those_of_one_machine(client, corpus, fitted, tm
     assert there.perplexity(rows) == fitted.perplexity(corpus)
     for number, cut in enumerate(itertools.pairwise((0, 20_001, 40_000))):
         sparse.save_npz(tmp_path / f"part-{number}.npz", corpus[slice(*cut)])
-    chosen = {"n_components": 3, "refine": 0, "random_state": 0}  # with the concentration left to the documents
+    chosen = {"n_components": 3, "max_iter": 0, "random_state": 0}  # with the concentration left to the documents
     again = TensorLDA(**chosen).fit(str(tmp_path / "part-*.npz"), client=client)
     assert_same_topics(again, TensorLDA(**chosen).fit(corpus))
 
@@ -307,8 +307,8 @@ def test_texts_of_a_cluster_are_counted_there(client):
     for given in (db.from_sequence(texts, npartitions=4), frame["text"]):
         counts, found = count_words_on_cluster(given, max_share=0.9)
         assert found.tolist() == here.words.tolist()
-        there = TensorLDA(2, refine=1, random_state=0).fit(counts)
-        assert_same_topics(there, TensorLDA(2, refine=1, random_state=0).fit(here.counts))
+        there = TensorLDA(2, max_iter=1, random_state=0).fit(counts)
+        assert_same_topics(there, TensorLDA(2, max_iter=1, random_state=0).fit(here.counts))
     counts, found = count_words_on_cluster(db.from_sequence(texts, npartitions=2), ["wordc", "worda"])
     assert found.tolist() == ["wordc", "worda"]
     assert counts.shape == (302, 2)
@@ -327,7 +327,7 @@ def test_a_worker_that_is_killed_during_the_sweeps_changes_no_topic(client, corp
 
 
 def test_what_is_wrong_with_word_counts_arrives(client, corpus):
-    model = TensorLDA(3, refine=0, random_state=0)
+    model = TensorLDA(3, max_iter=0, random_state=0)
     rows = odeco.online.dask.from_delayed(corpus_blocks(corpus, np.negative))
     with pytest.raises(ValueError, match=r"must not be negative.*Counted from document [0-9,]+ of the delayed blocks"):
         model.fit(rows)
@@ -358,22 +358,22 @@ def test_the_command_works_on_a_cluster(client, folder, corpus, plain, tmp_path)
         shape=corpus.shape,
         vocabulary=words,
     )
-    arguments = (tmp_path / "counts.npz", "-k", 3, "--refine", 0, "--scheduler", address)
+    arguments = (tmp_path / "counts.npz", "-k", 3, "--max-iter", 0, "--scheduler", address)
     ended = command("topics", *arguments, "--out", tmp_path / "model.npz", "--json")
     assert ended.returncode == 0, ended.stderr
     model = TensorLDA.load(tmp_path / "model.npz")
-    assert np.array_equal(model.topic_word_, TensorLDA(3, refine=0, random_state=0).fit(corpus).topic_word_)
+    assert np.array_equal(model.topic_word_, TensorLDA(3, max_iter=0, random_state=0).fit(corpus).topic_word_)
     assert list(model.words_) == list(words)
     texts = [" ".join(np.random.default_rng(i).choice(words[30 * (i % 2) :][:30], 12)) for i in range(400)]
     for number in range(2):
         pd.DataFrame({"text": texts[200 * number : 200 * number + 200]}).to_parquet(tmp_path / f"{number}.parquet")
     counted = prune_words(count_words(texts))
-    columns = (tmp_path / "*.parquet", "--column", "text", "-k", 2, "--refine", 0, "--scheduler", address)
+    columns = (tmp_path / "*.parquet", "--column", "text", "-k", 2, "--max-iter", 0, "--scheduler", address)
     ended = command("topics", *columns, "--out", tmp_path / "texts.npz", "--json")
     assert ended.returncode == 0, ended.stderr
     model = TensorLDA.load(tmp_path / "texts.npz")
     assert list(model.words_) == list(counted.words)
-    expected = TensorLDA(2, refine=0, random_state=0).fit(counted.counts)
+    expected = TensorLDA(2, max_iter=0, random_state=0).fit(counted.counts)
     assert np.array_equal(model.topic_word_, expected.topic_word_)
     ended = command("topics", *arguments, "--min-documents", 3)
     assert ended.returncode == 2

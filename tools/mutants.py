@@ -320,7 +320,7 @@ MUTANTS = [
     ),
     Mutant(
         "vocabulary: the threshold hides one word of a document, not all",
-        "models/lda/private_vocabulary.py",
+        "privacy/holders/documents.py",
         "return float(needed.max())",
         "return float(needed[0])",
         "test_private_vocabulary.py",
@@ -328,7 +328,7 @@ MUTANTS = [
     ),
     Mutant(
         "vocabulary: which words a long document votes for depends on other documents",
-        "models/lda/private_vocabulary.py",
+        "privacy/holders/documents.py",
         "np.lexsort((_mixed(own ^ keys[unit]), unit))",
         "np.lexsort((held.indices[entries], unit))",
         "test_private_vocabulary.py",
@@ -417,7 +417,7 @@ MUTANTS = [
     ),
     Mutant(
         "the documents of earlier batches are not counted against delta",
-        "models/lda/private_stream.py",
+        "models/lda/private.py",
         "check_delta_for(guarantee.delta, n_documents,",
         "check_delta_for(guarantee.delta, held.n_documents,",
         "test_declared.py",

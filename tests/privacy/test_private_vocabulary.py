@@ -14,9 +14,10 @@ from sealing import record
 from odeco.datasets.planted import planted_topics
 from odeco.errors import BudgetExhausted, VocabularyError
 from odeco.models import TensorLDA
-from odeco.models.lda.private_vocabulary import DELTA_SHARE, SHARE, Votes, choose_vocabulary_privately
+from odeco.models.lda.private_vocabulary import DELTA_SHARE, SHARE, choose_vocabulary_privately
 from odeco.models.lda.vocabulary import CountedWords, count_words
 from odeco.privacy import LedgerFile, epsilon_of, gdp_mu
+from odeco.privacy.holders.documents import WordVotes
 from odeco.privacy.noise import SeededNoiseForTests
 
 WORDS = np.array([f"word{place}" for place in range(9)])
@@ -25,7 +26,9 @@ RELATIONS = {"replace": math.sqrt(2), "add_remove": 1.0}
 
 def votes_of(presence, *, most=4, groups=None, relation="replace", words=WORDS, scale=3.0):
     counted = CountedWords(sparse.csr_array(np.asarray(presence, dtype=float)), words, len(words))
-    held = Votes(counted, groups=groups, words_per_unit=most, stop_words=(), neighbour_relation=relation)
+    held = WordVotes(
+        counted.counts, counted.words, groups=groups, words_per_unit=most, stop_words=(), neighbour_relation=relation
+    )
     names, votes = held.votes(scale)
     return dict(zip(names.tolist(), votes.tolist(), strict=True)), held.sensitivity
 
@@ -85,7 +88,8 @@ def test_long_documents_vote_for_different_words():
 
 @pytest.mark.parametrize(("scale", "delta", "most"), [(0.3, 1e-3, 1), (2.0, 1e-9, 50), (40.0, 1e-12, 1000)])
 def test_words_of_one_document_alone_pass_with_probability_delta_and_hardly_less(scale, delta, most):
-    held = Votes(count_words(["some text"]), words_per_unit=most)
+    counted = count_words(["some text"])
+    held = WordVotes(counted.counts, counted.words, words_per_unit=most)
     threshold = held.threshold(scale, delta)
     n_words = np.arange(1, most + 1)
     slips = -np.expm1(n_words * log_ndtr((threshold - 1 / np.sqrt(n_words)) / scale))
@@ -95,7 +99,8 @@ def test_words_of_one_document_alone_pass_with_probability_delta_and_hardly_less
 
 def test_secrets_slip_through_as_often_as_is_charged():
     # Twelve words of one document alone. At δ' = 0.1 in 2,000 runs, the rate has a standard error of 0.0067.
-    held = Votes(count_words(["".join(f" secret{place}" for place in range(12))]), words_per_unit=12, stop_words=())
+    counted = count_words(["".join(f" secret{place}" for place in range(12))])
+    held = WordVotes(counted.counts, counted.words, words_per_unit=12)
     scale, delta = 2.0, 0.1
     threshold, noise, n_passed = held.threshold(scale, delta), SeededNoiseForTests(0), 0
     _, votes = held.votes(scale)
@@ -175,7 +180,7 @@ def test_a_tenth_of_delta_costs_less_than_a_hundredth_of_mu():
 def test_a_ledger_in_a_file_pays_for_the_vocabulary_if_it_has_kept_some_of_delta(tmp_path):
     texts = ["red green blue"] * 1_000
     LedgerFile.create(tmp_path / "none.ledger", epsilon=8.0, delta=1e-6)
-    with mock.patch.object(Votes, "votes", side_effect=AssertionError("the documents were asked")):  # noqa: SIM117
+    with mock.patch.object(WordVotes, "votes", side_effect=AssertionError("the documents were asked")):  # noqa: SIM117
         with pytest.raises(BudgetExhausted, match=r"would bring delta to 0\.0000001, above"):
             choose_vocabulary_privately(texts, epsilon=4.0, delta=1e-6, ledger=tmp_path / "none.ledger")
     assert LedgerFile(tmp_path / "none.ledger").charges == ()

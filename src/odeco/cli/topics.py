@@ -111,14 +111,19 @@ def command() -> None:
     help="Count these words only, one a line.",
 )
 @click.option(
-    "--cut",
+    "--tokenizer",
     type=click.Choice(["words", "blanks"]),
     default="words",
     show_default=True,
     help="What a word is: as described above, or whatever stands between blanks.",
 )
 @click.option(
-    "--refine", type=click.IntRange(0), default=defaults.REFINE, show_default=True, metavar="N", help="Gibbs sweeps."
+    "--max-iter",
+    type=click.IntRange(0),
+    default=defaults.MAX_ITER,
+    show_default=True,
+    metavar="N",
+    help="Gibbs sweeps.",
 )
 @click.option(
     "--held-out",
@@ -268,7 +273,7 @@ def _check_private(n_components: int | str, explicit: set[str], given: dict[str,
     if unused or (given["dry_run"] and given["n_words"] is not None and given["vocabulary"] is not None):
         named = _option(unused[0]) if unused else "--n-words"
         raise click.UsageError(f"{named} is for --dry-run, where it says what nothing else does. Leave it out.")
-    for name in ("refine", "held_out"):
+    for name in ("max_iter", "held_out"):
         if name in explicit and given[name] > 0:
             raise click.UsageError(f"{_option(name)} would look at the documents again, without noise. Leave it out.")
 
@@ -319,7 +324,7 @@ def apply(
         raise click.UsageError(f"--out must end in .csv or .npz. Got {out}. Rename it.")
     from odeco.cli.topics_input import read_for_model  # scikit-learn may be missing
     from odeco.cli.topics_output import proportions_table, write_proportions
-    from odeco.models.lda.display import proportions_of
+    from odeco.models.lda.display import infer_proportions
     from odeco.models.lda.estimator import TensorLDA
 
     learnt = TensorLDA.load(model)
@@ -332,9 +337,9 @@ def apply(
         LastingInterrupt() as interrupt,
     ):
         show = _stages(show_progress, interrupt.check)
-        corpus = read_for_model(learnt.words_, files, column=column, show=show, cut=learnt.cut_)
+        corpus = read_for_model(learnt.words_, files, column=column, show=show, tokenizer=learnt.tokenizer_)
         show("finding topics", 0, None)
-        proportions = proportions_of(learnt, corpus.counted.counts)
+        proportions = infer_proportions(learnt, corpus.counted.counts)
     if out is not None:
         write_proportions(out, proportions, corpus.names)
         note(f"wrote {out}: {proportions.shape[0]:,} documents, {proportions.shape[1]:,} topics")

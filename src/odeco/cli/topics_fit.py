@@ -32,7 +32,6 @@ from odeco.errors import VocabularyError
 from odeco.io.coerce import as_source
 from odeco.models.lda.display import TopicSummary, summarise_topics
 from odeco.models.lda.estimator import TensorLDA
-from odeco.models.lda.plan import plan_topics
 from odeco.models.lda.private_vocabulary import (
     DELTA_SHARE,
     SHARE,
@@ -40,7 +39,8 @@ from odeco.models.lda.private_vocabulary import (
     choose_vocabulary_privately,
     left_for_learning,
 )
-from odeco.models.lda.vocabulary import CountedWords, n_never_counted, numbered, prune_words, select_words
+from odeco.models.lda.trust import plan_topics
+from odeco.models.lda.vocabulary import CountedWords, n_unreachable, numbered, prune_words, select_words
 from odeco.online.dask.partitions import as_cluster_rows
 from odeco.privacy.calibration import check_delta_for
 
@@ -63,10 +63,10 @@ def learn_on_cluster(
         rows = as_cluster_rows([str(path) for path in files] if len(files) > 1 else str(files[0]), client)
         words = _words_of(files, given["vocabulary"], rows.n_features)
     note(f"{rows.n_rows:,} documents, {rows.n_features:,} words, on a cluster")
-    model = TensorLDA(n_components, refine=given["refine"], random_state=given["seed"], n_jobs=given["threads"])
+    model = TensorLDA(n_components, max_iter=given["max_iter"], random_state=given["seed"], n_jobs=given["threads"])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model.fit(rows, callback=show, words=words, cut=None if given["column"] is None else given["cut"])
+        model.fit(rows, callback=show, words=words, tokenizer=None if given["column"] is None else given["tokenizer"])
     told = tuple(dict.fromkeys(advice(each.message) for each in caught if isinstance(each.message, UserWarning)))
     summary = summarise_topics(model, words, None, seed=given["seed"], advice=told)
     kept = CountedWords(rows, words, rows.n_features)
@@ -84,12 +84,12 @@ def _counted(files: tuple[Path, ...], given: dict[str, Any], client: Any) -> tup
     frame = import_module("dask.dataframe").read_parquet([str(path) for path in files], columns=[column])
     return count_words_on_cluster(
         frame[column],
-        None if given["vocabulary"] is None else read_words(given["vocabulary"], given["cut"]),
+        None if given["vocabulary"] is None else read_words(given["vocabulary"], given["tokenizer"]),
         min_documents=given["min_documents"],
         max_share=given["max_share"],
         max_words=given["max_words"],
         stop_words=read_stop_words(given["stop_words"]),
-        cut=given["cut"],
+        tokenizer=given["tokenizer"],
         client=client,
     )
 
@@ -124,13 +124,13 @@ class Learnt:
 
 def learn(files: tuple[Path, ...], n_components: Any, given: dict[str, Any], *, private: bool, show: Show) -> Learnt:
     """Learn topics as the options say."""
-    words = None if given["vocabulary"] is None else read_words(given["vocabulary"], given["cut"])
+    words = None if given["vocabulary"] is None else read_words(given["vocabulary"], given["tokenizer"])
     labels = load_groups(given["groups"])
     corpus = read_corpus(
         files,
         column=given["column"],
         words=words,
-        cut=given["cut"],
+        tokenizer=given["tokenizer"],
         show=show,
         private=private,
         keep_excerpts=given["report"] is not None and not private,
@@ -155,18 +155,20 @@ def learn(files: tuple[Path, ...], n_components: Any, given: dict[str, Any], *, 
             max_words=given["max_words"],
             stop_words=read_stop_words(given["stop_words"]),
         )
-    elif corpus.cut == "words" and n_never_counted(words):
-        note(f"{n_never_counted(words):,} of {len(words):,} words of {given['vocabulary']} are no words of any text")
+    elif corpus.tokenizer == "words" and n_unreachable(words):
+        note(f"{n_unreachable(words):,} of {len(words):,} words of {given['vocabulary']} are no words of any text")
     train, held_out = _split(kept.counts, 0.0 if private else given["held_out"], given["seed"])
     note(_opening(kept, train, held_out, private))
     public = None
     if given["public"] is not None:
-        read = read_for_model(kept.words, (given["public"],), column=given["column"], show=show, cut=corpus.cut)
+        read = read_for_model(
+            kept.words, (given["public"],), column=given["column"], show=show, tokenizer=corpus.tokenizer
+        )
         public = read.counted.counts
         note(f"{public.shape[0]:,} public documents, which are NOT protected")
     model = TensorLDA(
         n_components,
-        refine=given["refine"],
+        max_iter=given["max_iter"],
         epsilon=given["epsilon"],
         delta=given["delta"],
         unit=given["unit"],
@@ -177,7 +179,9 @@ def learn(files: tuple[Path, ...], n_components: Any, given: dict[str, Any], *, 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         # A model that knows its words is all that is needed to apply it to new texts.
-        model.fit(train, groups=labels, vocabulary=vocabulary, words=kept.words, cut=corpus.cut, callback=show)
+        model.fit(
+            train, groups=labels, vocabulary=vocabulary, words=kept.words, tokenizer=corpus.tokenizer, callback=show
+        )
     told = tuple(dict.fromkeys(advice(each.message) for each in caught if isinstance(each.message, UserWarning)))
     show("measuring", 0, None)
     summary = summarise_topics(model, kept.words, train, held_out, seed=given["seed"], advice=told)

@@ -16,7 +16,15 @@ from odeco.io.coerce import as_source
 from odeco.io.documents import Text, read_documents
 from odeco.io.rows import join_rows
 from odeco.models.lda.counts import as_counts
-from odeco.models.lda.vocabulary import STOP_WORDS, CountedWords, Cut, as_words, count_words, numbered, select_words
+from odeco.models.lda.vocabulary import (
+    STOP_WORDS,
+    CountedWords,
+    Tokenizer,
+    as_words,
+    count_words,
+    numbered,
+    select_words,
+)
 from odeco.privacy.sources import open_private
 
 #: This many characters of a document are kept, to be shown.
@@ -37,7 +45,7 @@ class Corpus:
     counted: CountedWords
     names: tuple[str, ...] = ()
     excerpts: tuple[str, ...] = ()
-    cut: Cut | None = None
+    tokenizer: Tokenizer | None = None
 
 
 def read_corpus(
@@ -45,7 +53,7 @@ def read_corpus(
     *,
     column: str | None,
     words: Sequence[str] | None,
-    cut: Cut,
+    tokenizer: Tokenizer,
     show: Show,
     private: bool = False,
     keep_excerpts: bool = False,
@@ -72,9 +80,9 @@ def read_corpus(
                 show("reading", number, None)
             yield each.text
 
-    counted = count_words(contents(), words, cut=cut, may_be_none=private)
+    counted = count_words(contents(), words, tokenizer=tokenizer, allow_empty=private)
     show("reading", counted.counts.shape[0], None)
-    return Corpus(counted, tuple(names), tuple(excerpts), cut)
+    return Corpus(counted, tuple(names), tuple(excerpts), tokenizer)
 
 
 def count_documents(files: Sequence[Path], column: str | None) -> int:
@@ -90,14 +98,19 @@ def read_for_model(
     *,
     column: str | None,
     show: Show,
-    cut: Cut | None = None,
+    tokenizer: Tokenizer | None = None,
     keep_excerpts: bool = False,
 ) -> Corpus:
     """Return new documents, counted by the words of a model and cut as it cut its own."""
     model_words = [str(word) for word in words]
     if not _are_counts(files):
         return read_corpus(
-            files, column=column, words=model_words, cut=cut or "words", show=show, keep_excerpts=keep_excerpts
+            files,
+            column=column,
+            words=model_words,
+            tokenizer=tokenizer or "words",
+            show=show,
+            keep_excerpts=keep_excerpts,
         )
     counted = _read_counts(files, None, private=False)
     missing = np.setdiff1d(np.char.lower(np.array(model_words)), np.char.lower(counted.words))
@@ -160,9 +173,9 @@ def _counts_in(path: Path, private: bool) -> CountedWords:
     return CountedWords(counts, names, names.size)
 
 
-def read_words(path: Path, cut: Cut = "words") -> list[str]:
+def read_words(path: Path, tokenizer: Tokenizer = "words") -> list[str]:
     """Return the words of a file, one a line."""
-    return as_words(path.read_text(encoding="utf-8-sig").splitlines(), cut)
+    return as_words(path.read_text(encoding="utf-8-sig").splitlines(), tokenizer)
 
 
 def read_stop_words(choice: str) -> frozenset[str]:

@@ -24,7 +24,7 @@ from odeco.cli.topics_input import Corpus, read_for_model
 from odeco.decompose.files import versions
 from odeco.display.tables import privacy_sentence
 from odeco.models.lda.diagnostics import TopicDiagnostics
-from odeco.models.lda.display import TopicSummary, summarise_topics, telling_documents
+from odeco.models.lda.display import TopicSummary, representative_documents, summarise_topics
 from odeco.models.lda.estimator import TensorLDA
 from odeco.models.lda.page import write_topics_report
 
@@ -57,7 +57,7 @@ def _standing(summary: TopicSummary, topic: int) -> str:
         return ""
     if not summary.trust.known:
         return "not known"
-    return f"{summary.trust.likeness[topic]:.2f}{'' if summary.trust.clear[topic] else ' (noise)'}"
+    return f"{summary.trust.similarity[topic]:.2f}{'' if summary.trust.clear[topic] else ' (noise)'}"
 
 
 def _facts(summary: TopicSummary, *, chosen: bool) -> list[str]:
@@ -72,7 +72,7 @@ def _facts(summary: TopicSummary, *, chosen: bool) -> list[str]:
             f"(frequencies of words alone: {held.unigram:,.1f})"
         )
     if summary.trust is not None and not summary.trust.known:
-        lines.append(f"{summary.trust.said} Unsure words are left out.")
+        lines.append(f"{summary.trust.message} Unsure words are left out.")
     elif summary.trust is not None:
         lines.append(
             f"{found.n_clear} of {found.n_components} topics are clear: in each of four runs with other noise, at "
@@ -87,11 +87,11 @@ def _facts(summary: TopicSummary, *, chosen: bool) -> list[str]:
 def _choice(found: TopicDiagnostics) -> list[str]:
     """Return what speaks for the number of topics that was chosen."""
     clear = f"{found.n_clear} directions of word pairs stand clear of noise"
-    if found.n_found_again is None:
+    if found.n_replicated is None:
         return [f"{found.n_components} topics chosen: {clear}"]
-    others = ", ".join(f"{again} of {k}" for k, again in found.tried.tolist() if k != found.n_components)
+    others = ", ".join(f"{again} of {k}" for k, again in found.selection_scores.tolist() if k != found.n_components)
     return [
-        f"{found.n_components} topics chosen: {found.n_found_again} of them are found again in the other half of the "
+        f"{found.n_components} topics chosen: {found.n_replicated} of them are found again in the other half of the "
         f"documents ({clear})",
         *([f"other numbers of topics, and how many were found again: {others}"] if others else []),
     ]
@@ -105,7 +105,7 @@ def topics_document(summary: TopicSummary, n_top: int) -> dict[str, Any]:
             "share": share,
             "npmi": None if summary.npmi is None else summary.npmi[topic],
             "clear": None if summary.trust is None or not summary.trust.known else bool(summary.trust.clear[topic]),
-            "trust": None if summary.trust is None else summary.trust.likeness[topic],
+            "trust": None if summary.trust is None else summary.trust.similarity[topic],
             "words": [{"word": word, "weight": weight} for word, weight in summary.leading_words(topic, n_top)],
         }
         for topic, share in enumerate(summary.shares)
@@ -139,7 +139,7 @@ def examples_of(model: TensorLDA, corpus: Corpus, counts: Any) -> list[list[tupl
         return None
     return [
         [(corpus.names[place], corpus.excerpts[place], share) for place, share in shown]
-        for shown in telling_documents(model, counts, _SHOWN)
+        for shown in representative_documents(model, counts, _SHOWN)
     ]
 
 
@@ -177,7 +177,12 @@ def write_page_of_model(
     counts, examples = None, None
     if documents is not None:
         corpus = read_for_model(
-            model.words_, [documents], column=column, show=lambda *_: None, cut=model.cut_, keep_excerpts=True
+            model.words_,
+            [documents],
+            column=column,
+            show=lambda *_: None,
+            tokenizer=model.tokenizer_,
+            keep_excerpts=True,
         )
         counts = corpus.counted.counts
         examples = examples_of(model, corpus, counts)

@@ -15,7 +15,7 @@ from test_report import Reader
 
 from odeco.datasets.planted import planted_topics
 from odeco.models import TensorLDA, summarise_topics
-from odeco.models.lda.attributes import relevance
+from odeco.models.lda.display import relevance
 from odeco.models.lda.explorer import explorer_data, json_text, lay_out
 from odeco.models.lda.page import write_topics_report
 
@@ -28,7 +28,7 @@ def fitted(**settings):
     corpus = planted_topics(3000, N_WORDS, [0.3, 0.2, 0.2, 0.1, 0.1], document_length=40, rng=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that private topics are deep in noise is not what is tested here
-        model = TensorLDA(N_TOPICS, refine=0, random_state=0, **settings).fit(corpus.counts, words=WORDS)
+        model = TensorLDA(N_TOPICS, max_iter=0, random_state=0, **settings).fit(corpus.counts, words=WORDS)
     return summarise_topics(model, counts=None if settings else corpus.counts)
 
 

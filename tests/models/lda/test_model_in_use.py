@@ -16,8 +16,7 @@ from odeco.cli.topics import fit as fit_command
 from odeco.datasets.planted import planted_topics
 from odeco.errors import UnreliableTopicsWarning, VocabularyError
 from odeco.models import TensorLDA
-from odeco.models.lda.attributes import lift, relevance
-from odeco.models.lda.display import summarise_topics, telling_documents
+from odeco.models.lda.display import lift, relevance, representative_documents, summarise_topics
 
 pytestmark = pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
 
@@ -38,7 +37,7 @@ def corpus():
 
 @pytest.fixture(scope="module")
 def model(corpus):
-    return TensorLDA(2, refine=3, random_state=0).fit_text(texts_of(corpus.counts), max_share=1.0, stop_words=())
+    return TensorLDA(2, max_iter=3, random_state=0).fit_text(texts_of(corpus.counts), max_share=1.0, stop_words=())
 
 
 def test_topics_are_ordered_by_their_share_with_all_that_is_said_of_them(corpus, model):
@@ -59,7 +58,7 @@ def test_a_saved_model_reads_texts_as_the_first_were_read(corpus, model, tmp_pat
     model.save(tmp_path / "model.npz")
     again = TensorLDA.load(tmp_path / "model.npz")
     assert again.words_.tolist() == sorted(WORDS)
-    assert again.cut_ == "words"
+    assert again.tokenizer_ == "words"
     # Capitals, signs, unknown words: the same counts, so the same bits.
     shares = again.transform_text(["Ship! ship, SAIL; unheard.", "", "plough"])
     order = np.argsort(WORDS)
@@ -73,25 +72,25 @@ def test_a_saved_model_reads_texts_as_the_first_were_read(corpus, model, tmp_pat
 
 def test_texts_cut_at_blanks_stay_as_they_are(tmp_path):
     texts = ["New_York C++ 2021 x", "Paris R 1999 x"] * 40
-    model = TensorLDA(1, refine=0).fit_text(texts, cut="blanks", max_share=0.6)
+    model = TensorLDA(1, max_iter=0).fit_text(texts, tokenizer="blanks", max_share=0.6)
     assert model.words_.tolist() == ["1999", "2021", "C++", "New_York", "Paris", "R"]  # "x" is in all of them
     model.save(tmp_path / "model.npz")
-    assert read_contents(tmp_path / "model.npz").header["cut"] == "blanks"
+    assert read_contents(tmp_path / "model.npz").header["tokenizer"] == "blanks"
     assert TensorLDA.load(tmp_path / "model.npz").transform_text(["C++ c++"]).shape == (1, 1)
-    chosen = TensorLDA(1, refine=0).fit_text(["R R C++"] * 5, words=["R", "C++"], cut="blanks")
+    chosen = TensorLDA(1, max_iter=0).fit_text(["R R C++"] * 5, words=["R", "C++"], tokenizer="blanks")
     assert chosen.words_.tolist() == ["R", "C++"]
-    assert TensorLDA(1, refine=0).fit_text(["Paris paris PARIS"], words=["PARIS"] * 2).words_.tolist() == ["paris"]
+    assert TensorLDA(1, max_iter=0).fit_text(["Paris paris PARIS"], words=["PARIS"] * 2).words_.tolist() == ["paris"]
 
 
 def test_a_model_of_counts_is_told_its_words_and_a_stream_keeps_those_of_its_first_batch(corpus, tmp_path):
-    model = TensorLDA(2, refine=0, random_state=0).fit(corpus.counts, words=WORDS)
+    model = TensorLDA(2, max_iter=0, random_state=0).fit(corpus.counts, words=WORDS)
     assert model.words_.tolist() == WORDS
-    assert model.cut_ is None
+    assert model.tokenizer_ is None
     assert model.transform_text(["ship"]).shape == (1, 2)
-    stream = TensorLDA(2, refine=0, random_state=0).partial_fit(corpus.counts[:400], words=WORDS, cut="words")
+    stream = TensorLDA(2, max_iter=0, random_state=0).partial_fit(corpus.counts[:400], words=WORDS, tokenizer="words")
     stream.save(tmp_path / "stream.npz")
     stream = TensorLDA.load(tmp_path / "stream.npz").partial_fit(corpus.counts[400:])
-    assert (stream.words_.tolist(), stream.cut_) == (WORDS, "words")
+    assert (stream.words_.tolist(), stream.tokenizer_) == (WORDS, "words")
     with pytest.raises(
         VocabularyError, match=r"^`words` must be one word for each of the 7 columns, and no word twice"
     ):
@@ -108,10 +107,10 @@ def test_a_model_of_counts_is_told_its_words_and_a_stream_keeps_those_of_its_fir
 def test_a_file_from_before_models_knew_their_words_still_loads(corpus, tmp_path):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(corpus.counts.toarray(), columns=WORDS)
-    TensorLDA(2, refine=0, random_state=0).fit(frame).save(tmp_path / "old.npz")
+    TensorLDA(2, max_iter=0, random_state=0).fit(frame).save(tmp_path / "old.npz")
     contents = read_contents(tmp_path / "old.npz")  # as they were: names of columns, no words, nothing on texts
     assert "words" not in contents.arrays
-    assert "cut" not in contents.header
+    assert "tokenizer" not in contents.header
     old = TensorLDA.load(tmp_path / "old.npz")
     assert old.words_.tolist() == WORDS
     assert old.transform_text(["ship and sail"])[0].max() > 0.9
@@ -122,8 +121,8 @@ def test_what_is_no_text_is_refused(model):
         model.transform_text("ship")
     with pytest.raises(TypeError, match=r"^Every text must be a str\. Got int at place 1\. Convert it\.$"):
         model.transform_text(["ship", 7])
-    with pytest.raises(ValueError, match=r"^`cut` must be one of 'words', 'blanks'\. Got '.\+'\.$"):
-        TensorLDA(1).fit_text(["ship"], cut=".+")
+    with pytest.raises(ValueError, match=r"^`tokenizer` must be one of 'words', 'blanks'\. Got '.\+'\.$"):
+        TensorLDA(1).fit_text(["ship"], tokenizer=".+")
 
 
 def test_relevance_and_lift_are_their_formulas():
@@ -181,7 +180,7 @@ def test_a_figure_shows_the_leading_words_of_every_topic(model):
     shown = [[label.get_text() for label in axes.get_yticklabels()] for axes in figure.axes]
     assert shown == model.top_words(3)
     figure.savefig(io.BytesIO(), format="png")
-    strange = TensorLDA(1, refine=0).fit_text(["$x$ $y^ z"] * 6, cut="blanks", max_share=1.0)
+    strange = TensorLDA(1, max_iter=0).fit_text(["$x$ $y^ z"] * 6, tokenizer="blanks", max_share=1.0)
     strange.plot_topics().savefig(io.BytesIO(), format="png")  # no formula
 
 
@@ -193,11 +192,11 @@ def test_verbose_writes_to_stdout_and_progress_to_stderr(corpus):
     ):
         stdout, stderr = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
-            TensorLDA(2, refine=2, random_state=0, **settings).fit(corpus.counts, **options)
+            TensorLDA(2, max_iter=2, random_state=0, **settings).fit(corpus.counts, **options)
         assert bool(stdout.getvalue()) == on_stdout
         assert bool(stderr.getvalue()) == on_stderr
     with contextlib.redirect_stdout(stdout):
-        TensorLDA(2, refine=2, random_state=0, verbose=2).fit(corpus.counts)
+        TensorLDA(2, max_iter=2, random_state=0, verbose=2).fit(corpus.counts)
     lines = stdout.getvalue().splitlines()
     assert lines[:5] == [
         f"[TensorLDA] {stage}" for stage in ("pairs", "triples", "sweeps", "sweeps: 1 of 2", "sweeps: 2 of 2")
@@ -210,7 +209,9 @@ def test_progress_needs_no_package(corpus, missing, monkeypatch, capsys):
     for name in missing:
         monkeypatch.setitem(sys.modules, name, None)
     told = []
-    TensorLDA(2, refine=2, random_state=0).fit(corpus.counts, progress=True, callback=lambda *stage: told.append(stage))
+    TensorLDA(2, max_iter=2, random_state=0).fit(
+        corpus.counts, progress=True, callback=lambda *stage: told.append(stage)
+    )
     assert ("sweeps", 2, 2) in told
     assert "sweeps" in capsys.readouterr().err
 
@@ -235,17 +236,17 @@ def test_texts_are_learnt_privately_with_words_that_the_same_guarantee_covers():
     assert "apple" in model.words_
     assert model.privacy_.charges[0].mechanism.startswith("words whose noisy votes reach")
     assert (model.privacy_.epsilon, model.privacy_.delta) == (4.0, 1e-8)
-    assert model.n_documents_ == 4001
+    assert model.n_samples_seen_ == 4001
 
 
 def test_fewer_topics_are_learnt_where_there_are_fewer_words(tmp_path):
     counts = np.array([[2, 1, 1], [1, 2, 1], [1, 1, 2], [3, 0, 1]])
     said = r"Got n_components=10 and 4 documents that support 3: so many were learnt\. Lower n_components"
     with pytest.warns(UnreliableTopicsWarning, match=said):
-        model = TensorLDA(refine=0, random_state=0).fit(counts)
+        model = TensorLDA(max_iter=0, random_state=0).fit(counts)
     assert (model.n_components, model.n_components_, model.topic_word_.shape) == (10, 3, (3, 3))
     with pytest.warns(UnreliableTopicsWarning, match=said):
-        stream = TensorLDA(refine=0, random_state=0).partial_fit(counts)
+        stream = TensorLDA(max_iter=0, random_state=0).partial_fit(counts)
     stream.save(tmp_path / "stream.npz")
     assert TensorLDA.load(tmp_path / "stream.npz").partial_fit(counts).topic_word_.shape == (3, 3)
     with pytest.warns(UnreliableTopicsWarning, match=r"Got n_components=10 and 4 documents that support 3"):
@@ -258,7 +259,7 @@ def test_documents_that_say_nearly_the_same_are_shown_once(model):
     # The columns are field, harbour, harvest, plough, sail, ship, weather.
     base = np.array([0, 6, 0, 6, 6, 0, 0])
     sea = np.array([[0, 6, 0, 0, 6, 6, 0], [0, 6, 0, 0, 6, 6, 1], [0, 2, 0, 0, 14, 1, 0], [0, 6, 0, 0, 6, 7, 0]])
-    (_, shown) = telling_documents(model, sparse.csr_array(np.vstack([sea, base])), 3)
+    (_, shown) = representative_documents(model, sparse.csr_array(np.vstack([sea, base])), 3)
     places = [place for place, _ in shown]
     # 18, 19 and 19 words that overlap in 18 at least: one of the three. The third document has 9 in common with 26.
     assert len({0, 1, 3} & set(places)) == 1
@@ -268,9 +269,9 @@ def test_documents_that_say_nearly_the_same_are_shown_once(model):
 def test_the_command_and_python_have_the_same_defaults():
     options = {option.name: option.default for option in fit_command.params}
     learning, counting = inspect.signature(TensorLDA).parameters, inspect.signature(TensorLDA.fit_text).parameters
-    assert options["refine"] == learning["refine"].default
+    assert options["max_iter"] == learning["max_iter"].default
     assert options["unit"] == learning["unit"].default
-    for name in ("min_documents", "max_share", "max_words", "stop_words", "cut"):
+    for name in ("min_documents", "max_share", "max_words", "stop_words", "tokenizer"):
         assert options[name] == counting[name].default
     assert options["top"] == inspect.signature(TensorLDA.top_words).parameters["n_words"].default
 

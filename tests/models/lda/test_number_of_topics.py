@@ -13,8 +13,8 @@ from scipy.optimize import linear_sum_assignment
 from odeco.datasets.planted import planted_topics
 from odeco.errors import UnreliableTopicsWarning
 from odeco.models import TensorLDA
-from odeco.models.lda.learn import _half_way
-from odeco.models.lda.spectral import ReducedMoments, misfit_at
+from odeco.models.lda.spectral import ReducedMoments, misfit_for
+from odeco.models.lda.start import _midpoint
 
 
 @pytest.mark.slow
@@ -24,11 +24,11 @@ from odeco.models.lda.spectral import ReducedMoments, misfit_at
 )
 def test_planted_numbers_are_found_and_all_topics_are_found_again(k, n_documents, length, n_words, alpha):
     corpus = planted_topics(n_documents, n_words, [alpha] * k, document_length=length, rng=0)
-    model = TensorLDA("auto", refine=0, random_state=0).fit(corpus.counts)
+    model = TensorLDA("auto", max_iter=0, random_state=0).fit(corpus.counts)
     found = model.diagnostics_
     assert model.n_components_ == found.n_components == found.n_clear == k
-    assert found.n_found_again == k
-    assert found.tried.tolist() == [[k, k]]  # no smaller number can do better, so none is tried
+    assert found.n_replicated == k
+    assert found.selection_scores.tolist() == [[k, k]]  # no smaller number can do better, so none is tried
 
 
 @pytest.mark.slow
@@ -41,33 +41,33 @@ def test_topics_that_one_half_of_the_documents_does_not_show_do_not_count():
     for place in range(0, 6000, 5):
         if place // 77 % 2 == 0:
             own[place] = generator.multinomial(60, topics[(place // 5) % 5])
-    model = TensorLDA("auto", refine=0, random_state=0).fit(sparse.csr_array(own))
+    model = TensorLDA("auto", max_iter=0, random_state=0).fit(sparse.csr_array(own))
     found = model.diagnostics_
     assert found.n_clear == 8
     assert 3 <= model.n_components_ <= 6  # at least half of them must be among the three that both have
-    again = dict(found.tried.tolist())
+    again = dict(found.selection_scores.tolist())
     assert again[3] == 3
     assert again[8] < 4
 
 
 def test_numbers_between_the_best_and_the_next_are_halved_until_these_are_near():
-    assert _half_way({5: 5, 20: 10, 40: 13, 96: 20}) == 30
-    assert _half_way({20: 10, 22: 10, 40: 13}) is None
-    assert _half_way({1: 0, 2: 0, 7: 3}) is None
-    assert _half_way({3: 2, 8: 3}) == 5
-    assert _half_way({4: 4}) is None
+    assert _midpoint({5: 5, 20: 10, 40: 13, 96: 20}) == 30
+    assert _midpoint({20: 10, 22: 10, 40: 13}) is None
+    assert _midpoint({1: 0, 2: 0, 7: 3}) is None
+    assert _midpoint({3: 2, 8: 3}) == 5
+    assert _midpoint({4: 4}) is None
 
 
 @pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
 def test_what_was_tried_is_saved_and_a_given_number_has_tried_nothing(tmp_path):
     corpus = planted_topics(400, 40, [0.3] * 3, document_length=30, rng=2)
-    model = TensorLDA("auto", refine=0, random_state=0).fit(corpus.counts)
+    model = TensorLDA("auto", max_iter=0, random_state=0).fit(corpus.counts)
     model.save(tmp_path / "model.npz")
     again = TensorLDA.load(tmp_path / "model.npz").diagnostics_
-    assert np.array_equal(again.tried, model.diagnostics_.tried)
-    given = TensorLDA(3, refine=0, random_state=0).fit(corpus.counts).diagnostics_
-    assert given.n_found_again is None
-    assert given.tried.shape == (0, 2)
+    assert np.array_equal(again.selection_scores, model.diagnostics_.selection_scores)
+    given = TensorLDA(3, max_iter=0, random_state=0).fit(corpus.counts).diagnostics_
+    assert given.n_replicated is None
+    assert given.selection_scores.shape == (0, 2)
 
 
 # ---- the warning -----------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def test_a_strong_direction_of_few_documents_is_named_and_no_smaller_number_is_a
     counts[:2000, :60] = corpus
     counts[2000, 60:] = 10_000
     with pytest.warns(UnreliableTopicsWarning) as caught:
-        model = TensorLDA(3, refine=0, random_state=0).fit(sparse.csr_array(counts))
+        model = TensorLDA(3, max_iter=0, random_state=0).fit(sparse.csr_array(counts))
     found = model.diagnostics_
     (bad,) = np.flatnonzero(~found.reliable)
     assert found.n_clear >= 3
@@ -94,13 +94,13 @@ def test_a_strong_direction_of_few_documents_is_named_and_no_smaller_number_is_a
 def test_the_advice_names_a_number_below_the_one_that_was_asked_for():
     corpus = planted_topics(400, 60, [0.3] * 3, document_length=20, rng=4)
     with pytest.warns(UnreliableTopicsWarning) as caught:
-        model = TensorLDA(9, refine=0, random_state=0).fit(corpus.counts)
+        model = TensorLDA(9, max_iter=0, random_state=0).fit(corpus.counts)
     n_clear = model.diagnostics_.n_clear
     assert 0 < n_clear < 9
     assert str(caught[0].message).endswith(f"or prune rare words, or lower n_components to {n_clear}.")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        TensorLDA(n_clear, refine=0, random_state=0).fit(corpus.counts)
+        TensorLDA(n_clear, max_iter=0, random_state=0).fit(corpus.counts)
 
 
 # ---- the concentration -----------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def test_the_advice_names_a_number_below_the_one_that_was_asked_for():
 def test_the_concentration_of_documents_that_mix_all_topics_is_not_biased_low(seed):
     # Candidates are a factor of two apart: the choice is off by less than one of them on either side.
     corpus = planted_topics(10_000, 100, [8.0, 4.0, 4.0, 2.0, 2.0], document_length=60, rng=seed)
-    model = TensorLDA(5, refine=0, random_state=0).fit(corpus.counts)
+    model = TensorLDA(5, max_iter=0, random_state=0).fit(corpus.counts)
     assert 10 < model.diagnostics_.concentration < 40
 
 
@@ -125,7 +125,7 @@ def test_topics_are_as_near_as_if_the_concentration_were_known(n_documents, n_wo
     for seed in range(3):
         corpus = planted_topics(n_documents, n_words, alpha, document_length=length, rng=seed)
         for errors, concentration in ((chosen, "auto"), (given, sum(alpha))):
-            model = TensorLDA(len(alpha), doc_topic_concentration=concentration, refine=0, random_state=0)
+            model = TensorLDA(len(alpha), doc_topic_concentration=concentration, max_iter=0, random_state=0)
             distances = np.abs(model.fit(corpus.counts).topic_word_[:, None] - corpus.topics[None]).sum(axis=2)
             errors.append(distances[linear_sum_assignment(distances)].mean())
     assert np.mean(chosen) <= 1.1 * np.mean(given)
@@ -156,6 +156,6 @@ def test_what_is_left_of_the_third_moment_is_nothing_at_the_true_concentration_o
         triples=np.einsum("abc,ai,bj,cl->ijl", triples, places, places, places),
     )
     near = places.T * np.sqrt(alpha / rising)
-    left = {factor: misfit_at(factor * concentration, reduced, seed=0, near=near) for factor in (0.5, 1.0, 2.0)}
+    left = {factor: misfit_for(factor * concentration, reduced, seed=0, near=near) for factor in (0.5, 1.0, 2.0)}
     assert left[1.0] < 1e-12 * np.sum(reduced.triples**2)
     assert min(left[0.5], left[2.0]) > 1e6 * left[1.0]

@@ -17,8 +17,8 @@ from odeco.datasets.planted import planted_topics
 from odeco.errors import FileFormatError, UnreliableTopicsWarning
 from odeco.models import TensorLDA, choose_vocabulary_privately, plan_topics
 from odeco.models.lda.private import learn_privately
-from odeco.models.lda.private_releases import ReleasedAnswers, SimulatedAnswers, plan_releases
-from odeco.models.lda.trust import likeness
+from odeco.models.lda.private_releases import PrivateReleases, SimulatedReleases, plan_releases
+from odeco.models.lda.trust import similarity
 from odeco.privacy import Ledger, gdp_mu
 from odeco.privacy.holders.documents import BoundedCounts
 from odeco.privacy.ledger_file import Guarantee
@@ -40,13 +40,13 @@ def test_an_attacker_who_knows_all_but_the_noise_certifies_the_claimed_mu_and_no
         (lambda each: each.pairs(words, plan.pairs)),
         *(partial(lambda share, each: each.step(topics, scales, 0.5, share), share) for share in plan.steps),
     ]
-    silent = [SimulatedAnswers(each, 0.0, np.random.default_rng(0)) for each in held]
+    silent = [SimulatedReleases(each, 0.0, np.random.default_rng(0)) for each in held]
     exact = [[ask(each)[0] for ask in asks] for each in silent]
     wrong = []
     for truth in range(2):
         noise, mistakes = SeededNoiseForTests(truth), 0
         for _ in range(n_runs):
-            answers, ratio = ReleasedAnswers(held[truth], Releaser(Ledger(mu), noise), mu), 0.0
+            answers, ratio = PrivateReleases(held[truth], Releaser(Ledger(mu), noise), mu), 0.0
             for ask, first, second in zip(asks, *exact, strict=True):
                 answer, scale = ask(answers)
                 ratio += float(np.sum((answer - (first + second) / 2) * (second - first))) / scale**2
@@ -114,12 +114,12 @@ def test_deep_in_noise_hardly_a_topic_is_clear_and_a_warning_says_so():
 @pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
 def test_a_topic_that_is_called_clear_is_one():
     # From deep in noise to far above it. Clear says that at least half of what sets a topic apart is signal; of topics
-    # that are called clear at least four in five must be, as the likeness is an expectation and one draw lies about it.
+    # that are called clear at least four in five must be: the similarity is an expectation, one draw lies around it.
     right = n_clear = n_noise = 0
     for epsilon in (0.05, 0.2, 0.4, 2.0):
         corpus = planted_topics(8_000, 150, np.full(6, 0.15), document_length=40, rng=1)
         model = TensorLDA(6, epsilon=epsilon, delta=1e-9, random_state=1).fit(corpus.counts)
-        actual = likeness(model.topic_word_, corpus.topics, corpus.topics.mean(axis=0))
+        actual = similarity(model.topic_word_, corpus.topics, corpus.topics.mean(axis=0))
         clear = model.trust_.clear
         n_clear += int(clear.sum())
         right += int(np.sum(actual[clear] >= 0.5**0.5))
@@ -193,7 +193,7 @@ def test_what_is_no_guarantee_is_refused(settings, groups, text):
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
 def test_a_model_that_is_learnt_again_without_privacy_no_longer_promises_it(method):
     corpus = planted_topics(500, 20, [0.5, 0.5], document_length=30, rng=5)
-    model = TensorLDA(2, refine=0, epsilon=4.0, delta=1e-6, random_state=0).fit(corpus.counts)
+    model = TensorLDA(2, max_iter=0, epsilon=4.0, delta=1e-6, random_state=0).fit(corpus.counts)
     getattr(model.set_params(epsilon=None, delta=None), method)(corpus.counts)
     assert not hasattr(model, "privacy_")
 
@@ -201,7 +201,7 @@ def test_a_model_that_is_learnt_again_without_privacy_no_longer_promises_it(meth
 @pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
 def test_a_guarantee_goes_with_the_topics_it_is_about_into_a_file_and_never_with_others(tmp_path):
     corpus = planted_topics(500, 20, [0.5, 0.5], document_length=30, rng=5)
-    model = TensorLDA(2, refine=0, epsilon=4.0, delta=1e-6, random_state=0).fit(corpus.counts)
+    model = TensorLDA(2, max_iter=0, epsilon=4.0, delta=1e-6, random_state=0).fit(corpus.counts)
     model.save(tmp_path / "private.npz")
     again = TensorLDA.load(tmp_path / "private.npz")
     assert again.privacy_ == model.privacy_
@@ -219,8 +219,8 @@ def test_a_guarantee_goes_with_the_topics_it_is_about_into_a_file_and_never_with
 @pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
 def test_a_file_that_claims_a_guarantee_for_a_stream_is_refused(tmp_path):
     corpus = planted_topics(500, 20, [0.5, 0.5], document_length=30, rng=5)
-    private = TensorLDA(2, refine=0, epsilon=4.0, delta=1e-6, random_state=0).fit(corpus.counts)
-    TensorLDA(2, refine=0, random_state=0).partial_fit(corpus.counts).save(tmp_path / "model.npz")
+    private = TensorLDA(2, max_iter=0, epsilon=4.0, delta=1e-6, random_state=0).fit(corpus.counts)
+    TensorLDA(2, max_iter=0, random_state=0).partial_fit(corpus.counts).save(tmp_path / "model.npz")
     header, arrays = load_arrays(tmp_path / "model.npz", "topic model")
     save_arrays(tmp_path / "model.npz", "topic model", {**header, "privacy": private.privacy_.to_json()}, arrays)
     with pytest.raises(FileFormatError, match="it must hold a private model or a stream, not both"):
@@ -250,12 +250,12 @@ def test_damaged_sparse_counts_are_refused_before_anything_reads_past_their_end(
     with pytest.raises(ValueError, match=r"indices|index") as caught:
         model.fit(counts)
     if private:
-        assert "Which row is to blame is not said" in str(caught.value)
+        assert "is not named" in str(caught.value)
 
 
 def test_a_fit_that_fails_leaves_topics_and_their_words_as_they_were():
     corpus = planted_topics(500, 20, [0.5, 0.5], document_length=30, rng=5)
-    model = TensorLDA(2, refine=0, random_state=0).fit(corpus.counts)
+    model = TensorLDA(2, max_iter=0, random_state=0).fit(corpus.counts)
     before = model.topic_word_.copy()
     with pytest.raises(ValueError, match=r"."):
         model.fit(np.full((3, 7), -1.0))
@@ -292,8 +292,8 @@ def test_a_private_stream_pays_for_each_batch_apart_and_gets_better():
     names = [charge.data for charge in all_of_them.privacy_.charges]
     assert set(names) == {(f"batch {number}",) for number in range(1, 9)}
     assert "one document" in all_of_them.privacy_.neighbours
-    assert all_of_them.n_documents_ == 16_000
-    learnt = [likeness(truth, model.topic_word_, frequencies).mean() for model in (first, all_of_them)]
+    assert all_of_them.n_samples_seen_ == 16_000
+    learnt = [similarity(truth, model.topic_word_, frequencies).mean() for model in (first, all_of_them)]
     # The noise of eight batches is √8 times that of one, and the signal eight times. ε is such that one batch shows
     # something: where even eight are deep in noise, which is better is chance.
     assert learnt[1] > learnt[0]
@@ -309,7 +309,7 @@ def test_a_private_stream_goes_on_from_its_file(tmp_path, public):
     again = TensorLDA.load(tmp_path / "model.npz")
     assert np.array_equal(again.topic_word_, model.topic_word_)
     again.partial_fit(corpus.counts[1_000:])
-    assert again.n_documents_ == 3_000
+    assert again.n_samples_seen_ == 3_000
     assert again.privacy_.charges[: len(model.privacy_.charges)] == model.privacy_.charges
     assert {charge.data for charge in again.privacy_.charges} == {("batch 1",), ("batch 2",)}
     if public:
@@ -334,7 +334,7 @@ def test_a_private_stream_refuses_a_vocabulary_of_its_own_documents_and_stays_as
     model = TensorLDA(2, epsilon=8.0, delta=1e-8)
     with pytest.raises(ValueError, match="The words of a private stream must not be read off its documents"):
         model.partial_fit(np.ones((10, chosen.words.size)), vocabulary=chosen)
-    assert not hasattr(model, "n_documents_")
+    assert not hasattr(model, "n_samples_seen_")
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ def test_public_documents_help_and_cost_nothing(tmp_path):
     public = corpus.counts[:400]
     alone = TensorLDA(5, **settings).fit(corpus.counts[400:])
     helped = clone(TensorLDA(5, **settings, public=public)).fit(corpus.counts[400:])
-    learnt = [likeness(truth, model.topic_word_, frequencies).mean() for model in (alone, helped)]
+    learnt = [similarity(truth, model.topic_word_, frequencies).mean() for model in (alone, helped)]
     assert learnt[1] > learnt[0]
     assert helped.privacy_.epsilon_spent <= 1.0
     assert "public documents" in helped.privacy_.mechanism
@@ -371,10 +371,10 @@ def test_public_documents_help_and_cost_nothing(tmp_path):
     assert (again.public != public).nnz == 0
     # No pairs are released that could show how many topics there are: no topic is called clear, and none noise.
     assert alone.trust_.known
-    assert alone.trust_.said == ""
-    assert np.isnan(again.trust_.likeness).all()
+    assert alone.trust_.message == ""
+    assert np.isnan(again.trust_.similarity).all()
     assert not again.trust_.known
-    assert again.trust_.said.startswith("How far to trust the topics is not known")
+    assert again.trust_.message.startswith("How far to trust the topics is not known")
     assert not again.trust_.clear.any()
     assert again.trust_.clear_words(again.topic_word_).any()
 
@@ -409,7 +409,7 @@ def test_the_planner_expects_little_of_few_documents_and_all_topics_of_many():
     # The noise of a step is 10 for each of 300 numbers: 100 documents are lost in it, 50,000 are not.
     few, many = (plan_topics(3, n_units=number, **settings) for number in (100, 50_000))
     assert few.n_expected < many.n_expected == 3
-    assert np.mean(few.likeness) < 0.5 < np.mean(many.likeness)
+    assert np.mean(few.similarity) < 0.5 < np.mean(many.similarity)
     assert "of 3 topics in simulated text of this kind 3 would be clear" in str(many)
     assert "pairs of the 100 most frequent words" in str(many)
     with pytest.raises(ValueError, match="`n_words` must be"):

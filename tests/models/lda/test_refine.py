@@ -25,7 +25,7 @@ STATES = list(itertools.product(range(2), repeat=5))
 
 
 def tiny_tokens():
-    tokens = Tokens.of(TINY)
+    tokens = Tokens.from_counts(TINY)
     documents = np.repeat(np.arange(2), np.diff(tokens.starts))
     return tokens, documents
 
@@ -134,7 +134,7 @@ def test_expected_counts_are_the_mean_of_the_draws():
 @pytest.mark.parametrize("n_lanes", [1, 4])
 def test_counts_follow_from_the_topics_after_every_sweep(n_lanes, monkeypatch):
     counts, topics = mixed_corpus()
-    tokens = Tokens.of(counts)
+    tokens = Tokens.from_counts(counts)
     monkeypatch.setattr(gibbs_sampler, "choose_lanes", lambda *_: n_lanes)
     sampler = Sampler(tokens, np.full(4, 0.3), 0.1, seed=1, n_jobs=2)
     sampler.start(topics[:, tokens.vocabulary])
@@ -153,7 +153,7 @@ def test_the_result_does_not_depend_on_the_number_of_threads():
     counts, topics = mixed_corpus()
     start = topics + 0.01
     several = [refine_topics(counts, start, n_sweeps=6, seed=3, n_jobs=n) for n in (1, 2, 4, -1)]
-    assert len(Tokens.of(counts).lanes(choose_lanes(24_000, 50 * 8))) == 16
+    assert len(Tokens.from_counts(counts).lanes(choose_lanes(24_000, 50 * 8))) == 16
     for other in several[1:]:
         np.testing.assert_array_equal(several[0].topic_word, other.topic_word)
         np.testing.assert_array_equal(several[0].alpha, other.alpha)
@@ -225,7 +225,7 @@ def test_the_callback_sees_every_sweep_and_changes_nothing():
 
 def test_the_prior_that_a_sampler_is_given_is_the_start():
     counts, topics = mixed_corpus()
-    tokens = Tokens.of(counts)
+    tokens = Tokens.from_counts(counts)
     answers = []
     for total in (0.1, 50.0):
         sampler = Sampler(tokens, np.full(4, total), 0.05, seed=0, n_jobs=1)
@@ -237,7 +237,7 @@ def test_the_prior_that_a_sampler_is_given_is_the_start():
 
 
 def test_lanes_cover_every_document_once():
-    tokens = Tokens.of(mixed_corpus(n_documents=37)[0])
+    tokens = Tokens.from_counts(mixed_corpus(n_documents=37)[0])
     for n_lanes in (1, 2, 16, 64):
         lanes = tokens.lanes(n_lanes)
         assert [document for first, last in lanes for document in range(first, last)] == list(range(37))
@@ -247,7 +247,7 @@ def test_lanes_cover_every_document_once():
 def test_a_word_too_frequent_for_exact_counts_is_refused():
     counts = sparse.csr_array(np.array([[1, LARGEST_COUNT]]))
     with pytest.raises(ValueError, match="at most") as error:
-        Tokens.of(counts)
+        Tokens.from_counts(counts)
     assert str(error.value) == (
         "A word may occur at most 16,777,215 times in documents refined at once. Word 1 occurs 16,777,216 times. "
         "Drop it, or call partial_fit on parts of the corpus."

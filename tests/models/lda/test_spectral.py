@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_lda import distances
 
-from odeco.models.lda.spectral import ReducedMoments, onto_simplex, topics_at
+from odeco.models.lda.spectral import ReducedMoments, onto_simplex, topics_for
 
 
 @given(
@@ -46,7 +46,7 @@ def test_topics_are_read_off_exact_moments_to_rounding(seed, k, concentration, n
         def pair_image_of(self, coordinates):
             return (pairs @ basis @ coordinates).T
 
-    found = topics_at(a0, reduced, Exact(), seed=0)
+    found = topics_for(a0, reduced, Exact(), seed=0)
     # Whitening divides by eigenvalues of M₂, and M₃ was made by subtracting terms that are up to (α₀+1)/αⱼ times it.
     condition = np.linalg.cond(basis.T @ second @ basis)
     accuracy = 1e-10 * condition**1.5 * (1 + a0)

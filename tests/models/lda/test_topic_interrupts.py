@@ -16,7 +16,7 @@ PLACES = ("models/lda/estimator.py", "models/lda/stream.py", "models/lda/moments
 
 
 def begun():
-    return TensorLDA(2, refine=0, random_state=0).partial_fit(COUNTS[:90])
+    return TensorLDA(2, max_iter=0, random_state=0).partial_fit(COUNTS[:90])
 
 
 @pytest.mark.slow
@@ -33,9 +33,9 @@ def test_a_batch_of_documents_is_learnt_or_it_is_not():
     for moment in moments:
         model = begun()
         run_traced(push(model), moment, PLACES)
-        assert model.n_documents_ in (90, 200), moment
-        assert model.n_documents_ == model._stream.sums.n_documents
-        if model.n_documents_ == 90:
+        assert model.n_samples_seen_ in (90, 200), moment
+        assert model.n_samples_seen_ == model._stream.sums.n_documents
+        if model.n_samples_seen_ == 90:
             model.partial_fit(COUNTS[90:200])
         assert np.array_equal(model.partial_fit(COUNTS[200:]).topic_word_, expected), moment
 
@@ -43,7 +43,7 @@ def test_a_batch_of_documents_is_learnt_or_it_is_not():
 def test_a_stream_too_large_for_a_copy_refuses_to_go_on_after_an_interrupt(monkeypatch):
     monkeypatch.setattr(learn_in_batches, "_MOST_COPIED", 0)
     model = begun()
-    assert model.partial_fit(COUNTS[90:120]).n_documents_ == 120  # without an interrupt it goes on
+    assert model.partial_fit(COUNTS[90:120]).n_samples_seen_ == 120  # without an interrupt it goes on
 
     def interrupted(*_, **__):
         raise KeyboardInterrupt

@@ -86,7 +86,7 @@ def folder(tmp_path_factory):
 def fitted(folder):
     """The run that most tests look at: JSON, messages, model and page."""
     return succeed(
-        *("corpus.txt", "-k", "3", "--refine", "10", "--max-share", "1", "--top", str(N_OWN), "--json"),
+        *("corpus.txt", "-k", "3", "--max-iter", "10", "--max-share", "1", "--top", str(N_OWN), "--json"),
         *("--out", "model.npz", "--report", "page.html", "--threads", "2"),
         cwd=folder,
     )
@@ -100,8 +100,8 @@ def test_help_explains_learning_and_applying(tmp_path):
         *("-k,", "--python-documentation", "--column", "--min-documents", "--max-share", "--max-words", "--stop-words"),
         *(
             "--vocabulary",
-            "--cut",
-            "--refine",
+            "--tokenizer",
+            "--max-iter",
             "--held-out",
             "--epsilon",
             "--delta",
@@ -158,7 +158,7 @@ def test_planted_topics_are_found_with_their_sizes_and_perplexity(fitted):
 def test_the_saved_model_holds_all_that_new_text_needs(folder, fitted):
     model = TensorLDA.load(folder / "model.npz")
     assert list(model.words_) == sorted(WORDS)
-    assert model.cut_ == "words"
+    assert model.tokenizer_ == "words"
     topics = [{entry["word"] for entry in topic["words"]} for topic in json.loads(fitted.stdout)["topics"]]
     own = topics.index(BLOCKS[0])
     rows = list(csv.reader(succeed("apply", "model.npz", "new.txt", cwd=folder).stdout.splitlines()))
@@ -194,7 +194,7 @@ def test_a_saved_model_says_what_it_is(folder, fitted):
 
 def test_more_topics_than_words_are_not_learnt(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    arguments = ["topics", "corpus.txt", "-k", "61", "--max-share", "1", "--refine", "0", "--json"]
+    arguments = ["topics", "corpus.txt", "-k", "61", "--max-share", "1", "--max-iter", "0", "--json"]
     assert odeco_command(arguments) == 0
     said = capsys.readouterr()
     assert len(json.loads(said.out)["topics"]) == 60
@@ -251,7 +251,7 @@ def test_a_browser_shows_the_page_without_a_complaint(folder, fitted):
 
 
 def test_a_pipe_of_texts_and_a_file_of_counts_give_the_same_topics(folder):
-    options = ("-k", "3", "--refine", "0", "--vocabulary", "words.txt", "--json")
+    options = ("-k", "3", "--max-iter", "0", "--vocabulary", "words.txt", "--json")
     piped = succeed("fit", "-", *options, cwd=folder, text=(folder / "corpus.txt").read_text())
     assert piped.stdout == succeed("counts.npz", *options, cwd=folder).stdout
     found = [{entry["word"] for entry in topic["words"]} for topic in json.loads(piped.stdout)["topics"]]
@@ -382,8 +382,8 @@ USAGE = {
         "A private run needs -k as a number. It says how many of them stand clear of the noise.",
     ),
     "private and refined": (
-        ("corpus.txt", "-k", "3", "--epsilon", "1", "--delta", "1e-6", "--vocabulary", "words.txt", "--refine", "9"),
-        "--refine would look at the documents again, without noise. Leave it out.",
+        ("corpus.txt", "-k", "3", "--epsilon", "1", "--delta", "1e-6", "--vocabulary", "words.txt", "--max-iter", "9"),
+        "--max-iter would look at the documents again, without noise. Leave it out.",
     ),
     "groups alone": (
         ("corpus.txt", "-k", "3", "--groups", "words.txt"),
@@ -444,7 +444,7 @@ def test_a_problem_with_the_documents_is_explained(folder, fitted, case):
 @pytest.mark.slow
 def test_ctrl_c_ends_a_run_cleanly(folder):
     begun = subprocess.Popen(
-        [*COMMAND, "corpus.txt", "-k", "3", "--max-share", "1", "--refine", "1000000", "--out", "never.npz"],
+        [*COMMAND, "corpus.txt", "-k", "3", "--max-share", "1", "--max-iter", "1000000", "--out", "never.npz"],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -8,7 +8,7 @@ from scipy import sparse
 
 from odeco.errors import DocumentError, VocabularyError
 from odeco.io.documents import read_documents
-from odeco.models.lda.vocabulary import CountedWords, as_words, count_words, n_never_counted, prune_words, select_words
+from odeco.models.lda.vocabulary import CountedWords, as_words, count_words, n_unreachable, prune_words, select_words
 
 
 def test_words_begin_with_a_letter_and_lose_what_follows_an_apostrophe():
@@ -40,7 +40,7 @@ def test_given_words_are_counted_in_their_order_whatever_the_columns_were():
     chosen = select_words(counted, ["missing", "a", "b"])
     assert chosen.counts.toarray().tolist() == [[0, 2, 5], [0, 3, 0]]
     assert as_words([" Cat", "", "cat ", "Dog"]) == ["cat", "dog"]
-    assert n_never_counted(["cat", "new york", "x", "Dog", "3d", "don't"]) == 5
+    assert n_unreachable(["cat", "new york", "x", "Dog", "3d", "don't"]) == 5
 
 
 def test_documents_without_a_word_and_no_documents_are_refused():

@@ -20,7 +20,7 @@ from odeco.models.lda.moments import WordMoment, WordSums, corrected_core
 ROUNDING = 1e-12
 
 
-def enumerate_positions(counts, weigh="equal"):
+def enumerate_positions(counts, document_weight="equal"):
     """Moments of words, pairs and triples from all ordered tuples of distinct positions."""
     n_words = counts.shape[1]
     sums = [np.zeros((n_words,) * order) for order in (1, 2, 3)]
@@ -29,7 +29,7 @@ def enumerate_positions(counts, weigh="equal"):
         document = np.repeat(np.arange(n_words), row)
         if document.size < 3:
             continue
-        share = document.size if weigh == "length" else 1
+        share = document.size if document_weight == "length" else 1
         weight += share
         for total in sums:
             tuples = list(itertools.permutations(document, total.ndim))
@@ -51,13 +51,13 @@ def small_corpus(seed, n_documents=12, n_words=5):
     return counts
 
 
-@pytest.mark.parametrize("weigh", ["equal", "length"])
+@pytest.mark.parametrize("document_weight", ["equal", "length"])
 @given(seed=st.integers(0, 2**32 - 1))
-def test_sums_are_the_mean_over_all_tuples_of_distinct_positions(weigh, seed):
+def test_sums_are_the_mean_over_all_tuples_of_distinct_positions(document_weight, seed):
     counts = small_corpus(seed)
-    first, pairs, triples = enumerate_positions(counts, weigh)
+    first, pairs, triples = enumerate_positions(counts, document_weight)
     basis = np.random.default_rng(seed).standard_normal((5, 4))
-    sums = WordSums(5, basis, weigh=weigh)
+    sums = WordSums(5, basis, document_weight=document_weight)
     sums.update(counts)
     np.testing.assert_allclose(sums.first_moment(), first, atol=ROUNDING)
     np.testing.assert_allclose(pair_image(sums), pairs @ basis, atol=ROUNDING)

@@ -1,64 +1,25 @@
-"""Which words tell a topic from the others: lift and relevance.
-
-The lift of a word in a topic is its probability there over its probability in all text. Words of high lift are the
-topic's own, but may be rare. Relevance mixes the logarithms of both: λ log p(word | topic) + (1 − λ) log lift.
-
-References
-----------
-Sievert and Shirley, *LDAvis: a method for visualizing and interpreting topics*, 2014.
-
-What a TensorLDA has learnt, as the attributes of a fitted estimator.
-
-The words of a TensorLDA's topics: the leading ones, how telling each is, and all in the forms that others read.
-
-Topics as a figure: the leading words of each as bars, small multiples of one kind.
-"""
+"""The fitted attributes of a TensorLDA, and the words of its topics in the forms that other libraries read."""
 
 from __future__ import annotations
 
-import numbers
 from typing import TYPE_CHECKING, Any, cast
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.lda.diagnostics import TopicDiagnostics
-from odeco.models.lda.private_stream import PrivateTopicStream
+from odeco.models.lda.display import draw_topics, lift, relevance
+from odeco.models.lda.private import PrivateTopicStream
 from odeco.models.lda.result import FittedTopics
 from odeco.models.lda.stream import TopicStream
 from odeco.models.lda.trust import TopicTrust
-from odeco.models.lda.vocabulary import RELEVANCE, TOP_WORDS, Cut, Words, numbered
+from odeco.models.lda.vocabulary import RELEVANCE, TOP_WORDS, Tokenizer, Words, numbered
 from odeco.privacy.report import PrivacyReport
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-def lift(topic_word: FloatArray, shares: FloatArray) -> FloatArray:
-    """Return p(word | topic) / p(word), k x V; 0 for a word that no topic holds.
-
-    Examples
-    --------
-    >>> lift(np.array([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]]), np.array([0.75, 0.25]))
-    array([[1.        , 1.33333333, 0.        ],
-           [1.        , 0.        , 4.        ]])
-    """
-    frequencies = shares @ topic_word
-    return np.divide(topic_word, frequencies, out=np.zeros_like(topic_word), where=frequencies > 0)
-
-
-def relevance(topic_word: FloatArray, shares: FloatArray, weight: float) -> FloatArray:
-    """Return λ log p(word | topic) + (1 − λ) log lift, k x V, for λ = `weight`; −∞ for a word that a topic lacks."""
-    if not isinstance(weight, numbers.Real) or isinstance(weight, bool) or not 0 <= weight <= 1:
-        raise ValueError(f"The weight of relevance must be a number from 0 (lift) to 1 (probability). Got {weight!r}.")
-    with np.errstate(divide="ignore"):
-        # log lift is log p(word | topic) − log p(word), so the first of both has the weight 1 in the sum.
-        logarithms = np.log(topic_word)
-        own = (1 - weight) * np.log(shares @ topic_word)
-    return np.subtract(logarithms, own, out=logarithms, where=np.isfinite(logarithms))
 
 
 class LearntTopics:
@@ -66,7 +27,7 @@ class LearntTopics:
 
     _fitted: FittedTopics | None
     _stream: TopicStream | PrivateTopicStream | None
-    n_documents_: int
+    n_samples_seen_: int
     n_components_: int
 
     @property
@@ -96,6 +57,11 @@ class LearntTopics:
         return self._fitted_topics("diagnostics_").diagnostics
 
     @property
+    def n_iter_(self) -> int:
+        """Number of Gibbs sweeps over each document, or of EM steps of a private model."""
+        return self._fitted_topics("n_iter_").n_iter
+
+    @property
     def privacy_(self) -> PrivacyReport:
         """What is guaranteed about the topics, if they are private: it belongs to them and goes with them."""
         privacy = self._fitted_topics("privacy_").privacy
@@ -120,14 +86,14 @@ class LearntTopics:
         return cast("FittedTopics", self._fitted)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "n_documents_")
+        return hasattr(self, "n_samples_seen_")
 
 
 class TopicWords(LearntTopics):
     """The side of a TensorLDA that is read: words, relevance, lists, a figure."""
 
     _words: Words | None
-    _cut: Cut | None
+    _tokenizer: Tokenizer | None
     transform: Any
 
     @property
@@ -143,10 +109,10 @@ class TopicWords(LearntTopics):
         return np.asarray(known, dtype=np.str_)
 
     @property
-    def cut_(self) -> Cut | None:
+    def tokenizer_(self) -> Tokenizer | None:
         """How texts were cut into words; None if the model was learnt from counts and not told."""
-        self._fitted_topics("cut_")
-        return self._cut
+        self._fitted_topics("tokenizer_")
+        return self._tokenizer
 
     @property
     def shares_(self) -> FloatArray:
@@ -265,37 +231,3 @@ class TopicWords(LearntTopics):
             return list(order[:, :n_words])
         clear = fitted.trust.clear_words(fitted.topic_word)
         return [row[own[row]][:n_words] for row, own in zip(order, clear, strict=True)]
-
-
-_STYLE: Any = {"font.size": 9, "axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left"}
-
-_COLOUR, _GREY = "#3f74c4", "#6b7580"
-
-
-def draw_topics(
-    topic_word: FloatArray, shares: FloatArray, names: Words, leading: list[IndexArray], n_columns: int
-) -> Figure:
-    """Draw the given words of each topic, with their probabilities as bars."""
-    n_topics, tallest = len(leading), max(max((places.size for places in leading), default=1), 1)
-    n_columns = min(n_columns, n_topics)
-    n_rows = -(-n_topics // n_columns)
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(2.6 * n_columns, n_rows * (0.6 + 0.19 * tallest)), layout="constrained")
-        grid = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
-        for topic, (axes, places) in enumerate(zip(grid, leading, strict=False)):
-            values = topic_word[topic, places]
-            # Bars have the heights of text, in a fixed number of lines, so that all topics share one scale of lines.
-            axes.barh(range(places.size), values, color=_COLOUR, height=0.72)
-            # A dollar sign would begin a formula.
-            axes.set_yticks(range(places.size), [str(name) for name in names[places]], parse_math=False)
-            axes.set_ylim(tallest - 0.4, -0.6)
-            axes.set_title(f"{topic + 1} · {shares[topic]:.1%}")
-            axes.spines[["top", "right", "bottom"]].set_visible(False)
-            axes.tick_params(axis="y", length=0)
-            axes.tick_params(axis="x", length=0, labelcolor=_GREY, labelsize=8)
-            axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(2))
-            axes.grid(axis="x", color="#dfe3e8", linewidth=0.7)
-            axes.set_axisbelow(True)
-        for axes in grid[n_topics:]:
-            axes.set_axis_off()
-    return figure

@@ -1,13 +1,8 @@
-"""Documents on a cluster: workers sum the moments of their words, and sweep over them; the client never holds them.
+"""Topics of documents on a Dask cluster: counted, fitted and inferred where the documents are.
 
-The sums are the tree of `odeco.models.lda.corpus`, and the lanes of a sweep are those of `odeco.models.lda.gibbs`, so
-the topics are those of one machine to the last bit.
-
-A TensorLDA and documents that lie on a cluster: checked, learnt from and inferred where they are.
-
-Texts that lie on a cluster become word counts there; only words, and how often they occur, come to the client.
-
-What documents on a cluster are about, given topics: each worker infers its own.
+Workers sum the moments of their documents, and sweep over them; the client never holds documents. The sums form the
+tree of `odeco.models.lda.corpus`, and the lanes of a sweep are those of `odeco.models.lda.gibbs`, so the topics are
+bit-identical to those of one machine. Of texts, only words and their frequencies come to the client.
 """
 
 from __future__ import annotations
@@ -27,24 +22,24 @@ from odeco._util.types import FloatArray, IndexArray
 from odeco.errors import WordCountError
 from odeco.io.reading import rebatch
 from odeco.models.lda.cluster_gibbs import refine_on_cluster
-from odeco.models.lda.corpus import vectors_added_up, with_vectors
+from odeco.models.lda.corpus import sum_leaves, sums_of_part
 from odeco.models.lda.counts import UNIT_DOCUMENTS, DocumentWeight, as_counts, count_chunks
 from odeco.models.lda.evaluate import long_enough, split_chosen, spread_evenly
 from odeco.models.lda.inference import document_topics, log_likelihood
-from odeco.models.lda.learn import learn_at_once
+from odeco.models.lda.learn import fit_topics
 from odeco.models.lda.moments import WordSums
 from odeco.models.lda.refine import RefinedTopics
 from odeco.models.lda.result import FittedTopics
-from odeco.models.lda.settings import LdaSettings, Tell, check_settings
+from odeco.models.lda.settings import Callback, LdaSettings, check_settings
 from odeco.models.lda.vocabulary import (
     MAX_SHARE,
     MAX_WORDS,
     MIN_DOCUMENTS,
     STOP_WORDS,
-    Cut,
+    Tokenizer,
     Words,
     count_words,
-    kept_places,
+    select_vocabulary,
 )
 from odeco.online.dask.client import check_versions, find_cluster, result_of, versions
 from odeco.online.dask.partitions import ClusterRows, Piece, from_delayed
@@ -91,7 +86,7 @@ class Look(NamedTuple):
 
 
 @dataclass
-class CorpusOnCluster:
+class ClusterCorpus:
     """Documents on a cluster."""
 
     rows: ClusterRows
@@ -109,18 +104,20 @@ class CorpusOnCluster:
         """The size of the vocabulary."""
         return self.rows.n_features if self.vocabulary is None else int(self.vocabulary.size)
 
-    def among(self, vocabulary: IndexArray) -> CorpusOnCluster:
+    def among(self, vocabulary: IndexArray) -> ClusterCorpus:
         """Return the same documents over a smaller vocabulary."""
-        return CorpusOnCluster(self.rows, self.settings, vocabulary, self._looks)
+        return ClusterCorpus(self.rows, self.settings, vocabulary, self._looks)
 
     def sums(self, basis: FloatArray | None = None, *, core: bool = True) -> WordSums:
         """Return the sums over all documents."""
-        task = (self._task(), self.settings.weigh, core)
+        task = (self._task(), self.settings.document_weight, core)
         order = Order(sum_words, task, (basis, self.vocabulary), UNIT_DOCUMENTS)
         parts = [part for part, _ in ask(self.rows, order, [(0, 0, self.n_documents)]) if part is not None]
-        return with_vectors(WordSums(self.n_words, basis, core=core, weigh=self.settings.weigh), joined(parts))
+        return sums_of_part(
+            WordSums(self.n_words, basis, core=core, document_weight=self.settings.document_weight), joined(parts)
+        )
 
-    def in_two(self) -> tuple[CorpusOnCluster, CorpusOnCluster]:
+    def split(self) -> tuple[ClusterCorpus, ClusterCorpus]:
         """Refuse: the halves are dealt by document, and partitions hold many."""
         raise ValueError(
             "`n_components` must be an int on a cluster. Got 'auto'. Fit a part of the documents on one machine with "
@@ -132,7 +129,7 @@ class CorpusOnCluster:
         totals: FloatArray = np.sum([look.word_totals for _, _, look in self._looked()], axis=0).astype(np.float64)
         return totals
 
-    def halves(self, seed: int) -> tuple[Any, Any]:
+    def completion_halves(self, seed: int) -> tuple[Any, Any]:
         """Return the two halves of a sample of documents: these few come to the client."""
         looks = self._looked()
         edges = np.cumsum([0, *(look.n_long_enough for _, _, look in looks)])
@@ -201,19 +198,19 @@ def sum_words(
     blocks: list[Any],
 ) -> Part:
     """Return the sums over the documents of one node."""
-    (counts, weigh, core), (basis, vocabulary) = task, held
+    (counts, document_weight, core), (basis, vocabulary) = task, held
     n_words = counts.n_words if vocabulary is None else int(vocabulary.size)
 
     def start() -> WordSums:
-        return WordSums(n_words, basis, core=core, weigh=weigh, parallel=False)
+        return WordSums(n_words, basis, core=core, document_weight=document_weight, parallel=False)
 
     def leaves() -> Iterator[Any]:
         for first, documents in counts.read(pieces, blocks):
-            cut = count_chunks(documents, weigh=weigh, first=first)
+            cut = count_chunks(documents, document_weight=document_weight, first=first)
             yield cut if vocabulary is None else (chunk.among(vocabulary) for chunk in cut)
 
     with one_thread():
-        return vectors_added_up(leaves(), start)
+        return sum_leaves(leaves(), start)
 
 
 def look_at(task: CountTask, pieces: list[Piece], blocks: list[Any]) -> Look:
@@ -267,20 +264,20 @@ def rows_on_cluster(model: TensorLDA, X: Any, client: Any = None, *, reset: bool
     return rows
 
 
-def learn_on_cluster(rows: Any, settings: LdaSettings, *, seed: int, tell: Tell) -> FittedTopics:
+def learn_on_cluster(rows: Any, settings: LdaSettings, *, seed: int, callback: Callback) -> FittedTopics:
     """Learn topics from documents on a cluster; they have the same bits as on one machine."""
-    return learn_at_once(CorpusOnCluster(rows, settings), settings, seed=seed, tell=tell)
+    return fit_topics(ClusterCorpus(rows, settings), settings, seed=seed, callback=callback)
 
 
 def proportions_there(model: TensorLDA, X: Any) -> Any:
     """Return the proportions of topics in documents on a cluster, as a Dask array."""
-    n_rounds = check_settings(model).n_inference_iterations
+    n_rounds = check_settings(model).max_doc_update_iter
     return proportions_on_cluster(rows_on_cluster(model, X), model._fitted_topics("topic_word_"), n_rounds)
 
 
 def likelihood_there(model: TensorLDA, X: Any) -> tuple[float, float]:
     """Return the log-likelihood of the words of documents on a cluster, and how many words they have."""
-    n_rounds = check_settings(model).n_inference_iterations
+    n_rounds = check_settings(model).max_doc_update_iter
     return likelihood_on_cluster(rows_on_cluster(model, X), model._fitted_topics("topic_word_"), n_rounds)
 
 
@@ -301,7 +298,7 @@ def count_words_on_cluster(
     max_share: float = MAX_SHARE,
     max_words: int = MAX_WORDS,
     stop_words: Iterable[str] = STOP_WORDS,
-    cut: Cut = "words",
+    tokenizer: Tokenizer = "words",
     client: Any = None,
 ) -> tuple[ClusterRows, Words]:
     """Count the words of texts on a cluster: the given ones, or those that may tell topics apart.
@@ -314,7 +311,7 @@ def count_words_on_cluster(
     words : sequence of str, optional
         The words to count. Without them the texts are read once more, and words are left out that are rare,
         everywhere, or stop words; the other parameters are those of ``odeco topics``.
-    cut : {"words", "blanks"}
+    tokenizer : {"words", "blanks"}
         What a word is; see `TensorLDA.fit_text`.
     client : dask.distributed.Client, optional
         The cluster; by default that of the process.
@@ -330,16 +327,18 @@ def count_words_on_cluster(
     --------
     >>> import dask.bag  # doctest: +SKIP
     >>> counts, words = count_words_on_cluster(dask.bag.read_text("/shared/*.txt"))  # doctest: +SKIP
-    >>> TensorLDA(20).fit(counts, words=words, cut="words")  # doctest: +SKIP
+    >>> TensorLDA(20).fit(counts, words=words, tokenizer="words")  # doctest: +SKIP
     """
     dask, cluster = import_module("dask"), find_cluster(client)
     parts, n_rows = list(texts.to_delayed()), None
     if words is None:
         census = dask.delayed(_census, pure=False)
-        found: list[_Census] = cluster.client.gather(cluster.client.compute([census(part, cut) for part in parts]))
+        found: list[_Census] = cluster.client.gather(
+            cluster.client.compute([census(part, tokenizer) for part in parts])
+        )
         n_rows = [each.n_documents for each in found]
         whole = _joined(found)
-        places = kept_places(
+        places = select_vocabulary(
             *whole,
             min_documents=min_documents,
             max_share=max_share,
@@ -348,16 +347,16 @@ def count_words_on_cluster(
         )
         words = whole.words[places].tolist()
     counted = dask.delayed(_counted, pure=False)
-    blocks = [counted(part, list(words), cut) for part in parts]
+    blocks = [counted(part, list(words), tokenizer) for part in parts]
     rows = from_delayed(blocks, n_features=len(words) if n_rows else None, n_rows=n_rows, client=client)
     return rows, np.asarray(words, dtype=np.str_)
 
 
-def _census(texts: Iterable[str], cut: Cut) -> _Census:
+def _census(texts: Iterable[str], tokenizer: Tokenizer) -> _Census:
     texts = list(texts)
     if not texts:
         return _Census(np.array([], dtype=np.str_), np.zeros(0), np.zeros(0), 0)
-    counted = count_words(texts, cut=cut, may_be_none=True)
+    counted = count_words(texts, tokenizer=tokenizer, allow_empty=True)
     counts, n_words = counted.counts, counted.words.size
     frequency = np.bincount(counts.indices, minlength=n_words).astype(np.float64)
     totals = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel()
@@ -373,11 +372,11 @@ def _joined(parts: list[_Census]) -> _Census:
     return _Census(words, frequency, totals, sum(part.n_documents for part in parts))
 
 
-def _counted(texts: Iterable[str], words: list[str], cut: Cut) -> Any:
+def _counted(texts: Iterable[str], words: list[str], tokenizer: Tokenizer) -> Any:
     texts = list(texts)
     if not texts:
-        return count_words(["x"], words, cut=cut).counts[:0]
-    return count_words(texts, words, cut=cut).counts
+        return count_words(["x"], words, tokenizer=tokenizer).counts[:0]
+    return count_words(texts, words, tokenizer=tokenizer).counts
 
 
 def proportions_on_cluster(rows: ClusterRows, fitted: FittedTopics, n_iterations: int) -> Any:

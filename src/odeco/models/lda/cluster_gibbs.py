@@ -1,7 +1,8 @@
-"""Gibbs sweeps on a cluster: every lane is a chain of tasks, and the counts of all lanes are merged after every sweep.
+"""Gibbs sweeps on a cluster: every lane is a chain of tasks, and the updates of all lanes are merged per sweep.
 
-The lanes, their seeds and the order in which their changes are added are those of one machine. So is the result. Tokens
-and their topics stay on the workers; if one dies, its lanes are drawn again from the start, with the same numbers.
+The lanes, their seeds and the order in which their updates are added are those of one machine, and so is the result.
+Tokens and their topics stay on the workers; if one dies, its lanes are drawn again from the start, with the same
+random numbers.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from numpy.typing import NDArray
 from odeco._util.types import FloatArray
 from odeco.io.rows import join_rows
 from odeco.models.lda.gibbs import (
-    Changes,
+    GibbsState,
     Lane,
-    Shared,
+    LaneUpdate,
     Tokens,
     choose_lanes,
     lane_levels,
     lane_spans,
     words_that_occur,
 )
-from odeco.models.lda.refine import RefinedTopics, Sweep, mixed_with_frequencies, planned_sweeps, start_priors
+from odeco.models.lda.refine import RefinedTopics, Sweep, initial_priors, smooth_with_frequencies, sweep_schedule
 from odeco.online.dask.client import Cluster, result_of, tried_again, wait_for
 from odeco.online.dask.partitions import ClusterRows, Piece
 from odeco.online.dask.requests import work_on
 
-#: Changes are merged before further lanes are begun.
+#: LaneUpdate are merged before further lanes are begun.
 _MERGE_PRIORITY = 10
 
 
@@ -64,19 +65,19 @@ def refine_on_cluster(
         As there.
     """
     vocabulary = words_that_occur(totals)
-    shared = Shared.begin(
-        *start_priors(len(topic_word), n_sweeps, eta), seed, rows.n_features, lengths, len(vocabulary)
+    shared = GibbsState.begin(
+        *initial_priors(len(topic_word), n_sweeps, eta), seed, rows.n_features, lengths, len(vocabulary)
     )
     n_tokens = int(totals.sum())
     n_lanes = choose_lanes(n_tokens, max(1, shared.table.size))
     spans = lane_spans(first_documents(lane_levels(n_tokens, n_lanes)), rows.n_rows)
-    start = shared.padded(mixed_with_frequencies(topic_word[:, vocabulary], totals[vocabulary]))
+    start = shared.pad(smooth_with_frequencies(topic_word[:, vocabulary], totals[vocabulary]))
 
     def run() -> tuple[NDArray[np.float32], FloatArray, float]:
         cluster = rows.cluster
         begun = cluster.hold(shared)
         lanes = work_on(rows, list_tokens, (task, cluster.hold(vocabulary)), spans)
-        sent = _send_chains(cluster, begun, lanes, cluster.hold(start), planned_sweeps(n_sweeps, eta))
+        sent = _send_chains(cluster, begun, lanes, cluster.hold(start), sweep_schedule(n_sweeps, eta))
         result = cluster.submit(finish, sent[-1], name="topics")
         for number in range(n_sweeps):
             while not wait_for(sent[number]):
@@ -87,7 +88,7 @@ def refine_on_cluster(
         found: tuple[NDArray[np.float32], FloatArray, float] = result_of(result)
         return found
 
-    return RefinedTopics.among(vocabulary, rows.n_features, *tried_again(run))
+    return RefinedTopics.from_words(vocabulary, rows.n_features, *tried_again(run))
 
 
 def _send_chains(cluster: Cluster, begun: Any, lanes: list[Any], start: Any, sweeps: list[Sweep]) -> list[Any]:
@@ -117,35 +118,35 @@ def _merged(cluster: Cluster, known: Any, sweep: Sweep | None, pairs: list[Any])
 def list_tokens(task: Any, vocabulary: NDArray[np.int64], pieces: list[Piece], blocks: list[Any]) -> Tokens:
     """Return the tokens of the documents of a lane."""
     counts = join_rows([counts for _, counts in task.read(pieces, blocks)])
-    return Tokens.among(counts.astype(np.int64), vocabulary)
+    return Tokens.from_vocabulary(counts.astype(np.int64), vocabulary)
 
 
 def draw_first(
-    shared: Shared, tokens: Tokens, number: int, start: NDArray[np.float32]
-) -> tuple[NDArray[np.uint16], Changes]:
+    shared: GibbsState, tokens: Tokens, number: int, start: NDArray[np.float32]
+) -> tuple[NDArray[np.uint16], LaneUpdate]:
     """Return the first topics of a lane, and their counts."""
     lane = _lane(tokens, number, np.zeros(len(tokens.words), dtype=np.uint16))
     shared.draw(lane, start)
-    return lane.topics, shared.counted(lane)
+    return lane.topics, shared.count(lane)
 
 
 def sweep_lane(
-    shared: Shared, tokens: Tokens, topics: NDArray[np.uint16], number: int, average: bool
-) -> tuple[NDArray[np.uint16], Changes]:
+    shared: GibbsState, tokens: Tokens, topics: NDArray[np.uint16], number: int, average: bool
+) -> tuple[NDArray[np.uint16], LaneUpdate]:
     """Return the topics of a lane, drawn anew, and what that changes. What is given stays as it is."""
     lane = _lane(tokens, number, topics.copy())
-    return lane.topics, shared.swept().sweep(lane, average=average)
+    return lane.topics, shared.next_sweep().sweep(lane, average=average)
 
 
-def merge(shared: Shared, sweep: Sweep | None, *changes: Changes) -> Shared:
+def merge(shared: GibbsState, sweep: Sweep | None, *changes: LaneUpdate) -> GibbsState:
     """Return what is known after a sweep, or after the first draw, with the priors learnt from it."""
     if sweep is None:
-        return shared.merged(changes)
-    after = shared.swept().merged(changes, average=sweep.average).with_alpha_learnt()
-    return after.with_eta_learnt() if sweep.learns_eta else after
+        return shared.merge(changes)
+    after = shared.next_sweep().merge(changes, average=sweep.average).update_alpha()
+    return after.update_eta() if sweep.learns_eta else after
 
 
-def finish(shared: Shared) -> tuple[NDArray[np.float32], FloatArray, float]:
+def finish(shared: GibbsState) -> tuple[NDArray[np.float32], FloatArray, float]:
     """Return what is wanted of the last sweep."""
     return shared.mean_counts(), shared.alpha, shared.eta
 

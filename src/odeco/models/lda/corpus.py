@@ -1,4 +1,4 @@
-"""All documents that topics are learnt from, wherever they are: what learning asks of them."""
+"""The documents that topics are learnt from, here or on a cluster: `Corpus` is all that learning needs of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Corpus(Protocol):
     def sums(self, basis: FloatArray | None = None, *, core: bool = True) -> WordSums:
         """Return the sums over all documents of what a basis is asked; see `WordSums`."""
 
-    def in_two(self) -> tuple[Self, Self]:
+    def split(self) -> tuple[Self, Self]:
         """Return two halves of the documents.
 
         Documents that follow each other often repeat each other, as replies do, or versions of one text. So the halves
@@ -45,7 +45,7 @@ class Corpus(Protocol):
     def word_totals(self) -> FloatArray:
         """Return how often each word occurs."""
 
-    def halves(self, seed: int) -> tuple[Any, Any]:
+    def completion_halves(self, seed: int) -> tuple[Any, Any]:
         """Return the two halves of a sample of documents; see `split_sample`."""
 
     def refined(
@@ -54,24 +54,24 @@ class Corpus(Protocol):
         """Return topics after some Gibbs sweeps; see `refine_topics`."""
 
 
-class CorpusHere:
+class LocalCorpus:
     """Documents in the memory of this process, as checked counts."""
 
     def __init__(self, counts: Any, settings: LdaSettings, chunks: tuple[CountChunk, ...] | None = None) -> None:
         self._counts, self._settings, self._chunks = counts, settings, chunks
         self.n_documents, self.n_words = (int(size) for size in counts.shape)
 
-    def among(self, vocabulary: IndexArray) -> CorpusHere:
+    def among(self, vocabulary: IndexArray) -> LocalCorpus:
         """Return the same documents over a smaller vocabulary."""
-        narrow = CorpusHere(self._counts, self._settings, tuple(chunk.among(vocabulary) for chunk in self._cut()))
+        narrow = LocalCorpus(self._counts, self._settings, tuple(chunk.among(vocabulary) for chunk in self._cut()))
         narrow.n_words = vocabulary.size
         return narrow
 
-    def in_two(self) -> tuple[CorpusHere, CorpusHere]:
+    def split(self) -> tuple[LocalCorpus, LocalCorpus]:
         """Return two halves of the documents, dealt in blocks of √n."""
         second = np.arange(self.n_documents) // math.isqrt(self.n_documents) % 2 == 1
         first_half, second_half = (
-            CorpusHere(self._counts[np.flatnonzero(own)], self._settings) for own in (~second, second)
+            LocalCorpus(self._counts[np.flatnonzero(own)], self._settings) for own in (~second, second)
         )
         return first_half, second_half
 
@@ -80,15 +80,17 @@ class CorpusHere:
         settings = self._settings
 
         def start() -> WordSums:
-            return WordSums(self.n_words, basis, core=core, weigh=settings.weigh, parallel=settings.parallel)
+            return WordSums(
+                self.n_words, basis, core=core, document_weight=settings.document_weight, parallel=settings.parallel
+            )
 
-        return added_up(self._cut(), start)
+        return sum_chunks(self._cut(), start)
 
     def word_totals(self) -> FloatArray:
         """Return how often each word occurs."""
         return np.asarray(self._counts.sum(axis=0))
 
-    def halves(self, seed: int) -> tuple[Any, Any]:
+    def completion_halves(self, seed: int) -> tuple[Any, Any]:
         """Return the two halves of a sample of documents."""
         return split_sample(self._counts, seed=seed)
 
@@ -103,11 +105,11 @@ class CorpusHere:
 
     def _cut(self) -> tuple[CountChunk, ...]:
         if self._chunks is None:
-            self._chunks = tuple(count_chunks(self._counts, weigh=self._settings.weigh))
+            self._chunks = tuple(count_chunks(self._counts, document_weight=self._settings.document_weight))
         return self._chunks
 
 
-def added_up(chunks: Iterable[CountChunk], start: Callable[[], WordSums]) -> WordSums:
+def sum_chunks(chunks: Iterable[CountChunk], start: Callable[[], WordSums]) -> WordSums:
     """Return the sums over chunks that begin at the start of a leaf; `start` makes sums that are empty."""
     n_documents, leaves = 0, []
     for chunk in chunks:
@@ -118,10 +120,10 @@ def added_up(chunks: Iterable[CountChunk], start: Callable[[], WordSums]) -> Wor
         sums.add(chunk for _, chunk in leaves)
         return sums
     by_leaf = groupby(leaves, lambda leaf: leaf[0])
-    return with_vectors(start(), vectors_added_up(([chunk for _, chunk in leaf] for _, leaf in by_leaf), start))
+    return sums_of_part(start(), sum_leaves(([chunk for _, chunk in leaf] for _, leaf in by_leaf), start))
 
 
-def vectors_added_up(leaves: Iterable[Iterable[CountChunk]], start: Callable[[], WordSums]) -> Part:
+def sum_leaves(leaves: Iterable[Iterable[CountChunk]], start: Callable[[], WordSums]) -> Part:
     """Return the sum over leaves, each of `UNIT_DOCUMENTS` documents but for the last, as one array a level."""
     whole = Part(0, UNIT_DOCUMENTS, ())
     for leaf in leaves:
@@ -133,10 +135,10 @@ def vectors_added_up(leaves: Iterable[Iterable[CountChunk]], start: Callable[[],
     return whole
 
 
-def with_vectors(sums: WordSums, part: Part) -> WordSums:
-    """Return sums that are empty with what `vectors_added_up` gave."""
+def sums_of_part(sums: WordSums, part: Part) -> WordSums:
+    """Return sums that are empty with what `sum_leaves` gave."""
     size = next(array.size for array in part.levels if array is not None)
-    sums.take_vector(collected(part.levels, None, np.empty(size)))
+    sums.set_vector(collected(part.levels, None, np.empty(size)))
     return sums
 
 

@@ -1,6 +1,7 @@
-"""Word counts are checked, cut into chunks that hold what sums over their documents need, and multiplied with matrices.
+"""Check word counts, divide them into chunks, and multiply chunks with matrices.
 
-A product has the same bits on any number of threads, and its temporary arrays stay small.
+A chunk holds what sums over its documents need. Products are bit-identical on any number of threads, and their
+temporary arrays stay small.
 """
 
 from __future__ import annotations
@@ -159,22 +160,22 @@ def _named(array: Any, bad: Any) -> str:
     return f"counts[{document}, {int(array.indices[place])}] = {float(array.data[place]):.6g}"
 
 
-def count_chunks(counts: Any, *, weigh: DocumentWeight = "equal", first: int = 0) -> Iterator[CountChunk]:
+def count_chunks(counts: Any, *, document_weight: DocumentWeight = "equal", first: int = 0) -> Iterator[CountChunk]:
     """Cut checked counts into chunks; `first` is the number of documents that were seen before them.
 
     A chunk never reaches beyond a multiple of `UNIT_DOCUMENTS`, counted from the start of `counts`.
     """
-    check_choice("weigh", weigh, ("equal", "length"))
+    check_choice("document_weight", document_weight, ("equal", "length"))
     start = 0
     while start < counts.shape[0]:
         ends = counts.indptr[start + 1 :]
         n_rows = int(np.searchsorted(ends, counts.indptr[start] + _CHUNK_SIZE)) + 1
         stop = min(start + min(n_rows, UNIT_DOCUMENTS - start % UNIT_DOCUMENTS), counts.shape[0])
-        yield _chunk(row_slice(counts, start, stop), weigh, first + start)
+        yield _chunk(row_slice(counts, start, stop), document_weight, first + start)
         start = stop
 
 
-def _chunk(rows: Any, weigh: DocumentWeight, first: int) -> CountChunk:
+def _chunk(rows: Any, document_weight: DocumentWeight, first: int) -> CountChunk:
     lengths = np.asarray(rows.sum(axis=1), dtype=np.float64)
     groups = (first + np.arange(rows.shape[0])) % N_GROUPS
     usable = lengths >= FEWEST_WORDS
@@ -182,7 +183,7 @@ def _chunk(rows: Any, weigh: DocumentWeight, first: int) -> CountChunk:
     if not usable.all():
         kept = np.flatnonzero(usable)
         rows, groups, lengths = rows[kept], groups[kept], lengths[kept]
-    weights = np.ones(lengths.size) if weigh == "equal" else lengths
+    weights = np.ones(lengths.size) if document_weight == "equal" else lengths
     present = np.zeros(rows.shape[1], dtype=np.bool_)
     present[rows.indices] = True
     words = np.flatnonzero(present)

@@ -1,4 +1,4 @@
-"""Diagnostics say how far to trust topics that were read off moments, and warn if that is not far."""
+"""Diagnostics of topics that were estimated from moments, and warnings if they are unreliable."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TopicDiagnostics:
         Share of the squared norm of the whitened third moment that the components explain.
     negative_mass : array
         For each topic the share of its mass that was negative and was cut off.
-    tried : array, c x 2
+    selection_scores : array, c x 2
         If the number of topics was left to the data: numbers that were tried, and how many topics of each were found
         again in the other half of the documents.
     """
@@ -68,12 +68,12 @@ class TopicDiagnostics:
     residuals: FloatArray
     explained: float
     negative_mass: FloatArray
-    tried: IndexArray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
+    selection_scores: IndexArray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
 
     @property
-    def n_found_again(self) -> int | None:
+    def n_replicated(self) -> int | None:
         """How many topics were found again in the other half of the documents; None if that was not tried."""
-        found = self.tried[self.tried[:, 0] == self.n_components, 1]
+        found = self.selection_scores[self.selection_scores[:, 0] == self.n_components, 1]
         return int(found[0]) if found.size else None
 
     @property

@@ -1,24 +1,34 @@
-"""What there is to say about learnt topics: their sizes, words, coherence, perplexity and best documents.
+"""What a reader sees of fitted topics: sizes, words, coherence, perplexity, representative documents, a figure.
 
-Documents that show a topic best, without those that say nearly the same as another.
+The lift of a word in a topic is its probability there divided by its probability in all text. Words of high lift are
+specific to the topic, but may be rare. Relevance mixes both logarithms: λ log p(word | topic) + (1 − λ) log lift.
+
+References
+----------
+Sievert and Shirley, *LDAvis: a method for visualizing and interpreting topics*, 2014.
 """
 
 from __future__ import annotations
 
+import numbers
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import row_slice
 from odeco.models.lda.diagnostics import TopicDiagnostics
-from odeco.models.lda.estimator import TensorLDA
 from odeco.models.lda.evaluate import coherence, completion_perplexity, split_documents
 from odeco.models.lda.trust import TopicTrust
 from odeco.models.lda.vocabulary import Words
 from odeco.privacy.report import PrivacyReport
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from odeco.models.lda.estimator import TensorLDA
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,14 +154,16 @@ def _perplexity(model: TensorLDA, counts: Any, held_out: Any, seed: int) -> Perp
 #: The proportions of this many documents are worked out at a time.
 _BLOCK = 20_000
 
+
 #: So many documents are looked at for each that is shown, as some may say the same.
 _LOOKED_AT = 10
+
 
 #: Two documents say nearly the same if more than half of all their words together are common to both.
 _NEARLY_THE_SAME = 0.5
 
 
-def proportions_of(model: TensorLDA, counts: Any) -> FloatArray:
+def infer_proportions(model: TensorLDA, counts: Any) -> FloatArray:
     """Return the proportions of topics in documents whose columns are known to be the model's words."""
     with warnings.catch_warnings():
         # The columns of a sparse array have no names, and the model's have.
@@ -159,7 +171,7 @@ def proportions_of(model: TensorLDA, counts: Any) -> FloatArray:
         return model.transform(counts)
 
 
-def leading_documents(model: TensorLDA, counts: Any, n_documents: int) -> tuple[IndexArray, FloatArray]:
+def _top_documents(model: TensorLDA, counts: Any, n_documents: int) -> tuple[IndexArray, FloatArray]:
     """Return the documents in which each topic has its largest share, largest first, and these shares.
 
     Both arrays have a row for each topic. Documents are given by their row numbers, and worked on some at a time.
@@ -167,7 +179,7 @@ def leading_documents(model: TensorLDA, counts: Any, n_documents: int) -> tuple[
     k = model.n_components_
     places, shares = np.zeros((k, 0), dtype=np.int64), np.zeros((k, 0))
     for start in range(0, counts.shape[0], _BLOCK):
-        block = proportions_of(model, row_slice(counts, start, min(start + _BLOCK, counts.shape[0]))).T
+        block = infer_proportions(model, row_slice(counts, start, min(start + _BLOCK, counts.shape[0]))).T
         rows = np.broadcast_to(np.arange(start, start + block.shape[1]), block.shape)
         shares, places = np.concatenate([shares, block], axis=1), np.concatenate([places, rows], axis=1)
         first = np.argsort(-shares, axis=1, kind="stable")[:, :n_documents]
@@ -175,14 +187,14 @@ def leading_documents(model: TensorLDA, counts: Any, n_documents: int) -> tuple[
     return places, shares
 
 
-def telling_documents(model: TensorLDA, counts: Any, n_documents: int) -> list[list[tuple[int, float]]]:
+def representative_documents(model: TensorLDA, counts: Any, n_documents: int) -> list[list[tuple[int, float]]]:
     """Return for each topic the row numbers of documents that show it best, and its share in each.
 
     A document that says nearly the same as one before it is left out: its words and those of the other, Σ min over
     Σ max of their counts, overlap by more than a half. That holds for copies, for reposts, and for answers that quote
     most of what they answer.
     """
-    places, shares = leading_documents(model, counts, _LOOKED_AT * n_documents)
+    places, shares = _top_documents(model, counts, _LOOKED_AT * n_documents)
     chosen = []
     for own_places, own_shares in zip(places.tolist(), shares.tolist(), strict=True):
         shown: list[tuple[int, float]] = []
@@ -200,3 +212,65 @@ def _overlap(counts: Any, first: int, second: int) -> float:
     one, other = counts[[first]], counts[[second]]
     together = float(one.maximum(other).sum())
     return float(one.minimum(other).sum()) / together if together else 1.0
+
+
+def lift(topic_word: FloatArray, shares: FloatArray) -> FloatArray:
+    """Return p(word | topic) / p(word), k x V; 0 for a word that no topic holds.
+
+    Examples
+    --------
+    >>> lift(np.array([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]]), np.array([0.75, 0.25]))
+    array([[1.        , 1.33333333, 0.        ],
+           [1.        , 0.        , 4.        ]])
+    """
+    frequencies = shares @ topic_word
+    return np.divide(topic_word, frequencies, out=np.zeros_like(topic_word), where=frequencies > 0)
+
+
+def relevance(topic_word: FloatArray, shares: FloatArray, weight: float) -> FloatArray:
+    """Return λ log p(word | topic) + (1 − λ) log lift, k x V, for λ = `weight`; −∞ for a word that a topic lacks."""
+    if not isinstance(weight, numbers.Real) or isinstance(weight, bool) or not 0 <= weight <= 1:
+        raise ValueError(f"The weight of relevance must be a number from 0 (lift) to 1 (probability). Got {weight!r}.")
+    with np.errstate(divide="ignore"):
+        # log lift is log p(word | topic) − log p(word), so the first of both has the weight 1 in the sum.
+        logarithms = np.log(topic_word)
+        own = (1 - weight) * np.log(shares @ topic_word)
+    return np.subtract(logarithms, own, out=logarithms, where=np.isfinite(logarithms))
+
+
+_STYLE: Any = {"font.size": 9, "axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left"}
+
+
+_COLOUR, _GREY = "#3f74c4", "#6b7580"
+
+
+def draw_topics(
+    topic_word: FloatArray, shares: FloatArray, names: Words, leading: list[IndexArray], n_columns: int
+) -> Figure:
+    """Draw the given words of each topic, with their probabilities as bars."""
+    import matplotlib as mpl  # takes half a second, and may be missing
+    from matplotlib.figure import Figure
+
+    n_topics, tallest = len(leading), max(max((places.size for places in leading), default=1), 1)
+    n_columns = min(n_columns, n_topics)
+    n_rows = -(-n_topics // n_columns)
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(2.6 * n_columns, n_rows * (0.6 + 0.19 * tallest)), layout="constrained")
+        grid = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
+        for topic, (axes, places) in enumerate(zip(grid, leading, strict=False)):
+            values = topic_word[topic, places]
+            # Bars have the heights of text, in a fixed number of lines, so that all topics share one scale of lines.
+            axes.barh(range(places.size), values, color=_COLOUR, height=0.72)
+            # A dollar sign would begin a formula.
+            axes.set_yticks(range(places.size), [str(name) for name in names[places]], parse_math=False)
+            axes.set_ylim(tallest - 0.4, -0.6)
+            axes.set_title(f"{topic + 1} · {shares[topic]:.1%}")
+            axes.spines[["top", "right", "bottom"]].set_visible(False)
+            axes.tick_params(axis="y", length=0)
+            axes.tick_params(axis="x", length=0, labelcolor=_GREY, labelsize=8)
+            axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(2))
+            axes.grid(axis="x", color="#dfe3e8", linewidth=0.7)
+            axes.set_axisbelow(True)
+        for axes in grid[n_topics:]:
+            axes.set_axis_off()
+    return figure

@@ -15,17 +15,17 @@ from odeco._util.types import FloatArray
 from odeco.display.progress import reporting
 from odeco.io.source import is_on_cluster
 from odeco.models.lda.cluster import learn_on_cluster, likelihood_there, proportions_there, rows_on_cluster
-from odeco.models.lda.corpus import CorpusHere
+from odeco.models.lda.corpus import LocalCorpus
 from odeco.models.lda.counts import DocumentWeight, as_counts
 from odeco.models.lda.diagnostics import warn_if_fewer, warn_if_unreliable
 from odeco.models.lda.files import load_model, save_model
 from odeco.models.lda.inference import document_topics, log_likelihood
-from odeco.models.lda.learn import learn_at_once
-from odeco.models.lda.private_stream import PrivateTopicStream, fit_privately, next_private_stream
+from odeco.models.lda.learn import fit_topics
+from odeco.models.lda.private import PrivateTopicStream, fit_privately, update_privately
 from odeco.models.lda.private_vocabulary import PrivateVocabulary
 from odeco.models.lda.result import FittedTopics
 from odeco.models.lda.settings import (
-    Tell,
+    Callback,
     check_private,
     check_private_batches,
     check_settings,
@@ -36,7 +36,7 @@ from odeco.models.lda.settings import (
 )
 from odeco.models.lda.stream import TopicStream
 from odeco.models.lda.text import TextTopics
-from odeco.models.lda.vocabulary import REFINE, Cut, Words
+from odeco.models.lda.vocabulary import MAX_ITER, Tokenizer, Words
 from odeco.privacy.holders.documents import NeighbourRelation
 
 
@@ -52,12 +52,12 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     n_components : int or "auto"
         Number k of topics. Fewer are learnt, with a warning, if there are fewer distinct words, or fewer documents of
         three words. ``"auto"`` takes the number, at most 100, for which the directions of word pairs stand clear
-        of noise and two halves of the documents agree on most topics; `diagnostics_.tried` says what was tried.
-        `partial_fit` needs a number.
+        of noise and two halves of the documents agree on most topics; `diagnostics_.selection_scores`
+        lists the numbers tried. `partial_fit` needs a number.
     doc_topic_concentration : float or "auto"
         The sum α₀ of the Dirichlet parameters that the moments are corrected with; it is small if a document has few
         topics. ``"auto"`` takes the value with which half of a document's words best predict the other half.
-    refine : int
+    max_iter : int
         Number of Gibbs sweeps; 0 gives the pure spectral topics. The sweeps also learn the Dirichlet parameters. Their
         topics are taken if they predict half of the words of documents from the other half clearly better.
     topic_word_prior : float, optional
@@ -71,7 +71,7 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         Number of steps of subspace iteration.
     forget : float, optional
         In `partial_fit`, a document counts half after this many further documents. By default none is forgotten.
-    n_inference_iterations : int
+    max_doc_update_iter : int
         The most rounds in which `transform` finds the proportions of a document.
     epsilon, delta : float, optional
         With both, the model is private: what `fit` learns is (ε, δ)-differentially private. δ must be below one over
@@ -116,13 +116,15 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         How far to trust each topic of a private model, and each of its words. Other models do not have it.
     words_ : array of str
         The words that the columns count, if the model knows them (see `fit` and `fit_text`).
-    cut_ : str or None
+    tokenizer_ : str or None
         How texts were cut into these words, if the model knows it.
     shares_ : array
         Share of all words that belongs to each topic.
+    n_iter_ : int
+        Number of Gibbs sweeps over each document, or of EM steps of a private model.
     n_components_ : int
         Number of topics.
-    n_documents_ : int
+    n_samples_seen_ : int
         Number of documents seen.
     n_features_in_, feature_names_in_
         As in every estimator of scikit-learn.
@@ -157,7 +159,7 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     >>> from odeco.datasets.planted import planted_topics
     >>> from odeco.models import TensorLDA
     >>> corpus = planted_topics(2000, 30, [0.3, 0.2, 0.1], rng=0)
-    >>> model = TensorLDA(3, refine=0, random_state=0).fit(corpus.counts)
+    >>> model = TensorLDA(3, max_iter=0, random_state=0).fit(corpus.counts)
     >>> model.topic_word_.shape, model.transform(corpus.counts[:5]).shape
     ((3, 30), (5, 3))
     """
@@ -169,13 +171,13 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         n_components: int | Literal["auto"] = 10,
         *,
         doc_topic_concentration: float | Literal["auto"] = "auto",
-        refine: int = REFINE,
+        max_iter: int = MAX_ITER,
         topic_word_prior: float | None = None,
         document_weight: DocumentWeight = "length",
         n_oversamples: int = 10,
         n_passes: int = 4,
         forget: float | None = None,
-        n_inference_iterations: int = 50,
+        max_doc_update_iter: int = 50,
         epsilon: float | None = None,
         delta: float | None = None,
         unit: Literal["document", "user"] = "document",
@@ -188,13 +190,13 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     ) -> None:
         self.n_components = n_components
         self.doc_topic_concentration = doc_topic_concentration
-        self.refine = refine
+        self.max_iter = max_iter
         self.topic_word_prior = topic_word_prior
         self.document_weight = document_weight
         self.n_oversamples = n_oversamples
         self.n_passes = n_passes
         self.forget = forget
-        self.n_inference_iterations = n_inference_iterations
+        self.max_doc_update_iter = max_doc_update_iter
         self.epsilon = epsilon
         self.delta = delta
         self.unit = unit
@@ -213,8 +215,8 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         groups: Any = None,
         vocabulary: PrivateVocabulary | None = None,
         words: Sequence[str] | Words | None = None,
-        cut: Cut | None = None,
-        callback: Tell | None = None,
+        tokenizer: Tokenizer | None = None,
+        callback: Callback | None = None,
         progress: bool = False,
         client: Any = None,
     ) -> Self:
@@ -235,7 +237,7 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         words : sequence of str, optional
             The words that the columns count, such as ``vectoriser.get_feature_names_out()``. The model keeps them, in
             its file too. By default the names of the columns of a dataframe, or the words of `vocabulary`.
-        cut : {"words", "blanks"}, optional
+        tokenizer : {"words", "blanks"}, optional
             How texts were cut into these words, for `transform_text`; see `fit_text`.
         callback : callable, optional
             Called with the stage ("pairs", "triples", "number of topics" or "sweeps"), how much of it is done, and of
@@ -253,20 +255,20 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             )
         with (
             columns_kept_on_failure(self),
-            reporting(callback, progress=progress, verbose=self.verbose, silent=private) as tell,
+            reporting(callback, progress=progress, verbose=self.verbose, silent=private) as report,
         ):
             if on_cluster:
                 counts = rows_on_cluster(self, X, client, reset=True)
-                fitted = learn_on_cluster(counts, settings, seed=seed, tell=tell).by_share()
+                fitted = learn_on_cluster(counts, settings, seed=seed, callback=report).by_share()
             elif private:
                 counts = validated_privately(self, X, reset=True)
                 fitted = fit_privately(self, counts, groups, settings, vocabulary, seed)
             else:
                 counts = as_counts(validated(self, X, reset=True))
-                fitted = learn_at_once(CorpusHere(counts, settings), settings, seed=seed, tell=tell).by_share()
+                fitted = fit_topics(LocalCorpus(counts, settings), settings, seed=seed, callback=report).by_share()
             known = vocabulary.words if words is None and vocabulary is not None else words
             n_documents, names = counts.shape[0], checked_words(known, self.n_features_in_)
-            self._take(fitted, None, seed, n_documents, names, cut)
+            self._take(fitted, None, seed, n_documents, names, tokenizer)
         warn_if_fewer(self.n_components, self.n_components_, n_documents)
         if fitted.trust is None or fitted.trust.known:
             warn_if_unreliable(fitted.diagnostics)
@@ -278,7 +280,7 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         y: Any = None,  # noqa: ARG002 - scikit-learn's signature
         *,
         words: Sequence[str] | Words | None = None,
-        cut: Cut | None = None,
+        tokenizer: Tokenizer | None = None,
         vocabulary: PrivateVocabulary | None = None,
     ) -> Self:
         """Learn from one more batch of documents; none is kept, and memory does not grow.
@@ -288,7 +290,7 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         loaded again from where it was last saved. The first batch should hold at least k documents of three words:
         with fewer, fewer topics are learnt, with a warning, in all batches.
 
-        `words` and `cut` are as for `fit`; those of the first batch are kept.
+        `words` and `tokenizer` are as for `fit`; those of the first batch are kept.
 
         A private model asks each batch with the whole budget (see *Private models*): no document may be fed twice.
         ``unit="user"`` and ``ledger`` are refused, and so is a private `vocabulary`: what it has cost the documents of
@@ -304,7 +306,7 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             after: TopicStream | PrivateTopicStream
             if private:
                 counts = validated_privately(self, X, reset=before is None)
-                after = next_private_stream(self, cast("PrivateTopicStream | None", before), counts, settings)
+                after = update_privately(self, cast("PrivateTopicStream | None", before), counts, settings)
             else:
                 counts = as_counts(validated(self, X, reset=before is None))
                 if before is None:
@@ -314,10 +316,10 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
                     after = cast("TopicStream", before).updated(counts)
             names = checked_words(words, self.n_features_in_)
             if before is not None:
-                names, cut = self._words, self._cut
-            self._take(None, after, after.seed, after.n_documents, names, cut)
+                names, tokenizer = self._words, self._tokenizer
+            self._take(None, after, after.seed, after.n_documents, names, tokenizer)
         if before is None:
-            warn_if_fewer(self.n_components, self.n_components_, self.n_documents_)
+            warn_if_fewer(self.n_components, self.n_components_, self.n_samples_seen_)
         return self
 
     def _take(
@@ -327,12 +329,12 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         seed: int,
         n_documents: int,
         words: Words | None,
-        cut: Cut | None,
+        tokenizer: Tokenizer | None,
     ) -> None:
         """Make what was learnt the model's own, in one step: an interrupt finds all of it, or nothing."""
         n_components = stream.n_components if stream is not None else cast("FittedTopics", fitted).alpha.size
-        learnt = {"_fitted": fitted, "_stream": stream, "_seed": seed, "_words": words, "_cut": cut}
-        self.__dict__.update(learnt, n_documents_=n_documents, n_components_=n_components)
+        learnt = {"_fitted": fitted, "_stream": stream, "_seed": seed, "_words": words, "_tokenizer": tokenizer}
+        self.__dict__.update(learnt, n_samples_seen_=n_documents, n_components_=n_components)
 
     def transform(self, X: Any) -> FloatArray:
         """Return the expected proportions of topics in each document, documents x topics; rows sum to one.
@@ -389,7 +391,7 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             counts,
             fitted.topic_word,
             fitted.alpha,
-            n_iterations=settings.n_inference_iterations,
+            n_iterations=settings.max_doc_update_iter,
             n_jobs=settings.n_jobs,
         )
 

@@ -1,4 +1,4 @@
-"""Topics are judged by document completion, which is how well they predict unseen words, and by coherence."""
+"""Evaluate topics by document completion (how well they predict held-out words) and by coherence."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.lda.attributes import relevance
+from odeco.models.lda.display import relevance
 from odeco.models.lda.vocabulary import RELEVANCE
 
 if TYPE_CHECKING:

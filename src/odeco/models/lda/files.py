@@ -32,12 +32,12 @@ from odeco._util.schema import (
 from odeco.io.rows import check_structure
 from odeco.models.lda.counts import N_GROUPS, as_counts
 from odeco.models.lda.diagnostics import TopicDiagnostics
-from odeco.models.lda.private_stream import PrivateTopicStream
+from odeco.models.lda.private import PrivateTopicStream
 from odeco.models.lda.result import FittedTopics
 from odeco.models.lda.settings import check_settings, checked_words
 from odeco.models.lda.stream import TopicStream
 from odeco.models.lda.trust import TopicTrust
-from odeco.models.lda.vocabulary import Cut
+from odeco.models.lda.vocabulary import Tokenizer
 from odeco.privacy.report import PrivacyReport
 
 if TYPE_CHECKING:
@@ -61,8 +61,9 @@ def save_model(model: TensorLDA, path: str | os.PathLike[str]) -> None:
     header: dict[str, Any] = {
         "parameters": parameters,
         "seed": model._seed,
-        "n_documents": model.n_documents_,
+        "n_documents": model.n_samples_seen_,
         "eta": fitted.eta,
+        "n_iter": fitted.n_iter,
         "diagnostics": numbers,
     }
     if fitted.privacy is not None:
@@ -73,10 +74,10 @@ def save_model(model: TensorLDA, path: str | os.PathLike[str]) -> None:
         arrays["feature_names"] = np.array([str(name) for name in model.feature_names_in_])
     if model._words is not None:
         arrays["words"] = model._words
-    if model._cut is not None:
-        header["cut"] = model._cut
+    if model._tokenizer is not None:
+        header["tokenizer"] = model._tokenizer
     if fitted.trust is not None:
-        arrays |= {"trust.likeness": fitted.trust.likeness, "trust.deviations": fitted.trust.deviations}
+        arrays |= {"trust.similarity": fitted.trust.similarity, "trust.deviations": fitted.trust.deviations}
     if public is not None:
         counts = as_counts(public)
         arrays |= {f"public.{name}": getattr(counts, name) for name in ("data", "indices", "indptr")}
@@ -97,7 +98,7 @@ def load_model(cls: type[TensorLDA], path: str | os.PathLike[str]) -> TensorLDA:
         privacy = PrivacyReport.from_json(header["privacy"]) if "privacy" in header else None
         trust = TopicTrust(**_named(arrays, "trust.")) if privacy is not None else None
         learnt = (arrays["topic_word"], arrays["totals"], arrays["alpha"], header["eta"], diagnostics, privacy, trust)
-        fitted = FittedTopics(*learnt)
+        fitted = FittedTopics(*learnt, n_iter=header["n_iter"])
         stream: TopicStream | PrivateTopicStream | None = None
         if "online" in header:
             settings = dataclasses.replace(settings, n_components=fitted.alpha.size)
@@ -109,7 +110,7 @@ def load_model(cls: type[TensorLDA], path: str | os.PathLike[str]) -> TensorLDA:
         if "feature_names" in arrays:
             model.feature_names_in_ = arrays["feature_names"].astype(object)
         words = checked_words(arrays.get("words"), model.n_features_in_)
-        model._take(fitted, stream, header["seed"], header["n_documents"], words, header.get("cut"))
+        model._take(fitted, stream, header["seed"], header["n_documents"], words, header.get("tokenizer"))
     return model
 
 
@@ -178,6 +179,7 @@ _SCHEMA = Schema(
         "seed": _COUNT,
         "n_documents": _COUNT,
         "eta": number(0),
+        "n_iter": _COUNT,
         "diagnostics": record(
             {
                 "n_documents": _COUNT,
@@ -199,7 +201,7 @@ _SCHEMA = Schema(
     },
     optional_header={
         "privacy": text(),
-        "cut": one_of(*get_args(Cut)),
+        "tokenizer": one_of(*get_args(Tokenizer)),
         "private_online": record({"seed": _COUNT, "n_batches": whole(1)}),
         "online": record(
             {
@@ -210,12 +212,12 @@ _SCHEMA = Schema(
     },
     optional_arrays={
         **dict.fromkeys(("feature_names", "words"), array("V", kind="U")),
-        "diagnostics.tried": array(None, None, kind="i", low=0),
+        "diagnostics.selection_scores": array(None, None, kind="i", low=0),
         "online.topic_counts": array("k", "V", kind="rows", low=0),
         **{f"online.{name}": rule for name, rule in _STREAM.items()},
         **{f"private_online.{name}": rule for name, rule in _PRIVATE_STREAM.items()},
         "private_online.public": array("k", "V", low=0),
-        "trust.likeness": array("k", low=-1, high=1, nan=True),
+        "trust.similarity": array("k", low=-1, high=1, nan=True),
         "trust.deviations": array("k", "V", low=0),
         "public.data": array("stored", low=0),
         **dict.fromkeys(("public.indices", "public.indptr"), array(None, kind="i", low=0)),

@@ -1,13 +1,11 @@
-"""The Dirichlet priors are learnt from counts, by Minka's fixed point on histograms of counts.
+"""Collapsed Gibbs sampling of the topics of all tokens, in lanes, with the Dirichlet priors learnt from the counts.
 
-With h[n] groups that hold n of something, the sum over groups of digamma(n + a) - digamma(a) is the sum over j of
-t[j] / (a + j), where t[j] is the number of groups that hold more than j. So a step takes one division for each entry
-of t.
+`GibbsState` is what all lanes know, a value; a `Lane` is what belongs to one of them. `Sampler` runs them in this
+process; on a cluster every lane is a chain of tasks with the same two classes.
 
-The Gibbs sampler holds the topics of all tokens of a corpus, and sweeps over them in lanes.
-
-What all lanes know is `Shared`, a value; what belongs to one lane is a `Lane`. `Sampler` puts them together in this
-process. On a cluster every lane is a chain of tasks, with the same two classes.
+The priors are learnt by Minka's fixed point on histograms of counts. With h[n] groups of n tokens, the sum over groups
+of digamma(n + a) - digamma(a) is the sum over j of t[j] / (a + j), where t[j] is the number of groups with more than j
+tokens. An iteration takes one division for each entry of t.
 """
 
 from __future__ import annotations
@@ -92,7 +90,7 @@ def learn_eta(eta: float, word_counts: NDArray[Any], n_features: int, n_iteratio
     return eta
 
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 _MOST_LANES = 16
@@ -129,14 +127,14 @@ class Tokens:
     n_features: int
 
     @classmethod
-    def of(cls, counts: Any) -> Tokens:
+    def from_counts(cls, counts: Any) -> Tokens:
         """List the tokens of a CSR array of counts."""
         repeats = np.asarray(counts.data, dtype=np.int64)
         frequencies = np.bincount(counts.indices, weights=repeats, minlength=counts.shape[1])
-        return cls.among(counts, words_that_occur(frequencies))
+        return cls.from_vocabulary(counts, words_that_occur(frequencies))
 
     @classmethod
-    def among(cls, counts: Any, vocabulary: NDArray[np.int64]) -> Tokens:
+    def from_vocabulary(cls, counts: Any, vocabulary: NDArray[np.int64]) -> Tokens:
         """List the tokens of a CSR array of counts, whose words are all in a vocabulary."""
         repeats = np.asarray(counts.data, dtype=np.int64)
         places = np.zeros(counts.shape[1], dtype=np.int32)
@@ -197,7 +195,7 @@ class Lane:
 
 
 @dataclass(frozen=True, eq=False)
-class Changes:
+class LaneUpdate:
     """What a lane did in a sweep: the changes of the counts, its histogram and its expected counts."""
 
     table: NDArray[np.float32]
@@ -207,7 +205,7 @@ class Changes:
 
 
 @dataclass(frozen=True, eq=False)
-class Shared:
+class GibbsState:
     """What all lanes know when a sweep begins. No array in it is ever changed.
 
     Attributes
@@ -245,7 +243,7 @@ class Shared:
     @classmethod
     def begin(
         cls, alpha: FloatArray, eta: float, seed: int, n_features: int, lengths: NDArray[np.int64], n_words: int
-    ) -> Shared:
+    ) -> GibbsState:
         """Return what is known before the first topics are drawn, over `n_words` words that occur."""
         prior = np.array(alpha, dtype=np.float64)
         empty = np.zeros((n_words, -(-len(prior) // kernels.WIDTH) * kernels.WIDTH), dtype=np.float32)
@@ -253,7 +251,7 @@ class Shared:
         nothing = np.zeros(empty.shape[1])
         return cls(prior, float(eta), seed, n_features, lengths, empty, nothing, histogram, empty)
 
-    def padded(self, topic_rows: NDArray[Any]) -> NDArray[np.float32]:
+    def pad(self, topic_rows: NDArray[Any]) -> NDArray[np.float32]:
         """Return topics, k x m, as the kernels want them: m rows, padded."""
         rows = np.zeros(self.table.shape, dtype=np.float32)
         rows[:, : len(self.alpha)] = topic_rows.T
@@ -266,14 +264,14 @@ class Shared:
             _START_STEPS, self._lane_seed(lane.number),
         )  # fmt: skip
 
-    def counted(self, lane: Lane) -> Changes:
+    def count(self, lane: Lane) -> LaneUpdate:
         """Return the counts of the topics of a lane that were just drawn."""
         table, inside = np.zeros_like(self.table), slice(lane.starts[lane.first], lane.starts[lane.last])
         kernels.count_topics(lane.starts[lane.first : lane.last + 1], lane.words, lane.topics, table)
         totals = np.bincount(lane.topics[inside], minlength=table.shape[1]).astype(np.float64)
-        return Changes(table, totals, np.zeros_like(self.histogram), table[:0])
+        return LaneUpdate(table, totals, np.zeros_like(self.histogram), table[:0])
 
-    def sweep(self, lane: Lane, *, average: bool) -> Changes:
+    def sweep(self, lane: Lane, *, average: bool) -> LaneUpdate:
         """Draw the topics of a lane anew, in place; return what that changes."""
         table, totals = self.table.copy(), self.totals.copy()
         histogram = np.zeros_like(self.histogram)
@@ -285,13 +283,13 @@ class Shared:
         )  # fmt: skip
         table -= self.table
         totals -= self.totals
-        return Changes(table, totals, histogram, expected)
+        return LaneUpdate(table, totals, histogram, expected)
 
-    def swept(self) -> Shared:
+    def next_sweep(self) -> GibbsState:
         """Return the same, on its way into the next sweep: its draws have other seeds."""
         return replace(self, n_swept=self.n_swept + 1)
 
-    def merged(self, changes: Iterable[Changes], *, average: bool = False) -> Shared:
+    def merge(self, changes: Iterable[LaneUpdate], *, average: bool = False) -> GibbsState:
         """Return what is known after the changes of all lanes, which are added in the order of the lanes."""
         table, totals, histogram = self.table.copy(), self.totals.copy(), np.zeros_like(self.histogram)
         expected = self.expected.copy() if average else self.expected
@@ -304,14 +302,14 @@ class Shared:
         n_averaged = self.n_averaged + average
         return replace(self, table=table, totals=totals, histogram=histogram, expected=expected, n_averaged=n_averaged)
 
-    def with_alpha_learnt(self) -> Shared:
+    def update_alpha(self) -> GibbsState:
         """Return the same with the prior of a document's topics moved towards the most likely one."""
         largest = int(np.flatnonzero(self.histogram.any(axis=0)).max(initial=0))
         tails = exceedances(self.histogram[:, : largest + 1])
         lengths = exceedances(np.pad(self.lengths, (0, max(0, 2 - len(self.lengths)))))
         return replace(self, alpha=learn_alpha(self.alpha, tails, lengths, _ALPHA_STEPS))
 
-    def with_eta_learnt(self) -> Shared:
+    def update_eta(self) -> GibbsState:
         """Return the same with the prior of a topic's words moved towards the most likely one."""
         counts = self.table[:, : len(self.alpha)]
         return replace(self, eta=learn_eta(self.eta, counts, self.n_features, _ETA_STEPS))
@@ -347,7 +345,7 @@ class Sampler:
 
     def __init__(self, tokens: Tokens, alpha: FloatArray, eta: float, *, seed: int, n_jobs: int) -> None:
         lengths = np.bincount(np.diff(tokens.starts), minlength=1)
-        self.shared = Shared.begin(alpha, eta, seed, tokens.n_features, lengths, len(tokens.vocabulary))
+        self.shared = GibbsState.begin(alpha, eta, seed, tokens.n_features, lengths, len(tokens.vocabulary))
         n_lanes = choose_lanes(len(tokens.words), max(1, self.shared.table.size))
         self.topics = np.zeros(len(tokens.words), dtype=np.uint16)
         self._lanes = [
@@ -383,45 +381,45 @@ class Sampler:
         known_totals : ndarray of shape (k,), optional
             Totals of the other tokens, over all words.
         """
-        shared, rows = self.shared, self.shared.padded(topic_word)
+        shared, rows = self.shared, self.shared.pad(topic_word)
 
-        def draw(lane: Lane) -> Changes:
+        def draw(lane: Lane) -> LaneUpdate:
             shared.draw(lane, rows)
-            return shared.counted(lane)
+            return shared.count(lane)
 
-        before = shared if known is None else replace(shared, table=shared.padded(known))
-        after = before.merged(self._each_lane(draw))
+        before = shared if known is None else replace(shared, table=shared.pad(known))
+        after = before.merge(self._each_lane(draw))
         if known_totals is not None:
             after.totals[: len(after.alpha)] += known_totals
         self.shared = after
 
     def sweep(self, *, average: bool) -> None:
         """Draw the topic of every token anew; take the probabilities into the mean if `average`."""
-        shared = self.shared.swept()
-        self.shared = shared.merged(self._each_lane(lambda lane: shared.sweep(lane, average=average)), average=average)
+        shared = self.shared.next_sweep()
+        self.shared = shared.merge(self._each_lane(lambda lane: shared.sweep(lane, average=average)), average=average)
 
     def learn_alpha(self) -> None:
         """Move the prior of a document's topics towards the most likely one for the topics just drawn."""
-        self.shared = self.shared.with_alpha_learnt()
+        self.shared = self.shared.update_alpha()
 
     def learn_eta(self) -> None:
         """Move the prior of a topic's words towards the most likely one for the topics just drawn."""
-        self.shared = self.shared.with_eta_learnt()
+        self.shared = self.shared.update_eta()
 
     def mean_counts(self) -> NDArray[np.float32]:
         """Return how many tokens of each word are expected to have each topic, k x m: the mean over averaged sweeps."""
         return self.shared.mean_counts()
 
-    def _each_lane(self, work: Callable[[Lane], Answer]) -> Iterator[Answer]:
+    def _each_lane(self, work: Callable[[Lane], Result]) -> Iterator[Result]:
         """Yield what the work of each lane answers, in the order of the lanes.
 
-        Answers are large. At most one more of them than there are threads exists at a time: one can be added up while
+        Releases are large. At most one more of them than there are threads exists at a time: one can be added up while
         the threads work on the next.
         """
         if self._n_jobs == 1:
             yield from map(work, self._lanes)
             return
-        running: deque[Future[Answer]] = deque()
+        running: deque[Future[Result]] = deque()
         with ThreadPoolExecutor(self._n_jobs) as pool:
             for lane in self._lanes:
                 if len(running) > self._n_jobs:

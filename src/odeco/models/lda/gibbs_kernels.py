@@ -1,9 +1,10 @@
-"""The compiled loops over tokens: they draw first topics, and sweep over a stretch of documents.
+"""Compiled loops of the Gibbs sampler: draw first topics, and sweep over a range of documents.
 
-Tables have one row of single-precision numbers for each word, padded with zeros to a multiple of eight topics. So the
-only long loop, a product and a sum over a row, is a handful of vector instructions. Counts are whole numbers below
-2^24, which single precision holds exactly. Unsigned indices and views of rows are there for speed: with signed indices,
-which may count from the end, the compiler does not see that a row is contiguous, and the loop is 5 times slower.
+Tables have one row of single-precision numbers for each word, padded with zeros to a multiple of eight topics. The only
+long loop, a product and a sum over a row, is then a handful of vector instructions. Counts are whole numbers below
+2^24, which single precision represents exactly. Unsigned indices and views of rows are there for speed: with signed
+indices, which may count from the end, the compiler does not see that a row is contiguous, and the loop is 5 times
+slower.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a document is about, given topics: the expected proportions of topics in it, and how likely its words are."""
+"""Infer the topics of documents: expected proportions by collapsed variational Bayes, and log-likelihoods."""
 
 from __future__ import annotations
 
@@ -172,20 +172,21 @@ def _infer(  # noqa: C901 - the hot loop, in one piece
                 row = by_word[np.uint64(words[start + place])]
                 own = token_topics[place]
                 count = counts[start + place]
+                # A loop that stores does not sum: its vectorised form would depend on the addresses of the arrays.
+                for k in range(n_topics):
+                    weight[k] = row[k] * (alpha[k] + max(in_document[k] - own[k], 0.0))
                 total = 0.0
                 for k in range(n_topics):
-                    value = row[k] * (alpha[k] + max(in_document[k] - own[k], 0.0))
-                    weight[k] = value
-                    total += value
+                    total += weight[k]
                 if total <= 0.0:
                     continue
                 scale = 1.0 / total
                 for k in range(n_topics):
+                    moved += abs(count * (weight[k] * scale - own[k]))
+                for k in range(n_topics):
                     value = weight[k] * scale
-                    change = count * (value - own[k])
-                    in_document[k] += change
+                    in_document[k] += count * (value - own[k])
                     own[k] = value
-                    moved += abs(change)
             if moved <= tolerance * length:
                 break
         total = 0.0

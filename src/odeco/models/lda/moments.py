@@ -1,4 +1,4 @@
-"""The moments of words in documents: of pairs and triples of words at distinct positions, never formed.
+"""Moments of words in documents: sums over pairs and triples of words at distinct positions, never formed.
 
 A document is a row c of counts, with l = Σ c words. Words at distinct positions of a document are exchangeable, so the
 mean over its ordered pairs and triples of distinct positions estimates E[x₁ ⊗ x₂] and E[x₁ ⊗ x₂ ⊗ x₃] without bias,
@@ -7,10 +7,9 @@ however long the document is and however often it repeats a word:
     pairs    (c cᵀ − diag c) / l(l−1)
     triples  (c⊗c⊗c − Σᵥ cᵥ (eᵥ⊗eᵥ⊗c + eᵥ⊗c⊗eᵥ + c⊗eᵥ⊗eᵥ) + 2 Σᵥ cᵥ eᵥ⊗eᵥ⊗eᵥ) / l(l−1)(l−2)
 
-Everything that is asked of the moments is a product of the counts, or of their transpose, with V x m matrices. The
-moments of latent Dirichlet allocation, whose components are the topics, are these moments with a correction.
-
-The third moment of latent Dirichlet allocation as an oracle, for those who want to decompose it themselves.
+All that is computed from the moments is a product of the counts, or of their transpose, with V x m matrices. The
+moments of latent Dirichlet allocation, whose components are the topics, are these moments with a correction
+(`corrected_core`). `WordMoment` is the corrected third moment as an oracle, to decompose it by other means.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class WordSums:
     core : bool
         Whether to sum the moments of pairs and triples in the basis, m x m and m x m x m numbers, besides the image of
         the basis under the moment of pairs, V x m numbers.
-    weigh : {"equal", "length"}
+    document_weight : {"equal", "length"}
         Whether a document counts once, or as often as it has words.
     parallel : bool
         Whether to use all cores; the result has the same bits either way.
@@ -90,10 +89,10 @@ class WordSums:
         basis: FloatArray | None = None,
         *,
         core: bool = True,
-        weigh: DocumentWeight = "equal",
+        document_weight: DocumentWeight = "equal",
         parallel: bool = True,
     ) -> None:
-        self.n_words, self.weigh, self.parallel = n_words, weigh, parallel
+        self.n_words, self.document_weight, self.parallel = n_words, document_weight, parallel
         self.basis: FloatArray = np.zeros((n_words, 0)) if basis is None else np.ascontiguousarray(basis)
         m = self.basis.shape[1]
         self.n_documents = self.n_empty = self.n_short = self.n_tokens = 0
@@ -117,7 +116,9 @@ class WordSums:
 
     def update(self, counts: Any) -> None:
         """Add documents that are given as counts, documents x words."""
-        self.add(count_chunks(as_counts(counts, self.n_words), weigh=self.weigh, first=self.n_documents))
+        self.add(
+            count_chunks(as_counts(counts, self.n_words), document_weight=self.document_weight, first=self.n_documents)
+        )
 
     def add(self, chunks: Iterable[CountChunk]) -> None:
         """Add documents that are cut into chunks already."""
@@ -145,19 +146,19 @@ class WordSums:
 
     def pair_image_of(self, coordinates: FloatArray) -> FloatArray:
         """Return the transpose of E[x₁ x₂ᵀ] B A for an m x k matrix A: k rows of V numbers, and no other such array."""
-        rows: FloatArray = (coordinates.T / self.weight) @ _asked(self._image).T
+        rows: FloatArray = (coordinates.T / self.weight) @ _require(self._image).T
         return rows
 
     def image_gram(self) -> FloatArray:
         """Return Zᵀ Z for the image Z = E[x₁ x₂ᵀ] B of the basis B, an m x m array."""
-        image = _asked(self._image)
+        image = _require(self._image)
         gram: FloatArray = image.T @ image
         gram /= self.weight**2
         return gram
 
-    def take_image(self) -> FloatArray:
+    def pop_image(self) -> FloatArray:
         """Return the image of the basis without a copy, and let go of it; nothing can be added to the sums after."""
-        image = _asked(self._image)
+        image = _require(self._image)
         self._image = None
         image /= self.weight
         return image
@@ -168,13 +169,13 @@ class WordSums:
         Of a vector x that was summed, only Bᵀx is known. So B'ᵀx is read off it, as Aᵀ Bᵀx with A = `lifting`. Basis
         and image may be large, and are changed in place.
         """
-        image = _asked(self._image)
+        image = _require(self._image)
         for rows in blocks(self.n_words, tall=True):
             self.basis[rows] = image[rows] @ (mixing / self.weight)
             image[rows] = image[rows] @ lifting
-        self._group_first = _asked(self._group_first) @ lifting
-        self._group_pairs = lifting.T @ _asked(self._group_pairs) @ lifting
-        self._triples = contract(_asked(self._triples), lifting)
+        self._group_first = _require(self._group_first) @ lifting
+        self._group_pairs = lifting.T @ _require(self._group_pairs) @ lifting
+        self._triples = contract(_require(self._triples), lifting)
 
     def drop_basis(self) -> None:
         """Let go of the basis when all documents are in; what is summed can still be asked for."""
@@ -182,21 +183,21 @@ class WordSums:
 
     def first_core(self) -> FloatArray:
         """Return Bᵀ E[x]."""
-        core: FloatArray = np.sum(_asked(self._group_first), axis=0) / self.weight
+        core: FloatArray = np.sum(_require(self._group_first), axis=0) / self.weight
         return core
 
     def pair_core(self) -> FloatArray:
         """Return Bᵀ E[x₁ x₂ᵀ] B."""
-        core: FloatArray = np.sum(_asked(self._group_pairs), axis=0) / self.weight
+        core: FloatArray = np.sum(_require(self._group_pairs), axis=0) / self.weight
         return core
 
     def pair_cores(self) -> FloatArray:
         """Return Bᵀ E[x₁ x₂ᵀ] B of each group of documents alone, for standard errors."""
-        return _asked(self._group_pairs) / np.maximum(self.group_weights, 1e-300)[:, None, None]
+        return _require(self._group_pairs) / np.maximum(self.group_weights, 1e-300)[:, None, None]
 
     def triple_core(self) -> FloatArray:
         """Return the m x m x m array E[(Bᵀx₁) ⊗ (Bᵀx₂) ⊗ (Bᵀx₃)]."""
-        return _asked(self._triples) / self.weight
+        return _require(self._triples) / self.weight
 
     def pair_variance(self) -> float:
         """Return Σ w²/l(l−1) over (Σ w)²: entry (u, v) of the moment of pairs has about f_u f_v times this variance."""
@@ -214,14 +215,16 @@ class WordSums:
             raise ValueError("Sums must share their basis to be added. Got two. Make both with the same basis.")
         mine, others = self.to_arrays(), other.to_arrays()
         both = {name: np.asarray(array + others[name]) for name, array in mine.items() if name != "basis"}
-        return WordSums.from_arrays({**both, "basis": self.basis}, weigh=self.weigh, parallel=self.parallel)
+        return WordSums.from_arrays(
+            {**both, "basis": self.basis}, document_weight=self.document_weight, parallel=self.parallel
+        )
 
     def to_vector(self) -> FloatArray:
         """Return all sums as one array, which adds up as they do; counts of documents are exact up to 2⁵³."""
         numbers = np.array([getattr(self, name) for name in _COUNTED], dtype=np.float64)
         return np.concatenate([numbers, *(np.ravel(array) for array in self._summed().values())])
 
-    def take_vector(self, vector: FloatArray) -> None:
+    def set_vector(self, vector: FloatArray) -> None:
         """Take over what `to_vector` gave, for the same basis."""
         for name, number in zip(_COUNTED, vector, strict=False):
             setattr(self, name, int(number))
@@ -236,9 +239,9 @@ class WordSums:
         return {"numbers": numbers, "basis": self.basis, **self._summed()}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, Any], *, weigh: DocumentWeight, parallel: bool) -> WordSums:
+    def from_arrays(cls, arrays: dict[str, Any], *, document_weight: DocumentWeight, parallel: bool) -> WordSums:
         """Return the sums that `to_arrays` described."""
-        sums = cls(arrays["basis"].shape[0], weigh=weigh, parallel=parallel)
+        sums = cls(arrays["basis"].shape[0], document_weight=document_weight, parallel=parallel)
         sums.basis = arrays["basis"]
         for name, number in zip(_COUNTED, arrays["numbers"], strict=True):
             setattr(sums, name, int(number))
@@ -262,7 +265,7 @@ class WordSums:
             pass
 
     def _add_group_sums(self, chunk: CountChunk, inside: FloatArray, parallel: bool) -> None:
-        first, pairs = _asked(self._group_first), _asked(self._group_pairs)
+        first, pairs = _require(self._group_first), _require(self._group_pairs)
         own = np.zeros((chunk.groups.size, N_GROUPS))
         own[np.arange(chunk.groups.size), chunk.groups] = chunk.pair
 
@@ -294,7 +297,7 @@ def check_usable(sums: WordSums) -> None:
         )
 
 
-def _asked(array: FloatArray | None) -> FloatArray:
+def _require(array: FloatArray | None) -> FloatArray:
     if array is None:
         raise ValueError("Sums must be asked for when they are made. These were not. Pass a basis and core=True.")
     return array
@@ -349,7 +352,7 @@ class WordMoment(Oracle):
         Word counts; documents with fewer than three words add nothing.
     concentration : float
         α₀, the sum of the Dirichlet parameters; it is 0 if every document has one topic.
-    weigh : {"equal", "length"}
+    document_weight : {"equal", "length"}
         Whether a document counts once, or as often as it has words.
 
     References
@@ -369,11 +372,11 @@ class WordMoment(Oracle):
 
     order = 3
 
-    def __init__(self, counts: Any, concentration: float = 1.0, *, weigh: DocumentWeight = "equal") -> None:
+    def __init__(self, counts: Any, concentration: float = 1.0, *, document_weight: DocumentWeight = "equal") -> None:
         checked = as_counts(counts)
         self.dimension = int(checked.shape[1])
         self.concentration = concentration
-        self._chunks = tuple(count_chunks(checked, weigh=weigh))
+        self._chunks = tuple(count_chunks(checked, document_weight=document_weight))
         sums = WordSums(self.dimension)
         sums.add(self._chunks)
         check_usable(sums)

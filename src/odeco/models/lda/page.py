@@ -86,7 +86,7 @@ def write_topics_report(
     >>> from odeco.models import TensorLDA, summarise_topics
     >>> from odeco.models.lda.page import write_topics_report
     >>> counts = planted_topics(2000, 30, [0.3, 0.2, 0.1], rng=0).counts
-    >>> model = TensorLDA(3, refine=0, random_state=0).fit(counts)
+    >>> model = TensorLDA(3, max_iter=0, random_state=0).fit(counts)
     >>> summary = summarise_topics(model, np.array([f"word{number}" for number in range(30)]), counts)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_topics_report(summary, f"{folder}/page.html", title="Three topics")
@@ -157,7 +157,7 @@ def _topics(summary: TopicSummary, n_top: int) -> Section:
         "word. The percentage is the topic's share of all words."
     )
     if summary.trust is not None and not summary.trust.known:
-        lead += f" {summary.trust.said} Words that are less probable than twice their noise are left out."
+        lead += f" {summary.trust.message} Words that are less probable than twice their noise are left out."
     elif summary.trust is not None:
         lead += (
             " Trust is the lowest cosine between a topic and what four runs with other noise find of it, both without "
@@ -180,8 +180,8 @@ def _standing(summary: TopicSummary, topic: int) -> tuple[str, float | None]:
         return "", None
     if not summary.trust.known:
         return "trust not known", None
-    likeness = float(summary.trust.likeness[topic])
-    return f"trust {likeness:.2f}".replace("-", "−") + ("" if summary.trust.clear[topic] else ": noise"), likeness
+    similarity = float(summary.trust.similarity[topic])
+    return f"trust {similarity:.2f}".replace("-", "−") + ("" if summary.trust.clear[topic] else ": noise"), similarity
 
 
 def _explorer(summary: TopicSummary, layout: TopicMap, examples: Sequence[Sequence[Example]] | None) -> Section:
@@ -240,8 +240,8 @@ def _number(summary: TopicSummary, figures: Figures) -> list[Section]:
         f"examined {'stands' if n_clear == 1 else 'stand'} clear of it; {found.n_components} "
         f"{'topic was' if found.n_components == 1 else 'topics were'} fitted."
     )
-    if found.n_found_again is not None:
-        lead += f" {found.n_found_again} of them {'is' if found.n_found_again == 1 else 'are'} found again"
+    if found.n_replicated is not None:
+        lead += f" {found.n_replicated} of them {'is' if found.n_replicated == 1 else 'are'} found again"
         lead += " if each half of the documents is fitted alone."
     if summary.privacy is not None:
         lead += " These are noisy pairs of the most frequent words, where the topics began."
@@ -252,7 +252,7 @@ def _trust(summary: TopicSummary) -> Section:
     found = summary.diagnostics
     warnings = list(summary.advice)
     if summary.trust is not None and not summary.trust.known:
-        warnings.append(summary.trust.said)
+        warnings.append(summary.trust.message)
     boxes = [parts().statement(text, "bad") for text in warnings]
     if not boxes:
         boxes = [parts().statement("All topics stand clear of noise. There is nothing to be done.")]

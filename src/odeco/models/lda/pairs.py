@@ -1,6 +1,9 @@
-"""Documents are drawn from topics: what is learnt from these costs nothing, as no real document is asked.
+"""Starting topics of a private model, from noisy pairs of the most frequent words: M ≈ H Hᵀ with H ≥ 0.
 
-Starting topics are read off the noisy pairs of the most frequent words: M ≈ H Hᵀ without negative numbers.
+If the pairs show more topics than were asked for, `add_further_topics` returns a generative model with all of them.
+Topics that mix others depend on where a run happens to end: under other noise, other topics are mixed. Documents drawn
+from the estimated topics alone do not show that, so documents are drawn from all topics that the pairs show. All of
+this is post-processing of released numbers.
 """
 
 from __future__ import annotations
@@ -10,91 +13,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
+from odeco.models.lda.deconvolve import GenerativeModel
 from odeco.models.lda.gibbs_kernels import compiled
-
-
-@dataclass(frozen=True, eq=False)
-class TopicLaw:
-    """How documents come about: latent Dirichlet allocation, with a distribution of lengths.
-
-    Attributes
-    ----------
-    topics : array, k x V
-        The topics.
-    alpha : array
-        Dirichlet parameters of the shares of topics in a document.
-    lengths, chances : arrays
-        The numbers of words that a document may have, and how likely each is.
-    """
-
-    topics: FloatArray
-    alpha: FloatArray
-    lengths: IndexArray
-    chances: FloatArray
-
-    @property
-    def mean_length(self) -> float:
-        """Expected number of words in a document."""
-        return float(self.lengths @ self.chances)
-
-
-@dataclass(frozen=True, eq=False)
-class SimulatedTokens:
-    """Words one by one: in which document each is, which word, and of which topic; and how long the documents are.
-
-    `repeats` says how often the word stands in its document.
-    """
-
-    documents: IndexArray
-    words: IndexArray
-    topics: IndexArray
-    lengths: IndexArray
-    repeats: IndexArray
-    n_words: int
-
-    @property
-    def weights(self) -> FloatArray:
-        """What each word adds to the features of its document: √count/√length, shared by its repeats."""
-        weights: FloatArray = 1 / np.sqrt(self.repeats * self.lengths[self.documents])
-        return weights
-
-    def counts(self) -> Any:
-        """Return the word counts of the documents as a CSR array."""
-        shape = (self.lengths.size, self.n_words)
-        ones = np.ones(self.words.size)
-        counts: Any = sparse.coo_array((ones, (self.documents, self.words)), shape=shape).tocsr()
-        return counts
-
-
-def simulate(law: TopicLaw, n_documents: int, rng: np.random.Generator) -> SimulatedTokens:
-    """Draw documents."""
-    k, n_words = law.topics.shape
-    proportions = rng.dirichlet(np.maximum(law.alpha, 1e-3), n_documents)
-    lengths = rng.choice(law.lengths, n_documents, p=law.chances)
-    documents = np.repeat(np.arange(n_documents), lengths)
-    borders = np.cumsum(proportions, axis=1)[:, :-1] + np.arange(n_documents)[:, None]
-    topics = np.searchsorted(borders.ravel(), documents + rng.random(documents.size), side="right")
-    topics = np.clip(topics - documents * (k - 1), 0, k - 1)
-    heights = np.cumsum(law.topics, axis=1)
-    heights = heights / heights[:, -1:] + np.arange(k)[:, None]
-    words = np.searchsorted(heights.ravel(), topics + rng.random(documents.size), side="right") - topics * n_words
-    words = np.minimum(words, n_words - 1)
-    _, place, repeats = np.unique(documents * n_words + words, return_inverse=True, return_counts=True)
-    return SimulatedTokens(documents, words, topics, lengths, repeats[place], n_words)
-
 
 #: The factorisation is begun so often, and each time goes over the words so many times; the closest is taken.
 _N_STARTS, _N_SWEEPS = 3, 40
 
+
 #: A starting topic has this share of its frequent words from the frequencies of all.
 _BACKGROUND = 0.1
 
+
 #: Every pair has this much weight on a factor beside what the others say, so that nothing is divided by zero.
 _RIDGE = 1e-3
+
 
 #: The largest eigenvalue of noise is this many units of its fluctuation above the edge with a chance of 1 in 1,000
 #: (Tracy and Widom).
@@ -222,3 +157,46 @@ def _factorise(  # noqa: C901 - the hot loop, in one piece
                 left -= factors[word, a] * factors[other, a]
             error += left * left
     return error
+
+
+#: Steps of expectation and maximisation, for the topics found that a further topic consists of.
+_N_FURTHER_ROUNDS = 50
+
+
+def add_further_topics(law: GenerativeModel, pairs: NoisyPairs | None, rng: np.random.Generator) -> GenerativeModel:
+    """Return a law with as many topics as pairs show, or the same if they show no more than it has.
+
+    Parameters
+    ----------
+    law : GenerativeModel
+        The topics that were found.
+    pairs : NoisyPairs or None
+        What was released about pairs of the most frequent words, if anything was.
+    rng : Generator
+        Draws where the factorisation of the pairs begins.
+
+    Notes
+    -----
+    The pairs, without the directions that may be noise, are factorised again. Each factor is a topic among the frequent
+    words, and its squared mass its share. What it has of the other words is that of the mixture of topics found which
+    is nearest to it in likelihood.
+    """
+    n_topics = 0 if pairs is None else min(pairs.n_clear(), pairs.words.size)
+    if pairs is None or n_topics <= law.topics.shape[0]:
+        return law
+    factors = factorise(pairs.without_noise(), n_topics, rng)
+    masses = factors.sum(axis=0)
+    frequent = (factors / masses).T
+    topics = _mixtures(frequent, law.topics[:, pairs.words]) @ law.topics
+    topics[:, pairs.words] = frequent * topics[:, pairs.words].sum(axis=1, keepdims=True)
+    topics /= topics.sum(axis=1, keepdims=True)
+    return GenerativeModel(topics, law.alpha.sum() * masses**2 / np.sum(masses**2), law.lengths, law.chances)
+
+
+def _mixtures(wanted: FloatArray, topics: FloatArray) -> FloatArray:
+    """Return the weights, rows that sum to one, with which topics make up each wanted one."""
+    topics = topics / topics.sum(axis=1, keepdims=True)
+    weights = np.full((wanted.shape[0], topics.shape[0]), 1 / topics.shape[0])
+    for _ in range(_N_FURTHER_ROUNDS):
+        weights *= (wanted / np.maximum(weights @ topics, np.finfo(float).tiny)) @ topics.T
+    return weights

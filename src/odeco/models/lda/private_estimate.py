@@ -1,16 +1,6 @@
-"""Frequencies of words are read off noisy sums: what the noise has hidden is filled in with what is usual.
+"""Estimate topics from noisy sums: word frequencies, pairs of the most frequent words, and EM steps over all words.
 
-All of this is post-processing of released numbers.
-
-How documents come about if text has more topics than were asked for: as many as the noisy pairs of words show.
-
-Topics that mix others depend on where a run happens to end: with other noise other topics are mixed. Documents that are
-drawn from the topics found do not show that, since they hold these and no others. So where the pairs show more topics
-than were asked for, documents are drawn from all of these. This is post-processing of what was released.
-
-Topics from noisy answers: frequencies of words, pairs of the most frequent, and likelihood steps over all words.
-
-Whoever answers, this file sees released numbers only: all of it is post-processing.
+Everything here is post-processing of released numbers, whether they come from private or from simulated documents.
 """
 
 from __future__ import annotations
@@ -20,16 +10,25 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from odeco._util.types import FloatArray
-from odeco.models.lda.deconvolution import affinity_deviations, confusion, damping, find_affinities
-from odeco.models.lda.pairs import NoisyPairs, TopicLaw, factorise, matrix_of_pairs, simulate, starting_topics
-from odeco.models.lda.private_releases import Answers, ReleasePlan
+from odeco.models.lda.deconvolve import (
+    GenerativeModel,
+    confusion_matrix,
+    damping,
+    deconvolution_deviations,
+    deconvolve,
+    simulate,
+)
+from odeco.models.lda.pairs import NoisyPairs, matrix_of_pairs, starting_topics
+from odeco.models.lda.private_releases import ReleasePlan, Releases
 from odeco.privacy.holders.documents import LENGTH_EDGES
 
 #: The prior of a frequency lives on so many points, and is fitted in so many rounds.
 _N_POINTS, _N_DENOISE_ROUNDS = 60, 200
 
+
 #: The lowest point is this share of the noise: nothing below can be told from zero.
 _LOWEST = 0.02
+
 
 #: Between rounds so much of the prior of a point goes to each of its neighbours, so that it stays smooth.
 _DENOISE_SPREAD = 0.05
@@ -77,72 +76,37 @@ def word_frequencies(sums: NoisySums) -> tuple[FloatArray, FloatArray]:
     return means / means.sum(), np.sqrt(variances) / means.sum()
 
 
-#: Steps of expectation and maximisation, for the topics found that a further topic consists of.
-_N_FURTHER_ROUNDS = 50
-
-
-def with_further_topics(law: TopicLaw, pairs: NoisyPairs | None, rng: np.random.Generator) -> TopicLaw:
-    """Return a law with as many topics as pairs show, or the same if they show no more than it has.
-
-    Parameters
-    ----------
-    law : TopicLaw
-        The topics that were found.
-    pairs : NoisyPairs or None
-        What was released about pairs of the most frequent words, if anything was.
-    rng : Generator
-        Draws where the factorisation of the pairs begins.
-
-    Notes
-    -----
-    The pairs, without the directions that may be noise, are factorised again. Each factor is a topic among the frequent
-    words, and its squared mass its share. What it has of the other words is that of the mixture of topics found which
-    is nearest to it in likelihood.
-    """
-    n_topics = 0 if pairs is None else min(pairs.n_clear(), pairs.words.size)
-    if pairs is None or n_topics <= law.topics.shape[0]:
-        return law
-    factors = factorise(pairs.without_noise(), n_topics, rng)
-    masses = factors.sum(axis=0)
-    frequent = (factors / masses).T
-    topics = _mixtures(frequent, law.topics[:, pairs.words]) @ law.topics
-    topics[:, pairs.words] = frequent * topics[:, pairs.words].sum(axis=1, keepdims=True)
-    topics /= topics.sum(axis=1, keepdims=True)
-    return TopicLaw(topics, law.alpha.sum() * masses**2 / np.sum(masses**2), law.lengths, law.chances)
-
-
-def _mixtures(wanted: FloatArray, topics: FloatArray) -> FloatArray:
-    """Return the weights, rows that sum to one, with which topics make up each wanted one."""
-    topics = topics / topics.sum(axis=1, keepdims=True)
-    weights = np.full((wanted.shape[0], topics.shape[0]), 1 / topics.shape[0])
-    for _ in range(_N_FURTHER_ROUNDS):
-        weights *= (wanted / np.maximum(weights @ topics, np.finfo(float).tiny)) @ topics.T
-    return weights
-
-
 #: Every topic gets this share of the frequencies of all words: no word is impossible because noise has hidden it.
 _BACKGROUND = 0.05
+
 
 #: Every topic has at least this share of what it would have if all were alike.
 _LEAST_SHARE = 0.1
 
+
 #: No word is taken for rarer than this when its feature is scaled.
 _LEAST_FREQUENCY = 1e-6
+
 
 #: Variance that the shares of a word among the topics are expected to have.
 _SPREAD = 0.05
 
+
 #: What a step has confused is undone in so many rounds, each with the topics of the one before.
 _N_ROUNDS = 3
+
 
 #: So many words of documents are simulated for a round, for each word of each topic, and at most and at least so many.
 _SIMULATED_OF_EACH, _FEWEST_SIMULATED, _MOST_SIMULATED = 200, 2_000, 40_000
 
+
 #: A simulated document has at most this many words.
 _LONGEST = 400
 
+
 #: A bin of lengths below this many standard deviations of its noise counts as empty.
 _CLEAR_LENGTH = 3.0
+
 
 #: A word of a public document counts so many times as a word of a prior.
 _PUBLIC_WEIGHT = 0.5
@@ -174,7 +138,7 @@ class Evidence:
     scales : array
         By how much the feature of each word is multiplied.
     gram, image : arrays, k x k and V x k
-        What the steps so far say of the words: see `find_affinities`; `image` is still to be divided by frequencies.
+        What the steps so far say of the words: see `deconvolve`; `image` is still to be divided by frequencies.
     topics : array, k x V
         The topics.
     shares : array
@@ -204,7 +168,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, eq=False)
-class FoundPrivately:
+class PrivateEstimate:
     """Topics, and how sure they are.
 
     Attributes
@@ -215,17 +179,20 @@ class FoundPrivately:
         Of the words.
     deviations : array, k x V
         Standard deviations that the noise gives to the topics' words.
-    law : TopicLaw
+    law : GenerativeModel
         How documents come about if all this is true.
     pairs : NoisyPairs or None
         The noisy pairs of the most frequent words, if they were released.
+    n_steps : int
+        Number of EM steps.
     """
 
     evidence: Evidence
     frequencies: FloatArray
     deviations: FloatArray
-    law: TopicLaw
+    law: GenerativeModel
     pairs: NoisyPairs | None
+    n_steps: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,8 +210,8 @@ class _Step:
         return max(total, self.noise)
 
 
-def find_private_topics(
-    answers: Answers,
+def estimate_private_topics(
+    answers: Releases,
     plan: ReleasePlan,
     n_components: int,
     *,
@@ -252,12 +219,12 @@ def find_private_topics(
     rng: np.random.Generator,
     public: PublicTopics | None = None,
     before: Evidence | None = None,
-) -> FoundPrivately:
+) -> PrivateEstimate:
     """Ask for what the plan says, and return the topics that follow.
 
     Parameters
     ----------
-    answers : Answers
+    answers : Releases
         Who answers, with noise.
     plan : ReleasePlan
         What is asked, with which share of the budget.
@@ -320,11 +287,11 @@ class _Model:
         self.steps: list[_Step] = []
 
     @property
-    def law(self) -> TopicLaw:
+    def law(self) -> GenerativeModel:
         values = np.where(self.lengths.values > _CLEAR_LENGTH * self.lengths.deviations, self.lengths.values, 0.0)
         chances = values + 1e-9
         lengths = np.clip(LENGTH_EDGES, 2, _LONGEST)
-        return TopicLaw(self.topics, self.concentration * self.shares, lengths, chances / chances.sum())
+        return GenerativeModel(self.topics, self.concentration * self.shares, lengths, chances / chances.sum())
 
     def take(self, sums: FloatArray, noise: float) -> None:
         """Learn from the answer to a step that had the current topics."""
@@ -334,9 +301,9 @@ class _Model:
         self.words = self.words.joined(NoisySums(step.sums.sum(axis=1), noise * np.sqrt(k) / self.scales))
         self.frequencies, self.frequency_deviations = word_frequencies(self.words)
         for number in range(_N_ROUNDS):
-            self._unfold(first=len(self.steps) == 1 and number == 0 and not self.trusted)
+            self._deconvolve(first=len(self.steps) == 1 and number == 0 and not self.trusted)
 
-    def _unfold(self, *, first: bool) -> None:
+    def _deconvolve(self, *, first: bool) -> None:
         k = self.topics.shape[0]
         self.gram, self.image = np.zeros((k, k)), np.zeros(self.topics.T.shape)
         if self.before is not None:
@@ -345,7 +312,7 @@ class _Model:
         n_tokens = min(max(_SIMULATED_OF_EACH * self.topics.size, _FEWEST_SIMULATED), _MOST_SIMULATED)
         tokens = None if first else simulate(law, max(1, round(n_tokens / law.mean_length)), self.rng)
         for step in self.steps:
-            confused = np.eye(k) if tokens is None else confusion(tokens, step.topics, self.concentration / k)
+            confused = np.eye(k) if tokens is None else confusion_matrix(tokens, step.topics, self.concentration / k)
             total = step.weigh(self.frequencies, self.scales)
             quality = (total / step.noise) ** 2
             self.gram += quality * confused @ confused.T
@@ -356,7 +323,7 @@ class _Model:
         prior = (self.shares + self.known) / (1 + seen)[:, None]
         image = self.image / self.frequencies[:, None]
         near = self.affinities if self.affinities.size else prior
-        affinities = find_affinities(image, self.gram, self.weights, self.precision, prior, near)
+        affinities = deconvolve(image, self.gram, self.weights, self.precision, prior, near)
         joint = (affinities * self.frequencies[:, None]).T
         if tokens is not None:
             joint /= damping(tokens, self.topics)
@@ -369,15 +336,15 @@ class _Model:
         self.topics /= self.topics.sum(axis=1, keepdims=True)
         self.affinities, self.background = affinities, background
 
-    def found(self, pairs: NoisyPairs | None) -> FoundPrivately:
+    def found(self, pairs: NoisyPairs | None) -> PrivateEstimate:
         # Relative deviations of what the topics have of each word: that of its shares, and that of its frequency.
-        spread = affinity_deviations(self.gram, self.weights, self.precision)
+        spread = deconvolution_deviations(self.gram, self.weights, self.precision)
         relative = np.hypot(spread, self.affinities * (self.frequency_deviations / self.frequencies)[:, None])
         deviations = relative.T * self.background / self.shares[:, None]
         evidence = Evidence(
             self.lengths, self.words, self.scales, self.gram, self.image, self.topics, self.shares, self.public
         )
-        return FoundPrivately(evidence, self.background, deviations, self.law, pairs)
+        return PrivateEstimate(evidence, self.background, deviations, self.law, pairs, len(self.steps))
 
 
 def _filled(answer: tuple[FloatArray, float]) -> tuple[FloatArray, FloatArray]:

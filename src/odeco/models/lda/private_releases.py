@@ -1,6 +1,7 @@
-"""What a private model releases, with which share of the budget: rules that need public numbers only.
+"""What a private model releases, with which share of the budget, and the two ways to answer its queries.
 
-Who answers the questions of a private model: the documents, with noise that is paid for, or simulated documents.
+The plan needs public numbers only. `PrivateReleases` answers from the documents, with noise that is charged to the
+ledger; `SimulatedReleases` from simulated documents, with noise of the same size, at no charge.
 """
 
 from __future__ import annotations
@@ -121,8 +122,8 @@ def plan_releases(
     )
 
 
-class Answers(Protocol):
-    """Answers with noise; each takes its share of μ², and comes with the standard deviation of its noise."""
+class Releases(Protocol):
+    """Releases with noise; each takes its share of μ², and comes with the standard deviation of its noise."""
 
     def lengths(self, share: float) -> tuple[FloatArray, float]:
         """Return how many units have documents of so many words."""
@@ -142,8 +143,8 @@ class Answers(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class ReleasedAnswers:
-    """Answers of private documents. Each is a Gaussian mechanism of √share μ, and is charged before it is computed.
+class PrivateReleases:
+    """Releases of private documents. Each is a Gaussian mechanism of √share μ, and is charged before it is computed.
 
     Attributes
     ----------
@@ -190,8 +191,8 @@ class ReleasedAnswers:
 
 
 @dataclass(frozen=True, eq=False)
-class SimulatedAnswers:
-    """Answers of simulated documents, with noise of the same size: no real document is asked, and nothing is paid.
+class SimulatedReleases:
+    """Releases of simulated documents, with noise of the same size: no real document is asked, and nothing is paid.
 
     Attributes
     ----------

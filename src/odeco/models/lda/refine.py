@@ -1,9 +1,9 @@
-"""Topics that are roughly right are refined by collapsed Gibbs sampling.
+"""Refine approximate topics by collapsed Gibbs sampling.
 
-Documents are cut into lanes, whose number depends on the corpus only. In a sweep each lane works on its own copy of the
-word-topic counts as they were when the sweep began, with random numbers of its own (seed, sweep, lane), and the
-changes of all lanes are added in the order of the lanes (AD-LDA, Newman et al. 2009). So the result is the same for any
-number of threads.
+Documents are divided into lanes, whose number depends on the corpus only. In a sweep each lane works on its own copy of
+the word-topic counts as they were when the sweep began, with its own random numbers (seed, sweep, lane), and the
+updates of all lanes are added in the order of the lanes (AD-LDA, Newman et al. 2009). The result is therefore the same
+for any number of threads.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RefinedTopics:
     eta: float
 
     @classmethod
-    def among(
+    def from_words(
         cls,
         words: NDArray[np.int64],
         n_features: int,
@@ -139,18 +139,20 @@ def refine_topics(
     array([[0.5, 0.5, 0. , 0. ],
            [0. , 0. , 0.5, 0.5]])
     """
-    tokens = Tokens.of(counts)
-    sampler = Sampler(tokens, *start_priors(len(topic_word), n_sweeps, eta), seed=seed, n_jobs=n_jobs)
+    tokens = Tokens.from_counts(counts)
+    sampler = Sampler(tokens, *initial_priors(len(topic_word), n_sweeps, eta), seed=seed, n_jobs=n_jobs)
     totals = np.bincount(tokens.words, minlength=len(tokens.vocabulary))
-    sampler.start(mixed_with_frequencies(topic_word[:, tokens.vocabulary], totals))
-    for number, sweep in enumerate(planned_sweeps(n_sweeps, eta), start=1):
+    sampler.start(smooth_with_frequencies(topic_word[:, tokens.vocabulary], totals))
+    for number, sweep in enumerate(sweep_schedule(n_sweeps, eta), start=1):
         sampler.sweep(average=sweep.average)
         sampler.learn_alpha()
         if sweep.learns_eta:
             sampler.learn_eta()
         if callback is not None:
             callback(number)
-    return RefinedTopics.among(tokens.vocabulary, counts.shape[1], sampler.mean_counts(), sampler.alpha, sampler.eta)
+    return RefinedTopics.from_words(
+        tokens.vocabulary, counts.shape[1], sampler.mean_counts(), sampler.alpha, sampler.eta
+    )
 
 
 class Sweep(NamedTuple):
@@ -160,7 +162,7 @@ class Sweep(NamedTuple):
     learns_eta: bool
 
 
-def planned_sweeps(n_sweeps: int, eta: float | None) -> list[Sweep]:
+def sweep_schedule(n_sweeps: int, eta: float | None) -> list[Sweep]:
     """Return the sweeps of a refinement; `eta` is None if it is to be learnt."""
     n_averaged = max(1, int(n_sweeps * _AVERAGED))
     # The prior of words hardly moves after the first few sweeps, and counting the counts takes a tenth of a sweep.
@@ -170,13 +172,13 @@ def planned_sweeps(n_sweeps: int, eta: float | None) -> list[Sweep]:
     ]
 
 
-def start_priors(n_topics: int, n_sweeps: int, eta: float | None) -> tuple[FloatArray, float]:
+def initial_priors(n_topics: int, n_sweeps: int, eta: float | None) -> tuple[FloatArray, float]:
     """Return the priors that a refinement starts with, of the topics of a document and of the words of a topic."""
     flat = np.full(n_topics, min(n_sweeps, _LARGEST_START) / n_topics)
     return flat, _START_ETA if eta is None else eta
 
 
-def mixed_with_frequencies(topic_word: FloatArray, totals: NDArray[Any]) -> NDArray[np.float32]:
+def smooth_with_frequencies(topic_word: FloatArray, totals: NDArray[Any]) -> NDArray[np.float32]:
     """Return topics over the words that occur, mixed with the frequencies of the whole corpus."""
     rows = topic_word.astype(np.float32)
     rows *= _TRUST
@@ -211,7 +213,7 @@ def refine_batch(
     eta, n_sweeps, seed, n_jobs
         As for `refine_topics`; `eta` is given.
     """
-    tokens = Tokens.of(counts)
+    tokens = Tokens.from_counts(counts)
     known = np.asarray(topic_counts[:, tokens.vocabulary], dtype=np.float32)
     totals = topic_counts.sum(axis=1, dtype=np.float64)
     sampler = Sampler(tokens, alpha, eta, seed=seed, n_jobs=n_jobs)

@@ -1,4 +1,4 @@
-"""What a topic model has learnt, whether from all documents at once, in batches, or privately."""
+"""The parameters of a fitted topic model."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ class FittedTopics:
         What is guaranteed about these topics, and about no others; None if nothing is.
     trust : TopicTrust or None
         How far to trust private topics; None of others.
+    n_iter : int
+        Number of Gibbs sweeps over each document, or of EM steps of a private model.
     """
 
     topic_word: FloatArray
@@ -45,6 +47,7 @@ class FittedTopics:
     diagnostics: TopicDiagnostics
     privacy: PrivacyReport | None = None
     trust: TopicTrust | None = None
+    n_iter: int = 0
 
     def by_share(self) -> FittedTopics:
         """Return topics without privacy in the order of their sizes, largest first, with what is said about them."""

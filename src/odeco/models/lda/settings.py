@@ -1,7 +1,4 @@
-"""The settings of a TensorLDA are checked here, once, before anything is learnt.
-
-What a TensorLDA is given is checked here: word counts, private word counts, and the words that they count.
-"""
+"""Check what a TensorLDA is given, before anything is learnt: parameters, word counts, and the words they count."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
 
 
 #: A callback of this type is told the stage of the work, how much of it is done, and of how much.
-Tell = Callable[[str, int, int], object]
+Callback = Callable[[str, int, int], object]
 
 #: At most this many topics are looked for when their number is left to the data.
 MOST_AUTOMATIC = 100
@@ -39,13 +36,13 @@ class LdaSettings:
 
     n_components: int | Literal["auto"]
     concentration: float | None
-    refine: int
+    max_iter: int
     topic_word_prior: float | None
-    weigh: DocumentWeight
+    document_weight: DocumentWeight
     n_oversamples: int
     n_passes: int
     forget: float | None
-    n_inference_iterations: int
+    max_doc_update_iter: int
     n_jobs: int
 
     @property
@@ -77,13 +74,13 @@ def check_settings(model: Any, *, in_batches: bool = False) -> LdaSettings:
     return LdaSettings(
         n_components="auto" if automatic else check_count("n_components", k),
         concentration=None if chosen else _positive("doc_topic_concentration", concentration, "'auto'"),
-        refine=check_count("refine", model.refine, 0),
+        max_iter=check_count("max_iter", model.max_iter, 0),
         topic_word_prior=_positive_or_none("topic_word_prior", model.topic_word_prior),
-        weigh=model.document_weight,
+        document_weight=model.document_weight,
         n_oversamples=check_count("n_oversamples", model.n_oversamples, 0),
         n_passes=check_count("n_passes", model.n_passes),
         forget=_positive_or_none("forget", model.forget),
-        n_inference_iterations=check_count("n_inference_iterations", model.n_inference_iterations, 1, 10**9),
+        max_doc_update_iter=check_count("max_doc_update_iter", model.max_doc_update_iter, 1, 10**9),
         n_jobs=n_jobs,
     )
 
@@ -151,7 +148,7 @@ def _positive(name: str, value: Any, alternative: str) -> float:
 
 
 #: What a model knows of its columns.
-_OF_COLUMNS = ("n_features_in_", "feature_names_in_", "_words", "_cut")
+_OF_COLUMNS = ("n_features_in_", "feature_names_in_", "_words", "_tokenizer")
 
 
 def validated(model: TensorLDA, X: Any, *, reset: bool) -> Any:

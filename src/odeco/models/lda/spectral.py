@@ -1,19 +1,16 @@
-"""The basis in which the moments of words are summed.
-
-Randomised subspace iteration on the first documents finds the basis. If more documents arrive later, a further step of
-subspace iteration moves it, to the image Z of the old one under the moment of pairs, and what was summed before is
-carried along. The documents are gone by then. But a vector x in the span of Z, as topics are, is known from its
-coordinates Bᵀx; so pairs and triples of topics are read off in the new basis without loss, and only what lies outside
-of the span is dropped.
-
-Topics by the method of moments: whiten the pairs of words, decompose the triples, un-whiten what was found.
+"""Topics by the method of moments: whiten the pairs of words, decompose the triples, un-whiten the components.
 
 For documents of latent Dirichlet allocation with topics μⱼ, the corrected moments are M₂ = Σ mⱼ μⱼμⱼᵀ with
 mⱼ = αⱼ/α₀(α₀+1), and M₃ = Σ tⱼ μⱼ⊗μⱼ⊗μⱼ with tⱼ = 2αⱼ/α₀(α₀+1)(α₀+2). If Wᵀ M₂ W = I then M₃(W, W, W) has the
 orthonormal components bⱼ = √mⱼ Wᵀμⱼ with weights λⱼ = tⱼ mⱼ^(−3/2), and M₂ W bⱼ = √mⱼ μⱼ leads back.
 
-The span of the topics is that of the pairs alone, whatever α₀ is. So the data are asked in a basis of that span once,
-and α₀ can be chosen afterwards, with k x k x k numbers in hand.
+The span of the topics is that of the pairs alone, whatever α₀ is. The moments are therefore summed once in a basis of
+that span, and α₀ is selected afterwards from k x k x k numbers.
+
+**The basis** comes from randomised subspace iteration on the first documents. When more documents arrive, a further
+iteration moves it to the image Z of the old basis B under the moment of pairs, and the earlier sums are carried over.
+Those documents are gone by then, but a vector x in the span of Z, as topics are, is determined by its coordinates Bᵀx:
+pairs and triples of topics are known in the new basis without loss, and only what lies outside of the span is dropped.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ from odeco.cp.small import decompose_whitened
 from odeco.models.lda.corpus import Corpus
 from odeco.models.lda.counts import blocks
 from odeco.models.lda.moments import WordSums, check_usable, contract, corrected_core
-from odeco.models.lda.settings import LdaSettings, Tell
+from odeco.models.lda.settings import Callback, LdaSettings
 from odeco.tensors.components import Components
 from odeco.tensors.dense import symmetrize
 from odeco.tensors.metrics import match
@@ -40,7 +37,9 @@ from odeco.tensors.metrics import match
 RANK_TOLERANCE = 1e-10
 
 
-def sum_moments(corpus: Corpus, settings: LdaSettings, *, seed: int, tell: Tell) -> tuple[WordSums, LdaSettings]:
+def sum_moments(
+    corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Callback
+) -> tuple[WordSums, LdaSettings]:
     """Find a basis for the moments of documents, and return their sums in it; raise if no document can be used.
 
     Also return the settings with as many topics as the documents support: no more than distinct words, or documents of
@@ -50,22 +49,24 @@ def sum_moments(corpus: Corpus, settings: LdaSettings, *, seed: int, tell: Tell)
     check_usable(words)
     n_distinct = int(np.count_nonzero(words.first_moment()))
     supported = replace(settings, n_components=min(int(settings.n_components), n_distinct, words.n_usable))
-    basis = _find_basis(corpus, words.words_that_occur(), supported, seed, tell)
+    basis = _find_basis(corpus, words.words_that_occur(), supported, seed, callback)
     return corpus.sums(basis), supported
 
 
-def sum_halves(corpus: Corpus, settings: LdaSettings, *, seed: int, tell: Tell) -> tuple[WordSums, WordSums]:
+def sum_halves(corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Callback) -> tuple[WordSums, WordSums]:
     """Do the same for two halves of the documents, in one basis: the two add up to the sums over all."""
-    first, second = corpus.in_two()
+    first, second = corpus.split()
     words = first.sums() + second.sums()
     check_usable(words)
-    basis = _find_basis(corpus, words.words_that_occur(), settings, seed, tell)
+    basis = _find_basis(corpus, words.words_that_occur(), settings, seed, callback)
     return first.sums(basis), second.sums(basis)
 
 
-def _find_basis(corpus: Corpus, present: IndexArray, settings: LdaSettings, seed: int, tell: Tell) -> FloatArray:
+def _find_basis(
+    corpus: Corpus, present: IndexArray, settings: LdaSettings, seed: int, callback: Callback
+) -> FloatArray:
     """Return an orthonormal basis, V x m, of the strongest directions of pairs, by randomised subspace iteration."""
-    tell("pairs", 0, 1)
+    callback("pairs", 0, 1)
     size = settings.basis_size(corpus.n_words)
     # A word that does not occur has a row of zeros, so all work is done on the words that do.
     if present.size < size:
@@ -74,13 +75,13 @@ def _find_basis(corpus: Corpus, present: IndexArray, settings: LdaSettings, seed
     basis = _random_columns(present.size, size, seed)
     for _ in range(settings.n_passes):
         sums = narrow.sums(basis, core=False)
-        basis = sums.take_image()
+        basis = sums.pop_image()
         del sums  # it holds the basis before; at most two arrays of this size are kept
         orthonormalise(basis, seed)
     if present.size < corpus.n_words:
         inside, basis = basis, np.zeros((corpus.n_words, size))
         basis[present] = inside
-    tell("triples", 0, 1)
+    callback("triples", 0, 1)
     return basis
 
 
@@ -262,7 +263,7 @@ def _noise_level(sums: WordSums) -> float:
     return 2 * math.sqrt(sums.pair_variance() * float(sums.first_moment().max()))
 
 
-def topics_at(
+def topics_for(
     concentration: float,
     reduced: ReducedMoments,
     moments: Moments,
@@ -318,8 +319,8 @@ def topics_at(
     return SpectralTopics(topics, alpha, negative_mass, weights, residuals, found.explained, misfit, second @ inside)
 
 
-def misfit_at(concentration: float, reduced: ReducedMoments, *, seed: int, near: FloatArray) -> float:
-    """Return how much of the third moment is left unexplained for a given α₀; see `topics_at` and `_misfit`."""
+def misfit_for(concentration: float, reduced: ReducedMoments, *, seed: int, near: FloatArray) -> float:
+    """Return how much of the third moment is left unexplained for a given α₀; see `topics_for` and `_misfit`."""
     second, third, whiten, core = _whitened(concentration, reduced)
     found = decompose_whitened(core, seed=seed, start=_start(whiten, core, near))
     return _misfit(third, second @ whiten @ found.vectors, found.weights, reduced)

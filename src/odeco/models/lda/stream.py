@@ -1,7 +1,7 @@
-"""Topics are learnt from a stream of documents, batch by batch: `TensorLDA.partial_fit`.
+"""Topics of a stream of documents, batch by batch: `TensorLDA.partial_fit`.
 
-The moments of all documents go on being summed, in a basis that moves when the number of documents has doubled. With
-refinement, the words of each batch are also dealt to the topics by Gibbs sweeps, and counted there.
+The moments of all documents are summed in a basis that moves when the number of documents has doubled. With Gibbs
+sweeps, the words of each batch are also assigned to the topics, and counted there.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odeco._util.types import FloatArray
-from odeco.models.lda.concentration import find_topics
-from odeco.models.lda.corpus import CorpusHere
+from odeco.models.lda.corpus import LocalCorpus
 from odeco.models.lda.counts import blocks, count_chunks
 from odeco.models.lda.diagnostics import TopicDiagnostics, diagnose
 from odeco.models.lda.evaluate import completion_scores, split_sample
@@ -23,7 +22,8 @@ from odeco.models.lda.moments import WordSums
 from odeco.models.lda.refine import refine_batch, refine_topics
 from odeco.models.lda.result import FittedTopics, fitted_by_counts, fitted_by_shares
 from odeco.models.lda.settings import LdaSettings
-from odeco.models.lda.spectral import SpectralTopics, move_basis, reduce_moments, sum_moments, topics_at
+from odeco.models.lda.spectral import SpectralTopics, move_basis, reduce_moments, sum_moments, topics_for
+from odeco.models.lda.start import fit_spectral
 
 #: The basis moves after at least this many further documents.
 _FEWEST_BEFORE_MOVE = 64
@@ -88,10 +88,10 @@ class TopicStream:
     @classmethod
     def begin(cls, settings: LdaSettings, counts: Any, seed: int) -> TopicStream:
         """Return the stream that begins with the checked counts of a first batch; raise if it holds too little."""
-        sums, settings = sum_moments(CorpusHere(counts, settings), settings, seed=seed, tell=lambda *_: None)
+        sums, settings = sum_moments(LocalCorpus(counts, settings), settings, seed=seed, callback=lambda *_: None)
         stream = cls(settings, seed, sums)
         topics = stream._look_for_topics(counts, None)
-        if settings.refine:
+        if settings.max_iter:
             stream._begin_refinement(counts.astype(np.int64), topics)
         stream.n_batches = 1
         return stream
@@ -121,7 +121,7 @@ class TopicStream:
         sums, forget = self.sums, self.settings.forget
         if forget is not None:
             sums.decay(0.5 ** (counts.shape[0] / forget))
-        sums.add(count_chunks(counts, weigh=self.settings.weigh, first=sums.n_documents))
+        sums.add(count_chunks(counts, document_weight=self.settings.document_weight, first=sums.n_documents))
         topics = None
         if sums.n_documents >= self.next_move:
             lifting = move_basis(sums, self.n_components)
@@ -129,7 +129,7 @@ class TopicStream:
             self.next_move = sums.n_documents + max(step, _FEWEST_BEFORE_MOVE)
             places = lifting.T @ self.places if self.topic_counts is None else self._places_of(self.topic_counts)
             topics = self._look_for_topics(counts, places)
-        if self.topic_counts is not None and self.settings.refine:
+        if self.topic_counts is not None and self.settings.max_iter:
             self._refine(counts.astype(np.int64), self.topic_counts, topics)
         self.n_batches += 1
 
@@ -138,10 +138,12 @@ class TopicStream:
         self._check_whole()
         if self.topic_counts is not None:
             known = replace(self.diagnostics, n_documents=self.sums.n_documents, n_tokens=self.sums.n_tokens)
-            return fitted_by_counts(self.topic_counts, self.alpha, self.eta, known)
+            return replace(
+                fitted_by_counts(self.topic_counts, self.alpha, self.eta, known), n_iter=self.settings.max_iter
+            )
         sums, reduced = self.sums, reduce_moments(self.sums, self.n_components)
         near = reduced.directions.T @ self.places
-        topics = topics_at(self.concentration, reduced, sums, seed=self.seed, near=near, before=near)
+        topics = topics_for(self.concentration, reduced, sums, seed=self.seed, near=near, before=near)
         diagnostics = diagnose(reduced, topics, sums.n_documents, sums)
         prior = self.settings.topic_word_prior
         return fitted_by_shares(topics.topic_word, topics.alpha, sums.n_tokens, prior, diagnostics)
@@ -155,7 +157,9 @@ class TopicStream:
 
     def _look_for_topics(self, counts: Any, places: FloatArray | None) -> SpectralTopics:
         """Look for the topics in a new basis, and put them in the order of those before, which had these places."""
-        found = find_topics(self.sums, CorpusHere(counts, self.settings), self.settings, seed=self.seed, places=places)
+        found = fit_spectral(
+            self.sums, LocalCorpus(counts, self.settings), self.settings, seed=self.seed, places=places
+        )
         self.concentration, self.places, self.diagnostics = found.concentration, found.places, found.diagnostics
         return found.topics
 
@@ -172,7 +176,7 @@ class TopicStream:
         refined = refine_topics(
             counts,
             topics.topic_word,
-            n_sweeps=self.settings.refine,
+            n_sweeps=self.settings.max_iter,
             seed=self._batch_seed(),
             n_jobs=self.settings.n_jobs,
             eta=self.settings.topic_word_prior,
@@ -189,7 +193,7 @@ class TopicStream:
             topic_counts,
             self.alpha,
             self.eta,
-            n_sweeps=self.settings.refine,
+            n_sweeps=self.settings.max_iter,
             seed=self._batch_seed(),
             n_jobs=self.settings.n_jobs,
         )
@@ -236,7 +240,7 @@ class TopicStream:
     ) -> TopicStream:
         """Return the stream that `to_arrays` described."""
         inner = {name.removeprefix("stream."): array for name, array in arrays.items() if name.startswith("stream.")}
-        sums = WordSums.from_arrays(inner, weigh=settings.weigh, parallel=settings.parallel)
+        sums = WordSums.from_arrays(inner, document_weight=settings.document_weight, parallel=settings.parallel)
         stream = cls(settings, header["seed"], sums)
         for name in _IN_HEADER:
             setattr(stream, name, header[name])

@@ -1,4 +1,4 @@
-"""A TensorLDA learns from texts and is applied to texts: it counts words as the texts of its model were counted."""
+"""A TensorLDA learns from texts and is applied to texts: new texts are split into words as the first were."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from sklearn.utils.validation import check_is_fitted
 from odeco._util.types import FloatArray
 from odeco.models.lda.attributes import TopicWords
 from odeco.models.lda.private_vocabulary import choose_vocabulary_privately
-from odeco.models.lda.settings import Tell, check_private
+from odeco.models.lda.settings import Callback, check_private
 from odeco.models.lda.vocabulary import (
     MAX_SHARE,
     MAX_WORDS,
     MIN_DOCUMENTS,
     STOP_WORDS,
-    Cut,
+    Tokenizer,
     as_words,
     count_words,
-    n_never_counted,
+    n_unreachable,
     prune_words,
     select_words,
 )
@@ -44,13 +44,13 @@ class TextTopics(TopicWords):
         y: Any = None,  # noqa: ARG002 - scikit-learn's signature
         *,
         words: Sequence[str] | None = None,
-        cut: Cut = "words",
+        tokenizer: Tokenizer = "words",
         min_documents: int = MIN_DOCUMENTS,
         max_share: float = MAX_SHARE,
         max_words: int = MAX_WORDS,
         stop_words: Iterable[str] | Literal["english"] = "english",
         groups: Any = None,
-        callback: Tell | None = None,
+        callback: Callback | None = None,
         progress: bool = False,
     ) -> Self:
         """Learn topics from texts, as ``odeco topics`` does; the model keeps the words and how texts were cut.
@@ -63,7 +63,7 @@ class TextTopics(TopicWords):
             Ignored.
         words : sequence of str, optional
             Count these words, and no others.
-        cut : {"words", "blanks"}
+        tokenizer : {"words", "blanks"}
             What a word is. ``"words"``: it begins with a letter and has two characters at least; capitals count as
             small letters, and what follows an apostrophe is left out. ``"blanks"``: whatever stands between blanks, as
             it is; for text that something else has cut and cleaned.
@@ -79,15 +79,18 @@ class TextTopics(TopicWords):
         --------
         >>> from odeco.models import TensorLDA
         >>> texts = 200 * [5 * "A cat and a mouse. ", 5 * "Shares, bonds; ", 5 * "Two bonds, three shares: "]
-        >>> model = TensorLDA(2, refine=0, random_state=0).fit_text(texts, max_share=1.0)
+        >>> model = TensorLDA(2, max_iter=0, random_state=0).fit_text(texts, max_share=1.0)
         >>> [sorted(words) for words in model.top_words(2)]
         [['bonds', 'shares'], ['cat', 'mouse']]
         >>> model.transform_text(["The cat saw a mouse, and a mouse the cat."]).round(1)
         array([[0., 1.]])
         """
         private, left_out = check_private(self, groups), STOP_WORDS if stop_words == "english" else stop_words
-        given = None if words is None else as_words(words, cut)
-        vocabulary, counted = None, count_words(checked_texts(texts, private), given, cut=cut, may_be_none=private)
+        given = None if words is None else as_words(words, tokenizer)
+        vocabulary, counted = (
+            None,
+            count_words(checked_texts(texts, private), given, tokenizer=tokenizer, allow_empty=private),
+        )
         if words is None and private:
             vocabulary = choose_vocabulary_privately(
                 counted,
@@ -104,7 +107,7 @@ class TextTopics(TopicWords):
             counted = prune_words(
                 counted, min_documents=min_documents, max_share=max_share, max_words=max_words, stop_words=left_out
             )
-        kept = {"words": counted.words, "cut": cut, "vocabulary": vocabulary}
+        kept = {"words": counted.words, "tokenizer": tokenizer, "vocabulary": vocabulary}
         self.fit(counted.counts, groups=groups, callback=callback, progress=progress, **kept)
         return self
 
@@ -115,10 +118,10 @@ class TextTopics(TopicWords):
         without a known word has the mean of all documents.
         """
         check_is_fitted(self)
-        words, cut = [str(word) for word in self.words_], self._cut
-        if cut is None:
+        words, tokenizer = [str(word) for word in self.words_], self._tokenizer
+        if tokenizer is None:
             _warn_of_words_in_no_text(words)
-        counted = count_words(checked_texts(texts, private=False), words, cut=cut or "words")
+        counted = count_words(checked_texts(texts, private=False), words, tokenizer=tokenizer or "words")
         proportions: FloatArray = self._proportions(counted.counts)
         return proportions
 
@@ -138,12 +141,12 @@ def checked_texts(texts: Iterable[str], private: bool) -> Iterator[str]:
 
 def _warn_of_words_in_no_text(words: Sequence[str]) -> None:
     """Warn if a model that was learnt from counts has words that cutting a text into words cannot find."""
-    n_lost = n_never_counted(words)
+    n_lost = n_unreachable(words)
     if n_lost:
         warnings.warn(
-            "A model must know how texts were cut to find all of its words in new ones. This one was learnt from "
-            f"counts, and {n_lost:,} of its {len(words):,} words are never found. Pass `cut` to fit, or count the new "
-            "texts as the first, and call transform.",
+            "A model must know how texts were split into words to find all of its words in new ones. This one was "
+            f"learnt from counts, and {n_lost:,} of its {len(words):,} words are never found. Pass `tokenizer` to fit, "
+            "or count the new texts as the first, and call transform.",
             UserWarning,
             stacklevel=3,
         )

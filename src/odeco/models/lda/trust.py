@@ -1,44 +1,54 @@
-"""How far private topics are to be trusted: what they would be under other noise.
+"""How far to trust private topics: repeat the private run on simulated documents, under other noise.
 
-The topics that were found are taken for the truth, with further ones if the released pairs of words show more than
-that (`further_topics`). Documents are drawn from them, as many as there are (or fewer, with less noise in proportion),
-and the whole private run is done again on these, with fresh noise, several times. A topic that comes out as it went in
-would have been found; one that does not might as well be noise. Nor can more of it be signal than the known variance of
-the noise leaves over. No real document is asked.
+The estimated topics are taken as the truth, with further topics if the released pairs of words show more
+(`add_further_topics`). As many documents as there are (or fewer, with less noise in proportion) are drawn from them,
+and the whole private run is repeated on these with fresh noise, several times. A topic that comes out as it went in
+would have been found; one that does not may be noise. Nor can more of a topic be signal than the known variance of the
+noise leaves. No real document is used.
 
-How many topics there are is seen from the released pairs of words. With public documents, and in the later batches of
-a stream, none are released. If the topics found were taken for all there are, what public documents say would come out
-again whether it is right or not, and trust would be too high: so there it is not known, and said to be.
+The released pairs of words show how many topics there are. With public documents, and in the later batches of a stream,
+no pairs are released. If the estimated topics were then taken as all there are, what the public documents say would
+come out again whether it is right or not, and trust would be too high. It is therefore reported as unknown.
+
+`plan_topics` repeats the run in the same way before any document is touched, on simulated text.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray
-from odeco.models.lda.pairs import TopicLaw, simulate
-from odeco.models.lda.private_estimate import FoundPrivately, find_private_topics, with_further_topics
-from odeco.models.lda.private_releases import ReleasePlan, SimulatedAnswers
-from odeco.privacy.holders.documents import BoundedCounts
+from odeco.models.lda.deconvolve import GenerativeModel, simulate
+from odeco.models.lda.pairs import add_further_topics
+from odeco.models.lda.private_estimate import PrivateEstimate, estimate_private_topics
+from odeco.models.lda.private_releases import ReleasePlan, SimulatedReleases, plan_releases
+from odeco.privacy.calibration import gdp_mu
+from odeco.privacy.holders.documents import BoundedCounts, NeighbourRelation
 
 #: The run is done again so often. If the truth is like one more run, it is below the lowest of these one time in five.
 _N_AGAIN = 4
 
+
 #: So many words of documents are drawn for each.
 _SIMULATED_WORDS = 200_000
 
+
 #: A topic is clear if at least half of what sets it apart from all words would be found again: cos² ≥ 1/2.
 CLEAR = 0.5**0.5
+
 
 #: What is said of topics whose trust is not known.
 _NOT_KNOWN = (
     "How far to trust the topics is not known: with public documents, and in later batches of a stream, no pairs of "
     "words are released that could show it."
 )
+
 
 #: The weight of a word in a topic must be this many standard deviations of its noise.
 _CLEAR_WORD = 2.0
@@ -50,7 +60,7 @@ class TopicTrust:
 
     Attributes
     ----------
-    likeness : array of k numbers
+    similarity : array of k numbers
         The cosine between a topic and what is found again of it under other noise, both after subtracting the
         frequencies of all words: 1 if nothing of it is noise, 0 if all is. It is the lowest of four runs, so the
         cosine with the topic that would be found without noise should be below it one time in five. NaN if it is not
@@ -60,16 +70,16 @@ class TopicTrust:
         are those for the topics that the steps started from, which is less.
     """
 
-    likeness: FloatArray
+    similarity: FloatArray
     deviations: FloatArray
 
     @property
     def known(self) -> bool:
         """Whether it is known how far to trust the topics."""
-        return not np.isnan(self.likeness).any()
+        return not np.isnan(self.similarity).any()
 
     @property
-    def said(self) -> str:
+    def message(self) -> str:
         """What is to be said of all topics together: why their trust is not known, or nothing."""
         return "" if self.known else _NOT_KNOWN
 
@@ -79,7 +89,7 @@ class TopicTrust:
 
         None is, if that is not known.
         """
-        return np.asarray(self.likeness >= CLEAR)
+        return np.asarray(self.similarity >= CLEAR)
 
     def clear_words(self, topic_word: FloatArray) -> NDArray[np.bool_]:
         """Return which words of which topics, k x V, have at least twice the standard deviation of their noise."""
@@ -87,7 +97,7 @@ class TopicTrust:
 
 
 def measure_trust(
-    found: FoundPrivately,
+    found: PrivateEstimate,
     plan: ReleasePlan,
     *,
     n_units: int,
@@ -98,7 +108,7 @@ def measure_trust(
 
     Parameters
     ----------
-    found : FoundPrivately
+    found : PrivateEstimate
         The topics.
     plan : ReleasePlan
         How they were found.
@@ -112,14 +122,14 @@ def measure_trust(
     Returns
     -------
     TopicTrust
-        With a likeness of NaN if no pairs were released that could show how many topics there are.
+        With a similarity of NaN if no pairs were released that could show how many topics there are.
     """
     k = found.evidence.shares.size
     if found.pairs is None and k > 1:
         return TopicTrust(np.full(k, np.nan), found.deviations)
-    drawn_from = with_further_topics(found.law, found.pairs, rng)
-    again = _Again(found.law.topics, drawn_from, plan, n_units, unit_noise)
-    likenesses, distances, n_shown = again.runs(rng)
+    drawn_from = add_further_topics(found.law, found.pairs, rng)
+    again = _RepeatedRuns(found.law.topics, drawn_from, plan, n_units, unit_noise)
+    similarities, distances, n_shown = again.runs(rng)
     moved = np.mean(distances**2, axis=0)
     # The deviations say which words are surer than others, given the topics of each step. That these are noisy too
     # makes all of them larger: how much is seen from the topics that were found again.
@@ -129,27 +139,27 @@ def measure_trust(
     # words, and what comes out again of that is chance.
     apart = np.sum((found.law.topics - found.frequencies) ** 2, axis=1)
     signal = np.sqrt(np.clip(1 - said / np.maximum(apart, np.finfo(float).tiny), 0.0, 1.0))
-    cosines = np.minimum(likenesses.min(axis=0), signal)
+    cosines = np.minimum(similarities.min(axis=0), signal)
     if found.pairs is not None and found.pairs.n_clear() <= 1 < min(n_shown):
         # Documents of these topics would show in pairs of words that there are topics, and the real ones do not.
         cosines = np.minimum(cosines, 0.0)
     return TopicTrust(cosines, found.deviations * factors[:, None])
 
 
-def expected_likeness(
-    law: TopicLaw, plan: ReleasePlan, *, n_units: int, unit_noise: float, rng: np.random.Generator
+def expected_similarity(
+    law: GenerativeModel, plan: ReleasePlan, *, n_units: int, unit_noise: float, rng: np.random.Generator
 ) -> FloatArray:
     """Return how much would be found of each topic in documents of a law: the lowest cosine of some runs."""
-    lowest: FloatArray = _Again(law.topics, law, plan, n_units, unit_noise).runs(rng)[0].min(axis=0)
+    lowest: FloatArray = _RepeatedRuns(law.topics, law, plan, n_units, unit_noise).runs(rng)[0].min(axis=0)
     return lowest
 
 
 @dataclass(frozen=True, eq=False)
-class _Again:
+class _RepeatedRuns:
     """Private runs on documents that are drawn from a law: of the topics that are looked for, or of further ones."""
 
     topics: FloatArray
-    law: TopicLaw
+    law: GenerativeModel
     plan: ReleasePlan
     n_units: int
     unit_noise: float
@@ -171,17 +181,17 @@ class _Again:
             n_shown.append(0 if run.pairs is None else run.pairs.n_clear())
         return np.array(cosines), np.array(distances), n_shown
 
-    def _run(self, rng: np.random.Generator) -> FoundPrivately:
+    def _run(self, rng: np.random.Generator) -> PrivateEstimate:
         law, k = self.law, self.topics.shape[0]
         n_drawn = min(self.n_units, max(1, round(_SIMULATED_WORDS / law.mean_length)))
         held = BoundedCounts(simulate(law, n_drawn, rng).counts())
         # Both signal and noise shrink in proportion. That fewer documents are drawn makes topics less like each other.
-        answers = SimulatedAnswers(held, self.unit_noise * n_drawn / self.n_units, rng)
+        answers = SimulatedReleases(held, self.unit_noise * n_drawn / self.n_units, rng)
         concentration = float(law.alpha.sum())
-        return find_private_topics(answers, self.plan, k, concentration=concentration, rng=rng)
+        return estimate_private_topics(answers, self.plan, k, concentration=concentration, rng=rng)
 
 
-def likeness(truth: FloatArray, found: FloatArray, frequencies: FloatArray) -> FloatArray:
+def similarity(truth: FloatArray, found: FloatArray, frequencies: FloatArray) -> FloatArray:
     """Return the cosine of each true topic with its match, both after subtracting the frequencies of all words."""
     cosines = _cosines(truth, found, frequencies)
     return np.clip(cosines[linear_sum_assignment(-cosines)], -1.0, 1.0)
@@ -196,3 +206,132 @@ def _apart(topics: FloatArray, frequencies: FloatArray) -> FloatArray:
     norms = np.linalg.norm(rest, axis=1, keepdims=True)
     apart: FloatArray = np.divide(rest, norms, out=np.zeros_like(rest), where=norms > 1e-12)
     return apart
+
+
+#: Words of usual text: the w-th most frequent has a frequency of about 1/(w + 2.7) (Zipf and Mandelbrot).
+_OFFSET = 2.7
+
+
+#: In a topic a word is this many times as frequent as elsewhere or as rare, in the middle: e to a normal variable.
+_CONTRAST = 1.5
+
+
+@dataclass(frozen=True)
+class TopicsPlan:
+    """What a private `TensorLDA` would release, and how many topics can be expected; ``str`` gives a table.
+
+    Attributes
+    ----------
+    epsilon, delta, mu : float
+        The budget.
+    n_units, n_words, n_components, document_length : int
+        What it was made for.
+    noise : float
+        Standard deviation of the noise of a release that has the whole budget; a document adds an array of norm 1.
+    releases : ReleasePlan
+        What is released, with which share of μ².
+    similarity : tuple of float
+        For each topic of simulated text, the cosine of what would be found with the truth, largest first, without the
+        frequencies of all words: the lowest of four runs, as in `TopicTrust`.
+    """
+
+    epsilon: float
+    delta: float
+    mu: float
+    n_units: int
+    n_words: int
+    n_components: int
+    document_length: int
+    noise: float
+    releases: ReleasePlan
+    similarity: tuple[float, ...]
+
+    @property
+    def n_expected(self) -> int:
+        """How many topics can be expected to be clear."""
+        return sum(each >= CLEAR for each in self.similarity)
+
+    def __str__(self) -> str:
+        plan = self.releases
+        rows = [
+            ("lengths of documents", plan.lengths),
+            (f"frequencies of {self.n_words:,} words", plan.words),
+            (f"pairs of the {plan.n_pair_words:,} most frequent words", plan.pairs),
+            *((f"words dealt to {self.n_components} topics, step {i}", share) for i, share in enumerate(plan.steps, 1)),
+        ]
+        lines = [
+            f"epsilon {self.epsilon:g}, delta {self.delta:g} (mu {self.mu:.4g}); {self.n_units:,} units of "
+            f"{self.document_length:,} words, each adds an array of norm 1 to every release",
+            f"{'release':<44}{'share':>7}{'noise':>9}",
+        ]
+        lines += [f"{what:<44}{share:>7.0%}{self.noise / math.sqrt(share):>9.4g}" for what, share in rows if share > 0]
+        lines.append(
+            f"of {self.n_components} topics in simulated text of this kind {self.n_expected} would be clear "
+            f"(mean cosine {np.mean(self.similarity):.2f})"
+        )
+        return "\n".join(lines)
+
+
+def plan_topics(
+    n_components: int,
+    *,
+    n_units: int,
+    n_words: int,
+    epsilon: float,
+    delta: float,
+    document_length: int = 50,
+    neighbour_relation: NeighbourRelation = "replace",
+    seed: int = 0,
+) -> TopicsPlan:
+    """Say what a private model would release, and simulate how many topics it would find; no document is needed.
+
+    Parameters
+    ----------
+    n_components : int
+        Number of topics.
+    n_units, n_words : int
+        Number of documents (or users), and of words in the vocabulary.
+    epsilon, delta : float
+        The guarantee.
+    document_length : int
+        How many words a document has, about.
+    neighbour_relation : {"replace", "add_remove"}
+        As for `TensorLDA`.
+    seed : int
+        Of the simulated text.
+
+    Notes
+    -----
+    The text is simulated: frequencies of words as 1/(rank + 2.7), topics that multiply them by e^(1.5 z) with z normal,
+    and documents with few topics each (α₀ = 1). Topics of real text may be harder to find, or easier.
+
+    Examples
+    --------
+    >>> from odeco.models import plan_topics
+    >>> plan = plan_topics(3, n_units=5_000, n_words=200, epsilon=1.0, delta=1e-8)
+    >>> 0 <= plan.n_expected <= 3, round(plan.releases.total, 6)
+    (True, 1.0)
+    """
+    k = check_count("n_components", n_components)
+    n_units, n_words = check_count("n_units", n_units), check_count("n_words", n_words, 2)
+    document_length = check_count("document_length", document_length, 2)
+    mu = gdp_mu(epsilon, delta)
+    noise = (math.sqrt(2) if neighbour_relation == "replace" else 1.0) / mu
+    releases = plan_releases(n_words, k, n_units=n_units, unit_noise=noise)
+    rng = np.random.default_rng(seed)
+    topics = np.exp(_CONTRAST * rng.standard_normal((k, n_words))) / (np.arange(n_words) + _OFFSET)
+    topics /= topics.sum(axis=1, keepdims=True)
+    law = GenerativeModel(topics, np.full(k, 1 / k), np.array([document_length]), np.ones(1))
+    cosines = np.sort(expected_similarity(law, releases, n_units=n_units, unit_noise=noise, rng=rng))[::-1]
+    return TopicsPlan(
+        epsilon,
+        delta,
+        mu,
+        n_units,
+        n_words,
+        k,
+        document_length,
+        noise,
+        releases,
+        tuple(float(each) for each in cosines),
+    )

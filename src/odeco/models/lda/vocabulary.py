@@ -1,9 +1,8 @@
-"""What is done where nothing is said: the command and Python have the same defaults, and both take them from here.
+"""Split texts into words, count them, and select the words that distinguish topics.
 
-Texts become word counts: this file says what a word is, and which words tell topics apart.
-
-What a word is does not depend on the documents, and has a name (`Cut`). So a model with its vocabulary and that name is
-all that is needed to count the words of new documents in the same way.
+How texts are split does not depend on the documents, and has a name (`Tokenizer`). A model with its vocabulary and that
+name is therefore all that is needed to count the words of new documents in the same way. The defaults here are those
+of the command as well.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from odeco._util.arguments import check_choice
 from odeco._util.types import IndexArray
 from odeco.errors import VocabularyError
 
-#: Gibbs sweeps that refine topics.
-REFINE = 50
+#: Number of Gibbs sweeps.
+MAX_ITER = 50
 
 #: A word is kept if at least so many documents hold it, and at most this share of them; and so many words at most.
 MIN_DOCUMENTS, MAX_SHARE, MAX_WORDS = 5, 0.3, 50_000
@@ -38,9 +37,9 @@ RELEVANCE = 0.6
 
 Words = NDArray[np.str_]
 
-#: How texts are cut: into words, by `WORD`, in small letters; or at blanks, into what stands between them, as it is.
+#: How texts are split: into words, by `WORD`, in small letters; or at blanks, into what stands between them, as it is.
 #: A model file holds this name and no pattern, as a pattern from anyone's file could take forever.
-Cut = Literal["words", "blanks"]
+Tokenizer = Literal["words", "blanks"]
 
 
 #: A word begins with a letter, goes on with letters, digits and underscores, and has at least two characters. What
@@ -81,7 +80,11 @@ class CountedWords:
 
 
 def count_words(
-    texts: Iterable[str], words: Sequence[str] | None = None, *, cut: Cut = "words", may_be_none: bool = False
+    texts: Iterable[str],
+    words: Sequence[str] | None = None,
+    *,
+    tokenizer: Tokenizer = "words",
+    allow_empty: bool = False,
 ) -> CountedWords:
     """Count the words of texts: all of them in alphabetical order, or the given ones in their order.
 
@@ -91,9 +94,9 @@ def count_words(
         The documents. They are read once and not kept.
     words : sequence of str, optional
         The words to count, each once, and in small letters unless texts are cut at blanks; others are passed over.
-    cut : {"words", "blanks"}
-        How texts are cut; see `Cut`.
-    may_be_none : bool
+    tokenizer : {"words", "blanks"}
+        How texts are cut; see `Tokenizer`.
+    allow_empty : bool
         Whether documents without any word are counted too. Otherwise they are refused.
 
     Examples
@@ -102,7 +105,7 @@ def count_words(
     >>> counted.words.tolist(), counted.counts.toarray().tolist()
     (['contagious', 'don', 'is', 'panic'], [[1, 1, 1, 2], [0, 0, 0, 0]])
     """
-    check_choice("cut", cut, get_args(Cut))
+    check_choice("tokenizer", tokenizer, get_args(Tokenizer))
     n_read = 0
 
     def counted() -> Iterator[str]:
@@ -111,13 +114,13 @@ def count_words(
             n_read += 1
             yield text
 
-    vectoriser = CountVectorizer(**_PATTERNS[cut], dtype=np.int64, vocabulary=words)
+    vectoriser = CountVectorizer(**_PATTERNS[tokenizer], dtype=np.int64, vocabulary=words)
     try:
         counts = vectoriser.fit_transform(counted())
     except ValueError as error:
         if not str(error).startswith("empty vocabulary"):
             raise
-        if n_read and may_be_none:
+        if n_read and allow_empty:
             return CountedWords(sparse.csr_array((n_read, 0), dtype=np.int64), np.array([], dtype=np.str_), 0)
         if n_read:
             raise VocabularyError(
@@ -162,7 +165,7 @@ def prune_words(
     counts = counted.counts
     # A CSR array may store zeros; a document holds a word only if its count is above zero.
     frequency = np.bincount(counts.indices, counts.data > 0, minlength=counts.shape[1])
-    places = kept_places(
+    places = select_vocabulary(
         counted.words,
         frequency,
         np.asarray(counts.sum(axis=0)).ravel(),
@@ -175,7 +178,7 @@ def prune_words(
     return CountedWords(sparse.csr_array(counts[:, places]), counted.words[places], counted.n_found)
 
 
-def kept_places(
+def select_vocabulary(
     words: Words,
     frequency: NDArray[Any],
     totals: NDArray[Any],
@@ -221,12 +224,12 @@ def select_words(counted: CountedWords, words: Sequence[str]) -> CountedWords:
     return CountedWords(counts, np.array(words, dtype=np.str_), counted.n_found)
 
 
-def as_words(lines: Iterable[str], cut: Cut = "words") -> list[str]:
+def as_words(lines: Iterable[str], tokenizer: Tokenizer = "words") -> list[str]:
     """Return the words of a list, one a line, each once; empty lines are passed over.
 
     They are put in small letters, as words of texts are, unless texts are cut at blanks.
     """
-    clean = dict.fromkeys(line.strip().lower() if cut == "words" else line.strip() for line in lines)
+    clean = dict.fromkeys(line.strip().lower() if tokenizer == "words" else line.strip() for line in lines)
     clean.pop("", None)
     if not clean:
         raise VocabularyError("A vocabulary must hold at least one word. Got none. Write one word a line.")
@@ -238,6 +241,6 @@ def numbered(n_words: int) -> Words:
     return np.array([f"[{place}]" for place in range(n_words)], dtype=np.str_)
 
 
-def n_never_counted(words: Iterable[str]) -> int:
+def n_unreachable(words: Iterable[str]) -> int:
     """Return how many of the words `count_words` can find in no text, since they are no words by `WORD`."""
     return sum(1 for word in words if word != word.lower() or re.fullmatch(WORD, word) is None)

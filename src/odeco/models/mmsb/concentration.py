@@ -13,11 +13,11 @@ import numpy as np
 from scipy import sparse
 
 from odeco._util.types import FloatArray
-from odeco.models.lda.corpus import CorpusHere
+from odeco.models.lda.corpus import LocalCorpus
 from odeco.models.lda.counts import FEWEST_WORDS
 from odeco.models.lda.inference import log_likelihood
 from odeco.models.lda.settings import LdaSettings
-from odeco.models.lda.spectral import reduce_moments, sum_moments, topics_at
+from odeco.models.lda.spectral import reduce_moments, sum_moments, topics_for
 from odeco.models.mmsb.blocks import Spectrum, agree
 
 #: From nodes that have one community each to nodes that belong to many.
@@ -64,14 +64,14 @@ def choose_concentration(links: Any, settings: LdaSettings, *, seed: int) -> flo
 
 def _scores(known: Any, held_out: Any, links: Any, settings: LdaSettings, *, seed: int) -> list[float]:
     """Return the log-likelihood of held-out links under communities learnt from the others, for each candidate."""
-    sums, supported = sum_moments(CorpusHere(known, settings), settings, seed=seed, tell=lambda *_: None)
+    sums, supported = sum_moments(LocalCorpus(known, settings), settings, seed=seed, callback=lambda *_: None)
     sums.drop_basis()
     reduced = reduce_moments(sums, supported.n_components)
     spectrum = Spectrum.of(known, int(supported.n_components))
     degrees = np.asarray(links.sum(axis=0), dtype=np.float64)
     scores, near = [], None
     for candidate in CANDIDATES:
-        topics = topics_at(candidate, reduced, sums, seed=seed, near=near)
+        topics = topics_for(candidate, reduced, sums, seed=seed, near=near)
         near = topics.coordinates
         found = agree(
             known, spectrum, topics.topic_word, topics.alpha, n_iterations=_N_ITERATIONS, n_jobs=settings.n_jobs

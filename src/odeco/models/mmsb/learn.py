@@ -40,9 +40,9 @@ from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.models.engine.latent_model import State
 from odeco.models.lda import settings as lda_settings
-from odeco.models.lda.corpus import CorpusHere
+from odeco.models.lda.corpus import LocalCorpus
 from odeco.models.lda.inference import document_topics
-from odeco.models.lda.learn import learn_at_once
+from odeco.models.lda.learn import fit_topics
 from odeco.models.lda.settings import MOST_AUTOMATIC, LdaSettings
 from odeco.models.mmsb.blocks import Spectrum, agree, block_matrix
 from odeco.models.mmsb.concentration import choose_concentration
@@ -112,8 +112,8 @@ class _AsTopics:
     def __init__(self, model: Any) -> None:
         self.n_components = model.n_components
         self.doc_topic_concentration = model.concentration
-        self.refine, self.n_jobs = model.refine, model.n_jobs
-        self.n_inference_iterations = model.n_inference_iterations
+        self.max_iter, self.n_jobs = model.refine, model.n_jobs
+        self.max_doc_update_iter = model.n_inference_iterations
         self.document_weight, self.topic_word_prior, self.forget = "length", None, None
         self.n_oversamples, self.n_passes = 10, 4
 
@@ -166,8 +166,8 @@ def learn_communities(links: Any, settings: LdaSettings, *, seed: int) -> Fitted
         settings = replace(settings, n_components=count_communities(links))
     if settings.concentration is None:
         settings = replace(settings, concentration=choose_concentration(links, settings, seed=seed))
-    found = learn_at_once(CorpusHere(links, settings), settings, seed=seed, tell=lambda *_: None)
-    n_iterations, n_jobs = settings.n_inference_iterations, settings.n_jobs
+    found = fit_topics(LocalCorpus(links, settings), settings, seed=seed, callback=lambda *_: None)
+    n_iterations, n_jobs = settings.max_doc_update_iter, settings.n_jobs
     spectrum = Spectrum.of(links, len(found.alpha))
     agreed = agree(links, spectrum, found.topic_word, found.alpha, n_iterations=n_iterations, n_jobs=n_jobs)
     return FittedCommunities(
@@ -181,4 +181,4 @@ def learn_communities(links: Any, settings: LdaSettings, *, seed: int) -> Fitted
 
 def memberships_of(links: Any, profiles: FloatArray, prior: FloatArray, settings: LdaSettings) -> FloatArray:
     """Return the memberships of nodes, from their links to the nodes of the model."""
-    return document_topics(links, profiles, prior, n_iterations=settings.n_inference_iterations, n_jobs=settings.n_jobs)
+    return document_topics(links, profiles, prior, n_iterations=settings.max_doc_update_iter, n_jobs=settings.n_jobs)

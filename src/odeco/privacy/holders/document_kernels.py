@@ -1,6 +1,6 @@
-"""The compiled loops over private documents: what each unit adds to a sum, scaled to Euclidean norm 1.
+"""Compiled loops over private documents: the contribution of each unit to a sum, scaled to Euclidean norm 1.
 
-A unit is a document, or all documents of a user. What it adds is a function of its own documents and of public
+A unit is a document, or all documents of a user. Its contribution is a function of its own documents and of public
 arguments: every number is computed by the same instructions whatever the other units hold.
 """
 

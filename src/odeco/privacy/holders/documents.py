@@ -1,36 +1,48 @@
-"""Private word counts answer questions to which no document, or no user, adds more than 1.
+"""Holders of private documents: word counts, and votes for words. No document, or no user, adds more than 1 to a sum.
 
-The features of a document are the roots of its counts. All that is asked is a sum over units (documents, or users with
-all of their documents) of an array that is made of one unit's features and of public numbers, and has Euclidean norm 1
-or is 0. So one bound holds for every question, and a document cannot say more by being long.
+**Word counts** (`BoundedCounts`). The features of a document are the square roots of its counts. Every query is a sum
+over units (documents, or users with all of their documents) of an array that is computed from one unit's features and
+from public numbers, and has Euclidean norm 1 or is 0. One bound therefore holds for every query, and a document does
+not weigh more by being long.
+
+**Votes** (`WordVotes`). Every unit divides one vote among its distinct words: each of s words gets 1/√s, so that the
+contribution of a unit has Euclidean norm 1 (Gopi et al., *Differentially private set union*, 2020).
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
+from scipy.special import ndtri
 
-from odeco._util.arguments import check_choice
+from odeco._util.arguments import check_choice, check_count
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.privacy.holders.document_kernels import add_pairs, add_responsibilities
 from odeco.privacy.holders.protocol import ROUNDOFF
 from odeco.privacy.holders.records import row_weights
+from odeco.privacy.noise import grid_of
 
 NeighbourRelation = Literal["replace", "add_remove"]
+
 
 #: The bins of the histogram of lengths begin here: from 1 to 4,096 words, about three to an octave.
 LENGTH_EDGES: IndexArray = np.unique(np.round(np.geomspace(1, 4096, 37)).astype(np.int64))
 
+
 #: Rounds in which the shares of topics in a document are found.
 N_ROUNDS = 30
 
+
 #: A document with more words than this counts as empty, because sums of its powers would not be exact.
 _MOST_WORDS = 2.0**40
+
 
 #: Units are added up in this many lanes, whatever the number of threads.
 _LANES = 4
@@ -67,7 +79,7 @@ class BoundedCounts:
     def __init__(self, counts: Any, *, groups: Any = None, neighbour_relation: NeighbourRelation = "replace") -> None:
         check_choice("neighbour_relation", neighbour_relation, ("replace", "add_remove"))
         self.neighbour_relation = neighbour_relation
-        clean = _without_bad_documents(counts)
+        clean = _blank_invalid(counts)
         self.n_documents, self.n_words = (int(size) for size in clean.shape)
         _, self.n_units = row_weights(groups, self.n_documents)
         self.of_users = groups is not None
@@ -181,7 +193,7 @@ class BoundedCounts:
 
 
 @np.errstate(all="ignore")  # a warning about the data would be an answer without noise
-def _without_bad_documents(counts: Any) -> Any:
+def _blank_invalid(counts: Any) -> Any:
     """Return counts as a CSR array of float64, in which documents that cannot be counted are empty."""
     is_array = isinstance(counts, np.ndarray) or bool(sparse.issparse(counts))
     if not is_array or counts.ndim != 2 or counts.shape[1] == 0:
@@ -201,3 +213,128 @@ def _without_bad_documents(counts: Any) -> Any:
     clean.data[bad[owner]] = 0.0
     clean.eliminate_zeros()
     return clean
+
+
+#: WordVotes are whole multiples of this or of the grid of the noise: sums of fewer than 2³³ of them are exact.
+_SMALLEST_VOTE = 2.0**-20
+
+
+#: This much is added to quantiles of the normal distribution, whose relative errors are far smaller.
+_MARGIN = 1e-9
+
+
+class WordVotes:
+    """The votes of private documents for their words; see `choose_vocabulary_privately` for parameters and proof.
+
+    Attributes
+    ----------
+    unit : {"document", "user"}
+        Who votes.
+    n_units : int
+        How many of them there are; public.
+    neighbours : str
+        The neighbour relation in words.
+    sensitivity : float
+        Largest Euclidean change of the votes for the words that two neighbours share: 1 if a unit is emptied, √2 if it
+        is replaced, as what it adds has norm at most 1 and no negative entry.
+    """
+
+    def __init__(
+        self,
+        counts: Any,
+        words: NDArray[np.str_],
+        *,
+        groups: Any = None,
+        words_per_unit: int = 1000,
+        stop_words: Iterable[str] = (),
+        neighbour_relation: Literal["replace", "add_remove"] = "replace",
+    ) -> None:
+        check_choice("neighbour_relation", neighbour_relation, ("replace", "add_remove"))
+        self._most = check_count("words_per_unit", words_per_unit)
+        _, self.n_units = row_weights(groups, int(counts.shape[0]))
+        self.unit = "document" if groups is None else "user"
+        replaced = neighbour_relation == "replace"
+        self.sensitivity = math.sqrt(2) if replaced else 1.0
+        whom, public = (
+            ("one document", "their number") if groups is None else ("all documents of one user", "whose each is")
+        )
+        act = "replaced by any other" if replaced else "emptied, or the reverse"
+        self.neighbours = f"{whom}, {act}; public: {public}"
+        self._words = words
+        self._held = _words_of_units(counts, words, groups, frozenset(stop_words))
+
+    def threshold(self, scale: float, delta: float) -> float:
+        """Return what noisy votes must reach, so that words of one unit alone pass with probability at most `delta`.
+
+        s words with 1/√s votes each all stay below T with probability Φ((T − 1/√s)/σ)ˢ, which is 1 − δ' for
+        T = 1/√s + σ Φ⁻¹((1 − δ')^(1/s)). The largest of these is taken. A unit that shares some of its words with
+        others has fewer words alone, with no more votes.
+        """
+        n_words = np.arange(1, self._most + 1)
+        tails = -np.expm1(math.log1p(-delta) / n_words)
+        needed = 1 / np.sqrt(n_words) + scale * (1 + _MARGIN) * -ndtri(tails)
+        return float(needed.max()) + 2 * _step(scale)
+
+    def votes(self, scale: float) -> tuple[NDArray[np.str_], FloatArray]:
+        """Return the words that have votes, and how many, in multiples of the grid of noise of this scale."""
+        held = _at_most(self._held, self._words, self._most)
+        sizes, step = np.diff(held.indptr), _step(scale)
+        each = np.floor(1 / np.sqrt(np.maximum(sizes, 1)) / step) * step
+        totals: FloatArray = np.bincount(held.indices, np.repeat(each, sizes), held.shape[1]).astype(np.float64)
+        there = np.flatnonzero(totals > 0)
+        return self._words[there], totals[there]
+
+
+def _step(scale: float) -> float:
+    return max(grid_of(scale), _SMALLEST_VOTE)
+
+
+@np.errstate(all="ignore")  # a warning about the data would be an answer without noise
+def _words_of_units(counts: Any, words: NDArray[np.str_], groups: Any, stop_words: frozenset[str]) -> Any:
+    """Return which unit holds which word, as a CSR array of ones; a count that is no positive number is none."""
+    counts = sparse.csr_array(counts, copy=True)
+    counts.sum_duplicates()
+    usable = ~np.isin(np.char.lower(words), sorted(stop_words))
+    counts.data = ((counts.data > 0) & usable[counts.indices]).astype(np.int64)
+    counts.eliminate_zeros()
+    if groups is not None:
+        owner = np.unique(np.asarray(groups), return_inverse=True)[1]
+        joining = sparse.csr_array((np.ones(owner.size, dtype=np.int64), (owner, np.arange(owner.size))))
+        counts = sparse.csr_array(joining @ counts)
+        counts.data = np.ones_like(counts.data)
+    counts.sort_indices()
+    return counts
+
+
+def _at_most(held: Any, words: NDArray[np.str_], most: int) -> Any:
+    """Return the same with at most so many words of each unit, chosen by hashes of its own words."""
+    sizes = np.diff(held.indptr)
+    long = np.flatnonzero(sizes > most)
+    if long.size == 0:
+        return held
+    hashes = _hashes(words)
+    entries = np.flatnonzero(np.repeat(sizes > most, sizes))
+    own = hashes[held.indices[entries]]
+    starts = np.concatenate([[0], np.cumsum(sizes[long])[:-1]])
+    keys = np.add.reduceat(own, starts)  # modulo 2⁶⁴
+    unit = np.repeat(np.arange(long.size), sizes[long])
+    order = np.lexsort((_mixed(own ^ keys[unit]), unit))
+    rank = np.arange(entries.size) - starts[unit]  # the entries of a unit stay together
+    kept = np.ones(held.indices.size, dtype=bool)
+    kept[entries[order[rank >= most]]] = False
+    ends = np.concatenate([[0], np.cumsum(np.minimum(sizes, most))])
+    return sparse.csr_array((held.data[kept], held.indices[kept], ends), shape=held.shape)
+
+
+def _hashes(words: NDArray[np.str_]) -> NDArray[np.uint64]:
+    digests = (
+        hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest() for word in words.tolist()
+    )
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return numbers in which every bit depends on all bits of the given ones (the finaliser of MurmurHash3)."""
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        values = (values ^ (values >> np.uint64(33))) * np.uint64(factor)
+    return values ^ (values >> np.uint64(33))

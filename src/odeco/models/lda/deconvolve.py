@@ -1,33 +1,110 @@
-"""What noisy topics have confused is undone: to which topics a word belongs, given what several steps said of it.
+"""Deconvolution of noisy topics: which topics a word belongs to, given what several private steps released.
 
-A step deals the words of documents to topics as the other words of each document have it. It can only guess these: a
-word of topic i goes to topic j with a chance Q[i, j]. Q follows from the topics alone, by putting simulated documents
-through the same step, so undoing it is post-processing.
+A step distributes the words of documents over topics according to the other words of each document. It can only guess
+these: a word of topic i goes to topic j with probability Q[i, j], the confusion matrix. Q follows from the topics
+alone, by applying the same step to simulated documents, so the deconvolution is post-processing. Simulated documents
+are drawn from the generative model of latent Dirichlet allocation; no real document is used.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from odeco._util.threads import map_blocks
-from odeco._util.types import FloatArray
+from odeco._util.types import FloatArray, IndexArray
 from odeco.models.lda.gibbs_kernels import compiled
-from odeco.models.lda.pairs import SimulatedTokens
 from odeco.privacy.holders.document_kernels import find_shares
 from odeco.privacy.holders.documents import N_ROUNDS
+
+
+@dataclass(frozen=True, eq=False)
+class GenerativeModel:
+    """How documents come about: latent Dirichlet allocation, with a distribution of lengths.
+
+    Attributes
+    ----------
+    topics : array, k x V
+        The topics.
+    alpha : array
+        Dirichlet parameters of the shares of topics in a document.
+    lengths, chances : arrays
+        The numbers of words that a document may have, and how likely each is.
+    """
+
+    topics: FloatArray
+    alpha: FloatArray
+    lengths: IndexArray
+    chances: FloatArray
+
+    @property
+    def mean_length(self) -> float:
+        """Expected number of words in a document."""
+        return float(self.lengths @ self.chances)
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedTokens:
+    """Words one by one: in which document each is, which word, and of which topic; and how long the documents are.
+
+    `repeats` says how often the word stands in its document.
+    """
+
+    documents: IndexArray
+    words: IndexArray
+    topics: IndexArray
+    lengths: IndexArray
+    repeats: IndexArray
+    n_words: int
+
+    @property
+    def weights(self) -> FloatArray:
+        """What each word adds to the features of its document: √count/√length, shared by its repeats."""
+        weights: FloatArray = 1 / np.sqrt(self.repeats * self.lengths[self.documents])
+        return weights
+
+    def counts(self) -> Any:
+        """Return the word counts of the documents as a CSR array."""
+        shape = (self.lengths.size, self.n_words)
+        ones = np.ones(self.words.size)
+        counts: Any = sparse.coo_array((ones, (self.documents, self.words)), shape=shape).tocsr()
+        return counts
+
+
+def simulate(law: GenerativeModel, n_documents: int, rng: np.random.Generator) -> SimulatedTokens:
+    """Draw documents."""
+    k, n_words = law.topics.shape
+    proportions = rng.dirichlet(np.maximum(law.alpha, 1e-3), n_documents)
+    lengths = rng.choice(law.lengths, n_documents, p=law.chances)
+    documents = np.repeat(np.arange(n_documents), lengths)
+    borders = np.cumsum(proportions, axis=1)[:, :-1] + np.arange(n_documents)[:, None]
+    topics = np.searchsorted(borders.ravel(), documents + rng.random(documents.size), side="right")
+    topics = np.clip(topics - documents * (k - 1), 0, k - 1)
+    heights = np.cumsum(law.topics, axis=1)
+    heights = heights / heights[:, -1:] + np.arange(k)[:, None]
+    words = np.searchsorted(heights.ravel(), topics + rng.random(documents.size), side="right") - topics * n_words
+    words = np.minimum(words, n_words - 1)
+    _, place, repeats = np.unique(documents * n_words + words, return_inverse=True, return_counts=True)
+    return SimulatedTokens(documents, words, topics, lengths, repeats[place], n_words)
+
 
 #: Steps of projected gradients, with momentum.
 _N_STEPS = 40
 
+
 #: Words are put into so many bins by their chance, to see how repeats damp them.
 _N_BINS = 24
+
 
 #: A thread solves for so many words at a time.
 _BLOCK = 1024
 
 
-def confusion(tokens: SimulatedTokens, topics: FloatArray, smoothing: float) -> FloatArray:
+def confusion_matrix(tokens: SimulatedTokens, topics: FloatArray, smoothing: float) -> FloatArray:
     """Return Q, k x k: how a step with these topics deals the words that are of topic i in truth.
 
     `topics` are those that the step had, k x V; the documents may come from others, which are taken for the truth.
@@ -99,7 +176,7 @@ def _find_all_shares(
         find_shares(words[start:stop], counts[start:stop], topics, smoothing, n_rounds, shares[document], room)
 
 
-def find_affinities(
+def deconvolve(
     image: FloatArray,
     gram: FloatArray,
     weights: FloatArray,
@@ -182,8 +259,8 @@ def _descend(
             speed = faster
 
 
-def affinity_deviations(gram: FloatArray, weights: FloatArray, precision: FloatArray) -> FloatArray:
-    """Return the standard deviations of `find_affinities` that the noise of the steps gives, V x k.
+def deconvolution_deviations(gram: FloatArray, weights: FloatArray, precision: FloatArray) -> FloatArray:
+    """Return the standard deviations of `deconvolve` that the noise of the steps gives, V x k.
 
     The noise in b has the covariance G/w, so without the simplex p would have that of A⁻¹ w G A⁻¹ with A = w G + a I.
     Being held on the simplex, a convex set, brings two solutions nearer to each other and not further apart.
