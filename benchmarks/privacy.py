@@ -49,7 +49,7 @@ import odeco
 from odeco._util.types import FloatArray
 from odeco.datasets import planted_orthogonal
 from odeco.privacy import PrivacyPlan, noise_multiplier, paper_noise_multiplier
-from odeco.privacy.noise import SeededNoiseForTests
+from odeco.privacy.noise import SimulatedNoise
 from odeco.private import decompose_privately, plan_privacy
 from odeco.private.mechanisms import MECHANISMS
 from odeco.private.recipe import DEFAULT_ITERATIONS
@@ -131,7 +131,7 @@ class Cell:
 class ScaledNoise:
     """Seeded noise of which every number is a fixed share of what was asked for."""
 
-    source: SeededNoiseForTests
+    source: SimulatedNoise
     share: float
 
     def gaussian(self, shape: tuple[int, ...], scale: float) -> FloatArray:
@@ -169,7 +169,7 @@ def decompose(cell: Cell, mechanism: str, seed: int, data: FloatArray, share: fl
         mechanism=name,
         calibration="paper" if mechanism == PAPER else "exact",
         rng=seed,
-        noise=ScaledNoise(SeededNoiseForTests(seed), share),
+        noise=ScaledNoise(SimulatedNoise(seed), share),
         **settings,
     )
 
@@ -185,7 +185,7 @@ def decompose_stream(cell: Cell, seed: int, data: FloatArray, share: float) -> o
         norm_bound=1.0,
         neighbour_relation="add_remove",
         rng=seed,
-        noise=ScaledNoise(SeededNoiseForTests(seed), share),
+        noise=ScaledNoise(SimulatedNoise(seed), share),
     )
     return cast(odeco.PrivateDecomposition, online.partial_fit(data).result())
 

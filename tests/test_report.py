@@ -125,7 +125,7 @@ def test_the_statement_of_privacy_says_what_holds(pages):
     private, other = (" ".join(Reader(pages[kind].read_text()).words) for kind in ("private", "not private"))
     assert "This result is (1, 1e-06)-differentially private for one record." in private
     # ε = 1 at δ = 1e-6 is μ = 0.2367, and Φ(0.2367 / 2) = 0.547.
-    assert "at most 54.7% of the time" in private
+    assert "at most 54.7 % of the time" in private
     assert "noise floor" in private
     assert "This result is NOT private." in other
     assert "differentially private" not in other

@@ -124,5 +124,9 @@ class WordCountError(ValueError):
     """An array that was given as word counts does not hold word counts."""
 
 
+class NotPrivateWarning(UserWarning):
+    """The noise of a private run comes from a seeded source, so that its result is not private."""
+
+
 class UnreliableTopicsWarning(UserWarning):
     """The documents are too short or too few for this number of topics."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import math
 import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -206,3 +208,61 @@ def test_a_ledger_within_a_file_cannot_be_copied_without_it(tmp_path):
     inner = Ledger(0.1, within=LedgerFile.create(tmp_path / "data.ledger", epsilon=1.0, delta=1e-6))
     with pytest.raises(TypeError, match="a copy would not charge it"):
         inner.to_json()
+
+
+class FullDisk:
+    """A file on a disk without room: writing to it fails, as the system says it."""
+
+    def __init__(self, file):
+        self._file = file
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._file.close()
+
+    def write(self, data):
+        self._file.write(data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_leaves_no_empty_ledger_behind(tmp_path, monkeypatch):
+    path = tmp_path / "data.ledger"
+    open_descriptor = os.fdopen
+    monkeypatch.setattr(os, "fdopen", lambda *given: FullDisk(open_descriptor(*given)))
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        LedgerFile.create(path, epsilon=1.0, delta=1e-6)
+    assert caught.value.filename == os.fspath(path)
+    assert not path.exists()
+    monkeypatch.undo()
+    assert LedgerFile.create(path, epsilon=1.0, delta=1e-6).charges == ()
+
+
+def test_a_charge_on_a_full_disk_is_not_made_and_the_error_names_the_file(tmp_path, monkeypatch):
+    path = tmp_path / "data.ledger"
+    ledger = LedgerFile.create(path, epsilon=1.0, delta=1e-6)
+    ledger.charge("first", 1.0, 100.0)
+    open_file = Path.open
+    monkeypatch.setattr(Path, "open", lambda self, mode: FullDisk(open_file(self, mode)))
+    with pytest.raises(OSError, match="No space left on device; nothing was released") as caught:
+        ledger.charge("second", 1.0, 100.0)
+    assert caught.value.filename == os.fspath(path)
+    monkeypatch.undo()
+    assert [charge.mechanism for charge in ledger.charges] == ["first"]
+    ledger.charge("third", 1.0, 100.0)
+    assert [charge.mechanism for charge in ledger.charges] == ["first", "third"]
+
+
+def test_a_ledger_knows_its_guarantee_and_who_has_spent_what(tmp_path):
+    path = tmp_path / "data.ledger"
+    LedgerFile.create(path, epsilon=1.5, delta=1e-6, by="Ada").charge("one", 3.0, 100.0)
+    LedgerFile(path, by="Bob").charge("two", 1.0, 100.0)
+    LedgerFile(path, by="Ada").charge("three", 4.0, 100.0)
+    ledger = LedgerFile(path)
+    assert (ledger.epsilon, ledger.delta) == (1.5, 1e-6)
+    assert ledger.spent_by == pytest.approx({"Ada": 0.05, "Bob": 0.01})
+    assert math.hypot(*ledger.spent_by.values()) == pytest.approx(ledger.mu)

@@ -101,7 +101,7 @@ def test_a_ledger_knows_what_the_first_run_has_spent_and_refuses_what_is_too_muc
     # Releases are charged with the slack of their rounding, which the noise has been made larger for.
     assert spent == pytest.approx(gdp_mu(1.0, 1e-6), rel=1e-6)
     assert app.run([*ledger, "--budget", "9"]) == 2
-    assert "--budget is for a new --ledger. data.ledger is there already" in capsys.readouterr().err
+    assert "--budget is that of a new --ledger. data.ledger is there already" in capsys.readouterr().err
     assert epsilon_of(np.hypot(spent, gdp_mu(1.0, 1e-6)), 1e-6) > 1.3  # two such runs are too much
     assert app.run(ledger) == 1
     refused = capsys.readouterr().err
@@ -212,3 +212,41 @@ def test_advice_becomes_options_only_where_there_are_some():
     assert in_options(text, options) == (
         "--n-restarts must go with --unit entry. Got --n-restarts 5 with --unit user. Not my_unit='x', nor `other`."
     )
+
+
+def test_a_command_can_be_repeated_with_the_same_budget(folder, capsys):
+    run = [*RUN, "--ledger", "data.ledger", "--budget", "2"]
+    assert app.run(run) == 0
+    assert app.run(run) == 0
+    assert len(LedgerFile("data.ledger").charges) == 2
+    capsys.readouterr()
+    assert app.run([*run[:-1], "3"]) == 2
+    assert "data.ledger is there already, and allows ε = 2 at δ = 1e-06. Got ε = 3" in capsys.readouterr().err
+
+
+def test_a_run_without_a_ledger_says_in_one_line_how_to_keep_one(folder, capsys):
+    assert app.run(RUN) == 0
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "--ledger FILE --budget E" in line]
+    assert "several runs on the same data add up" in line
+
+
+def test_info_reads_ledgers(folder, capsys):
+    assert app.run([*RUN, "--ledger", "data.ledger", "--budget", "2"]) == 0
+    capsys.readouterr()
+    assert app.run(["info", "data.ledger", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    ledger = LedgerFile("data.ledger")
+    left = np.sqrt(ledger.mu_limit**2 - ledger.mu**2)
+    assert shown["holds"] == "shared privacy ledger"
+    assert shown["budget"] == "ε = 2 at δ = 1e-06"
+    assert shown["epsilon_spent"] == pytest.approx(1.0, rel=1e-3)
+    assert shown["epsilon_left"] == pytest.approx(epsilon_of(left, 1e-6), rel=1e-3)
+    assert list(shown["epsilon_spent_by"].values()) == [shown["epsilon_spent"]]
+    online = odeco.OnlineDecomposer(2, epsilon=1.0, delta=1e-6, norm_bound=1.0, batch_size=100, rng=0)
+    online.partial_fit(np.load("rows.npy")[:300]).save("run.ckpt")
+    assert app.run(["info", "run.ckpt.ledger", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["holds"], shown["releases"]) == ("privacy ledger of a run", 3)
+    Path("data.ledger").write_bytes(Path("data.ledger").read_bytes() + b"nonsense\n")
+    assert app.run(["info", "data.ledger"]) == 1
+    assert "must be a shared privacy ledger" in capsys.readouterr().err

@@ -17,6 +17,9 @@ from odeco.cli.inputs import load_npy
 from odeco.cli.output import as_cell, console, emit_json
 from odeco.errors import FileFormatError
 from odeco.io.coerce import as_source
+from odeco.privacy.account import read_charges
+from odeco.privacy.calibration import epsilon_of
+from odeco.privacy.ledger_file import LedgerFile
 from odeco.tensors.checks import check_finite, check_symmetric
 
 #: What the kinds of odeco's own files are for.
@@ -41,7 +44,7 @@ _MEANINGS = {
 @click.option("--check", is_flag=True, help="Also read all of a tensor: is it finite, is it symmetric?")
 @_options.json_output
 def command(file: Path, check: bool, as_json: bool) -> None:
-    r"""Say what FILE holds: a tensor, rows, a result, a model or a checkpoint. Nothing in it is executed.
+    r"""Say what FILE holds: a tensor, rows, a result, a model, a checkpoint or a ledger. Nothing in it is executed.
 
     \b
     Examples:
@@ -83,7 +86,42 @@ def _describe(file: Path, check: bool) -> dict[str, Any]:
     if file.suffix == ".npy":
         array = load_npy(file)
         return _tensor(array.shape, array.dtype, array if check else None) if array.ndim >= 3 else _rows(file)
-    return _rows(file)
+    return _ledger(file) or _rows(file)
+
+
+def _ledger(file: Path) -> dict[str, Any]:
+    """Describe a privacy ledger: what was spent, what is left, and by whom; nothing if the file is none."""
+    with file.open("rb") as opened:
+        first = opened.readline(4096)
+    if first.startswith(b'{"kind": "shared privacy ledger"'):
+        ledger = LedgerFile(file)
+        delta, limit, spent = ledger.delta, ledger.mu_limit, ledger.mu
+        left = math.sqrt(max(0.0, limit**2 - spent**2))
+
+        def epsilon(mu: float) -> float:
+            return float(f"{epsilon_of(mu, delta):.4g}") if mu > 0 else 0.0
+
+        return {
+            "holds": "shared privacy ledger",
+            "meaning": "the budget of all runs on the same data; pass it as --ledger or ledger=",
+            "budget": f"ε = {ledger.epsilon:g} at δ = {delta:g}",
+            "epsilon spent": epsilon(spent),
+            "epsilon left": epsilon(left),
+            "releases": sum(charge.count for charge in ledger.charges),
+            "epsilon spent by": {name: epsilon(mu) for name, mu in ledger.spent_by.items()},
+        }
+    if first.startswith(b'{"kind": "privacy ledger file"'):
+        content = file.read_bytes()
+        run, own = read_charges(file, content[: content.rfind(b"\n") + 1])
+        return {
+            "holds": "privacy ledger of a run",
+            "meaning": "what a private stream has spent; it stays beside the checkpoint of the run",
+            "run": run,
+            "mu spent": float(f"{own.mu:.6g}"),
+            "mu limit": float(f"{own.mu_limit:.6g}"),
+            "releases": sum(charge.count for charge in own.charges),
+        }
+    return {}
 
 
 def _own(contents: Contents) -> dict[str, Any]:

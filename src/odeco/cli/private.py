@@ -12,7 +12,7 @@ import odeco
 from odeco.cli import options as _options
 from odeco.cli.inputs import load_groups, load_names, load_tensor
 from odeco.cli.output import console, emit_json, note, print_result, result_document, write_outputs
-from odeco.cli.spending import Spending, ask_before_spending
+from odeco.cli.spending import NO_LEDGER, Spending, ask_before_spending
 from odeco.privacy.holders.protocol import UNITS
 from odeco.privacy.sources import open_private
 from odeco.private.arguments import AUTO, default_neighbours
@@ -160,8 +160,7 @@ def command(
         if not as_json:
             console().print(plan.in_words(taken), markup=False, soft_wrap=True)
         spending = None if ledger is None else Spending.of(ledger, budget, plan)
-        if spending is not None:
-            note(spending.in_words)
+        note(NO_LEDGER if spending is None else spending.in_words)
         if dry_run:
             if as_json:
                 emit_json({"plan": json.loads(plan.to_json())})

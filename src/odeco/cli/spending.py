@@ -14,6 +14,9 @@ from odeco.cli.output import note
 from odeco.privacy.calibration import epsilon_of, gdp_mu
 from odeco.privacy.ledger_file import LedgerFile
 
+#: What a run says that adds to no ledger.
+NO_LEDGER = "several runs on the same data add up: --ledger FILE --budget E keeps account of them, and refuses too many"
+
 
 def ask_before_spending(plan: Any, *, yes: bool) -> None:
     """Ask, where there is somebody to ask: what is spent cannot be had back."""
@@ -28,8 +31,8 @@ def agreed(plan: Any, *, ledger: Path | None, budget: float | None, yes: bool) -
     if budget is not None and ledger is None:
         raise click.UsageError("--budget is that of a new --ledger FILE. Pass both, or neither.")
     spending = None if ledger is None else Spending.of(ledger, budget, plan)
+    note(NO_LEDGER if spending is None else spending.in_words)
     if spending is not None:
-        note(spending.in_words)
         spending.check()
     ask_before_spending(plan, yes=yes)
     return None if spending is None else str(spending.opened().path)
@@ -63,12 +66,12 @@ class Spending:
     def of(cls, path: Path, budget: float | None, plan: Any) -> Spending:
         """Look at a ledger, or at the budget for a new one."""
         if path.exists():
-            if budget is not None:
-                raise click.UsageError(
-                    f"--budget is for a new --ledger. {path} is there already, with a budget of its own. Leave "
-                    "--budget out."
-                )
             ledger = LedgerFile(path)
+            if budget is not None and (budget, plan.delta) != (ledger.epsilon, ledger.delta):
+                raise click.UsageError(
+                    f"--budget is that of a new --ledger. {path} is there already, and allows ε = {ledger.epsilon:g} "
+                    f"at δ = {ledger.delta:g}. Got ε = {budget:g} at δ = {plan.delta:g}. Leave --budget out."
+                )
             spent, limit = ledger.mu, ledger.mu_limit
         else:
             if budget is None:
@@ -108,6 +111,6 @@ class Spending:
 
     def opened(self) -> LedgerFile:
         """Return the ledger that the run charges; a new one is made now."""
-        if self.budget is None:
+        if self.budget is None or self.path.exists():
             return LedgerFile(self.path)
         return LedgerFile.create(self.path, epsilon=self.budget, delta=self.delta)

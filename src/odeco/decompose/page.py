@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from scipy.special import ndtr
 
 from odeco._util.extras import needed_by
 from odeco.decompose.files import AnyResult
@@ -39,8 +38,8 @@ with needed_by("A page"):
     from markupsafe import Markup
     from matplotlib.figure import Figure
 
-#: An adversary who guesses right more often than this gets a warning on the page, or a red box.
-WARNING_ACCURACY, ALARM_ACCURACY = 0.75, 0.95
+#: The box in which the guarantee stands, by its level.
+_BOXES = {"good": "", "warning": "warm", "bad": "bad"}
 
 #: The rows of the table of clipping are this many times longer than the bound.
 CLIPPED = (1.1, 1.5, 2.0)
@@ -62,45 +61,15 @@ def privacy_section(privacy: PrivacyReport, clipping: str = "") -> Section:
         ["μ of all releases together", f"{privacy.mu:.6g}"],
     ]
     if privacy.private:
-        numbers.append(["an adversary guesses right at most", f"{attack_accuracy(privacy):.1%}"])
+        numbers.append(["an adversary guesses right at most", f"{100 * privacy.adversary_accuracy:.1f} %"])
     body = [
-        parts().statement(*_guarantee(privacy)),
+        parts().statement(privacy.statement, _BOXES[privacy.level]),
         clipping,
         table(["", ""], numbers, text_columns=[0, 1], narrow=True),
         parts().details("Every release that was made", _releases(privacy)),
     ]
     lead = "Several results from the same data add up; this statement is about this one alone."
     return Section("Privacy", Markup().join(body), lead)
-
-
-def attack_accuracy(privacy: PrivacyReport) -> float:
-    """Return how often an adversary who knows everything else guesses at most whether one unit is in the data.
-
-    Between two neighbours that are equally likely, the best test of a μ-GDP mechanism is right with probability Φ(μ/2);
-    a release that fails altogether with probability δ adds at most δ/2.
-    """
-    return min(1.0, float(ndtr(privacy.mu / 2)) + sum(charge.delta for charge in privacy.charges) / 2)
-
-
-def _guarantee(privacy: PrivacyReport) -> tuple[str, str]:
-    """Return the guarantee in numbers, and the kind of box it stands in."""
-    if not privacy.private:
-        return (
-            "This result is NOT private. Its noise did not come from the operating system, so that anyone who knows "
-            "the noise can subtract it."
-        ), "bad"
-    accuracy, unit = attack_accuracy(privacy), privacy.unit
-    text = (
-        f"This result is ({privacy.epsilon:g}, {privacy.delta:g})-differentially private for one {unit}. Neighbouring "
-        f"data sets: {privacy.neighbours}. An adversary who sees this result and knows everything but one {unit} "
-        f"guesses correctly which of two neighbouring data sets was used at most {accuracy:.1%} of the time; without "
-        "the result, 50%."
-    )
-    if accuracy > ALARM_ACCURACY:
-        return f"{text} That is hardly any protection. Choose a smaller ε.", "bad"
-    if accuracy > WARNING_ACCURACY:
-        return f"{text} That is weak protection. Consider a smaller ε.", "warm"
-    return text, ""
 
 
 def _releases(privacy: PrivacyReport) -> Markup:

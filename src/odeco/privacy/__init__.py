@@ -2,7 +2,14 @@
 
 from odeco.errors import BudgetExhausted
 from odeco.privacy.audit import audit, worst_entries, worst_records
-from odeco.privacy.calibration import delta_of, epsilon_of, gdp_mu, noise_multiplier, paper_noise_multiplier
+from odeco.privacy.calibration import (
+    adversary_accuracy,
+    delta_of,
+    epsilon_of,
+    gdp_mu,
+    noise_multiplier,
+    paper_noise_multiplier,
+)
 from odeco.privacy.holders.entries import EntryLevel
 from odeco.privacy.holders.records import RecordLevel
 from odeco.privacy.ledger import Charge, Ledger
@@ -26,6 +33,7 @@ __all__ = [
     "Prospect",
     "RecordLevel",
     "Releases",
+    "adversary_accuracy",
     "audit",
     "delta_of",
     "epsilon_of",

@@ -1,9 +1,9 @@
-"""What a private run pays with, kept in a file so that it outlives the process.
+"""The account of a private stream: its ledger, the noise that it pays for, and the file that outlives the process.
 
-The file is text, one JSON document a line: first a head, which names the run and the limit, then every charge in the
-order in which it was made. A charge is on disk before anything is computed, so a file never knows less than was
-released: after a crash it may hold a charge whose answer was lost, never the reverse. It says what was asked and with
-how much noise, which is public; it holds no noise and nothing computed from data.
+The file is text, one JSON document per line: first a head, which names the run and the limit, then every charge in the
+order in which it was made. A charge is on disk before anything is computed, so that the file never holds less than was
+released: after a crash it may hold a charge whose release was lost, never the reverse. It says what was released and
+with how much noise, which is public; it holds no noise and nothing computed from data.
 """
 
 from __future__ import annotations
@@ -99,7 +99,12 @@ class Account:
                 content = file.read()
                 # A crash may have left half a line at the end: that charge was not made, and nothing was released.
                 whole = content[: content.rfind(b"\n") + 1]
-                ledger = _read(source, whole, header["run"])
+                run, ledger = read_charges(source, whole)
+                if run != header["run"]:
+                    raise FileFormatError(
+                        f"{source} must be the ledger of run {header['run']}. It is that of run {run}. Put back the "
+                        "right one."
+                    )
                 file.truncate(len(whole))
                 number = os.fstat(file.fileno()).st_ino
         except FileNotFoundError as error:
@@ -144,7 +149,8 @@ class Account:
             self._size += len(line)
 
 
-def _read(source: Path, content: bytes, run: str) -> Ledger:
+def read_charges(source: Path, content: bytes) -> tuple[str, Ledger]:
+    """Return the name of the run and its ledger from the content of a file, whole lines only."""
     try:
         head, *charges = [json.loads(line) for line in content.splitlines()]
         _HEAD(head, "", {})
@@ -159,11 +165,7 @@ def _read(source: Path, content: bytes, run: str) -> Ledger:
         raise FileFormatError(
             f"{source} must be a privacy ledger file. Reading it failed: {error!s}. Put back the one of this run."
         ) from error
-    if head["run"] != run:
-        raise FileFormatError(
-            f"{source} must be the ledger of run {run}. It is that of run {head['run']}. Put back the right one."
-        )
-    return ledger
+    return head["run"], ledger
 
 
 def _check_free(target: Path) -> None:

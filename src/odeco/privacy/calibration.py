@@ -129,6 +129,41 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     return _flip(lambda mu: _log_delta(epsilon, mu) <= target, 0.0, high) * (1 - ROOM)
 
 
+def adversary_accuracy(mu: float, delta: float = 0.0) -> float:
+    """Return how often the best adversary guesses right between two neighbours: Φ(μ/2) + δ'/2, at most 1.
+
+    The adversary knows all of the data except one unit, has two candidates for it that are equally likely beforehand,
+    and sees everything that was released. A coin guesses right half of the time.
+
+    Parameters
+    ----------
+    mu : float
+        μ of all releases together.
+    delta : float
+        δ', what the charges add to the curve of the noise: the sum of `Charge.delta`. It is not the δ of a guarantee
+        (ε, δ), which is another way to write μ.
+
+    Notes
+    -----
+    Whoever guesses the first of two laws P and Q on an event A, and the second otherwise, is right with probability
+    (P(A) + 1 − Q(A))/2, at most (1 + TV)/2 with the total variation distance TV of P and Q. A μ-GDP mechanism is
+    (0, δ(0))-differentially private, so TV ≤ δ(0) = Φ(μ/2) − Φ(−μ/2) = 2 Φ(μ/2) − 1 (`delta_of`), which is reached if
+    the neighbours are as far apart as the sensitivity allows. What slips through beside the noise with probability δ'
+    adds at most δ' to TV.
+
+    The accuracy that follows from (ε, δ) alone, without knowing that the noise is Gaussian, would be larger:
+    (exp(ε) + δ)/(1 + exp(ε)), 73.1 % for ε = 1 where the noise of (1, 1e-6) allows 54.7 %.
+
+    Examples
+    --------
+    >>> from odeco.privacy import adversary_accuracy, gdp_mu
+    >>> [round(adversary_accuracy(gdp_mu(epsilon, 1e-6)), 3) for epsilon in (0.1, 1, 10)]
+    [0.505, 0.547, 0.822]
+    """
+    mu = check_number("mu", mu, 0, math.inf, closed=True)
+    return min(1.0, float(ndtr(mu / 2)) + check_number("delta", delta, 0, math.inf, closed=True) / 2)
+
+
 def noise_multiplier(epsilon: float, delta: float, n_releases: int = 1) -> float:
     """Return z = √K/μ: K releases with noise of z times their sensitivity are together (ε, δ)-differentially private.
 

@@ -1,15 +1,15 @@
 """The budget of all runs on the same data together, in a file that processes and copies of estimators share.
 
-The file is text, one JSON document a line: first a head with the limit, then every charge in the order in which it was
-made. Whoever charges holds a lock on it from reading the charges of others until its own is on disk. It says what was
-asked and with how much noise, which is public.
-
-What is promised to those whose data a private model is learnt from.
+The file is text, one JSON document per line: first a head with the limit, then every charge in the order in which it
+was made. A process that charges holds a lock on the file from reading the charges of others until its own is on disk.
+The file says what was released, with how much noise, and by whom, all of which is public.
 """
 
 from __future__ import annotations
 
+import getpass
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -32,7 +32,9 @@ class LedgerFile:
     Parameters
     ----------
     path : path
-        The file. It must have been made by `create`: nobody's budget begins by accident.
+        The file. It must have been made by `create`: no budget begins by accident.
+    by : str, optional
+        Who charges, for the reader of the file; by default the name of the user.
 
     Notes
     -----
@@ -51,8 +53,9 @@ class LedgerFile:
     (1, 0.1)
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, by: str | None = None) -> None:
         self.path = Path(path).absolute()
+        self.by = _user() if by is None else by
         if not self.path.exists():
             raise FileNotFoundError(
                 f"The ledger {self.path} must exist. It does not. Make it once for these data, with "
@@ -62,7 +65,13 @@ class LedgerFile:
 
     @classmethod
     def create(
-        cls, path: str | os.PathLike[str], *, epsilon: float, delta: float, delta_limit: float = 0.0
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        epsilon: float,
+        delta: float,
+        delta_limit: float = 0.0,
+        by: str | None = None,
     ) -> LedgerFile:
         """Make the file, with the guarantee that all runs on these data may use up together.
 
@@ -73,11 +82,15 @@ class LedgerFile:
             head["delta_limit"] = check_number("delta_limit", delta_limit, 0, delta)
         limit = gdp_mu(epsilon, delta - delta_limit)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # an old ledger is never replaced
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(as_line({**head, "mu_limit": limit}))
-            file.flush()
-            os.fsync(file.fileno())
-        return cls(path)
+        try:
+            with os.fdopen(descriptor, "wb") as file, _naming(path):
+                file.write(as_line({**head, "mu_limit": limit}))
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            Path(path).unlink()  # an empty file would be no ledger, and in the way of the next
+            raise
+        return cls(path, by=by)
 
     @property
     def charges(self) -> tuple[Charge, ...]:
@@ -94,6 +107,28 @@ class LedgerFile:
         """What `mu` may reach."""
         return self._read().mu_limit
 
+    @property
+    def epsilon(self) -> float:
+        """The ε that all runs together may spend."""
+        return float(self._lines()[0]["epsilon"])
+
+    @property
+    def delta(self) -> float:
+        """The δ of that guarantee."""
+        return float(self._lines()[0]["delta"])
+
+    @property
+    def spent_by(self) -> dict[str, float]:
+        """The μ of the charges of each who charged, in the order of their first one, as if all were on the same data.
+
+        Budgets add up as squares of μ.
+        """
+        squares: dict[str, float] = {}
+        for fields in self._lines()[1:]:
+            name = fields.pop("by", "unknown")
+            squares[name] = squares.get(name, 0.0) + Charge(**fields).mu ** 2
+        return {name: math.sqrt(square) for name, square in squares.items()}
+
     def charge(
         self,
         mechanism: str,
@@ -108,11 +143,12 @@ class LedgerFile:
             content = file.read()
             whole = content[: content.rfind(b"\n") + 1]
             entry = self._ledger_in(whole).charge(mechanism, sensitivity, scale, count, data, delta)
-            file.seek(len(whole))
-            file.truncate()
-            file.write(as_line(entry.to_fields()))
-            file.flush()
-            os.fsync(file.fileno())
+            with _naming(self.path):
+                file.seek(len(whole))
+                file.truncate()
+                file.write(as_line({**entry.to_fields(), "by": self.by}))
+                file.flush()
+                os.fsync(file.fileno())
         return entry
 
     @contextmanager
@@ -128,9 +164,18 @@ class LedgerFile:
             # The file was replaced before the lock was had: a charge in the old one would be lost.
 
     def _read(self) -> Ledger:
+        return self._ledger_in(self._content())
+
+    def _lines(self) -> list[dict[str, Any]]:
+        """Return the documents of the file, after a check that they are a ledger."""
+        content = self._content()
+        self._ledger_in(content)
+        return [json.loads(line) for line in content.splitlines()]
+
+    def _content(self) -> bytes:
         with self._locked("rb") as file:
             content = file.read()
-        return self._ledger_in(content[: content.rfind(b"\n") + 1])
+        return content[: content.rfind(b"\n") + 1]
 
     def _ledger_in(self, content: bytes) -> Ledger:
         try:
@@ -139,6 +184,7 @@ class LedgerFile:
                 raise ValueError(f"kind {head['kind']!r}, format version {head['format_version']!r}")
             ledger = Ledger(head["mu_limit"], delta_limit=head.get("delta_limit", 0.0))
             for fields in charges:
+                fields.pop("by", None)
                 ledger.charge(**fields)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, BudgetExhausted) as error:
             raise FileFormatError(
@@ -148,6 +194,22 @@ class LedgerFile:
         return ledger
 
 
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # no name is known, as in some containers
+        return "unknown"
+
+
+@contextmanager
+def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Add the name of the file to what the system says about writing it: that the disk is full, say."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, f"{error.strerror}; nothing was released", os.fspath(path)) from error
+
+
 def as_ledger(ledger: Any) -> Ledger | LedgerFile | None:
     """Return a ledger as it is, and a path as the ledger in that file."""
     return LedgerFile(ledger) if isinstance(ledger, str | os.PathLike) else ledger
@@ -155,7 +217,7 @@ def as_ledger(ledger: Any) -> Ledger | LedgerFile | None:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What is promised: the budget, and the ledger of all runs on the same data, if there is one."""
+    """The guarantee of a private model: its budget, and the ledger of all runs on the same data, if there is one."""
 
     epsilon: float
     delta: float

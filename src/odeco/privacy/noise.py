@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import numbers
 import os
+import warnings
 from functools import cache
 from typing import Any, NoReturn, Protocol, final
 
@@ -20,6 +21,7 @@ from scipy.special import ndtri
 
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray
+from odeco.errors import NotPrivateWarning
 
 GRID_BITS = 30  # the grid is 2⁻³⁰ of the scale: fine enough to cost nothing, coarse enough to round exactly
 
@@ -69,9 +71,8 @@ class SecureNoise:
         raise TypeError("Noise must be drawn where it is used: its source is never stored. Make a SecureNoise() there.")
 
 
-@final
-class SeededNoiseForTests:
-    """The same noise from a seeded generator: repeatable, hence not private."""
+class SimulatedNoise:
+    """The same noise from a seeded generator, for releases of simulated data: repeatable, hence not private."""
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.default_rng(seed)
@@ -82,6 +83,20 @@ class SeededNoiseForTests:
 
     def _bits(self, size: int) -> NDArray[np.uint64]:
         return self._generator.integers(0, 2**64, size, dtype=np.uint64)
+
+
+@final
+class SeededNoiseForTests(SimulatedNoise):
+    """Noise from a seeded generator for tests; it warns that what is released with it is not private."""
+
+    def __init__(self, seed: int) -> None:
+        warnings.warn(
+            "Noise must come from the operating system to hide anything. Got a seeded source: whoever knows the seed "
+            "can subtract the noise, and the result is marked as not private. Leave `noise` out except in tests.",
+            NotPrivateWarning,
+            stacklevel=2,
+        )
+        super().__init__(seed)
 
 
 def noisy(value: Any, scale: float, source: NoiseSource) -> FloatArray:

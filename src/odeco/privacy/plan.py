@@ -1,6 +1,7 @@
-"""What private mechanisms would do with a budget: the plan that is printed before any data is touched.
+"""The plan of a private run, made from public numbers before any data is touched.
 
-A plan in plain words: what a run would find, at which price, what more budget would buy, and what the terms mean.
+It says what every mechanism would do with a budget, and in plain words what the run would find, at which price, what
+that price means, and what more budget would buy.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass
+
+from odeco.privacy.calibration import adversary_accuracy, gdp_mu
+from odeco.privacy.report import in_plain_words
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ class PrivacyPlan:
         return self.in_words()
 
     def in_words(self, mechanism: str | None = None) -> str:
-        """Return the plan in two sentences and a small table, then all mechanisms, then what the terms mean.
+        """Return the plan in three sentences and a small table, then all mechanisms, then what the terms mean.
 
         Parameters
         ----------
@@ -153,13 +157,14 @@ _RELATIONS = {
 
 
 def sentences(plan: PrivacyPlan, mechanism: str) -> list[str]:
-    """Return two sentences: what will be found from which weight on; what it costs, and what more would buy."""
+    """Return what will be found from which weight on; what it costs and what more would buy; and what that means."""
     signal = plan[mechanism].smallest_signal
     twice = next(each for each in plan.prospects if each.epsilon == 2 * plan.epsilon)
     return [
         _finding(plan, signal),
         f"It spends ε = {plan.epsilon:g} (δ = {plan.delta:g}) of the privacy of every {plan.unit}, once and for all; "
         f"ε = {twice.epsilon:g} would find weights from {twice.smallest_signals[mechanism]:.3g} on.",
+        in_plain_words(adversary_accuracy(plan.mu), plan.unit),
     ]
 
 
@@ -193,14 +198,15 @@ def alike(plan: PrivacyPlan, signal: float) -> int | None:
 def price_table(plan: PrivacyPlan, mechanism: str) -> list[str]:
     """Return what other budgets would find, line by line."""
     counted = plan.largest_weight is not None
-    heading = f"{'epsilon':>9}  {'finds weights from':>18}"
+    heading = f"{'epsilon':>9}  {'adversary right':>15}  {'finds weights from':>18}"
     heading += f"  {f'or so many alike {plan.unit}s':>26}" if counted else ""
     return [heading, *(_price_line(plan, prospect, mechanism, counted=counted) for prospect in plan.prospects)]
 
 
 def _price_line(plan: PrivacyPlan, prospect: Prospect, mechanism: str, *, counted: bool) -> str:
     signal = prospect.smallest_signals[mechanism]
-    line = f"{prospect.epsilon:>9g}  {signal:>18.3g}"
+    accuracy = adversary_accuracy(gdp_mu(prospect.epsilon, plan.delta))
+    line = f"{prospect.epsilon:>9g}  {accuracy:>15.1%}  {signal:>18.3g}"
     if counted:
         number = alike(plan, signal)
         line += f"  {'more than there are' if number is None else f'{number:,}':>26}"
@@ -216,7 +222,8 @@ def terms(plan: PrivacyPlan) -> list[str]:
         )
     meanings = {
         "weight": f"{weight}; found means a cosine of at least 0.9",
-        "epsilon, delta": "what anybody can learn about one of them: the smaller, the less",
+        "epsilon, delta": f"the guarantee, for every {plan.unit}: the smaller, the less anybody can learn",
+        "adversary right": f"how often at most, about one {plan.unit} of two possible ones; by chance 50 %",
         "mu": f"both as one number, {plan.mu:.4g} here; runs on the same data add up as the squares of their mu",
         "releases": "noisy answers that a mechanism gives, which share the budget",
         "noise": "standard deviation of the noise on a number of the first of them",

@@ -5,14 +5,39 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from odeco.errors import FileFormatError
+from odeco.privacy.calibration import adversary_accuracy
 from odeco.privacy.ledger import Charge
 from odeco.privacy.release import Releaser
 
+Level = Literal["good", "warning", "bad"]
 
-@dataclass(frozen=True)
+#: Above these accuracies of an adversary, a guarantee is weak, and hardly one at all.
+WEAK, HARDLY_ANY = 0.75, 0.95
+
+
+def level_of(accuracy: float) -> Level:
+    """Return how serious it is that an adversary guesses right this often."""
+    return "bad" if accuracy > HARDLY_ANY else "warning" if accuracy > WEAK else "good"
+
+
+def in_plain_words(accuracy: float, unit: str) -> str:
+    """Return what it means that an adversary guesses right this often, and whether that protects anybody."""
+    advice = {
+        "good": "",
+        "warning": " That is weak protection. Consider a smaller ε.",
+        "bad": " That is hardly any protection. Choose a smaller ε.",
+    }
+    return (
+        f"An adversary who sees all that is released and knows everything but one {unit} tells which of two "
+        f"possibilities for it is true at most {100 * accuracy:.1f} % of the time; a coin is right 50 %."
+        f"{advice[level_of(accuracy)]}"
+    )
+
+
+@dataclass(frozen=True, repr=False)
 class PrivacyReport:
     """The guarantee of a private result.
 
@@ -45,6 +70,41 @@ class PrivacyReport:
     mechanism: str
     charges: tuple[Charge, ...]
 
+    @property
+    def adversary_accuracy(self) -> float:
+        """How often an adversary who knows all but one unit guesses right at most; see `adversary_accuracy`."""
+        return adversary_accuracy(self.mu, sum(charge.delta for charge in self.charges))
+
+    @property
+    def level(self) -> Level:
+        """How serious that is: a warning above 75 %, bad above 95 %."""
+        return level_of(self.adversary_accuracy)
+
+    @property
+    def statement(self) -> str:
+        """What the guarantee means, in plain words and numbers."""
+        if not self.private:
+            return (
+                "This result is NOT private. Its noise did not come from the operating system, and whoever knows the "
+                "noise can subtract it."
+            )
+        return (
+            f"This result is ({self.epsilon:g}, {self.delta:g})-differentially private for one {self.unit}. "
+            f"Neighbouring data sets: {self.neighbours}. {in_plain_words(self.adversary_accuracy, self.unit)}"
+        )
+
+    def __repr__(self) -> str:
+        shown = {name: getattr(self, name) for name in ("epsilon", "delta", "epsilon_spent", "mu")}
+        numbers = ", ".join(f"{name}={value:.6g}" for name, value in shown.items())
+        return (
+            f"PrivacyReport({numbers}, adversary_accuracy={self.adversary_accuracy:.4f}, private={self.private}, "
+            f"unit={self.unit!r}, neighbours={self.neighbours!r}, mechanism={self.mechanism!r}, "
+            f"{len(self.charges)} charges)"
+        )
+
+    def __str__(self) -> str:
+        return self.statement
+
     @classmethod
     def of(
         cls,
@@ -75,6 +135,7 @@ class PrivacyReport:
         """Return everything as JSON; an infinite number is written as the text "infinity"."""
         charges = [charge.to_fields() for charge in self.charges]
         document = {"kind": "privacy report", "format_version": 1, **asdict(self), "charges": charges}
+        document["adversary_accuracy"] = self.adversary_accuracy  # for the reader; it follows from the rest
         finite = {
             name: "infinity" if isinstance(value, float) and math.isinf(value) else value
             for name, value in document.items()
@@ -87,6 +148,7 @@ class PrivacyReport:
         document = json.loads(text)
         if document.pop("kind") != "privacy report" or document.pop("format_version") != 1:
             raise FileFormatError("The text must be a privacy report of format version 1. It is not. Write it again.")
+        document.pop("adversary_accuracy", None)
         charges = tuple(Charge(**fields) for fields in document.pop("charges"))
         numbers: dict[str, Any] = {name: math.inf if value == "infinity" else value for name, value in document.items()}
         return cls(**numbers, charges=charges)

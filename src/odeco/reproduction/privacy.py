@@ -18,7 +18,7 @@ import numpy as np
 from odeco._util.types import FloatArray
 from odeco.datasets.planted import APPENDIX_A_WEIGHTS, planted_orthogonal
 from odeco.privacy.calibration import epsilon_of, paper_noise_multiplier
-from odeco.privacy.noise import SeededNoiseForTests
+from odeco.privacy.noise import SimulatedNoise
 from odeco.private.recipe import decompose_privately
 from odeco.reproduction import plots as _plots
 from odeco.reproduction.common import Estimate, log_slope
@@ -90,7 +90,7 @@ def trial(settings: Settings, seed: int) -> Records:
             delta=DELTA,
             neighbour_relation="literal",
             rng=start,
-            noise=SeededNoiseForTests(noise),
+            noise=SimulatedNoise(noise),
             **MECHANISMS[settings["mechanism"]],
         )
         return tuple(match(found, truth).cosines)

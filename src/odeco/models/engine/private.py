@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from odeco._util.types import FloatArray
+from odeco.privacy.calibration import adversary_accuracy
 from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.noise import noise_scale
+from odeco.privacy.report import in_plain_words
 from odeco.privacy.sums import NeighbourRelation, PrivateSums
 
 if TYPE_CHECKING:
@@ -184,6 +186,7 @@ class PrivatePlan:
             f"{'release':<{width}}{'share':>7}{'noise':>10}",
             *(f"{each.what:<{width}}{each.share:>7.0%}{each.noise:>10.4g}" for each in self.releases),
             f"{self.simulated}, would {'' if self.found else 'not '}be found: {self.agreement:.0%} {self.measure}",
+            in_plain_words(adversary_accuracy(self.mu), self.unit),
         ]
         return "\n".join(lines)
 

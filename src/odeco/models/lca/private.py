@@ -37,7 +37,8 @@ from odeco.models.lca.pairs import (
     shrunk,
     views_of,
 )
-from odeco.privacy.calibration import gdp_mu
+from odeco.privacy.calibration import adversary_accuracy, gdp_mu
+from odeco.privacy.report import in_plain_words
 
 #: Shares of μ² of the pairs, of the core, and of the steps.
 _WITH_CORE = (0.3, 0.15, (0.25, 0.3))
@@ -254,6 +255,7 @@ class ClassesPlan:
             f"of {self.n_components} classes of simulated respondents {self.n_expected} would be clear "
             f"(mean cosine {np.mean(self.likeness):.2f})"
         )
+        lines.append(in_plain_words(adversary_accuracy(self.mu), self.unit))
         return "\n".join(lines)
 
 

@@ -28,8 +28,9 @@ from odeco.models.lda.deconvolve import GenerativeModel, simulate
 from odeco.models.lda.pairs import add_further_topics
 from odeco.models.lda.private_estimate import PrivateEstimate, estimate_private_topics
 from odeco.models.lda.private_releases import ReleasePlan, SimulatedReleases, plan_releases
-from odeco.privacy.calibration import gdp_mu
+from odeco.privacy.calibration import adversary_accuracy, gdp_mu
 from odeco.privacy.holders.documents import BoundedCounts, NeighbourRelation
+from odeco.privacy.report import in_plain_words
 
 #: The run is done again so often. If the truth is like one more run, it is below the lowest of these one time in five.
 _N_AGAIN = 4
@@ -269,6 +270,7 @@ class TopicsPlan:
             f"of {self.n_components} topics in simulated text of this kind {self.n_expected} would be clear "
             f"(mean cosine {np.mean(self.similarity):.2f})"
         )
+        lines.append(in_plain_words(adversary_accuracy(self.mu), "unit"))
         return "\n".join(lines)
 
 
