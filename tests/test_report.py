@@ -134,10 +134,10 @@ def test_the_statement_of_privacy_says_what_holds(pages):
 def test_the_box_around_the_guarantee_says_how_weak_it_is(tmp_path):
     report = odeco.decompose_privately(np.ones((3, 3, 3)), 1, epsilon=1.0, delta=1e-6, rng=0).privacy
     for mu, accuracy, box in (
-        (0.2367, "54.7%", ""),
-        (1.34, "74.9%", ""),
-        (1.36, "75.2%", " warm"),
-        (3.3, "95.1%", " bad"),
+        (0.2367, "54.7 %", ""),
+        (1.34, "74.9 %", ""),
+        (1.36, "75.2 %", " warm"),
+        (3.3, "95.1 %", " bad"),
     ):
         body = privacy_section(replace(report, mu=mu, charges=())).body  # Φ(μ/2), from a table of the normal law
         assert f'<p class="statement{box}">' in body
