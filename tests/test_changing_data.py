@@ -38,7 +38,8 @@ def stop_after(n_calls):
 TRUNCATED = """
 import os, sys
 import numpy as np, odeco
-from odeco.io import SourceError, as_source
+from odeco.errors import SourceError
+from odeco.io import as_source
 path = sys.argv[1]
 data = np.load(path, mmap_mode="r") if sys.argv[2] == "mapped" else path
 blocks = iter(as_source(data, batch_rows=100))
@@ -124,7 +125,7 @@ def test_a_stream_goes_on_only_with_the_rows_it_began_with(batches, tmp_path):
     expected = odeco.decompose_stream(data(ROWS), 2, **settings)
     interrupted(data(ROWS), path, **settings)
     for other in (CHANGED, np.roll(ROWS, 1, axis=0)):
-        with pytest.raises(SourceError, match=r"^The data must be what the interrupted run was reading\. Its first "):
+        with pytest.raises(SourceError, match=r"^The data must be those that the interrupted run was reading\. Its first "):
             odeco.decompose_stream(data(other), 2, checkpoint=path, **settings)
     # The same rows in other pieces are the same rows.
     result = odeco.decompose_stream(data(ROWS, 17), 2, checkpoint=path, **settings)
@@ -165,5 +166,5 @@ def test_a_digest_that_was_tampered_with_is_refused(tmp_path):
     interrupted(lambda: iter(pieces(ROWS)), path, rng=0)
     header, arrays = load_arrays(path, "stream run")
     save_arrays(path, "stream run", {**header, "digest": "1:2:3"}, arrays)
-    with pytest.raises(SourceError, match="must be what the interrupted run was reading"):
+    with pytest.raises(SourceError, match="must be those that the interrupted run was reading"):
         odeco.decompose_stream(lambda: iter(pieces(ROWS)), 2, checkpoint=path, rng=0)

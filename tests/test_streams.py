@@ -189,7 +189,7 @@ def test_a_pushed_run_refuses_what_it_would_not_use_and_checks_what_it_uses(sett
     [
         (
             {"batch_size": -7},
-            "`batch_size` is not used by method='core' on data that can be read again: every question reads all rows. "
+            "`batch_size` is not used by method='core' on data that can be read again: every step reads all rows. "
             "Got -7. Leave it out, or pass an iterator to read the data once.",
         ),
         ({"n_restarts": 3}, "`n_restarts` is not used by method='core'. Got 3."),

@@ -182,8 +182,8 @@ def test_the_number_does_not_depend_on_the_unit_of_the_rows(exponent):
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"method": "entries"}, "n_components='auto' takes method='core', whose cores judge each other. Got method="),
-        ({"epsilon": 1.0, "delta": 1e-9, "norm_bound": 1.0}, "A private run must know `n_components`"),
+        ({"method": "entries"}, "n_components='auto' takes method='core', which can hold out rows. Got method="),
+        ({"epsilon": 1.0, "delta": 1e-9, "norm_bound": 1.0}, "A private run needs `n_components` as an int"),
     ],
 )
 def test_what_cannot_count_says_so(settings, text):

@@ -2,7 +2,7 @@
 
 from odeco.online.decomposer import OnlineDecomposer
 from odeco.online.moments import SampleMoment, StreamMoment
-from odeco.online.progress import Progress
+from odeco.online.run import Progress
 from odeco.online.stream import decompose_stream
 from odeco.online.sums import RowSum
 

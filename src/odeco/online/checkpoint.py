@@ -1,15 +1,12 @@
-"""What the file of a run holds: every name, type, shape and range, and how they must fit together.
+"""The file of a run, pulled or pushed: its settings and its state, from which it can resume.
 
-The file of a run, pulled or pushed: what it was asked to do and where it stands, so that it can go on from there.
+A file may come from anyone, so every name, type, shape and range is checked, and the relations between them.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,9 +29,7 @@ from odeco._util.schema import (
     usable_array,
     whole,
 )
-from odeco.errors import FileFormatError
-from odeco.online.batches import N_STRETCHES, stretch_height
-from odeco.online.run import KINDS, Run
+from odeco.online.run import KINDS, N_SEGMENTS, Run, segment_rows
 from odeco.online.settings import METHODS, Settings
 from odeco.online.sums import MOST_LEVELS
 from odeco.online.unknown_rank import CountingSearch
@@ -74,7 +69,7 @@ _ACCOUNT = record({"run": text(), "ledger": text(), "is_private": flag()})
 #: A sum up to this size leaves room for the rows of many more chunks.
 _MOST = 2.0**1000
 
-#: The sum over the rows of the current batch, level by level of its tree, and rows that wait for a chunk, dense or CSR.
+#: The sum over the rows of the current batch, level by level of its tree, and the buffer of rows, dense or CSR.
 _SUM = {"n_rows": array(kind="i", low=0)}
 
 _LEVELS = tuple(f"level{level}" for level in range(MOST_LEVELS))
@@ -88,7 +83,7 @@ _CSR_ROWS = {
     "shape": array(None, kind="i", low=0),
 }
 
-#: What is remembered from batch to batch: the unit of an open run; what a private one has asked last, and found.
+#: What is carried from batch to batch: the unit of an open run; the last release and the components of a private run.
 _OPEN_NOTES = {"exponent": array(kind="i", low=-2000, high=2000)}
 
 _LAST = {
@@ -123,7 +118,7 @@ def check_run_file(header: dict[str, Any], arrays: dict[str, Any]) -> Settings:
 
 
 def _anything(value: Any, where: str, sizes: Sizes) -> None:
-    """Require nothing: what stands here is looked at later."""
+    """Require nothing: the value is checked elsewhere."""
 
 
 def _check_run(settings: Settings, run: Any, arrays: dict[str, Any]) -> None:
@@ -163,12 +158,12 @@ def _check_sum(settings: Settings, run: dict[str, Any], held: dict[str, Any], si
     for level in _LEVELS:
         if level in held:
             _check_total(settings, run, held[level], sizes)
-    # A batch is closed as soon as it is full: with no room left, rows would be pushed into it for ever.
+    # A batch is closed as soon as it is complete: without room left, pushing rows would never end.
     room = settings.batch_size
     if room is None and run["state"] == "tracking" and place["length"] is not None:
-        room = math.ceil(place["length"] / N_STRETCHES)
+        room = math.ceil(place["length"] / N_SEGMENTS)
     if room is None and run["state"] == "counting":
-        room = stretch_height(place["row"] - n_held)
+        room = segment_rows(place["row"] - n_held)
     require(room is None or n_held < room, "its sum must hold fewer rows than a batch")
     require(place["length"] is None or place["row"] <= place["length"], "its place must lie within a pass")
 
@@ -185,7 +180,7 @@ def _check_total(settings: Settings, run: dict[str, Any], total: Any, sizes: Siz
         of_core = state["round"] == CountingSearch.passes(sizes["d"], settings.order) - 1
     array(*(("m",) * settings.order if of_core else ("d", None)), low=-_MOST, high=_MOST)(total, "sum.sum", sizes)
     most = sizes["m" if run["state"] in ("core", "counting") else "k" if run["state"] == "tracking" else "L"]
-    exact = settings.guarantee is None  # a private run asks about candidates that have met as one
+    exact = settings.guarantee is None  # a private run merges equal candidates
     width = total.shape[1]
     require(width == most if exact else 1 <= width <= most, "its sum must be that of its question")
 
@@ -200,33 +195,33 @@ def _check_notes(settings: Settings, notes: dict[str, Any], sizes: Sizes) -> Non
 
 KIND = "stream run"
 
-_REMEDY = "Go on from another checkpoint, or begin again."
+_REMEDY = "Resume from another checkpoint, or begin again."
 
 
 @dataclass(frozen=True)
 class RunFile:
-    """What the file of a run says.
+    """The contents of the file of a run.
 
     Attributes
     ----------
     settings : Settings
-        What the run was asked to do.
+        The settings of the run.
     seed : int
-        What its starts depend on.
+        Draws its starts.
     source : str or None
-        The fingerprint of the data that it pulls; None if rows are pushed to it.
+        The fingerprint of the data that it pulls; None if rows are pushed.
     account : dict or None
         Where the ledger of a private run is.
     run : dict or None
-        Where it stands, in JSON; None before the first rows.
+        The state of the run, in JSON; None before the first rows.
     arrays : dict
         The arrays that belong to `run`.
     digest : str or None
-        The digest of the rows read of the current pass, where `source` does not tell enough.
+        The checksum of the rows read in the current pass, if `source` does not identify the data.
     names : tuple of str or None
-        The names of the columns of rows that are pushed, where these have some.
+        The names of the columns of rows that are pushed, if they have names.
     path : path or None
-        Where it was read.
+        The file that was read.
     """
 
     settings: Settings
@@ -268,78 +263,3 @@ class RunFile:
             return None
         with faults_of(self.path or "", _REMEDY):
             return self.settings.resume(self.run, self.arrays, account, stops_when_found=stops_when_found)
-
-
-class Checkpoint:
-    """Saves a pulled run now and then, and gives it back.
-
-    Parameters
-    ----------
-    path : path or None
-        Where; None saves nothing.
-    seconds : float
-        At least so long between two saves.
-    settings, seed, source
-        What the run is: a file of another run is refused.
-
-    Attributes
-    ----------
-    digest : str or None
-        The digest of the rows read of the current pass, which goes into the file.
-    """
-
-    def __init__(
-        self, path: str | os.PathLike[str] | None, seconds: float, settings: Settings, seed: int, source: str
-    ) -> None:
-        self.path = None if path is None else Path(path)
-        self.seconds, self.settings, self.seed, self.source = seconds, settings, seed, source
-        self.digest: str | None = None
-        self._last = time.monotonic()
-
-    def load(self, *, any_seed: bool, stops_when_found: bool) -> Run | None:
-        """Return the run as it was saved last, or None if there is no file.
-
-        Its seed must be that of this run, or, with `any_seed`, is taken over.
-        """
-        if self.path is None or not self.path.exists():
-            return None
-        file = RunFile.load(self.path)
-        if any_seed:
-            self.seed = file.seed
-        asked = {**asdict(self.settings), "source": self.source, "seed": self.seed}
-        held = {**asdict(file.settings), "source": file.source, "seed": file.seed}
-        for name, wanted in asked.items():
-            if held[name] != wanted:
-                raise FileFormatError(
-                    f"{self.path} must be the checkpoint of this run. It has {name}={held[name]!r}, the run "
-                    f"{name}={wanted!r}. Pass another path, or remove the file to begin again."
-                )
-        self.digest = file.digest
-        return file.resume(stops_when_found=stops_when_found)
-
-    def save_now_and_then(self, run: Run) -> None:
-        """Save if it is time to."""
-        if time.monotonic() - self._last >= self.seconds:
-            self.save(run)
-
-    def save(self, run: Run) -> None:
-        """Save now, if there is a file to save to."""
-        if self.path is not None:
-            header, arrays = run.to_arrays()
-            file = RunFile(self.settings, self.seed, self.source, run=header, arrays=arrays, digest=self.digest)
-            file.save(self.path)
-            self._last = time.monotonic()
-
-    @contextmanager
-    def saved_if_interrupted(self, run: Run) -> Iterator[None]:
-        """Save if what is done inside raises: so a callback can end a run, by an exception, and nothing is lost."""
-        try:
-            yield
-        except BaseException:
-            self.save(run)
-            raise
-
-    def remove(self) -> None:
-        """Remove the file of a run that has ended."""
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)

@@ -12,14 +12,13 @@ from odeco._util.arguments import as_seed, check_count
 from odeco._util.types import RngLike
 from odeco.decompose.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.display.progress import following
-from odeco.errors import BadRowError, FileFormatError
+from odeco.errors import BadRowError, FileFormatError, NothingFoundError
 from odeco.io.rows import as_rows, bad_row_error, check_private_rows, row_slice
 from odeco.io.source import is_on_cluster, names_of
 from odeco.online.checkpoint import RunFile
+from odeco.online.dask.requests import cluster_rows, sum_on_cluster
 from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
-from odeco.online.progress import Progress, nothing_found_error
-from odeco.online.readers import ask_cluster, cluster_rows
-from odeco.online.run import Mark, Run
+from odeco.online.run import Progress, Run, Snapshot
 from odeco.online.settings import DEFAULT_METHOD, Method, Settings
 from odeco.privacy.account import Account
 from odeco.privacy.ledger import Ledger
@@ -156,25 +155,25 @@ class OnlineDecomposer:
             if run is None:
                 run = self._settings.start(int(checked.shape[1]), self._seed, self._account, n_closed=self._n_spent)
             names = self._checked_names(rows)
-            mark, n_charges = run.mark(), self._n_charges
+            snapshot, n_charges = run.snapshot(), self._n_charges
             try:
                 self._run = run
                 self._look_at(checked)
-                with following(self._callback, self._has_bar) as told:
-                    self._push(run, checked, told)
+                with following(self._callback, self._has_bar) as report:
+                    self._push(run, checked, report)
                 self._names = names
             except BadRowError as error:
-                self._go_back(run, mark, n_charges)
+                self._go_back(run, snapshot, n_charges)
                 if self._account is not None:  # clipped rows are never bad; if one were, nothing would be said of it
                     raise RuntimeError("Rows of a private run could not be added up. Nothing was released.") from None
                 if is_on_cluster(checked):
                     raise
                 raise bad_row_error(checked) from error  # counted within these rows, not within a batch
             except BaseException:
-                self._go_back(run, mark, n_charges)
+                self._go_back(run, snapshot, n_charges)
                 raise
             finally:
-                run.forget_mark(mark)
+                run.release_snapshot(snapshot)
         return self
 
     def __repr__(self) -> str:
@@ -236,7 +235,12 @@ class OnlineDecomposer:
         result = self._so_far()
         if result is None:
             needed = self.progress.n_rows_needed
-            raise nothing_found_error(self.n_rows, None if needed is None else self.n_rows + needed)
+            remedy = (
+                "Push rows with partial_fit first." if needed is None else f"All take {self.n_rows + needed:,} rows."
+            )
+            raise NothingFoundError(
+                f"At least one component must be finished. None is after {self.n_rows:,} rows. {remedy}"
+            )
         if self._account is None:
             warn_of_dominant_column(result, self._squares, self._names, stacklevel=2)
         return result
@@ -339,7 +343,7 @@ class OnlineDecomposer:
             check_private_rows(rows)
         return as_rows(rows, n_features)
 
-    def _push(self, run: Run, rows: Any, told: Callable[[Progress], object] | None) -> None:
+    def _push(self, run: Run, rows: Any, report: Callable[[Progress], object] | None) -> None:
         """Push rows, and call back after every batch that they close."""
         start = 0
         while start < rows.shape[0]:
@@ -348,21 +352,21 @@ class OnlineDecomposer:
             stop = min(int(rows.shape[0]), start + (run.batches.room(run) or 0))
             n_closed = run.n_closed
             if is_on_cluster(rows):
-                for _ in ask_cluster(rows, run, [(start - run.total.n_rows, start, stop)]):
+                for _ in sum_on_cluster(rows, run, [(start - run.total.n_rows, start, stop)]):
                     pass
             else:
                 run.push(row_slice(rows, start, stop))
             start = stop
-            if told is not None and run.n_closed > n_closed:
-                told(run.progress)
+            if report is not None and run.n_closed > n_closed:
+                report(run.progress)
 
-    def _go_back(self, run: Run, mark: Mark, n_charges: int) -> None:
+    def _go_back(self, run: Run, snapshot: Snapshot, n_charges: int) -> None:
         """Go back to where the run stood, or, if something was released since, to the end of what was paid for.
 
         A batch that was paid for is gone, whether its answer arrived or not; the rows after it count as not taken.
         """
         if self._n_charges == n_charges:
-            run.go_back(mark)
+            run.go_back(snapshot)
             self._run = run if run.n_rows else None
         else:
             run.go_on_with(run.state, n_closed=self._n_spent)

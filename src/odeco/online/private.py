@@ -16,7 +16,7 @@ from odeco._util.arguments import check_choice, check_norm_bound
 from odeco._util.types import FloatArray
 from odeco.decompose.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.io.rows import is_sparse
-from odeco.online.run import Answerer, Run
+from odeco.online.run import BatchMean, Run
 from odeco.online.sums import RowSum
 from odeco.power.protocol import Asker
 from odeco.privacy import sensitivity
@@ -107,7 +107,7 @@ class Notes:
     found: Found | None = None
 
 
-class NoisyMean(Answerer):
+class NoisyMean(BatchMean):
     """Answers with the mean over the rows of a batch and noise, which a ledger pays for.
 
     Parameters
@@ -154,19 +154,19 @@ class NoisyMean(Answerer):
             return plain
         return RowSum(plain.question, merge_duplicates(plain.block, MERGE_COSINE)[0], plain.order)
 
-    def admitted(self, rows: Any, notes: Notes | None) -> tuple[Any, Notes]:
+    def prepare(self, rows: Any, notes: Notes | None) -> tuple[Any, Notes]:
         """Return rows clipped to the bound. Dense and CSR rows in one run are refused, whatever they hold."""
-        noted = self.noting(notes, dense=not is_sparse(rows))
-        return clipped_rows(rows, self.guarantee.norm_bound), noted
+        after = self.notes_after_part(notes, dense=not is_sparse(rows))
+        return clipped_rows(rows, self.guarantee.norm_bound), after
 
-    def noting(self, notes: Notes | None, *, dense: bool) -> Notes:
-        """Return the notes after rows that somebody else has clipped to the bound."""
+    def notes_after_part(self, notes: Notes | None, *, dense: bool) -> Notes:
+        """Return the notes after rows that a worker has clipped to the bound."""
         notes = notes or Notes()
         if notes.dense not in (None, dense):  # always, not only if the sum notices: when it does depends on the data
             raise TypeError("Rows of a private run must be all dense or all CSR. Got both. Convert them.")
         return replace(notes, dense=dense)
 
-    def answer(self, run: Run) -> tuple[FloatArray, Release]:
+    def reply(self, run: Run) -> tuple[FloatArray, Release]:
         """Pay, and return the mean with noise. The sum is let go of: it is never released again."""
         total, first, state = run.total, run.n_closed + 1, run.state
         n_rows = total.n_rows
@@ -188,7 +188,7 @@ class NoisyMean(Answerer):
             answer = answer[:, members] * (signs if total.order % 2 == 0 else 1.0)
         return answer, Release(total.block, n_rows, scale, total.question)
 
-    def noted(self, run: Run, release: Release, after: Asker) -> Notes:
+    def notes_after(self, run: Run, release: Release, after: Asker) -> Notes:
         """Keep the release, and what its noise means for components that it completed."""
         notes: Notes = run.notes
         known, components = notes.found, after.components
@@ -207,7 +207,7 @@ class NoisyMean(Answerer):
         """Return components as they are: rows of a bounded norm have powers of a bounded size."""
         return found
 
-    def described(self, found: StreamDecomposition, run: Run) -> PrivateStreamDecomposition:
+    def result(self, found: StreamDecomposition, run: Run) -> PrivateStreamDecomposition:
         """Return what was found, with what is guaranteed, every release so far, and what their noise means."""
         noise = self._noise_in_found(run)
         first = noise.components.largest_first()

@@ -1,14 +1,15 @@
-"""A search and the rows it is fed: what pulling and pushing share.
+"""A run: a solver, the sum over rows that its question needs, and the policy that says when a batch is complete.
 
-A search asks one question at a time. A run adds up what the question needs over rows; when its policy (`Batches`) says
-that the batch is full, the answer goes to the search, which has its next question. Who makes an answer of a sum is an
-`Answerer`: the plain mean, or one with noise that is paid for.
+A solver asks one question at a time. A run adds up what the question needs over the rows that it gets, pulled or
+pushed. When its policy says that the batch is complete, the mean over the batch goes to the solver, which then has its
+next question. `BatchMean` makes the plain mean; in a private run `odeco.online.private.NoisyMean` adds noise.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,11 +17,9 @@ from odeco._util.scale import SMALLEST_USABLE, largest, put_back, times_power_of
 from odeco._util.types import FloatArray
 from odeco.cp.rank import RankEvidence, no_signal_error
 from odeco.decompose.result import PrivateStreamDecomposition, StreamDecomposition
-from odeco.errors import BadRowError, RankError
+from odeco.errors import BadRowError, RankError, StreamEndedError
 from odeco.io.rows import row_slice
-from odeco.online.batches import Batches, Place
 from odeco.online.entries import EntriesSearch
-from odeco.online.progress import Progress
 from odeco.online.range_finder import CoreSearch
 from odeco.online.sums import Held, RowSum
 from odeco.online.tree import Part
@@ -32,7 +31,7 @@ from odeco.tensors.components import Components
 
 AnyStreamDecomposition = StreamDecomposition | PrivateStreamDecomposition
 
-#: The names of the searches in files.
+#: The names of the solvers in files.
 KINDS: dict[str, type[Asker]] = {
     "power": Search,
     "core": CoreSearch,
@@ -43,56 +42,294 @@ KINDS: dict[str, type[Asker]] = {
 
 _NAMES = {kind: name for name, kind in KINDS.items()}
 
+#: With an unknown rank a pass is cut into segments, of which every other is held out: of at least this many rows, and
+#: of at least 1/256 of the rows before, so that few rows give many segments, and many rows not too many.
+MIN_SEGMENT_ROWS, SEGMENT_SHARE = 16, 256
 
-class Answerer:
-    """Makes an answer of the sum over the rows of a batch: the plain mean, unless a subclass knows better.
+#: A pass that refines is cut into this many segments, whose spread gives the standard errors.
+N_SEGMENTS = 16
 
-    What it wants to remember from one batch to the next are its *notes*, a value that the run keeps for it: so a run
-    that goes back to where it was before an interrupt takes the notes with it. Here the note is the exponent of the
-    unit that answers are given in, a power of two, chosen at the first answer and 1 at ordinary sizes: a search squares
-    what it is told, and means over very small or very large rows have squares that double precision cannot hold.
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress of a run.
+
+    Attributes
+    ----------
+    stage : str
+        The current step: ``"component 2 of 3"``, ``"finding the span"``, ``"core"``, ``"refining"``.
+    fraction : float
+        The share of the rows that the solver needs; 1 once it refines.
+    n_rows : int
+        Rows used so far.
+    n_rows_needed : int or None
+        Rows that are still needed for a first result; None if the length of a pass is unknown.
     """
 
-    def sum_for(self, state: Asker) -> RowSum:
-        """Return the empty sum for the question of a search."""
-        if state.question == "value" or state.question == "slice":
-            raise RuntimeError("A search that is fed rows asks for images, for cores or for entries, nothing else.")
-        return RowSum(state.question, state.candidates, state.order)
+    stage: str
+    fraction: float
+    n_rows: int
+    n_rows_needed: int | None
 
-    #: The norm that rows are cut to before they are added up; None if they are taken as they are.
+    def ahead(self, n_rows: int) -> Progress:
+        """Return the progress with `n_rows` rows that workers have added up and the run has not taken yet."""
+        if not n_rows:
+            return self
+        needed = None if self.n_rows_needed is None else max(0, self.n_rows_needed - n_rows)
+        share = self.fraction
+        if needed is not None and self.n_rows_needed:
+            share += (1 - share) * min(1.0, n_rows / self.n_rows_needed)
+        return replace(self, n_rows=self.n_rows + n_rows, n_rows_needed=needed, fraction=share)
+
+
+# When a batch is complete ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """The position of a run in the data that it reads.
+
+    Attributes
+    ----------
+    row : int
+        Rows read in the current pass.
+    n_refined : int
+        Passes that have refined the components.
+    length : int or None
+        Rows of a pass, once known.
+    ended : bool
+        Whether data that can be read once have been read to their end.
+    """
+
+    row: int = 0
+    n_refined: int = 0
+    length: int | None = None
+    ended: bool = False
+
+
+class Batches(Protocol):
+    """A policy: when a batch is complete, and what follows."""
+
+    def room(self, run: Run) -> int | None:
+        """Return the number of rows that the current batch still takes; None for all rows of the pass."""
+
+    def segments(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
+        """Return the rows, out of `n_rows`, for which the question of a run is known: one or more batches.
+
+        Each batch is given by its first row, and by the first and last of its rows that are still to be read.
+        """
+
+    def following(self, state: Asker) -> Asker:
+        """Return the solver for the next batch, given the one that has got the mean of a batch."""
+
+    def end_pass(self, run: Run) -> None:
+        """Continue after the end of the data."""
+
+    def is_complete(self, run: Run) -> bool:
+        """Tell whether the run needs no more rows."""
+
+    def next_row(self, run: Run) -> int:
+        """Return the next row of the data."""
+
+    def progress(self, run: Run) -> Progress:
+        """Return the progress of a run."""
+
+
+@dataclass(frozen=True)
+class FreshRows:
+    """A batch is `batch_size` rows that are read once: for streams, and for Algorithm 2.
+
+    Once all components are found, the rows that follow refine them, and the weight of the past fades by `forgetting`;
+    for Algorithm 2 on data that are pulled the run ends instead (`stops_when_found`). The components found count as the
+    rows of one batch if their mean is as good as those that follow (`found_counts`); in a private run it is not, since
+    components that were chosen for their weight in noisy means owe some of it to the noise. Nor are these refined
+    together (`orthogonal`).
+    """
+
+    batch_size: int
+    forgetting: float = 1.0
+    stops_when_found: bool = False
+    found_counts: bool = True
+    orthogonal: bool = False
+
+    def room(self, run: Run) -> int:
+        """Return the number of rows that the current batch still takes."""
+        return self.batch_size - run.total.n_rows
+
+    def segments(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
+        """Return the current batch: the next question depends on its mean."""
+        row = self.next_row(run)
+        return [(row - run.total.n_rows, row, min(row + self.room(run), n_rows))]
+
+    def following(self, state: Asker) -> Asker:
+        """Return the same solver or, once it is done, the one that refines its components."""
+        n_rows = self.batch_size if self.found_counts else 0
+        if not state.done:
+            return state
+        return state.tracked(n_rows=n_rows, forgetting=self.forgetting, orthogonal=self.orthogonal)
+
+    def end_pass(self, run: Run) -> None:
+        """Raise if the solver needs more batches."""
+        state = run.state
+        if state.n_questions is not None:
+            found = run.components
+            k = found.n_components
+            so_far = "No component was found."
+            if k:
+                so_far = f"{k} component{'' if k == 1 else 's'} {'was' if k == 1 else 'were'} found; "
+                so_far += f"{'it is' if k == 1 else 'they are'} in `error.found`."
+            raise StreamEndedError(
+                f"The stream ended after {run.n_rows // self.batch_size:,} of the {state.n_questions:,} batches this "
+                f"plan needs ({state.plan_in_words} of {self.batch_size:,} rows). {so_far} "
+                "Pass more rows, or a smaller batch_size.",
+                found if k else None,
+            )
+        run.go_on_at(Place(run.place.row, ended=True))
+
+    def is_complete(self, run: Run) -> bool:
+        """Tell whether the data have ended, or all components are found and that is enough."""
+        return run.place.ended or (self.stops_when_found and run.state.n_questions is None)
+
+    def next_row(self, run: Run) -> int:
+        """Return the number of rows used: each is read once."""
+        return run.n_rows
+
+    def progress(self, run: Run) -> Progress:
+        """Return the progress; rows that a private run paid for without getting a mean do not count."""
+        state = run.state
+        if state.n_questions is None:
+            return Progress(state.doing, 1.0, run.n_rows, 0)
+        used = (state.n_answered + 1) * self.batch_size - self.room(run)
+        wanted = state.n_questions * self.batch_size
+        return Progress(state.doing, used / wanted, run.n_rows, wanted - used)
+
+
+def segment_rows(start: int) -> int:
+    """Return the number of rows of the segment that begins at a row, for an unknown rank."""
+    return max(MIN_SEGMENT_ROWS, start // SEGMENT_SHARE)
+
+
+@dataclass(frozen=True)
+class Passes:
+    """A batch is a pass over data that can be read again, or a segment of a pass.
+
+    The solver asks `n_questions` questions, one per pass; then `n_polish` passes refine the components. Vectors change
+    only at the end of such a pass, so that all its segments have images of the same vectors. For an unknown rank
+    (`in_segments`), every segment of a pass gives a mean, and later segments are longer.
+    """
+
+    n_questions: int
+    n_polish: int
+    in_segments: bool = False
+
+    def room(self, run: Run) -> int | None:
+        """Return the rows that the current segment still takes; None while a question needs a whole pass."""
+        height = self._height(run, run.place.row - run.total.n_rows)
+        return None if height is None else height - run.total.n_rows
+
+    def _height(self, run: Run, start: int) -> int | None:
+        """Return the number of rows of the segment that begins at a row; None for the whole pass."""
+        if run.state.n_questions is not None:
+            return segment_rows(start) if self.in_segments else None
+        return None if run.place.length is None else math.ceil(run.place.length / N_SEGMENTS)
+
+    def segments(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
+        """Return the rest of the pass as one batch or, since vectors stay the same in a pass that refines, several."""
+        row = self.next_row(run)
+        found, start = list[tuple[int, int, int]](), row - run.total.n_rows
+        while start < n_rows:
+            height = self._height(run, start)
+            end = n_rows if height is None else min(start + height, n_rows)
+            found.append((start, max(start, row), end))
+            start = end
+        return found
+
+    def following(self, state: Asker) -> Asker:
+        """Return the same solver: what follows is decided at the end of a pass."""
+        return state
+
+    def end_pass(self, run: Run) -> None:
+        """Close the batch, and continue with the next question, or with a pass that refines."""
+        if run.total.n_rows:
+            run.close()
+        refining = run.state.n_questions is None
+        place = Place(0, run.place.n_refined + refining, length=run.place.row)
+        state = run.state.settled()
+        run.require_signal(state)
+        if (refining or state.done) and place.n_refined < self.n_polish:
+            state = state.tracked(holding=True)
+        run.go_on_with(state, place=place)
+
+    def is_complete(self, run: Run) -> bool:
+        """Tell whether all passes are made."""
+        return run.place.n_refined >= self.n_polish if self.n_polish else run.state.done
+
+    def next_row(self, run: Run) -> int:
+        """Return the row of the current pass."""
+        return run.place.row
+
+    def progress(self, run: Run) -> Progress:
+        """Return the number of the pass, and the share of all rows of all passes."""
+        state, n_passes, length = run.state, self.n_questions + self.n_polish, run.place.length
+        n_done = self.n_questions + run.place.n_refined if state.n_questions is None else state.n_answered
+        stage = f"{state.doing}, pass {n_done + 1} of {n_passes}"
+        if length is None:
+            return Progress(stage, n_done / n_passes, run.n_rows, None)
+        return Progress(stage, run.n_rows / (n_passes * length), run.n_rows, n_passes * length - run.n_rows)
+
+
+# The mean over a batch ------------------------------------------------------------------------------------------------
+
+
+class BatchMean:
+    """Makes the reply to a question from the sum over the rows of a batch: the plain mean.
+
+    What is carried from one batch to the next are its *notes*, a value that the run keeps: a run that goes back to an
+    earlier snapshot takes the notes with it. Here the note is the exponent of the unit of all means, a power of two,
+    chosen at the first mean and 0 at ordinary sizes: a solver squares means, and those of very small or very large rows
+    have squares that double precision cannot hold.
+    """
+
+    #: The norm to which rows are clipped before they are added up; None if they are not clipped.
     norm_bound: float | None = None
 
-    def admitted(self, rows: Any, notes: Any) -> tuple[Any, Any]:
+    def sum_for(self, state: Asker) -> RowSum:
+        """Return the empty sum for the question of a solver."""
+        if state.question == "value" or state.question == "slice":
+            raise RuntimeError("The question of a stream must be an image, a core or entries.")
+        return RowSum(state.question, state.candidates, state.order)
+
+    def prepare(self, rows: Any, notes: Any) -> tuple[Any, Any]:
         """Return rows as they are added up, and the notes after them."""
         return rows, notes
 
-    def noting(self, notes: Any, *, dense: bool) -> Any:  # noqa: ARG002 - the sum notices a change of kind
-        """Return the notes after rows, dense or CSR, that somebody else has admitted and added up."""
+    def notes_after_part(self, notes: Any, *, dense: bool) -> Any:  # noqa: ARG002 - the sum notices a change of kind
+        """Return the notes after rows, dense or CSR, that a worker has prepared and added up."""
         return notes
 
-    def answer(self, run: Run) -> tuple[FloatArray, Any]:
-        """Return the answer to the question of a run, from the sum over its batch; and what `noted` needs of it."""
+    def reply(self, run: Run) -> tuple[FloatArray, Any]:
+        """Return the reply to the question of a run, from the sum over its batch; and what `notes_after` needs."""
         mean: FloatArray = run.total.finish()
         size = largest(mean)
         if 0 < size < SMALLEST_USABLE:
             raise BadRowError(
-                "Rows must be large enough for their powers to be told from zero. The largest number in the mean over "
-                f"the batch is {size:.3g}. Nothing of this batch was used; multiply all rows by a constant."
+                "Rows must be large enough for their powers not to vanish. The largest number in the mean over the "
+                f"batch is {size:.3g}. Nothing of this batch was used; multiply all rows by a constant."
             )
         exponent: int | None = run.notes
         if exponent is None and size > 0:
             exponent = unit_exponent(size, 2, mean.dtype)
         return times_power_of_two(mean, -(exponent or 0)), exponent
 
-    def noted(self, run: Run, release: Any, after: Asker) -> Any:  # noqa: ARG002 - the unit is all
-        """Return the notes for the search `after` the one of the run, which has taken in the answer."""
+    def notes_after(self, run: Run, release: Any, after: Asker) -> Any:  # noqa: ARG002 - the exponent is all
+        """Return the notes for `after`, the solver that has got the reply."""
         return release
 
     def components(self, found: Components, notes: Any) -> Components:
-        """Return components of a search with their weights in the unit of the rows."""
+        """Return components of a solver with their weights in the unit of the rows."""
         return Components(put_back(found.weights, notes or 0, "weights"), found.vectors, found.order)
 
-    def judged(self, evidence: RankEvidence, notes: Any) -> RankEvidence:
+    def evidence(self, evidence: RankEvidence, notes: Any) -> RankEvidence:
         """Return the evidence for a rank with its weights in the unit of the rows."""
         return replace(
             evidence,
@@ -100,8 +337,8 @@ class Answerer:
             noise_levels=put_back(evidence.noise_levels, notes or 0, "noise levels"),
         )
 
-    def described(self, found: StreamDecomposition, run: Run) -> AnyStreamDecomposition:
-        """Return a result with what the answerer knows about it: here, with weights in the unit of the rows."""
+    def result(self, found: StreamDecomposition, run: Run) -> AnyStreamDecomposition:
+        """Return the result for the user: here, with weights in the unit of the rows."""
         if not run.notes:
             return found
         errors = found.weight_errors
@@ -109,34 +346,37 @@ class Answerer:
             found,
             components=self.components(found.components, run.notes),
             weight_errors=None if errors is None else put_back(errors, run.notes, "errors of the weights"),
-            rank_evidence=None if found.rank_evidence is None else self.judged(found.rank_evidence, run.notes),
+            rank_evidence=None if found.rank_evidence is None else self.evidence(found.rank_evidence, run.notes),
         )
 
     def notes_to_arrays(self, notes: Any) -> dict[str, Any]:
         """Return the notes as named arrays."""
         return {} if notes is None else {"exponent": np.array(notes)}
 
-    def notes_from_arrays(self, arrays: dict[str, Any], state: Asker) -> Any:  # noqa: ARG002 - the unit is all
-        """Return the notes that `notes_to_arrays` described."""
+    def notes_from_arrays(self, arrays: dict[str, Any], state: Asker) -> Any:  # noqa: ARG002 - the exponent is all
+        """Return the notes that `notes_to_arrays` wrote."""
         return int(arrays["exponent"]) if "exponent" in arrays else None
 
 
+# The run --------------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, eq=False)
-class Standing:
-    """Where a run stands. It is replaced as a whole, in one step, so that an interrupt never finds half of it.
+class RunState:
+    """The state of a run. It is replaced as a whole, in one step, so that an interrupt never leaves half of it.
 
     Attributes
     ----------
     state : Asker
-        Who asks.
+        The solver.
     total : RowSum
-        What the current question has got so far.
+        The sum for its current question.
     n_closed : int
-        Rows of the questions that are answered.
+        Rows of complete batches.
     place : Place
-        Where the run stands in its data.
+        The position in the data.
     notes : Any
-        What the answerer remembers.
+        What is carried from batch to batch.
     """
 
     state: Asker
@@ -146,182 +386,178 @@ class Standing:
     notes: Any = None
 
 
-class Mark(NamedTuple):
+class Snapshot(NamedTuple):
     """A moment of a run to which it can go back."""
 
-    standing: Standing
+    now: RunState
     held: Held
 
 
 class Run:
-    """A search, the sum over rows that its question needs, when a batch is full, and who makes an answer of it."""
+    """A solver, the sum over rows that its question needs, when a batch is complete, and how its mean is made."""
 
-    def __init__(self, state: Asker, batches: Batches, answerer: Answerer | None = None, *, n_closed: int = 0) -> None:
+    def __init__(self, state: Asker, batches: Batches, mean: BatchMean | None = None, *, n_closed: int = 0) -> None:
         self.batches = batches
-        self.answerer = Answerer() if answerer is None else answerer
-        self._now = Standing(state, self.answerer.sum_for(state), n_closed)
+        self.mean = BatchMean() if mean is None else mean
+        self._now = RunState(state, self.mean.sum_for(state), n_closed)
 
     @property
     def state(self) -> Asker:
-        """Who asks."""
+        """The solver."""
         return self._now.state
 
     @property
     def total(self) -> RowSum:
-        """What the current question has got so far."""
+        """The sum for the current question."""
         return self._now.total
 
     @property
     def n_closed(self) -> int:
-        """Rows of the questions that are answered."""
+        """Rows of complete batches."""
         return self._now.n_closed
 
     @property
     def place(self) -> Place:
-        """Where the run stands in its data."""
+        """The position in the data."""
         return self._now.place
 
     @property
     def notes(self) -> Any:
-        """What the answerer remembers."""
+        """What is carried from batch to batch."""
         return self._now.notes
 
     @property
     def components(self) -> Components:
         """The components found so far; there may be none."""
-        return self.answerer.components(self.state.components, self.notes)
+        return self.mean.components(self.state.components, self.notes)
 
     @property
     def n_rows(self) -> int:
-        """Rows taken in altogether."""
+        """Rows used in all."""
         return self.n_closed + self.total.n_rows
 
     @property
     def is_complete(self) -> bool:
-        """Whether the run wants no more rows."""
+        """Whether the run needs no more rows."""
         return self.batches.is_complete(self)
 
     @property
     def progress(self) -> Progress:
-        """How far the run is."""
+        """The progress of the run."""
         return self.batches.progress(self)
 
     def push(self, rows: Any) -> None:
-        """Take in rows, closing batches as they fill up, until all rows are used or no more are wanted."""
+        """Add rows, closing batches when they are complete, until all rows are used or no more are needed."""
         start, n_rows = 0, int(rows.shape[0])
         while start < n_rows and not self.is_complete:
             room = self.batches.room(self)
             stop = n_rows if room is None else min(n_rows, start + room)
             now = self._now
-            admitted, notes = self.answerer.admitted(row_slice(rows, start, stop), now.notes)
-            now.total.update(admitted)
+            prepared, notes = self.mean.prepare(row_slice(rows, start, stop), now.notes)
+            now.total.update(prepared)
             self._now = replace(now, place=replace(now.place, row=now.place.row + stop - start), notes=notes)
             start = stop
             if self.batches.room(self) == 0:
                 self.close()
 
     def take(self, part: Part, *, dense: bool) -> None:
-        """Take in the sum over the rows that follow, of which no more may be there than the batch has room for."""
+        """Add the sum over the rows that follow, at most as many as the batch has room for."""
         now = self._now
-        notes = self.answerer.noting(now.notes, dense=dense)
+        notes = self.mean.notes_after_part(now.notes, dense=dense)
         now.total.append(part)
         self._now = replace(now, place=replace(now.place, row=now.place.row + part.n_rows), notes=notes)
         if self.batches.room(self) == 0:
             self.close()
 
     def begin_batch_again(self) -> None:
-        """Go back to the first row of the batch: for rows that cannot go on where it was left."""
+        """Go back to the first row of the batch: for rows that cannot continue in the middle of it."""
         row = self.place.row - self.total.n_rows
         self.go_on_with(self.state, place=replace(self.place, row=row))
 
     def close(self) -> None:
-        """Answer the current question from the rows of its batch, and go on with what follows."""
+        """Give the mean over the batch to the solver, and continue with what follows."""
         now = self._now
         n_rows = now.total.n_rows
-        answer, release = self.answerer.answer(self)
+        reply, release = self.mean.reply(self)
         try:
-            after = now.state.advance(answer, n_rows)
+            after = now.state.advance(reply, n_rows)
         except RankError as error:
-            error.found = self.answerer.components(error.found, release)
+            error.found = self.mean.components(error.found, release)
             raise
-        notes = self.answerer.noted(self, release, after)
+        notes = self.mean.notes_after(self, release, after)
         self.go_on_with(self.batches.following(after), n_closed=now.n_closed + n_rows, notes=notes)
 
     def require_signal(self, state: Asker) -> None:
-        """Raise if the number of components was judged, and there are none."""
+        """Raise if the rank was selected automatically, and is 0."""
         if state.rank_evidence is not None and state.rank_evidence.rank == 0:
-            evidence = self.answerer.judged(state.rank_evidence, self.notes)
+            evidence = self.mean.evidence(state.rank_evidence, self.notes)
             raise no_signal_error(evidence.weights, evidence.noise_levels, state.components)
 
-    def end_pass(self) -> None:
-        """Say that the data have been read to their end."""
-        self.batches.end_pass(self)
-
     def go_on_with(self, state: Asker, **changes: Any) -> None:
-        """Go on with another search and an empty sum for its question; rows that were in the old one are let go of."""
-        self._now = replace(self._now, state=state, total=self.answerer.sum_for(state), **changes)
+        """Continue with another solver and an empty sum for its question; rows in the old sum are dropped."""
+        self._now = replace(self._now, state=state, total=self.mean.sum_for(state), **changes)
 
     def go_on_at(self, place: Place) -> None:
-        """Go on at another place."""
+        """Continue at another position."""
         self._now = replace(self._now, place=place)
 
-    def mark(self) -> Mark:
-        """Return this moment, to `go_back` to; until `forget_mark` the arrays that it needs are not written over."""
+    def snapshot(self) -> Snapshot:
+        """Return this moment, to `go_back` to; until `release_snapshot` its arrays are not written over."""
         held = self.total.held
         self.total.kept = held.levels
-        return Mark(self._now, held)
+        return Snapshot(self._now, held)
 
-    def go_back(self, mark: Mark) -> None:
-        """Go back to a moment: afterwards nothing that came since has happened."""
-        mark.standing.total.held = mark.held
-        self._now = mark.standing
+    def go_back(self, snapshot: Snapshot) -> None:
+        """Go back to a moment, as if nothing had happened since."""
+        snapshot.now.total.held = snapshot.held
+        self._now = snapshot.now
 
-    def forget_mark(self, mark: Mark) -> None:
-        """Let the arrays of a moment be used again."""
-        mark.standing.total.kept = ()
+    def release_snapshot(self, snapshot: Snapshot) -> None:
+        """Allow the arrays of a moment to be written over."""
+        snapshot.now.total.kept = ()
 
     def result(self) -> AnyStreamDecomposition:
-        """Return what has been found so far, largest weight first, with standard errors where there are some."""
+        """Return the components found so far, largest weight first, with standard errors if they are known."""
         self.require_signal(self.state)
         found, errors = self.state.components, self.state.standard_errors()
         first = found.largest_first()
-        described = StreamDecomposition(
+        result = StreamDecomposition(
             components=found.sorted_by_weight(),
             weight_errors=None if errors is None else errors[0][first],
             angle_errors=None if errors is None else errors[1][first],
             n_rows=self.n_rows,
             rank_evidence=self.state.rank_evidence,
         )
-        return self.answerer.described(described, self)
+        return self.mean.result(result, self)
 
     def to_arrays(self, *, keep_sum: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return everything as a JSON header and named arrays.
 
-        Without the sum, rows of the unfinished batch count as not taken.
+        Without the sum, rows of the unfinished batch count as not used.
         """
         header, arrays = self.state.to_arrays()
         named = {f"state_{key}": value for key, value in arrays.items()}
-        total = self.total if keep_sum else self.answerer.sum_for(self.state)
+        total = self.total if keep_sum else self.mean.sum_for(self.state)
         named |= {f"sum_{key}": value for key, value in total.to_arrays().items()}
-        named |= {f"notes_{key}": value for key, value in self.answerer.notes_to_arrays(self.notes).items()}
+        named |= {f"notes_{key}": value for key, value in self.mean.notes_to_arrays(self.notes).items()}
         name = _NAMES[type(self.state)]
         run = {"state": name, "state_header": header, "dimension": self.total.block.shape[0]}
         return {**run, "n_rows": self.n_closed + total.n_rows, "place": asdict(self.place)}, named
 
     @classmethod
     def from_arrays(
-        cls, header: dict[str, Any], arrays: dict[str, Any], batches: Batches, answerer: Answerer | None = None
+        cls, header: dict[str, Any], arrays: dict[str, Any], batches: Batches, mean: BatchMean | None = None
     ) -> Run:
-        """Return the run that `to_arrays` described."""
+        """Return the run that `to_arrays` wrote."""
         state = KINDS[header["state"]].from_arrays(header["state_header"], _without("state_", arrays))
-        run = cls(state, batches, answerer)
+        run = cls(state, batches, mean)
         run.total.restore(_without("sum_", arrays))
-        notes = run.answerer.notes_from_arrays(_without("notes_", arrays), state)
+        notes = run.mean.notes_from_arrays(_without("notes_", arrays), state)
         n_closed = header["n_rows"] - run.total.n_rows
         run._now = replace(run._now, n_closed=n_closed, place=Place(**header["place"]), notes=notes)
         return run
 
 
 def _without(prefix: str, arrays: dict[str, Any]) -> dict[str, Any]:
-    """Return the arrays whose names begin with `prefix`, by the rest of their names."""
+    """Return the arrays whose names begin with `prefix`, without the prefix."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

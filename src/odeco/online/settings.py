@@ -1,4 +1,4 @@
-"""The settings of a run: checked once, refused where they would do nothing, and written into its file."""
+"""The settings of a run: checked once, refused if the method does not use them, and saved in its file."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from odeco._util.arguments import check_choice, check_count, check_forgetting, check_order
-from odeco.online.batches import Batches, FreshRows, Passes
 from odeco.online.entries import EntriesSearch
 from odeco.online.private import Guarantee, NoisyMean
 from odeco.online.range_finder import DEFAULT_ROUNDS, CoreSearch
-from odeco.online.run import Answerer, Run
+from odeco.online.run import Batches, BatchMean, FreshRows, Passes, Run
 from odeco.online.unknown_rank import CountingSearch
 from odeco.power.protocol import Asker
 from odeco.power.schedule import Plan
@@ -19,7 +18,7 @@ from odeco.privacy.account import Account
 
 Method = Literal["core", "power", "entries"]
 
-#: Both pulled and pushed runs take the range finder with its core unless told: it needs far fewer rows.
+#: The default of pulled and of pushed runs: the range finder with its core needs far fewer rows.
 DEFAULT_METHOD: Method = "core"
 
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -27,22 +26,22 @@ METHODS: tuple[Method, ...] = get_args(Method)
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run is asked to do; plain numbers and words, so that it can be written to a file.
+    """The settings of a run: plain numbers and words, which its file holds.
 
     Attributes
     ----------
     n_components : int or "auto"
-        The number k of components, or that it is left to the rows.
+        The number k of components; ``"auto"`` selects it automatically.
     order : int
         The order p of the moment.
     method : {"core", "power", "entries"}
-        Which search finds the components.
+        The solver that finds the components.
     batch_size : int or None
-        Rows of a batch of fresh rows; None where a batch is a pass over data that can be read again.
+        Rows per batch of fresh rows; None if a batch is a pass over data that can be read again.
     n_restarts, n_iterations : int or None
         The paper's L and R, for ``"power"`` only.
     n_polish : int or None
-        Passes that refine, where a batch is a pass.
+        Passes that refine, if a batch is a pass.
     forgetting : float
         What the weight of the past is multiplied by before each batch that refines.
     epsilon, delta, norm_bound, neighbour_relation
@@ -84,29 +83,29 @@ class Settings:
         _ = self.guarantee
 
     def _check_number(self) -> None:
-        """Check the number of components, or whether it can be left to the rows."""
+        """Check the number of components, or whether it can be selected automatically."""
         if not self.automatic:
             check_count("n_components", self.n_components)
             return
         if self.method != "core":
             raise ValueError(
-                f"n_components='auto' takes method='core', whose cores judge each other. Got method={self.method!r}. "
+                f"n_components='auto' takes method='core', which can hold out rows. Got method={self.method!r}. "
                 "Pass n_components as an int, or leave out the method."
             )
         if self.guarantee is not None:
             raise ValueError(
-                "A private run must know `n_components`: judging their number would be one more release. Got 'auto'. "
-                "Pass the most that you expect; `result.clear` says which stand clear of the noise, at no cost."
+                "A private run needs `n_components` as an int: selecting it would be one more release. Got 'auto'. "
+                "Pass the largest number that you expect; `result.clear` shows which are above the noise, at no cost."
             )
 
     @property
     def automatic(self) -> bool:
-        """Whether the number of components is left to the rows."""
+        """Whether the number of components is selected automatically."""
         return isinstance(self.n_components, str) and self.n_components == "auto"
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """What every row is promised; None if nothing is."""
+        """The guarantee for every row; None in an open run."""
         given = {"epsilon": self.epsilon, "delta": self.delta, "norm_bound": self.norm_bound}
         if all(value is None for value in given.values()):
             if self.neighbour_relation is not None:
@@ -131,7 +130,7 @@ class Settings:
 
     @property
     def n_questions(self) -> int | None:
-        """How many questions a search asks before it has found all; None if that depends on the data's width."""
+        """The number of batches or passes that the solver needs; None if it depends on the number of columns."""
         if self.automatic:
             return None
         if self.method != "power":
@@ -141,11 +140,11 @@ class Settings:
 
     @property
     def orthogonal(self) -> bool:
-        """Whether components are taken to be orthogonal, as in private runs: a joint fit learns more noise."""
+        """Whether components are assumed to be orthogonal, as in private runs: a joint fit learns more noise."""
         return self.guarantee is not None
 
     def search(self, dimension: int, seed: int) -> Asker:
-        """Return the search that has asked nothing yet."""
+        """Return the solver in its initial state."""
         k = self.n_components
         if isinstance(k, str):
             return CountingSearch.start(dimension, order=self.order, seed=seed, holding=self.batch_size is None)
@@ -163,11 +162,11 @@ class Settings:
         return Search.start(plan, order=self.order, parts=(dimension,), seed=seed)
 
     def batches(self, dimension: int, *, stops_when_found: bool = False) -> Batches:
-        """Return when a batch is closed: after `batch_size` fresh rows, or after a pass, or a stretch of one."""
+        """Return the policy: a batch is `batch_size` fresh rows, a pass, or a segment of a pass."""
         if self.batch_size is None:
             n_polish = 0 if self.n_polish is None else self.n_polish
             if self.automatic:
-                return Passes(CountingSearch.passes(dimension, self.order), n_polish, in_stretches=True)
+                return Passes(CountingSearch.passes(dimension, self.order), n_polish, in_segments=True)
             return Passes(self.n_questions or 0, n_polish)
         return FreshRows(
             self.batch_size,
@@ -177,8 +176,8 @@ class Settings:
             orthogonal=self.orthogonal,
         )
 
-    def answerer(self, dimension: int, account: Account | None) -> Answerer | None:
-        """Return who answers in a private run; None for others."""
+    def mean(self, dimension: int, account: Account | None) -> BatchMean | None:
+        """Return the noisy mean of a private run; None for others."""
         guarantee = self.guarantee
         if guarantee is None or account is None:
             return None
@@ -193,9 +192,9 @@ class Settings:
         stops_when_found: bool = False,
         n_closed: int = 0,
     ) -> Run:
-        """Return the run that has seen no row yet; `n_closed` rows before its first have been paid for."""
+        """Return the run before its first row; `n_closed` earlier rows have been paid for."""
         batches = self.batches(dimension, stops_when_found=stops_when_found)
-        return Run(self.search(dimension, seed), batches, self.answerer(dimension, account), n_closed=n_closed)
+        return Run(self.search(dimension, seed), batches, self.mean(dimension, account), n_closed=n_closed)
 
     def resume(
         self,
@@ -205,6 +204,6 @@ class Settings:
         *,
         stops_when_found: bool = False,
     ) -> Run:
-        """Return the run that `Run.to_arrays` described."""
+        """Return the run that `Run.to_arrays` wrote."""
         batches = self.batches(header["dimension"], stops_when_found=stops_when_found)
-        return Run.from_arrays(header, arrays, batches, self.answerer(header["dimension"], account))
+        return Run.from_arrays(header, arrays, batches, self.mean(header["dimension"], account))

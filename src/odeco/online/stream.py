@@ -1,22 +1,29 @@
-"""Decompose the moment of rows that lie in files or arrive in a stream: the loop that pulls."""
+"""`decompose_stream`: decompose the moment of rows that are pulled from memory, files, streams or a Dask cluster."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, Literal, cast
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol, cast
 
 from odeco._util.arguments import as_seed, check_choice, check_number
 from odeco._util.types import RngLike
 from odeco.decompose.result import StreamDecomposition
 from odeco.display.progress import following
-from odeco.online.checkpoint import Checkpoint
-from odeco.online.dominance import warn_of_dominant_column
-from odeco.online.progress import Progress
-from odeco.online.readers import Reader, reader_of
-from odeco.online.run import Run
+from odeco.errors import FileFormatError
+from odeco.io.coerce import as_source
+from odeco.io.reading import Passes
+from odeco.io.source import is_on_cluster
+from odeco.online.checkpoint import RunFile
+from odeco.online.dask.requests import cluster_rows, sum_on_cluster
+from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
+from odeco.online.run import Progress, Run
 from odeco.online.settings import DEFAULT_METHOD, METHODS, Method, Settings
+from odeco.online.tree import rows_per_chunk, rows_per_unit
 
 
 def decompose_stream(
@@ -47,64 +54,65 @@ def decompose_stream(
         The rows; see `odeco.io.as_source`. Files are read block by block, never as a whole. A Dask array or
         dataframe, and what `odeco.online.dask.from_delayed` returns, stay on their cluster.
     n_components : int or "auto"
-        The number k of components. ``"auto"``, with ``"core"``: as many as rows bear out that did not find them; the
-        result's `rank_evidence` says how sure that is, and which other numbers are not ruled out. Up to 22 are looked
-        for, or d if there are at most 50 columns (at order 3).
+        The number k of components. ``"auto"``, with ``"core"``: selected automatically, by held-out rows; the result's
+        `rank_evidence` states the confidence, and which other numbers are not ruled out. At most 22 are looked for, or
+        d if there are at most 50 columns (at order 3).
     method : {"core", "power", "entries"}
         ``"core"`` finds the span of the components and decomposes a small core: a few passes where the
         data can be read again, a few batches of a stream otherwise. ``"power"`` is Algorithm 2 of the paper: fresh
-        rows for every iteration, exactly k R batches. ``"entries"`` adds up all d³/6 distinct entries of the moment at
-        once and decomposes that: one pass or one batch, for order 3 and up to 400 columns.
+        rows for every iteration, exactly k R batches. ``"entries"`` adds up all d³/6 distinct entries of the moment and
+        decomposes it: one pass or one batch, for order 3 and up to 400 columns.
     batch_size : int, optional
-        Rows for each question, the paper's n. Needed by ``"power"``; for ``"core"`` on a stream that can be read once
-        it is 10 d by default, at least 1,000 (with ``"auto"``, which asks of many batches, a quarter of that); refused
-        where every question reads all rows.
+        Rows per batch, the paper's n. Required by ``"power"``; for ``"core"`` on a stream that can be read once it is
+        10 d by default, at least 1,000 (with ``"auto"``, which needs many batches, a quarter of that); refused where
+        every step reads all rows.
     n_restarts, n_iterations : int, optional
         The paper's L and R, for ``"power"`` only.
     n_polish : int, optional
-        For ``"core"`` on data that can be read again, and for nothing else: how many further passes refine the
-        components, and give standard errors; 1 by default.
+        For ``"core"`` on data that can be read again only: the number of further passes, which refine the components
+        and give standard errors; 1 by default.
     order : int
         The order p of the moment.
     columns, drop : sequence of str, optional
         The names of the columns to read, in this order, or of those to leave out, such as an index; for CSV, Parquet
         and Arrow files and for tables.
     rng : None, int or numpy.random.Generator
-        Draws the starts. None takes over the seed of a checkpoint, if there is one.
+        Draws the starts. With None, the seed of the checkpoint is used, if there is one.
     checkpoint : path, optional
-        Write the state there now and then. If the file exists, go on from it: a run that was killed ends with the
-        bit-identical result. A file of other data, settings or another seed is refused. It is removed at the end.
+        Where to save the state every `checkpoint_seconds`. If the file exists, the run resumes from it: a run that was
+        killed ends with the bit-identical result. A file of other data, settings or another seed is refused. It is
+        removed at the end.
     checkpoint_seconds : float
-        How often.
+        The least number of seconds between two saves.
     keep_checkpoint : bool
-        Leave the checkpoint where it is at the end, so that the same call gives the result again, at once; for whoever
-        removes it once the result is where it is wanted.
+        Whether to keep the checkpoint at the end, so that the same call returns the result again at once; for callers
+        that remove it once they have saved the result.
     callback : callable, optional
-        Receives a `Progress` after every block of rows. If it raises, the run ends with that exception, and the
-        checkpoint is written first.
+        Gets a `Progress` after every block of rows. If it raises, the checkpoint is saved, and the run ends with that
+        exception.
     progress : bool
         Whether to show a progress bar, with rich or tqdm.
     client : dask.distributed.Client, optional
-        The cluster that reads files, whose paths must be the same there; for Dask collections that of the process is
-        taken by default. The result has the same bits as that of one machine.
+        The cluster that reads files, whose paths must be the same there; for Dask collections the client of the process
+        is the default. The result is bit-identical with that of one machine.
 
     Returns
     -------
     StreamDecomposition
-        Components, largest weight first, with standard errors where there are enough batches to tell, and with the
-        names of the columns where the data have some.
+        Components, largest weight first, with standard errors if there are enough batches for them, and with the names
+        of the columns if they have names.
 
     Raises
     ------
     StreamEndedError
-        If there are too few rows; components that were finished are in ``error.found``.
+        If there are too few rows; complete components are in ``error.found``.
     RankError
         With ``"auto"``, if no component stands clear of the noise.
 
     Warns
     -----
     DominantColumnWarning
-        If one column outweighs all others, such as an index that was left in.
+        If one column dominates all others, such as an index that was left in.
 
     References
     ----------
@@ -118,11 +126,13 @@ def decompose_stream(
     array([0.7, 0.3])
     """
     check_choice("method", method, METHODS)
-    reader = reader_of(data, client, columns=columns, drop=drop)
+    on_cluster = client is not None or is_on_cluster(data)
+    selection = {"columns": columns, "drop": drop}
+    reader: Reader = ClusterReader(data, client, **selection) if on_cluster else LocalReader(data, **selection)
     settings = Settings(
         n_components=n_components,
         method=method,
-        **_cutting(reader, method, batch_size, n_polish, automatic=isinstance(n_components, str)),
+        **_batching(reader, method, batch_size, n_polish, automatic=isinstance(n_components, str)),
         n_restarts=n_restarts,
         n_iterations=n_iterations,
         order=order,
@@ -134,27 +144,46 @@ def decompose_stream(
     run = file.load(any_seed=rng is None, stops_when_found=stops_when_found)
     if run is None:
         run = settings.start(reader.n_features, file.seed, stops_when_found=stops_when_found)
-    with following(callback, progress) as told:
-        _pull(reader, run, file, told)
+    with following(callback, progress) as report:
+        _pull(reader, run, file, report)
     if keep_checkpoint:
         file.save(run)
     else:
         file.remove()
-    result = _counted(cast("StreamDecomposition", run.result()), run)  # no guarantee was asked for
+    result = cast("StreamDecomposition", run.result())  # not private
+    length = run.place.length
+    if length is not None:  # every row counts once
+        result = replace(result, n_rows=length, n_passes=run.n_rows // length)
     result = result.with_names(reader.columns)
     warn_of_dominant_column(result, reader.squares, reader.columns, stacklevel=2)
     return result
 
 
-def _cutting(
+def _pull(reader: Reader, run: Run, file: Checkpoint, callback: Callable[[Progress], object] | None) -> None:
+    """Feed a run with all rows, as often as it needs them, until it is complete."""
+    if file.path is not None:
+        reader.compare_with(file.digest)
+    while not run.is_complete:
+        for n_ahead in reader.feed(run):
+            file.digest = reader.digest
+            file.save_if_due(run)
+            if callback is not None:
+                with file.saved_if_interrupted(run):
+                    callback(run.progress.ahead(n_ahead))
+            if run.is_complete:
+                return
+        run.batches.end_pass(run)
+
+
+def _batching(
     reader: Reader, method: Method, batch_size: int | None, n_polish: int | None, *, automatic: bool
 ) -> dict[str, Any]:
-    """Return how rows are cut into batches, refusing what the method does not use on this source."""
+    """Return how rows are cut into batches; refuse arguments that the method does not use on this source."""
     passes = method != "power" and reader.repeatable
     if passes and batch_size is not None:
         raise ValueError(
-            f"`batch_size` is not used by method={method!r} on data that can be read again: every question reads all "
-            f"rows. Got {batch_size!r}. Leave it out, or pass an iterator to read the data once."
+            f"`batch_size` is not used by method={method!r} on data that can be read again: every step reads all rows. "
+            f"Got {batch_size!r}. Leave it out, or pass an iterator to read the data once."
         )
     if not passes and n_polish is not None:
         raise ValueError(
@@ -170,23 +199,176 @@ def _cutting(
     return {"batch_size": batch_size}
 
 
-def _counted(result: StreamDecomposition, run: Run) -> StreamDecomposition:
-    """Return a result that counts every row once, and says how often all of them were read."""
-    length = run.place.length
-    return result if length is None else replace(result, n_rows=length, n_passes=run.n_rows // length)
+class Reader(Protocol):
+    """Feeds a run with rows: this process reads them, or the workers of a cluster add them up.
+
+    Attributes
+    ----------
+    n_features : int
+        Their width.
+    repeatable : bool
+        Whether they can be read again.
+    digest : str or None
+        The checksum of the rows read in the current pass; None if the fingerprint identifies the data.
+    squares : ColumnSquares
+        The squares of each column, in rows that this process has read.
+    columns : sequence of str or None
+        The names of the columns, if they have names.
+    """
+
+    n_features: int
+    repeatable: bool
+    digest: str | None
+    squares: ColumnSquares
+    columns: Sequence[str] | None
+
+    def fingerprint(self) -> str:
+        """Return a short string that very probably changes if the rows do."""
+
+    def compare_with(self, digest: str | None) -> None:
+        """Compare rows that are read again with those read before; `digest` is that of an interrupted run."""
+
+    def feed(self, run: Run) -> Iterator[int]:
+        """Feed a run from its next row to the last one, or until it is complete.
+
+        Yields after every block the number of rows that workers have added up and the run has not taken yet.
+        """
 
 
-def _pull(reader: Reader, run: Run, file: Checkpoint, callback: Callable[[Progress], object] | None) -> None:
-    """Let a reader feed a run, as often as the run wants all rows, until it is complete."""
-    if file.path is not None:
-        reader.compare_with(file.digest)
-    while not run.is_complete:
-        for n_ahead in reader.feed(run):
-            file.digest = reader.digest
-            file.save_now_and_then(run)
-            if callback is not None:
-                with file.saved_if_interrupted(run):
-                    callback(run.progress.ahead(n_ahead))
-            if run.is_complete:
-                return
-        run.end_pass()
+class LocalReader:
+    """Rows that this process reads, block by block."""
+
+    digest: str | None = None
+
+    def __init__(self, data: Any, **selection: Any) -> None:
+        source = as_source(data, **selection)
+        if source.repeatable and not getattr(source, "sparse", False):
+            # Dense blocks of the size of a chunk need no joining. Sparse blocks of so few rows would be slow.
+            source = as_source(data, batch_rows=rows_per_chunk(source.n_features), **selection)
+        self._source = source
+        self.n_features, self.repeatable = source.n_features, source.repeatable
+        self.squares = ColumnSquares()
+        self.columns: Sequence[str] | None = getattr(source, "columns", None)
+        self._passes: Passes | None = None
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the source."""
+        return self._source.fingerprint()
+
+    def compare_with(self, digest: str | None) -> None:
+        """Compare every pass with the first, if the fingerprint does not identify the source."""
+        self._passes = Passes(self._source, digest)
+
+    def feed(self, run: Run) -> Iterator[int]:
+        """Push block after block."""
+        row, passes = run.batches.next_row(run), self._passes
+        for rows in self._source.iterate_from(row) if passes is None else passes.read_from(row):
+            run.push(rows)
+            self.squares.update(rows)
+            self.digest = None if passes is None else passes.digest
+            yield 0
+
+
+class ClusterReader:
+    """Rows on a cluster: its workers add them up, and the sums come back."""
+
+    repeatable = True
+    digest: str | None = None
+
+    def __init__(self, data: Any, client: Any, **selection: Any) -> None:
+        self._rows = cluster_rows(data, None, client=client, **selection)
+        self.n_features = self._rows.n_features
+        self.squares = ColumnSquares()  # stays empty: this process reads no row
+        self.columns: Sequence[str] | None = self._rows.columns
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the rows."""
+        return str(self._rows.fingerprint())
+
+    def compare_with(self, digest: str | None) -> None:
+        """Do nothing: the fingerprint identifies the rows."""
+
+    def feed(self, run: Run) -> Iterator[int]:
+        """Send the questions of a run one after the other, each for all rows for which it is known."""
+        total = run.total
+        if total.held.waiting or total.n_rows % rows_per_unit(self.n_features, sparse=self._rows.sparse):
+            run.begin_batch_again()  # the run stopped in the middle of a leaf, in a process that reads rows
+        while not run.is_complete and run.batches.next_row(run) < self._rows.n_rows:
+            segments = run.batches.segments(run, self._rows.n_rows)
+            with closing(sum_on_cluster(self._rows, run, segments)) as steps:
+                yield from steps
+
+
+class Checkpoint:
+    """The file from which a run resumes: saved at intervals, and read if it exists.
+
+    Parameters
+    ----------
+    path : path or None
+        The file; None for none.
+    seconds : float
+        The least number of seconds between two saves.
+    settings, seed, source
+        Identify the run: the file of another run is refused.
+
+    Attributes
+    ----------
+    digest : str or None
+        The checksum of the rows read in the current pass, which goes into the file.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None, seconds: float, settings: Settings, seed: int, source: str
+    ) -> None:
+        self.path = None if path is None else Path(path)
+        self.seconds, self.settings, self.seed, self.source = seconds, settings, seed, source
+        self.digest: str | None = None
+        self._last = time.monotonic()
+
+    def load(self, *, any_seed: bool, stops_when_found: bool) -> Run | None:
+        """Return the run as it was saved last, or None if there is no file.
+
+        The seed in the file must be that of this run; with `any_seed` it becomes that of this run.
+        """
+        if self.path is None or not self.path.exists():
+            return None
+        file = RunFile.load(self.path)
+        if any_seed:
+            self.seed = file.seed
+        asked = {**asdict(self.settings), "source": self.source, "seed": self.seed}
+        held = {**asdict(file.settings), "source": file.source, "seed": file.seed}
+        for name, wanted in asked.items():
+            if held[name] != wanted:
+                raise FileFormatError(
+                    f"{self.path} must be the checkpoint of this run. It has {name}={held[name]!r}, the run "
+                    f"{name}={wanted!r}. Pass another path, or remove the file to begin again."
+                )
+        self.digest = file.digest
+        return file.resume(stops_when_found=stops_when_found)
+
+    def save_if_due(self, run: Run) -> None:
+        """Save if the last save was `seconds` ago."""
+        if time.monotonic() - self._last >= self.seconds:
+            self.save(run)
+
+    def save(self, run: Run) -> None:
+        """Save now, if there is a file to save to."""
+        if self.path is not None:
+            header, arrays = run.to_arrays()
+            file = RunFile(self.settings, self.seed, self.source, run=header, arrays=arrays, digest=self.digest)
+            file.save(self.path)
+            self._last = time.monotonic()
+
+    @contextmanager
+    def saved_if_interrupted(self, run: Run) -> Iterator[None]:
+        """Save if the body raises: a callback can end a run by an exception without loss."""
+        try:
+            yield
+        except BaseException:
+            self.save(run)
+            raise
+
+    def remove(self) -> None:
+        """Remove the file."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)

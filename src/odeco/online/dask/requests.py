@@ -5,14 +5,15 @@ The questions of a search, as orders to workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from odeco._util.types import FloatArray
 from odeco.online.dask.client import MOST_TRIES, Cluster, import_distributed, result_of, versions, wait_for
-from odeco.online.dask.partitions import ClusterRows
+from odeco.online.dask.partitions import ClusterRows, as_cluster_rows
 from odeco.online.dask.tasks import Task, add_up, join
+from odeco.online.run import Run
 from odeco.online.sums import Question
 from odeco.online.tree import RADIX, Part, nodes, rows_per_unit
 
@@ -23,8 +24,8 @@ _LEAVES_PER_THREAD = 3
 _JOIN_PRIORITY = 10
 
 
-#: The first row of a sum, and where a stretch or a node of it begins and ends among all rows.
-Stretch = tuple[int, int, int]
+#: The first row of a sum, and where a segment or a node of it begins and ends among all rows.
+Segment = tuple[int, int, int]
 
 
 class Order(NamedTuple):
@@ -55,8 +56,8 @@ class Answer(NamedTuple):
     n_ahead: int
 
 
-def ask(rows: ClusterRows, order: Order, stretches: Sequence[Stretch]) -> Iterator[Answer]:
-    """Send a question out about some stretches of rows, and yield the parts of their sums in order.
+def ask(rows: ClusterRows, order: Order, segments: Sequence[Segment]) -> Iterator[Answer]:
+    """Send a question out about some segments of rows, and yield the parts of their sums in order.
 
     Parameters
     ----------
@@ -64,8 +65,8 @@ def ask(rows: ClusterRows, order: Order, stretches: Sequence[Stretch]) -> Iterat
         The rows.
     order : Order
         What is asked.
-    stretches : sequence of (origin, start, stop)
-        Rows `start` to `stop`, of a sum that began with row `origin`. A part never reaches from one stretch into the
+    segments : sequence of (origin, start, stop)
+        Rows `start` to `stop`, of a sum that began with row `origin`. A part never reaches from one segment into the
         next.
 
     Notes
@@ -77,7 +78,7 @@ def ask(rows: ClusterRows, order: Order, stretches: Sequence[Stretch]) -> Iterat
     unit, killed, n_tries = order.unit, import_distributed().scheduler.KilledWorker, 0
     largest = [
         (origin, origin + begins, origin + ends)
-        for origin, start, stop in stretches
+        for origin, start, stop in segments
         for begins, ends in nodes(start - origin, stop - origin, unit, unit * RADIX**64)
     ]
     while largest:
@@ -99,7 +100,7 @@ def ask(rows: ClusterRows, order: Order, stretches: Sequence[Stretch]) -> Iterat
 class _Sent:
     """Nodes that have been sent out: their futures, and those of the leaves below them that are not done."""
 
-    def __init__(self, rows: ClusterRows, order: Order, largest: Sequence[Stretch]) -> None:
+    def __init__(self, rows: ClusterRows, order: Order, largest: Sequence[Segment]) -> None:
         cluster = rows.cluster
         height = leaf_height(order.unit, [stop - start for _, start, stop in largest], cluster.n_threads)
         leaves = [leaf for node in largest for leaf in _leaves(node, height, order.unit)]
@@ -141,7 +142,7 @@ def leaf_height(unit: int, sizes: Sequence[int], n_threads: int) -> int:
     return height
 
 
-def _leaves(node: Stretch, height: int, unit: int) -> list[Stretch]:
+def _leaves(node: Segment, height: int, unit: int) -> list[Segment]:
     origin, start, stop = node
     cuts = nodes(start - origin, stop - origin, unit, height)
     return [(origin, origin + begins, origin + ends) for begins, ends in cuts]
@@ -161,7 +162,7 @@ def work_on(
     return rows.cluster.compute(calls, name="rows")
 
 
-def _joined(cluster: Cluster, node: Stretch, leaves: dict[Stretch, Any], unit: int) -> Any:
+def _joined(cluster: Cluster, node: Segment, leaves: dict[Segment, Any], unit: int) -> Any:
     """Return the future of a node: that of a leaf, or of what joins its children."""
     if node in leaves:
         return leaves[node]
@@ -185,3 +186,33 @@ def sum_over_rows(
     unit = rows_per_unit(rows.n_features, sparse=rows.sparse)
     task = Task(question, order, unit, rows.n_features, rows.name, norm_bound, versions())
     return Order(add_up, task, block, unit)
+
+
+def cluster_rows(
+    data: Any, n_features: int | None, *, private: bool = False, client: Any = None, **selection: Any
+) -> ClusterRows:
+    """Return rows that the workers of a cluster can read, of the width of a run."""
+    rows = as_cluster_rows(data, client, **selection)
+    if n_features not in (None, rows.n_features):
+        raise ValueError(
+            f"Rows must have shape (n, {n_features}). Got shape {rows.shape}. Take rows of one width for all of a run."
+        )
+    if private and rows.in_files:
+        raise ValueError(
+            "A private run on a cluster takes a Dask collection. Got files, whose errors name rows. Read them with "
+            "dask.array or dask.dataframe."
+        )
+    return rows
+
+
+def sum_on_cluster(rows: ClusterRows, run: Run, segments: Sequence[Segment]) -> Generator[int, None, None]:
+    """Let workers add up what the question of a run needs, and give the sums to the run.
+
+    Yields the number of rows that workers have added up and the run has not taken yet.
+    """
+    total = run.total
+    order = sum_over_rows(rows, total.question, total.block, total.order, run.mean.norm_bound)
+    for part, n_ahead in ask(rows, order, segments):
+        if part is not None:
+            run.take(part, dense=not rows.sparse)
+        yield n_ahead
