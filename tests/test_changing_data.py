@@ -125,7 +125,9 @@ def test_a_stream_goes_on_only_with_the_rows_it_began_with(batches, tmp_path):
     expected = odeco.decompose_stream(data(ROWS), 2, **settings)
     interrupted(data(ROWS), path, **settings)
     for other in (CHANGED, np.roll(ROWS, 1, axis=0)):
-        with pytest.raises(SourceError, match=r"^The data must be those that the interrupted run was reading\. Its first "):
+        with pytest.raises(
+            SourceError, match=r"^The data must be those that the interrupted run was reading\. Its first "
+        ):
             odeco.decompose_stream(data(other), 2, checkpoint=path, **settings)
     # The same rows in other pieces are the same rows.
     result = odeco.decompose_stream(data(ROWS, 17), 2, checkpoint=path, **settings)

@@ -103,7 +103,7 @@ def test_a_pipe_is_refused_and_not_waited_for(load, tmp_path):
     os.mkfifo(tmp_path / "pipe.npz")
     with pytest.raises(odeco.FileFormatError, match=r"pipe\.npz is not a complete odeco file: it is no regular file"):
         load(tmp_path / "pipe.npz")
-    with pytest.raises(SourceError, match=r"^pipe\.npz cannot be opened: it is no regular file"):
+    with pytest.raises(SourceError, match=r"^pipe\.npz cannot be opened: it is not a regular file"):
         as_source(tmp_path / "pipe.npz")
 
 

@@ -225,7 +225,7 @@ def test_the_command_says_how_many_and_how_sure(tmp_path, capsys):
     np.save(tmp_path / "rows.npy", rows)
     arguments = ["stream", str(tmp_path / "rows.npy"), "-k", "auto"]
     assert run([*arguments, "--out", str(tmp_path / "result.npz")]) == 0
-    assert "rank 2 chosen; confidence that it is right: " in capsys.readouterr().out
+    assert "rank 2 selected; confidence that it is right: " in capsys.readouterr().out
     assert odeco.load_result(tmp_path / "result.npz").rank_evidence.rank == 2
     assert run([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rank_evidence"]["candidates"] == [2]
