@@ -30,7 +30,8 @@ from odeco.models.lda.private import DEFAULT_CONCENTRATION
 from odeco.models.lda.private_estimate import NoisySums, estimate_private_topics, word_frequencies
 from odeco.models.lda.private_releases import SimulatedReleases, plan_releases
 from odeco.privacy import gdp_mu
-from odeco.privacy.holders.documents import BoundedCounts, NeighbourRelation
+from odeco.privacy.holders.documents import BoundedCounts
+from odeco.privacy.holders.protocol import NeighbourRelation
 
 if TYPE_CHECKING:
     from topic_corpora import Corpus

@@ -28,7 +28,8 @@ from odeco.models.lda.private_estimate import estimate_private_topics
 from odeco.models.lda.private_releases import SimulatedReleases, plan_releases
 from odeco.models.lda.trust import CLEAR, similarity
 from odeco.privacy import gdp_mu
-from odeco.privacy.holders.documents import BoundedCounts, NeighbourRelation
+from odeco.privacy.holders.documents import BoundedCounts
+from odeco.privacy.holders.protocol import NeighbourRelation
 
 EDGES = (-1.0, 0.2, 0.4, 0.6, CLEAR, 0.8, 0.9, 1.01)
 RELATION: NeighbourRelation = "add_remove"

@@ -58,7 +58,18 @@ ARGUMENTS = {
 VALUES = {"add_remove": "add or remove"}
 #: Public attributes that are no results, wherever they occur: times, settings that are echoed, caches.
 #: An entry here also takes effect on files that were saved before.
-IGNORED = {"seconds", "time", "duration", "elapsed", "T", "figures", "rounding", "exponent", "parts", "adversary_accuracy"}
+IGNORED = {
+    "seconds",
+    "time",
+    "duration",
+    "elapsed",
+    "T",
+    "figures",
+    "rounding",
+    "exponent",
+    "parts",
+    "adversary_accuracy",
+}
 
 
 def decomposed(tensor: Any, n_components: Any, how: Any = "auto", **settings: Any) -> Any:

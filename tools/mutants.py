@@ -159,7 +159,7 @@ MUTANTS = [
         "neighbouring and pairs",
     ),
     Mutant(
-        "topics: to replace a document is taken for emptying it",
+        "topics: to replace a document is taken for blanking it",
         "privacy/holders/documents.py",
         'math.sqrt(2) if self.neighbour_relation == "replace" else 1.0',
         "1.0",

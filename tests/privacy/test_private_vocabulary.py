@@ -164,7 +164,7 @@ def test_vocabulary_and_topics_share_one_ledger_and_one_guarantee(relation, tmp_
     # By hand: Gaussian releases with what the threshold leaves of δ.
     assert total.epsilon_spent == pytest.approx(epsilon_of(math.sqrt(squares), 1e-8 - 1e-9), rel=1e-6)
     assert "public: their number" in total.neighbours
-    assert ("emptied" in total.neighbours) == (relation == "add_remove")
+    assert ("blanked" in total.neighbours) == (relation == "add_remove")
     for charge in total.charges:
         assert charge.sensitivity == pytest.approx(RELATIONS[relation], rel=1e-6)
     model.save(tmp_path / "model.npz")
@@ -237,7 +237,7 @@ def test_topics_that_cannot_share_a_guarantee_with_a_vocabulary_are_refused_befo
         TensorLDA(2, epsilon=8.0, delta=1e-8).fit(counts[:, :2], vocabulary=chosen)
     with pytest.raises(ValueError, match=r"\(user: all documents of one user.*\(document: one document"):
         TensorLDA(2, epsilon=8.0, delta=1e-8, unit="user").fit(counts, groups=np.arange(1_000), vocabulary=chosen)
-    with pytest.raises(ValueError, match=r"\(document: one document, emptied.*\(document: one document, replaced"):
+    with pytest.raises(ValueError, match=r"\(document: one document, blanked.*\(document: one document, replaced"):
         TensorLDA(2, epsilon=8.0, delta=1e-8, neighbour_relation="add_remove").fit(counts, vocabulary=chosen)
     with pytest.raises(ValueError, match="must be more than the vocabulary has cost"):
         TensorLDA(2, epsilon=0.5, delta=1e-8).fit(counts, vocabulary=chosen)

@@ -120,7 +120,7 @@ def command(
 
     Rows are read from their files again for every question, and never held as a whole. Nothing is learnt from a record
     but through noise: what a file does not state in its header must be given, and a record that is not valid counts as
-    zeros.
+    blank.
 
     \b
     Examples:

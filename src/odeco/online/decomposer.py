@@ -54,8 +54,8 @@ class OnlineDecomposer:
         below 1/batch_size, and rows longer than `norm_bound` are scaled down to it. It must be known without looking at
         the data.
     neighbour_relation : {"replace", "add_remove"}, optional
-        For a private run: what may happen to one row. It is replaced by any other (the default), or blanked out to
-        zeros at its place.
+        For a private run: what may happen to one row. It is replaced by any other (the default), or blanked at
+        its place.
     rng : None, int or numpy.random.Generator
         Draws the starts. It never touches privacy noise.
     callback : callable, optional

@@ -48,7 +48,7 @@ class Guarantee:
     norm_bound : float
         The bound B on the norm of a row.
     neighbour_relation : {"replace", "add_remove"}
-        What may happen to one row: it is replaced by any other, or blanked out to zeros at its place.
+        What may happen to one row: it is replaced by any other, or blanked at its place.
     """
 
     epsilon: float
@@ -69,7 +69,7 @@ class Guarantee:
     @property
     def neighbours(self) -> str:
         """The neighbour relation in words."""
-        act = "replaced by any other" if self.replace else "blanked out, or the reverse"
+        act = "replaced by any other" if self.replace else "blanked, or the reverse"
         return f"one row of the stream, of norm at most {self.norm_bound:g}, {act} at its place; their number is public"
 
     @property

@@ -19,8 +19,8 @@ from scipy.special import betaincinv, ndtri
 from odeco._util.arguments import check_choice, check_count, check_number
 from odeco._util.types import FloatArray
 from odeco.privacy.holders.entries import EntryLevel, EntryNeighbours
-from odeco.privacy.holders.protocol import DataHolder
-from odeco.privacy.holders.records import RecordLevel, RecordNeighbours
+from odeco.privacy.holders.protocol import DataHolder, NeighbourRelation
+from odeco.privacy.holders.records import RecordLevel
 from odeco.privacy.ledger import Ledger
 from odeco.privacy.noise import NoiseSource, SecureNoise
 from odeco.privacy.oracle import PrivateOracle, Release
@@ -234,7 +234,7 @@ def worst_entries(
 
 
 def worst_records(
-    dimension: int, n_records: int, norm_bound: float = 1.0, neighbour_relation: RecordNeighbours = "replace"
+    dimension: int, n_records: int, norm_bound: float = 1.0, neighbour_relation: NeighbourRelation = "replace"
 ) -> tuple[RecordLevel, RecordLevel, FloatArray]:
     """Return two data sets of which one row is B e₁ and then −B e₁ (or zero), and the question e₁."""
     rows = np.zeros((n_records, dimension))

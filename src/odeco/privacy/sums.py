@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
 
 from odeco._util.arguments import check_choice
 from odeco._util.types import FloatArray
 from odeco.privacy.calibration import check_delta_for
-from odeco.privacy.holders.protocol import ROUNDOFF
+from odeco.privacy.holders.protocol import RELATIONS, ROUNDOFF, NeighbourRelation
 from odeco.privacy.ledger import Ledger
 from odeco.privacy.ledger_file import Guarantee, as_ledger
 from odeco.privacy.noise import NoiseSource, SecureNoise
 from odeco.privacy.release import Releaser
 from odeco.privacy.report import PrivacyReport
-
-NeighbourRelation = Literal["replace", "add_remove"]
 
 
 class PrivateSums:
@@ -31,8 +28,7 @@ class PrivateSums:
     record : str
         What a record is called, such as "row" or "respondent".
     neighbour_relation : {"replace", "add_remove"}
-        What a neighbour may do to one record: exchange it for any other, or blank it. A blank record must add nothing
-        to any sum.
+        Whether a neighbour replaces one record or blanks it; see `odeco.privacy.holders.protocol.RELATIONS`.
     noise : NoiseSource, optional
         Where the noise comes from; by default from the operating system.
 
@@ -59,7 +55,7 @@ class PrivateSums:
         neighbour_relation: NeighbourRelation = "replace",
         noise: NoiseSource | None = None,
     ) -> None:
-        check_choice("neighbour_relation", neighbour_relation, ("replace", "add_remove"))
+        check_choice("neighbour_relation", neighbour_relation, tuple(RELATIONS))
         check_delta_for(guarantee.delta, n_records, record)
         self.guarantee, self.n_records, self.record = guarantee, n_records, record
         self.neighbour_relation = neighbour_relation
@@ -105,12 +101,11 @@ class PrivateSums:
 
     def report(self, mechanism: str) -> PrivacyReport:
         """Return what is guaranteed by the releases so far."""
-        act = "replaced by any other" if self.neighbour_relation == "replace" else "blanked, or the reverse"
         return PrivacyReport.of(
             self._releaser,
             epsilon=self.guarantee.epsilon,
             delta=self.guarantee.delta,
             unit=self.record,
-            neighbours=f"one {self.record}, {act}; their number is public",
+            neighbours=f"one {self.record}, {RELATIONS[self.neighbour_relation]}; their number is public",
             mechanism=mechanism,
         )

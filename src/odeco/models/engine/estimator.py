@@ -40,8 +40,9 @@ from odeco.models.engine.parameters import (
 from odeco.models.engine.private import guarantee_of
 from odeco.models.engine.spec import Spec
 from odeco.models.engine.stream import BlockStream
+from odeco.privacy.holders.protocol import NeighbourRelation
 from odeco.privacy.report import PrivacyReport
-from odeco.privacy.sums import NeighbourRelation, PrivateSums
+from odeco.privacy.sums import PrivateSums
 
 
 class fitted(property):  # noqa: N801 - used as a declaration, like property

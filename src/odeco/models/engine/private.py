@@ -17,10 +17,11 @@ import numpy as np
 
 from odeco._util.types import FloatArray
 from odeco.privacy.calibration import adversary_accuracy
+from odeco.privacy.holders.protocol import NeighbourRelation
 from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.noise import noise_scale
 from odeco.privacy.report import in_plain_words
-from odeco.privacy.sums import NeighbourRelation, PrivateSums
+from odeco.privacy.sums import PrivateSums
 
 if TYPE_CHECKING:
     from odeco.models.engine.spec import Spec

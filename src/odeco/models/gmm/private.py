@@ -23,8 +23,8 @@ from odeco.models.engine.gaussians import Gaussians
 from odeco.models.engine.private import PrivatePlan, Releaser, SimulatedSums, simulate_releases
 from odeco.models.gmm.holder import Asked, BoundedRows, moment_of_seconds, unpacked_cube
 from odeco.models.gmm.start import SecondMoment, Span, means_of_core, span_of
+from odeco.privacy.holders.protocol import NeighbourRelation
 from odeco.privacy.ledger_file import Guarantee
-from odeco.privacy.sums import NeighbourRelation
 
 #: Directions are amplified less than without noise: a weak one would carry all of it.
 _LEAST_SHARE = 0.1

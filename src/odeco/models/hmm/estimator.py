@@ -29,8 +29,8 @@ from odeco.models.hmm.settings import (
 )
 from odeco.models.hmm.spec import FittedChain
 from odeco.models.hmm.stream import SequenceStream
+from odeco.privacy.holders.protocol import NeighbourRelation
 from odeco.privacy.ledger_file import Guarantee
-from odeco.privacy.sums import NeighbourRelation
 
 #: A moment needs three consecutive rows.
 _LEAST_ROWS = 3

@@ -28,10 +28,11 @@ from odeco.models.engine.em import em
 from odeco.models.hmm.baum_welch import HMM, HMMStatistics
 from odeco.models.hmm.spec import FittedChain
 from odeco.models.hmm.start import Triples, hmm_of_triples
+from odeco.privacy.holders.protocol import NeighbourRelation
 from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.noise import NoiseSource
 from odeco.privacy.report import PrivacyReport
-from odeco.privacy.sums import NeighbourRelation, PrivateSums
+from odeco.privacy.sums import PrivateSums
 
 #: A private table must not have more symbols: it has as many numbers as their third power.
 MOST_SYMBOLS = 100

@@ -37,7 +37,7 @@ from odeco.models.lda.settings import (
 from odeco.models.lda.stream import TopicStream
 from odeco.models.lda.text import TextTopics
 from odeco.models.lda.vocabulary import MAX_ITER, Tokenizer, Words
-from odeco.privacy.holders.documents import NeighbourRelation
+from odeco.privacy.holders.protocol import NeighbourRelation
 
 
 class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -80,7 +80,7 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         Whom privacy protects: one document, or all documents of one user (see `fit`).
     neighbour_relation : {"replace", "add_remove"}
         For private models: whether the guarantee hides that a document (or all of a user) is replaced by any other, or
-        that it is there or not (emptied; the number of documents is public). The first needs √2 times the noise.
+        that it is there or not (blanked; the number of documents is public). The first needs √2 times the noise.
     public : array or CSR array, documents x words, optional
         For private models: word counts, over the same vocabulary, of documents that need NO protection: other text, or
         documents whose owners agreed. Open topics of these are where the private ones start. They cost no budget,
@@ -138,7 +138,7 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     histogram of lengths, the frequencies of the words, pairs of the most frequent words, and twice the words of all
     documents dealt to the topics so far. Each document adds an array of norm 1 to each sum, whatever it says.
     Neighbours are two corpora of the same size that differ in one document (or all of one user): replaced by any other,
-    or with ``neighbour_relation="add_remove"`` emptied. The number of documents, their users and the vocabulary are
+    or with ``neighbour_relation="add_remove"`` blanked. The number of documents, their users and the vocabulary are
     public: one that was read off the same documents is covered only if `choose_vocabulary_privately` chose it, for the
     same neighbours, and `fit` is told. A document with a count that is negative, not whole or not finite counts as
     empty, without a message. There are no Gibbs sweeps, which would look at the documents without noise. `partial_fit`

@@ -359,7 +359,7 @@ def learn_batch_privately(
     Notes
     -----
     Each release names its batch as the piece of data that it is about. Batches are cut by position, and neighbours
-    replace a document or empty it at its place, so the pieces satisfy what `Ledger` asks of them.
+    replace a document or blank it at its place, so the pieces satisfy what `Ledger` asks of them.
     """
     number = 1 if before is None else before.n_batches + 1
     n_documents = held.n_documents + (0 if before is None else before.n_documents)

@@ -144,7 +144,7 @@ def choose_vocabulary_privately(
     stop_words : iterable of str
         These words are left out before anybody votes. The list must not come from the documents.
     neighbour_relation : {"replace", "add_remove"}
-        What a neighbour may do to one unit: exchange it for any other, or empty it.
+        What a neighbour may do to one unit: replace it by any other, or blank it.
     ledger : LedgerFile or path, optional
         The budget of all runs on these documents together; its `delta_limit` must leave room for the threshold.
     noise : NoiseSource, optional
@@ -158,7 +158,7 @@ def choose_vocabulary_privately(
 
     **Proof.** Fix two neighbours D and D'. Words that others hold too, or that both hold, are in the support of both:
     on these, votes are a vector to which the unit adds u or u', both without negative entries and of norm at most 1.
-    Emptying it moves the vector by |u| ≤ 1; replacing it by |u − u'| ≤ √2, since ⟨u, u'⟩ ≥ 0. Votes with noise of σ on
+    Blanking it moves the vector by |u| ≤ 1; replacing it by |u − u'| ≤ √2, since ⟨u, u'⟩ ≥ 0. Votes with noise of σ on
     all of these words are a Gaussian mechanism of μ = 1/σ, or √2/σ, and the threshold is post-processing. The other
     words are held by the unit alone: s ≤ c words of D with 1/√s votes each, and likewise of D'. One of them passes with
     probability 1 − Φ((T − 1/√s)/σ)ˢ at most, and T is chosen such that this is at most δ' for every s ≤ c. The noise on

@@ -25,7 +25,7 @@ from odeco.models.lda.vocabulary import (
     prune_words,
     select_words,
 )
-from odeco.privacy.holders.documents import NeighbourRelation
+from odeco.privacy.holders.protocol import NeighbourRelation
 
 
 class TextTopics(TopicWords):

@@ -29,7 +29,8 @@ from odeco.models.lda.pairs import add_further_topics
 from odeco.models.lda.private_estimate import PrivateEstimate, estimate_private_topics
 from odeco.models.lda.private_releases import ReleasePlan, SimulatedReleases, plan_releases
 from odeco.privacy.calibration import adversary_accuracy, gdp_mu
-from odeco.privacy.holders.documents import BoundedCounts, NeighbourRelation
+from odeco.privacy.holders.documents import BoundedCounts
+from odeco.privacy.holders.protocol import NeighbourRelation
 from odeco.privacy.report import in_plain_words
 
 #: The run is done again so often. If the truth is like one more run, it is below the lowest of these one time in five.

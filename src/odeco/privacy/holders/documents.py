@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +25,9 @@ from odeco._util.arguments import check_choice, check_count
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.privacy.holders.document_kernels import add_pairs, add_responsibilities
-from odeco.privacy.holders.protocol import ROUNDOFF
+from odeco.privacy.holders.protocol import RELATIONS, ROUNDOFF, NeighbourRelation
 from odeco.privacy.holders.records import row_weights
 from odeco.privacy.noise import grid_of
-
-NeighbourRelation = Literal["replace", "add_remove"]
-
 
 #: The bins of the histogram of lengths begin here: from 1 to 4,096 words, about three to an octave.
 LENGTH_EDGES: IndexArray = np.unique(np.round(np.geomspace(1, 4096, 37)).astype(np.int64))
@@ -59,13 +56,13 @@ class BoundedCounts:
     groups : array of labels, optional
         Whose each document is; this is public. The unit of privacy is then the user.
     neighbour_relation : {"replace", "add_remove"}
-        What a neighbour may do to one document (or to all of one user): exchange it for any other, or empty it. The
+        What a neighbour may do to one document (or to all of one user): replace it by any other, or blank it. The
         number of documents is public either way.
 
     Notes
     -----
     **Sensitivity.** A unit adds an array u without negative entries and of norm 1, or 0, to a sum. u is a function of
-    the unit's own documents and of the arguments of the question, which are public or were released before. Emptying
+    the unit's own documents and of the arguments of the question, which are public or were released before. Blanking
     the unit moves the sum by |u| ≤ 1. Replacing it, so that it adds v instead, moves the sum by |u − v|, and
     |u − v|² = |u|² + |v|² − 2⟨u, v⟩ ≤ 2, since ⟨u, v⟩ ≥ 0: that is √2, not 2. Documents of a user are first added up,
     and the sum, which has no negative entry, is divided by its norm: a user adds no more than a document does.
@@ -77,7 +74,7 @@ class BoundedCounts:
     """
 
     def __init__(self, counts: Any, *, groups: Any = None, neighbour_relation: NeighbourRelation = "replace") -> None:
-        check_choice("neighbour_relation", neighbour_relation, ("replace", "add_remove"))
+        check_choice("neighbour_relation", neighbour_relation, tuple(RELATIONS))
         self.neighbour_relation = neighbour_relation
         clean = _blank_invalid(counts)
         self.n_documents, self.n_words = (int(size) for size in clean.shape)
@@ -108,7 +105,7 @@ class BoundedCounts:
     @property
     def neighbours(self) -> str:
         """The neighbour relation in words."""
-        act = "replaced by any other" if self.neighbour_relation == "replace" else "emptied, or the reverse"
+        act = RELATIONS[self.neighbour_relation]
         whom, public = (
             ("all documents of one user", "whose each is") if self.of_users else ("one document", "their number")
         )
@@ -235,7 +232,7 @@ class WordVotes:
     neighbours : str
         The neighbour relation in words.
     sensitivity : float
-        Largest Euclidean change of the votes for the words that two neighbours share: 1 if a unit is emptied, √2 if it
+        Largest Euclidean change of the votes for the words that two neighbours share: 1 if a unit is blanked, √2 if it
         is replaced, as what it adds has norm at most 1 and no negative entry.
     """
 
@@ -247,9 +244,9 @@ class WordVotes:
         groups: Any = None,
         words_per_unit: int = 1000,
         stop_words: Iterable[str] = (),
-        neighbour_relation: Literal["replace", "add_remove"] = "replace",
+        neighbour_relation: NeighbourRelation = "replace",
     ) -> None:
-        check_choice("neighbour_relation", neighbour_relation, ("replace", "add_remove"))
+        check_choice("neighbour_relation", neighbour_relation, tuple(RELATIONS))
         self._most = check_count("words_per_unit", words_per_unit)
         _, self.n_units = row_weights(groups, int(counts.shape[0]))
         self.unit = "document" if groups is None else "user"
@@ -258,8 +255,7 @@ class WordVotes:
         whom, public = (
             ("one document", "their number") if groups is None else ("all documents of one user", "whose each is")
         )
-        act = "replaced by any other" if replaced else "emptied, or the reverse"
-        self.neighbours = f"{whom}, {act}; public: {public}"
+        self.neighbours = f"{whom}, {RELATIONS[neighbour_relation]}; public: {public}"
         self._words = words
         self._held = _words_of_units(counts, words, groups, frozenset(stop_words))
 

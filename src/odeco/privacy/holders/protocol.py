@@ -11,6 +11,17 @@ import numpy as np
 from odeco._util.types import FloatArray, IndexArray
 from odeco.tensors.oracle import SensitiveOracle, as_block
 
+NeighbourRelation = Literal["replace", "add_remove"]
+
+#: The neighbour relations of records, and what happens to one of them, in words. A *blank* record adds nothing to any
+#: sum, as if it were not there: a row with a number that is not finite, a document without words, a respondent without
+#: answers, a sequence without three symbols. (To moments a row of zeros adds nothing either.) How many records there
+#: are is public either way.
+RELATIONS: dict[NeighbourRelation, str] = {
+    "replace": "replaced by any other",
+    "add_remove": "blanked, or the reverse",
+}
+
 Unit = Literal["entry", "record", "user"]
 
 UNITS: tuple[Unit, ...] = ("entry", "record", "user")

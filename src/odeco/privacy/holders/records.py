@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, Protocol, final, runtime_checkable
+from typing import Any, Protocol, final, runtime_checkable
 
 import numpy as np
 from scipy import sparse
@@ -16,9 +16,15 @@ from odeco._util.types import FloatArray
 from odeco.io.rows import as_rows, check_private_rows, stored_numbers
 from odeco.privacy import sensitivity
 from odeco.privacy.clip import clipped_rows
-from odeco.privacy.holders.protocol import ROUNDOFF, DataHolder, check_order_three, column_pairs, packed_slab
-
-RecordNeighbours = Literal["replace", "add_remove"]
+from odeco.privacy.holders.protocol import (
+    RELATIONS,
+    ROUNDOFF,
+    DataHolder,
+    NeighbourRelation,
+    check_order_three,
+    column_pairs,
+    packed_slab,
+)
 
 #: Rows are added up in chunks of this many, so that rounding errors grow with the number of chunks, not of rows.
 ROWS_AT_ONCE = 1024
@@ -67,8 +73,8 @@ class RecordLevel(DataHolder):
         The bound B on the Euclidean norm of a row: longer rows are scaled down to it. Must be known without looking at
         the data.
     neighbour_relation : {"replace", "add_remove"}
-        What a neighbour may do to one record (or to all rows of one user): give it any other value, or blank it out to
-        zeros. The number of rows is public either way.
+        What a neighbour may do to one record (or to all rows of one user): replace it by any other, or blank it, so
+        that it adds nothing. The number of rows is public either way.
     order : int
         The order p of the moment.
     groups : array of n labels, optional
@@ -109,12 +115,12 @@ class RecordLevel(DataHolder):
         rows: Any,
         *,
         norm_bound: float,
-        neighbour_relation: RecordNeighbours = "replace",
+        neighbour_relation: NeighbourRelation = "replace",
         order: int = 3,
         groups: Any = None,
         nonnegative: bool = False,
     ) -> None:
-        check_choice("neighbour_relation", neighbour_relation, ("replace", "add_remove"))
+        check_choice("neighbour_relation", neighbour_relation, tuple(RELATIONS))
         self.norm_bound = check_norm_bound(norm_bound)
         self.order = check_count("order", order, MINIMUM_ORDER)
         self.nonnegative, self.neighbour_relation = nonnegative, neighbour_relation
@@ -137,7 +143,7 @@ class RecordLevel(DataHolder):
     @property
     def neighbours(self) -> str:  # type: ignore[override]
         """The neighbour relation in words."""
-        act = "replaced by any other" if self.neighbour_relation == "replace" else "blanked out, or the reverse"
+        act = RELATIONS[self.neighbour_relation]
         users = self.unit == "user"
         whom, public = ("all rows of one user", "which row is whose") if users else ("one row", "their number")
         rows = "non-negative and of norm" if self.nonnegative else "of norm"
