@@ -77,7 +77,7 @@ MUTANTS = [
     ),
     Mutant(
         "`subspace` takes its basis from exact data",
-        "private/mechanisms/subspace.py",
+        "private/mechanisms/span.py",
         "np.linalg.eigh(moment)",
         "np.linalg.eigh(rows.second_moment())",
         "test_information_flow.py",
@@ -85,7 +85,7 @@ MUTANTS = [
     ),
     Mutant(
         "`core` takes its basis from exact data",
-        "private/mechanisms/core.py",
+        "private/mechanisms/span.py",
         "leading_directions(slab, width)",
         "leading_directions(holder.slab(asked), width)",
         "test_information_flow.py",
@@ -240,7 +240,7 @@ MUTANTS = [
     ),
     Mutant(
         "the count of releases leaves out the restarts",
-        "private/mechanisms/wang2016.py",
+        "private/mechanisms/iterations.py",
         "search.n_components * search.n_restarts * (search.n_iterations + 1)",
         "search.n_components * (search.n_iterations + 1)",
         "test_private.py",

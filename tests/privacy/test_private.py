@@ -528,7 +528,7 @@ def test_epsilon_and_delta_have_no_defaults(missing):
 
 def test_noise_for_a_count_without_the_restarts_is_refused_by_the_ledger(monkeypatch):
     # K = k (R + 1) in place of k L (R + 1).
-    short = "odeco.private.mechanisms.wang2016.noise_multiplier"
+    short = "odeco.private.mechanisms.iterations.noise_multiplier"
     monkeypatch.setattr(short, lambda e, d, n: noise_multiplier(e, d, n // 8))
     with pytest.raises(BudgetExhausted):
         decompose_privately(np.zeros((4, 4, 4)), 2, **BUDGET, mechanism="wang2016", n_restarts=8, rng=0)

@@ -15,8 +15,8 @@ from odeco.cli.output import console, emit_json, note, print_result, result_docu
 from odeco.cli.spending import NO_LEDGER, Spending, ask_before_spending
 from odeco.privacy.holders.protocol import UNITS
 from odeco.privacy.sources import open_private
-from odeco.private.arguments import AUTO, default_neighbours
 from odeco.private.mechanisms import MECHANISMS
+from odeco.private.planner import AUTO, default_neighbours
 
 
 @click.command("private")

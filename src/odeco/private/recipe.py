@@ -23,10 +23,20 @@ from odeco.privacy.plan import PrivacyPlan
 from odeco.privacy.release import Releaser, Releases
 from odeco.privacy.report import PrivacyReport
 from odeco.privacy.sources import PrivateRows
-from odeco.private.arguments import AUTO, as_holder, check_mechanism, check_used_by_unit, default_neighbours
 from odeco.private.mechanisms import MECHANISMS
 from odeco.private.mechanisms.mechanism import Calibration, Setting, Task
-from odeco.private.planner import choose, entry_sensitivities, holder_sensitivities, plan_all, row_sensitivities
+from odeco.private.planner import (
+    AUTO,
+    as_holder,
+    check_mechanism,
+    check_used_by_unit,
+    choose,
+    default_neighbours,
+    entry_sensitivities,
+    holder_sensitivities,
+    plan_all,
+    row_sensitivities,
+)
 from odeco.tensors.components import Components
 
 #: Iterations of a private power method unless told: each costs budget, and under noise ten get as far as any.
