@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import Any
 
 import numpy as np
 
+from odeco._util.schema import usable_array
 from odeco._util.state import State, array_field, part_field
 from odeco._util.threads import map_blocks
 from odeco._util.types import BoolArray, FloatArray, IndexArray
 from odeco.models.engine.em import EMResult, Step, best_of, squarem
+from odeco.models.engine.fit import Statistics
 from odeco.models.hmm.emissions import (
     Categorical,
     Emissions,
@@ -31,37 +34,26 @@ _TRANSITION_PRIOR = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class HMMStatistics:
+class HMMStatistics(Statistics):
     """Sufficient statistics of sequences.
 
     Attributes
     ----------
+    n : float
+        Number of rows.
+    log_likelihood : float
+        The log-likelihood of the rows, given the rows before them.
     initial : array, k
         Expected number of sequences that begin in each state.
     transitions : array, k x k
         Expected number of transitions between each two states.
     emissions : array, k x n_statistics
         Sufficient statistics of the emissions.
-    log_likelihood : float
-        The log-likelihood of the rows, given the rows before them.
-    n : float
-        Number of rows.
     """
 
-    initial: FloatArray
-    transitions: FloatArray
-    emissions: FloatArray
-    log_likelihood: float
-    n: float
-
-    def __add__(self, other: HMMStatistics) -> HMMStatistics:
-        return HMMStatistics(
-            self.initial + other.initial,
-            self.transitions + other.transitions,
-            self.emissions + other.emissions,
-            self.log_likelihood + other.log_likelihood,
-            self.n + other.n,
-        )
+    initial: FloatArray = array_field("k", low=0)
+    transitions: FloatArray = array_field("k", "k", low=0)
+    emissions: FloatArray = array_field("k", rule=usable_array("k", None))
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,10 +115,7 @@ class HMM(State):
             blocks,
             parallel=len(blocks) > 1,
         )
-        total = next(parts)
-        for part in parts:
-            total = total + part
-        return total
+        return reduce(add, parts)
 
     def e_step_block(self, rows: Any, begins: BoolArray, carry: FloatArray) -> tuple[HMMStatistics, FloatArray]:
         """Return the statistics of consecutive rows, and the filtered state of the last of them.
@@ -139,7 +128,7 @@ class HMM(State):
         initial, transitions = self._backward(table, index, begins, filtered, scales, carry, posterior, index)
         likelihood = float(np.log(scales).sum() + (0.0 if log_factors is None else log_factors.sum()))
         emissions = self.emissions.statistics(rows, posterior)
-        return HMMStatistics(initial, transitions, emissions, likelihood, len(begins)), filtered[-1].copy()
+        return HMMStatistics(float(len(begins)), likelihood, initial, transitions, emissions), filtered[-1].copy()
 
     def m_step(self, statistics: HMMStatistics) -> HMM:
         """Return the likeliest model for sufficient statistics."""

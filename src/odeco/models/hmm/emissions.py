@@ -31,6 +31,9 @@ _SYMBOL_PRIOR = 1e-3
 #: Every state has this number of prior rows with the variance of all rows, so that no state shrinks to a point.
 _PRIOR_ROWS = 0.1
 
+#: Rows are clipped to this number of standard deviations of all rows, so that likelihoods do not underflow to zero.
+_MAX_SCALED = 1e100
+
 #: The smallest variance, as a share of the variance of all rows.
 _MIN_VARIANCE = 1e-6
 
@@ -98,6 +101,11 @@ class Categorical(State):
     def n_statistics(self) -> int:
         """Number of sufficient statistics per state."""
         return int(self.probabilities.shape[1])
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of free parameters."""
+        return int(self.probabilities.size - len(self.probabilities))
 
     def likelihoods(self, rows: IndexArray) -> tuple[FloatArray, IndexArray, None]:
         """Return a table of likelihoods, the index of each row in it, and the logarithms of omitted factors."""
@@ -187,6 +195,12 @@ class Gaussian(State):
         d = self.means.shape[1]
         return int(1 + d + (d * d if self.full else d))
 
+    @property
+    def n_parameters(self) -> int:
+        """Number of free parameters."""
+        k, d = self.means.shape
+        return int(k * (d + (d * (d + 1) // 2 if self.full else d)))
+
     def likelihoods(self, rows: FloatArray) -> tuple[FloatArray, IndexArray, FloatArray]:
         """Return a table of likelihoods, the index of each row in it, and the logarithms of omitted factors."""
         logarithms, index = self.log_likelihoods(rows)
@@ -198,6 +212,8 @@ class Gaussian(State):
         scale = np.sqrt(self.total_variances)
         index = np.arange(len(rows))
         rows, means = (rows - self.origin) / scale, (self.means - self.origin) / scale
+        if np.abs(rows).max(initial=0.0) > _MAX_SCALED:
+            rows = np.clip(rows, -_MAX_SCALED, _MAX_SCALED)
         constant = rows.shape[1] * np.log(2 * np.pi) + np.log(self.total_variances).sum()
         if not self.full:
             precisions = (self.total_variances[:, None] / self.covariances)[:, :, 0]

@@ -1,157 +1,190 @@
-"""A private model of sequences of symbols: from one noisy table of triples, and from nothing else.
+"""A private hidden Markov model of symbols: learnt from one noisy table of triples, and from nothing else.
 
-**The release.** A sequence adds its counts of three consecutive symbols, a table of V³ numbers, divided by their
-Euclidean norm. So it adds an array without negative entries, of norm 1, or of zeros if it has no three symbols; as it
-does if one of its symbols is no whole number from 0 to V − 1. Its length is part of it: any two sequences, long or
-short, are neighbours. `odeco.privacy.sums` has the sensitivity of such a sum, √2 if a sequence is replaced and 1
-if it is blanked, and pays for the noise. All that follows works on the released table.
-
-**What follows.** The table of a model with k states has rank k in each of its three directions. The noise is the same
-in all of them, so the table is projected to its k leading directions: of V³ numbers of noise k³ are left. What is below
-zero then is raised to a small number, three views give a start, and likelihood steps fit the model to the table.
-
-A sequence counts as often as its norm says: somewhat less if it repeats itself. That is the price of a bound which
-needs no number from the user.
+`odeco.privacy.holders.sequences` has the table and its sensitivity. All that follows is post-processing of the released
+table. The table of a model with k states has multilinear rank k, and the noise is isotropic, so the table is projected
+to its k leading directions: of V³ noisy numbers k³ are left. Negative entries are then raised to a small number, three
+views give a start, and EM fits the model to the table. The same program on simulated sequences is the plan.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
+from odeco._util.arguments import check_count
 from odeco._util.threads import one_blas_thread
-from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.em import em
+from odeco._util.types import FloatArray
+from odeco.models.engine.em import EMResult, em
+from odeco.models.engine.private import PrivatePlan, Releaser, SimulatedSums, simulate_releases
 from odeco.models.hmm.baum_welch import HMM, HMMStatistics
-from odeco.models.hmm.spec import FittedChain
+from odeco.models.hmm.emissions import Categorical
 from odeco.models.hmm.start import Triples, hmm_of_triples
-from odeco.privacy.holders.protocol import NeighbourRelation
+from odeco.privacy.holders.sequences import PrivateSequences
 from odeco.privacy.ledger_file import Guarantee
-from odeco.privacy.noise import NoiseSource
-from odeco.privacy.report import PrivacyReport
-from odeco.privacy.sums import PrivateSums
+from odeco.privacy.sums import NeighbourRelation
 
-#: A private table must not have more symbols: it has as many numbers as their third power.
-MOST_SYMBOLS = 100
+#: The largest number of symbols: the table has its third power of numbers.
+MAX_PRIVATE_SYMBOLS = 100
 
-#: What is below zero in the projected table is raised to this share of the deviation of the noise.
-_RAISED_TO = 1e-3
+#: Entries of the projected table are at least this share of the standard deviation of the noise.
+_MIN_ENTRY = 1e-3
 
 
-@dataclass(frozen=True, eq=False)
-class PrivateSequences:
-    """Sequences of symbols that nothing may be learnt from but through noise.
+def find_private_hmm(
+    held: PrivateSequences, releaser: Releaser, n_states: int, *, max_iter: int, tol: float, seed: int
+) -> tuple[EMResult[HMM], int]:
+    """Return a model that is learnt from noisy triples, and the number of directions that stand clear of noise.
 
-    Attributes
+    Parameters
     ----------
-    rows : array
-        The symbols of all sequences; numbers that are no symbols are allowed.
-    lengths : array of int
-        The length of each sequence, which may be 0. It is private; their number is public.
-    n_symbols : int
-        Number V of symbols; it is public.
+    held : PrivateSequences
+        The holder of the sequences.
+    releaser : Releaser
+        Releases sums with noise.
+    n_states : int
+        Number k of states, at most the number of symbols.
+    max_iter, tol
+        The largest number of EM iterations, and the gain in the log-likelihood of a triple at which they end.
+    seed : int
+        Seed of the decomposition; the noise does not depend on it.
     """
-
-    rows: Any
-    lengths: IndexArray
-    n_symbols: int
-
-    @property
-    def n_sequences(self) -> int:
-        """Number of sequences; it is public."""
-        return int(self.lengths.size)
-
-    def triples(self) -> FloatArray:
-        """Return the sum of the triples of all sequences, each divided by their norm, V³ numbers."""
-        v, sequence = self.n_symbols, np.repeat(np.arange(self.n_sequences), self.lengths)
-        usable = (self.rows >= 0) & (self.rows < v) & (self.rows == np.floor(self.rows))
-        bad = np.bincount(sequence[~usable], minlength=self.n_sequences) > 0
-        symbols = np.where(usable, self.rows, 0).astype(np.int64)
-        whole = (sequence[:-2] == sequence[2:]) & ~bad[sequence[2:]]
-        keys = ((symbols[:-2] * v + symbols[1:-1]) * v + symbols[2:])[whole]
-        cells, counts = np.unique(sequence[2:][whole] * v**3 + keys, return_counts=True)
-        owners = cells // v**3
-        squares = np.bincount(owners, counts.astype(np.float64) ** 2, minlength=self.n_sequences)
-        return np.bincount(cells % v**3, counts / np.sqrt(squares[owners]), minlength=v**3).astype(np.float64)
-
-
-def learn_privately(
-    sequences: PrivateSequences,
-    n_states: int,
-    *,
-    guarantee: Guarantee,
-    neighbour_relation: NeighbourRelation,
-    n_steps: int,
-    tolerance: float,
-    seed: int,
-    noise: NoiseSource | None = None,
-) -> tuple[FittedChain, PrivacyReport]:
-    """Learn from one release of the triples of private sequences; return the model and what is guaranteed."""
-    v = sequences.n_symbols
-    sums = PrivateSums(
-        guarantee, sequences.n_sequences, record="sequence", neighbour_relation=neighbour_relation, noise=noise
+    v = held.n_symbols
+    released, deviation = releaser.release(
+        f"triples of {v} symbols, {v**3} numbers", held.triples, size=v**3, bound=held.bound, share=1.0, signed=False
     )
-    released, deviation = sums.release(
-        f"triples of {v} symbols, {v**3} numbers", sequences.triples, size=v**3, bound=1.0, share=1.0, signed=False
-    )
-    table, n_clear = projected(released.reshape(v, v, v), n_states, deviation)
-    hmm, _ = hmm_of_triples(Triples.of_table(table), n_states, seed=seed)
-    found = em(lambda model: table_step(model, table), hmm, max_iter=n_steps, tol=tolerance)
-    fitted = FittedChain.of(
-        found.params.most_frequent_first(),
-        n_rows=sequences.n_sequences,
-        log_likelihood=found.log_likelihood / 3,
-        n_steps=found.n_iter,
-        converged=found.converged,
-        n_clear=n_clear,
-    )
-    return fitted, sums.report("triples of symbols")
+    table, n_clear = project_table(released.reshape(v, v, v), n_states, deviation)
+    start, _ = hmm_of_triples(Triples.of_table(table), n_states, seed=seed)
+    return em(lambda hmm: table_em_step(hmm, table), start, max_iter=max_iter, tol=tol), n_clear
 
 
-def projected(table: FloatArray, n_states: int, deviation: float) -> tuple[FloatArray, int]:
-    """Return a noisy table in its k leading directions, above zero, and how many of these stand clear of noise.
+def project_table(table: FloatArray, n_states: int, deviation: float) -> tuple[FloatArray, int]:
+    """Return a noisy table projected to its k leading directions, above zero, and how many stand clear of noise.
 
     The unfolding of a table of noise, V x V², has no singular value above σ (√V + V), up to a few per cent. A direction
-    is clear if it has more than that along each of the three axes.
+    stands clear if its singular value is larger along each of the three axes.
     """
-    v, n_clear = len(table), n_states
-    found = table
+    v, n_clear, projected = len(table), n_states, table
+    threshold = (deviation * (math.sqrt(v) + v)) ** 2
     with one_blas_thread():
         for axis in range(3):
             unfolded = np.moveaxis(table, axis, 0).reshape(v, -1)
             squares, vectors = np.linalg.eigh(unfolded @ unfolded.T)
             leading = vectors[:, -n_states:]
-            level = (deviation * (math.sqrt(v) + v)) ** 2
-            n_clear = min(n_clear, int(np.sum(squares[-n_states:] > level)))
-            found = np.moveaxis(np.tensordot(leading @ leading.T, found, axes=(1, axis)), 0, axis)
-    return np.maximum(found, _RAISED_TO * deviation), n_clear
+            n_clear = min(n_clear, int(np.sum(squares[-n_states:] > threshold)))
+            projected = np.moveaxis(np.tensordot(leading @ leading.T, projected, axes=(1, axis)), 0, axis)
+    return np.maximum(projected, _MIN_ENTRY * deviation), n_clear
 
 
-def table_step(hmm: HMM, table: FloatArray) -> tuple[HMM, float]:
-    """Take a likelihood step on a table of triples, and return the mean log-likelihood of a triple before it.
+def table_em_step(hmm: HMM, table: FloatArray) -> tuple[HMM, float]:
+    """Return the model after an EM iteration on a table of triples, and the mean log-likelihood of a triple before it.
 
-    With F the first state and its symbol, the pair of the first two symbols and the second state is M = (F A) ∘ B, and
-    the third symbol given the second state is C Aᵀ. All sums are matrix products of these.
+    With F the joint probability of the first state and its symbol, that of the first two symbols and the second state
+    is M = (F A) ∘ B, and the third symbol given the second state is C Aᵀ. All sums are matrix products of these.
     """
     v, k = len(table), hmm.n_states
-    moves, emits = hmm.transitions, hmm.emissions.likelihoods(np.zeros(0, np.int64))[0]
+    transitions, emissions = hmm.transitions, hmm.emissions.likelihoods(np.zeros(0, np.int64))[0]
     with one_blas_thread():
-        first = emits * hmm.initial
-        middle = ((first @ moves)[:, None, :] * emits[None, :, :]).reshape(v * v, k)
-        onward = emits @ moves.T
-        likelihoods = middle @ onward.T
+        first = emissions * hmm.initial
+        middle = ((first @ transitions)[:, None, :] * emissions[None, :, :]).reshape(v * v, k)
+        third = emissions @ transitions.T
+        likelihoods = middle @ third.T
         weights = table.reshape(v * v, v)
         ratios = weights / likelihoods
-        later = (ratios @ onward).reshape(v, v, k)
-        second = (emits[None, :, :] * later).sum(axis=1)
+        after = (ratios @ third).reshape(v, v, k)
+        second = (emissions[None, :, :] * after).sum(axis=1)
         reached = ratios.T @ middle
-        moved = moves * (first.T @ second + reached.T @ emits)
-        first_states = first * (second @ moves.T)
-        middle_states = (middle.reshape(v, v, k) * later).sum(axis=0)
-        third_states = emits * (reached @ moves)
+        counts = transitions * (first.T @ second + reached.T @ emissions)
+        first_states = first * (second @ transitions.T)
+        middle_states = (middle.reshape(v, v, k) * after).sum(axis=0)
+        third_states = emissions * (reached @ transitions)
     emitted = (first_states + middle_states + third_states).T
     likelihood = float(np.sum(weights * np.log(likelihoods)) / weights.sum())
-    return hmm.m_step(HMMStatistics(first_states.sum(axis=0), moved, emitted, 0.0, 1)), likelihood
+    statistics = HMMStatistics(1.0, 0.0, first_states.sum(axis=0), counts, emitted)
+    return hmm.m_step(statistics), likelihood
+
+
+#: At most this number of rows is simulated. The noise is scaled down to the number of simulated sequences.
+_MAX_SIMULATED = 200_000
+
+#: A model counts as found if this share of rows is assigned to the same state as by the true model.
+_FOUND = 0.9
+
+
+def plan_hmm(
+    n_components: int,
+    *,
+    n_sequences: int,
+    length: int,
+    n_symbols: int,
+    epsilon: float,
+    delta: float,
+    neighbour_relation: NeighbourRelation = "replace",
+    seed: int = 0,
+) -> PrivatePlan:
+    """Say what a private hidden Markov model would release, and simulate how well it would be found.
+
+    Parameters
+    ----------
+    n_components : int
+        Number of states, at most the number of symbols.
+    n_sequences, length : int
+        Number of sequences, and their usual length: a public guess.
+    n_symbols : int
+        Number of symbols, at most 100.
+    epsilon, delta : float
+        The guarantee.
+    neighbour_relation : {"replace", "add_remove"}
+        As for `TensorHMM`.
+    seed : int
+        Seed of the simulation.
+
+    Notes
+    -----
+    The simulated model stays in its state half of the time, and its states have few likely symbols each (Dirichlet
+    distributions with concentration 0.3). States of real sequences may be harder to find, or easier.
+
+    Examples
+    --------
+    >>> from odeco.models import plan_hmm
+    >>> plan_hmm(2, n_sequences=20_000, length=30, n_symbols=6, epsilon=1.0, delta=1e-6).found
+    True
+    """
+    v = check_count("n_symbols", n_symbols, 1, MAX_PRIVATE_SYMBOLS)
+    k, n = check_count("n_components", n_components, 1, v), check_count("n_sequences", n_sequences, 2)
+    length, guarantee = check_count("length", length, 3), Guarantee(epsilon, delta)
+    size = max(1, min(n, _MAX_SIMULATED // length))
+
+    def program(simulated: Callable[[np.random.Generator], SimulatedSums], rng: np.random.Generator) -> float:
+        transitions = 0.5 * np.eye(k) + 0.5 * rng.dirichlet(np.ones(k), k)
+        emissions = np.maximum(rng.dirichlet(np.full(v, 0.3), k), 1e-9)
+        truth = HMM(np.full(k, 1 / k), transitions, Categorical(emissions / emissions.sum(axis=1, keepdims=True)))
+        rows, _ = truth.sample(size * length, rng)  # one long sequence, cut into pieces
+        begins = np.arange(rows.size) % length == 0
+        seed_of_start, seed_of_noise = rng.integers(2**31, size=2).tolist()
+        releaser = simulated(np.random.default_rng(seed_of_noise))
+        held = PrivateSequences(rows, np.full(size, length), v)
+        found = find_private_hmm(held, releaser, k, max_iter=100, tol=1e-6, seed=seed_of_start)[0].params
+        table = np.zeros((k, k))
+        np.add.at(table, tuple(hmm.posterior(rows, begins).argmax(axis=1) for hmm in (truth, found)), 1)
+        return float(table[linear_sum_assignment(-table)].sum() / rows.size)
+
+    releases, agreement = simulate_releases(
+        program, guarantee, n, size, record="sequence", neighbour_relation=neighbour_relation, seed=seed
+    )
+    return PrivatePlan(
+        unit="sequence",
+        epsilon=epsilon,
+        delta=delta,
+        mu=guarantee.mu,
+        n_records=n,
+        n_components=k,
+        releases=releases,
+        agreement=agreement,
+        threshold=_FOUND,
+        records=f"sequences of about {length:,} of {v:,} symbols",
+        simulated=f"{k} simulated states, each of which lasts for two symbols",
+        measure="of symbols assigned to the same state as by the true model",
+    )

@@ -1,198 +1,232 @@
-"""What was learnt about sequences, as it goes to a file."""
+"""The specification of hidden Markov models: spectral starts, split and merge, Baum-Welch; online EM for streams."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from odeco._util.schema import Rule, Sizes, array, require, usable_array
-from odeco._util.types import BoolArray, FloatArray, IndexArray
-from odeco.models.engine.latent_model import State
-from odeco.models.engine.selection import ChosenNumber
-from odeco.models.hmm.baum_welch import HMM
-from odeco.models.hmm.emissions import Categorical, Gaussian, distributions
+from odeco._util.schema import Sizes, array, require, usable_array
+from odeco._util.state import State, array_field
+from odeco._util.types import BoolArray, FloatArray
+from odeco.models.engine.description import Description
+from odeco.models.engine.em import EMResult
+from odeco.models.engine.fit import Fit, Info
+from odeco.models.engine.private import Releaser
+from odeco.models.engine.selection import ChosenNumber, choose_number, means_of_stretches
+from odeco.models.engine.spec import EMSpec
+from odeco.models.engine.stream import POWER
+from odeco.models.hmm.baum_welch import HMM, HMMStatistics, baum_welch_from_best
+from odeco.models.hmm.display import describe
+from odeco.models.hmm.private import MAX_PRIVATE_SYMBOLS, find_private_hmm
+from odeco.models.hmm.sequences import Sequences, check_range
+from odeco.models.hmm.split_merge import split_merge_starts
+from odeco.models.hmm.start import spectral_starts
+from odeco.privacy.holders.sequences import PrivateSequences
+from odeco.privacy.report import PrivacyReport
 
-#: What stands for the number of clear directions of a model that is not private.
-NOT_PRIVATE = -1
+if TYPE_CHECKING:
+    from odeco.models.hmm.estimator import TensorHMM
 
+#: The number of states is selected on at most this number of rows.
+_SELECTION_ROWS = 2**16
 
-def spreads(*shape: str) -> Rule:
-    """Require variances, or covariances with positive eigenvalues, for every state."""
-    numbers = usable_array(*shape, None)
+#: One sequence in this number is held out for validation; or this part of each sequence, if there are few sequences.
+_FOLDS = 5
 
-    def check(value: Any, where: str, sizes: Sizes) -> None:
-        numbers(value, where, sizes)
-        n_features, width = value.shape[1:]
-        require(width in (1, n_features), f"`{where}` must hold variances or square matrices")
-        if width == 1 or n_features == 1:
-            positive = bool(np.all(value > 0))
-        else:
-            symmetric = np.allclose(value, value.transpose(0, 2, 1), rtol=1e-6, atol=0)
-            positive = symmetric and bool(np.all(np.linalg.eigvalsh(value) > 0))
-        require(positive, f"`{where}` must be positive")
+#: The largest number of Baum-Welch iterations, and the smallest number of rows per state, for the selection.
+_SELECTION_ITER, _ROWS_PER_STATE = 60, 30
 
-    return check
+#: Log-likelihoods of neighbouring rows are correlated: models are compared by the means of this number of stretches.
+_STRETCHES = 100
 
-
-def features(*shape: str) -> Rule:
-    """Require an array of numbers with as many columns as the data has features, or with none."""
-    numbers = usable_array(*shape)
-
-    def check(value: Any, where: str, sizes: Sizes) -> None:
-        numbers(value, where, sizes)
-        require(value.shape[1] in (0, sizes["n_features"]), f"`{where}` must have a column for every feature")
-
-    return check
+#: A triple of consecutive rows is needed.
+MIN_ROWS = 3
 
 
-def chain_rules(k: str) -> dict[str, Rule]:
-    """Return the rules of the arrays of a model; `k` is what its number of states is called."""
-    symbols, columns = f"{k}: symbols", f"{k}: features"
-    return {
-        "start": distributions(k),
-        "transitions": distributions(k, k),
-        "symbols": distributions(k, symbols),
-        "means": features(k, columns),
-        "covariances": spreads(k, columns),
-        "centre": usable_array(columns),
-        "spread": usable_array(columns, low=np.finfo(np.float64).tiny),
-    }
-
-
-@dataclass(eq=False)
-class ChainState(State):
-    """The arrays of a model. Those of the kind of emissions that it has not are empty."""
-
-    start: FloatArray
-    transitions: FloatArray
-    symbols: FloatArray
-    means: FloatArray
-    covariances: FloatArray
-    centre: FloatArray
-    spread: FloatArray
-
-    @property
-    def hmm(self) -> HMM:
-        """The model."""
-        emissions: Categorical | Gaussian = Categorical(self.symbols)
-        if self.means.shape[1]:
-            emissions = Gaussian(self.means, self.covariances, self.centre, self.spread)
-        return HMM(self.start, self.transitions, emissions)
-
-
-def arrays_of(hmm: HMM | None) -> dict[str, FloatArray]:
-    """Return the fields of a `ChainState`; all of them are empty without a model."""
-    k = 0 if hmm is None else hmm.n_states
-    arrays = {
-        "start": np.zeros(0),
-        "transitions": np.zeros((0, 0)),
-        "symbols": np.zeros((k, 0)),
-        "means": np.zeros((k, 0)),
-        "covariances": np.zeros((k, 0, 1)),
-        "centre": np.zeros(0),
-        "spread": np.zeros(0),
-    }
-    if hmm is None:
-        return arrays
-    arrays |= {"start": hmm.initial, "transitions": hmm.transitions}
-    emissions = hmm.emissions
-    if isinstance(emissions, Categorical):
-        return arrays | {"symbols": emissions.probabilities}
-    return arrays | {
-        "means": emissions.means,
-        "covariances": emissions.covariances,
-        "centre": emissions.origin,
-        "spread": emissions.total_variances,
-    }
-
-
-@dataclass(eq=False)
-class FittedChain(ChainState):
-    """A model, and how it was learnt.
+@dataclass(frozen=True, eq=False)
+class HMMContext(State):
+    """What rows are.
 
     Attributes
     ----------
-    n_rows : int
-        Number of rows that it was learnt from; of a private model, number of sequences.
-    log_likelihood : float
-        Mean log-likelihood of a row before the last step; of a private model, of one in a released triple.
-    n_steps : int
-        Number of likelihood steps, or of blocks of a stream.
-    converged : bool
-        Whether the steps ended because they gained little.
-    n_clear : int
-        Of a private model, how many directions stand clear of noise, k if all do; of others −1.
-    tried_numbers, tried_likelihoods, tried_as_good : arrays
-        Numbers of states that were tried, the mean log-likelihood of rows that were not learnt from, and whether the
-        best is not clearly better.
-    names : array of texts
-        What symbols are called; empty if they have no names, or if there are none.
+    n_symbols : int
+        Number of symbols; 0 for vectors.
+    names : array of str
+        The names of the symbols; empty if they have none.
     """
 
-    RULES: ClassVar[Mapping[str, Rule]] = {
-        **chain_rules("k"),
-        "n_rows": array(kind="i", low=0),
-        "log_likelihood": array(),
-        "n_steps": array(kind="i", low=0),
-        "converged": array(kind="b"),
-        "n_clear": array(kind="i", low=-1),
-        "tried_numbers": array("tried", kind="i", low=1),
-        "tried_likelihoods": array("tried"),
-        "tried_as_good": array("tried", kind="b"),
-        "names": array(None, kind="U"),
-    }
+    n_symbols: int = array_field(kind="i", low=0)
+    names: Any = array_field(None, kind="U", default=np.array([], np.str_))
 
-    n_rows: int
-    log_likelihood: float
-    n_steps: int
-    converged: bool
-    n_clear: int
-    tried_numbers: IndexArray
-    tried_likelihoods: FloatArray
-    tried_as_good: BoolArray
-    names: Any
-
-    @classmethod
-    def from_arrays(cls, prefix: str, arrays: Mapping[str, Any]) -> Self:
-        """Return what `to_arrays` wrote, if it is a model."""
-        fitted = super().from_arrays(prefix, arrays)
-        require(fitted.start.size > 0, "it must have a state")
-        require((fitted.symbols.size > 0) != (fitted.means.size > 0), "it must have symbols or vectors")
-        require(fitted.names.size in (0, fitted.symbols.shape[1]), "it must have a name for every symbol")
-        return fitted
+    def check(self) -> None:
+        """Require a name for every symbol, or none."""
+        require(self.names.size in (0, self.n_symbols), "it must have a name for every symbol")
 
     @property
     def symbol_names(self) -> list[str]:
-        """What symbols are called: their names, or their numbers."""
-        return [str(name) for name in (self.names if self.names.size else range(self.symbols.shape[1]))]
+        """The names of the symbols, or their numbers."""
+        return [str(name) for name in (self.names if self.names.size else range(self.n_symbols))]
 
-    @classmethod
-    def of(
-        cls,
-        hmm: HMM,
-        *,
-        n_rows: int,
-        log_likelihood: float,
-        n_steps: int,
-        converged: bool,
-        n_clear: int = NOT_PRIVATE,
-        chosen: ChosenNumber | None = None,
-        names: Sequence[str] = (),
-    ) -> Self:
-        """Return a model with how it was learnt."""
-        tried, as_good = ({}, ()) if chosen is None else (chosen.tried, chosen.as_good)
-        return cls(
-            **arrays_of(hmm),
-            n_rows=n_rows,
-            log_likelihood=log_likelihood,
-            n_steps=n_steps,
-            converged=converged,
-            n_clear=n_clear,
-            tried_numbers=np.array(list(tried), np.int64),
-            tried_likelihoods=np.array(list(tried.values()), np.float64),
-            tried_as_good=np.array([number in as_good for number in tried], bool),
-            names=np.array(names, np.str_),
+
+def _rows_rule(value: Any, where: str, sizes: Sizes) -> None:
+    """Require rows with a flag, whether they begin a sequence, and a column for each feature."""
+    usable_array(None, None)(value, where, sizes)
+    require(value.shape[1] == 1 + sizes["n_features"], f"`{where}` must have a column for every feature")
+
+
+class HMMSpec(EMSpec):
+    """Hidden Markov models. Rows hold in their first column whether they begin a sequence."""
+
+    Params: ClassVar = HMM
+    Statistics: ClassVar = HMMStatistics
+    Context: ClassVar = HMMContext
+    rows_rule: ClassVar = staticmethod(_rows_rule)
+    first_block, next_block = 2**16, 2**13
+    first_iter, max_auto = 6, 30
+    forgetting: ClassVar = POWER
+    record, component = "sequence", "state"
+    mechanism = "triples of symbols"
+
+    settings: TensorHMM
+
+    def prepare(self, rows: FloatArray, context: HMMContext) -> Sequences:
+        """Return sequences."""
+        features = rows[:, 1:]
+        own = features[:, 0].astype(np.int64) if context.n_symbols else np.ascontiguousarray(features)
+        return Sequences(own, rows[:, 0] > 0)
+
+    def fit(self, data: Sequences, base: HMMContext, seed: int) -> Fit:
+        """Return the model of sequences."""
+        k = self.settings.n_components
+        needed = MIN_ROWS if k == "auto" else max(MIN_ROWS, k)
+        if len(data) < needed:
+            raise ValueError(
+                f"There must be at least {needed} rows for n_components={k!r}: one per state, and {MIN_ROWS} in all. "
+                f"Got n_samples={len(data)}. Pass more rows, or fewer states."
+            )
+        if not base.n_symbols:
+            check_range(data.rows)
+        return super().fit(data, base, seed)
+
+    def learn(self, data: Sequences, context: HMMContext, k: int, seed: int) -> tuple[str, EMResult[HMM]]:
+        """Run a few iterations from spectral starts, and the rest from the best of split-and-merge models."""
+        rows, begins, settings = data.rows, data.begins, self.settings
+        how: Any = {"trial_iter": self.first_iter, "tol": settings.tol}
+        first_iter = min(self.first_iter, settings.max_iter)
+        full = settings.covariance_type == "full"
+        starts = spectral_starts(rows, begins, context.n_symbols, k, full=full, seed=seed)
+        found = baum_welch_from_best(starts, rows, begins, max_iter=first_iter, **how)
+        if settings.max_iter > first_iter:
+            around = split_merge_starts(found.params, rows, begins, seed=seed)
+            rest = baum_welch_from_best(around, rows, begins, max_iter=settings.max_iter - first_iter, **how)
+            found = replace(rest, n_iter=found.n_iter + rest.n_iter)
+        return "triples of rows", replace(found, params=self.ordered(found.params))
+
+    def select_k(self, data: Sequences, base: HMMContext, seed: int) -> ChosenNumber:
+        """Select the number of states by the likelihood of held-out rows, given the rows before them."""
+        data = data[:_SELECTION_ROWS]
+        held_out = _held_out(data.begins)
+        training = data[~held_out]
+        brief = HMMSpec(replace(self.settings, max_iter=min(self.settings.max_iter, _SELECTION_ITER)))
+
+        def score(k: int) -> FloatArray:
+            hmm = brief.learn(training, base, k, seed)[1].params
+            return means_of_stretches(hmm.log_likelihoods(data.rows, data.begins)[held_out], _STRETCHES)
+
+        return choose_number(score, most=max(1, min(self.max_auto, len(data) // _ROWS_PER_STATE)))
+
+    def statistics(
+        self, params: HMM, data: Sequences, context: HMMContext, carry: FloatArray | None = None
+    ) -> tuple[HMMStatistics, FloatArray | None]:
+        """Return the statistics of sequences; in a stream also the filtered state of the last row, for the next block."""
+        if carry is None:
+            return params.e_step(data.rows, data.begins), None
+        return params.e_step_block(data.rows, data.begins, carry if carry.size else params.initial)
+
+    def m_step(self, statistics: HMMStatistics, params: HMM, context: HMMContext) -> HMM:  # noqa: ARG002
+        """Return the likeliest model for statistics."""
+        return params.m_step(statistics)
+
+    def posterior(self, params: HMM, block: Sequences, context: HMMContext) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
+        """Return the distribution of the state of each row, and the log-likelihood of each row."""
+        return params.posterior(block.rows, block.begins), params.log_likelihoods(block.rows, block.begins)
+
+    def blocks(self, data: Sequences) -> Iterator[Sequences]:
+        """Yield all sequences at once: `HMM.e_step` cuts them where they end."""
+        yield data
+
+    def ordered(self, params: HMM) -> HMM:
+        """Return the most frequent states first."""
+        return params.most_frequent_first()
+
+    def n_parameters(self, params: HMM) -> int:
+        """Return the number of free parameters."""
+        k = params.n_states
+        return (k - 1) + k * (k - 1) + params.emissions.n_parameters
+
+    def verify(self, state: Any) -> None:
+        """Require a model of the kind of emissions that the context names, and rows of that kind in a buffer."""
+        n_symbols, hmm = state.context.n_symbols, state.params
+        if hmm is not None:
+            kind = getattr(hmm.emissions, "probabilities", np.zeros((0, 0))).shape[1]
+            require(kind == n_symbols, "its model must have the symbols that it names, or vectors")
+            statistics = getattr(state, "statistics", None)
+            size = hmm.emissions.n_statistics
+            require(statistics is None or statistics.emissions.shape[1] == size, "its statistics must fit its model")
+        buffer = getattr(state, "buffer", None)
+        if buffer is None or not len(buffer):
+            return
+        if n_symbols:
+            symbols = buffer[:, 1]
+            usable = (symbols >= 0) & (symbols < n_symbols) & (symbols == np.floor(symbols))
+            require(buffer.shape[1] == 2 and bool(usable.all()), "its buffer must hold symbols that it names")
+        require(state.n_blocks > 0 or bool(buffer[0, 0] > 0), "its first row must begin a sequence")
+        carry = array("k", low=0, high=1 + 1e-6)
+        if hmm is not None:
+            carry(state.carry, "stream.carry", {"k": hmm.n_states})
+
+    def check_private(self) -> None:
+        """Require symbols, whose number is public, and no more states than symbols."""
+        settings = self.settings
+        if settings.emissions != "categorical" or not 0 < (settings.n_symbols or 0) <= MAX_PRIVATE_SYMBOLS:
+            raise ValueError(
+                f"A private model is one of symbols, at most {MAX_PRIVATE_SYMBOLS}, whose number is public. Got "
+                f"emissions={settings.emissions!r} and n_symbols={settings.n_symbols}. Pass emissions='categorical' "
+                "and n_symbols."
+            )
+        if int(settings.n_components) > int(settings.n_symbols or 0):
+            raise ValueError(
+                f"`n_components` of a private model must be at most n_symbols={settings.n_symbols}. Got "
+                f"{settings.n_components!r}. Pass fewer."
+            )
+
+    def learn_privately(
+        self, holder: PrivateSequences, context: HMMContext, releaser: Releaser, *, seed: int
+    ) -> Fit:
+        """Learn from one noisy table of triples."""
+        settings, k = self.settings, int(self.settings.n_components)
+        found, n_clear = find_private_hmm(
+            holder, releaser, k, max_iter=settings.max_iter, tol=settings.tol, seed=seed
         )
+        init = f"noisy triples; {n_clear} of {k} directions stand clear of noise"
+        info = Info(holder.n_records, n_iter=found.n_iter, converged=found.converged, init=init)
+        return Fit(self.ordered(found.params), context, info)
+
+    def describe(
+        self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None  # noqa: ARG002
+    ) -> Description:
+        """Return the model in words and pictures."""
+        return describe(fit, names, privacy)
+
+
+def _held_out(begins: BoolArray) -> BoolArray:
+    """Return which rows are held out: every fifth sequence, or the last fifth of each if there are few."""
+    number = np.cumsum(begins) - 1
+    lengths = np.bincount(number)
+    if lengths.size >= 2 * _FOLDS:
+        return np.asarray(number % _FOLDS == _FOLDS - 1)
+    since = np.arange(len(begins)) - np.flatnonzero(begins)[number]
+    return np.asarray(since >= np.ceil(lengths * (1 - 1 / _FOLDS))[number])

@@ -13,6 +13,7 @@ observed, this only ranks mergers; among those that rank first, the one that lea
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -100,12 +101,11 @@ def merge_costs(hmm: HMM, statistics: HMMStatistics) -> tuple[IndexArray, FloatA
 def merge_statistics(statistics: HMMStatistics, labels: IndexArray) -> HMMStatistics:
     """Return the statistics after states with the same label were merged."""
     member = np.equal.outer(np.unique(labels), labels).astype(np.float64)
-    return HMMStatistics(
-        member @ statistics.initial,
-        member @ statistics.transitions @ member.T,
-        member @ statistics.emissions,
-        statistics.log_likelihood,
-        statistics.n,
+    return replace(
+        statistics,
+        initial=member @ statistics.initial,
+        transitions=member @ statistics.transitions @ member.T,
+        emissions=member @ statistics.emissions,
     )
 
 

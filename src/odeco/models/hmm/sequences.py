@@ -1,0 +1,158 @@
+"""Sequences as users pass them: rows of all sequences one after the other, their lengths, and names of symbols."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from odeco._util.types import BoolArray, FloatArray, IndexArray
+
+#: Numbers of three consecutive symbols must fit into 64 bits.
+MAX_SYMBOLS = 2_000_000
+
+#: Vectors must not be larger, and must vary by at least its inverse, so that squares neither overflow nor underflow.
+_MAX_NUMBER = 1e140
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """Rows of all sequences, and which of them begin a sequence."""
+
+    rows: Any
+    begins: BoolArray
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+    def __getitem__(self, part: Any) -> Sequences:
+        return Sequences(self.rows[part], self.begins[part])
+
+
+def as_lengths(lengths: Any, n_rows: int, *, low: int) -> IndexArray:
+    """Return the length of each sequence, at least `low`; without lengths all rows are one sequence."""
+    given = np.array([n_rows]) if lengths is None else np.asarray(lengths)
+    if given.ndim != 1 or given.dtype.kind not in "iu" or np.any(given < low) or int(given.sum()) != n_rows:
+        total = f" that sum to {given.sum():,}" if given.dtype.kind in "iu" else ""
+        raise ValueError(
+            f"`lengths` must be whole numbers of at least {low} that sum to the number of rows, {n_rows:,}. "
+            f"Got {given.size:,} of type {given.dtype}{total}. Pass the length of every sequence."
+        )
+    return given.astype(np.int64)
+
+
+def begins_of(lengths: Any, n_rows: int) -> BoolArray:
+    """Return which rows begin a sequence."""
+    begins = np.zeros(n_rows, bool)
+    begins[np.append(0, np.cumsum(as_lengths(lengths, n_rows, low=1))[:-1])] = True
+    return begins
+
+
+def check_labels(y: Any, n_rows: int) -> None:
+    """Raise if `y`, which is ignored, is not one label per row, and so is probably meant as lengths."""
+    if y is not None and np.shape(y)[:1] != (n_rows,):
+        raise ValueError(
+            f"`y` is ignored, and must be None or one label for each of {n_rows:,} rows. Got shape {np.shape(y)}. Pass "
+            "lengths by name: lengths=."
+        )
+
+
+def as_column(X: Any) -> Any:
+    """Return a vector of whole numbers as one column of symbols, and everything else as it is."""
+    if isinstance(X, np.ndarray | list | tuple):
+        array = np.asarray(X)
+        if array.ndim == 1 and array.dtype.kind in "iu":
+            return array[:, None]
+    return X
+
+
+def as_symbols(rows: Any, n_symbols: int | None) -> tuple[IndexArray, int]:
+    """Return one column of symbols as whole numbers, and the number of symbols."""
+    if rows.shape[1] != 1:
+        raise ValueError(f"Symbols must stand in one column. Got {rows.shape[1]} columns. Pass emissions='gaussian'.")
+    column = rows[:, 0]
+    usable = (column == np.floor(column)) & (column >= 0) & (column < (n_symbols or MAX_SYMBOLS))
+    if not usable.all():
+        place = int(np.argmin(usable))
+        known = "" if n_symbols is None else f" below the number of symbols, {n_symbols:,}"
+        raise ValueError(
+            f"Symbols must be whole numbers from 0{known}. Got {column[place]:g} in row {place}. Number them, for "
+            "instance with sklearn.preprocessing.OrdinalEncoder; or pass n_symbols."
+        )
+    symbols = column.astype(np.int64)
+    return symbols, n_symbols or int(symbols.max()) + 1
+
+
+def as_vectors(rows: Any) -> FloatArray:
+    """Return rows in double precision; raise if their squares would overflow."""
+    vectors: FloatArray = rows.astype(np.float64, copy=False)
+    largest = np.abs(vectors).max(axis=0)
+    if largest.max() > _MAX_NUMBER:
+        column = int(np.argmax(largest))
+        raise ValueError(
+            f"Numbers must be at most {_MAX_NUMBER:g} in size, so that their squares are finite. Got "
+            f"{largest[column]:.3g} in column {column}. Remove outliers, or divide all rows by a constant."
+        )
+    return vectors
+
+
+def check_range(vectors: FloatArray) -> None:
+    """Raise if rows vary, but so little that their variances underflow."""
+    widest = float(np.ptp(vectors, axis=0).max())
+    if 0 < widest < 1 / _MAX_NUMBER:
+        raise ValueError(
+            f"Rows must vary by at least {1 / _MAX_NUMBER:g}, so that their variances are not zero. They vary by at most "
+            f"{widest:.3g}. Multiply all rows by a constant."
+        )
+
+
+def check_names(names: Any, n_symbols: int | None) -> list[str]:
+    """Return the names of symbols, which must be distinct and one per symbol; an empty list for None."""
+    if names is None:
+        return []
+    given = [str(name) for name in names]
+    if not given or len(set(given)) < len(given) or n_symbols not in (None, len(given)):
+        number = "" if n_symbols is None else f", n_symbols={n_symbols} of them"
+        raise ValueError(
+            f"`symbol_names` must be a list of distinct names{number}. Got {len(given)} names, {len(set(given))} of "
+            "them distinct. Pass one for each of the symbols 0, 1, 2, …"
+        )
+    return given
+
+
+def encode_texts(X: Any, names: list[str]) -> tuple[Any, list[str]]:
+    """Return one column of texts as numbers, and the names of the symbols; anything else as it is.
+
+    Without names, the texts that occur are the symbols, in alphabetical order.
+    """
+    texts = _texts(X)
+    if texts is None:
+        return X, names
+    known = np.array(names) if names else np.unique(texts)
+    order = np.argsort(known, kind="stable")
+    places = np.minimum(np.searchsorted(known[order], texts), known.size - 1)
+    codes: IndexArray = order[places]
+    unknown = known[codes] != texts
+    if unknown.any():
+        place = int(np.argmax(unknown))
+        raise ValueError(
+            f"Symbols must be among the names of the model. Got {str(texts[place])!r} in row {place}. Pass all names "
+            "as symbol_names to fit or partial_fit."
+        )
+    if hasattr(X, "columns"):  # a table keeps the name of its column
+        return type(X)({X.columns[0]: codes}), known.tolist()
+    return codes[:, None], known.tolist()
+
+
+def _texts(X: Any) -> Any:
+    """Return one column of texts as an array, or None for everything else."""
+    array = np.asarray(X) if isinstance(X, np.ndarray | list | tuple) or hasattr(X, "columns") else None
+    if array is None or not array.size or array.shape not in ((array.size,), (array.size, 1)):
+        return None
+    column = array.ravel()
+    if column.dtype.kind == "U":
+        return column
+    if column.dtype.kind == "O" and all(isinstance(each, str) for each in column):
+        return column.astype(np.str_)
+    return None

@@ -1,0 +1,60 @@
+"""Private sequences of symbols, and the one sum that may be released of them: counts of triples.
+
+**Sensitivity.** A sequence adds its counts of three consecutive symbols, a table of V³ numbers, divided by their
+Euclidean norm: a table without negative entries and of norm 1. A sequence without three symbols, or with a number that
+is not a symbol, is blank and adds zeros. So |u| ≤ 1, and ⟨u, v⟩ ≥ 0 for any two sequences. `odeco.privacy.sums` derives
+the sensitivity from that: √2 if a sequence is replaced, 1 if it is blanked. The length of a sequence is private: any
+two sequences, long or short, are neighbours. The number of sequences and the number of symbols are public.
+
+A sequence counts as often as its norm says: somewhat less if it repeats itself. That is the price of a bound that needs
+no number from the user.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from odeco._util.types import FloatArray, IndexArray
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateSequences:
+    """Sequences of symbols from which nothing may be learnt except through noise.
+
+    Attributes
+    ----------
+    rows : array
+        The symbols of all sequences. Numbers that are not symbols are allowed, and make their sequence blank.
+    lengths : array of int
+        The length of each sequence, which may be 0. It is private; the number of sequences is public.
+    n_symbols : int
+        Number V of symbols; it is public.
+    """
+
+    rows: Any
+    lengths: IndexArray
+    n_symbols: int
+
+    #: The largest Euclidean norm of what a sequence adds to `triples`.
+    bound = 1.0
+
+    @property
+    def n_records(self) -> int:
+        """Number of sequences; it is public."""
+        return int(self.lengths.size)
+
+    def triples(self) -> FloatArray:
+        """Return the sum of the triple counts of all sequences, each divided by its norm, V³ numbers."""
+        v, sequence = self.n_symbols, np.repeat(np.arange(self.n_records), self.lengths)
+        usable = (self.rows >= 0) & (self.rows < v) & (self.rows == np.floor(self.rows))
+        blank = np.bincount(sequence[~usable], minlength=self.n_records) > 0
+        symbols = np.where(usable, self.rows, 0).astype(np.int64)
+        within = (sequence[:-2] == sequence[2:]) & ~blank[sequence[2:]]
+        keys = ((symbols[:-2] * v + symbols[1:-1]) * v + symbols[2:])[within]
+        cells, counts = np.unique(sequence[2:][within] * v**3 + keys, return_counts=True)
+        owners = cells // v**3
+        squares = np.bincount(owners, counts.astype(np.float64) ** 2, minlength=self.n_records)
+        return np.bincount(cells % v**3, counts / np.sqrt(squares[owners]), minlength=v**3).astype(np.float64)
