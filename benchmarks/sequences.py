@@ -143,10 +143,15 @@ def series(name: str) -> Problem:
 # ---- methods -------------------------------------------------------------------------------------------------------
 
 
-def odeco_model(problem: Problem, seed: int, n_steps: int) -> HMM:
-    model = TensorHMM(problem.n_states, n_steps=n_steps, random_state=seed, **_symbols_of(problem))
+def odeco_model(problem: Problem, seed: int, max_iter: int) -> HMM:
+    model = TensorHMM(problem.n_states, max_iter=max_iter, random_state=seed, **_symbols_of(problem))
     model.fit(problem.rows, lengths=problem.lengths)
-    return model._hmm()
+    return _hmm_of(model)
+
+
+def _hmm_of(model: TensorHMM) -> HMM:
+    hmm: HMM = model._learnt.fit.params
+    return hmm
 
 
 def _symbols_of(problem: Problem) -> dict[str, Any]:
@@ -210,9 +215,9 @@ def run(name: str, make: Callable[[int], Problem], seeds: range, iterations: tup
     found: dict[str, list[tuple[float, float, float]]] = {}
     for seed in seeds:
         problem = make(seed)
-        for label, n_steps in (("odeco, 9 steps", 9), ("odeco, 100 steps (default)", 100)):
+        for label, max_iter in (("odeco, 9 iterations", 9), ("odeco, 100 iterations (default)", 100)):
             began = time.process_time()
-            hmm = odeco_model(problem, seed, n_steps)
+            hmm = odeco_model(problem, seed, max_iter)
             seconds = time.process_time() - began
             found.setdefault(label, []).append((*judged(problem, hmm), seconds))
         for n_iterations in iterations:
@@ -256,7 +261,7 @@ def stream(n_rows: int) -> None:
         model.partial_fit(rows, goes_on=begin > batch)
         seconds += time.process_time() - began
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    gap, error = judged(problem, model._chain())
+    gap, error = judged(problem, _hmm_of(model))
     print(f"\nA stream of {n_rows:,} symbols: {seconds:.1f} s, gap {gap:.4f}, emission {error:.2f};", end=" ")
     print(f"memory {before / 1024:.0f} MB after the first batch, {after / 1024:.0f} MB at the end")
 
@@ -275,7 +280,7 @@ def private(n_seeds: int, sizes: tuple[int, ...], budgets: tuple[float, ...]) ->
                 settings: dict[str, Any] = {"emissions": "categorical", "n_symbols": 20, "random_state": seed}
                 model = TensorHMM(5, epsilon=epsilon, delta=1e-6, **settings)
                 model.fit(problem.rows, lengths=[50] * n_sequences)
-                gaps.append(judged(problem, model._chain())[0])
+                gaps.append(judged(problem, _hmm_of(model))[0])
                 frequencies = np.bincount(problem.rows, minlength=20) / problem.rows.size
                 best = truth.log_likelihoods(problem.fresh, begins_of([50_000])).mean()
                 alone.append(float(best - np.log(frequencies)[problem.fresh].mean()))
@@ -305,7 +310,7 @@ def automatic(n_seeds: int, n_rows: int, first_seed: int) -> None:
             model = TensorHMM("auto", random_state=seed, **_symbols_of(problem)).fit(problem.rows)
             times.append(time.process_time() - began)
             asked = judged(problem, odeco_model(problem, seed, 100))[0]
-            worse = judged(problem, model._chain())[0] - asked
+            worse = judged(problem, _hmm_of(model))[0] - asked
             told.append(f"{problem.n_states} > {model.n_components_} ({worse:+.4f})")
             right, total = right + (model.n_components_ == problem.n_states), total + 1
         print(f"  {name:22s} {', '.join(told)}", flush=True)

@@ -165,19 +165,19 @@ def _go_on_with_topics(path: Path) -> None:
 def _sequences(path: Path, n_rows: int) -> None:
     """Write a model of vectors, or one of symbols with a stream that is past its first block."""
     if n_rows:
-        model = TensorHMM(2, n_symbols=3, n_steps=1, random_state=0).partial_fit(np.arange(n_rows) // 5 % 3)
+        model = TensorHMM(2, n_symbols=3, max_iter=1, random_state=0).partial_fit(np.arange(n_rows) // 5 % 3)
     else:
-        model = TensorHMM(2, covariance_type="full", n_steps=3, random_state=0).fit(_ROWS)
+        model = TensorHMM(2, covariance_type="full", max_iter=3, random_state=0).fit(_ROWS)
     model.save(path)
 
 
 def _use_sequences(path: Path) -> None:
     """Load a model, let it look at rows, and feed it some."""
     model = TensorHMM.load(path)
-    symbols = model._learnt("model").symbols.shape[1]
+    symbols = model._learnt.fit.context.n_symbols
     rows = np.arange(20)[:, None] % symbols if symbols else np.resize(_ROWS, (20, model.n_features_in_))
     model.predict(rows)
-    if model._stream is not None:
+    if model._learnt.stream is not None:
         model.partial_fit(np.resize(rows, (9000, rows.shape[1]))).score(rows)
 
 

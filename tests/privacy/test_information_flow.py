@@ -175,7 +175,7 @@ def hidden_states(**settings):
         rows, lengths = data
         model = TensorHMM(2, emissions="categorical", n_symbols=4, **BUDGET, random_state=0, **settings)
         model.fit(rows, lengths=lengths).save("model.npz")
-        learnt = ("startprob_", "transmat_", "emissionprob_", "privacy_", "n_rows_", "n_iter_", "converged_")
+        learnt = ("startprob_", "transmat_", "emissionprob_", "privacy_", "n_samples_seen_", "n_iter_", "converged_")
         return {name: getattr(model, name) for name in learnt} | {"summary": model.summary()}
 
     return run

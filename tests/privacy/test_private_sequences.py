@@ -12,8 +12,9 @@ from odeco.errors import BudgetExhausted
 from odeco.models import TensorHMM
 from odeco.models.hmm.baum_welch import HMM
 from odeco.models.hmm.emissions import Categorical
-from odeco.models.hmm.private import PrivateSequences, learn_privately, projected, table_step
+from odeco.models.hmm.private import find_private_hmm, plan_hmm, project_table, table_em_step
 from odeco.privacy import LedgerFile, gdp_mu
+from odeco.privacy.holders.sequences import PrivateSequences
 from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.noise import SeededNoiseForTests
 from odeco.privacy.sums import PrivateSums
@@ -76,7 +77,7 @@ def test_a_step_on_a_table_is_a_step_on_its_triples():
     table = np.zeros((20, 20, 20))
     np.add.at(table, tuple(rows.reshape(-1, 3).T), 1.0)
     begins = np.arange(120) % 3 == 0
-    found, likelihood = table_step(truth, table)
+    found, likelihood = table_em_step(truth, table)
     expected = truth.e_step(rows, begins)
     wanted = truth.m_step(expected)
     assert likelihood == pytest.approx(expected.log_likelihood / 40)
@@ -96,8 +97,9 @@ def test_a_private_model_learns_most_of_what_there_is_to_learn():
     best = truth.log_likelihoods(fresh, begins).mean()
     alone = np.log(np.bincount(rows, minlength=20) / rows.size)[fresh].mean()
     assert best - model.score_samples(fresh).mean() < (best - alone) / 10
-    assert model.n_rows_ == 20_000
-    assert model.summary().startswith("The steps")
+    assert model.n_samples_seen_ == 20_000
+    assert model.converged_
+    assert "rows can be identified" in model.summary().splitlines()[0]
     report = model.privacy_
     assert report.private
     assert report.epsilon_spent == pytest.approx(1.0)
@@ -110,12 +112,12 @@ def test_what_noise_hides_is_said():
     _, rows, lengths = planted(100, 20, seed=1)
     model = TensorHMM(5, emissions="categorical", n_symbols=20, epsilon=0.5, delta=1e-6, random_state=0)
     model.fit(rows, lengths=lengths)
-    assert model.summary().startswith("Noise hides")
+    assert model.summary().startswith("5 states, partly hidden by noise")
 
 
 def test_directions_of_pure_noise_do_not_stand_clear():
     rng = np.random.default_rng(0)
-    assert projected(3.0 * rng.standard_normal((20, 20, 20)), 4, 3.0 * 1.05)[1] == 0
+    assert project_table(3.0 * rng.standard_normal((20, 20, 20)), 4, 3.0 * 1.05)[1] == 0
 
 
 def test_the_noise_alone_decides_what_two_fits_differ_in():
@@ -123,16 +125,9 @@ def test_the_noise_alone_decides_what_two_fits_differ_in():
     lengths = np.full(300, 10)
 
     def fitted(seed):
-        return learn_privately(
-            PrivateSequences(rows, lengths, 20),
-            3,
-            guarantee=Guarantee(1.0, 1e-6),
-            neighbour_relation="replace",
-            n_steps=5,
-            tolerance=0.0,
-            seed=0,
-            noise=SeededNoiseForTests(seed),
-        )[0].transitions
+        held = PrivateSequences(rows, lengths, 20)
+        sums = PrivateSums(Guarantee(1.0, 1e-6), held.n_records, record="sequence", noise=SeededNoiseForTests(seed))
+        return find_private_hmm(held, sums, 3, max_iter=5, tol=0.0, seed=0)[0].params.transitions
 
     np.testing.assert_array_equal(fitted(0), fitted(0))
     assert not np.array_equal(fitted(0), fitted(1))
@@ -168,8 +163,8 @@ def test_a_private_model_is_read_again_with_its_guarantee(tmp_path):
         ({"emissions": "auto"}, "A private model is one of symbols, at most 100, whose number is public."),
         ({"n_symbols": None}, "Got emissions='categorical' and n_symbols=None."),
         ({"n_symbols": 101}, "n_symbols=101"),
-        ({"n_components": "auto"}, "must be an int of at most n_symbols=3. Got 'auto'."),
-        ({"n_components": 4}, "must be an int of at most n_symbols=3. Got 4."),
+        ({"n_components": "auto"}, "must be an int for a private model. Got 'auto'."),
+        ({"n_components": 4}, "must be at most n_symbols=3. Got 4."),
         ({"neighbour_relation": "swap"}, "`neighbour_relation` must be one of 'replace', 'add_remove'."),
         ({"epsilon": None, "delta": None, "ledger": "x"}, "`ledger` is for private models."),
         ({"delta": 0.1}, "delta"),
@@ -185,5 +180,17 @@ def test_rows_that_would_have_to_be_looked_at_are_refused():
     model = TensorHMM(2, emissions="categorical", n_symbols=3, epsilon=1.0, delta=1e-6)
     with pytest.raises(TypeError, match="Private symbols must be one column of a NumPy array of numbers"):
         model.fit([0, 1, 2])
-    with pytest.raises(ValueError, match="A private model is learnt from all sequences at once"):
+    with pytest.raises(ValueError, match="A private model is fitted to all sequences at once"):
         model.partial_fit(np.arange(60) % 3)
+
+
+def test_a_plan_has_the_release_of_the_fit_and_says_what_can_be_found():
+    settings = {"n_symbols": 6, "epsilon": 1.0, "delta": 1e-6}
+    plan = plan_hmm(2, n_sequences=20_000, length=30, **settings)
+    (release,) = plan.releases
+    model = TensorHMM(2, emissions="categorical", random_state=0, **settings)
+    (charge,) = model.fit(np.arange(60_000) % 6, lengths=[3] * 20_000).privacy_.charges
+    assert release.noise == pytest.approx(charge.scale)
+    assert plan.found
+    assert not plan_hmm(5, n_sequences=100, length=20, **{**settings, "n_symbols": 20}).found
+    assert "sequences of about 30 of 6 symbols" in str(plan)

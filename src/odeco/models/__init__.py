@@ -8,6 +8,7 @@ with needed_by("odeco.models"):
     from odeco.models.gmm.estimator import TensorMixture
     from odeco.models.gmm.private import plan_mixture
     from odeco.models.hmm.estimator import TensorHMM
+    from odeco.models.hmm.private import plan_hmm
     from odeco.models.ica.estimator import TensorICA
     from odeco.models.lca.estimator import LatentClasses
     from odeco.models.lca.private import ClassesPlan, plan_classes
@@ -35,6 +36,7 @@ __all__ = [
     "UnreliableTopicsWarning",
     "choose_vocabulary_privately",
     "plan_classes",
+    "plan_hmm",
     "plan_mixture",
     "plan_topics",
     "summarise_topics",

@@ -15,7 +15,7 @@ from odeco.models import LatentClasses, TensorHMM, TensorICA, TensorMixture
 N_BATCHES, BATCH = 60, 2500
 MODELS = {
     "mixture": lambda: TensorMixture(2, random_state=0),
-    "hmm": lambda: TensorHMM(2, n_symbols=6, n_steps=3, random_state=0),
+    "hmm": lambda: TensorHMM(2, n_symbols=6, max_iter=3, random_state=0),
     "ica": lambda: TensorICA(random_state=0),
     "classes": lambda: LatentClasses(2, random_state=0),
 }

@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from odeco import FileFormatError
 from odeco._util.files import load_arrays, save_arrays
 from odeco.models import TensorHMM
-from odeco.models.hmm import stream as stream_module
+from odeco.models.hmm.spec import HMMSpec
 
 SYMBOLS = symbols_hmm()
 VECTORS = vectors_hmm()
@@ -75,7 +75,7 @@ def test_a_model_of_vectors_is_found_even_where_only_spreads_differ(covariance_t
 
 def test_steps_do_not_stop_short_of_the_truth():
     rows, _ = drawn(SYMBOLS, 20_000)
-    rough = TensorHMM(4, n_steps=0, random_state=0).fit(rows)
+    rough = TensorHMM(4, max_iter=0, random_state=0).fit(rows)
     model = TensorHMM(4, random_state=0).fit(rows)
     assert rough.score(rows) < model.score(rows)
     assert model.score(rows) > mean_likelihood(SYMBOLS, rows)  # it is fitted to these rows, and the truth is not
@@ -87,8 +87,10 @@ def test_the_number_of_states_is_found(hmm):
     rows, _ = drawn(hmm, 12_000)
     model = TensorHMM("auto", random_state=0).fit(rows)
     assert model.n_components_ == hmm.n_states
-    assert model.tried_[hmm.n_states] > model.tried_[hmm.n_states - 1]
-    assert f"{hmm.n_states - 1} predict other rows clearly worse" in model.summary()
+    assert model.selection_scores_[hmm.n_states] > model.selection_scores_[hmm.n_states - 1]
+    assert f"{hmm.n_states} was selected on held-out data, which {hmm.n_states - 1} predicts clearly worse" in (
+        model.summary()
+    )
 
 
 def test_lengths_say_where_sequences_begin():
@@ -147,8 +149,8 @@ def test_what_is_drawn_from_a_model_is_like_it(hmm):
 
 @pytest.fixture
 def short_blocks(monkeypatch):
-    monkeypatch.setattr(stream_module, "_FIRST", 3000)
-    monkeypatch.setattr(stream_module, "_FURTHER", 500)
+    monkeypatch.setattr(HMMSpec, "first_block", 3000)
+    monkeypatch.setattr(HMMSpec, "next_block", 500)
 
 
 def fed(model, rows, cuts, begins):
@@ -172,12 +174,12 @@ def test_a_stream_does_not_depend_on_where_batches_end(hmm, tmp_path):
     resumed.save(tmp_path / "model.npz")
     resumed = TensorHMM.load(tmp_path / "model.npz")
     resumed.partial_fit(rows[4100:6101], goes_on=True).partial_fit(rows[6101:])
-    for name, expected in whole._stream.to_arrays("stream").items():
-        np.testing.assert_array_equal(cut._stream.to_arrays("stream")[name], expected)
-        np.testing.assert_array_equal(resumed._stream.to_arrays("stream")[name], expected)
+    for name, expected in whole._learnt.stream.to_arrays("stream").items():
+        np.testing.assert_array_equal(cut._learnt.stream.to_arrays("stream")[name], expected)
+        np.testing.assert_array_equal(resumed._learnt.stream.to_arrays("stream")[name], expected)
     np.testing.assert_array_equal(resumed.transmat_, whole.transmat_)
-    assert whole.n_rows_ == 6200
-    assert whole.n_iter_ == 7
+    assert whole.n_samples_seen_ == 6200
+    assert whole.n_iter_ == 8  # a first block, six whole ones, and the rows that wait
 
 
 @pytest.mark.usefixtures("short_blocks")
@@ -203,9 +205,9 @@ def test_a_stream_before_its_first_block_is_full_is_a_fit():
 @pytest.mark.usefixtures("short_blocks")
 def test_an_interrupt_leaves_a_stream_as_it_was_or_as_it_is_after():
     rows, _ = drawn(VECTORS, 4000)
-    settings = {"n_steps": 3, "random_state": 0}
+    settings = {"max_iter": 3, "random_state": 0}
     expected = TensorHMM(3, **settings).partial_fit(rows[:2000]).partial_fit(rows[2000:]).means_
-    places = ("models/hmm/estimator.py", "models/hmm/stream.py", "models/engine/latent_model.py")
+    places = ("models/hmm/estimator.py", "models/engine/stream.py", "models/engine/estimator.py")
     moments = moments_of(lambda: TensorHMM(3, **settings).partial_fit(rows[:2000]).partial_fit(rows[2000:]), places)
     assert len(moments) > 60
     before = TensorHMM(3, **settings).partial_fit(rows[:2000])
@@ -213,8 +215,8 @@ def test_an_interrupt_leaves_a_stream_as_it_was_or_as_it_is_after():
         model = clone(before)
         model.__dict__.update(before.__dict__)
         run_traced(lambda model=model: model.partial_fit(rows[2000:]), moment, places)
-        assert model._stream.n_rows in (2000, 4000)
-        if model._stream.n_rows == 2000:
+        assert model._learnt.stream.n_seen in (2000, 4000)
+        if model._learnt.stream.n_seen == 2000:
             model.partial_fit(rows[2000:])
         np.testing.assert_array_equal(model.means_, expected)
 
@@ -225,7 +227,7 @@ def test_an_interrupt_leaves_a_stream_as_it_was_or_as_it_is_after():
 def test_names_of_features_are_in_summary_and_picture():
     rows, _ = drawn(VECTORS, 600)
     model = TensorHMM(3, random_state=0).fit(pd.DataFrame(rows, columns=["wind", "rain"]))
-    assert model.summary().startswith("The steps have converged: 3 states of 2 features, from 600 rows.")
+    assert model.summary().startswith("3 states, well apart: the state of 97% of rows can be identified.")
     assert "rain" in model.summary()
     labels = [label.get_text() for axes in model.plot().axes for label in axes.get_xticklabels()]
     assert {"wind", "rain"} <= set(labels)
@@ -233,9 +235,11 @@ def test_names_of_features_are_in_summary_and_picture():
 
 def test_a_model_of_symbols_has_summary_and_picture():
     rows, _ = drawn(SYMBOLS, 600)
-    model = TensorHMM(2, n_steps=1, random_state=0).fit(rows)
-    assert model.summary().startswith("The steps were used up before they converged: 2 states of 12 symbols")
-    assert [axes.get_title() for axes in model.plot().axes][:2] == ["Moves", "Symbols"]
+    model = TensorHMM(2, max_iter=1, random_state=0).fit(rows)
+    assert model.summary().startswith("2 states, ")
+    assert "Fitted to 600 rows of 12 symbols" in model.summary()
+    assert "1 iterations were not enough to converge; raise max_iter." in model.summary()
+    assert "probability of x0" in [axes.get_ylabel() for axes in model.plot().axes]
 
 
 def test_it_stands_in_a_pipeline():
@@ -266,7 +270,7 @@ def test_constant_rows_have_a_model():
         ({"n_components": 0}, "`n_components` must be an int of at least 1. Got 0."),
         ({"emissions": "poisson"}, "`emissions` must be one of 'auto', 'categorical', 'gaussian'. Got 'poisson'."),
         ({"covariance_type": "tied"}, "`covariance_type` must be one of 'diag', 'full'. Got 'tied'."),
-        ({"n_steps": -1}, "`n_steps` must be an int of at least 0. Got -1."),
+        ({"max_iter": -1}, "`max_iter` must be an int of at least 0. Got -1."),
         ({"tol": -1.0}, "`tol` must be a number of at least 0. Got -1.0."),
         ({"n_symbols": 2}, "whole numbers from 0 below the number of symbols, 2. Got 2 in row 2."),
         ({"n_symbols": 5, "emissions": "gaussian"}, "`n_symbols` is for symbols."),
@@ -298,8 +302,6 @@ def test_bad_rows_are_refused():
         TensorHMM(2).sample()
     with pytest.raises(ValueError, match="`n_symbols` must be given for partial_fit"):
         TensorHMM(2).partial_fit([0, 1, 2])
-    with pytest.raises(ValueError, match="`n_components` must be an int for partial_fit"):
-        TensorHMM("auto").partial_fit([[0.0], [1.0], [2.0]])
 
 
 # ---- names of symbols ------------------------------------------------------------------------------------------------
@@ -308,7 +310,7 @@ def test_bad_rows_are_refused():
 def test_texts_are_symbols_and_their_names_stay_with_the_model(tmp_path):
     codes = np.arange(600) // 5 % 3
     texts = np.array(["rain", "sun", "fog"])[codes]
-    model = TensorHMM(2, n_steps=3, random_state=0).fit(texts)
+    model = TensorHMM(2, max_iter=3, random_state=0).fit(texts)
     assert model.symbol_names_ == ["fog", "rain", "sun"]
     assert "sun (" in model.summary()
     labels = [label.get_text() for axes in model.plot().axes for label in axes.get_xticklabels()]
@@ -319,7 +321,7 @@ def test_texts_are_symbols_and_their_names_stay_with_the_model(tmp_path):
     for asked in (texts, texts.tolist(), texts.astype(object)[:, None], np.array([1, 2, 0])[codes]):
         np.testing.assert_array_equal(again.predict(asked), model.predict(texts))
     table = pd.DataFrame({"weather": texts})
-    assert "weather is" in TensorHMM(2, n_steps=3, random_state=0).fit(table).summary()
+    assert "weather is" in TensorHMM(2, max_iter=3, random_state=0).fit(table).summary()
     with pytest.raises(ValueError, match=re.escape("among the names of the model. Got 'snow' in row 1.")):
         model.predict(["sun", "snow"])
 
@@ -327,20 +329,20 @@ def test_texts_are_symbols_and_their_names_stay_with_the_model(tmp_path):
 def test_names_can_be_given_and_a_stream_keeps_them(tmp_path):
     texts = np.array(["rain", "sun", "fog"])[np.arange(600) // 5 % 3]
     names = ["sun", "rain", "fog", "snow"]
-    model = TensorHMM(2, n_steps=3, random_state=0).fit(texts, symbol_names=names)
+    model = TensorHMM(2, max_iter=3, random_state=0).fit(texts, symbol_names=names)
     assert model.emissionprob_.shape == (2, 4)
-    stream = TensorHMM(2, n_steps=3, random_state=0).partial_fit(texts[:300], symbol_names=names)
+    stream = TensorHMM(2, max_iter=3, random_state=0).partial_fit(texts[:300], symbol_names=names)
     stream.save(tmp_path / "model.npz")
     stream = TensorHMM.load(tmp_path / "model.npz").partial_fit(texts[300:], goes_on=True)
     assert stream.symbol_names_ == names
     np.testing.assert_array_equal(stream.emissionprob_, model.emissionprob_)
-    numbers = TensorHMM(2, n_steps=3, random_state=0).fit(np.arange(30) % 3)
+    numbers = TensorHMM(2, max_iter=3, random_state=0).fit(np.arange(30) % 3)
     assert numbers.symbol_names_ == ["0", "1", "2"]
 
 
 def test_names_that_do_not_fit_are_refused():
     texts = ["a", "b"] * 20
-    with pytest.raises(ValueError, match=re.escape("Got 2 names, 1 of them different.")):
+    with pytest.raises(ValueError, match=re.escape("Got 2 names, 1 of them distinct.")):
         TensorHMM(2).fit(texts, symbol_names=["a", "a"])
     with pytest.raises(ValueError, match=re.escape("n_symbols=3 of them. Got 2 names")):
         TensorHMM(2, n_symbols=3).fit(texts, symbol_names=["a", "b"])
@@ -374,6 +376,6 @@ def test_a_file_with_a_move_that_cannot_be_is_refused(tmp_path):
     model.save(tmp_path / "model.npz")
     header, arrays = load_arrays(tmp_path / "model.npz", "hidden Markov model")
     for bad in (np.eye(2), np.full((2, 2), 0.4)):
-        save_arrays(tmp_path / "bad.npz", "hidden Markov model", header, {**arrays, "fitted.transitions": bad})
-        with pytest.raises(FileFormatError, match=r"bad\.npz.*`fitted\.transitions`"):
+        save_arrays(tmp_path / "bad.npz", "hidden Markov model", header, {**arrays, "fit.params.transitions": bad})
+        with pytest.raises(FileFormatError, match=r"bad\.npz.*`fit\.params\.transitions`"):
             TensorHMM.load(tmp_path / "bad.npz")

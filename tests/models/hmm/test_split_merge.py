@@ -45,7 +45,7 @@ def test_a_twin_costs_nothing_and_is_merged(truth):
 def test_costs_are_those_of_counts_that_are_known():
     # Two states with 3 and 1 symbols of one kind, and 1 and 3 of another, and no moves: 8 rows with a half each have
     # 8 log 1/2, and alone 2 (3 log 3/4 + log 1/4).
-    statistics = HMMStatistics(np.zeros(2), np.zeros((2, 2)), np.array([[3.0, 1.0], [1.0, 3.0]]), 0.0, 8)
+    statistics = HMMStatistics(8, 0.0, np.zeros(2), np.zeros((2, 2)), np.array([[3.0, 1.0], [1.0, 3.0]]))
     hmm = HMM(np.full(2, 0.5), np.full((2, 2), 0.5), Categorical(np.full((2, 2), 0.5)))
     alone, together = 2 * (3 * np.log(3 / 4) + np.log(1 / 4)), 8 * np.log(1 / 2)
     assert merge_costs(hmm, statistics)[1] == pytest.approx(alone - together)
@@ -91,7 +91,7 @@ def test_split_and_merge_leaves_a_local_optimum():
     bad = baum_welch(begun, rows, begins, max_iter=6, tol=0.0)
     mended = [
         baum_welch(each, rows, begins, max_iter=30, tol=0.0).log_likelihood
-        for each in split_merge_starts(bad.model, rows, begins, seed=0)
+        for each in split_merge_starts(bad.params, rows, begins, seed=0)
     ]
     # 59 free numbers are worth half a row each: fitted to these rows, a model is above the truth.
     assert max(mended[1:]) > best

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from odeco._util.types import FloatArray
 from odeco.models.engine.fit import Info
 from odeco.privacy.report import PrivacyReport
-
-if TYPE_CHECKING:
-    from odeco.models.engine.spec import Spec
 
 #: A text lists at most this many components, and names at most this many columns for each.
 _MAX_COMPONENTS, _MAX_COLUMNS = 20, 4
@@ -56,12 +53,11 @@ class Description:
     components: tuple[ComponentRow, ...] = ()
     panels: tuple[Panel, ...] = ()
 
-    def with_facts(self, info: Info, spec: Spec, privacy: PrivacyReport | None) -> Description:
+    def with_facts(self, info: Info, privacy: PrivacyReport | None) -> Description:
         """Return the description with the facts that every model states: how k was chosen, convergence, privacy."""
         facts = list(self.facts)
         if info.tried.size:
-            tried = ", ".join(map(str, info.tried.tolist()))
-            facts.append(f"Their number was chosen on held-out {spec.record}s; tried: {tried}.")
+            facts.append(_selection(info))
         if privacy is None and not info.converged:
             facts.append(f"{info.n_iter} iterations were not enough to converge; raise max_iter.")
         if privacy is not None:
@@ -85,6 +81,18 @@ class Description:
         for axes, panel in zip(np.atleast_1d(figure.subplots(1, len(self.panels))), self.panels, strict=True):
             panel.draw(axes)
         return figure
+
+
+def _selection(info: Info) -> str:
+    """Return how certain a number of components is that was selected on held-out data."""
+    equal = info.tried[info.tried_as_good]
+    k, more = int(equal.min()), [str(number) for number in equal[1:]]
+    text = f"{k} was selected on held-out data" + (f", which {k - 1} predicts clearly worse" if k > 1 else "")
+    if more:
+        return f"{text}; {', '.join(more)} cannot be excluded."
+    if k == info.tried.max():
+        return f"{text}; no larger number was tried."
+    return f"{text}, and so do larger numbers." if k > 1 else f"{text}; larger numbers predict it clearly worse."
 
 
 @dataclass(frozen=True, eq=False)

@@ -235,7 +235,7 @@ class Estimator(_Fitted):
         check_is_fitted(self)
         learnt = self._learnt
         described = learnt.spec.describe(learnt.fit, self._names(), learnt.privacy, rows)
-        return described.with_facts(learnt.fit.info, learnt.spec, learnt.privacy)
+        return described.with_facts(learnt.fit.info, learnt.privacy)
 
     def _lock(self) -> Any:
         with _LOCKS_LOCK:
@@ -295,14 +295,14 @@ class EMEstimator(Estimator):
         """
         return float(self._scores("score", X).mean())
 
-    def bic(self, X: Any) -> float:
-        """Return the Bayesian information criterion for rows; lower is better."""
-        scores = self._scores("bic", X)
+    def bic(self, X: Any, **side: Any) -> float:
+        """Return the Bayesian information criterion for rows; lower is better. `side` goes to `score_samples`."""
+        scores = self._scores("bic", X, **side)
         return -2 * float(scores.sum()) + self._n_parameters() * math.log(len(scores))
 
-    def aic(self, X: Any) -> float:
-        """Return Akaike's information criterion for rows; lower is better."""
-        return -2 * float(self._scores("aic", X).sum()) + 2 * self._n_parameters()
+    def aic(self, X: Any, **side: Any) -> float:
+        """Return Akaike's information criterion for rows; lower is better. `side` goes to `score_samples`."""
+        return -2 * float(self._scores("aic", X, **side).sum()) + 2 * self._n_parameters()
 
     def _posterior(self, X: Any) -> tuple[FloatArray, FloatArray]:
         """Return the responsibilities of components for each row, and the log-likelihood of each."""
@@ -316,14 +316,14 @@ class EMEstimator(Estimator):
         )
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
-    def _scores(self, name: str, X: Any) -> FloatArray:
+    def _scores(self, name: str, X: Any, **side: Any) -> FloatArray:
         check_is_fitted(self)
         if self._learnt.privacy is not None:
             raise ValueError(
                 f"The {name} of a private model must not choose between models: it is exact, and no budget pays for "
                 f"it. Got a call of {name}. For {self._SPEC.record}s that need no protection call score_samples."
             )
-        return self.score_samples(X)
+        return self.score_samples(X, **side)
 
     def _n_parameters(self) -> int:
         return int(self._em_spec().n_parameters(self._learnt.fit.params))

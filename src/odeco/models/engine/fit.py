@@ -8,8 +8,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from odeco._util.schema import require
 from odeco._util.state import State, array_field, part_field
-from odeco._util.types import FloatArray, IndexArray
+from odeco._util.types import BoolArray, FloatArray, IndexArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +59,9 @@ class Info(State):
         Whether the iterations ended because the last gained little.
     init : str
         Which start was the best.
-    tried, tried_scores : array
-        The numbers of components that were tried, and the score of each on held-out rows.
+    tried, tried_scores, tried_as_good : array
+        The numbers of components that were tried, in rising order, the score of each on held-out data, and whether the
+        best is not clearly better.
     """
 
     n_samples: int = array_field(kind="i", low=0)
@@ -69,6 +71,13 @@ class Info(State):
     init: str = array_field(kind="U", default="")
     tried: IndexArray = array_field("tried", kind="i", low=1, default=np.zeros(0, np.int64))
     tried_scores: FloatArray = array_field("tried", default=np.zeros(0))
+    tried_as_good: BoolArray = array_field("tried", kind="b", default=np.zeros(0, bool))
+
+    def check(self) -> None:
+        """Require one score for every number that was tried, and a best one."""
+        sizes = {self.tried.size, self.tried_scores.size, self.tried_as_good.size}
+        require(len(sizes) == 1, "it must have a score for every number of components that was tried")
+        require(not self.tried.size or bool(self.tried_as_good.any()), "one number of components must be the best")
 
 
 @dataclass(frozen=True, eq=False)

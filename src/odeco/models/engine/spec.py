@@ -228,7 +228,7 @@ class EMSpec(Spec):
 
     def fit(self, data: Any, base: Any, seed: int) -> Fit:
         """Return the model of prepared data."""
-        k, tried = self.settings.n_components, {}
+        k, tried, as_good = self.settings.n_components, dict[int, float](), tuple[int, ...]()
         if k != "auto" and len(data) < k:
             raise ValueError(
                 f"There must be at least as many {self.record}s as components. Got n_samples={len(data)} and "
@@ -237,7 +237,7 @@ class EMSpec(Spec):
         context = self.update_context(base, data)
         if k == "auto":
             chosen = self.select_k(data, base, seed)
-            k, tried = chosen.n_components, chosen.tried
+            k, tried, as_good = chosen.n_components, chosen.tried, chosen.as_good
         init, found = self.learn(data, context, k, seed)
         info = Info(
             len(data),
@@ -247,5 +247,6 @@ class EMSpec(Spec):
             init,
             np.array(list(tried), dtype=np.int64),
             np.array(list(tried.values()), dtype=np.float64),
+            np.array([number in as_good for number in tried], dtype=bool),
         )
         return Fit(found.params, context, info)

@@ -33,7 +33,9 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> Descr
     fact = f"Fitted to {info.n_samples:,} {'private sequences' if privacy is not None else 'rows'} of {kind}"
     fact += f"; start: {info.init}." if privacy is not None else f"; mean log-likelihood {info.log_likelihood:.4f}."
     components = [
-        ComponentRow(float(share), f"lasts {_duration(hmm, state):.1f} rows; {_emitted(hmm, state, names, symbol_names)}")
+        ComponentRow(
+            float(share), f"lasts {_duration(hmm, state):.1f} rows; {_emitted(hmm, state, names, symbol_names)}"
+        )
         for state, share in enumerate(stationary)
     ]
     states = component_names(stationary)

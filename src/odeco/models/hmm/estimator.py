@@ -38,6 +38,12 @@ def _categorical(fit: Fit, name: str) -> Categorical:
     return fit.params.emissions
 
 
+def _symbol_names(fit: Fit) -> list[str]:
+    _categorical(fit, "symbol_names_")
+    names: list[str] = fit.context.symbol_names
+    return names
+
+
 def _gaussian(fit: Fit, name: str) -> Gaussian:
     if not isinstance(fit.params.emissions, Gaussian):
         raise AttributeError(f"`{name}` is what a model of vectors has. This TensorHMM has symbols.")
@@ -129,10 +135,10 @@ class TensorHMM(PrivateEstimator, EMEstimator):
     **Private models.** With `epsilon` and `delta`, all that is learnt from sequences is one noisy table of triples of
     symbols, to which each sequence adds an array of norm 1 or zeros, whatever it contains and however long it is.
     Neighbours are two data sets with the same number of sequences that differ in one. Models are of symbols, at most
-    100, and `n_symbols` is public. A sequence with a number that is not a symbol counts as blank, without a message, and
-    so does one of length 0. As a table of triples does not show where sequences begin, `startprob_` is the distribution
-    of states within them. `plan_hmm` says beforehand what can be expected. The prediction for a sequence reveals that
-    sequence: only the model is private.
+    100, and `n_symbols` is public. A sequence with a number that is not a symbol counts as blank, without a message,
+    and so does one of length 0. As a table of triples does not show where sequences begin, `startprob_` is the
+    distribution of states within them. `plan_hmm` says beforehand what can be expected. The prediction for a sequence
+    reveals that sequence: only the model is private.
 
     References
     ----------
@@ -157,7 +163,10 @@ class TensorHMM(PrivateEstimator, EMEstimator):
     n_components: int | Literal["auto"] = n_components(3)
     emissions: Literal["auto", "categorical", "gaussian"] = param("auto", choice("auto", "categorical", "gaussian"))
     covariance_type: Literal["diag", "full"] = param(
-        "diag", choice("diag", "full"), "For numbers: whether columns are independent within a state.", option="--covariance"
+        "diag",
+        choice("diag", "full"),
+        "For numbers: whether columns are independent within a state.",
+        option="--covariance",
     )
     n_symbols: int | None = param(None, optional(count(1, MAX_SYMBOLS)))
     max_iter: int = param(100, count(0), "The largest number of Baum-Welch iterations.")
@@ -173,9 +182,7 @@ class TensorHMM(PrivateEstimator, EMEstimator):
     emissionprob_ = fitted(
         lambda fit: _categorical(fit, "emissionprob_").probabilities, "The distribution of symbols in each state."
     )
-    symbol_names_ = fitted(
-        lambda fit: _categorical(fit, "symbol_names_") and fit.context.symbol_names, "The names of the symbols."
-    )
+    symbol_names_ = fitted(_symbol_names, "The names of the symbols, or their numbers.")
     means_ = fitted(lambda fit: _gaussian(fit, "means_").means, "The mean of each state.")
 
     @property
@@ -254,18 +261,9 @@ class TensorHMM(PrivateEstimator, EMEstimator):
         exact sequences that each model was made to hide. For sequences that need no protection take the mean of
         `score_samples`.
         """
-        scores = self._scores("score", X, lengths)
+        scores = self._scores("score", X, lengths=lengths)
         check_labels(y, len(scores))
         return float(scores.mean())
-
-    def bic(self, X: Any, *, lengths: Any = None) -> float:
-        """Return the Bayesian information criterion for sequences; lower is better."""
-        scores = self._scores("bic", X, lengths)
-        return -2 * float(scores.sum()) + self._n_parameters() * float(np.log(len(scores)))
-
-    def aic(self, X: Any, *, lengths: Any = None) -> float:
-        """Return Akaike's information criterion for sequences; lower is better."""
-        return -2 * float(self._scores("aic", X, lengths).sum()) + 2 * self._n_parameters()
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Any, IndexArray]:
         """Draw one sequence: return its rows, as `fit` takes them, and its states.
@@ -339,7 +337,7 @@ class TensorHMM(PrivateEstimator, EMEstimator):
         return as_vectors(checked), HMMContext(0)
 
     def _hold(
-        self, X: Any, spec: HMMSpec, *, y: Any, lengths: Any, symbol_names: Any
+        self, X: Any, spec: HMMSpec, *, y: Any = None, lengths: Any = None, symbol_names: Any = None
     ) -> tuple[PrivateSequences, HMMContext]:
         """Return a holder of private sequences, without a message that depends on a symbol or a length."""
         n_symbols = int(spec.settings.n_symbols or 0)
@@ -353,10 +351,6 @@ class TensorHMM(PrivateEstimator, EMEstimator):
         check_labels(y, len(rows))
         held = PrivateSequences(rows, as_lengths(lengths, len(rows), low=0), n_symbols)
         return held, HMMContext(n_symbols, np.array(names, np.str_))
-
-    def _scores(self, name: str, X: Any, lengths: Any = None) -> FloatArray:
-        self._refuse_private(name)
-        return self.score_samples(X, lengths)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -102,8 +102,8 @@ def check_range(vectors: FloatArray) -> None:
     widest = float(np.ptp(vectors, axis=0).max())
     if 0 < widest < 1 / _MAX_NUMBER:
         raise ValueError(
-            f"Rows must vary by at least {1 / _MAX_NUMBER:g}, so that their variances are not zero. They vary by at most "
-            f"{widest:.3g}. Multiply all rows by a constant."
+            f"Rows must vary by at least {1 / _MAX_NUMBER:g}, so that their variances are not zero. They vary by at "
+            f"most {widest:.3g}. Multiply all rows by a constant."
         )
 
 

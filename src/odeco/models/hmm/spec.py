@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from odeco._util.schema import Sizes, array, require, usable_array
+from odeco._util.schema import array, require, usable_array
 from odeco._util.state import State, array_field
 from odeco._util.types import BoolArray, FloatArray
 from odeco.models.engine.description import Description
@@ -71,19 +71,12 @@ class HMMContext(State):
         return [str(name) for name in (self.names if self.names.size else range(self.n_symbols))]
 
 
-def _rows_rule(value: Any, where: str, sizes: Sizes) -> None:
-    """Require rows with a flag, whether they begin a sequence, and a column for each feature."""
-    usable_array(None, None)(value, where, sizes)
-    require(value.shape[1] == 1 + sizes["n_features"], f"`{where}` must have a column for every feature")
-
-
 class HMMSpec(EMSpec):
     """Hidden Markov models. Rows hold in their first column whether they begin a sequence."""
 
     Params: ClassVar = HMM
     Statistics: ClassVar = HMMStatistics
     Context: ClassVar = HMMContext
-    rows_rule: ClassVar = staticmethod(_rows_rule)
     first_block, next_block = 2**16, 2**13
     first_iter, max_auto = 6, 30
     forgetting: ClassVar = POWER
@@ -91,6 +84,10 @@ class HMMSpec(EMSpec):
     mechanism = "triples of symbols"
 
     settings: TensorHMM
+
+    def check_rows(self, rows: Any, where: str, n_features: int) -> None:
+        """Require rows with a flag, whether they begin a sequence, and a column for each feature."""
+        usable_array(None, "columns")(rows, where, {"columns": 1 + n_features})
 
     def prepare(self, rows: FloatArray, context: HMMContext) -> Sequences:
         """Return sequences."""
@@ -116,14 +113,27 @@ class HMMSpec(EMSpec):
         rows, begins, settings = data.rows, data.begins, self.settings
         how: Any = {"trial_iter": self.first_iter, "tol": settings.tol}
         first_iter = min(self.first_iter, settings.max_iter)
-        full = settings.covariance_type == "full"
-        starts = spectral_starts(rows, begins, context.n_symbols, k, full=full, seed=seed)
-        found = baum_welch_from_best(starts, rows, begins, max_iter=first_iter, **how)
+        (name, first), (_, second) = self.starts(data, data, context, k, np.random.default_rng(seed), seed)
+        found = baum_welch_from_best((first, second), rows, begins, max_iter=first_iter, **how)
         if settings.max_iter > first_iter:
             around = split_merge_starts(found.params, rows, begins, seed=seed)
             rest = baum_welch_from_best(around, rows, begins, max_iter=settings.max_iter - first_iter, **how)
             found = replace(rest, n_iter=found.n_iter + rest.n_iter)
-        return "triples of rows", replace(found, params=self.ordered(found.params))
+        return name, replace(found, params=self.ordered(found.params))
+
+    def starts(
+        self,
+        data: Sequences,
+        trial: Any,  # noqa: ARG002
+        context: HMMContext,
+        k: int,
+        rng: np.random.Generator,  # noqa: ARG002
+        seed: int,
+    ) -> list[tuple[str, HMM]]:
+        """Return two starts from the triples of rows."""
+        full = self.settings.covariance_type == "full"
+        starts = spectral_starts(data.rows, data.begins, context.n_symbols, k, full=full, seed=seed)
+        return [("triples of rows", start) for start in starts]
 
     def select_k(self, data: Sequences, base: HMMContext, seed: int) -> ChosenNumber:
         """Select the number of states by the likelihood of held-out rows, given the rows before them."""
@@ -139,12 +149,20 @@ class HMMSpec(EMSpec):
         return choose_number(score, most=max(1, min(self.max_auto, len(data) // _ROWS_PER_STATE)))
 
     def statistics(
-        self, params: HMM, data: Sequences, context: HMMContext, carry: FloatArray | None = None
+        self,
+        params: HMM,
+        data: Sequences,
+        context: HMMContext,
+        carry: FloatArray | None = None,
     ) -> tuple[HMMStatistics, FloatArray | None]:
-        """Return the statistics of sequences; in a stream also the filtered state of the last row, for the next block."""
+        """Return the statistics of sequences; in a stream also the filtered state of the last row."""
         if carry is None:
-            return params.e_step(data.rows, data.begins), None
+            return self.e_step(params, data, context), None
         return params.e_step_block(data.rows, data.begins, carry if carry.size else params.initial)
+
+    def e_step(self, params: HMM, block: Sequences, context: HMMContext) -> HMMStatistics:  # noqa: ARG002
+        """Return the statistics of whole sequences."""
+        return params.e_step(block.rows, block.begins)
 
     def m_step(self, statistics: HMMStatistics, params: HMM, context: HMMContext) -> HMM:  # noqa: ARG002
         """Return the likeliest model for statistics."""
@@ -203,20 +221,20 @@ class HMMSpec(EMSpec):
                 f"{settings.n_components!r}. Pass fewer."
             )
 
-    def learn_privately(
-        self, holder: PrivateSequences, context: HMMContext, releaser: Releaser, *, seed: int
-    ) -> Fit:
+    def learn_privately(self, holder: PrivateSequences, context: HMMContext, releaser: Releaser, *, seed: int) -> Fit:
         """Learn from one noisy table of triples."""
         settings, k = self.settings, int(self.settings.n_components)
-        found, n_clear = find_private_hmm(
-            holder, releaser, k, max_iter=settings.max_iter, tol=settings.tol, seed=seed
-        )
+        found, n_clear = find_private_hmm(holder, releaser, k, max_iter=settings.max_iter, tol=settings.tol, seed=seed)
         init = f"noisy triples; {n_clear} of {k} directions stand clear of noise"
-        info = Info(holder.n_records, n_iter=found.n_iter, converged=found.converged, init=init)
+        info = Info(holder.n_records, n_iter=found.n_iter, converged=n_clear == k, init=init)
         return Fit(self.ordered(found.params), context, info)
 
     def describe(
-        self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None  # noqa: ARG002
+        self,
+        fit: Fit,
+        names: list[str],
+        privacy: PrivacyReport | None,
+        rows: Any = None,  # noqa: ARG002
     ) -> Description:
         """Return the model in words and pictures."""
         return describe(fit, names, privacy)
