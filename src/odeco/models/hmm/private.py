@@ -22,9 +22,9 @@ from odeco.models.engine.private import PrivatePlan, Releaser, SimulatedSums, si
 from odeco.models.hmm.baum_welch import HMM, HMMStatistics
 from odeco.models.hmm.emissions import Categorical
 from odeco.models.hmm.start import Triples, hmm_of_triples
+from odeco.privacy.holders.protocol import NeighbourRelation
 from odeco.privacy.holders.sequences import PrivateSequences
 from odeco.privacy.ledger_file import Guarantee
-from odeco.privacy.sums import NeighbourRelation
 
 #: The largest number of symbols: the table has its third power of numbers.
 MAX_PRIVATE_SYMBOLS = 100
