@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 import odeco
 from odeco._util.types import FloatArray
 from odeco.online import RowSum
-from odeco.online.range_finder import CoreSearch
+from odeco.online.range_finder import CoreSolver
 from odeco.reproduction.baselines import online_sgd, tune_learning_rate
 from odeco.reproduction.baselines.sgd import DivergedError
 from odeco.reproduction.common import log_slope
@@ -108,9 +108,9 @@ def core_refined(problem: Problem, n_rows: int) -> Outcome:
 def core_after_rounds(problem: Problem, n_rows: int, n_rounds: int) -> Outcome:
     """Run the core method without refinement, with so many rounds for the span."""
     rows = problem.rows(n_rows)
-    search = CoreSearch.start(problem.dimension, problem.n_components, n_rounds=n_rounds, rng=problem.seed)
+    search = CoreSolver.start(problem.dimension, problem.n_components, n_rounds=n_rounds, rng=problem.seed)
     while search.found is None:
-        total = RowSum(search.question, search.candidates, order=3)
+        total = RowSum(search.query, search.probes, order=3)
         total.update(rows)
         search = search.advance(total.mean())
     return Outcome(problem.angles(search.found), float("nan"))

@@ -24,7 +24,7 @@ from odeco._util.types import FloatArray
 from odeco.datasets import planted_independent
 from odeco.decompose import StreamDecomposition
 from odeco.online import RowSum
-from odeco.online.range_finder import CoreSearch
+from odeco.online.range_finder import CoreSolver
 
 FOUND_COSINE = 0.95
 
@@ -73,9 +73,9 @@ def in_one_pass(problem: Problem, rows: FloatArray) -> Found:
 
 def as_orthogonal(problem: Problem, rows: FloatArray) -> Found:
     """Decompose the core as if components were orthogonal."""
-    search = CoreSearch.start(problem.dimension, problem.n_components, rng=problem.seed, orthogonal=True)
+    search = CoreSolver.start(problem.dimension, problem.n_components, rng=problem.seed, orthogonal=True)
     while search.found is None:
-        total = RowSum(search.question, search.candidates, order=3)
+        total = RowSum(search.query, search.probes, order=3)
         total.update(rows)
         search = search.advance(total.mean())
     return search.found

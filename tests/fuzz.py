@@ -32,7 +32,7 @@ from odeco.datasets.planted import planted_topics
 from odeco.errors import SourceError
 from odeco.io import as_source
 from odeco.models import Communities, LatentClasses, TensorHMM, TensorICA, TensorLDA, TensorMixture
-from odeco.power import Plan, Search, step
+from odeco.power import PowerSolver, Schedule, step
 from odeco.privacy.noise import SeededNoiseForTests
 
 #: A file that takes longer than this to be refused, or to be used, counts as one that hangs.
@@ -65,8 +65,8 @@ def _decomposer(method: str, n_rows: int, kind: Callable[[Any], Any] = np.asarra
     return online.partial_fit(kind(_ROWS[:n_rows]))
 
 
-def _save_search(path: Path) -> None:
-    search = Search.start(Plan(2, 4, 5, 1e-6), order=3, parts=(6,), rng=0)
+def _save_solver(path: Path) -> None:
+    search = PowerSolver.start(Schedule(2, 4, 5, 1e-6), order=3, parts=(6,), rng=0)
     for _ in range(8):
         search = step(odeco.tensors.DenseTensor(_TENSOR), search)
     search.save(path)
@@ -221,7 +221,7 @@ KINDS: dict[str, tuple[str, Callable[[Path], object], Callable[[Path], object]]]
         lambda path: odeco.Components([2.0, 1.0], np.eye(6)[:, :2]).save(path),
         odeco.Components.load,
     ),
-    "search": (".npz", _save_search, Search.load),
+    "power solver": (".npz", _save_solver, PowerSolver.load),
     "run, core": (".ckpt", lambda path: _decomposer("core", 20).save(path), _go_on),
     "run, power": (".ckpt", lambda path: _decomposer("power", 40).save(path), _go_on),
     "run, tracking": (".ckpt", lambda path: _decomposer("core", 70).save(path), _go_on),

@@ -15,7 +15,7 @@ from odeco.cp.rank import SIGNIFICANCE, Spectra, chance_of_noise, clear_height, 
 from odeco.cp.selection import expected_undetected, select_rank
 from odeco.cp.symmetric import SymmetricProblem, standard_errors
 from odeco.decompose.symmetric import warn_if_unconverged
-from odeco.power import Plan, run
+from odeco.power import Schedule, run
 from odeco.tensors import Components, DenseTensor, Oracle, SparseTensor
 from odeco.tensors.oracle import polarised_inside
 
@@ -139,7 +139,7 @@ def test_the_law_of_noise_holds_on_pure_noise():
     heights = []
     for _ in range(120):
         noise = DenseTensor(odeco.symmetrize(generator.standard_normal((dimension,) * 3)))
-        highest = run(noise, Plan(1, 30, 100, 1e-4), rng=generator).components.weights[0]
+        highest = run(noise, Schedule(1, 30, 100, 1e-4), rng=generator).components.weights[0]
         # symmetrised white noise has standard deviation 1 at a unit vector
         heights.append(highest / math.sqrt(dimension))
     for height in (1.65, 1.75, 1.85):

@@ -15,7 +15,7 @@ from odeco.cp.fit import refine
 from odeco.cp.rank import SIGNIFICANCE, ProductNoise
 from odeco.decompose import AsymmetricDecomposition
 from odeco.decompose.page import write_report
-from odeco.power import Plan
+from odeco.power import Schedule
 from odeco.tensors import AsymmetricTensor
 
 SHAPES = [((10, 12, 14), 5), ((6, 7, 8, 9), 4)]
@@ -81,7 +81,7 @@ def test_the_largest_value_of_noise_is_below_its_bound_and_near_it():
     law, heights = ProductNoise(parts), []
     for _ in range(40):
         problem = AsymmetricProblem(AsymmetricTensor(generator.standard_normal(parts)))
-        found = problem.run(Plan(1, n_restarts=12, n_iterations=60, tolerance=1e-4), generator)
+        found = problem.run(Schedule(1, n_restarts=12, n_iterations=60, tolerance=1e-4), generator)
         heights.append(abs(found.weights[0]) / law.unit)
     assert max(heights) < law.clear
     assert 2 / 3 < np.mean(heights) < law.typical

@@ -8,7 +8,7 @@ import pytest
 import odeco
 from odeco import Components
 from odeco.datasets import gaussian_noise
-from odeco.online.range_finder import CoreSearch
+from odeco.online.range_finder import CoreSolver
 from odeco.tensors import DenseTensor
 
 DIMENSION = 60
@@ -19,8 +19,8 @@ NOISE = 1e-6
 def finished(search, tensor):
     """Return the search after all its questions were answered by the tensor."""
     while not search.done:
-        u = search.candidates
-        if search.question == "image":
+        u = search.probes
+        if search.query == "image":
             search = search.advance(tensor.image(u))
         else:
             search = search.advance(np.einsum("abc,ai,bj,ck->ijk", tensor.entries, u, u, u, optimize=True))
@@ -38,8 +38,8 @@ def test_two_equal_components_are_found_although_the_images_of_their_sum_and_dif
     the other 8 directions, which are noise, in 59 dimensions. No vector in the span of v₁ + v₂ and these has a cosine
     with v₁ above √((1 + 8/59)/2) = 0.75 on average. Random mixtures of the two directions have images that differ.
     """
-    search = CoreSearch.start(DIMENSION, 2, seed=seed)
-    q = search.candidates[:, :2]
+    search = CoreSolver.start(DIMENSION, 2, seed=seed)
+    q = search.probes[:, :2]
     truth = Components([1.0, 1.0], q @ np.array([[0.8, -0.6], [0.6, 0.8]]))
     tensor = DenseTensor(truth.to_dense() + NOISE * gaussian_noise(DIMENSION, rng=seed).entries)
     found = finished(search, tensor).found

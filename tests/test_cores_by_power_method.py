@@ -9,7 +9,7 @@ import odeco
 from odeco import Components, RankError
 from odeco.cp.small import decompose_core
 from odeco.datasets import gaussian_noise
-from odeco.online.range_finder import CoreSearch
+from odeco.online.range_finder import CoreSolver
 
 #: Noiseless components come out to rounding: sums of some hundred products, each with an error of 1e-16.
 EXACT = 1e-12
@@ -94,10 +94,10 @@ def test_a_core_of_lower_rank_raises_with_what_was_found(rank):
 
 
 def stream_search(truth, n_components):
-    search = CoreSearch.start(truth.dimension, n_components, seed=0, orthogonal=True)
+    search = CoreSolver.start(truth.dimension, n_components, seed=0, orthogonal=True)
     while not search.done:
-        ask = truth.inside if search.question == "core" else truth.image
-        search = search.advance(ask(search.candidates))
+        ask = truth.inside if search.query == "core" else truth.image
+        search = search.advance(ask(search.probes))
     return search.components
 
 

@@ -8,7 +8,7 @@ import pytest
 import odeco
 from odeco import Components
 from odeco.datasets import gaussian_noise, planted_orthogonal
-from odeco.power import Plan
+from odeco.power import Schedule
 from odeco.tensors import AsymmetricTensor, DenseTensor, PackedTensor, SparseTensor
 
 
@@ -155,7 +155,7 @@ def test_a_rank_that_is_too_high_ends_with_the_components_found():
         with pytest.raises(odeco.RankError) as caught:
             odeco.decompose(tensor, 4, rng=0)
         assert str(caught.value) == (
-            "The image of every candidate is zero: the tensor has rank 2, but n_components=4. "
+            "The image of every start is zero: the tensor has rank 2, but n_components=4. "
             "The 2 components found are in `error.found`."
         )
         np.testing.assert_allclose(caught.value.found.weights, [2, 1], rtol=1e-6)
@@ -165,9 +165,7 @@ def test_an_oracle_that_answers_zero_is_refused():
     zero = 0.0 * planted_orthogonal(6, 2, rng=0)
     with pytest.raises(odeco.RankError) as caught:
         odeco.decompose(zero, 1, rng=0)
-    assert (
-        str(caught.value) == "The tensor must hold a non-zero entry. All its answers are zero. Check how it was made."
-    )
+    assert str(caught.value) == "The tensor must hold a non-zero entry. All its images are zero. Check how it was made."
 
 
 def test_a_rank_too_high_for_whitening_says_so():
@@ -248,9 +246,9 @@ CONSTRUCTOR_ERRORS = {
         lambda: Components([1.0], np.ones((2, 1))) + Components([1.0], np.ones((3, 1)), 4),
         "Tensors in a sum must share dimension and order. Got dimension 2, order 3 and dimension 3, order 4.",
     ),
-    "a plan without a known weigh": (
-        lambda: Plan(1, 1, 1, weigh="guess"),
-        "`weigh` must be one of 'image', 'value', 'reuse'. Got 'guess'.",
+    "a schedule without a known source of weights": (
+        lambda: Schedule(1, 1, 1, weight_from="guess"),
+        "`weight_from` must be one of 'image', 'value', 'last_image'. Got 'guess'.",
     ),
     "an asymmetric matrix": (
         lambda: AsymmetricTensor(np.ones((2, 3))),

@@ -9,7 +9,7 @@ import pytest
 
 import odeco
 from odeco import Components
-from odeco.power import Plan, Search, run, step
+from odeco.power import PowerSolver, Schedule, run, step
 from odeco.reproduction.baselines import ss_hopm
 from odeco.tensors import DenseTensor, SparseTensor
 
@@ -41,7 +41,7 @@ def test_operator_norm_takes_both_signs_into_account(kofidis_regalia):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_loop_converges_to_an_extreme_where_plain_iteration_cycles(kofidis_regalia, seed):
-    pair = run(kofidis_regalia, Plan(1, 1, 500, tolerance=1e-10), rng=seed).found[0]
+    pair = run(kofidis_regalia, Schedule(1, 1, 500, tolerance=1e-10), rng=seed).found[0]
     assert pair.residual < 1e-9
     assert min(abs(pair.weight - extreme) for extreme in MAXIMA + MINIMA) < 1e-4
 
@@ -63,7 +63,7 @@ def test_starts_on_the_sphere_find_what_starts_in_the_positive_orthant_miss():
     others = np.linalg.qr(np.hstack([ones, np.random.default_rng(0).standard_normal((d, 3))]))[0][:, 1:]
     tensor = Components([0.3, 1.0, 0.9, 0.8], np.hstack([ones, others]))
     for seed in range(5):
-        assert run(tensor, Plan(1, 10, 50), rng=seed).found[0].weight == pytest.approx(1.0)
+        assert run(tensor, Schedule(1, 10, 50), rng=seed).found[0].weight == pytest.approx(1.0)
     positive = np.random.default_rng(0).random((d, 100))
     for _ in range(50):
         positive = tensor.image(positive / np.linalg.norm(positive, axis=0))
@@ -89,7 +89,7 @@ def test_pyttb_symmetrizes_alike():
 
 
 def test_values_of_a_candidate_never_get_worse_once_shifted(kofidis_regalia):
-    search = Search.start(Plan(1, 20, 300, tolerance=1e-12), order=4, parts=(3,), rng=0)
+    search = PowerSolver.start(Schedule(1, 20, 300, tolerance=1e-12), order=4, parts=(3,), rng=0)
     losses = np.zeros(20)
     while search.stage == "iterate":
         before = search

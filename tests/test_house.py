@@ -39,7 +39,7 @@ def test_a_name_with_an_underscore_is_used_only_in_its_own_module():
 
 
 def test_no_code_asks_which_search_it_has():
-    searches = {"Search", "CoreSearch", "Tracking", "Asker"}
+    searches = {"PowerSolver", "CoreSolver", "Tracking", "Solver"}
     asked = [
         f"{name}:{node.lineno}"
         for name, tree in modules()

@@ -13,70 +13,70 @@ import pytest
 import odeco
 from odeco import Components, FileFormatError
 from odeco.datasets import gaussian_noise, planted_orthogonal
-from odeco.power import Plan, Search, run, step
+from odeco.power import PowerSolver, Schedule, run, step
 from odeco.power.iteration import normalise, uniform_starts
 
 
 def test_defaults_follow_the_theorem():
-    plan = Plan.default(100, 10)
-    assert plan.n_restarts == 47  # 2 · 10 · ln 10 = 46.05
-    assert plan.n_iterations == 27  # 10 + log2(100 / 1e-3) = 26.6
-    assert Plan.default(100, 1).n_restarts == 10
-    assert Plan.default(100, 100).n_restarts == 64
-    assert Plan.default(100, 1, tolerance=1e-10).n_iterations == 50  # 10 + log2(100 / 1e-10) = 49.9
+    schedule = Schedule.default(100, 10)
+    assert schedule.n_restarts == 47  # 2 · 10 · ln 10 = 46.05
+    assert schedule.n_iterations == 27  # 10 + log2(100 / 1e-3) = 26.6
+    assert Schedule.default(100, 1).n_restarts == 10
+    assert Schedule.default(100, 100).n_restarts == 64
+    assert Schedule.default(100, 1, tolerance=1e-10).n_iterations == 50  # 10 + log2(100 / 1e-10) = 49.9
 
 
 @pytest.mark.parametrize(
-    ("plan", "order"),
+    ("schedule", "order"),
     [
-        (Plan(3, 4, 6), 3),
-        (Plan(3, 4, 30, tolerance=1e-10), 3),
-        (Plan(2, 4, 30, tolerance=1e-10), 4),
-        (Plan(3, 4, 6, weigh="value"), 3),
-        (Plan(3, 4, 6, weigh="reuse"), 3),
+        (Schedule(3, 4, 6), 3),
+        (Schedule(3, 4, 30, tolerance=1e-10), 3),
+        (Schedule(2, 4, 30, tolerance=1e-10), 4),
+        (Schedule(3, 4, 6, weight_from="value"), 3),
+        (Schedule(3, 4, 6, weight_from="last_image"), 3),
     ],
 )
-def test_a_search_saved_after_any_answer_ends_with_the_same_bits(tmp_path, plan, order):
+def test_a_solver_saved_after_any_reply_ends_with_bit_identical_results(tmp_path, schedule, order):
     tensor = planted_orthogonal(7, 3, order=order, rng=0)
-    expected = run(tensor, plan, rng=1)
-    search = Search.start(plan, order=order, parts=tensor.parts, rng=1)
+    expected = run(tensor, schedule, rng=1)
+    solver = PowerSolver.start(schedule, order=order, parts=tensor.parts, rng=1)
     stages = set()
-    while not search.done:
-        search = step(tensor, search)
-        stages.add(search.stage)
-        search.save(tmp_path / "search.npz")
-        search = Search.load(tmp_path / "search.npz")
-    assert np.array_equal(search.components.vectors, expected.components.vectors)
-    assert np.array_equal(search.components.weights, expected.components.weights)
-    assert [pair.history for pair in search.found] == [pair.history for pair in expected.found]
-    if plan.tolerance:
+    while not solver.done:
+        solver = step(tensor, solver)
+        stages.add(solver.stage)
+        solver.save(tmp_path / "solver.npz")
+        solver = PowerSolver.load(tmp_path / "solver.npz")
+    assert np.array_equal(solver.components.vectors, expected.components.vectors)
+    assert np.array_equal(solver.components.weights, expected.components.weights)
+    assert [pair.history for pair in solver.found] == [pair.history for pair in expected.found]
+    if schedule.tolerance:
         assert "polish" in stages
-    if plan.weigh == "value":
-        assert "weigh" in stages
+    if schedule.weight_from == "value":
+        assert "weight" in stages
 
 
 def test_an_exact_tensor_stops_early_and_is_polished():
     tensor = planted_orthogonal(50, 3, rng=0)
-    eager = run(tensor, Plan(3, 10, 500, tolerance=1e-6), rng=0)
+    eager = run(tensor, Schedule(3, 10, 500, tolerance=1e-6), rng=0)
     assert all(pair.n_iterations < 40 for pair in eager.found)
     assert all(pair.residual < 1e-14 for pair in eager.found)
 
 
 def test_a_fixed_count_never_stops_early():
-    search = run(planted_orthogonal(10, 2, rng=0), Plan(2, 5, 60), rng=0)
-    assert [pair.n_iterations for pair in search.found] == [61, 61]
+    solver = run(planted_orthogonal(10, 2, rng=0), Schedule(2, 5, 60), rng=0)
+    assert [pair.n_iterations for pair in solver.found] == [61, 61]
 
 
 def test_the_weight_of_algorithm_2_is_read_off_the_last_image():
     tensor = planted_orthogonal(6, 1, rng=0)
-    plan = Plan(1, 3, 4, weigh="reuse")
-    search = Search.start(plan, parts=(6,), rng=0)
+    schedule = Schedule(1, 3, 4, weight_from="last_image")
+    solver = PowerSolver.start(schedule, parts=(6,), rng=0)
     for _ in range(3):
-        search = step(tensor, search)
-    image = tensor.image(search.candidates)
-    values = np.sum(search.candidates * image, axis=0)
+        solver = step(tensor, solver)
+    image = tensor.image(solver.probes)
+    values = np.sum(solver.probes * image, axis=0)
     best = int(np.argmax(values))
-    found = step(tensor, search).found[0]
+    found = step(tensor, solver).found[0]
     assert found.weight == pytest.approx(values[best], rel=1e-14)
     np.testing.assert_allclose(found.vector, image[:, best] / np.linalg.norm(image[:, best]), rtol=1e-14)
 
@@ -100,7 +100,7 @@ def test_the_callback_sees_every_state():
     seen = []
     odeco.decompose(planted_orthogonal(5, 2, rng=0), 2, method="power", rng=0, callback=seen.append)
     assert seen[-1].done
-    assert [len(search.found) for search in seen] == sorted(len(search.found) for search in seen)
+    assert [len(solver.found) for solver in seen] == sorted(len(solver.found) for solver in seen)
 
 
 def test_the_user_s_generator_moves_on():
@@ -110,22 +110,21 @@ def test_the_user_s_generator_moves_on():
     assert generator.bit_generator.state != np.random.default_rng(0).bit_generator.state
 
 
-def test_a_search_is_read_by_plain_numpy_and_json(tmp_path):
-    search = run(planted_orthogonal(5, 2, rng=0), Plan(2, 3, 20), rng=0)
-    search.save(tmp_path / "search.npz")
-    with np.load(tmp_path / "search.npz", allow_pickle=False) as archive:
+def test_a_solver_is_read_by_plain_numpy_and_json(tmp_path):
+    solver = run(planted_orthogonal(5, 2, rng=0), Schedule(2, 3, 20), rng=0)
+    solver.save(tmp_path / "solver.npz")
+    with np.load(tmp_path / "solver.npz", allow_pickle=False) as archive:
         header = json.loads(str(archive["header"]))
-        np.testing.assert_array_equal(archive["vectors"], search.components.vectors.T)
-    assert header["kind"] == "search"
-    assert header["format_version"] == 3
-    assert header["plan"]["n_components"] == 2
+        np.testing.assert_array_equal(archive["found.1.vector"], solver.components.vectors[:, 1])
+        assert archive["schedule.n_components"] == 2
+    assert header == {"kind": "power solver", "format_version": 3}
 
 
 def test_files_of_another_kind_a_newer_version_or_damaged_are_refused(tmp_path):
     path = tmp_path / "file.npz"
     Components([1.0], np.ones((2, 1))).save(path)
-    with pytest.raises(FileFormatError, match=r"must hold search\. It holds components\."):
-        Search.load(path)
+    with pytest.raises(FileFormatError, match=r"must hold power solver\. It holds components\."):
+        PowerSolver.load(path)
     whole = path.read_bytes()
     for length in (0, 1, 50, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
@@ -179,6 +178,6 @@ def test_the_number_of_threads_changes_no_bit():
 def test_a_noisy_tensor_never_yields_nan():
     for seed in range(5):
         tensor = gaussian_noise(8, rng=seed)
-        found = run(tensor, Plan(8, 5, 100, tolerance=1e-10), rng=seed).components
+        found = run(tensor, Schedule(8, 5, 100, tolerance=1e-10), rng=seed).components
         assert np.isfinite(found.weights).all()
         assert np.isfinite(found.vectors).all()

@@ -13,7 +13,7 @@ import odeco
 from odeco import Components
 from odeco.datasets import planted_orthogonal
 from odeco.decompose import AsymmetricDecomposition
-from odeco.power import Plan, run
+from odeco.power import Schedule, run
 from odeco.tensors import DenseTensor, PackedTensor, SparseTensor
 
 EXACT = 1e-10
@@ -117,7 +117,7 @@ def test_results_are_sorted_and_explain_everything():
 
 def test_same_rng_same_result_and_another_seed_another_search():
     tensor = planted_orthogonal(20, 5, rng=0)
-    first, second, other = (run(tensor, Plan(5, 10, 3), rng=seed).components for seed in (4, 4, 5))
+    first, second, other = (run(tensor, Schedule(5, 10, 3), rng=seed).components for seed in (4, 4, 5))
     assert np.array_equal(first.vectors, second.vectors)
     assert not np.array_equal(first.vectors, other.vectors)
 

@@ -363,7 +363,7 @@ def test_every_long_call_tells_how_far_it_is_and_shows_a_bar(name, capsys):
     assert seen
     assert "100%" in capsys.readouterr().err
     for step in seen:
-        assert step.stage if hasattr(step, "stage") and hasattr(step, "fraction") else step.doing
+        assert step.stage if hasattr(step, "stage") and hasattr(step, "fraction") else step.status
     if hasattr(seen[-1], "n_planned"):
         assert [step.n_releases for step in seen] == sorted(step.n_releases for step in seen)
         assert seen[-1].n_releases == seen[-1].n_planned  # a private run makes the releases of its plan

@@ -14,7 +14,7 @@ import pytest
 from scipy import sparse
 
 import odeco
-from odeco.power.tracking import Tracking
+from odeco.power.tracking import Tracker
 from odeco.privacy.noise import SeededNoiseForTests
 
 
@@ -368,9 +368,9 @@ def test_memory_does_not_grow_with_the_number_of_rows():
 
 def test_tracking_of_a_negative_weight_at_even_order_keeps_its_sign():
     truth = odeco.Components([2.0, -1.0], np.eye(4)[:, :2], order=4)
-    tracking = Tracking.start(truth, n_rows=10)
+    tracking = Tracker.start(truth, n_rows=10)
     for _ in range(3):
-        tracking = tracking.advance(truth.image(tracking.candidates), 10)
+        tracking = tracking.advance(truth.image(tracking.probes), 10)
     np.testing.assert_allclose(tracking.components.weights, [2, -1])
     np.testing.assert_allclose(tracking.components.vectors, np.eye(4)[:, :2], atol=1e-12)
     weight_errors, angle_errors = tracking.standard_errors()

@@ -11,7 +11,7 @@ import odeco
 from odeco.cli.app import run
 from odeco.cp.rank import SURE
 from odeco.online.held_out import HeldOut, judge_held_out
-from odeco.online.unknown_rank import CountingSearch
+from odeco.online.unknown_rank import CountingSolver
 from odeco.tensors import DenseTensor, symmetrize
 
 
@@ -114,15 +114,15 @@ def test_neither_the_span_nor_the_fit_sees_rows_that_are_held_out():
     states = []
     for seed in (1, 2):
         held_out, found = np.random.default_rng(seed), np.random.default_rng(0)
-        search = CountingSearch.start(60, seed=5, holding=True)
+        search = CountingSolver.start(60, seed=5, per_pass=True)
         for question in ("image", "image", "image", "core"):
-            assert search.question == question
+            assert search.query == question
             shape = (60, 50) if question == "image" else (50, 50, 50)
             for place in range(4):
                 search = search.advance((held_out if place % 2 else found).standard_normal(shape), 10)
-            search = search.settled() if question == "image" else search
+            search = search.end_pass() if question == "image" else search
         states.append(search)
-    assert np.array_equal(states[0].candidates, states[1].candidates)
+    assert np.array_equal(states[0].probes, states[1].probes)
     assert np.array_equal(states[0].fitted, states[1].fitted)
     assert not np.array_equal(states[0].held, states[1].held)
 

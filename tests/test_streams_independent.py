@@ -7,8 +7,8 @@ import pytest
 
 import odeco
 from odeco.datasets import planted_independent
-from odeco.power.joint_step import joint_step
-from odeco.power.tracking import Tracking
+from odeco.power.gauss_newton_step import gauss_newton_step
+from odeco.power.tracking import Tracker
 
 COSINES = (0.0, 0.3, 0.6)
 
@@ -73,7 +73,7 @@ def gauss_newton_matrix(points):
 def test_the_joint_step_solves_the_system_of_least_squares():
     points, descent = np.random.default_rng(0).standard_normal((2, 5, 3))
     expected = np.linalg.solve(gauss_newton_matrix(points), descent.ravel()).reshape(5, 3)
-    found = joint_step(points, np.ones(3), descent, 3, damping=0.0, tolerance=1e-12)
+    found = gauss_newton_step(points, np.ones(3), descent, 3, damping=0.0, tolerance=1e-12)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
 
 
@@ -88,8 +88,8 @@ def test_exact_images_of_vectors_with_small_errors_lead_to_the_right_ones_up_to_
     truth = planted_independent(12, k, coherence=cosine, weights=[3.0, 2.0, 1.0, -1.0], rng=0)
     moved = truth.vectors + size * np.random.default_rng(1).standard_normal(truth.vectors.shape) / np.sqrt(12)
     wrong = odeco.Components(truth.weights * (1 + size), moved / np.linalg.norm(moved, axis=0))
-    tracking = Tracking.start(wrong)
-    tracking = tracking.advance(truth.image(tracking.candidates), 10)
+    tracking = Tracker.start(wrong)
+    tracking = tracking.advance(truth.image(tracking.probes), 10)
     left = np.linalg.norm(tracking.components.vectors - truth.vectors, axis=0)
     least = np.linalg.eigvalsh(gauss_newton_matrix(truth.vectors))[0]
     allowed = 3 * np.sqrt(k) * damping / least * size + 100 * size**2

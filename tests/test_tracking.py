@@ -9,7 +9,7 @@ import pytest
 
 import odeco
 from odeco.datasets import planted_orthogonal
-from odeco.power.tracking import Tracking
+from odeco.power.tracking import Tracker
 
 
 @pytest.mark.slow
@@ -26,10 +26,10 @@ def test_standard_errors_under_forgetting_are_the_spread_over_independent_stream
     deviation = 1e-3  # of each coordinate of a batch's image; what is of second order is smaller by this factor
     errors, reported = [], []
     for _ in range(n_streams):
-        tracking = Tracking.start(truth, forgetting=forgetting)
+        tracking = Tracker.start(truth, forgetting=forgetting)
         for _ in range(n_batches):
             noise = deviation * generator.standard_normal(truth.vectors.shape)
-            tracking = tracking.advance(truth.image(tracking.candidates) + noise, n_rows=100)
+            tracking = tracking.advance(truth.image(tracking.probes) + noise, n_rows=100)
         matched = odeco.match(tracking.components, truth)
         errors.append([matched.weight_errors, matched.angles])
         reported.append(tracking.standard_errors())

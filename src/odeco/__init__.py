@@ -17,7 +17,7 @@ from odeco.errors import (
 )
 from odeco.online.decomposer import OnlineDecomposer
 from odeco.online.stream import decompose_stream
-from odeco.power.operator_norm import operator_norm
+from odeco.power.power_method import operator_norm
 from odeco.private.recipe import decompose_privately, plan_privacy
 from odeco.tensors.components import Components
 from odeco.tensors.dense import symmetrize

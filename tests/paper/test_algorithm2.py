@@ -9,7 +9,7 @@ from scipy import sparse
 
 import odeco
 from odeco.online import StreamMoment
-from odeco.power import Plan, Search, run
+from odeco.power import PowerSolver, Schedule, run
 
 D, K, L, R, N = 7, 3, 4, 6, 50
 
@@ -22,11 +22,11 @@ def skewed_rows(n, seed):
 
 def starts_of(seed):
     """Return the starts that the library draws for each component."""
-    plan = Plan(K, L, 1, weigh="reuse")
-    search, starts = Search.start(plan, parts=(D,), rng=seed), []
+    plan = Schedule(K, L, 1, weight_from="last_image")
+    search, starts = PowerSolver.start(plan, parts=(D,), rng=seed), []
     while not search.done:
-        starts.append(search.candidates)
-        search = search.advance(search.candidates)
+        starts.append(search.probes)
+        search = search.advance(search.probes)
     return starts
 
 
@@ -56,7 +56,7 @@ def test_pulled_and_pushed_agree_with_the_paper(seed, kind):
 def test_a_stream_moment_in_the_loop_is_the_same_algorithm():
     rows = skewed_rows(K * R * N, 0)
     moment = StreamMoment(iter([rows]), D, batch_size=N)
-    search = run(moment, Plan(K, L, R, weigh="reuse"), rng=0)
+    search = run(moment, Schedule(K, L, R, weight_from="last_image"), rng=0)
     online = odeco.OnlineDecomposer(K, method="power", batch_size=N, n_restarts=L, n_iterations=R, rng=0).partial_fit(
         rows
     )

@@ -7,7 +7,7 @@ import pytest
 from paper.algorithm3 import noise_level, private_tensor_power_method
 
 from odeco.datasets import planted_orthogonal
-from odeco.power import Plan, Search
+from odeco.power import PowerSolver, Schedule
 from odeco.power.iteration import uniform_starts
 from odeco.privacy import EntryLevel, Ledger, PrivateOracle, paper_noise_multiplier
 from odeco.privacy.noise import SeededNoiseForTests
@@ -28,7 +28,7 @@ class Fixed:
 
 
 def the_librarys_starts(seed):
-    search = Search.start(Plan(K, L, R), parts=(D,), rng=np.random.default_rng(seed))
+    search = PowerSolver.start(Schedule(K, L, R), parts=(D,), rng=np.random.default_rng(seed))
     return [uniform_starts(np.random.default_rng([search.seed, i]), (D,), L) for i in range(K)]
 
 

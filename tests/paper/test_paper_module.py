@@ -9,7 +9,7 @@ from scipy import sparse
 import odeco
 from odeco.datasets import gaussian_noise, planted_orthogonal
 from odeco.paper import online_tensor_power_method, private_tensor_power_method, robust_tensor_power_method
-from odeco.power import Plan, run
+from odeco.power import Schedule, run
 from odeco.privacy import EntryLevel, Ledger
 from odeco.privacy.noise import SeededNoiseForTests
 from odeco.tensors import DenseTensor, PackedTensor
@@ -31,7 +31,7 @@ def test_algorithm_1_is_decompose_with_zero_tolerance(seed, noise, kind):
     T = kind(planted_orthogonal(D, K, rng=seed).to_dense() + noise * gaussian_noise(D, rng=seed).entries)
     found = robust_tensor_power_method(T, K, L, R, rng=seed)
     assert_bit_identical(found, odeco.decompose(T, K, n_restarts=L, n_iterations=R, tol=0, rng=seed))
-    solved = run(odeco.tensors.as_oracle(T), Plan(K, L, R), rng=seed).components
+    solved = run(odeco.tensors.as_oracle(T), Schedule(K, L, R), rng=seed).components
     assert np.array_equal(found.weights, solved.weights)  # in the order of discovery too
     assert np.array_equal(found.vectors, solved.vectors)
 

@@ -56,7 +56,7 @@ def single_topic_rows(n_rows, dimension, n_components, seed):
 
 def answers_of(online):
     """Return what the search was told: its next candidates."""
-    return online._run.state.candidates
+    return online._run.state.probes
 
 
 @pytest.mark.parametrize(

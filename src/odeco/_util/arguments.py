@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from odeco._util.types import RngLike
 
 
-MINIMUM_ORDER = 3
+#: The orders of tensors: below, there are matrices; above, NumPy has no arrays.
+MINIMUM_ORDER, MAX_ORDER = 3, 32
 
 
 def as_generator(rng: RngLike) -> np.random.Generator:

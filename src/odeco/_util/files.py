@@ -16,13 +16,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from odeco._util.schema import Schema
+from odeco._util.schema import Schema, require
+from odeco._util.state import State, check_names
 from odeco.errors import FileFormatError
 
 try:
@@ -32,6 +33,8 @@ except ImportError:  # pragma: no cover - no such locks on Windows
 
 
 FORMAT_VERSION = 3
+
+_S = TypeVar("_S", bound=State)
 
 #: How pages and tables of odeco begin: one of these stands within the first bytes.
 _SIGNS, _SIGN_BYTES = (
@@ -177,6 +180,16 @@ def load_arrays(
         if schema is not None:
             schema.check(contents.header, arrays)
     return contents.header, arrays
+
+
+def load_state(path: str | os.PathLike[str], kind: str, state: type[_S]) -> _S:
+    """Read a state whose arrays, with no prefix, are all that a file holds."""
+    header, arrays = load_arrays(path, kind)
+    with faults_of(path):
+        require(not header, f"its header has an unknown {next(iter(header), '')[:40]!r}")
+        made = state.from_arrays(arrays, "")
+        check_names(arrays, {"": made})
+    return made
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,13 @@ from numpy.typing import NDArray
 
 from odeco._util.schema import Rule, Sizes, array, require
 
+#: How Python numbers and tuples of them are written, by the `kind` of a field; arrays are written as they are.
+_DTYPES = {"f": np.float64, "i": np.int64}
 
-def array_field(*shape: str | None, rule: Rule | None = None, default: Any = MISSING, **limits: Any) -> Any:
+
+def array_field(
+    *shape: str | None, rule: Rule | None = None, default: Any = MISSING, as_tuple: bool = False, **limits: Any
+) -> Any:
     """Declare a field by the name of the size along each axis; a field without axes is a number or a text.
 
     Parameters
@@ -49,10 +54,14 @@ def array_field(*shape: str | None, rule: Rule | None = None, default: Any = MIS
         What must hold, if `odeco._util.schema.array` with `shape` and `limits` does not say it.
     default : object, optional
         The value of a field that a file does not hold. None is never written.
+    as_tuple : bool
+        Whether the field is a tuple: of numbers, or of arrays of the same shape.
     **limits : object
         `kind`, `low`, `high` and `nan`, as for `odeco._util.schema.array`.
     """
-    metadata = {"shape": shape, "rule": array(*shape, **limits) if rule is None else rule}
+    dtype = _DTYPES.get(limits.get("kind", "f")) if rule is None else None
+    rule = array(*shape, **limits) if rule is None else rule
+    metadata = {"shape": shape, "rule": rule, "dtype": dtype, "as_tuple": as_tuple}
     if isinstance(default, np.ndarray):  # dataclasses refuse arrays as defaults
         return field(default_factory=lambda: default, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -67,6 +76,11 @@ def part_field(*types: type[State], default: Any = MISSING) -> Any:
     return field(default=default, metadata={"types": types})
 
 
+def parts_field(kind: type[State]) -> Any:
+    """Declare a field that is a tuple of states of one type, which may be empty."""
+    return field(metadata={"types": (kind,), "repeated": True})
+
+
 @dataclass(frozen=True, eq=False)
 class State:
     """Base of frozen dataclasses of arrays, numbers, texts and other states. No array is changed in place."""
@@ -75,16 +89,19 @@ class State:
         """Raise `ValueError` if the fields of a file contradict each other."""
 
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        """Return the fields as arrays, under their names after a prefix. A number is an array without axes."""
+        """Return the fields as arrays, named by prefix, dot and field. A number is an array without axes."""
         arrays: dict[str, NDArray[Any]] = {}
         for each in fields(self):
-            name, value = f"{prefix}.{each.name}", getattr(self, each.name)
-            if isinstance(value, State):
+            name, value = _joined(prefix, each.name), getattr(self, each.name)
+            if "repeated" in each.metadata:
+                for number, part in enumerate(value):
+                    arrays |= part.to_arrays(f"{name}.{number}")
+            elif isinstance(value, State):
                 arrays |= value.to_arrays(name)
                 if len(each.metadata["types"]) > 1:
                     arrays[f"{name}.type"] = np.array(type(value).__name__)
             elif value is not None:
-                arrays[name] = np.asarray(value)
+                arrays[name] = value if isinstance(value, np.ndarray) else np.asarray(value, each.metadata.get("dtype"))
         return arrays
 
     @classmethod
@@ -102,14 +119,15 @@ class State:
         arrays : mapping
             The arrays of a file. Those whose names do not begin with the prefix are not looked at.
         prefix : str
-            What the names of the fields begin with.
+            What the names of the fields begin with, before a dot; an empty text if they begin with nothing.
         sizes : dict, optional
             The sizes that are known already; sizes that are found are added to it.
         parts : mapping, optional
             The types of parts that are declared without one, by the names of their fields, at any depth.
         """
         sizes, parts = {} if sizes is None else sizes, parts or {}
-        made = cls(**{each.name: _read(each, arrays, f"{prefix}.{each.name}", sizes, parts) for each in fields(cls)})
+        names = {each.name: _joined(prefix, each.name) for each in fields(cls)}
+        made = cls(**{each.name: _read(each, arrays, names[each.name], sizes, parts) for each in fields(cls)})
         made.check()
         return made
 
@@ -138,6 +156,10 @@ def check_names(arrays: Mapping[str, NDArray[Any]], states: Mapping[str, State |
     require(not foreign, f"it has an unknown {foreign[0][:40]!r}" if foreign else "")
 
 
+def _joined(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name
+
+
 def _read(
     each: Field[Any],
     arrays: Mapping[str, NDArray[Any]],
@@ -152,8 +174,16 @@ def _read(
         if not fields(types[0]):  # nothing of it can be in a file
             return types[0]()
     if types is None and name in arrays:
-        each.metadata["rule"](arrays[name], name, sizes)
-        return arrays[name] if arrays[name].ndim else arrays[name].item()
+        value = arrays[name]
+        each.metadata["rule"](value, name, sizes)
+        if each.metadata["as_tuple"]:
+            return tuple(value.tolist() if value.ndim == 1 else value)
+        return value if value.ndim else value.item()
+    if types is not None and "repeated" in each.metadata:
+        members: list[State] = []
+        while State.is_in(arrays, f"{name}.{len(members)}"):
+            members.append(types[0].from_arrays(arrays, f"{name}.{len(members)}", sizes, parts))
+        return tuple(members)
     if types is not None and State.is_in(arrays, name):
         if len(types) == 1:
             return types[0].from_arrays(arrays, name, sizes, parts)

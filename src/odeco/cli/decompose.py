@@ -84,7 +84,7 @@ def command(
             def show(search: Any) -> None:
                 found = search.components.n_components
                 total = None if isinstance(n_components, str) else n_components
-                show_progress(search.doing, found, total, f"{found} found")
+                show_progress(search.status, found, total, f"{found} found")
 
             recipe: Any = odeco.decompose_asymmetric if asymmetric else odeco.decompose
             settings |= {"method": method} if asymmetric else {"method": method, "whiten": whiten}

@@ -25,7 +25,7 @@ from odeco.tensors.checks import check_finite, check_symmetric
 #: What the kinds of odeco's own files are for.
 _MEANINGS = {
     "components": "weights and unit vectors; read with odeco.Components.load",
-    "search": "the state of the loop; read with odeco.power.Search.load",
+    "power solver": "the state of the power method; read with odeco.power.PowerSolver.load",
     "stream run": "where a run over rows stands; if it reads its own data, go on with odeco stream --checkpoint and "
     "--resume, else read it with odeco.OnlineDecomposer.load",
     "topic model": "topics over words; read with odeco.models.TensorLDA.load, apply with odeco topics apply, show with "

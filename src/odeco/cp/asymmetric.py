@@ -26,10 +26,9 @@ from odeco._util.threads import one_blas_thread
 from odeco._util.types import DataArray, FloatArray
 from odeco.cp.fit import CPProblem, real_eigenvectors
 from odeco.cp.rank import ProductNoise, Spectra, spectra_of_axes
+from odeco.power.gauss_newton_step import conjugate_gradients
 from odeco.power.iteration import normalise
-from odeco.power.joint_step import conjugate_gradients
-from odeco.power.schedule import Plan
-from odeco.power.solver import run
+from odeco.power.power_method import Schedule, run
 from odeco.tensors.asymmetric import AsymmetricTensor
 from odeco.tensors.components import Components
 from odeco.tensors.oracle import Oracle
@@ -126,7 +125,7 @@ class AsymmetricProblem(CPProblem):
         """Return the tensor minus terms."""
         return AsymmetricProblem(AsymmetricTensor(self.oracle.entries - entries_of(components, self.parts)))
 
-    def run(self, plan: Plan, generator: np.random.Generator) -> Components:
+    def run(self, plan: Schedule, generator: np.random.Generator) -> Components:
         """Return what the power method finds in the symmetric embedding."""
         found = run(self.oracle, plan, rng=generator).components
         return Components(self.oracle.term_weights(found.weights), found.vectors, self.order)

@@ -31,7 +31,7 @@ from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.rank import NoiseLaw, Spectra
 from odeco.power.iteration import normalise
-from odeco.power.schedule import Plan
+from odeco.power.power_method import Schedule
 from odeco.tensors.components import Components
 from odeco.tensors.oracle import Oracle
 
@@ -128,7 +128,7 @@ class CPProblem(ABC):
         """Return the tensor minus components."""
 
     @abstractmethod
-    def run(self, plan: Plan, generator: np.random.Generator) -> Components:
+    def run(self, plan: Schedule, generator: np.random.Generator) -> Components:
         """Return what the power method finds."""
 
     # Starts

@@ -17,6 +17,8 @@ from typing import Protocol
 import numpy as np
 import scipy  # it imports its submodules when they are used; importing optimize takes longer than importing odeco
 
+from odeco._util.schema import require, usable_array
+from odeco._util.state import State, array_field
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import DataArray, FloatArray
 from odeco.errors import RankError
@@ -45,7 +47,7 @@ SMALL_DIMENSION = 24
 
 
 @dataclass(frozen=True, eq=False)
-class RankEvidence:
+class RankEvidence(State):
     """The evidence for a rank: each weight beside the noise level that it was judged against.
 
     Attributes
@@ -64,12 +66,16 @@ class RankEvidence:
         The ranks that the evidence does not rule out, the one that was taken first.
     """
 
-    rank: int
-    weights: FloatArray
-    noise_levels: FloatArray
-    chances: FloatArray
-    confidence: float
-    candidates: tuple[int, ...]
+    rank: int = array_field(kind="i", low=0)
+    weights: FloatArray = array_field("n_tested", rule=usable_array("n_tested"))
+    noise_levels: FloatArray = array_field("n_tested", rule=usable_array("n_tested", low=0))
+    chances: FloatArray = array_field("n_tested", low=0, high=1)
+    confidence: float = array_field(low=0, high=1)
+    candidates: tuple[int, ...] = array_field(None, kind="i", low=0, as_tuple=True)
+
+    def check(self) -> None:
+        """Raise `ValueError` if the fields of a file contradict each other."""
+        require(self.candidates[:1] == (self.rank,), "the rank must be the first of those that are not ruled out")
 
 
 def evidence_from_deflation(weights: FloatArray, remaining: FloatArray, dimension: int, order: int) -> RankEvidence:

@@ -29,13 +29,12 @@ from odeco._util.types import FloatArray
 from odeco.cp.fit import CPProblem, Fit, fit_in_span, refine, removal_costs
 from odeco.cp.rank import SIGNIFICANCE, SURE, RankEvidence
 from odeco.errors import RankError
-from odeco.power.schedule import Plan
-from odeco.power.solver import zero_image_error
+from odeco.power.power_method import Schedule, zero_image_error
 from odeco.tensors.components import Components
 
 #: The search for one more component in the residual. It ends at a residual of 1e-2, because values err by the square of
 #: that, and a component that is kept is fitted anew.
-_NEXT = Plan(1, n_restarts=12, n_iterations=25, tolerance=1e-2)
+_NEXT = Schedule(1, n_restarts=12, n_iterations=25, tolerance=1e-2)
 
 #: One component after another is found to this residual, before all are fitted together.
 _LOOP_TOLERANCE = 1e-6
@@ -56,13 +55,13 @@ class Stage:
 
     Attributes
     ----------
-    doing : str
+    status : str
         What comes next, in words.
     components : Components
         The components of the best fit so far; there may be none.
     """
 
-    doing: str
+    status: str
     components: Components
 
 
@@ -115,11 +114,11 @@ class CPFits:
                 self._fits[rank] = self._with_one_more(rank - 1, left.run(_NEXT, self.generator))
         return self._fits[rank]
 
-    def report(self, doing: str) -> None:
+    def report(self, status: str) -> None:
         """Pass the stage to the callback."""
         if self._callback is not None:
             best = max(self._fits.values(), key=lambda fit: fit.explained, default=None)
-            self._callback(Stage(doing, self.nothing if best is None else best.components))
+            self._callback(Stage(status, self.nothing if best is None else best.components))
 
     def offer(self, found: Fit) -> None:
         """Keep a fit if it is better than the one that is known."""
@@ -227,7 +226,7 @@ def fit_rank(
         if chance <= SIGNIFICANCE and fits.spectrum.n_clear < rank:
             # Deep in noise, the unfolding hides orthogonal components that the power method still finds.
             fits.report("one component after another")
-            plan = Plan.default(problem.oracle.dimension, rank, tolerance=_LOOP_TOLERANCE)
+            plan = Schedule.default(problem.oracle.dimension, rank, tolerance=_LOOP_TOLERANCE)
             with contextlib.suppress(RankError):
                 fits.offer(refine(problem, problem.run(plan, generator)))
             _, chance = fits.next(rank)

@@ -19,8 +19,7 @@ from odeco._util.types import FloatArray
 from odeco.cp.selection import fit_rank
 from odeco.cp.symmetric import SymmetricProblem, standard_errors
 from odeco.errors import RankError
-from odeco.power.schedule import Plan
-from odeco.power.solver import Search, run, step
+from odeco.power.power_method import PowerSolver, Schedule, run, step
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor, symmetrize
 
@@ -152,18 +151,18 @@ def decompose_noisy(tensor: DenseTensor, n_components: int, generator: np.random
     for _ in range(3):  # the last axis is contracted and becomes the first
         core = np.moveaxis(core @ basis, -1, 0)
     starts = basis @ decompose_core(core, n_components, generator).vectors
-    plan = Plan(n_components, n_components + _RANDOM_STARTS, 40, tolerance=1e-6)
-    search = Search.start(plan, parts=tensor.parts, rng=generator)
+    plan = Schedule(n_components, n_components + _RANDOM_STARTS, 40, tolerance=1e-6)
+    search = PowerSolver.start(plan, parts=tensor.parts, rng=generator)
     while not search.done:
         if search.iteration == 0:
-            search = replace(search, candidates=np.hstack([starts, search.candidates[:, n_components:]]))
+            search = replace(search, probes=np.hstack([starts, search.probes[:, n_components:]]))
         search = step(tensor, search)
     return search.components
 
 
 def decompose_core(core: FloatArray, n_components: int, generator: np.random.Generator) -> Components:
     """Run Algorithm 1 on a noisy core."""
-    plan = Plan.default(core.shape[0], n_components, tolerance=1e-8)
+    plan = Schedule.default(core.shape[0], n_components, tolerance=1e-8)
     return run(DenseTensor(symmetrize(core)), plan, rng=generator).components
 
 

@@ -1,7 +1,7 @@
 """The CP fit of a symmetric tensor: one vector per component.
 
 With xᵢ = |λᵢ|^(1/p) vᵢ and the signs sᵢ of the weights, the misfit is ½‖T − Σ sᵢ xᵢ⊗ᵖ‖². Its gradient takes one image
-of the k vectors. Its Gauss-Newton matrix takes none (`odeco.power.joint_step`), so a step costs one image and
+of the k vectors. Its Gauss-Newton matrix takes none (`odeco.power.gauss_newton_step`), so a step costs one image and
 O(d k² + n k³) besides.
 
 If the noise has the same variance at every unit vector, a least-squares fit has the covariance σ² H⁻¹ for small noise.
@@ -22,9 +22,8 @@ from odeco._util.types import FloatArray
 from odeco.cp.fit import CPProblem, real_eigenvectors
 from odeco.cp.rank import Spectra, SymmetricNoise, spectrum_of
 from odeco.cp.whitening import Whitened, Whitener
-from odeco.power.joint_step import joint_step
-from odeco.power.schedule import Plan
-from odeco.power.solver import run
+from odeco.power.gauss_newton_step import gauss_newton_step
+from odeco.power.power_method import Schedule, run
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor, symmetrize
 from odeco.tensors.oracle import Oracle
@@ -76,7 +75,7 @@ class SymmetricProblem(CPProblem):
         with one_blas_thread():
             gram: FloatArray = points.T @ points
             descent: FloatArray = signs * images - points @ ((signs[:, None] * signs) * gram ** (self.order - 1))
-        return joint_step(points, signs, descent, self.order, damping=damping)
+        return gauss_newton_step(points, signs, descent, self.order, damping=damping)
 
     def residuals(self, components: Components, points: FloatArray, images: FloatArray) -> FloatArray:
         """Return ‖T(I, v, …, v) − C(I, v, …, v)‖."""
@@ -99,7 +98,7 @@ class SymmetricProblem(CPProblem):
         """Return the tensor minus components."""
         return SymmetricProblem(self.oracle - components)
 
-    def run(self, plan: Plan, generator: np.random.Generator) -> Components:
+    def run(self, plan: Schedule, generator: np.random.Generator) -> Components:
         """Return what the power method finds."""
         return run(self.oracle, plan, rng=generator).components
 

@@ -27,8 +27,7 @@ from odeco.decompose.symmetric import (
     warn_if_unconverged,
 )
 from odeco.display.progress import following
-from odeco.power.schedule import Plan
-from odeco.power.solver import Search, run
+from odeco.power.power_method import PowerSolver, Schedule, run
 from odeco.tensors.asymmetric import AsymmetricTensor
 from odeco.tensors.components import Components
 from odeco.tensors.units import InUnit
@@ -43,7 +42,7 @@ def decompose_asymmetric(
     n_iterations: int | None = None,
     tol: float = 1e-10,
     rng: RngLike = None,
-    callback: Callable[[Search | Stage], object] | None = None,
+    callback: Callable[[PowerSolver | Stage], object] | None = None,
     progress: bool = False,
 ) -> AsymmetricDecomposition:
     """Decompose an asymmetric d₁ x d₂ x … array into terms λ a ⊗ b ⊗ ….
@@ -108,7 +107,7 @@ def decompose_asymmetric(
             found.rank_evidence,
             found.structure,
         )
-    plan = Plan.default(
+    plan = Schedule.default(
         oracle.dimension,
         k,
         n_restarts=n_restarts,
@@ -122,9 +121,9 @@ def decompose_asymmetric(
 def _terms_by_loop(
     oracle: InUnit,
     entries: AsymmetricTensor,
-    plan: Plan,
+    plan: Schedule,
     generator: np.random.Generator,
-    callback: Callable[[Search], object] | None,
+    callback: Callable[[PowerSolver], object] | None,
 ) -> AsymmetricDecomposition:
     """Find terms one after another, as eigenvectors of the symmetric embedding."""
     unit = Unit(oracle)

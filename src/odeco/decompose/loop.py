@@ -12,8 +12,7 @@ from odeco._util.scale import put_back
 from odeco.cp.rank import RankEvidence, enough_seen, evidence_from_deflation, ground_state, no_signal_error
 from odeco.decompose.result import structure_of
 from odeco.errors import RankError
-from odeco.power.schedule import Plan
-from odeco.power.solver import Callback, Search, step
+from odeco.power.power_method import Callback, PowerSolver, Schedule, step
 from odeco.tensors.components import Components
 from odeco.tensors.norms import squared_norm
 from odeco.tensors.oracle import Oracle
@@ -27,15 +26,15 @@ def usable_tolerance(tol: float, oracle: Oracle) -> float:
 
 
 def search_to_noise(
-    oracle: InUnit, plan: Plan, generator: np.random.Generator, callback: Callback | None
-) -> tuple[Search, RankEvidence]:
+    oracle: InUnit, plan: Schedule, generator: np.random.Generator, callback: Callback | None
+) -> tuple[PowerSolver, RankEvidence]:
     """Find components until several in a row do not stand clear of the noise, and drop those."""
     if not oracle.exact:
         raise ValueError(
             'n_components="auto" needs an oracle that can be asked again. '
             f"{type(oracle.oracle).__name__} is not exact. Pass n_components as an int."
         )
-    search = Search.start(plan, order=oracle.order, parts=oracle.parts, rng=generator, rounding=oracle.rounding)
+    search = PowerSolver.start(plan, order=oracle.order, parts=oracle.parts, rng=generator, rounding=oracle.rounding)
     whole = oracle.squared_norm()
     remaining: list[float] = []
     evidence = evidence_from_deflation(np.empty(0), np.empty(0), oracle.dimension, oracle.order)

@@ -23,8 +23,7 @@ from odeco.decompose.loop import search_to_noise, usable_tolerance
 from odeco.decompose.result import Decomposition, structure_of
 from odeco.display.progress import following
 from odeco.errors import ConvergenceWarning, RankError
-from odeco.power.schedule import Plan
-from odeco.power.solver import Search, run, zero_image_error
+from odeco.power.power_method import PowerSolver, Schedule, run, zero_image_error
 from odeco.tensors.components import Components
 from odeco.tensors.dense import as_oracle
 from odeco.tensors.norms import squared_norm
@@ -45,7 +44,7 @@ def decompose(
     tol: float = 1e-10,
     whiten: Whiten = None,
     rng: RngLike = None,
-    callback: Callable[[Search | Stage], object] | None = None,
+    callback: Callable[[PowerSolver | Stage], object] | None = None,
     progress: bool = False,
 ) -> Decomposition:
     """Decompose a symmetric tensor into weights and unit vectors.
@@ -79,7 +78,7 @@ def decompose(
     rng : None, int or numpy.random.Generator
         Draws the starts. The same rng gives the same result on any number of threads.
     callback : callable, optional
-        Receives the `Search` after every reply of the oracle, or the `Stage` of the fit. Both have `doing` and
+        Receives the `PowerSolver` after every reply of the oracle, or the `Stage` of the fit. Both have `status` and
         `components`.
     progress : bool
         Whether to show a progress bar, with rich or tqdm.
@@ -145,13 +144,13 @@ def decompose(
         return unit.put_back(result)
     automatic = isinstance(n_components, str) and n_components == "auto"
     most: Any = min(oracle.dimension, MAX_AUTOMATIC) if automatic else n_components
-    plan = Plan.default(
+    plan = Schedule.default(
         oracle.dimension,
         most,
         n_restarts=n_restarts,
         n_iterations=n_iterations,
         tolerance=usable_tolerance(tol, oracle),
-        weigh="image" if oracle.exact else "reuse",
+        weight_from="image" if oracle.exact else "last_image",
     )
     unit = Unit(oracle)
     with unit.kept(), following(callback, progress, n_components) as report:
@@ -303,7 +302,7 @@ def choose_method(method: str, needs_power: Mapping[str, bool]) -> str:
 _ENOUGH = 0.01
 
 
-def described(search: Search, *, tolerance: float) -> Decomposition:
+def described(search: PowerSolver, *, tolerance: float) -> Decomposition:
     """Sort what a finished search has found, with the residual of each component."""
     found = search.components
     order = found.largest_first()
@@ -315,7 +314,7 @@ def described(search: Search, *, tolerance: float) -> Decomposition:
         n_iterations=np.array([pair.n_iterations for pair in search.found])[order],
         n_agreed=np.array([pair.n_agreed for pair in search.found])[order],
         histories=tuple(search.found[i].history for i in order),
-        n_restarts=search.plan.n_restarts,
+        n_restarts=search.schedule.n_restarts,
     )
 
 

@@ -37,7 +37,7 @@ def following(
                 stage, fraction = step.stage, step.fraction
             else:
                 known = isinstance(n_components, int) and n_components
-                stage, fraction = step.doing, step.components.n_components / n_components if known else None
+                stage, fraction = step.status, step.components.n_components / n_components if known else None
             show(stage, fraction or 0, None if fraction is None else 1)
 
         yield call

@@ -29,10 +29,11 @@ from odeco._util.schema import (
     usable_array,
     whole,
 )
+from odeco._util.state import check_names
 from odeco.online.run import KINDS, N_SEGMENTS, Run, segment_rows
 from odeco.online.settings import METHODS, Settings
 from odeco.online.sums import MOST_LEVELS
-from odeco.online.unknown_rank import CountingSearch
+from odeco.power.solver import Solver
 from odeco.privacy.account import Account
 
 
@@ -123,27 +124,30 @@ def _anything(value: Any, where: str, sizes: Sizes) -> None:
 
 def _check_run(settings: Settings, run: Any, arrays: dict[str, Any]) -> None:
     sizes: Sizes = {}
-    record({**_RUN, "state_header": _anything})(run, "run", sizes)
-    groups: dict[str, dict[str, Any]] = {"state": {}, "sum": {}, "notes": {}}
+    record(_RUN)(run, "run", sizes)
+    state: Any = KINDS[run["state"]].from_arrays(arrays, "state", sizes)
+    check_names({name: value for name, value in arrays.items() if name.startswith("state.")}, {"state": state})
+    groups: dict[str, dict[str, Any]] = {"sum": {}, "notes": {}}
     for name, value in arrays.items():
         prefix, _, rest = name.partition("_")
-        require(prefix in groups, f"`{name}` must belong to the state, the sum or the notes")
-        groups[prefix][rest] = value
-    kind = KINDS[run["state"]]
-    kind.SCHEMA.check(run["state_header"], groups["state"], sizes)
-    state = run["state_header"]
+        require(
+            prefix in groups or name.startswith("state."), f"`{name}` must belong to the state, the sum or the notes"
+        )
+        groups.get(prefix, {})[rest] = value
     search = "counting" if settings.automatic else settings.method
-    require(run["state"] in (search, "tracking"), "its search must be that of its method")
-    require(state["order"] == settings.order, "its search must be of the order of the run")
-    planned = state["plan"]["n_components"] if run["state"] == "power" else sizes.get("k")
-    require(settings.automatic or planned == settings.n_components, "its search must be for the components of the run")
+    require(run["state"] in (search, "tracking"), "its solver must be that of its method")
+    require(state.order == settings.order, "its solver must be of the order of the run")
+    if not settings.automatic:
+        solvers = {"power": lambda: state.schedule, "tracking": lambda: state.components}
+        given = solvers.get(run["state"], lambda: state)().n_components
+        require(given == settings.n_components, "its solver must be for the components of the run")
     if run["state"] == "counting":
-        require(state["holding"] == (settings.batch_size is None), "it must wait for passes where there are some")
-    _check_sum(settings, run, groups["sum"], sizes)
+        require(state.per_pass == (settings.batch_size is None), "it must wait for passes where there are some")
+    _check_sum(settings, run, state, groups["sum"], sizes)
     _check_notes(settings, groups["notes"], sizes)
 
 
-def _check_sum(settings: Settings, run: dict[str, Any], held: dict[str, Any], sizes: Sizes) -> None:
+def _check_sum(settings: Settings, run: dict[str, Any], state: Solver, held: dict[str, Any], sizes: Sizes) -> None:
     rows = _CSR_ROWS if "data" in held else _DENSE_ROWS if "rows" in held else {}
     record({**_SUM, **rows}, dict.fromkeys(_LEVELS, _anything))(held, "sum", sizes)
     n_held, place = int(held["n_rows"]), run["place"]
@@ -157,7 +161,7 @@ def _check_sum(settings: Settings, run: dict[str, Any], held: dict[str, Any], si
     require(sizes.get("waiting", 0) <= n_held, "no more rows may wait than were taken in")
     for level in _LEVELS:
         if level in held:
-            _check_total(settings, run, held[level], sizes)
+            _check_total(settings, state, held[level], sizes)
     # A batch is closed as soon as it is complete: without room left, pushing rows would never end.
     room = settings.batch_size
     if room is None and run["state"] == "tracking" and place["length"] is not None:
@@ -168,21 +172,17 @@ def _check_sum(settings: Settings, run: dict[str, Any], held: dict[str, Any], si
     require(place["length"] is None or place["row"] <= place["length"], "its place must lie within a pass")
 
 
-def _check_total(settings: Settings, run: dict[str, Any], total: Any, sizes: Sizes) -> None:
-    """Require a sum of the shape of its question."""
-    state = run["state_header"]
-    if run["state"] == "entries":
+def _check_total(settings: Settings, state: Solver, total: Any, sizes: Sizes) -> None:
+    """Require a sum of the shape of its query."""
+    if state.query == "entries":
         sizes["distinct"] = math.comb(sizes["d"] + 2, 3)
         array("distinct", low=-_MOST, high=_MOST)(total, "sum.sum", sizes)
         return
-    of_core = run["state"] == "core" and state["round"] == state["n_rounds"]
-    if run["state"] == "counting":
-        of_core = state["round"] == CountingSearch.passes(sizes["d"], settings.order) - 1
-    array(*(("m",) * settings.order if of_core else ("d", None)), low=-_MOST, high=_MOST)(total, "sum.sum", sizes)
-    most = sizes["m" if run["state"] in ("core", "counting") else "k" if run["state"] == "tracking" else "L"]
-    exact = settings.guarantee is None  # a private run merges equal candidates
-    width = total.shape[1]
-    require(width == most if exact else 1 <= width <= most, "its sum must be that of its question")
+    shape = ("m",) * settings.order if state.query == "core" else ("d", None)
+    array(*shape, low=-_MOST, high=_MOST)(total, "sum.sum", sizes)
+    n_probes, width = state.probes.shape[1], total.shape[1]
+    exact = settings.guarantee is None  # a private run merges probes that have converged to the same vector
+    require(width == n_probes if exact else 1 <= width <= n_probes, "its sum must be that of its query")
 
 
 def _check_notes(settings: Settings, notes: dict[str, Any], sizes: Sizes) -> None:

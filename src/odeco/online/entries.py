@@ -1,18 +1,19 @@
-"""The whole moment in one question: for small dimensions, and for private streams, where every question costs."""
+"""The whole moment in one query: for small dimensions, and for private streams, where every query costs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from odeco._util.arguments import check_n_components
-from odeco._util.schema import Schema, Sizes, array, flag, require, size, whole
+from odeco._util.schema import require
+from odeco._util.state import State, array_field, part_field
 from odeco._util.types import FloatArray
 from odeco.cp.small import decompose_noisy, fit_independent
-from odeco.power.protocol import Finder
-from odeco.power.tracking import Tracking
+from odeco.power.solver import FiniteSolver
+from odeco.power.tracking import Tracker
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor
 from odeco.tensors.packed import PackedTensor
@@ -21,55 +22,42 @@ from odeco.tensors.packed import PackedTensor
 MOST_DIMENSION = 400
 
 
-def _check_state(header: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) -> None:  # noqa: ARG001 - all in arrays
-    require(len(arrays) in (0, 2), "it must hold both the weights and the vectors of its components, or neither")
-    require(
-        sizes["k"] <= sizes["d"] <= MOST_DIMENSION, f"there must be at most d components, and {MOST_DIMENSION} columns"
-    )
-    require(not arrays or bool(np.all(np.any(arrays["vectors"], axis=0))), "no vector may be zero")
-
-
 @dataclass(frozen=True, eq=False)
-class EntriesSearch(Finder):
-    """A search that asks one question: for every distinct entry of a moment of order 3. Then it decomposes that.
+class EntriesSolver(State, FiniteSolver):
+    """A solver with one query, for every distinct entry of a moment of order 3, which it then decomposes.
 
     Attributes
     ----------
     dimension, n_components, seed
         What does not change.
     orthogonal : bool
-        Whether components are taken to be orthogonal; otherwise they need only be independent.
+        Whether components are taken to be orthogonal; otherwise linearly independent.
     found : Components or None
         The components, once the moment is known.
     """
 
-    candidates_meet: ClassVar[bool] = False
-    SCHEMA: ClassVar[Schema] = Schema(
-        {
-            "dimension": size("d"),
-            "n_components": size("k"),
-            "order": whole(3, 3),
-            "seed": whole(),
-            "orthogonal": flag(),
-        },
-        {},
-        optional_arrays={"weights": array("k"), "vectors": array("d", "k")},
-        relations=_check_state,
-    )
+    probes_converge: ClassVar[bool] = False
     order: ClassVar[int] = 3
-    n_questions: ClassVar[int] = 1
-    doing: ClassVar[str] = "the whole moment"
-    plan_in_words: ClassVar[str] = "the whole moment"
+    n_queries: ClassVar[int] = 1
+    status: ClassVar[str] = "the whole moment"
+    description: ClassVar[str] = "the whole moment"
 
-    dimension: int
-    n_components: int
-    seed: int
-    orthogonal: bool
-    found: Components | None = None
+    dimension: int = array_field(kind="i", low=1, high=MOST_DIMENSION)
+    n_components: int = array_field(kind="i", low=1)
+    seed: int = array_field(kind="i", low=0)
+    orthogonal: bool = array_field(kind="b")
+    found: Components | None = part_field(Components, default=None)
+
+    def check(self) -> None:
+        """Raise `ValueError` if the fields of a file contradict each other."""
+        k, d, found = self.n_components, self.dimension, self.found
+        require(k <= d, "there must be at most d components")
+        fits = found is None or (found.n_components, found.dimension, found.order) == (k, d, 3)
+        require(fits, "its components must be those that it was started for")
 
     @classmethod
-    def start(cls, dimension: int, n_components: int, *, seed: int, orthogonal: bool = False) -> EntriesSearch:
-        """Return the search that has asked nothing yet."""
+    def start(cls, dimension: int, n_components: int, *, seed: int, orthogonal: bool = False) -> EntriesSolver:
+        """Return the state before the first query."""
         if dimension > MOST_DIMENSION:
             raise ValueError(
                 f"method='entries' keeps d³/6 numbers, so rows must have at most {MOST_DIMENSION} columns. "
@@ -78,13 +66,13 @@ class EntriesSearch(Finder):
         return cls(dimension, check_n_components(n_components, dimension), seed, orthogonal)
 
     @property
-    def question(self) -> Literal["entries"]:
-        """What to ask next."""
+    def query(self) -> Literal["entries"]:
+        """Which product is needed next."""
         return "entries"
 
     @property
-    def candidates(self) -> FloatArray:
-        """A block without columns: the question is not about any vector."""
+    def probes(self) -> FloatArray:
+        """A block without columns: the query has no vectors."""
         return np.empty((self.dimension, 0))
 
     @property
@@ -98,33 +86,22 @@ class EntriesSearch(Finder):
         return self.found is not None
 
     @property
-    def n_answered(self) -> int:
-        """How many questions are answered."""
+    def n_replies(self) -> int:
+        """The number of replies so far."""
         return int(self.done)
 
-    def advance(self, answer: FloatArray, n_rows: int | None = None) -> EntriesSearch:  # noqa: ARG002 - one answer
+    def advance(self, reply: FloatArray, n_rows: int | None = None) -> EntriesSolver:  # noqa: ARG002 - one reply
         """Take in the distinct entries T[i, j, k], i ≥ j ≥ k, in the order of i, then j, then k."""
-        tensor = DenseTensor(PackedTensor(answer, self.dimension).to_dense())
+        tensor = DenseTensor(PackedTensor(reply, self.dimension).to_dense())
         found = None if self.orthogonal else fit_independent(tensor, self.n_components, self.seed)
         if found is None:
             found = decompose_noisy(tensor, self.n_components, np.random.default_rng(self.seed))
         return replace(self, found=found.sorted_by_weight())
 
-    def tracked(
-        self, *, n_rows: int = 0, forgetting: float = 1.0, holding: bool = False, orthogonal: bool = False
-    ) -> Tracking:
-        """Return what was found, as something that goes on learning; it counts as the `n_rows` rows of the moment."""
-        return Tracking.start(
-            self.components, n_rows=n_rows, forgetting=forgetting, holding=holding, orthogonal=orthogonal
+    def tracker(
+        self, *, n_rows: int = 0, forgetting: float = 1.0, per_pass: bool = False, orthogonal: bool = False
+    ) -> Tracker:
+        """Return a solver that goes on refining the components, which count as the `n_rows` rows of the moment."""
+        return Tracker.start(
+            self.components, n_rows=n_rows, forgetting=forgetting, per_pass=per_pass, orthogonal=orthogonal
         )
-
-    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the search as a JSON header and named arrays."""
-        header = {name: getattr(self, name) for name in ("dimension", "n_components", "order", "seed", "orthogonal")}
-        return header, {} if self.found is None else {"weights": self.found.weights, "vectors": self.found.vectors}
-
-    @classmethod
-    def from_arrays(cls, header: dict[str, Any], arrays: dict[str, Any]) -> EntriesSearch:
-        """Return the search that `to_arrays` described."""
-        found = Components(arrays["weights"], arrays["vectors"]) if "weights" in arrays else None
-        return cls(header["dimension"], header["n_components"], header["seed"], header["orthogonal"], found)

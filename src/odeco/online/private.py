@@ -18,7 +18,7 @@ from odeco.decompose.result import PrivateStreamDecomposition, StreamDecompositi
 from odeco.io.rows import is_sparse
 from odeco.online.run import BatchMean, Run
 from odeco.online.sums import RowSum
-from odeco.power.protocol import Asker
+from odeco.power.solver import Solver
 from odeco.privacy import sensitivity
 from odeco.privacy.account import Account
 from odeco.privacy.calibration import check_delta_for, gdp_mu
@@ -147,7 +147,7 @@ class NoisyMean(BatchMean):
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError("A private run must stay one of a kind: a copy would release the same rows twice. Save it.")
 
-    def sum_for(self, state: Asker) -> RowSum:
+    def sum_for(self, state: Solver) -> RowSum:
         """Return the empty sum for the question of a search; candidates that have met are asked about as one."""
         plain = super().sum_for(state)
         if not _merges(state):
@@ -183,12 +183,12 @@ class NoisyMean(BatchMean):
         )
         answer /= counts
         if _merges(state):
-            _, members, signs = merge_duplicates(state.candidates, MERGE_COSINE)
+            _, members, signs = merge_duplicates(state.probes, MERGE_COSINE)
             # T(I, −u, …) has the sign (−1)^(p−1).
             answer = answer[:, members] * (signs if total.order % 2 == 0 else 1.0)
         return answer, Release(total.block, n_rows, scale, total.question)
 
-    def notes_after(self, run: Run, release: Release, after: Asker) -> Notes:
+    def notes_after(self, run: Run, release: Release, after: Solver) -> Notes:
         """Keep the release, and what its noise means for components that it completed."""
         notes: Notes = run.notes
         known, components = notes.found, after.components
@@ -200,7 +200,7 @@ class NoisyMean(BatchMean):
             known = found_in_core(components, release.scale, release.block.shape[1], outside)
         elif components.n_components > errors.size:
             scales = np.append(errors, release.scale)
-            known = found_in_images(components, scales, scales, run.state.candidates.shape[1])
+            known = found_in_images(components, scales, scales, run.state.probes.shape[1])
         return replace(notes, last=release, found=known)
 
     def components(self, found: Components, notes: Notes | None) -> Components:  # noqa: ARG002 - the bound is the unit
@@ -246,7 +246,7 @@ class NoisyMean(BatchMean):
             arrays |= {name: getattr(found, name) for name in _NOISE_FIELDS}
         return arrays
 
-    def notes_from_arrays(self, arrays: dict[str, Any], state: Asker) -> Notes:
+    def notes_from_arrays(self, arrays: dict[str, Any], state: Solver) -> Notes:
         """Return the notes that `notes_to_arrays` described."""
         notes = Notes(dense=bool(arrays["dense"]) if "dense" in arrays else None)
         if "last_block" in arrays:
@@ -265,7 +265,7 @@ class NoisyMean(BatchMean):
         """
         notes: Notes = run.notes
         last, components = notes.last, run.state.components
-        averaging = None if last is None else run.state.averaging(last.n_rows)
+        averaging = None if last is None else run.state.noise_ratio(last.n_rows)
         if last is not None and averaging is not None:
             k = components.n_components
             scales = np.full(k, last.scale * averaging)
@@ -300,9 +300,9 @@ def _in_words(total: RowSum) -> str:
     return f"image of {width} candidates together"
 
 
-def _merges(state: Asker) -> bool:
+def _merges(state: Solver) -> bool:
     """Tell whether candidates that have met are asked about as one."""
-    return state.candidates_meet and not state.done
+    return state.probes_converge and not state.done
 
 
 def _check_size(norm_bound: float, dimension: int, order: int) -> None:

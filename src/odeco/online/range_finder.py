@@ -5,26 +5,26 @@ asked two or three times, find that span; one more pass over the data accumulate
 basis Q of it; and the core is decomposed for free. A few rounds take the place of the k R rounds of Algorithm
 2, and memory stays linear in d.
 
-`CoreSearch` is driven as a `Search` is: ask its `question` about its `candidates`, hand the answer to `advance`,
-until `done`.
+`CoreSolver` is driven as `PowerSolver` is.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from odeco._util.arguments import as_seed, check_count, check_n_components
-from odeco._util.schema import Schema, Sizes, flag, require, size, tensor_order, unit_vectors, usable_array, whole
+from odeco._util.arguments import MAX_ORDER, MINIMUM_ORDER, as_seed, check_count, check_n_components
+from odeco._util.schema import require, unit_vectors
+from odeco._util.state import State, array_field, part_field
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, RngLike
 from odeco.cp.small import core_width, decompose_core, fit_independent
 from odeco.errors import RankError
-from odeco.power.iteration import uniform_within
-from odeco.power.protocol import Finder
-from odeco.power.tracking import Tracking
+from odeco.power.iteration import uniform_starts
+from odeco.power.solver import FiniteSolver
+from odeco.power.tracking import Tracker
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor, symmetrize
 
@@ -42,61 +42,49 @@ def mixtures(basis: FloatArray, n_components: int, seed: list[int]) -> FloatArra
     directions than it has. Random combinations have independent squares, so that their images span the components.
     """
     strong = basis[:, : n_components + SPARE_DIRECTIONS]
-    return uniform_within(strong, basis.shape[1], np.random.default_rng(seed))
-
-
-def _check_state(header: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) -> None:
-    n_answers = header["n_rounds"] + 1
-    require(sizes["k"] <= sizes["m"] <= sizes["d"], "a search for k components must ask k to d vectors")
-    require(header["round"] <= n_answers, f"`round` must be at most {n_answers}")
-    complete = header["round"] == n_answers
-    found = {"weights", "vectors"} & arrays.keys()
-    require(len(found) == (2 if complete else 0), "it must hold components if all is answered, and only then")
+    return strong @ uniform_starts(np.random.default_rng(seed), (strong.shape[1],), basis.shape[1])
 
 
 @dataclass(frozen=True, eq=False)
-class CoreSearch(Finder):
-    """Where a range finder with core stands: a value that `advance` replaces by the next.
+class CoreSolver(State, FiniteSolver):
+    """The state of a range finder with core. `advance` returns the next state.
 
     Attributes
     ----------
     n_components, order, seed
         What does not change.
     orthogonal : bool
-        Whether components are taken to be orthogonal; otherwise they need only be independent.
+        Whether components are taken to be orthogonal; otherwise linearly independent.
     n_rounds : int
-        Images asked for before the core.
+        Number of images before the core.
     round : int
-        Answers taken in so far.
-    candidates : array, d x m
-        The orthonormal block to ask about next; m is 2k + 5, or d if that is less.
+        Number of replies so far.
+    probes : array, d x m
+        The orthonormal block of the next query; m is 2k + 5, or d if that is less.
     found : Components or None
         The components, once the core is decomposed.
     """
 
-    candidates_meet: ClassVar[bool] = False  # a basis is orthonormal, and mixtures are asked once
-    SCHEMA: ClassVar[Schema] = Schema(
-        {
-            "n_components": size("k"),
-            "order": tensor_order(),
-            "seed": whole(),
-            "orthogonal": flag(),
-            "n_rounds": whole(1, 1000),
-            "round": whole(),
-        },
-        {"candidates": unit_vectors("d", "m")},
-        optional_arrays={"weights": usable_array("k"), "vectors": unit_vectors("d", "k")},
-        relations=_check_state,
-    )
+    probes_converge: ClassVar[bool] = False  # a basis is orthonormal, and mixtures are asked once
+    n_components: int = array_field(kind="i", low=1)
+    order: int = array_field(kind="i", low=MINIMUM_ORDER, high=MAX_ORDER)
+    seed: int = array_field(kind="i", low=0)
+    orthogonal: bool = array_field(kind="b")
+    n_rounds: int = array_field(kind="i", low=1, high=1000)
+    round: int = array_field(kind="i", low=0)
+    probes: FloatArray = array_field("d", "m", rule=unit_vectors("d", "m"))
+    found: Components | None = part_field(Components, default=None)
 
-    n_components: int
-    order: int
-    seed: int
-    orthogonal: bool
-    n_rounds: int
-    round: int
-    candidates: FloatArray
-    found: Components | None = None
+    def check(self) -> None:
+        """Raise `ValueError` if the fields of a file contradict each other."""
+        d, m = self.probes.shape
+        require(self.n_components <= m <= d, "a solver for k components must have k to d probes")
+        require(self.round <= self.n_rounds + 1, f"`round` must be at most {self.n_rounds + 1}")
+        complete = self.round == self.n_rounds + 1
+        require((self.found is not None) == complete, "it must hold components at the end, and only then")
+        found = self.found
+        fits = found is None or (found.n_components, found.dimension, found.order) == (self.n_components, d, self.order)
+        require(fits, "its components must be those that it was started for")
 
     @classmethod
     def start(
@@ -109,8 +97,8 @@ class CoreSearch(Finder):
         rng: RngLike = None,
         seed: int | None = None,
         orthogonal: bool = False,
-    ) -> CoreSearch:
-        """Return the search that has asked nothing yet; `seed`, if given, is used instead of one drawn from `rng`."""
+    ) -> CoreSolver:
+        """Return the state before the first query; `seed`, if given, is used instead of one drawn from `rng`."""
         k = check_n_components(n_components, dimension)
         seed = as_seed(rng) if seed is None else seed
         width = core_width(dimension, k)
@@ -124,75 +112,60 @@ class CoreSearch(Finder):
         return self.found is not None
 
     @property
-    def question(self) -> Literal["image", "core"]:
-        """What to ask about `candidates` next."""
+    def query(self) -> Literal["image", "core"]:
+        """Which product with `probes` is needed next."""
         return "image" if self.round < self.n_rounds else "core"
 
     @property
     def components(self) -> Components:
         """The components, once the core is decomposed; none before."""
-        empty = Components(np.empty(0), np.empty((self.candidates.shape[0], 0)), self.order)
+        empty = Components(np.empty(0), np.empty((self.probes.shape[0], 0)), self.order)
         return empty if self.found is None else self.found
 
     @property
-    def n_questions(self) -> int:
-        """How many questions it asks in all."""
+    def n_queries(self) -> int:
+        """The number of queries in all."""
         return self.n_rounds + 1
 
     @property
-    def n_answered(self) -> int:
-        """How many of them are answered."""
+    def n_replies(self) -> int:
+        """The number of replies so far."""
         return self.round
 
     @property
-    def doing(self) -> str:
-        """What the next answer is for, in words."""
-        return "finding the span" if self.question == "image" else "core"
+    def status(self) -> str:
+        """What the next reply is for."""
+        return "finding the span" if self.query == "image" else "core"
 
     @property
-    def plan_in_words(self) -> str:
-        """What its questions consist of."""
+    def description(self) -> str:
+        """What its queries consist of."""
         return f"{self.n_rounds} rounds and a core"
 
-    def advance(self, answer: FloatArray, n_rows: int | None = None) -> CoreSearch:  # noqa: ARG002 - no answer counts more
-        """Take in the answer to `question` and return the next state."""
-        if self.question == "image":
-            with one_blas_thread():  # the bits of a decomposition depend on the number of threads
-                basis = np.linalg.svd(answer, full_matrices=False)[0]
+    def advance(self, reply: FloatArray, n_rows: int | None = None) -> CoreSolver:  # noqa: ARG002 - all replies weigh the same
+        """Return the state after the reply to `query`."""
+        if self.query == "image":
+            with one_blas_thread():  # results must not depend on the number of threads
+                basis = np.linalg.svd(reply, full_matrices=False)[0]
             last = self.round + 1 == self.n_rounds
             block = basis if last else mixtures(basis, self.n_components, [self.seed, self.round + 1])
-            return replace(self, round=self.round + 1, candidates=block)
-        return replace(self, round=self.round + 1, found=self._decompose(answer))
+            return replace(self, round=self.round + 1, probes=block)
+        return replace(self, round=self.round + 1, found=self._decompose(reply))
 
-    def tracked(
+    def tracker(
         self,
         *,
         n_rows: int = 0,  # noqa: ARG002 - see below
         forgetting: float = 1.0,
-        holding: bool = False,
+        per_pass: bool = False,
         orthogonal: bool = False,
-    ) -> Tracking:
-        """Return what was found, as something that goes on learning.
+    ) -> Tracker:
+        """Return a solver that goes on refining the components found.
 
         The vectors may err outside of the span of the core, whatever it was averaged over: the first image replaces
         them.
         """
-        return Tracking.start(self.components, forgetting=forgetting, holding=holding, orthogonal=orthogonal)
-
-    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the search as a JSON header and named arrays."""
-        names = ("n_components", "order", "seed", "orthogonal", "n_rounds", "round")
-        header = {name: getattr(self, name) for name in names}
-        arrays = {"candidates": self.candidates}
-        if self.found is not None:
-            arrays |= {"weights": self.found.weights, "vectors": self.found.vectors}
-        return header, arrays
-
-    @classmethod
-    def from_arrays(cls, header: dict[str, Any], arrays: dict[str, Any]) -> CoreSearch:
-        """Return the search that `to_arrays` described."""
-        found = Components(arrays["weights"], arrays["vectors"], header["order"]) if "weights" in arrays else None
-        return cls(**header, candidates=arrays["candidates"], found=found)
+        return Tracker.start(self.components, forgetting=forgetting, per_pass=per_pass, orthogonal=orthogonal)
 
     def _decompose(self, core: FloatArray) -> Components:
         """Find the components of the core, and bring them back to d dimensions."""
@@ -207,4 +180,4 @@ class CoreSearch(Finder):
         return self._lifted(inside.sorted_by_weight())
 
     def _lifted(self, inside: Components) -> Components:
-        return Components(inside.weights, self.candidates @ inside.vectors, self.order)
+        return Components(inside.weights, self.probes @ inside.vectors, self.order)

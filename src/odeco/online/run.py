@@ -19,25 +19,25 @@ from odeco.cp.rank import RankEvidence, no_signal_error
 from odeco.decompose.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.errors import BadRowError, RankError, StreamEndedError
 from odeco.io.rows import row_slice
-from odeco.online.entries import EntriesSearch
-from odeco.online.range_finder import CoreSearch
+from odeco.online.entries import EntriesSolver
+from odeco.online.range_finder import CoreSolver
 from odeco.online.sums import Held, RowSum
 from odeco.online.tree import Part
-from odeco.online.unknown_rank import CountingSearch
-from odeco.power.protocol import Asker
-from odeco.power.solver import Search
-from odeco.power.tracking import Tracking
+from odeco.online.unknown_rank import CountingSolver
+from odeco.power.power_method import PowerSolver
+from odeco.power.solver import Solver
+from odeco.power.tracking import Tracker
 from odeco.tensors.components import Components
 
 AnyStreamDecomposition = StreamDecomposition | PrivateStreamDecomposition
 
 #: The names of the solvers in files.
-KINDS: dict[str, type[Asker]] = {
-    "power": Search,
-    "core": CoreSearch,
-    "counting": CountingSearch,
-    "entries": EntriesSearch,
-    "tracking": Tracking,
+KINDS: dict[str, type[Solver]] = {
+    "power": PowerSolver,
+    "core": CoreSolver,
+    "counting": CountingSolver,
+    "entries": EntriesSolver,
+    "tracking": Tracker,
 }
 
 _NAMES = {kind: name for name, kind in KINDS.items()}
@@ -119,7 +119,7 @@ class Batches(Protocol):
         Each batch is given by its first row, and by the first and last of its rows that are still to be read.
         """
 
-    def following(self, state: Asker) -> Asker:
+    def following(self, state: Solver) -> Solver:
         """Return the solver for the next batch, given the one that has got the mean of a batch."""
 
     def end_pass(self, run: Run) -> None:
@@ -161,17 +161,17 @@ class FreshRows:
         row = self.next_row(run)
         return [(row - run.total.n_rows, row, min(row + self.room(run), n_rows))]
 
-    def following(self, state: Asker) -> Asker:
+    def following(self, state: Solver) -> Solver:
         """Return the same solver or, once it is done, the one that refines its components."""
         n_rows = self.batch_size if self.found_counts else 0
         if not state.done:
             return state
-        return state.tracked(n_rows=n_rows, forgetting=self.forgetting, orthogonal=self.orthogonal)
+        return state.tracker(n_rows=n_rows, forgetting=self.forgetting, orthogonal=self.orthogonal)
 
     def end_pass(self, run: Run) -> None:
         """Raise if the solver needs more batches."""
         state = run.state
-        if state.n_questions is not None:
+        if state.n_queries is not None:
             found = run.components
             k = found.n_components
             so_far = "No component was found."
@@ -179,8 +179,8 @@ class FreshRows:
                 so_far = f"{k} component{'' if k == 1 else 's'} {'was' if k == 1 else 'were'} found; "
                 so_far += f"{'it is' if k == 1 else 'they are'} in `error.found`."
             raise StreamEndedError(
-                f"The stream ended after {run.n_rows // self.batch_size:,} of the {state.n_questions:,} batches this "
-                f"plan needs ({state.plan_in_words} of {self.batch_size:,} rows). {so_far} "
+                f"The stream ended after {run.n_rows // self.batch_size:,} of the {state.n_queries:,} batches this "
+                f"plan needs ({state.description} of {self.batch_size:,} rows). {so_far} "
                 "Pass more rows, or a smaller batch_size.",
                 found if k else None,
             )
@@ -188,7 +188,7 @@ class FreshRows:
 
     def is_complete(self, run: Run) -> bool:
         """Tell whether the data have ended, or all components are found and that is enough."""
-        return run.place.ended or (self.stops_when_found and run.state.n_questions is None)
+        return run.place.ended or (self.stops_when_found and run.state.n_queries is None)
 
     def next_row(self, run: Run) -> int:
         """Return the number of rows used: each is read once."""
@@ -197,11 +197,11 @@ class FreshRows:
     def progress(self, run: Run) -> Progress:
         """Return the progress; rows that a private run paid for without getting a mean do not count."""
         state = run.state
-        if state.n_questions is None:
-            return Progress(state.doing, 1.0, run.n_rows, 0)
-        used = (state.n_answered + 1) * self.batch_size - self.room(run)
-        wanted = state.n_questions * self.batch_size
-        return Progress(state.doing, used / wanted, run.n_rows, wanted - used)
+        if state.n_queries is None:
+            return Progress(state.status, 1.0, run.n_rows, 0)
+        used = (state.n_replies + 1) * self.batch_size - self.room(run)
+        wanted = state.n_queries * self.batch_size
+        return Progress(state.status, used / wanted, run.n_rows, wanted - used)
 
 
 def segment_rows(start: int) -> int:
@@ -229,7 +229,7 @@ class Passes:
 
     def _height(self, run: Run, start: int) -> int | None:
         """Return the number of rows of the segment that begins at a row; None for the whole pass."""
-        if run.state.n_questions is not None:
+        if run.state.n_queries is not None:
             return segment_rows(start) if self.in_segments else None
         return None if run.place.length is None else math.ceil(run.place.length / N_SEGMENTS)
 
@@ -244,7 +244,7 @@ class Passes:
             start = end
         return found
 
-    def following(self, state: Asker) -> Asker:
+    def following(self, state: Solver) -> Solver:
         """Return the same solver: what follows is decided at the end of a pass."""
         return state
 
@@ -252,12 +252,12 @@ class Passes:
         """Close the batch, and continue with the next question, or with a pass that refines."""
         if run.total.n_rows:
             run.close()
-        refining = run.state.n_questions is None
+        refining = run.state.n_queries is None
         place = Place(0, run.place.n_refined + refining, length=run.place.row)
-        state = run.state.settled()
+        state = run.state.end_pass()
         run.require_signal(state)
         if (refining or state.done) and place.n_refined < self.n_polish:
-            state = state.tracked(holding=True)
+            state = state.tracker(per_pass=True)
         run.go_on_with(state, place=place)
 
     def is_complete(self, run: Run) -> bool:
@@ -271,8 +271,8 @@ class Passes:
     def progress(self, run: Run) -> Progress:
         """Return the number of the pass, and the share of all rows of all passes."""
         state, n_passes, length = run.state, self.n_questions + self.n_polish, run.place.length
-        n_done = self.n_questions + run.place.n_refined if state.n_questions is None else state.n_answered
-        stage = f"{state.doing}, pass {n_done + 1} of {n_passes}"
+        n_done = self.n_questions + run.place.n_refined if state.n_queries is None else state.n_replies
+        stage = f"{state.status}, pass {n_done + 1} of {n_passes}"
         if length is None:
             return Progress(stage, n_done / n_passes, run.n_rows, None)
         return Progress(stage, run.n_rows / (n_passes * length), run.n_rows, n_passes * length - run.n_rows)
@@ -293,11 +293,11 @@ class BatchMean:
     #: The norm to which rows are clipped before they are added up; None if they are not clipped.
     norm_bound: float | None = None
 
-    def sum_for(self, state: Asker) -> RowSum:
+    def sum_for(self, state: Solver) -> RowSum:
         """Return the empty sum for the question of a solver."""
-        if state.question == "value" or state.question == "slice":
+        if state.query == "value":
             raise RuntimeError("The question of a stream must be an image, a core or entries.")
-        return RowSum(state.question, state.candidates, state.order)
+        return RowSum(state.query, state.probes, state.order)
 
     def prepare(self, rows: Any, notes: Any) -> tuple[Any, Any]:
         """Return rows as they are added up, and the notes after them."""
@@ -321,7 +321,7 @@ class BatchMean:
             exponent = unit_exponent(size, 2, mean.dtype)
         return times_power_of_two(mean, -(exponent or 0)), exponent
 
-    def notes_after(self, run: Run, release: Any, after: Asker) -> Any:  # noqa: ARG002 - the exponent is all
+    def notes_after(self, run: Run, release: Any, after: Solver) -> Any:  # noqa: ARG002 - the exponent is all
         """Return the notes for `after`, the solver that has got the reply."""
         return release
 
@@ -353,7 +353,7 @@ class BatchMean:
         """Return the notes as named arrays."""
         return {} if notes is None else {"exponent": np.array(notes)}
 
-    def notes_from_arrays(self, arrays: dict[str, Any], state: Asker) -> Any:  # noqa: ARG002 - the exponent is all
+    def notes_from_arrays(self, arrays: dict[str, Any], state: Solver) -> Any:  # noqa: ARG002 - the exponent is all
         """Return the notes that `notes_to_arrays` wrote."""
         return int(arrays["exponent"]) if "exponent" in arrays else None
 
@@ -367,7 +367,7 @@ class RunState:
 
     Attributes
     ----------
-    state : Asker
+    state : Solver
         The solver.
     total : RowSum
         The sum for its current question.
@@ -379,7 +379,7 @@ class RunState:
         What is carried from batch to batch.
     """
 
-    state: Asker
+    state: Solver
     total: RowSum
     n_closed: int = 0
     place: Place = field(default_factory=Place)
@@ -396,13 +396,13 @@ class Snapshot(NamedTuple):
 class Run:
     """A solver, the sum over rows that its question needs, when a batch is complete, and how its mean is made."""
 
-    def __init__(self, state: Asker, batches: Batches, mean: BatchMean | None = None, *, n_closed: int = 0) -> None:
+    def __init__(self, state: Solver, batches: Batches, mean: BatchMean | None = None, *, n_closed: int = 0) -> None:
         self.batches = batches
         self.mean = BatchMean() if mean is None else mean
         self._now = RunState(state, self.mean.sum_for(state), n_closed)
 
     @property
-    def state(self) -> Asker:
+    def state(self) -> Solver:
         """The solver."""
         return self._now.state
 
@@ -487,13 +487,13 @@ class Run:
         notes = self.mean.notes_after(self, release, after)
         self.go_on_with(self.batches.following(after), n_closed=now.n_closed + n_rows, notes=notes)
 
-    def require_signal(self, state: Asker) -> None:
+    def require_signal(self, state: Solver) -> None:
         """Raise if the rank was selected automatically, and is 0."""
         if state.rank_evidence is not None and state.rank_evidence.rank == 0:
             evidence = self.mean.evidence(state.rank_evidence, self.notes)
             raise no_signal_error(evidence.weights, evidence.noise_levels, state.components)
 
-    def go_on_with(self, state: Asker, **changes: Any) -> None:
+    def go_on_with(self, state: Solver, **changes: Any) -> None:
         """Continue with another solver and an empty sum for its question; rows in the old sum are dropped."""
         self._now = replace(self._now, state=state, total=self.mean.sum_for(state), **changes)
 
@@ -535,13 +535,12 @@ class Run:
 
         Without the sum, rows of the unfinished batch count as not used.
         """
-        header, arrays = self.state.to_arrays()
-        named = {f"state_{key}": value for key, value in arrays.items()}
+        named: dict[str, Any] = self.state.to_arrays("state")
         total = self.total if keep_sum else self.mean.sum_for(self.state)
         named |= {f"sum_{key}": value for key, value in total.to_arrays().items()}
         named |= {f"notes_{key}": value for key, value in self.mean.notes_to_arrays(self.notes).items()}
         name = _NAMES[type(self.state)]
-        run = {"state": name, "state_header": header, "dimension": self.total.block.shape[0]}
+        run = {"state": name, "dimension": self.total.block.shape[0]}
         return {**run, "n_rows": self.n_closed + total.n_rows, "place": asdict(self.place)}, named
 
     @classmethod
@@ -549,7 +548,7 @@ class Run:
         cls, header: dict[str, Any], arrays: dict[str, Any], batches: Batches, mean: BatchMean | None = None
     ) -> Run:
         """Return the run that `to_arrays` wrote."""
-        state = KINDS[header["state"]].from_arrays(header["state_header"], _without("state_", arrays))
+        state = KINDS[header["state"]].from_arrays(arrays, "state")
         run = cls(state, batches, mean)
         run.total.restore(_without("sum_", arrays))
         notes = run.mean.notes_from_arrays(_without("notes_", arrays), state)

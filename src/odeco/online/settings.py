@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from odeco._util.arguments import check_choice, check_count, check_forgetting, check_order
-from odeco.online.entries import EntriesSearch
+from odeco.online.entries import EntriesSolver
 from odeco.online.private import Guarantee, NoisyMean
-from odeco.online.range_finder import DEFAULT_ROUNDS, CoreSearch
+from odeco.online.range_finder import DEFAULT_ROUNDS, CoreSolver
 from odeco.online.run import Batches, BatchMean, FreshRows, Passes, Run
-from odeco.online.unknown_rank import CountingSearch
-from odeco.power.protocol import Asker
-from odeco.power.schedule import Plan
-from odeco.power.solver import Search
+from odeco.online.unknown_rank import CountingSolver
+from odeco.power.power_method import PowerSolver, Schedule
+from odeco.power.solver import Solver
 from odeco.privacy.account import Account
 
 Method = Literal["core", "power", "entries"]
@@ -143,30 +142,30 @@ class Settings:
         """Whether components are assumed to be orthogonal, as in private runs: a joint fit learns more noise."""
         return self.guarantee is not None
 
-    def search(self, dimension: int, seed: int) -> Asker:
+    def search(self, dimension: int, seed: int) -> Solver:
         """Return the solver in its initial state."""
         k = self.n_components
         if isinstance(k, str):
-            return CountingSearch.start(dimension, order=self.order, seed=seed, holding=self.batch_size is None)
+            return CountingSolver.start(dimension, order=self.order, seed=seed, per_pass=self.batch_size is None)
         if self.method == "core":
-            return CoreSearch.start(dimension, k, order=self.order, seed=seed, orthogonal=self.orthogonal)
+            return CoreSolver.start(dimension, k, order=self.order, seed=seed, orthogonal=self.orthogonal)
         if self.method == "entries":
-            return EntriesSearch.start(dimension, k, seed=seed, orthogonal=self.orthogonal)
-        plan = Plan.default(
+            return EntriesSolver.start(dimension, k, seed=seed, orthogonal=self.orthogonal)
+        plan = Schedule.default(
             dimension,
             k,
             n_restarts=self.n_restarts,
             n_iterations=self.n_iterations,
-            weigh="reuse",
+            weight_from="last_image",
         )
-        return Search.start(plan, order=self.order, parts=(dimension,), seed=seed)
+        return PowerSolver.start(plan, order=self.order, parts=(dimension,), seed=seed)
 
     def batches(self, dimension: int, *, stops_when_found: bool = False) -> Batches:
         """Return the policy: a batch is `batch_size` fresh rows, a pass, or a segment of a pass."""
         if self.batch_size is None:
             n_polish = 0 if self.n_polish is None else self.n_polish
             if self.automatic:
-                return Passes(CountingSearch.passes(dimension, self.order), n_polish, in_segments=True)
+                return Passes(CountingSolver.passes(dimension, self.order), n_polish, in_segments=True)
             return Passes(self.n_questions or 0, n_polish)
         return FreshRows(
             self.batch_size,

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from odeco._util.types import BoolArray, FloatArray
+from odeco._util.types import FloatArray
 
 
 def uniform_starts(generator: np.random.Generator, parts: tuple[int, ...], n_starts: int) -> FloatArray:
@@ -15,15 +15,10 @@ def uniform_starts(generator: np.random.Generator, parts: tuple[int, ...], n_sta
     return normalise(block, parts, block)
 
 
-def uniform_within(basis: FloatArray, n_vectors: int, generator: np.random.Generator) -> FloatArray:
-    """Draw unit vectors uniformly on the sphere within the span of an orthonormal basis, d x m."""
-    return basis @ uniform_starts(generator, (basis.shape[1],), n_vectors)
-
-
 def normalise(block: FloatArray, parts: tuple[int, ...], fallback: FloatArray) -> FloatArray:
     """Scale every column to unit length, each of its parts to 1/√(number of parts).
 
-    Where a part is zero, that of `fallback` is taken: a zero image tells nothing about where to go.
+    A part that is zero has no direction, and is replaced by that of `fallback`.
     """
     result = np.empty_like(block)
     start = 0
@@ -45,55 +40,50 @@ def column_norms(block: FloatArray) -> FloatArray:
     return np.sqrt(squares)
 
 
-def steered(
+def choose_shifts(
     signs: FloatArray,
     shifts: FloatArray,
     before: FloatArray,
     values: FloatArray,
     *,
     order: int,
-    n_answers: int,
-    may_shift: bool | BoolArray,
+    n_images: int,
+    may_shift: bool,
     rounding: float,
 ) -> tuple[FloatArray, FloatArray]:
-    """Choose the direction of each candidate at its first answer; raise the shift of one that lost ground.
+    """Return the sign and the shift of each iterate: SS-HOPM (Kolda and Mayo 2011), with shifts only where needed.
 
-    At an odd order a candidate and its negative have opposite values, so climbing is enough. At an even order a
-    candidate that starts at a negative value descends. Climbing never loses ground once the shift exceeds (p−1) times
-    the largest value (Kolda and Mayo 2011), so after finitely many doublings nothing can cycle. Where it is not needed
-    the shift stays 0, and convergence stays quadratic.
+    At an odd order an iterate and its negative have opposite values, so maximisation is enough. At an even order an
+    iterate whose first value is negative minimises. The value of a maximising iterate never falls once its shift
+    exceeds (p−1) times the largest value, so after finitely many doublings nothing can cycle. Where no shift is needed
+    it stays 0, and convergence stays quadratic.
 
     Parameters
     ----------
     signs, shifts : arrays of L numbers
-        For each candidate: whether it climbs (+1) or descends (−1), and its shift so far.
+        For each iterate: whether it maximises (+1) or minimises (−1), and its shift so far.
     before, values : arrays of L numbers
         Its last value and its present one.
-    order, n_answers : int
-        The order of the tensor, and the answers that these candidates have had, the present one included.
-    may_shift : bool or array of bool
-        Whether shifts may be raised at all, for all candidates or for each.
+    order, n_images : int
+        The order of the tensor, and the number of images of these iterates so far, the present one included.
+    may_shift : bool
+        Whether shifts may be raised at all.
     rounding : float
-        The relative rounding error of the answers.
+        The relative rounding error of the images.
     """
-    if order % 2 == 0 and n_answers == 1:
+    if order % 2 == 0 and n_images == 1:
         return np.where(values < 0, -1.0, 1.0), shifts
-    lost = signs * values < signs * before - 10 * rounding * np.abs(before)
-    lost &= may_shift
-    if n_answers > 1 and lost.any():
-        return signs, np.where(lost, np.maximum(2 * shifts, np.abs(before)), shifts)
+    worse = signs * values < signs * before - 10 * rounding * np.abs(before)
+    if may_shift and n_images > 1 and worse.any():
+        return signs, np.where(worse, np.maximum(2 * shifts, np.abs(before)), shifts)
     return signs, shifts
 
 
-def moved(
-    candidates: FloatArray, image: FloatArray, signs: FloatArray, shifts: FloatArray, parts: tuple[int, ...]
+def power_step(
+    iterates: FloatArray, images: FloatArray, signs: FloatArray, shifts: FloatArray, parts: tuple[int, ...]
 ) -> FloatArray:
-    """Return the normalised image of every candidate (Algorithm 1, line 4), shifted where it needs to be."""
-    direction = image
+    """Return the normalised image of every iterate (Algorithm 1, line 4), plus its shift where it has one."""
+    direction = images
     if shifts.any() or np.any(signs < 0):
-        direction = signs * image + shifts * candidates
-    return normalise(direction, parts, candidates)
-
-
-#: Candidates whose cosine with the winner is above this agree with it.
-AGREEMENT = 0.99
+        direction = signs * images + shifts * iterates
+    return normalise(direction, parts, iterates)

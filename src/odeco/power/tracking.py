@@ -1,41 +1,40 @@
-"""Components that go on learning: average what images say about them, and let old images fade if the data drift.
+"""Refinement and tracking of components: average their images over batches, with forgetting if the data drift.
 
-For orthogonal components an error δ of a vector moves its image, once the others are subtracted, only by δ²: every
-image of a nearly right vector is a fresh, nearly unbiased sight of the right one. So their mean over batches is the
+For orthogonal components an error δ of a vector changes its image, once the others are subtracted, only by δ²: every
+image of a nearly right vector is a fresh, nearly unbiased estimate of the right one. So their mean over batches is the
 refined component, and their spread gives its standard error.
 
-If components are not orthogonal, the errors of the others move an image in first order. All errors together explain
-the images of all, by a linear system that Gauss-Newton steps solve; its solution leads to sights that err by δ² again
-(`_joint_step.sights`).
+If components are not orthogonal, the errors of the others change an image in first order. All errors together explain
+the images of all, by a linear system that Gauss-Newton steps solve; its solution gives images that err by δ² again
+(`corrected_images`).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from odeco._util.schema import Schema, Sizes, flag, number, require, tensor_order, unit_vectors, usable_array
+from odeco._util.schema import require, usable_array
+from odeco._util.state import State, array_field, part_field
 from odeco._util.types import FloatArray
 from odeco.cp.rank import RankEvidence
-from odeco.power.evidence_file import EVIDENCE_ARRAYS, evidence_from_arrays, evidence_is_whole, evidence_to_arrays
-from odeco.power.joint_step import sights
+from odeco.power.gauss_newton_step import gauss_newton_step
 from odeco.tensors.components import Components
 
+#: The damping of `corrected_images`, which keeps components that nearly coincide from repelling each other, and the
+#: tolerance: no later step corrects them, so they are solved for to more digits than a Gauss-Newton step.
+_DAMPING, _TOLERANCE = 1e-3, 1e-8
 
-def _check_state(_: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) -> None:
-    require(1 <= sizes["k"] <= sizes["d"], "there must be 1 to d components")
-    require(bool(np.all(np.any(arrays["images"], axis=0))), "no mean image may be zero")
-    require(evidence_is_whole(arrays), "it must hold all of the evidence, or none")
-    ranks = arrays.get("judged_ranks", [sizes["k"]])
-    require(ranks[0] == sizes["k"], "its rank must be the number of its components")
+#: Weights and numbers of rows in a file are at most this.
+_MAX_ROWS = 2.0**63
 
 
 @dataclass(frozen=True, eq=False)
-class Tracking:
-    """Components as they stand, and the weighted mean of their images: a value that `advance` replaces by the next.
+class Tracker(State):
+    """The current components, and the weighted mean of their images: a solver that never ends.
 
     Attributes
     ----------
@@ -43,58 +42,46 @@ class Tracking:
         The current estimate.
     forgetting : float
         What the weight of the past is multiplied by before each batch: 1 keeps all, 0.9 forgets in some ten batches.
-    holding : bool
-        Whether vectors wait for `settled` before they move: within one pass over a data set all images are of the same.
+    per_pass : bool
+        Whether vectors are updated at the end of a pass only (`end_pass`), so that all images of a pass are images of
+        the same vectors.
     orthogonal : bool
-        Whether components are taken to be orthogonal, so that each sight comes from one image: noise that is far larger
-        than the components, as in private runs, must not reach one through another.
+        Whether components are taken to be orthogonal, so that each is corrected by its own image alone: noise that is
+        far larger than the components, as in private runs, must not reach one through another.
     images : array, d x k
-        The mean of all sights so far: images with what is due to the other components subtracted.
+        The mean over batches of the images with what is due to the other components subtracted.
     values : array of k numbers
         The mean of their values.
     weight, squared_weight : float
-        Rows that the means stand for; and Σ aᵢ²/rᵢ over batches of rᵢ rows and faded weight aᵢ, for their variance.
+        The number of rows that the means stand for; and Σ aᵢ²/rᵢ over batches of rᵢ rows and faded weight aᵢ, for
+        their variance.
     value_spread, image_spread : arrays of k numbers
         Σ rᵢ (deviation of a batch)², of values and of images across their vector, faded as the weights are.
     n_deviations : float
-        How many independent deviations the spreads are made of, faded likewise.
+        The number of independent deviations in the spreads, faded likewise.
     rank_evidence : RankEvidence or None
-        Why there are so many components, if their number was not given.
+        The evidence for the number of components, if that was not given.
     """
 
-    candidates_meet: ClassVar[bool] = False
-    n_questions: ClassVar[None] = None
-    doing: ClassVar[str] = "refining"
-    plan_in_words: ClassVar[str] = "rows that refine"
-    SCHEMA: ClassVar[Schema] = Schema(
-        {
-            "forgetting": number(0, 1),
-            "holding": flag(),
-            "orthogonal": flag(),
-            **dict.fromkeys(("weight", "squared_weight", "n_deviations"), number(0, 2.0**63)),
-            "order": tensor_order(),
-        },
-        {
-            "images": usable_array("d", "k"),
-            "vectors": unit_vectors("d", "k"),
-            **dict.fromkeys(("values", "value_spread", "image_spread", "weights"), usable_array("k")),
-        },
-        optional_arrays=EVIDENCE_ARRAYS,
-        relations=_check_state,
-    )
+    probes_converge: ClassVar[bool] = False
+    n_queries: ClassVar[None] = None
+    n_replies: ClassVar[int] = 0  # there is no end to count towards
+    done: ClassVar[bool] = False
+    status: ClassVar[str] = "refining"
+    description: ClassVar[str] = "batches that refine"
 
-    components: Components
-    forgetting: float
-    holding: bool
-    orthogonal: bool
-    images: FloatArray
-    values: FloatArray
-    weight: float
-    squared_weight: float
-    value_spread: FloatArray
-    image_spread: FloatArray
-    n_deviations: float
-    rank_evidence: RankEvidence | None = None
+    components: Components = part_field(Components)
+    forgetting: float = array_field(low=0, high=1)
+    per_pass: bool = array_field(kind="b")
+    orthogonal: bool = array_field(kind="b")
+    images: FloatArray = array_field("d", "k", rule=usable_array("d", "k"))
+    values: FloatArray = array_field("k", rule=usable_array("k"))
+    weight: float = array_field(low=0, high=_MAX_ROWS)
+    squared_weight: float = array_field(low=0, high=_MAX_ROWS)
+    value_spread: FloatArray = array_field("k", rule=usable_array("k"))
+    image_spread: FloatArray = array_field("k", rule=usable_array("k"))
+    n_deviations: float = array_field(low=0, high=_MAX_ROWS)
+    rank_evidence: RankEvidence | None = part_field(RankEvidence, default=None)
 
     @classmethod
     def start(
@@ -103,15 +90,15 @@ class Tracking:
         *,
         n_rows: int = 0,
         forgetting: float = 1.0,
-        holding: bool = False,
+        per_pass: bool = False,
         orthogonal: bool = False,
-    ) -> Tracking:
+    ) -> Tracker:
         """Begin with components that were learnt from `n_rows` rows; 0 lets the first batch replace them."""
         k = components.n_components
         return cls(
             components=components,
             forgetting=forgetting,
-            holding=holding,
+            per_pass=per_pass,
             orthogonal=orthogonal,
             images=components.vectors * components.weights,
             values=components.weights,
@@ -123,8 +110,8 @@ class Tracking:
         )
 
     @property
-    def question(self) -> Literal["image"]:
-        """What to ask about `candidates` next."""
+    def query(self) -> Literal["image"]:
+        """Which product with `probes` is needed next."""
         return "image"
 
     @property
@@ -133,29 +120,26 @@ class Tracking:
         return self.components.order
 
     @property
-    def candidates(self) -> FloatArray:
-        """The vectors to ask about next."""
+    def probes(self) -> FloatArray:
+        """The current vectors."""
         return self.components.vectors
 
-    @property
-    def done(self) -> bool:
-        """Never: there is always more to learn."""
-        return False
+    def check(self) -> None:
+        """Raise `ValueError` if the fields of a file contradict each other."""
+        k, evidence = self.components.n_components, self.rank_evidence
+        require(1 <= k <= self.components.dimension, "there must be 1 to d components")
+        require(bool(np.all(np.any(self.images, axis=0))), "no mean image may be zero")
+        require(evidence is None or evidence.rank == k, "its rank must be the number of its components")
 
-    @property
-    def n_answered(self) -> int:
-        """Not counted: there is no end to count towards."""
-        return 0
-
-    def advance(self, answer: FloatArray, n_rows: int | None = None) -> Tracking:
-        """Take in the images of the current vectors, averaged over `n_rows` fresh rows."""
+    def advance(self, reply: FloatArray, n_rows: int | None = None) -> Tracker:
+        """Return the state after the images of the current vectors, averaged over `n_rows` fresh rows."""
         if n_rows is None:
-            raise TypeError("Components that go on learning must know how many rows an answer stands for. Pass n_rows.")
+            raise TypeError("A tracker must know the number of rows that a reply is the mean of. Pass n_rows.")
         vectors, weights = self.components.vectors, self.components.weights
         if self.orthogonal:
-            image = answer - self.components.image(vectors) + vectors * weights  # all others subtracted
+            image = reply - self.components.image(vectors) + vectors * weights  # all others subtracted
         else:
-            image = sights(self.components, answer)
+            image = corrected_images(self.components, reply)
         value = np.sum(vectors * image, axis=0)
         kept = self.forgetting * self.weight
         share = n_rows / (kept + n_rows)
@@ -172,9 +156,9 @@ class Tracking:
             + n_rows * _across(image - self.images, image - images, vectors),
             n_deviations=self.forgetting * self.n_deviations + (self.weight > 0),
         )
-        return seen if self.holding else seen.settled()
+        return seen if self.per_pass else seen.end_pass()
 
-    def settled(self) -> Tracking:
+    def end_pass(self) -> Tracker:
         """Move every vector to the mean of its images."""
         signs = np.where(self.values < 0, -1.0, 1.0)  # at even orders an image of a negative weight points backwards
         vectors = signs * self.images / np.linalg.norm(self.images, axis=0)
@@ -193,40 +177,38 @@ class Tracking:
         angle_errors = np.sqrt(np.maximum(self.image_spread, 0) / rows) / np.abs(self.values)
         return weight_errors, angle_errors
 
-    def tracked(
-        self, *, n_rows: int = 0, forgetting: float = 1.0, holding: bool = False, orthogonal: bool = False
-    ) -> Tracking:
-        """Begin to learn anew, from the components as they stand."""
-        anew = Tracking.start(
-            self.components, n_rows=n_rows, forgetting=forgetting, holding=holding, orthogonal=orthogonal
+    def tracker(
+        self, *, n_rows: int = 0, forgetting: float = 1.0, per_pass: bool = False, orthogonal: bool = False
+    ) -> Tracker:
+        """Return a tracker that starts again from the current components."""
+        anew = Tracker.start(
+            self.components, n_rows=n_rows, forgetting=forgetting, per_pass=per_pass, orthogonal=orthogonal
         )
         return replace(anew, rank_evidence=self.rank_evidence)
 
-    def averaging(self, n_rows: int) -> float | None:
+    def noise_ratio(self, n_rows: int) -> float | None:
         """Return the noise in the mean over that in one image, for batches of `n_rows` rows with equal noise.
 
         For batches of weights aᵢ it is √(Σ aᵢ²)/Σ aᵢ. None before there is anything to average.
         """
         return math.sqrt(n_rows * self.squared_weight) / self.weight if self.weight > 0 else None
 
-    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the state as a JSON header and named arrays."""
-        header = {name: getattr(self, name) for name in _HEADER_FIELDS}
-        arrays = {name: getattr(self, name) for name in _ARRAY_FIELDS}
-        own = {"vectors": self.components.vectors, "weights": self.components.weights}
-        return {**header, "order": self.components.order}, arrays | own | evidence_to_arrays(self.rank_evidence)
 
-    @classmethod
-    def from_arrays(cls, header: dict[str, Any], arrays: dict[str, Any]) -> Tracking:
-        """Return the state that `to_arrays` described."""
-        components = Components(arrays["weights"], arrays["vectors"], header["order"])
-        fields = {name: header[name] for name in _HEADER_FIELDS} | {name: arrays[name] for name in _ARRAY_FIELDS}
-        return cls(components=components, **fields, rank_evidence=evidence_from_arrays(arrays))
+def corrected_images(components: Components, images: FloatArray) -> FloatArray:
+    """Return, for each component, the estimate λ v that the images of all give of it.
 
-
-_HEADER_FIELDS = ("forgetting", "holding", "orthogonal", "weight", "squared_weight", "n_deviations")
-
-_ARRAY_FIELDS = ("images", "values", "value_spread", "image_spread")
+    The images differ from those of the components by what the errors of all components contribute, to first order:
+    with zⱼ = λⱼ δⱼ and unit vectors for points, this is H(Z) of `gauss_newton_step`, in which no weight occurs. Along
+    vⱼ, z counts p times in the weight. For orthogonal components the estimate is the image less the parts of the
+    others.
+    """
+    vectors, weights, order = components.vectors, components.weights, components.order
+    misfit = images - components.image(vectors)
+    signs = np.ones_like(weights)
+    change = gauss_newton_step(vectors, signs, misfit, order, damping=_DAMPING, tolerance=_TOLERANCE)
+    along = np.sum(change * vectors, axis=0)
+    corrected: FloatArray = change + vectors * (weights + (order - 1) * along)
+    return corrected
 
 
 def _across(first: FloatArray, second: FloatArray, vectors: FloatArray) -> FloatArray:

@@ -12,7 +12,7 @@ from odeco._util.arguments import MINIMUM_ORDER, as_generator, check_choice, che
 from odeco._util.types import RngLike
 from odeco.decompose.result import PrivateDecomposition
 from odeco.display.progress import following
-from odeco.power.schedule import Plan
+from odeco.power.power_method import Schedule
 from odeco.privacy.calibration import check_delta, check_delta_for, check_epsilon
 from odeco.privacy.holders.protocol import UNITS, Unit
 from odeco.privacy.holders.records import RecordLevel
@@ -257,7 +257,7 @@ def plan_privacy(
     return plan_all(setting, unit, relation, n_units=n_units, norm_bound=norm_bound)
 
 
-def _search(dimension: int, n_components: int, n_restarts: int | None, n_iterations: int | None) -> Plan:
+def _search(dimension: int, n_components: int, n_restarts: int | None, n_iterations: int | None) -> Schedule:
     """Return the paper's k, L and R, with the defaults of a private run."""
     iterations = DEFAULT_ITERATIONS if n_iterations is None else n_iterations
-    return Plan.default(dimension, n_components, n_restarts=n_restarts, n_iterations=iterations)
+    return Schedule.default(dimension, n_components, n_restarts=n_restarts, n_iterations=iterations)

@@ -18,9 +18,7 @@ import numpy as np
 
 from odeco._util.types import FloatArray
 from odeco.datasets.planted import APPENDIX_A_WEIGHTS, AdversarialNoise, WeaklyCorrelatedNoise, gaussian_noise
-from odeco.power.operator_norm import operator_norm
-from odeco.power.schedule import Plan
-from odeco.power.solver import Search, run
+from odeco.power.power_method import PowerSolver, Schedule, operator_norm, run
 from odeco.reproduction import plots as _plots
 from odeco.reproduction.common import Estimate, Transitions, Within, starts_needed
 from odeco.reproduction.report import Experiment, Finding, Verdict, distinct, select
@@ -98,7 +96,7 @@ def trial(settings: Settings, seed: int) -> Records:
     for n_restarts in settings["restarts"]:
         for sigma in GRIDS[settings["noise"]]:
             last = _LastStarts()
-            plan = Plan.default(d, K, n_restarts=n_restarts)
+            plan = Schedule.default(d, K, n_restarts=n_restarts)
             found = run(truth + (sigma / norm) * raw, plan, rng=generator, callback=last).components
             inner = truth.vectors.T @ found.vectors
             records.append(
@@ -118,9 +116,9 @@ def trial(settings: Settings, seed: int) -> Records:
 class _LastStarts:
     """Keeps the vectors at which the starts for the first component ended."""
 
-    def __call__(self, search: Search) -> None:
+    def __call__(self, search: PowerSolver) -> None:
         if not search.found:
-            self.candidates = search.candidates
+            self.candidates = search.probes
 
     def overlaps(self, truth: Components) -> FloatArray:
         inner: FloatArray = truth.vectors.T @ self.candidates

@@ -13,9 +13,7 @@ import numpy as np
 
 from odeco._util.types import FloatArray
 from odeco.datasets.planted import APPENDIX_A_WEIGHTS, gaussian_noise, planted_orthogonal
-from odeco.power.operator_norm import operator_norm
-from odeco.power.schedule import Plan
-from odeco.power.solver import run
+from odeco.power.power_method import Schedule, operator_norm, run
 from odeco.reproduction import plots as _plots
 from odeco.reproduction.baselines.slices import random_slice, simultaneous_diagonalization
 from odeco.reproduction.common import Estimate, log_slope
@@ -44,7 +42,7 @@ ONE_LOG_OF_K = 0.44
 
 
 def _power_method(tensor: Oracle, k: int, rng: np.random.Generator) -> HasComponents:
-    return run(tensor, Plan.default(tensor.dimension, k), rng=rng).components
+    return run(tensor, Schedule.default(tensor.dimension, k), rng=rng).components
 
 
 METHODS: dict[str, Method] = {

@@ -8,20 +8,19 @@ from typing import Any, Self
 
 import numpy as np
 
-from odeco._util.arguments import MINIMUM_ORDER, check_count, check_unmasked
-from odeco._util.files import load_arrays, save_arrays
-from odeco._util.schema import Schema, array, tensor_order, unit_vectors
+from odeco._util.arguments import MAX_ORDER, MINIMUM_ORDER, check_count, check_unmasked
+from odeco._util.files import load_state, save_arrays
+from odeco._util.schema import unit_vectors
+from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray, IndexArray
 from odeco.tensors.oracle import Oracle
 
 #: In this many times more dimensions than components, a d x d matrix would be far larger than they are.
 _MANY = 64
 
-_SCHEMA = Schema({"order": tensor_order()}, {"weights": array("k"), "vectors": unit_vectors("d", "k")})
-
 
 @dataclass(frozen=True, eq=False)
-class Components(Oracle):
+class Components(State, Oracle):
     """The tensor Σ λᵢ vᵢ ⊗ … ⊗ vᵢ, given by its weights λᵢ and unit vectors vᵢ.
 
     Parameters
@@ -43,9 +42,9 @@ class Components(Oracle):
     array([2., 1., 0.])
     """
 
-    weights: FloatArray
-    vectors: FloatArray
-    order: int = 3
+    weights: FloatArray = array_field("k")
+    vectors: FloatArray = array_field("d", "k", rule=unit_vectors("d", "k"))
+    order: int = array_field(kind="i", low=MINIMUM_ORDER, high=MAX_ORDER, default=3)
 
     def __init__(self, weights: Any, vectors: Any, order: int = 3) -> None:
         check_unmasked(weights, "array `weights`")
@@ -106,13 +105,12 @@ class Components(Oracle):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write weights, vectors and order to an ``.npz`` file, atomically and without pickle."""
-        save_arrays(path, "components", {"order": self.order}, {"weights": self.weights, "vectors": self.vectors})
+        save_arrays(path, "components", {}, self.to_arrays(""))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote."""
-        header, arrays = load_arrays(path, "components", _SCHEMA)
-        return cls(arrays["weights"], arrays["vectors"], header["order"])
+        return load_state(path, "components", cls)
 
     def _image(self, block: FloatArray) -> FloatArray:
         overlaps: FloatArray = self.vectors.T @ block

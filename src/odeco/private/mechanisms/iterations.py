@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 from scipy.special import ndtri
 
-from odeco.power.solver import Search, run
+from odeco.power.power_method import PowerSolver, run
 from odeco.privacy.calibration import noise_multiplier, paper_noise_multiplier
 from odeco.privacy.found import Found, found_in_images
 from odeco.privacy.oracle import MERGE_COSINE, PrivateOracle
@@ -53,7 +53,7 @@ class Wang2016(Mechanism):
         z = calibrate(setting.epsilon, setting.delta, task.planned.n_releases)
         oracle = PrivateOracle(holder, ledger, noise_multiplier=z, release="separate", noise=noise)
         components = run(
-            oracle, replace(setting.search, weigh="value"), rng=task.generator, callback=task.follow
+            oracle, replace(setting.search, weight_from="value"), rng=task.generator, callback=task.follow
         ).components
         columns = np.split(components.vectors, components.n_components, axis=1)
         errors = z * np.array([holder.value_sensitivity(column) for column in columns])
@@ -87,12 +87,12 @@ class Joint(Mechanism):
         oracle = PrivateOracle(task.holder, ledger, noise_multiplier=z, merge=MERGE_COSINE, noise=noise)
         scales: list[float] = []
 
-        def note_scale(search: Search) -> None:
+        def note_scale(search: PowerSolver) -> None:
             task.follow(search)
             if len(search.found) > len(scales):
                 scales.append(float(oracle.last_scales[0]))
 
-        search = run(oracle, replace(setting.search, weigh="reuse"), rng=task.generator, callback=note_scale)
+        search = run(oracle, replace(setting.search, weight_from="last_image"), rng=task.generator, callback=note_scale)
         errors = np.array(scales)  # ⟨u, noise⟩ has the standard deviation of one coordinate
         return found_in_images(search.components, errors, errors, setting.search.n_restarts)
 

@@ -19,8 +19,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from odeco._util.types import FloatArray
-from odeco.power.schedule import Plan
-from odeco.power.solver import Search
+from odeco.power.power_method import PowerSolver, Schedule
 from odeco.privacy.calibration import gdp_mu
 from odeco.privacy.found import Found
 from odeco.privacy.holders.protocol import DataHolder
@@ -50,7 +49,7 @@ class Setting:
 
     dimension: int
     order: int
-    search: Plan  # the paper's k, L and R
+    search: Schedule  # the paper's k, L and R
     epsilon: float
     delta: float
     sensitivities: Sensitivities
@@ -91,9 +90,9 @@ class Task:
         """Return the μ of a release that has a share of the budget, by its place in the plan."""
         return self.setting.mu * math.sqrt(self.planned.shares[release])
 
-    def follow(self, search: Search) -> None:
+    def follow(self, search: PowerSolver) -> None:
         """Tell, after an answer of a private oracle, what a search is doing: post-processing of its answers."""
-        self.releaser.tell(search.doing)
+        self.releaser.tell(search.status)
 
 
 class Mechanism(ABC):

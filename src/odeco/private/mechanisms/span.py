@@ -35,7 +35,7 @@ class Core(Mechanism):
 
     Notes
     -----
-    `CoreSearch` asks for the images T(I, w, w) of single columns, which is all that a stream can afford.
+    `CoreSolver` asks for the images T(I, w, w) of single columns, which is all that a stream can afford.
     Here all pairs of columns cost no more than these: the sensitivity of a slab is that of one image for records, and
     there are no signs to lose, whereas two columns (v₁ ± v₂)/√2 have the same image.
     """
@@ -48,7 +48,7 @@ class Core(Mechanism):
         """Return how many directions each slab asks about, and the core.
 
         The first are random, and the more there are the better their signal, at a cost of d m²/2 numbers: twice as many
-        as in a `CoreSearch`. The later ones only have to hold the components.
+        as in a `CoreSolver`. The later ones only have to hold the components.
         """
         width = core_width(dimension, n_components)
         return (min(dimension, 2 * width), *(width,) * DEFAULT_ROUNDS)

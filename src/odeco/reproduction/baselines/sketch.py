@@ -23,8 +23,7 @@ from scipy import sparse
 from odeco._util.arguments import as_generator, check_choice, check_count, check_n_components, check_order
 from odeco._util.types import FloatArray, IndexArray, RngLike
 from odeco.io.rows import as_rows, is_sparse, row_slice
-from odeco.power.schedule import Plan
-from odeco.power.solver import run
+from odeco.power.power_method import Schedule, run
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor
 from odeco.tensors.oracle import Oracle
@@ -315,7 +314,7 @@ def sketched_power_method(
     else:
         sketch = TensorSketch.of_entries(tensor, length=length, n_sketches=n_sketches, rng=generator)
     k = check_n_components(n_components, sketch.dimension)
-    plan = Plan.default(sketch.dimension, k, n_restarts=n_restarts, n_iterations=n_iterations)
+    plan = Schedule.default(sketch.dimension, k, n_restarts=n_restarts, n_iterations=n_iterations)
     found: list[Components] = []
     for _ in range(k):
         component = run(sketch, replace(plan, n_components=1), rng=generator).components

@@ -1,4 +1,4 @@
-"""The step that moves all components together towards the least-squares fit, from one image of each.
+"""A Gauss-Newton step of all components towards the least-squares fit, from one image of each.
 
 For points xᵢ with signs sᵢ and their Gram matrix G, powers taken entry by entry, the Gauss-Newton matrix of
 ½‖T − Σ sᵢ xᵢ⊗ᵖ‖² is p times
@@ -17,40 +17,31 @@ import numpy as np
 
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
-from odeco.tensors.components import Components
 
-#: Conjugate gradients stop here: the step is then as good as exact for everything that the next step corrects anyway.
-_MOST_INNER_STEPS = 60
+#: The largest number of conjugate gradient iterations, and the relative residual at which they stop: what is left is
+#: corrected by the next Gauss-Newton step.
+_MAX_ITERATIONS, _TOLERANCE = 60, 1e-3
 
-_INNER_TOLERANCE = 1e-3
-
-#: Components that have met by mistake must not throw each other out: their part of the step is damped by this share.
-_SIGHT_DAMPING = 1e-3
-
-#: A sight is not corrected by a next step, so it is solved for to more digits.
-_SIGHT_TOLERANCE = 1e-8
+#: Damping is at least this, so that the matrix can be inverted.
+_MIN_DAMPING = 1e-12
 
 
-#: Damping is never less than this, so that a matrix can be inverted.
-_LEAST_DAMPING = 1e-12
-
-
-def joint_step(
+def gauss_newton_step(
     points: FloatArray,
     signs: FloatArray,
     descent: FloatArray,
     order: int,
     *,
     damping: float,
-    tolerance: float = _INNER_TOLERANCE,
+    tolerance: float = _TOLERANCE,
 ) -> FloatArray:
     """Return the step Δ with H(Δ) = descent, with Levenberg's and Marquardt's damping of the first term of H."""
-    with one_blas_thread():  # the bits of a decomposition depend on the number of threads
+    with one_blas_thread():  # results must not depend on the number of threads
         gram: FloatArray = points.T @ points
         inner = (signs[:, None] * signs) * gram ** (order - 1)
         outer = (signs[:, None] * signs) * gram ** (order - 2) * (order - 1)
         # Powers of a Gram matrix are positive semidefinite, and the damping makes them definite.
-        damped = inner + max(damping, _LEAST_DAMPING) * np.diag(np.diagonal(inner))
+        damped = inner + max(damping, _MIN_DAMPING) * np.diag(np.diagonal(inner))
         inverse = np.linalg.inv(damped).astype(np.float64, copy=False)
         basis, root = np.linalg.qr(points)
         inside = basis.T @ descent
@@ -65,28 +56,12 @@ def joint_step(
     return step
 
 
-def sights(components: Components, images: FloatArray) -> FloatArray:
-    """Return what images of the vectors of nearly right components say about each right one: a vector λ v.
-
-    What the images differ by from those of the components is what the errors of all components make of it together, to
-    first order: with zⱼ = λⱼ δⱼ and unit vectors for points, it is H(Z), in which no weight occurs. Along vⱼ, z counts
-    p times in the weight. For orthogonal components the sight is the image less the parts of the others.
-    """
-    vectors, weights, order = components.vectors, components.weights, components.order
-    misfit = images - components.image(vectors)
-    signs = np.ones_like(weights)
-    moved = joint_step(vectors, signs, misfit, order, damping=_SIGHT_DAMPING, tolerance=_SIGHT_TOLERANCE)
-    along = np.sum(moved * vectors, axis=0)
-    seen: FloatArray = moved + vectors * (weights + (order - 1) * along)
-    return seen
-
-
 def conjugate_gradients(
     product: Callable[[FloatArray], FloatArray],
     target: FloatArray,
     precondition: Callable[[FloatArray], FloatArray],
     *,
-    tolerance: float = _INNER_TOLERANCE,
+    tolerance: float = _TOLERANCE,
 ) -> FloatArray:
     """Solve H(Δ) = target, with the inverse of the first term of H as preconditioner."""
     solution = np.zeros_like(target)
@@ -95,7 +70,7 @@ def conjugate_gradients(
     direction = preconditioned.copy()
     strength = float(np.vdot(residual, preconditioned))
     goal = tolerance**2 * strength
-    for _ in range(_MOST_INNER_STEPS):
+    for _ in range(_MAX_ITERATIONS):
         if strength <= goal or strength <= 0:
             break
         image = product(direction)
