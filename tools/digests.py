@@ -51,6 +51,7 @@ PLACES = (
 #: Names of arguments as the cases below write them, and what else they may be called; the first that exists is used.
 ARGUMENTS = {
     "max_iter": ("n_steps", "refine"),
+    "n_sweeps": ("refine",),
     "tokenizer": ("cut",),
     "neighbour_relation": ("neighbours", "neighbor_relation"),
 }
@@ -655,7 +656,7 @@ def model_cases() -> Iterator[Case]:
     links = graph()
     yield "communities/given", lambda: used(communities(3).fit(links), links, "transform", "predict", "score")
     yield "communities/auto", lambda: communities("auto").fit(links)
-    yield "communities/refined", lambda: communities(3, max_iter=5).fit(links)
+    yield "communities/refined", lambda: communities(3, n_sweeps=5).fit(links)
     yield "communities/concentration", lambda: communities(3, concentration=0.5).fit(links)
     edges = np.argwhere(sparse.triu(links).toarray() > 0)
     for size in (300, 1_100):

@@ -13,9 +13,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import odeco
 from odeco.models import Communities
-from odeco.models.mmsb.concentration import hide_links
-from odeco.models.mmsb.learn import count_communities, count_told_from_chance
-from odeco.models.mmsb.links import as_adjacency
+from odeco.models.mmsb.concentration import split_links
+from odeco.models.mmsb.graph import as_adjacency
+from odeco.models.mmsb.selection import count_communities, count_detectable
 
 
 def planted(n_nodes, k, *, degree, ratio, concentration, seed):
@@ -119,7 +119,7 @@ def test_parts_of_communities_are_not_counted_as_communities():
     chances = np.where(part[:, None] == part, 0.4, np.where(camp[:, None] == camp, 0.2, 0.01))
     upper = np.triu(rng.random((400, 400)) < chances, 1)
     links = as_adjacency(sparse.csr_array((upper | upper.T).astype(float)))
-    assert count_told_from_chance(links) == 4
+    assert count_detectable(links) == 4
     assert count_communities(links) == 2
 
 
@@ -133,7 +133,7 @@ def test_hidden_links_tell_how_mixed_nodes_are(concentration):
 
 def test_hidden_links_are_hidden_at_both_ends_and_none_is_lost():
     links = as_adjacency(planted(300, 2, degree=20, ratio=20, concentration=0.3, seed=0)[0])
-    known, hidden = hide_links(links, np.random.default_rng(0))
+    known, hidden = split_links(links, np.random.default_rng(0))
     assert (known + hidden != links).nnz == 0
     assert (known != known.T).nnz == 0
     # A binomial number of 3,000 links with chance 0.1: four deviations are 66.
@@ -269,11 +269,14 @@ def test_a_damaged_model_of_communities_is_refused(tmp_path):
     path = tmp_path / "graph.npz"
     Communities(2, random_state=0).fit(links).save(path)
     header, arrays = load_arrays(path, "communities model")
-    for name, value in (("fitted.prior", np.zeros(2)), ("fitted.memberships", -arrays["fitted.memberships"])):
+    for name, value in (
+        ("fit.params.prior", np.zeros(2)),
+        ("fit.params.memberships", -arrays["fit.params.memberships"]),
+    ):
         save_arrays(path, "communities model", header, {**arrays, name: value})
         with pytest.raises(odeco.FileFormatError, match=r"graph\.npz"):
             Communities.load(path)
-    save_arrays(path, "communities model", header, {**arrays, "stream.held": np.zeros(2)})
+    save_arrays(path, "communities model", header, {**arrays, "stream.buffer": np.zeros(2)})
     with pytest.raises(odeco.FileFormatError, match=r"graph\.npz"):
         Communities.load(path)
 
@@ -325,7 +328,7 @@ def test_a_summary_begins_with_a_verdict_and_a_plot_shows_every_node():
     links, _ = planted(300, 3, degree=40, ratio=30, concentration=0.2, seed=2)
     model = Communities(3, random_state=0).fit(links)
     assert model.summary().startswith("3 communities, with ")
-    assert " times the links within. 300 nodes, " in model.summary()
+    assert " times the links within.\n300 nodes, " in model.summary()
     assert Communities(1, random_state=0).fit(links).summary().startswith("One community: ")
     left, right = model.plot().axes[:2]
     assert left.get_xlim() == (0, 299)

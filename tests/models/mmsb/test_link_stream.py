@@ -8,7 +8,7 @@ from scipy import sparse
 import odeco
 from odeco._util.files import load_arrays, save_arrays
 from odeco.models import Communities
-from odeco.models.mmsb import links as stream
+from odeco.models.mmsb.spec import CommunitySpec
 
 
 def two_groups(seed=0, n_nodes=80):
@@ -36,7 +36,8 @@ def assert_same(first, second):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(stream, "BLOCK", 64)
+    monkeypatch.setattr(CommunitySpec, "first_block", 64)
+    monkeypatch.setattr(CommunitySpec, "next_block", 64)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -115,9 +116,9 @@ def test_what_is_kept_grows_with_pairs_and_not_with_links():
     model = started()
     for _ in range(10):
         model.partial_fit(edges, n_nodes=80)
-        assert len(model._stream.pairs) <= links.nnz
-        assert len(model._stream.held) < 64
-    assert model._stream.n_rows == 20 * len(edges)
+        assert len(model._learnt.stream.pairs) <= links.nnz
+        assert len(model._learnt.stream.buffer) < 64
+    assert model._learnt.stream.n_seen == 20 * len(edges)
 
 
 def test_too_few_links_are_said_when_communities_are_wanted():
@@ -162,16 +163,15 @@ def test_fit_ends_a_stream_and_partial_fit_begins_another():
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        ("held", np.zeros((2, 2)), "two nodes and a weight each"),
-        ("held", np.full((2, 3), 0.5), "its nodes must be whole numbers"),
-        ("held", np.full((2, 3), 80.0), "its links must be between its nodes"),
-        ("held", np.zeros((64, 3)), "fewer links than a block may wait"),
+        ("buffer", np.zeros((2, 2)), "two nodes and a weight each"),
+        ("buffer", np.full((2, 3), 0.5), "its nodes must be whole numbers"),
+        ("buffer", np.full((2, 3), 80.0), "its links must be between its nodes"),
+        ("buffer", np.zeros((64, 3)), "fewer links than a block"),
         ("next_node", np.array(80), "its links must be between its nodes"),
         ("pairs", lambda pairs: pairs[::-1].copy(), "its pairs must be in order"),
         ("pairs", lambda pairs: pairs + 80 * 80, "its pairs must be of its nodes"),
-        ("n_pairs", lambda n_pairs: n_pairs + 1, "its pairs must be as many as it says"),
-        ("n_pairs", np.zeros(3, dtype=np.int64), "n_features"),
-        ("n_rows", np.array(1), "its links must have been counted"),
+        ("context.n_nodes", np.array(81), "its nodes must be its features"),
+        ("n_seen", np.array(1), "its links must have been counted"),
         ("weights", lambda weights: -weights, "must hold finite numbers"),
     ],
 )
@@ -192,8 +192,8 @@ def test_an_interrupt_at_any_line_leaves_a_stream_of_links_as_it_was():
     _, edges = two_groups(n_nodes=30)
     places = (
         "models/mmsb/estimator.py",
-        "models/mmsb/links.py",
-        "models/engine/latent_model.py",
+        "models/mmsb/stream.py",
+        "models/engine/stream.py",
         "models/engine/estimator.py",
     )
     begun = started().partial_fit(edges[:40], n_nodes=30)
@@ -202,19 +202,19 @@ def test_an_interrupt_at_any_line_leaves_a_stream_of_links_as_it_was():
         return lambda: model.partial_fit(edges[40:80], n_nodes=30)
 
     def state(model):
-        return {name: array.tolist() for name, array in model._stream.to_arrays("stream").items()}
+        return {name: array.tolist() for name, array in model._learnt.stream.to_arrays("stream").items()}
 
-    after = Communities(2).partial_fit(edges[:80], n_nodes=30)._stream.links().toarray()
+    after = Communities(2).partial_fit(edges[:80], n_nodes=30)._learnt.stream.links().toarray()
     moments = moments_of(push(copy_of(begun)), places)
     assert len(moments) > 20
     for moment in moments:
         model = copy_of(begun)
         run_traced(push(model), moment, places)
-        assert model._stream.n_rows in (80, 160), moment
-        if model._stream.n_rows == 80:
+        assert model._learnt.stream.n_seen in (80, 160), moment
+        if model._learnt.stream.n_seen == 80:
             assert state(model) == state(begun)
         else:
-            np.testing.assert_array_equal(model._stream.links().toarray(), after)
+            np.testing.assert_array_equal(model._learnt.stream.links().toarray(), after)
 
 
 def copy_of(model):

@@ -53,13 +53,39 @@ LINEAR = Forgetting(lambda n, b: 2 * b / (n + 2 * b))
 POWER = Forgetting(lambda n, b: (b / (n + b)) ** 0.7)
 
 
+class Buffer:
+    """Rows that wait for their block, in chunks whose sizes at least halve.
+
+    Appending rows merges the last chunks, so a row is copied at most once for each doubling of the buffer, and a stream
+    that gets one row at a time does not copy all waiting rows for each of them. Chunks are never changed in place: a
+    stream before the update keeps its own buffer.
+    """
+
+    def __init__(self, chunks: tuple[Any, ...]) -> None:
+        self.chunks = chunks
+
+    def __len__(self) -> int:
+        return sum(map(len, self.chunks))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        joined = self.chunks[0] if len(self.chunks) == 1 else np.concatenate(self.chunks)
+        return np.array(joined, dtype=dtype, copy=copy)
+
+    def append(self, rows: Any) -> Buffer:
+        """Return the buffer with more rows at its end, which are copied."""
+        chunks, last = list(self.chunks), [rows]
+        while chunks and len(chunks[-1]) < 2 * sum(map(len, last)):
+            last.insert(0, chunks.pop())
+        return Buffer((*chunks, np.concatenate(last)))
+
+
 @dataclass(frozen=True, eq=False)
 class BlockStream(State):
     """Rows that are cut into blocks. Derived classes take in a block (`absorb`) and return the model (`result`).
 
     Attributes
     ----------
-    buffer : array
+    buffer : array or Buffer
         Rows of the block that is not complete yet.
     seed : int
         Seed of the fit of the first block.
@@ -92,12 +118,20 @@ class BlockStream(State):
 
     def update(self, spec: Spec, rows: Any) -> Self:
         """Return the stream after more rows."""
-        after, at = self, 0
-        waiting = np.concatenate([self.buffer, rows]) if len(self.buffer) else rows
+        after, n_seen = self, self.n_seen + len(rows)
+        buffer = self.buffer if isinstance(self.buffer, Buffer) else Buffer((self.buffer,))
+        if len(buffer) + len(rows) < self.next_size(spec):
+            return replace(self, buffer=buffer.append(rows), n_seen=n_seen)
+        waiting, at = np.concatenate([np.asarray(buffer), rows]) if len(buffer) else rows, 0
         while len(waiting) - at >= (size := after.next_size(spec)):
             # Blocks have one memory layout: the rounding of a product depends on it.
             after, at = after.absorb(spec, np.ascontiguousarray(waiting[at : at + size])), at + size
-        return replace(after, buffer=waiting[at:].copy(), n_seen=self.n_seen + len(rows))
+        return replace(after, buffer=Buffer((waiting[at:].copy(),)), n_seen=n_seen)
+
+    @property
+    def waiting(self) -> Any:
+        """The rows in the buffer, as one array."""
+        return np.asarray(self.buffer)
 
     def next_size(self, spec: Spec) -> int:
         """Return the number of rows of the next block."""
@@ -105,7 +139,7 @@ class BlockStream(State):
 
     def verify(self, spec: Spec, n_features: int) -> None:
         """Raise `ValueError` unless the stream, which may come from a file of anyone, can go on."""
-        spec.check_rows(self.buffer, "stream.buffer", n_features)
+        spec.check_rows(self.waiting, "stream.buffer", n_features)
         require(len(self.buffer) < self.next_size(spec), "its buffer must have fewer rows than a block")
         in_blocks = spec.first_block + (self.n_blocks - 1) * spec.next_block if self.n_blocks else 0
         require(self.n_seen == in_blocks + len(self.buffer) > 0, "its rows must be in blocks or in the buffer")
@@ -167,8 +201,8 @@ class OnlineEM(BlockStream):
     def result(self, spec: EMSpec) -> Fit:
         """Return the model of all rows; before the first block is complete, exactly what `fit` gives."""
         if self.params is None:
-            return spec.fit(spec.prepare(self.buffer, self.context), self.context, self.seed)
-        last = self.absorb(spec, self.buffer) if len(self.buffer) else self
+            return spec.fit(spec.prepare(self.waiting, self.context), self.context, self.seed)
+        last = self.absorb(spec, self.waiting) if len(self.buffer) else self
         total = last.average if spec.forgetting.averaged else last.statistics
         info = replace(
             last.info, n_samples=self.n_seen, log_likelihood=total.log_likelihood / total.n, n_iter=last.n_blocks

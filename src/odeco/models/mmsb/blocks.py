@@ -1,4 +1,6 @@
-"""How many links go between communities, without the noise that memberships have.
+"""The block matrix of communities, and profiles and memberships that agree with each other.
+
+**The number of links between communities**, without the noise of memberships.
 
 Let A = S Π B Πᵀ S be the expected links, where a node i has the propensity sᵢ and the memberships πᵢ. A link of a pure
 node of community a goes to node j with a chance in proportion to sⱼ (B πⱼ)ₐ: that is the profile Pₐ, so P = Z⁻¹ B Πᵀ S
@@ -6,22 +8,21 @@ for some diagonal Z. The pseudo-inverse of A has rank k, and P A⁺ Pᵀ = Z⁻�
 Of the links that end in a, all begin somewhere: with mₐ of them, Σ_b mₐ Wₐ_b m_b = mₐ. So W m = 1, and the number of
 links between two communities is mₐ Wₐ_b m_b.
 
-A least-squares fit to the memberships would not do: they are known from few links each, and a fit to what is known with
-error is biased. Of profiles and links only the part in the k leading eigenvectors V of A is used here, where noise is
-small. A = V Λ Vᵀ also gives Y = V Λ (P V)⁻¹ = S Π Z: how many links of a node go through each community. That is linear
-in the links, so that the noise of nodes cancels in sums over them.
+A least-squares fit to the memberships would be biased, because they are estimated from few links each. Of profiles and
+links only the part in the k leading eigenvectors V of A is used, where noise is small. A = V Λ Vᵀ also gives
+Y = V Λ (P V)⁻¹ = S Π Z: the number of links of a node through each community. That is linear in the links, so the noise
+of nodes cancels in sums over them.
 
-Profiles of communities and memberships of nodes, made to agree: the graph is symmetric.
+**Profiles and memberships** must agree, because the graph is symmetric: the nodes that are linked to are those that
+link. So the profile of a community follows from the memberships and from the links between communities:
+Pₐ(j) ∝ dⱼ Σ_b Nₐ_b/(mₐ m_b) πⱼ_b for a node with dⱼ links. The moments alone do not use this, and estimate each entry
+of a profile by itself. A round computes profiles from memberships, then memberships from profiles. The degree of a node
+is a factor of its entry in all profiles, so memberships do not depend on it: nodes of one community may have very
+different degrees.
 
-The nodes that are linked to are those that link. So the profile of a community follows from the memberships, and how
-communities are linked: Pₐ(j) ∝ dⱼ Σ_b Nₐ_b/(mₐ m_b) πⱼ_b for a node with dⱼ links. The moments alone do not know this,
-and estimate each entry of a profile by itself. A round makes profiles from memberships, and memberships from profiles.
-The degree of a node is a factor of its entry in all profiles, so memberships do not depend on it: nodes of the same
-community may have very different numbers of links.
-
-How communities are linked is worked out once, from the moments, and not again in each round. Likelihood alone cannot
-say it: nodes that are more mixed, in communities that are hardly linked with each other, fit as well, and a little
-better for the noise.
+The number of links between communities is computed once, from the moments, and not again in each round. Likelihood
+alone does not determine it: nodes that are more mixed, in communities with hardly any links between them, fit equally
+well, and slightly better because of noise.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.models.lda.inference import document_topics
 
-#: Of smaller graphs all eigenvectors are worked out.
+#: All eigenvectors of a graph with at most this number of nodes are computed.
 _SMALL = 500
 
 #: Eigenvalues below this share of the largest are not inverted.
@@ -44,10 +45,11 @@ _LEAST_INVERTED = 1e-6
 
 _TOLERANCE = 1e-4
 
-#: Communities are linked at least this share as often as chance has it, so that no link is impossible.
+#: The least number of links between two communities, as a share of the number expected by chance: no link is
+#: impossible.
 _LEAST_LINKED = 1e-3
 
-#: Steps towards the sizes of communities; each is a product of n x k numbers.
+#: Iterations for the sizes of communities; each is a product of n x k numbers.
 _N_SIZE_STEPS = 30
 
 
@@ -83,8 +85,8 @@ class Spectrum:
         return cls(values[order], vectors, np.asarray(links.sum(axis=1), dtype=np.float64) @ vectors**2)
 
     def without_noise(self) -> Spectrum:
-        """Return it with the eigenvalues less what noise adds: λ̂ = λ + vᵀE²v/λ to second order, solved for λ."""
-        # Where noise alone may be as large as the eigenvalue, half of it is left.
+        """Return the spectrum with the bias of noise subtracted: λ̂ = λ + vᵀE²v/λ to second order, solved for λ."""
+        # If noise alone may be as large as the eigenvalue, half of the eigenvalue remains.
         size = (np.abs(self.values) + np.sqrt(np.maximum(self.values**2 - 4 * self.noise, 0.0))) / 2
         return Spectrum(np.sign(self.values) * size, self.vectors, np.zeros_like(self.noise))
 
@@ -174,7 +176,7 @@ class Agreed:
 def agree(
     links: Any, spectrum: Spectrum, profiles: FloatArray, prior: FloatArray, *, n_iterations: int, n_jobs: int
 ) -> Agreed:
-    """Return what a few rounds make of the profiles that moments gave, for links with this spectrum."""
+    """Return profiles and memberships that agree, after a few rounds from the profiles of the moments."""
     degrees = np.asarray(links.sum(axis=1), dtype=np.float64)
 
     def shares_at(current: FloatArray) -> FloatArray:
@@ -189,7 +191,7 @@ def agree(
 
 
 def _profiles(between: FloatArray, shares: FloatArray, degrees: FloatArray) -> FloatArray:
-    """Return the profiles that follow from memberships. A node counts one link more than it has: none is impossible."""
+    """Return the profiles that follow from memberships. Every node counts one more link, so that none is impossible."""
     through = np.maximum(between.sum(axis=1), np.finfo(np.float64).tiny)
     profiles = (between / through) @ (shares * (degrees + 1)[:, None]).T
     return np.asarray(profiles / np.maximum(profiles.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny))

@@ -1,8 +1,8 @@
-"""How mixed the nodes of a graph are, by links that were not learnt from.
+"""Select how mixed the nodes of a graph are, by held-out links.
 
-The profiles that moments give depend on the concentration α₀ that they are corrected with. A tenth of the links is
-hidden, communities are learnt from the others for several α₀, and that α₀ is taken with which they make the hidden
-links likeliest. A link is hidden from both of its ends, or the memberships of one would know of it.
+The profiles that moments give depend on the concentration α₀ with which they are corrected. A tenth of the links is
+held out, communities are learnt from the others for several α₀, and the α₀ is taken under which the held-out links are
+most likely. A link is held out at both of its ends; otherwise the memberships of one end would reveal it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _HELD_OUT = 0.1
 #: A graph with at least this number of links is split once; a smaller one several times, at most `_MAX_SPLITS`.
 _ENOUGH_LINKS, _MAX_SPLITS = 10_000, 20
 
-#: Rounds in which the memberships of a node are found for a candidate.
+#: Iterations for the memberships of a node, for each candidate.
 _N_ITERATIONS = 10
 
-#: This share of a hidden link is left to chance, in proportion to degrees, so that no link is impossible.
-_BY_CHANCE = 0.01
+#: The share of a held-out link that is attributed to chance, in proportion to degrees: no link is impossible.
+_CHANCE = 0.01
 
 
 def choose_concentration(links: Any, settings: LdaSettings, *, seed: int) -> float:
@@ -48,7 +48,7 @@ def choose_concentration(links: Any, settings: LdaSettings, *, seed: int) -> flo
     """
     rng = np.random.default_rng(seed)
     n_splits = int(np.clip(np.ceil(_ENOUGH_LINKS / (links.sum() / 2)), 1, _MAX_SPLITS))
-    splits = [hide_links(links, rng) for _ in range(n_splits)]
+    splits = [split_links(links, rng) for _ in range(n_splits)]
     scores = [
         _scores(known, held_out, links, settings, seed=seed)
         for known, held_out in splits
@@ -80,8 +80,8 @@ def _scores(known: Any, held_out: Any, links: Any, settings: LdaSettings, *, see
     return scores
 
 
-def hide_links(links: Any, rng: np.random.Generator) -> tuple[Any, Any]:
-    """Return two symmetric CSR arrays that sum to the links: most of them, and those that are hidden."""
+def split_links(links: Any, rng: np.random.Generator) -> tuple[Any, Any]:
+    """Return two symmetric CSR arrays that sum to the links: training links, and held-out links."""
     upper = sparse.csr_array(sparse.triu(links, 1))
     taken = rng.binomial(upper.data.astype(np.int64), _HELD_OUT).astype(np.float64)
     parts = []
@@ -94,7 +94,7 @@ def hide_links(links: Any, rng: np.random.Generator) -> tuple[Any, Any]:
     return parts[0], parts[1]
 
 
-def _likelihood(hidden: Any, profiles: FloatArray, shares: FloatArray, chance: FloatArray, n_jobs: int) -> float:
-    """Return the log-likelihood of hidden links, a little of each left to chance."""
-    mixed = (1 - _BY_CHANCE) * profiles + _BY_CHANCE * chance
-    return float(np.sum(log_likelihood(hidden, mixed, shares, n_jobs=n_jobs)))
+def _likelihood(held_out: Any, profiles: FloatArray, shares: FloatArray, chance: FloatArray, n_jobs: int) -> float:
+    """Return the log-likelihood of held-out links, with a small share of each attributed to chance."""
+    mixed = (1 - _CHANCE) * profiles + _CHANCE * chance
+    return float(np.sum(log_likelihood(held_out, mixed, shares, n_jobs=n_jobs)))

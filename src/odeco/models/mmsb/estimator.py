@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -9,46 +10,42 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from odeco._util.arguments import check_count
+from odeco._util.arguments import check_count, check_number
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.latent_model import LatentModel
+from odeco.models.engine.estimator import Estimator, fitted
+from odeco.models.engine.parameters import N_JOBS, Constraint, count, n_components, param
 from odeco.models.lda.inference import log_likelihood
-from odeco.models.lda.settings import LdaSettings
-from odeco.models.mmsb.learn import FittedCommunities, check_settings, learn_communities, memberships_of
-from odeco.models.mmsb.links import (
-    LinkStream,
-    as_adjacency,
-    as_edges,
-    as_links,
-    as_sparse,
-    check_weights,
-    draw_links,
-    from_networkx,
-    is_graph,
-)
+from odeco.models.mmsb.graph import as_edges, as_links, as_sparse, check_weights, draw_links, from_networkx, is_graph
+from odeco.models.mmsb.spec import CommunitySpec
+from odeco.models.mmsb.stream import GraphContext
 
 
-class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel):  # type: ignore[misc]
-    """Communities of a graph that overlap: the mixed-membership block model, from counts of three-stars.
+def _check_concentration(name: str, value: Any) -> Any:
+    return value if isinstance(value, str) and value == "auto" else check_number(name, value, 0.0, np.inf)
 
-    Every node belongs to several communities, in shares that sum to one. How often a node is linked to three others at
-    once says what the communities are: these counts are a symmetric tensor, which is decomposed in a few directions and
-    never formed. No start is needed, and no sampler.
+
+@dataclass(eq=False, repr=False)
+class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  # type: ignore[misc]
+    """Overlapping communities of a graph: the mixed-membership block model, from counts of three-stars.
+
+    Every node belongs to several communities, in shares that sum to one. The counts of three-stars (a node linked to
+    three others) are a symmetric tensor whose components are the communities. It is decomposed in a few directions and
+    never formed. Neither a start nor a sampler is needed.
 
     Parameters
     ----------
     n_components : int or "auto"
-        Number k of communities. ``"auto"`` takes at most as many as links tell from chance (the negative eigenvalues of
-        the Bethe Hessian), and 100; of these, those before the largest gap in the spectrum of the links.
+        Number k of communities. ``"auto"`` selects those before the largest gap in the spectrum of the links, and at
+        most the number that links distinguish from chance (negative eigenvalues of the Bethe Hessian), or 100.
     concentration : float or "auto"
-        The sum α₀ of the Dirichlet parameters that the moments are corrected with: small if nodes have one community
+        The sum α₀ of the Dirichlet parameters with which the moments are corrected: small if nodes have one community
         each. ``"auto"`` takes the value with which nine tenths of the links best predict the others.
-    refine : int
-        Number of Gibbs sweeps over the links after that. They help where links do not follow the model closely.
-    n_inference_iterations : int
-        The most rounds in which the memberships of a node are found.
+    n_sweeps : int
+        Number of Gibbs sweeps over the links after that. They help if links do not follow the model closely.
+    max_inference_iter : int
+        The largest number of iterations in which the memberships of a node are found.
     random_state : int, RandomState instance or None
-        Draws the first basis and the starts.
+        Draws the first basis, the starts, the held-out links, and what `sample` draws.
     n_jobs : int or None
         Number of threads; the result does not depend on it.
 
@@ -68,23 +65,25 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel
     n_components_ : int
         Number of communities, the largest first.
     n_features_in_, feature_names_in_
-        Number of nodes, and their names if a networkx graph or a table gave them.
+        Number of nodes, and their names if a networkx graph or a table has some.
+    n_samples_seen_ : int
+        Number of entries of the adjacency matrix seen; an edge has two.
 
     Notes
     -----
     A graph is an adjacency matrix, dense or sparse, or a networkx graph. Weights are numbers of links; those that are
-    not whole are scaled and rounded. Loops are dropped. A **directed** graph is taken as undirected, with A + Aᵀ: who
-    links to whom within a pair is not used. Nodes with fewer than three links say nothing about communities, and get
-    their memberships like all others.
+    not whole are scaled and rounded. Loops are dropped. A **directed** graph is treated as undirected, with A + Aᵀ:
+    the direction of a link is not used. Nodes with fewer than three links say nothing about communities, but get
+    memberships like all others.
 
     Nodes of one community may have very different numbers of links: a node's degree says nothing about its memberships.
 
-    `partial_fit` keeps the links, each pair of nodes once: memory grows with the number of pairs that are linked, and
-    not with the number of links that arrive. Three-star counts do not add up over batches.
+    `partial_fit` stores the links, each pair of nodes once: memory grows with the number of linked pairs, and not with
+    the number of links that arrive. Three-star counts do not add up over batches.
 
-    For a hard partition of a graph whose number of groups nobody knows, Leiden does as well or better; what this gives
-    beyond that is the shares. There is no private mode: a node takes part in the rows of all its neighbours, so that
-    one node can change a three-star count without a useful bound.
+    For a hard partition with an unknown number of groups, Leiden is as good or better; this model adds the shares.
+    There is no private mode: a node takes part in the rows of all its neighbours, so one node can change a three-star
+    count without a useful bound.
 
     References
     ----------
@@ -108,46 +107,33 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel
     True
     """
 
-    _KIND: ClassVar[str] = "communities model"
-    _FITTED = FittedCommunities
-    _STREAM = LinkStream
+    n_components: int | Literal["auto"] = n_components(2)
+    concentration: float | Literal["auto"] = param("auto", Constraint(_check_concentration))
+    n_sweeps: int = param(0, count(0), "The number of Gibbs sweeps over the links.")
+    max_inference_iter: int = param(50, count(1))
+    n_jobs: int | None = param(None, N_JOBS)
 
-    def __init__(
-        self,
-        n_components: int | Literal["auto"] = 2,
-        *,
-        concentration: float | Literal["auto"] = "auto",
-        refine: int = 0,
-        n_inference_iterations: int = 50,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.concentration = concentration
-        self.refine = refine
-        self.n_inference_iterations = n_inference_iterations
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    _SPEC: ClassVar = CommunitySpec
+    _KIND: ClassVar = "communities model"
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's signature
-        """Learn communities from a graph: an adjacency matrix, n x n, or a networkx graph."""
-        settings = self._check_settings()
-        with self._names_kept_on_failure():
-            matrix = self._validated(X, reset=True, least=2)
-            seed = self._draw_seed()
-            self._take(learn_communities(as_adjacency(matrix), settings, seed=seed), None, seed)
-        return self
+    memberships_ = fitted("params.memberships", "The shares of each node, n x k.")
+    labels_ = fitted(
+        lambda fit: np.argmax(fit.params.memberships, axis=1), "The community in which each node has its largest share."
+    )
+    block_matrix_ = fitted("params.blocks", "Expected number of links between nodes of one community each, k x k.")
+    profiles_ = fitted("params.profiles", "The distribution of the links of each community over nodes, k x n.")
+    prior_ = fitted("params.prior", "Dirichlet parameters of memberships.")
+    n_components_ = fitted(lambda fit: len(fit.params.prior), "Number of communities.")
 
-    def partial_fit(self, X: Any, y: Any = None, *, n_nodes: int | None = None) -> Self:  # noqa: ARG002 - as above
-        """Take more links. They are kept, each pair of nodes once; communities are learnt when they are asked for.
+    def partial_fit(self, X: Any, y: Any = None, *, n_nodes: int | None = None) -> Self:  # noqa: ARG002 - scikit-learn's
+        """Add more links. They are stored, each pair of nodes once; communities are computed when they are needed.
 
         Parameters
         ----------
         X : array or sparse array, or networkx graph
             More rows of the adjacency matrix, m x n, in the order of nodes. After the row of the last node that of the
-            first follows, and adds to what is there: a matrix n x n holds some more links of the whole graph. With
-            `n_nodes`, a list of edges: two nodes each, or two nodes and a weight, m x 2 or m x 3. Each counts at both
-            of its ends.
+            first follows, and is added: a matrix n x n holds more links of the whole graph. With `n_nodes`, a list of
+            edges: two nodes each, or two nodes and a weight, m x 2 or m x 3. Each counts at both of its ends.
         y : object
             Ignored.
         n_nodes : int, optional
@@ -155,22 +141,11 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel
 
         Notes
         -----
-        What is learnt does not depend on how links are cut into batches, and is what `fit` learns from all of them. If
+        The result does not depend on how links are cut into batches, and equals that of `fit` on all of them. If
         anything ends the call early, an interrupt included, the model is as it was before. After `fit`, a new stream
-        begins.
+        begins. Several threads may call this: no link is lost.
         """
-        self._check_settings()
-        stream = getattr(self, "_stream", None)
-        with self._names_kept_on_failure():
-            if n_nodes is None:
-                rows = self._validated_rows(X, stream)
-                stream = stream or LinkStream.begin(rows.shape[1], self._draw_seed())
-                self._take(None, stream.after_rows(rows), stream.seed)
-            else:
-                edges = as_edges(X, self._checked_n_nodes(n_nodes, stream))
-                stream = stream or LinkStream.begin(n_nodes, self._draw_seed())
-                self._take(None, stream.after_edges(edges), stream.seed)
-        return self
+        return self._partial_fit(X, in_batches=True, n_nodes=n_nodes)
 
     def transform(self, X: Any) -> FloatArray:
         """Return the memberships of nodes from their links to the nodes of the model (m x n): m x k."""
@@ -178,7 +153,8 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel
 
     def fit_predict(self, X: Any, y: Any = None) -> IndexArray:  # noqa: ARG002 - scikit-learn's signature
         """Learn communities, and return the one in which each node has its largest share."""
-        return self.fit(X).labels_
+        labels: IndexArray = self.fit(X).labels_
+        return labels
 
     def predict(self, X: Any) -> IndexArray:
         """Return the community in which each node (a row of links, m x n) has its largest share."""
@@ -194,94 +170,44 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentModel
     def sample(self) -> Any:
         """Return a new graph on the same nodes with the same degrees on average, as a symmetric CSR array."""
         check_is_fitted(self)
-        fitted = self._learnt("sample")
-        return draw_links(fitted.memberships, fitted.profiles, fitted.degrees, check_random_state(self.random_state))
-
-    def summary(self) -> str:
-        """Return what was found, in words: the verdict first, then a line for each community."""
-        check_is_fitted(self)
-        from odeco.models.mmsb.display import describe
-
-        return describe(self)
-
-    def plot(self) -> Any:
-        """Return a Matplotlib figure: links between communities, and how far nodes share them."""
-        check_is_fitted(self)
-        from odeco.models.mmsb.display import draw
-
-        return draw(self)
-
-    @property
-    def memberships_(self) -> FloatArray:
-        """The shares of each node, n x k."""
-        return self._of_fitted("memberships_").memberships
-
-    @property
-    def labels_(self) -> IndexArray:
-        """The community in which each node has its largest share."""
-        labels: IndexArray = np.argmax(self._of_fitted("labels_").memberships, axis=1)
-        return labels
-
-    @property
-    def block_matrix_(self) -> FloatArray:
-        """Expected number of links between nodes of one community each, k x k."""
-        return self._of_fitted("block_matrix_").blocks
-
-    @property
-    def profiles_(self) -> FloatArray:
-        """The distribution of the links of each community over nodes, k x n."""
-        return self._of_fitted("profiles_").profiles
-
-    @property
-    def prior_(self) -> FloatArray:
-        """Dirichlet parameters of memberships."""
-        return self._of_fitted("prior_").prior
-
-    @property
-    def n_components_(self) -> int:
-        """Number of communities."""
-        return len(self._of_fitted("n_components_").prior)
+        params = self._fit_for("sample").params
+        return draw_links(params.memberships, params.profiles, params.degrees, check_random_state(self.random_state))
 
     @property
     def _n_features_out(self) -> int:
-        return self.n_components_
-
-    def _fitted_from_stream(self) -> FittedCommunities:
-        return learn_communities(as_adjacency(self._stream.links()), self._check_settings(), seed=self._seed)
-
-    def _of_fitted(self, name: str) -> FittedCommunities:
-        fitted: FittedCommunities = self._learnt(name)
-        return fitted
+        return int(self.n_components_)
 
     def _inferred(self, X: Any) -> tuple[Any, FloatArray]:
         check_is_fitted(self)
-        fitted = self._of_fitted("memberships_")
+        fit = self._fit_for("memberships_")
         links = as_links(self._validated(X, reset=False))
-        return links, memberships_of(links, fitted.profiles, fitted.prior, self._check_settings())
+        return links, self._learnt.spec.memberships(links, fit.params)  # type: ignore[attr-defined]
 
-    def _check_settings(self) -> LdaSettings:
-        return check_settings(self)
-
-    def _validated_rows(self, X: Any, stream: LinkStream | None) -> Any:
-        """Return more rows of an adjacency matrix as CSR, or raise if they do not go on with those so far."""
-        named = getattr(self, "feature_names_in_", None) if stream is not None else None
-        rows = self._validated(X, reset=stream is None, named=named)
-        if rows.shape[0] > rows.shape[1]:
+    def _encode(
+        self, X: Any, context: GraphContext | None = None, *, in_batches: bool = False, n_nodes: int | None = None
+    ) -> tuple[Any, GraphContext]:
+        """Return rows of an adjacency matrix as CSR, or edges as an array m x 3, and the number of nodes."""
+        if n_nodes is not None:
+            n_nodes = self._checked_n_nodes(n_nodes, context)
+            return as_edges(X, n_nodes), GraphContext(n_nodes)
+        named = getattr(self, "feature_names_in_", None) if context is not None else None
+        rows = self._validated(X, reset=context is None, least=1 if in_batches else 2, named=named)
+        if in_batches and rows.shape[0] > rows.shape[1]:
             raise ValueError(
                 f"A batch must not have more rows than there are nodes. Got shape {rows.shape}. Pass rows of an "
                 "adjacency matrix, or a list of edges with `n_nodes`."
             )
         check_weights(rows.data)
-        return rows
+        return rows, GraphContext(rows.shape[1])
 
-    def _checked_n_nodes(self, n_nodes: int, stream: LinkStream | None) -> int:
+    def _checked_n_nodes(self, n_nodes: int, context: GraphContext | None) -> int:
         n_nodes = check_count("n_nodes", n_nodes, 2)
-        if stream is not None and n_nodes != stream.n_nodes:
+        if context is not None and n_nodes != context.n_nodes:
             raise ValueError(
-                f"`n_nodes` must be the same for all batches. Got {n_nodes}, and {stream.n_nodes} before. Pass the "
+                f"`n_nodes` must be the same for all batches. Got {n_nodes}, and {context.n_nodes} before. Pass the "
                 "number of all nodes from the first batch on."
             )
-        if stream is None:
+        if context is None:
             self.__dict__.pop("feature_names_in_", None)
         self.n_features_in_ = n_nodes
         return n_nodes

@@ -1,0 +1,139 @@
+"""Communities are learnt as topics: a node is a document, and its neighbours are the words.
+
+In the mixed-membership block model two nodes are linked with probability πᵢᵀ B πⱼ. Given the memberships of node i, its
+neighbours are independent, and each is drawn in two steps: a community a with a probability that grows with πᵢₐ, then a
+node j with a probability in proportion to (B πⱼ)ₐ, the *profile* of the community. That is latent Dirichlet allocation
+with profiles for topics. Its third moment, over ordered triples of neighbours of one node, counts three-stars
+(Anandkumar, Ge, Hsu and Kakade 2014; Huang et al. 2015); it is projected on a few directions and never formed. The
+nodes that are linked to are those that link, so a link is used twice, once from either end; `blocks.agree` makes both
+agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from odeco._util.schema import require
+from odeco._util.state import State, array_field
+from odeco._util.types import FloatArray
+from odeco.models.engine.description import Description
+from odeco.models.engine.fit import Fit, Info
+from odeco.models.engine.spec import Spec
+from odeco.models.lda.corpus import LocalCorpus
+from odeco.models.lda.inference import document_topics
+from odeco.models.lda.learn import fit_topics
+from odeco.models.lda.settings import LdaSettings
+from odeco.models.mmsb.blocks import Spectrum, agree, block_matrix
+from odeco.models.mmsb.concentration import choose_concentration
+from odeco.models.mmsb.display import describe
+from odeco.models.mmsb.graph import as_adjacency
+from odeco.models.mmsb.selection import count_communities
+from odeco.models.mmsb.stream import GraphContext, LinkStream
+from odeco.privacy.report import PrivacyReport
+
+
+@dataclass(frozen=True, eq=False)
+class CommunityParams(State):
+    """The parameters of communities.
+
+    Attributes
+    ----------
+    profiles : array, k x n
+        For each community the distribution of its links over nodes.
+    prior : array
+        Dirichlet parameters of memberships.
+    memberships : array, n x k
+        The share of a node's links that go through each community.
+    blocks : array, k x k
+        Expected number of links between two nodes that belong to one community each.
+    degrees : array
+        Number of links of each node.
+    """
+
+    profiles: FloatArray = array_field("k", "n_features", low=0, high=1)
+    prior: FloatArray = array_field("k", low=0)
+    memberships: FloatArray = array_field("n_features", "k", low=0, high=1)
+    blocks: FloatArray = array_field("k", "k", low=0)
+    degrees: FloatArray = array_field("n_features", low=0)
+
+    def check(self) -> None:
+        """Raise `ValueError` unless there is a community, and each has a prior."""
+        require(self.prior.size > 0 and bool(np.all(self.prior > 0)), "it must have communities, each with a prior")
+
+
+class CommunitySpec(Spec):
+    """The mixed-membership block model."""
+
+    Params: ClassVar = CommunityParams
+    Context: ClassVar = GraphContext
+    Stream: ClassVar = LinkStream
+    first_block: ClassVar[int] = 2**18
+    next_block: ClassVar[int] = 2**18
+    record: ClassVar[str] = "node"
+    component: ClassVar[str] = "community"
+
+    def prepare(self, rows: Any, context: Any) -> Any:  # noqa: ARG002 - the signature of all models
+        """Return the rows of an adjacency matrix as a symmetric CSR array of links."""
+        return as_adjacency(rows)
+
+    def fit(self, data: Any, base: Any, seed: int) -> Fit:
+        """Learn communities from a symmetric CSR array of links, or raise if it has none."""
+        if not data.nnz:
+            raise ValueError("A graph must have links for communities to be found. It has none. Pass another.")
+        k, concentration = self.settings.n_components, self.settings.concentration
+        k = count_communities(data) if k == "auto" else int(k)
+        if concentration == "auto":
+            concentration = choose_concentration(data, self._as_topics(k, None), seed=seed)
+        topics = self._as_topics(k, concentration)
+        found = fit_topics(LocalCorpus(data, topics), topics, seed=seed, callback=lambda *_: None)
+        spectrum = Spectrum.of(data, len(found.alpha))
+        agreed = agree(
+            data,
+            spectrum,
+            found.topic_word,
+            found.alpha,
+            n_iterations=topics.max_doc_update_iter,
+            n_jobs=topics.n_jobs,
+        )
+        params = CommunityParams(
+            profiles=agreed.profiles,
+            prior=found.alpha,
+            memberships=agreed.shares,
+            blocks=block_matrix(data, spectrum, found.topic_word, agreed.shares),
+            degrees=np.asarray(data.sum(axis=1), dtype=np.float64),
+        )
+        return Fit(params, base, Info(data.nnz))
+
+    def memberships(self, links: Any, params: CommunityParams) -> FloatArray:
+        """Return the memberships of nodes, from their links to the nodes of the model."""
+        settings = self._as_topics(len(params.prior), None)
+        n_iterations, n_jobs = settings.max_doc_update_iter, settings.n_jobs
+        return document_topics(links, params.profiles, params.prior, n_iterations=n_iterations, n_jobs=n_jobs)
+
+    def describe(self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None) -> Description:  # noqa: ARG002
+        """Return communities in words and pictures."""
+        return describe(fit.params, names)
+
+    def verify(self, state: Any) -> None:
+        """Raise `ValueError` if a fit contradicts the number of nodes of its graph."""
+        if isinstance(state, Fit):
+            require(state.context.n_nodes == len(state.params.degrees), "its nodes must be those of its context")
+
+    def _as_topics(self, k: int, concentration: float | None) -> LdaSettings:
+        """Return the settings of the topic model that communities are."""
+        n_jobs = self.settings.n_jobs
+        return LdaSettings(
+            n_components=k,
+            concentration=concentration,
+            max_iter=self.settings.n_sweeps,
+            topic_word_prior=None,
+            document_weight="length",
+            n_oversamples=10,
+            n_passes=4,
+            forget=None,
+            max_doc_update_iter=self.settings.max_inference_iter,
+            n_jobs=-1 if n_jobs is None else n_jobs,
+        )
