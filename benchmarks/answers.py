@@ -31,10 +31,9 @@ from typing import Any
 import numpy as np
 
 from odeco.models import LatentClasses
-from odeco.models.lca.categories import Questions
-from odeco.models.lca.em import Classes, Sums, draw_codes, maximised, responsibilities
-from odeco.models.lca.holder import HeldAnswers, bound_of_step
+from odeco.models.lca.classes import Classes, m_step
 from odeco.models.lca.start import as_probabilities
+from odeco.privacy.holders.answers import HeldAnswers, Questions
 from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.sums import PrivateSums
 
@@ -62,13 +61,13 @@ def truth_of(n_questions: int, n_answers: int, k: int, seed: int) -> tuple[Class
 
 def respondents(truth: Classes, questions: Questions, n_rows: int, missing: float, seed: int) -> Any:
     rng = np.random.default_rng(seed)
-    codes, _ = draw_codes(truth, questions, n_rows, rng)
+    codes, _ = truth.draw(questions, n_rows, rng)
     codes[rng.random(codes.shape) < missing] = -1
     return codes
 
 
 def score_of(truth: Classes, questions: Questions, codes: Any) -> float:
-    return float(responsibilities(truth, questions.indicators(codes))[1].mean())
+    return float(truth.posterior(questions.indicators(codes).astype(float))[1].mean())
 
 
 def stepmix(codes: Any, k: int, n_starts: int, seed: int) -> Any:
@@ -180,7 +179,7 @@ def stream(n_rows: int) -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     gap = score_of(truth, questions, new) - model.score(new)
     print(
-        f"{model.n_rows_:,} respondents in one pass: gap {gap:.5f}, {spent:.0f} CPU s, "
+        f"{model.n_samples_seen_:,} respondents in one pass: gap {gap:.5f}, {spent:.0f} CPU s, "
         f"{(peak - before) / 1024:.0f} MB more than before the first batch"
     )
 
@@ -194,16 +193,10 @@ def noisy_steps(codes: Any, questions: Questions, k: int, n_steps: int, guarante
     drawn = rng.gamma(1.0, size=(questions.n_answers, k))
     classes = Classes(np.full(k, 1 / k), as_probabilities(drawn, questions, equal, 0.2))
     for _ in range(n_steps):
-        released, deviation = sums.release(
-            "step",
-            functools.partial(held.step, classes),
-            size=questions.n_answers * k,
-            bound=bound_of_step(questions),
-            share=1 / n_steps,
-            signed=False,
-        )
+        query = held.step(classes.responsibilities, k)
+        released, deviation = sums.release(query, share=1 / n_steps)
         weights = np.maximum(released.sum(axis=0) / questions.sizes.size, len(codes) / (20 * k))
-        classes = maximised(Sums(np.maximum(released, 0.0), weights, 0.0), questions, equal, deviation)
+        classes = m_step(weights, np.maximum(released, 0.0), questions, equal, deviation)
     return classes
 
 

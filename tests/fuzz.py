@@ -125,7 +125,7 @@ def _use_classes(path: Path) -> None:
     model = LatentClasses.load(path)
     codes = np.full((3, model.n_features_in_), np.nan)
     model.predict(codes)
-    if model._stream is not None:
+    if model._learnt.stream is not None:
         model.partial_fit(np.resize(codes, (5000, model.n_features_in_))).predict(codes)
 
 

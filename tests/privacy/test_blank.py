@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from odeco.models.gmm.holder import BoundedRows
+from odeco.models.lca.em import Classes
+from odeco.models.lca.holder import HeldAnswers
 from scipy import sparse
 
 from odeco.models.engine.gaussians import Gaussians
-from odeco.models.gmm.holder import BoundedRows
 from odeco.models.gmm.start import SecondMoment, span_of
 from odeco.models.lca.categories import Questions
-from odeco.models.lca.em import Classes
-from odeco.models.lca.holder import HeldAnswers
 from odeco.privacy import RecordLevel
 from odeco.privacy.holders.documents import BoundedCounts, WordVotes
 from odeco.privacy.holders.protocol import RELATIONS

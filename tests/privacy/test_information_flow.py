@@ -188,7 +188,7 @@ def latent_classes(**settings):
         model = LatentClasses(2, **BUDGET, random_state=0, **settings).fit(answers, categories=3)
         model.save("model.npz")
         learnt = {name: getattr(model, name) for name in ("class_weights_", "answer_probabilities_", "categories_")}
-        return learnt | {"privacy": model.privacy_, "said": model.summary(), "n_rows": model.n_rows_}
+        return learnt | {"privacy": model.privacy_, "said": model.summary(), "n_rows": model.n_samples_seen_}
 
     return run
 

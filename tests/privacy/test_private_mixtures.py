@@ -12,17 +12,17 @@ from sealing import plain, play_back, record
 from odeco.errors import BudgetExhausted
 from odeco.models import TensorMixture, plan_mixture
 from odeco.models.engine.gaussians import Gaussians
-from odeco.models.gmm.holder import (
+from odeco.models.gmm.private import moment_of_seconds
+from odeco.models.gmm.start import SecondMoment, span_of
+from odeco.privacy import LedgerFile
+from odeco.privacy.holders.rows import (
     CONSTANT,
     BoundedRows,
-    moment_of_seconds,
     packed_cube,
     packed_matrix,
     unpacked_cube,
     unpacked_matrix,
 )
-from odeco.models.gmm.start import SecondMoment, span_of
-from odeco.privacy import LedgerFile
 from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.sums import PrivateSums
 
@@ -35,8 +35,8 @@ MODEL = Gaussians(np.array([0.5, 0.3, 0.2]), RELEASED.uniform(-0.5, 0.5, (K, D))
 CENTRE = np.array([0.3, -0.1, 0.0, 0.2])
 QUESTIONS = {
     "seconds": lambda held: held.seconds(),
-    "thirds": lambda held: held.thirds(SPAN, RADIUS),
-    "shares": lambda held: held.shares(MODEL, CENTRE, 0.7),
+    "thirds": lambda held: held.thirds(SPAN.mean, SPAN.whitener, RADIUS),
+    "shares": lambda held: held.shares(lambda rows: MODEL.posterior(rows)[0], K, CENTRE, 0.7),
 }
 BUDGET = {"epsilon": 2.0, "delta": 1e-6, "norm_bound": 6.0}
 
@@ -60,7 +60,7 @@ def test_no_row_moves_a_sum_by_more_than_declared(question, relation):
     ask = QUESTIONS[question]
     asked = ask(BoundedRows(np.zeros((N, D)), BOUND))
     sums = PrivateSums(Guarantee(1.0, 1e-6), N, record="row", neighbour_relation=relation)
-    declared = sums.sensitivity(asked.bound, asked.size, signed=asked.signed)
+    declared = sums.sensitivity(asked)
     rng = np.random.default_rng(0)
     worst = 0.0
     for _ in range(300):
@@ -80,7 +80,7 @@ def test_the_worst_neighbours_reach_what_is_declared(question):
     ask = QUESTIONS[question]
     asked = ask(BoundedRows(np.zeros((1, D)), BOUND))
     sums = PrivateSums(Guarantee(1.0, 1e-6), 1, record="row")
-    declared = sums.sensitivity(asked.bound, asked.size, signed=asked.signed)
+    declared = sums.sensitivity(asked)
     # For seconds: products that vanish, c² + ⟨x, v⟩ = 0. For thirds: opposite rows. For shares: rows beyond the radius
     # on both sides of the centre, which belong to one component each.
     angle = math.acos(-(CONSTANT**2))
@@ -107,6 +107,18 @@ def test_a_blank_row_adds_nothing_and_a_row_depends_on_no_other(question):
     blank = np.full((3, D), np.nan)
     blank[1] = [1.0, np.inf, 0.0, 0.0]
     np.testing.assert_array_equal(ask(BoundedRows(blank, BOUND)).answer(), 0.0)
+
+
+def test_a_function_that_returns_no_probabilities_moves_a_sum_by_no_more():
+    sums = PrivateSums(Guarantee(1.0, 1e-6), 1, record="row")
+    for numbers in (1e9, -1.0, np.nan, np.inf):
+
+        def query(row, numbers=numbers):
+            return BoundedRows(row, BOUND).shares(lambda rows: np.full((len(rows), K), numbers), K, CENTRE, 0.7)
+
+        one, other = np.eye(D)[:1], -np.eye(D)[:1]
+        moved = np.linalg.norm(query(one).answer() - query(other).answer())
+        assert moved <= sums.sensitivity(query(one))
 
 
 def test_packed_arrays_have_the_norm_of_the_whole_ones():

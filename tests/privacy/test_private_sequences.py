@@ -33,10 +33,11 @@ def held(sequences, n_symbols=N_SYMBOLS):
 def test_no_neighbour_moves_the_table_by_more_than_is_declared():
     tables = [held([*OTHERS, sequence]).triples() for sequence in EVERY]
     blank = held([*OTHERS, np.zeros(1)]).triples()
-    size = N_SYMBOLS**3
+    query = held(OTHERS).query()
+    assert query.size == N_SYMBOLS**3
     declared = {
         relation: PrivateSums(Guarantee(1.0, 1e-6), 3, record="sequence", neighbour_relation=relation).sensitivity(
-            1.0, size, signed=False
+            query
         )
         for relation in ("replace", "add_remove")
     }

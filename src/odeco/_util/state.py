@@ -145,7 +145,7 @@ class State:
                 changed[each.name] = value.permuted(permutation, axis)
             for number, name in enumerate(each.metadata.get("shape", ())):
                 if name == axis:
-                    changed[each.name] = np.take(changed.get(each.name, value), permutation, number)
+                    changed[each.name] = changed.get(each.name, value)[(slice(None),) * number + (permutation,)]
         return replace(self, **changed)
 
 

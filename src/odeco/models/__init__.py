@@ -11,7 +11,7 @@ with needed_by("odeco.models"):
     from odeco.models.hmm.private import plan_hmm
     from odeco.models.ica.estimator import TensorICA
     from odeco.models.lca.estimator import LatentClasses
-    from odeco.models.lca.private import ClassesPlan, plan_classes
+    from odeco.models.lca.private import plan_classes
     from odeco.models.lda.diagnostics import TopicDiagnostics
     from odeco.models.lda.display import TopicSummary, summarise_topics
     from odeco.models.lda.estimator import TensorLDA
@@ -20,7 +20,6 @@ with needed_by("odeco.models"):
     from odeco.models.mmsb.estimator import Communities
 
 __all__ = [
-    "ClassesPlan",
     "Communities",
     "LatentClasses",
     "PrivatePlan",

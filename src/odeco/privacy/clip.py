@@ -106,3 +106,15 @@ def _in_units(
     within = np.ldexp(lengths, -exponents) <= allowed
     factors = np.where(usable & np.isfinite(lengths), np.where(within, np.nan, allowed / lengths), 0.0)
     return exponents, factors
+
+
+def as_probabilities(numbers: FloatArray) -> FloatArray:
+    """Return rows of numbers as probabilities whose sum is at most one, whatever the numbers are.
+
+    Not a number and negative count as 0, and a row with a sum above one is divided by it. What becomes of a row depends
+    on that row alone. Responsibilities, which have these properties but for rounding, stay as they are.
+    """
+    with np.errstate(all="ignore"):  # a warning about the data would be an answer without noise
+        usable = np.where(numbers > 0, np.minimum(numbers, 1.0), 0.0)
+        probabilities: FloatArray = usable / np.maximum(usable.sum(axis=1, keepdims=True), 1.0)
+    return probabilities

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from odeco._util.arguments import check_choice
 from odeco._util.types import FloatArray
@@ -11,9 +12,36 @@ from odeco.privacy.calibration import check_delta_for
 from odeco.privacy.holders.protocol import RELATIONS, ROUNDOFF, NeighbourRelation
 from odeco.privacy.ledger import Ledger
 from odeco.privacy.ledger_file import Guarantee, as_ledger
-from odeco.privacy.noise import NoiseSource, SecureNoise
+from odeco.privacy.noise import NoiseSource, SecureNoise, noise_scale
 from odeco.privacy.release import Releaser
 from odeco.privacy.report import PrivacyReport
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """A sum over records that may be released, with what must be known to hide a record in it.
+
+    Only data holders make queries: the bound is proved beside the code that computes the answer.
+
+    Attributes
+    ----------
+    what : str
+        What it is, for the reader of the ledger.
+    answer : callable
+        Computes the exact sum.
+    size : int
+        Number of numbers in it.
+    bound : float
+        The largest norm of what a record adds.
+    signed : bool
+        Whether what two records add may have a negative inner product.
+    """
+
+    what: str
+    answer: Callable[[], FloatArray]
+    size: int
+    bound: float
+    signed: bool
 
 
 class PrivateSums:
@@ -62,42 +90,34 @@ class PrivateSums:
         ledger = Ledger(guarantee.mu, within=as_ledger(guarantee.ledger))
         self._releaser = Releaser(ledger, SecureNoise() if noise is None else noise)
 
-    def sensitivity(self, bound: float, size: int, *, signed: bool = True) -> float:
-        """Return how far a neighbour can move a sum of so many numbers, to which a record adds at most `bound`."""
-        replaced = 2.0 if signed else math.sqrt(2)
+    def sensitivity(self, query: Query) -> float:
+        """Return how far a neighbour can move the sum that a query asks for."""
+        replaced = 2.0 if query.signed else math.sqrt(2)
         factor = replaced if self.neighbour_relation == "replace" else 1.0
-        return bound * (factor + 2 * ROUNDOFF * (8 * size + 8 + self.n_records * (self.n_records + 8)))
+        return query.bound * (factor + 2 * ROUNDOFF * (8 * query.size + 8 + self.n_records * (self.n_records + 8)))
 
-    def release(
-        self,
-        what: str,
-        answer: Callable[[], FloatArray],
-        *,
-        size: int,
-        bound: float,
-        share: float,
-        signed: bool = True,
-    ) -> tuple[FloatArray, float]:
+    def noise(self, query: Query, share: float) -> float:
+        """Return the deviation of the noise of a query that takes a share of μ²."""
+        return noise_scale(self.sensitivity(query), 1 / (self.guarantee.mu * math.sqrt(share)), query.size)
+
+    def release(self, query: Query, *, share: float) -> tuple[FloatArray, float]:
         """Return a sum with noise, and the deviation of the noise; the ledger is charged before it is computed.
 
         Parameters
         ----------
-        what : str
-            What is released, for the reader of the ledger.
-        answer : callable
-            Computes the sum, of `size` numbers.
-        size : int
-            How many numbers are released.
-        bound : float
-            The largest norm of what a record adds.
+        query : Query
+            What is released.
         share : float
             The share of μ² that this release takes: the shares of all releases sum to one.
-        signed : bool
-            Whether what two records add may have a negative inner product.
         """
-        sensitivity = self.sensitivity(bound, size, signed=signed)
         multiplier = 1 / (self.guarantee.mu * math.sqrt(share))
-        return self._releaser.release(what, answer, size=size, sensitivity=sensitivity, noise_multiplier=multiplier)
+        return self._releaser.release(
+            query.what,
+            query.answer,
+            size=query.size,
+            sensitivity=self.sensitivity(query),
+            noise_multiplier=multiplier,
+        )
 
     def report(self, mechanism: str) -> PrivacyReport:
         """Return what is guaranteed by the releases so far."""

@@ -208,3 +208,16 @@ def symmetrize(entries: Any) -> DataArray:
 def as_oracle(tensor: Any) -> Oracle:
     """Return an oracle as it is, and a symmetric array as a `DenseTensor`."""
     return tensor if isinstance(tensor, Oracle) else DenseTensor(tensor)
+
+
+def sum_of_cubes(rows: FloatArray) -> FloatArray:
+    """Return Σ z⊗z⊗z over rows z. The sum is symmetric, so a third of its entries is computed."""
+    size = rows.shape[1]
+    total = np.empty((size,) * 3)
+    for first in range(size):
+        rest = rows[:, first:]
+        part = (rest * rows[:, first : first + 1]).T @ rest
+        total[first, first:, first:] = part
+        total[first:, first, first:] = part
+        total[first:, first:, first] = part
+    return total

@@ -13,7 +13,7 @@ from odeco.models.engine.selection import choose_number, means_of_stretches
 from odeco.models.engine.three_views import classes_of_three_views
 from odeco.privacy import gdp_mu
 from odeco.privacy.ledger_file import Guarantee
-from odeco.privacy.sums import PrivateSums
+from odeco.privacy.sums import PrivateSums, Query
 
 
 def planted_views(n_classes, rng, sizes=(7, 6, 8)):
@@ -121,9 +121,10 @@ def test_the_number_is_where_likelihood_stops_to_rise(truth):
 )
 def test_releases_of_a_model_add_up_to_its_budget(relation, signed, factor):
     sums = PrivateSums(Guarantee(1.0, 1e-6), 100, record="row", neighbour_relation=relation)
-    assert sums.sensitivity(3.0, 10, signed=signed) == pytest.approx(3 * factor)
+    query = Query("sum", lambda: np.zeros(10), 10, bound=3.0, signed=signed)
+    assert sums.sensitivity(query) == pytest.approx(3 * factor)
     for share in (0.3, 0.7):
-        answer, deviation = sums.release("sum", lambda: np.zeros(10), size=10, bound=3.0, share=share, signed=signed)
+        answer, deviation = sums.release(query, share=share)
         assert answer.shape == (10,)
         assert deviation == pytest.approx(3 * factor / gdp_mu(1.0, 1e-6) / np.sqrt(share))
     report = sums.report("two sums")

@@ -10,7 +10,6 @@ from scipy.stats import multivariate_normal
 from odeco.models.engine.gaussians import Gaussians
 from odeco.models.gmm.start import (
     SecondMoment,
-    cubes,
     means_of_core,
     second_moment,
     span_of,
@@ -18,6 +17,7 @@ from odeco.models.gmm.start import (
     third_moment,
     whitened_start,
 )
+from odeco.tensors.dense import sum_of_cubes
 
 KINDS = ("spherical", "diag", "full")
 
@@ -51,7 +51,7 @@ def test_exact_moments_give_the_means_and_weights(k, d):
 
 def test_the_sum_of_cubes_is_symmetric_and_right():
     rows = np.random.default_rng(0).standard_normal((50, 4))
-    np.testing.assert_allclose(cubes(rows), np.einsum("ni,nj,nl->ijl", rows, rows, rows), atol=1e-12)
+    np.testing.assert_allclose(sum_of_cubes(rows), np.einsum("ni,nj,nl->ijl", rows, rows, rows), atol=1e-12)
 
 
 def test_the_part_of_the_noise_is_taken_out_of_the_third_moment_even_if_variances_differ():

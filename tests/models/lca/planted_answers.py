@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from odeco.models.lca.categories import Questions
-from odeco.models.lca.em import Classes
+from odeco.models.lca.classes import Classes
+from odeco.privacy.holders.answers import Questions
 
 
 def draw_classes(sizes, n_classes, seed, sharpness=0.5):

@@ -14,7 +14,6 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from odeco.models import LatentClasses
-from odeco.models.lca.em import responsibilities
 
 #: How 216 students answered four yes/no questions on a conflict of roles (Stouffer and Toby 1951): how many gave each
 #: of the sixteen patterns. Goodman (Biometrika 61, 1974) fits two classes with a likelihood ratio of 2.720.
@@ -51,10 +50,10 @@ def test_planted_classes_are_found_as_well_as_maximum_likelihood_can(sizes, k, m
     # Wilks: n times the gap of new respondents is half a chi-square with p degrees of freedom, and so is how much the
     # respondents learnt from are likelier than under the truth. Four deviations; that of the mean over new respondents
     # comes on top, and is measured row by row.
-    ahead = responsibilities(truth, questions.indicators(new))[1] - model.score_samples(new)
+    ahead = truth.posterior(questions.indicators(new).astype(float))[1] - model.score_samples(new)
     bound = (p / 2 + 4 * np.sqrt(p / 2)) / len(X) + 4 * ahead.std() / np.sqrt(len(new))
     assert ahead.mean() < bound
-    of_truth = responsibilities(truth, questions.indicators(X))[1].mean()
+    of_truth = truth.posterior(questions.indicators(X).astype(float))[1].mean()
     assert model.score(X) > of_truth
     assert model.converged_
 
@@ -82,7 +81,7 @@ def test_the_number_of_classes_is_found(k):
     X, _ = draw_codes(truth, questions, 3_000, seed=1)
     model = LatentClasses("auto", random_state=0).fit(X)
     assert model.n_components_ == k
-    assert k in model.tried_
+    assert k in model.selection_scores_
 
 
 def test_the_number_of_threads_changes_no_bit(monkeypatch):
@@ -168,12 +167,17 @@ def test_answers_can_be_named_and_unknown_ones_are_refused_or_missing():
     assert model.answer_probabilities_[0][:, 3] == pytest.approx(0, abs=1e-9)  # nobody gave it
     strange = X[:3].copy()
     strange[1, 2] = 7
-    with pytest.raises(ValueError, match=r"was learnt\. question 2 has np\.int64\(7\) in row 1\. Name all answers"):
+    with pytest.raises(ValueError, match=r"was fitted\. x2 has np\.int64\(7\) in row 1\. Name all answers"):
         model.predict(strange)
     blank = X[:3].copy()
     blank[1, 2] = -1
     tolerant = clone(model).set_params(handle_unknown="missing").fit(X)
     assert np.array_equal(tolerant.predict_proba(strange), tolerant.predict_proba(blank))
+
+
+def test_a_series_is_refused_as_any_array_with_one_axis_is():
+    with pytest.raises(ValueError, match=r"[Ee]xpected.* 2"):
+        LatentClasses().fit(pd.Series([0, 1, 0, 1]))
 
 
 def test_it_is_a_step_of_a_pipeline():
@@ -216,8 +220,8 @@ def test_the_summary_begins_with_a_verdict():
         .startswith("2 classes of 216 respondents to 4 questions: mean log-likelihood -2.3")
     )
     # Four classes of four yes/no questions have 19 numbers; the table of 16 patterns has 15 to explain.
-    assert "too many for so few questions" in LatentClasses(4, random_state=0).fit(X).summary()
-    assert "had not ended after 1," in LatentClasses(2, max_iter=1, tol=0, random_state=0).fit(X).summary()
+    assert "more than the questions can identify" in LatentClasses(4, random_state=0).fit(X).summary()
+    assert "1 iterations were not enough" in LatentClasses(2, max_iter=1, tol=0, random_state=0).fit(X).summary()
 
 
 def test_the_picture_has_a_row_for_each_class_and_a_column_for_each_answer():
@@ -256,9 +260,9 @@ def test_settings_are_checked_before_anything_is_learnt(settings, message):
 @pytest.mark.parametrize(
     ("X", "kind", "message"),
     [
-        (np.random.default_rng(0).random((300, 2)), ValueError, "at most 250 different answers. question 0 has 300"),
-        (np.full((5, 2), np.nan), ValueError, "must have an answer. question 0 has none"),
-        (np.array([["a", 1], [2, 1]], dtype=object), ValueError, "all numbers or all texts. question 0 has both"),
+        (np.random.default_rng(0).random((300, 2)), ValueError, "at most 250 different answers. x0 has 300"),
+        (np.full((5, 2), np.nan), ValueError, "must have an answer. x0 has none"),
+        (np.array([["a", 1], [2, 1]], dtype=object), ValueError, "all numbers or all texts. x0 has both"),
         (pd.DataFrame({"x": [{1}, {2}]}), TypeError, "must be a string or a number. Got set"),
     ],
 )
@@ -279,4 +283,4 @@ def test_one_random_number_or_none_gives_classes_even_for_one_or_two_questions()
     for n_questions in (1, 2):
         model = LatentClasses(3, random_state=0).fit(PATTERNS[:, :n_questions])
         assert np.isfinite(model.score(PATTERNS[:, :n_questions]))
-        assert "too many" in model.summary()
+        assert "more than the questions can identify" in model.summary()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from odeco.models.lca.categories import Questions
-from odeco.models.lca.em import Classes, Sums, draw_codes, maximised
-from odeco.models.lca.holder import HeldAnswers
+from odeco.models.lca.classes import Classes, m_step
 from odeco.models.lca.pairs import Matching, PairTables, ReleasedStep
+from odeco.privacy.holders.answers import HeldAnswers, Questions
 
 QUESTIONS = Questions(np.array([2, 3, 1, 4, 3, 3, 3, 4, 3, 3, 4, 3]))
 N_ROWS = 40_000
@@ -23,11 +22,11 @@ def measured(missing=0.0):
     """Return a truth, other classes, and what respondents of the truth give without noise."""
     rng = np.random.default_rng(0)
     truth, asked = classes_of(rng, [0.6, 0.4]), classes_of(rng, [0.5, 0.5])
-    codes, _ = draw_codes(truth, QUESTIONS, N_ROWS, rng)
+    codes, _ = truth.draw(QUESTIONS, N_ROWS, rng)
     codes[rng.random(codes.shape) < missing] = -1
     held = HeldAnswers(QUESTIONS.indicators(codes), QUESTIONS)
-    tables = PairTables.of(held.pairs(), 1.0, QUESTIONS, N_ROWS)
-    step = ReleasedStep(asked, held.step(asked), 1.0)
+    tables = PairTables.of(held.pairs().answer(), 1.0, QUESTIONS, N_ROWS)
+    step = ReleasedStep(asked, held.step(asked.responsibilities, 2).answer(), 1.0)
     return truth, asked, Matching(tables, N_ROWS, 2).with_step(step)
 
 
@@ -55,7 +54,7 @@ def distance(found, truth):
 def test_what_a_sum_says_of_the_classes_is_more_than_the_step_that_it_was_asked_for(missing):
     truth, asked, matching = measured(missing)
     step = matching.steps[0]
-    stepped = maximised(Sums(step.released, step.released.sum(axis=0) / 12, 0.0), QUESTIONS, asked.answers[:, 0], 1.0)
+    stepped = m_step(step.released.sum(axis=0) / 12, step.released, QUESTIONS, asked.answers[:, 0], 1.0)
     found = matching.best_of([asked, stepped], np.random.default_rng(2))
     assert distance(stepped, truth) < distance(asked, truth)
     assert distance(found, truth) < distance(stepped, truth)

@@ -17,7 +17,7 @@ _MAX_COMPONENTS, _MAX_COLUMNS = 20, 4
 
 
 class Panel(Protocol):
-    """A part of a figure: data that can be drawn."""
+    """A part of a figure: data that can be drawn. It may have a `size`, width and height in inches."""
 
     def draw(self, axes: Any) -> None:
         """Draw it on Matplotlib axes."""
@@ -77,8 +77,10 @@ class Description:
         """Return a Matplotlib figure with all panels beside each other."""
         from matplotlib.figure import Figure  # Matplotlib takes half a second, and may be missing
 
-        figure = Figure(figsize=(5.5 * len(self.panels), 4.5), layout="constrained")
-        for axes, panel in zip(np.atleast_1d(figure.subplots(1, len(self.panels))), self.panels, strict=True):
+        widths, heights = zip(*(getattr(panel, "size", (5.5, 4.5)) for panel in self.panels), strict=True)
+        figure = Figure(figsize=(sum(widths), max(heights)), layout="constrained")
+        row = figure.subplots(1, len(self.panels), width_ratios=widths, squeeze=False)[0]
+        for axes, panel in zip(row, self.panels, strict=True):
             panel.draw(axes)
         return figure
 

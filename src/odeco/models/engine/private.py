@@ -19,14 +19,13 @@ from odeco._util.types import FloatArray
 from odeco.privacy.calibration import adversary_accuracy
 from odeco.privacy.holders.protocol import NeighbourRelation
 from odeco.privacy.ledger_file import Guarantee
-from odeco.privacy.noise import noise_scale
 from odeco.privacy.report import in_plain_words
-from odeco.privacy.sums import PrivateSums
+from odeco.privacy.sums import PrivateSums, Query
 
 if TYPE_CHECKING:
     from odeco.models.engine.spec import Spec
 
-#: Simulations of a plan; the median of their agreement is reported.
+#: Number of simulations of a plan.
 _SIMULATIONS = 3
 
 
@@ -38,16 +37,7 @@ class Releaser(Protocol):
         """The budget of all releases."""
         ...
 
-    def release(
-        self,
-        what: str,
-        answer: Callable[[], FloatArray],
-        *,
-        size: int,
-        bound: float,
-        share: float,
-        signed: bool = True,
-    ) -> tuple[FloatArray, float]:
+    def release(self, query: Query, *, share: float) -> tuple[FloatArray, float]:
         """Return a sum with noise, and the deviation of the noise; the ledger is charged before it is computed."""
         ...
 
@@ -119,23 +109,12 @@ class SimulatedSums:
         self._shrink, self._rng = n_simulated / n_records, rng
         self.guarantee, self.log = guarantee, list[PlannedRelease]()
 
-    def release(
-        self,
-        what: str,
-        answer: Callable[[], FloatArray],
-        *,
-        size: int,
-        bound: float,
-        share: float,
-        signed: bool = True,
-    ) -> tuple[FloatArray, float]:
+    def release(self, query: Query, *, share: float) -> tuple[FloatArray, float]:
         """Return a sum with noise, and the deviation of the noise."""
-        sensitivity = self._sums.sensitivity(bound, size, signed=signed)
-        mu, replaced = self.guarantee.mu, self._sums.neighbour_relation == "replace"
-        self.log.append(PlannedRelease(what, share, noise_scale(sensitivity, 1 / (mu * math.sqrt(share)), size)))
-        factor = (2.0 if signed else math.sqrt(2)) if replaced else 1.0
-        deviation = factor * bound * (self._shrink / mu) / math.sqrt(share)
-        exact = answer()
+        self.log.append(PlannedRelease(query.what, share, self._sums.noise(query, share)))
+        factor = (2.0 if query.signed else math.sqrt(2)) if self._sums.neighbour_relation == "replace" else 1.0
+        deviation = factor * query.bound * (self._shrink / self.guarantee.mu) / math.sqrt(share)
+        exact = query.answer()
         return exact + deviation * self._rng.standard_normal(exact.shape), deviation
 
 
@@ -154,12 +133,13 @@ class PrivatePlan:
     releases : tuple of PlannedRelease
         What is released, with which share of μ² and which noise. Where the noise of a release depends on the ones
         before it, it is that of the last simulation.
-    agreement : float
-        How well simulated components are found; 1 is perfect.
+    agreements : tuple of float
+        How well simulated components are found: a number for each component, the best first, or one for all.
+        1 is perfect.
     threshold : float
         Components count as found from this agreement on.
-    records, simulated, measure : str
-        What the records are, what was simulated, and what the agreement measures, in words.
+    records, verdict : str
+        What the records are, and what can be expected, in words.
     """
 
     unit: str
@@ -169,16 +149,25 @@ class PrivatePlan:
     n_records: int
     n_components: int
     releases: tuple[PlannedRelease, ...]
-    agreement: float
+    agreements: tuple[float, ...]
     threshold: float
     records: str
-    simulated: str
-    measure: str
+    verdict: str
+
+    @property
+    def agreement(self) -> float:
+        """The mean of the agreements."""
+        return float(np.mean(self.agreements))
+
+    @property
+    def n_expected(self) -> int:
+        """How many of the agreements reach the threshold."""
+        return sum(each >= self.threshold for each in self.agreements)
 
     @property
     def found(self) -> bool:
-        """Whether such components can be expected to be found."""
-        return self.agreement >= self.threshold
+        """Whether all simulated components are found."""
+        return self.n_expected == len(self.agreements)
 
     def __str__(self) -> str:
         width = max(26, *(len(each.what) for each in self.releases)) + 2
@@ -186,35 +175,35 @@ class PrivatePlan:
             f"epsilon {self.epsilon:g}, delta {self.delta:g} (mu {self.mu:.4g}); {self.n_records:,} {self.records}",
             f"{'release':<{width}}{'share':>7}{'noise':>10}",
             *(f"{each.what:<{width}}{each.share:>7.0%}{each.noise:>10.4g}" for each in self.releases),
-            f"{self.simulated}, would {'' if self.found else 'not '}be found: {self.agreement:.0%} {self.measure}",
+            self.verdict,
             in_plain_words(adversary_accuracy(self.mu), self.unit),
         ]
         return "\n".join(lines)
 
 
 def simulate_releases(
-    program: Callable[[Callable[[np.random.Generator], SimulatedSums], np.random.Generator], float],
+    program: Callable[[Callable[[np.random.Generator], SimulatedSums], np.random.Generator], FloatArray],
     guarantee: Guarantee,
     n_records: int,
     n_simulated: int,
     *,
     record: str,
     neighbour_relation: NeighbourRelation,
-    seed: int,
-) -> tuple[tuple[PlannedRelease, ...], float]:
-    """Run a private program on simulated records; return its releases, and the median of what it returns.
+    rng: np.random.Generator,
+) -> tuple[tuple[PlannedRelease, ...], FloatArray]:
+    """Run a private program on simulated records; return its releases, and the agreements of each simulation.
 
     Parameters
     ----------
     program : callable
         Takes a function that makes a releaser, with the generator of its noise, and a generator. It draws records,
-        learns from them, and returns the agreement with the truth.
+        learns from them, and returns the agreements with the truth.
     guarantee : Guarantee
         The budget.
     n_records, n_simulated, record, neighbour_relation
         As for `SimulatedSums`.
-    seed : int
-        Seed of the simulation.
+    rng : numpy Generator
+        Draws the records.
     """
     made: list[SimulatedSums] = []
 
@@ -223,6 +212,5 @@ def simulate_releases(
         made.append(SimulatedSums(guarantee, n_records, n_simulated, rng=noise, **settings))
         return made[-1]
 
-    rng = np.random.default_rng(seed)
     agreements = [program(releaser, rng) for _ in range(_SIMULATIONS)]
-    return tuple(made[-1].log), float(np.median(agreements))
+    return tuple(made[-1].log), np.stack(agreements)

@@ -78,7 +78,7 @@ class Spec:
         """Raise `ValueError` unless rows, from the buffer of a stream in a file, are such as `_encode` returns."""
         array(None, "n_features")(rows, where, {"n_features": n_features})
 
-    def prepare(self, rows: Any, context: Any) -> Any:  # noqa: ARG002 - some models need the context
+    def prepare(self, rows: Any, context: Any) -> Any:
         """Return rows, which are what a stream buffers, as the fit needs them (indicators, sparse rows)."""
         return rows
 
@@ -155,7 +155,7 @@ class EMSpec(Spec):
         """Return the number of free parameters, for `aic` and `bic`."""
         return sum(int(getattr(params, each.name).size) for each in fields(params)) - 1
 
-    def update_context(self, context: Any, data: Any) -> Any:  # noqa: ARG002 - some models need the data
+    def update_context(self, context: Any, data: Any) -> Any:
         """Return the context after more data."""
         return context
 

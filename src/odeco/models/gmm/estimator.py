@@ -14,8 +14,8 @@ from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.estimator import EMEstimator, PrivateEstimator, fitted
 from odeco.models.engine.gaussians import COVARIANCE_TYPES, CovarianceType
 from odeco.models.engine.parameters import N_JOBS, NORM_BOUND, choice, count, n_components, number, param
-from odeco.models.gmm.holder import BoundedRows
 from odeco.models.gmm.spec import MixtureContext, MixtureSpec
+from odeco.privacy.holders.rows import BoundedRows
 
 
 @dataclass(eq=False, repr=False)
@@ -92,10 +92,10 @@ class TensorMixture(PrivateEstimator, EMEstimator):
 
     **Private mixtures.** With `epsilon`, `delta` and `norm_bound`, noisy sums over rows are all that is learnt from
     them: the second moment, the third moment of rows whitened by it, and the statistics of one EM iteration
-    (the holder of the rows has the bounds of what a row adds, with proofs). Neighbours are two tables of the same size
-    that differ in one row: replaced by any other, or with ``neighbour_relation="add_remove"`` blanked. The number of
-    rows is public. A row with a number that is not finite counts as blank, without a message. Components are spheres,
-    all of one variance, and at most d + 1; k must be given, and `partial_fit` is refused. `plan_mixture` says
+    (`odeco.privacy.holders.rows` has the bounds of what a row adds, with proofs). Neighbours are two tables of the same
+    size that differ in one row: replaced by any other, or with ``neighbour_relation="add_remove"`` blanked. The number
+    of rows is public. A row with a number that is not finite counts as blank, without a message. Components are
+    spheres, all of one variance, and at most d + 1; k must be given, and `partial_fit` is refused. `plan_mixture` says
     beforehand what can be expected.
     The prediction for a row reveals that row: only the model is private.
 

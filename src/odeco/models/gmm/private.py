@@ -21,9 +21,9 @@ from odeco._util.arguments import check_count, check_number
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.gaussians import Gaussians
 from odeco.models.engine.private import PrivatePlan, Releaser, SimulatedSums, simulate_releases
-from odeco.models.gmm.holder import Asked, BoundedRows, moment_of_seconds, unpacked_cube
 from odeco.models.gmm.start import SecondMoment, Span, means_of_core, span_of
 from odeco.privacy.holders.protocol import NeighbourRelation
+from odeco.privacy.holders.rows import CONSTANT, BoundedRows, unpacked_cube, unpacked_matrix
 from odeco.privacy.ledger_file import Guarantee
 
 #: Directions are amplified less than without noise: a weak one would carry all of it.
@@ -80,7 +80,7 @@ def find_private_mixture(
         Seed of the decomposition; the noise does not depend on it.
     """
     n, d, k, shares = held.n_records, held.n_features, n_components, release_shares(n_components)
-    packed, _ = released(releaser, held.seconds(), shares.seconds)
+    packed, _ = releaser.release(held.seconds(), share=shares.seconds)
     moment = moment_of_seconds(packed, n, d)
     span = span_of(moment, k, _LEAST_SHARE)
     variance = max(span.noise, _LEAST_VARIANCE * abs(moment.variance), float(np.finfo(np.float64).tiny))
@@ -94,11 +94,11 @@ def find_private_mixture(
     return Gaussians(model.weights, bound * model.means, covariances), n_clear
 
 
-def released(releaser: Releaser, asked: Asked, share: float) -> tuple[FloatArray, float]:
-    """Return a sum over rows with noise, for a share of the budget, and the deviation of the noise."""
-    return releaser.release(
-        asked.what, asked.answer, size=asked.size, bound=asked.bound, share=share, signed=asked.signed
-    )
+def moment_of_seconds(packed: FloatArray, n_rows: int, n_features: int) -> SecondMoment:
+    """Return the mean and covariance that the released `BoundedRows.seconds` of `n_rows` rows give."""
+    matrix = unpacked_matrix(packed, n_features + 1) / n_rows
+    mean = matrix[:-1, -1] / CONSTANT
+    return SecondMoment(mean, matrix[:-1, :-1] - np.outer(mean, mean))
 
 
 def _start(held: BoundedRows, releaser: Releaser, span: Span, share: float, seed: int) -> tuple[FloatArray, FloatArray]:
@@ -111,7 +111,7 @@ def _start(held: BoundedRows, releaser: Releaser, span: Span, share: float, seed
     width = span.strengths.size
     # Whitened rows are clipped at the root of their expected squared norm: noise grows with the cube of the radius.
     radius = float(np.sqrt(np.sum(1 + span.noise / span.strengths)))
-    packed, _ = released(releaser, held.thirds(span, radius), share)
+    packed, _ = releaser.release(held.thirds(span.mean, span.whitener, radius), share=share)
     core = np.zeros((width + 1,) * 3)
     core[:-1, :-1, :-1] = unpacked_cube(packed, width) / held.n_records
     identity = np.eye(width)
@@ -128,7 +128,8 @@ def _step(
     spread = _FAR * float(np.sqrt(d * max(moment.variance, 0.0)))
     # No row is further from the mean than the unit ball allows.
     radius = min(max(spread, 1e-6), 1 + float(np.linalg.norm(moment.mean)))
-    answer, deviation = released(releaser, held.shares(model, moment.mean, radius), share)
+    query = held.shares(lambda rows: model.posterior(rows)[0], k, moment.mean, radius)
+    answer, deviation = releaser.release(query, share=share)
     table = answer.reshape(k, 1 + d)
     least = _LEAST_ROWS * held.n_records / k
     counts = np.maximum(table[:, 0], least)
@@ -203,7 +204,7 @@ def plan_mixture(
     separation, guarantee = check_number("separation", separation, 0, math.inf), Guarantee(epsilon, delta)
     size = min(n, _MAX_SIMULATED)
 
-    def program(simulated: Callable[[np.random.Generator], SimulatedSums], rng: np.random.Generator) -> float:
+    def program(simulated: Callable[[np.random.Generator], SimulatedSums], rng: np.random.Generator) -> FloatArray:
         means = separation / math.sqrt(2 * d) * rng.standard_normal((k, d))
         truth = Gaussians(np.full(k, 1 / k), means, np.ones(k))
         rows, _ = truth.draw(size, rng)
@@ -211,11 +212,20 @@ def plan_mixture(
         seed_of_starts, seed_of_noise = rng.integers(2**31, size=2).tolist()
         releaser = simulated(np.random.default_rng(seed_of_noise))
         found, _ = find_private_mixture(held, releaser, k, reg_covar=1e-6, seed=seed_of_starts)
-        return _matched(truth.posterior(rows)[0].argmax(axis=1), found.posterior(rows)[0].argmax(axis=1), k)
+        own, other = (model.posterior(rows)[0].argmax(axis=1) for model in (truth, found))
+        return np.array([_matched(own, other, k)])
 
-    releases, agreement = simulate_releases(
-        program, guarantee, n, size, record="row", neighbour_relation=neighbour_relation, seed=seed
+    releases, agreements = simulate_releases(
+        program,
+        guarantee,
+        n,
+        size,
+        record="row",
+        neighbour_relation=neighbour_relation,
+        rng=np.random.default_rng(seed),
     )
+    agreement = float(np.median(agreements))
+    expected = "would be found" if agreement >= _FOUND else "would not be found"
     return PrivatePlan(
         unit="row",
         epsilon=epsilon,
@@ -224,11 +234,11 @@ def plan_mixture(
         n_records=n,
         n_components=k,
         releases=releases,
-        agreement=agreement,
+        agreements=(agreement,),
         threshold=_FOUND,
         records=f"rows of {d:,} features, divided by the bound of their norm",
-        simulated=f"{k} simulated spheres, {separation:g} deviations apart",
-        measure="of rows assigned as the truth assigns them",
+        verdict=f"{k} simulated spheres, {separation:g} deviations apart, {expected}: {agreement:.0%} of rows assigned "
+        "as the truth assigns them",
     )
 
 

@@ -85,11 +85,11 @@ class MixtureSpec(EMSpec):
         found += [seeded_start(_some(trial, n_rows, rng), moment, k, rng) for _ in range(n_seeded)]
         return [(each.name, each.gaussians(settings.covariance_type, context.floor)) for each in found]
 
-    def posterior(self, params: Gaussians, block: FloatArray, context: Any) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
+    def posterior(self, params: Gaussians, block: FloatArray, context: Any) -> tuple[FloatArray, FloatArray]:
         """Return the responsibilities of components for each row, and the log-density of each."""
         return params.posterior(block)
 
-    def e_step(self, params: Gaussians, block: FloatArray, context: Any) -> GaussianStatistics:  # noqa: ARG002
+    def e_step(self, params: Gaussians, block: FloatArray, context: Any) -> GaussianStatistics:
         """Return the sufficient statistics of a block of rows."""
         return params.e_step(block)
 

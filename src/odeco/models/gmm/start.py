@@ -25,6 +25,7 @@ from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.small import decompose_whitened
 from odeco.models.engine.gaussians import CovarianceType, Gaussians, blocks_of, squared_norms
+from odeco.tensors.dense import sum_of_cubes
 
 #: A direction is amplified no more than if it had this share of the strongest.
 LEAST_SHARE = 1e-3
@@ -116,7 +117,7 @@ def third_moment(rows: FloatArray, span: Span, *, parallel: bool = False) -> Flo
         white = np.hstack([centred @ whitener, np.ones((len(block), 1))])
         outside = squared_norms(centred) - np.square(white[:, :-1]) @ span.strengths
         variances = outside / n_outside if n_outside else np.full(len(block), span.noise)
-        return cubes(white), variances @ white
+        return sum_of_cubes(white), variances @ white
 
     total, tilt = np.zeros((whitener.shape[1] + 1,) * 3), np.zeros(whitener.shape[1] + 1)
     for cube, part in map_blocks(block_sums, blocks_of(rows), parallel=parallel):
@@ -124,19 +125,6 @@ def third_moment(rows: FloatArray, span: Span, *, parallel: bool = False) -> Flo
         tilt += part
     core: FloatArray = total / n - noise_part(tilt / n, span)
     return core
-
-
-def cubes(white: FloatArray) -> FloatArray:
-    """Return Σ z⊗z⊗z over rows z. The sum is symmetric, so a third of its entries is computed."""
-    size = white.shape[1]
-    total = np.empty((size,) * 3)
-    for first in range(size):
-        rest = white[:, first:]
-        part = (rest * white[:, first : first + 1]).T @ rest
-        total[first, first:, first:] = part
-        total[first:, first, first:] = part
-        total[first:, first:, first] = part
-    return total
 
 
 def noise_part(tilt: FloatArray, span: Span) -> FloatArray:

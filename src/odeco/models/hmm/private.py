@@ -52,9 +52,7 @@ def find_private_hmm(
         Seed of the decomposition; the noise does not depend on it.
     """
     v = held.n_symbols
-    released, deviation = releaser.release(
-        f"triples of {v} symbols, {v**3} numbers", held.triples, size=v**3, bound=held.bound, share=1.0, signed=False
-    )
+    released, deviation = releaser.release(held.query(), share=1.0)
     table, n_clear = project_table(released.reshape(v, v, v), n_states, deviation)
     start, _ = hmm_of_triples(Triples.of_table(table), n_states, seed=seed)
     return em(lambda hmm: table_em_step(hmm, table), start, max_iter=max_iter, tol=tol), n_clear
@@ -157,7 +155,7 @@ def plan_hmm(
     length, guarantee = check_count("length", length, 3), Guarantee(epsilon, delta)
     size = max(1, min(n, _MAX_SIMULATED // length))
 
-    def program(simulated: Callable[[np.random.Generator], SimulatedSums], rng: np.random.Generator) -> float:
+    def program(simulated: Callable[[np.random.Generator], SimulatedSums], rng: np.random.Generator) -> FloatArray:
         transitions = 0.5 * np.eye(k) + 0.5 * rng.dirichlet(np.ones(k), k)
         emissions = np.maximum(rng.dirichlet(np.full(v, 0.3), k), 1e-9)
         truth = HMM(np.full(k, 1 / k), transitions, Categorical(emissions / emissions.sum(axis=1, keepdims=True)))
@@ -169,11 +167,19 @@ def plan_hmm(
         found = find_private_hmm(held, releaser, k, max_iter=100, tol=1e-6, seed=seed_of_start)[0].params
         table = np.zeros((k, k))
         np.add.at(table, tuple(hmm.posterior(rows, begins).argmax(axis=1) for hmm in (truth, found)), 1)
-        return float(table[linear_sum_assignment(-table)].sum() / rows.size)
+        return np.array([table[linear_sum_assignment(-table)].sum() / rows.size])
 
-    releases, agreement = simulate_releases(
-        program, guarantee, n, size, record="sequence", neighbour_relation=neighbour_relation, seed=seed
+    releases, agreements = simulate_releases(
+        program,
+        guarantee,
+        n,
+        size,
+        record="sequence",
+        neighbour_relation=neighbour_relation,
+        rng=np.random.default_rng(seed),
     )
+    agreement = float(np.median(agreements))
+    expected = "would be found" if agreement >= _FOUND else "would not be found"
     return PrivatePlan(
         unit="sequence",
         epsilon=epsilon,
@@ -182,9 +188,9 @@ def plan_hmm(
         n_records=n,
         n_components=k,
         releases=releases,
-        agreement=agreement,
+        agreements=(agreement,),
         threshold=_FOUND,
         records=f"sequences of about {length:,} of {v:,} symbols",
-        simulated=f"{k} simulated states, each of which lasts for two symbols",
-        measure="of symbols assigned to the same state as by the true model",
+        verdict=f"{k} simulated states, each of which lasts for two symbols, {expected}: {agreement:.0%} of symbols "
+        "assigned to the same state as by the true model",
     )

@@ -124,10 +124,10 @@ class HMMSpec(EMSpec):
     def starts(
         self,
         data: Sequences,
-        trial: Any,  # noqa: ARG002
+        trial: Any,
         context: HMMContext,
         k: int,
-        rng: np.random.Generator,  # noqa: ARG002
+        rng: np.random.Generator,
         seed: int,
     ) -> list[tuple[str, HMM]]:
         """Return two starts from the triples of rows."""
@@ -160,15 +160,15 @@ class HMMSpec(EMSpec):
             return self.e_step(params, data, context), None
         return params.e_step_block(data.rows, data.begins, carry if carry.size else params.initial)
 
-    def e_step(self, params: HMM, block: Sequences, context: HMMContext) -> HMMStatistics:  # noqa: ARG002
+    def e_step(self, params: HMM, block: Sequences, context: HMMContext) -> HMMStatistics:
         """Return the statistics of whole sequences."""
         return params.e_step(block.rows, block.begins)
 
-    def m_step(self, statistics: HMMStatistics, params: HMM, context: HMMContext) -> HMM:  # noqa: ARG002
+    def m_step(self, statistics: HMMStatistics, params: HMM, context: HMMContext) -> HMM:
         """Return the likeliest model for statistics."""
         return params.m_step(statistics)
 
-    def posterior(self, params: HMM, block: Sequences, context: HMMContext) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
+    def posterior(self, params: HMM, block: Sequences, context: HMMContext) -> tuple[FloatArray, FloatArray]:
         """Return the distribution of the state of each row, and the log-likelihood of each row."""
         return params.posterior(block.rows, block.begins), params.log_likelihoods(block.rows, block.begins)
 
@@ -234,7 +234,7 @@ class HMMSpec(EMSpec):
         fit: Fit,
         names: list[str],
         privacy: PrivacyReport | None,
-        rows: Any = None,  # noqa: ARG002
+        rows: Any = None,
     ) -> Description:
         """Return the model in words and pictures."""
         return describe(fit, names, privacy)

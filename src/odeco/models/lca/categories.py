@@ -1,32 +1,32 @@
-"""Which answers each question has, and answers as the places that they have among them.
-
-Answers as whole numbers, and blocks of their indicators: one column for every answer to every question.
-"""
+"""The possible answers to each question, and the coding of answers as their places among these."""
 
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from odeco._util.types import FloatArray, IndexArray
+from odeco._util.types import IndexArray
 
 #: The answers to each question: an array of numbers, of yes and no, or of texts.
 Categories: TypeAlias = "list[Any]"
 
 
-#: What stands for no answer, and for one that is not among the answers to its question.
+#: The codes of a missing answer, and of one that is not among the answers to its question.
 MISSING, UNKNOWN = -1, -2
 
-#: More different values than this are a measurement and no answers.
-_MOST_ANSWERS = 250
+#: A column with more different values than this is a measurement and not a question.
+_MAX_ANSWERS = 250
 
-#: What a file calls the kinds of answers, by their number there.
-_KINDS: tuple[tuple[str, Any], ...] = (("i", int), ("f", float), ("b", lambda text: text == "True"), ("O", str))
+#: The kinds of answers, by their number in a file: the kind of their NumPy type, that type, and how a text is read.
+_KINDS: tuple[tuple[str, Any, Any], ...] = (
+    ("i", np.int64, int),
+    ("f", np.float64, float),
+    ("b", np.bool_, lambda text: text == "True"),
+    ("O", object, str),
+)
 
 
 def columns_of(X: Any) -> list[Any]:
@@ -48,7 +48,7 @@ def _column_of_table(column: Any) -> Any:
 
 
 def is_missing(cell: Any, missing_value: Any) -> bool:
-    """Tell whether a cell says that there is no answer: None, NaN, what pandas has for it, or the value for it."""
+    """Tell whether a cell is a missing answer: None, NaN, NA of pandas, or the value that stands for it."""
     if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
         return True
     return bool(isinstance(cell, float | np.floating) and np.isnan(cell)) or _same(cell, missing_value)
@@ -107,17 +107,17 @@ def _as_array(cells: list[Any], name: str) -> Any:
 def _check_number(n_answers: int, name: str) -> None:
     if n_answers < 1:
         raise ValueError(f"A question must have an answer. {name} has none but missing ones. Leave it out.")
-    if n_answers > _MOST_ANSWERS:
+    if n_answers > _MAX_ANSWERS:
         raise ValueError(
-            f"A question must have at most {_MOST_ANSWERS} different answers. {name} has {n_answers:,}. Bin numbers, "
+            f"A question must have at most {_MAX_ANSWERS} different answers. {name} has {n_answers:,}. Bin numbers, "
             "for instance with KBinsDiscretizer, and leave out names and the like."
         )
 
 
 def given_categories(given: Any, names: Sequence[str], missing_value: Any) -> Categories:
-    """Return the answers that a user names: for every question a list, or how many there are, coded from 0 on.
+    """Return the answers that a user names: for every question a list, or their number if they are coded from 0 on.
 
-    One number stands for that number for every question.
+    One number is that of every question.
     """
     each = [given] * len(names) if isinstance(given, numbers.Integral) else list(given)
     if len(each) != len(names):
@@ -175,90 +175,31 @@ def _looked_up(cells: list[Any], own: Any, missing_value: Any) -> IndexArray:
 
 
 def check_known(codes: IndexArray, columns: Sequence[Any], names: Sequence[str]) -> None:
-    """Raise if an answer is none of those to its question."""
+    """Raise if an answer is not one of those to its question."""
     rows, places = np.nonzero(codes == UNKNOWN)
     if rows.size:
         column = columns[places[0]]
         raise ValueError(
-            f"Every answer must be one that was there when the model was learnt. {names[places[0]]} has "
+            f"Every answer must be one that occurred when the model was fitted. {names[places[0]]} has "
             f"{column[rows[0]]!r} in row {rows[0]}. Name all answers with `categories`, or pass "
             "handle_unknown='missing'."
         )
 
 
 def to_texts(categories: Categories) -> tuple[Any, IndexArray]:
-    """Return all answers as texts, and what kind those to each question are of, for a file."""
+    """Return all answers as texts, and the kind of those to each question, for a file."""
     texts = [repr(cell) if own.dtype.kind != "O" else cell for own in categories for cell in own.tolist()]
-    kinds = [[kind for kind, _ in _KINDS].index(own.dtype.kind) for own in categories]
+    kinds = [[kind for kind, *_ in _KINDS].index(own.dtype.kind) for own in categories]
     return np.array(texts, dtype=str), np.array(kinds, dtype=np.int64)
 
 
 def from_texts(texts: Any, kinds: IndexArray, sizes: IndexArray) -> Categories:
-    """Return what `to_texts` made, or raise if that cannot be."""
+    """Return the answers that `to_texts` wrote, or raise `ValueError`."""
     parts = np.split(texts, np.cumsum(sizes)[:-1])
-    read = [_read(part.tolist(), *_KINDS[kind]) for part, kind in zip(parts, kinds, strict=True)]
+    read = [
+        np.array([_KINDS[kind][2](text) for text in part.tolist()], dtype=_KINDS[kind][1])
+        for part, kind in zip(parts, kinds, strict=True)
+    ]
     if any(len(set(own.tolist())) < own.size for own in read):
         raise ValueError("the answers to a question must be different")
     return read
-
-
-def _read(texts: list[str], kind: str, convert: Any) -> Any:
-    return np.array([convert(text) for text in texts], dtype=np.int64 if kind == "i" else kind)
-
-
-#: Indicators as they are kept: a byte each. Products are made of blocks of them in double precision.
-Bits: TypeAlias = npt.NDArray[np.uint8]
-
-
-#: Rows of a block. Sums over blocks are added in their order.
-BLOCK = 2048
-
-
-@dataclass(frozen=True, eq=False)
-class Questions:
-    """How many answers each question has.
-
-    Attributes
-    ----------
-    sizes : array
-        The number of answers to each question.
-    """
-
-    sizes: IndexArray
-
-    @property
-    def offsets(self) -> IndexArray:
-        """Where the indicators of each question begin."""
-        return np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
-
-    @property
-    def n_answers(self) -> int:
-        """The number of answers to all questions together."""
-        return int(self.sizes.sum())
-
-    @property
-    def n_free(self) -> int:
-        """How many of the probabilities of a class can be chosen freely."""
-        return int(np.sum(self.sizes - 1))
-
-    @property
-    def owners(self) -> IndexArray:
-        """The question of each answer."""
-        return np.repeat(np.arange(self.sizes.size), self.sizes)
-
-    def sum_by_question(self, numbers: FloatArray) -> FloatArray:
-        """Return the sum over the answers to each question; answers are along the first axis."""
-        return np.add.reduceat(numbers, self.offsets, axis=0)
-
-    def indicators(self, codes: IndexArray) -> Bits:
-        """Return a 1 for each answer that was given; a question without an answer, coded below 0, has none."""
-        marked = np.zeros((len(codes), self.n_answers), dtype=np.uint8)
-        rows, columns = np.nonzero(codes >= 0)
-        marked[rows, self.offsets[columns] + codes[rows, columns]] = 1
-        return marked
-
-
-def blocks_of(marked: Any) -> Iterator[Any]:
-    """Yield the rows of an array in blocks."""
-    for start in range(0, len(marked), BLOCK):
-        yield marked[start : start + BLOCK]

@@ -24,10 +24,9 @@ from scipy.optimize import minimize
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.three_views import classes_of_three_views
-from odeco.models.lca.categories import Bits, Questions
-from odeco.models.lca.em import Classes, draw_codes, posterior
-from odeco.models.lca.holder import places_of_pairs
+from odeco.models.lca.classes import Classes
 from odeco.models.lca.start import as_probabilities
+from odeco.privacy.holders.answers import Bits, Questions, places_of_pairs
 
 #: So many splits of the questions into views are compared by the tables.
 _N_SPLITS = 20
@@ -339,7 +338,7 @@ class Matching:
         return value, np.sum(answers * pulls, axis=0) / 2, pulls * weights
 
     def _misfit_of_steps(self, classes: Classes, simulated: _Simulated) -> _Term:
-        own, likelihoods = posterior(classes, simulated.marked)
+        own, likelihoods = classes.posterior(simulated.marked)
         # Respondents who were drawn with other classes count by how much likelier they are under these.
         importance = np.exp(np.minimum(likelihoods - simulated.likelihoods, _MOST_LOG_WEIGHT))
         importance /= importance.sum()
@@ -358,12 +357,12 @@ class Matching:
     def _simulated(self, classes: Classes, rng: np.random.Generator) -> _Simulated:
         questions, answered = self.tables.questions, self.tables.answered
         size = min(max(self.n_rows, _LEAST_SIMULATED), _MOST_SIMULATED)
-        codes, _ = draw_codes(classes, questions, size, rng)
+        codes, _ = classes.draw(questions, size, rng)
         codes[rng.random(codes.shape) > answered] = -1
         bits: Bits = questions.indicators(codes)
         marked = bits.astype(np.float64)
-        own, likelihoods = posterior(classes, marked)
+        own, likelihoods = classes.posterior(marked)
         # Of classes that drew the respondents themselves the mean is known: x is given with r where r says so.
         known = answered[questions.owners][:, None] * classes.weights * classes.answers
-        shares = [posterior(step.classes, marked)[0] for step in self.steps]
+        shares = [step.classes.responsibilities(marked) for step in self.steps]
         return _Simulated(marked, likelihoods, shares, known - marked.T @ own / len(marked))

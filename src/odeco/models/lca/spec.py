@@ -1,231 +1,179 @@
-"""The settings of a model of latent classes, checked once before anything is learnt.
-
-What a model of latent classes has learnt.
-"""
+"""The specification of latent classes: starts from moments of three views and from respondents, then EM."""
 
 from __future__ import annotations
 
-import numbers
-import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from odeco._util.arguments import check_choice, check_count, check_number, check_tolerance
 from odeco._util.schema import array, require
+from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.em import EMResult
-from odeco.models.engine.latent_model import State
-from odeco.models.lca.categories import Bits, Categories, Questions, from_texts, to_texts
-from odeco.models.lca.em import Classes
-from odeco.models.lca.learn import LearningSettings, frequencies_of
-from odeco.models.lca.private import FoundPrivately
-from odeco.privacy.calibration import check_delta, check_epsilon
-from odeco.privacy.ledger_file import Guarantee
+from odeco.models.engine.description import Description
+from odeco.models.engine.fit import Fit, Info, largest_first
+from odeco.models.engine.private import Releaser
+from odeco.models.engine.spec import EMSpec
+from odeco.models.engine.stream import Forgetting
+from odeco.models.lca.categories import Categories, from_texts, to_texts
+from odeco.models.lca.classes import Classes, ClassStatistics, frequencies_of, m_step
+from odeco.models.lca.display import describe
+from odeco.models.lca.private import find_private_classes, release_shares
+from odeco.models.lca.start import can_start, classes_from_moments, random_classes
+from odeco.privacy.holders.answers import BLOCK, Bits, HeldAnswers, Questions
+from odeco.privacy.report import PrivacyReport
+
+if TYPE_CHECKING:
+    from odeco.models.lca.estimator import LatentClasses
+
+#: One respondent of this many is held out for the choice of k.
+_HELD_OUT = 4
+
+#: For the choice of k, at most this many starts and iterations.
+_BRIEF_STARTS, _BRIEF_ITER = 4, 100
 
 
-@dataclass(frozen=True)
-class ClassSettings:
-    """Checked settings.
-
-    Attributes
-    ----------
-    n_components : int or "auto"
-        Number of classes.
-    learning : LearningSettings
-        How they are learnt.
-    missing_value : number, text or None
-        What stands for no answer, beside NaN and the like.
-    guarantee : Guarantee or None
-        What is promised, if the model is to be private.
-    """
-
-    n_components: int | Literal["auto"]
-    learning: LearningSettings
-    missing_value: Any
-    guarantee: Guarantee | None
-
-
-def check_settings(model: Any) -> ClassSettings:
-    """Return the checked settings of a LatentClasses, or raise."""
-    k = model.n_components
-    automatic = isinstance(k, str) and k == "auto"
-    missing = model.missing_values
-    if isinstance(missing, bool) or not (missing is None or isinstance(missing, str | numbers.Real)):
-        raise ValueError(f"`missing_values` must be a number, a text or None. Got {missing!r}.")
-    check_choice("handle_unknown", model.handle_unknown, ("error", "missing"))
-    check_choice("neighbour_relation", model.neighbour_relation, ("replace", "add_remove"))
-    learning = LearningSettings(
-        n_starts=check_count("n_starts", model.n_starts),
-        n_steps=check_count("max_iter", model.max_iter),
-        tolerance=check_tolerance(model.tol),
-        smoothing=check_number("smoothing", model.smoothing, 0.0, float("inf"), closed=True),
-    )
-    return ClassSettings(
-        "auto" if automatic else check_count("n_components", k), learning, missing, _check_guarantee(model, automatic)
-    )
-
-
-def _check_guarantee(model: Any, automatic: bool) -> Guarantee | None:
-    missing = [name for name in ("epsilon", "delta") if getattr(model, name) is None]
-    if len(missing) == 1:
-        raise ValueError(
-            f"A private model needs `epsilon` and `delta`. Got no `{missing[0]}`. Pass both, or neither for a model "
-            "without privacy."
-        )
-    if missing:
-        if model.ledger is not None:
-            raise ValueError(
-                f"`ledger` is for private models. Got {os.fspath(model.ledger)!r} without `epsilon` and `delta`. "
-                "Pass these, or leave it out."
-            )
-        return None
-    if automatic:
-        raise ValueError(
-            "A private model needs a number of classes: choosing it looks at the respondents again. Got "
-            "n_components='auto'. Pass a number."
-        )
-    check_epsilon(model.epsilon)
-    check_delta(model.delta)
-    return Guarantee(model.epsilon, model.delta, model.ledger)
-
-
-#: What must hold for the answers to the questions, in a file: their texts, kinds and numbers.
-ANSWERS_RULES: Mapping[str, Any] = {
-    "texts": array("answers", kind="U"),
-    "kinds": array("n_features", kind="i", low=0, high=3),
-    "sizes": array("n_features", kind="i", low=1, high=2**20),
-}
-
-
-def check_answers(texts: Any, kinds: IndexArray, sizes: IndexArray) -> Categories:
-    """Return the answers to each question as a file has them, or raise if their numbers do not fit."""
-    require(int(sizes.sum()) == texts.size, "`sizes` must say how many answers each question has")
-    return from_texts(texts, kinds, sizes)
-
-
-@dataclass(eq=False)
-class FittedClasses(State):
-    """Classes of respondents, and the answers they were learnt from.
+@dataclass(frozen=True, eq=False)
+class AnswersContext(State):
+    """The possible answers to each question, and how often each was given: the prior of the M step.
 
     Attributes
     ----------
-    weights : array
-        The probability of each class, the largest first after `fit`.
-    answers : array, answers x k
-        The probability of each answer in each class; those of one question sum to one.
-    texts, kinds, sizes : arrays
-        The answers to the questions: see `to_texts`; and how many each question has.
-    frequencies : array
-        The share of each answer among those who answered its question.
-    n_rows : int
-        How many respondents they were learnt from.
-    log_likelihood : float
-        The mean log-likelihood of these, before the last step; of a private model NaN.
-    n_steps : int
-        How many steps were taken from the best start.
-    converged : bool
-        Whether the last of them gained less than the tolerance.
-    tried, gains : arrays
-        The numbers of classes that were tried, if it was to be found, and the mean log-likelihood of respondents who
-        were not learnt from.
+    texts, kinds : array
+        The answers to all questions as texts, and the kind of those to each question, as `to_texts` returns them.
+    sizes : array
+        The number of answers to each question.
+    counts : array
+        How often each answer was given.
     """
 
-    RULES: ClassVar = {
-        "weights": array("classes", low=0, high=1),
-        "answers": array("answers", "classes", low=0, high=1 + 1e-9),
-        **ANSWERS_RULES,
-        "frequencies": array("answers", low=0, high=1 + 1e-9),
-        "n_rows": array(kind="i", low=0),
-        "log_likelihood": array(nan=True),
-        "n_steps": array(kind="i", low=0),
-        "converged": array(kind="b"),
-        "tried": array("tried", kind="i", low=1),
-        "gains": array("tried"),
-    }
-
-    weights: FloatArray
-    answers: FloatArray
-    texts: Any
-    kinds: IndexArray
-    sizes: IndexArray
-    frequencies: FloatArray
-    n_rows: int
-    log_likelihood: float
-    n_steps: int
-    converged: bool
-    tried: IndexArray
-    gains: FloatArray
+    texts: Any = array_field("answers", kind="U")
+    kinds: IndexArray = array_field("n_features", kind="i", low=0, high=3)
+    sizes: IndexArray = array_field("n_features", kind="i", low=1, high=2**20)
+    counts: FloatArray = array_field("answers", low=0)
 
     @classmethod
-    def from_arrays(cls, prefix: str, arrays: Mapping[str, Any]) -> Self:
-        """Return what `to_arrays` wrote."""
-        made = super().from_arrays(prefix, arrays)
-        check_answers(made.texts, made.kinds, made.sizes)
-        require(made.weights.size > 0 and abs(made.weights.sum() - 1) < 1e-6, "`weights` must sum to one")
-        totals = made.questions.sum_by_question(made.answers)
-        require(bool(np.all(np.abs(totals - 1) < 1e-6)), "the probabilities of the answers to a question must sum to 1")
-        return made
-
-    @classmethod
-    def of(cls, found: EMResult[Classes], tried: Mapping[int, float], categories: Categories, marked: Bits) -> Self:
-        """Return what was found among respondents."""
-        texts, kinds = to_texts(categories)
+    def of(cls, categories: Categories) -> Self:
+        """Return the context before any respondent."""
         sizes = np.array([own.size for own in categories])
-        return cls(
-            weights=found.params.weights,
-            answers=found.params.answers,
-            texts=texts,
-            kinds=kinds,
-            sizes=sizes,
-            frequencies=frequencies_of(marked.sum(axis=0, dtype=np.float64), Questions(sizes)),
-            n_rows=len(marked),
-            log_likelihood=found.log_likelihood,
-            n_steps=found.n_iter,
-            converged=found.converged,
-            tried=np.array(list(tried), dtype=np.int64),
-            gains=np.array(list(tried.values()), dtype=np.float64),
-        )
+        return cls(*to_texts(categories), sizes, np.zeros(int(sizes.sum())))
 
-    @classmethod
-    def of_private(cls, found: FoundPrivately, categories: Categories, n_rows: int, *, n_steps: int) -> Self:
-        """Return what was found among private respondents; every number of it was released or follows from what was."""
-        texts, kinds = to_texts(categories)
-        return cls(
-            weights=found.classes.weights,
-            answers=found.classes.answers,
-            texts=texts,
-            kinds=kinds,
-            sizes=np.array([own.size for own in categories]),
-            frequencies=found.frequencies,
-            n_rows=n_rows,
-            log_likelihood=float("nan"),
-            n_steps=n_steps,
-            converged=True,
-            tried=np.zeros(0, dtype=np.int64),
-            gains=np.zeros(0),
-        )
-
-    @property
-    def classes(self) -> Classes:
-        """The classes, as steps take them."""
-        return Classes(self.weights, self.answers)
-
-    @property
-    def questions(self) -> Questions:
-        """How many answers each question has."""
-        return Questions(self.sizes)
+    def check(self) -> None:
+        """Raise `ValueError` unless the answers of a file can be read."""
+        require(int(self.sizes.sum()) == self.texts.size, "`sizes` must be the numbers of answers to the questions")
+        _ = self.categories
 
     @cached_property
     def categories(self) -> Categories:
         """The answers to each question."""
         return from_texts(self.texts, self.kinds, self.sizes)
 
-    @property
-    def n_parameters(self) -> int:
-        """How many numbers describe the classes."""
-        k = self.weights.size
-        return k - 1 + k * self.questions.n_free
+    @cached_property
+    def questions(self) -> Questions:
+        """The layout of the indicators."""
+        return Questions(self.sizes)
+
+    @cached_property
+    def frequencies(self) -> FloatArray:
+        """The share of each answer among those who answered its question."""
+        return frequencies_of(self.counts, self.questions)
+
+
+class ClassSpec(EMSpec):
+    """Latent classes. Rows are codes of answers, and data their indicators."""
+
+    Params: ClassVar = Classes
+    Statistics: ClassVar = ClassStatistics
+    Context: ClassVar = AnswersContext
+    block_size, first_block, next_block = BLOCK, 16_384, 4_096
+    trial_size, first_iter, max_auto = 20_000, 10, 64
+    #: Block t has the share t^(−0.6) of the sum that forgets, so that the classes soon leave the first block behind
+    #: (Cappé and Moulines 2009). The model is that of the sum that forgets nothing.
+    forgetting = Forgetting(lambda n, _: (1 + n / 4_096) ** -0.6, averaged=True)
+    record, component = "respondent", "class"
+    mechanism = "pairs of answers, the third moment of three views, and EM iterations"
+
+    settings: LatentClasses
+
+    def check_rows(self, rows: Any, where: str, n_features: int) -> None:
+        """Require codes; `verify` compares them with the answers."""
+        array(None, "n_features", kind="i", low=-1, high=2**20)(rows, where, {"n_features": n_features})
+
+    def prepare(self, rows: IndexArray, context: AnswersContext) -> Bits:
+        """Return the indicators of the answers."""
+        return context.questions.indicators(rows)
+
+    def update_context(self, context: AnswersContext, data: Bits) -> AnswersContext:
+        """Return the context with the answers of more respondents counted."""
+        return replace(context, counts=context.counts + data.sum(axis=0, dtype=np.float64))
+
+    def starts(
+        self, data: Bits, trial: Bits, context: AnswersContext, k: int, rng: np.random.Generator, seed: int
+    ) -> list[tuple[str, Classes]]:
+        """Return starts: half of them from moments, if three views can identify k classes, and the others random."""
+        questions, frequencies, n = context.questions, context.frequencies, self.settings.n_starts
+        if k == 1:
+            return [("frequencies", Classes(np.ones(1), frequencies[:, None]))]
+        n_moments = (n + 1) // 2 if can_start(questions, k) else 0
+        return [
+            ("moments of three views", classes_from_moments(trial, questions, frequencies, k, seed=own))
+            if number < n_moments
+            else ("random respondents", random_classes(trial, questions, frequencies, k, seed=own))
+            for number, own in enumerate(rng.integers(2**31 - 1, size=n).tolist())
+        ]
+
+    def posterior(self, params: Classes, block: Bits, context: Any) -> tuple[FloatArray, FloatArray]:
+        """Return the responsibilities of classes for each respondent, and the log-likelihood of each."""
+        return params.posterior(block.astype(np.float64))
+
+    def e_step(self, params: Classes, block: Bits, context: Any) -> ClassStatistics:
+        """Return the sufficient statistics of a block of respondents."""
+        return params.e_step(block.astype(np.float64))
+
+    def m_step(self, statistics: ClassStatistics, params: Classes, context: AnswersContext) -> Classes:
+        """Return the classes of the largest posterior probability."""
+        smoothing = self.settings.smoothing
+        return m_step(statistics.weights, statistics.answers, context.questions, context.frequencies, smoothing)
+
+    def n_parameters(self, params: Classes) -> int:
+        """Return the number of free parameters: the probabilities of the answers to a question sum to one."""
+        n_answers, k = params.answers.shape
+        n_questions = round(float(params.answers[:, 0].sum()))
+        return int(k - 1 + k * (n_answers - n_questions))
+
+    def split(self, data: Bits, seed: int) -> tuple[Bits, Bits]:
+        """Return respondents for training, and those that are held out."""
+        permutation, n = np.random.default_rng(seed).permutation(len(data)), max(1, len(data) // _HELD_OUT)
+        return data[np.sort(permutation[n:])], data[np.sort(permutation[:n])]
+
+    def brief(self) -> Self:
+        """Return the specification with fewer starts and iterations."""
+        settings = self.settings
+        fewer = {
+            "n_starts": min(settings.n_starts, _BRIEF_STARTS),
+            "max_iter": min(settings.max_iter, _BRIEF_ITER),
+        }
+        return type(self)(type(settings)(**{**settings.get_params(deep=False), **fewer}))
+
+    def verify(self, state: Any) -> None:
+        """Require probabilities of the answers to each question, and codes of answers that there are."""
+        sizes = state.context.sizes
+        if state.params is not None:
+            require(len(state.params.answers) == sizes.sum(), "its classes must have probabilities of all answers")
+            totals = state.context.questions.sum_by_question(state.params.answers)
+            require(bool(np.all(np.abs(totals - 1) < 1e-6)), "the probabilities of the answers must sum to one")
+        if hasattr(state, "buffer"):
+            require(bool(np.all(state.buffer < sizes)), "the codes in its buffer must be those of answers")
+
+    def learn_privately(self, holder: HeldAnswers, context: AnswersContext, releaser: Releaser, *, seed: int) -> Fit:
+        """Learn from noisy sums over respondents."""
+        k, n, mu = int(self.settings.n_components), holder.n_records, releaser.guarantee.mu
+        shares = release_shares(holder.questions, k, n_rows=n, mu=mu)
+        found = find_private_classes(holder, releaser, k, shares, seed=seed)
+        counted = replace(context, counts=found.frequencies * n)
+        return Fit(largest_first(found.classes), counted, Info(n, n_iter=len(shares.steps), init="noisy pairs"))
+
+    def describe(self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None) -> Description:
+        """Return the classes in words and pictures."""
+        return describe(fit, names, privacy, self.n_parameters(fit.params))

@@ -1,4 +1,6 @@
-"""Classes from moments: the questions are dealt to three views, which are independent given the class.
+"""Starts of EM: the moments of three views, and random respondents.
+
+The questions are divided into three views, which are independent given the class.
 
 A view is the indicators of the answers to its questions, each divided by the share of respondents who answered: then
 its mean within a class is the probability of the answer there, whoever did not answer, as long as that does not depend
@@ -17,17 +19,20 @@ import numpy as np
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.three_views import classes_of_three_views
-from odeco.models.lca.categories import Bits, Questions, blocks_of
-from odeco.models.lca.em import Classes
+from odeco.models.lca.classes import Classes
+from odeco.privacy.holders.answers import Bits, Questions, blocks_of
 
 #: A view needs this many directions for each class, or it has products of indicators too.
 _DIRECTIONS = 1.5
 
-#: A view has at most so many products.
-_MOST_PRODUCTS = 400
+#: A view has at most this many products.
+_MAX_PRODUCTS = 400
 
 #: Every class answers, in this share, as all respondents together do: no answer is impossible because of noise.
 _BACKGROUND = 0.05
+
+#: A random start is between the answers of one respondent and those of all, in these shares.
+_OWN_SHARE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +63,7 @@ class View:
 
 
 def split_questions(questions: Questions, n_components: int, rng: np.random.Generator) -> tuple[View, View, View]:
-    """Deal the questions to three views at random, such that their numbers of answers are about equal."""
+    """Divide the questions into three views at random, such that their numbers of answers are about equal."""
     order = rng.permutation(questions.sizes.size)
     order = order[np.argsort(-questions.sizes[order], kind="stable")]
     held: tuple[list[int], ...] = ([], [], [])
@@ -74,12 +79,12 @@ def _view(questions: Questions, own: IndexArray, n_components: int, rng: np.rand
         first, second = np.triu_indices(answers.size, 1)
         apart = questions.owners[answers[first]] != questions.owners[answers[second]]
         products = np.column_stack([answers[first[apart]], answers[second[apart]]])
-        products = products[np.sort(rng.permutation(len(products))[:_MOST_PRODUCTS])]
+        products = products[np.sort(rng.permutation(len(products))[:_MAX_PRODUCTS])]
     return View(answers, products)
 
 
 def can_start(questions: Questions, n_components: int) -> bool:
-    """Tell whether three views of the questions have enough features to tell so many classes apart."""
+    """Tell whether three views of the questions have enough features to identify k classes."""
     views = split_questions(questions, n_components, np.random.default_rng(0))
     return min(view.answers.size + len(view.products) for view in views) >= n_components
 
@@ -94,7 +99,7 @@ def classes_from_moments(
     marked : array, respondents x answers
         The indicators of the answers that were given.
     questions : Questions
-        How many answers each question has; there are at least three questions.
+        The layout of the indicators; there are at least three questions.
     frequencies : array
         The share of each answer among those who answered its question.
     n_components : int
@@ -141,6 +146,18 @@ def classes_from_moments(
     for view, sums in zip(views, _added(marked, means_of), strict=True):
         answers[view.answers] = sums
     return Classes(found.weights, as_probabilities(answers, questions, frequencies, _BACKGROUND))
+
+
+def random_classes(
+    marked: Bits, questions: Questions, frequencies: FloatArray, n_components: int, *, seed: int
+) -> Classes:
+    """Return classes that answer partly as a random respondent does, and partly as all do."""
+    rng = np.random.default_rng(seed)
+    chosen = marked[rng.integers(len(marked), size=n_components)].T.astype(np.float64)
+    noise = rng.random(chosen.shape)  # respondents who answer alike must not give classes that stay alike
+    drawn = _OWN_SHARE * chosen + (1 - _OWN_SHARE) * frequencies[:, None] * (0.5 + noise)
+    weights = np.full(n_components, 1 / n_components)
+    return Classes(weights, as_probabilities(drawn, questions, frequencies, background=0.0))
 
 
 def as_probabilities(

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from odeco._util.types import FloatArray, IndexArray
+from odeco.privacy.sums import Query
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,13 +39,15 @@ class PrivateSequences:
     lengths: IndexArray
     n_symbols: int
 
-    #: The largest Euclidean norm of what a sequence adds to `triples`.
-    bound = 1.0
-
     @property
     def n_records(self) -> int:
         """Number of sequences; it is public."""
         return int(self.lengths.size)
+
+    def query(self) -> Query:
+        """Return the query of `triples`, to which a sequence adds an array of norm 1 at most."""
+        v = self.n_symbols
+        return Query(f"triples of {v} symbols, {v**3} numbers", self.triples, v**3, bound=1.0, signed=False)
 
     def triples(self) -> FloatArray:
         """Return the sum of the triple counts of all sequences, each divided by its norm, V³ numbers."""

@@ -1,66 +1,45 @@
-"""Private rows, and the sums that a private mixture asks of them: no row adds more to one than its declared bound.
+"""The holder of private rows of numbers: sums over rows, with a proved bound on what one row adds.
 
 Rows are divided by the public bound of their norm and clipped, so |x| ≤ 1. A row that is not finite is blank: it adds
-nothing to any sum. What a row adds depends on that row, on public numbers and on what was released before, and on no
-other row. The bounds, and why a replaced row moves a sum by √2 times the bound and not twice:
+nothing to any sum. What a row adds depends on that row, on public numbers and on earlier releases, and on no other
+row. The bounds, and why a replaced row moves a sum by √2 times the bound and not twice:
 
 - `seconds` adds y yᵀ for y = (x, c). Its norm is |y|² ≤ 1 + c². For two rows ⟨y yᵀ, v vᵀ⟩ = ⟨y, v⟩² ≥ 0.
 - `thirds` adds z⊗z⊗z for z = Λ^(−1/2) Vᵀ(x − m), clipped to a radius ρ; the basis, m, Λ and ρ were released or follow
   from what was. Its norm is |z|³ ≤ ρ³. Two rows may be opposite: ⟨z⊗z⊗z, v⊗v⊗v⟩ = ⟨z, v⟩³ ≥ −ρ⁶, so twice the bound.
-- `shares` adds (r, r ⊗ u) for the probabilities r of the components given x, and u = (x − m)/ρ clipped to 1. Its
-  squared norm is |r|² (1 + |u|²) ≤ 2, as r sums to one. For two rows the product is ⟨r, s⟩ (1 + ⟨u, v⟩) ≥ 0.
+- `shares` adds (r, r ⊗ u) for responsibilities r of components for x, and u = (x − m)/ρ clipped to 1. Its squared norm
+  is |r|² (1 + |u|²) ≤ 2: whatever function gives r, `as_probabilities` makes its entries at least 0 and their sum at
+  most 1. For two rows the product is ⟨r, s⟩ (1 + ⟨u, v⟩) ≥ 0. The function must treat each row by itself.
 
-Sums of symmetric arrays have each distinct entry once, times the root of how often it stands in the array: their norm
-is that of the array.
+Sums of symmetric arrays are packed: each distinct entry once, times the root of its multiplicity. So their norm is that
+of the array.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray
-from odeco.models.engine.gaussians import Gaussians, blocks_of
-from odeco.models.gmm.start import SecondMoment, Span, cubes
-from odeco.privacy.clip import clipped_rows
+from odeco.privacy.clip import as_probabilities, clipped_rows
+from odeco.privacy.sums import Query
+from odeco.tensors.dense import sum_of_cubes
 
 #: The constant coordinate c of `seconds`: through it the means of features are part of their second moment. They need
 #: less precision than the rest, so it is small.
 CONSTANT = math.sqrt(0.1)
 
 
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """A sum over rows that may be released, with what must be known to hide a row in it.
-
-    Attributes
-    ----------
-    what : str
-        What it is, in words.
-    answer : callable
-        Computes it.
-    size : int
-        How many numbers it has.
-    bound : float
-        The largest norm of what a row adds.
-    signed : bool
-        Whether what two rows add may have a negative inner product.
-    """
-
-    what: str
-    answer: Callable[[], FloatArray]
-    size: int
-    bound: float
-    signed: bool
+#: Rows that are worked on at a time.
+_BLOCK = 8192
 
 
 class BoundedRows:
-    """Rows divided by the bound of their norm, clipped to the unit ball; blank where they are not finite.
+    """Rows divided by the bound of their norm and clipped to the unit ball; blank where they are not finite.
 
     Parameters
     ----------
@@ -79,8 +58,8 @@ class BoundedRows:
         self.n_records, self.n_features = rows.shape
         self.norm_bound = norm_bound
 
-    def seconds(self) -> Asked:
-        """Ask for Σ y yᵀ, distinct entries only."""
+    def seconds(self) -> Query:
+        """Return the query of Σ y yᵀ, packed."""
         width = self.n_features + 1
 
         def block_sum(block: tuple[FloatArray, FloatArray]) -> FloatArray:
@@ -89,7 +68,7 @@ class BoundedRows:
             product: FloatArray = extended.T @ extended
             return product
 
-        return Asked(
+        return Query(
             "second moment",
             lambda: packed_matrix(self._sum(block_sum)),
             size=width * (width + 1) // 2,
@@ -97,16 +76,16 @@ class BoundedRows:
             signed=False,
         )
 
-    def thirds(self, span: Span, radius: float) -> Asked:
-        """Ask for Σ z⊗z⊗z, distinct entries only."""
-        width = span.strengths.size
+    def thirds(self, mean: FloatArray, whitener: FloatArray, radius: float) -> Query:
+        """Return the query of Σ z⊗z⊗z, packed; z = (x − mean) whitener, clipped to the radius."""
+        width = whitener.shape[1]
 
         def block_sum(block: tuple[FloatArray, FloatArray]) -> FloatArray:
             rows, there = block
-            white = clipped_rows((rows - span.mean) @ span.whitener, radius)
-            return cubes(white * there[:, None])
+            white = clipped_rows((rows - mean) @ whitener, radius)
+            return sum_of_cubes(white * there[:, None])
 
-        return Asked(
+        return Query(
             "third moment, whitened",
             lambda: packed_cube(self._sum(block_sum)),
             size=width * (width + 1) * (width + 2) // 6,
@@ -114,31 +93,41 @@ class BoundedRows:
             signed=True,
         )
 
-    def shares(self, model: Gaussians, centre: FloatArray, radius: float) -> Asked:
-        """Ask for Σ (r, r ⊗ u), the k x (1 + d) array in one piece, row by row."""
+    def shares(
+        self,
+        responsibilities: Callable[[FloatArray], FloatArray],
+        n_components: int,
+        centre: FloatArray,
+        radius: float,
+    ) -> Query:
+        """Return the query of Σ (r, r ⊗ u): a k x (1 + d) array, row by row."""
 
         def block_sum(block: tuple[FloatArray, FloatArray]) -> FloatArray:
             rows, there = block
-            shares = model.posterior(rows)[0] * there[:, None]
+            shares = as_probabilities(responsibilities(rows)) * there[:, None]
             near = clipped_rows((rows - centre) / radius, 1.0)
             return np.hstack([shares.sum(axis=0)[:, None], shares.T @ near])
 
-        return Asked(
-            "rows dealt to components",
+        return Query(
+            "statistics of an EM iteration",
             lambda: self._sum(block_sum).ravel(),
-            size=len(model.weights) * (1 + self.n_features),
+            size=n_components * (1 + self.n_features),
             bound=math.sqrt(2),
             signed=False,
         )
 
     def _sum(self, block_sum: Any) -> FloatArray:
-        parts = zip(blocks_of(self._rows), blocks_of(self._there), strict=True)
+        parts = zip(_blocks(self._rows), _blocks(self._there), strict=True)
         total: FloatArray = sum(map_blocks(block_sum, parts, parallel=True))
         return total
 
 
+def _blocks(rows: FloatArray) -> Iterator[FloatArray]:
+    return (rows[start : start + _BLOCK] for start in range(0, len(rows), _BLOCK))
+
+
 def packed_matrix(matrix: FloatArray) -> FloatArray:
-    """Return the distinct entries of a symmetric matrix, times the root of how often each stands there."""
+    """Return the distinct entries of a symmetric matrix, times the roots of their multiplicities."""
     first, second = np.triu_indices(len(matrix))
     return np.asarray(matrix[first, second] * np.where(first == second, 1.0, math.sqrt(2)))
 
@@ -153,7 +142,7 @@ def unpacked_matrix(packed: FloatArray, size: int) -> FloatArray:
 
 
 def _distinct(size: int) -> tuple[Any, FloatArray]:
-    """Return where the distinct entries i ≤ j ≤ l of a cube stand, and the roots of how often each does."""
+    """Return the indices of the distinct entries i ≤ j ≤ l of a cube, and the roots of their multiplicities."""
     i, j, l = np.indices((size,) * 3)
     places = np.nonzero((i <= j) & (j <= l))
     n_equal = (places[0] == places[1]).astype(np.int64) + (places[1] == places[2])
@@ -161,7 +150,7 @@ def _distinct(size: int) -> tuple[Any, FloatArray]:
 
 
 def packed_cube(cube: FloatArray) -> FloatArray:
-    """Return the distinct entries of a symmetric cube, times the root of how often each stands there."""
+    """Return the distinct entries of a symmetric cube, times the roots of their multiplicities."""
     places, roots = _distinct(len(cube))
     return np.asarray(cube[places] * roots)
 
@@ -173,10 +162,3 @@ def unpacked_cube(packed: FloatArray, size: int) -> FloatArray:
     for places in ((i, j, l), (i, l, j), (j, i, l), (j, l, i), (l, i, j), (l, j, i)):
         cube[places] = packed / roots
     return cube
-
-
-def moment_of_seconds(packed: FloatArray, n_rows: int, n_features: int) -> SecondMoment:
-    """Return the mean and covariance that a sum of `seconds` over so many rows says."""
-    matrix = unpacked_matrix(packed, n_features + 1) / n_rows
-    mean = matrix[:-1, -1] / CONSTANT
-    return SecondMoment(mean, matrix[:-1, :-1] - np.outer(mean, mean))

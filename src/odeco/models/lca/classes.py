@@ -1,0 +1,104 @@
+"""Latent classes: the posterior of a respondent, and the E and M step of EM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from odeco._util.state import State, array_field
+from odeco._util.types import FloatArray, IndexArray
+from odeco.models.engine.fit import Statistics
+from odeco.models.engine.gaussians import weights_rule
+from odeco.privacy.holders.answers import Questions
+
+#: Probabilities below this count as this, so that their logarithms are finite.
+_MIN_PROBABILITY = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Classes(State):
+    """Classes of respondents: within one, the answers to different questions are independent.
+
+    Attributes
+    ----------
+    weights : array, k
+        The probability of each class.
+    answers : array, answers x k
+        The probability of each answer in each class; those of one question sum to one.
+    """
+
+    weights: FloatArray = array_field("k", rule=weights_rule("k"))
+    answers: FloatArray = array_field("answers", "k", low=0, high=1 + 1e-9)
+
+    def posterior(self, given: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the responsibility of each class for each respondent, and the log-likelihood of each.
+
+        `given` are the indicators of the answers, in double precision.
+        """
+        joint = given @ np.log(np.maximum(self.answers, _MIN_PROBABILITY))
+        joint += np.log(np.maximum(self.weights, _MIN_PROBABILITY))
+        largest = joint.max(axis=1, keepdims=True)
+        joint -= largest
+        np.exp(joint, out=joint)
+        total = joint.sum(axis=1, keepdims=True)
+        joint /= total
+        return joint, (np.log(total) + largest)[:, 0]
+
+    def responsibilities(self, given: FloatArray) -> FloatArray:
+        """Return the responsibility of each class for each respondent."""
+        return self.posterior(given)[0]
+
+    def e_step(self, given: FloatArray) -> ClassStatistics:
+        """Return the sufficient statistics of respondents."""
+        shares, likelihoods = self.posterior(given)
+        return ClassStatistics(float(len(given)), float(likelihoods.sum()), shares.sum(axis=0), given.T @ shares)
+
+    def draw(self, questions: Questions, n_rows: int, rng: Any) -> tuple[IndexArray, IndexArray]:
+        """Draw respondents; return the codes of their answers, and the class of each."""
+        labels = rng.choice(self.weights.size, size=n_rows, p=self.weights / self.weights.sum())
+        columns = []
+        for part in np.split(self.answers, questions.offsets[1:]):
+            edges = np.cumsum(part, axis=0)[:-1].T
+            columns.append(np.sum(rng.random(n_rows)[:, None] > edges[labels], axis=1))
+        return np.column_stack(columns), labels
+
+
+@dataclass(frozen=True, eq=False)
+class ClassStatistics(Statistics):
+    """The sufficient statistics of respondents.
+
+    Attributes
+    ----------
+    weights : array, k
+        The expected number of respondents of each class.
+    answers : array, answers x k
+        How often each answer was given by each class, in expectation.
+    """
+
+    weights: FloatArray = array_field("k", low=0)
+    answers: FloatArray = array_field("answers", "k", low=0)
+
+
+def m_step(
+    weights: FloatArray, answers: FloatArray, questions: Questions, frequencies: FloatArray, smoothing: float
+) -> Classes:
+    """Return the classes of the largest posterior probability, for statistics `weights` and `answers`.
+
+    The prior of each class counts as `smoothing` respondents, who answer as all respondents together do: by the
+    `frequencies`.
+    """
+    prior = smoothing * frequencies[:, None]
+    totals = questions.sum_by_question(answers)[questions.owners]
+    counts = weights + smoothing / weights.size
+    known = totals + smoothing > 0  # without a prior, a class may be empty, or none of it has answered a question
+    shares = np.where(known, (answers + prior) / np.where(known, totals + smoothing, 1.0), frequencies[:, None])
+    return Classes(counts / counts.sum(), shares)
+
+
+def frequencies_of(counts: FloatArray, questions: Questions) -> FloatArray:
+    """Return the share of each answer among those who answered its question; without such, equal shares."""
+    totals = questions.sum_by_question(counts)[questions.owners]
+    equal = 1 / questions.sizes[questions.owners]
+    return np.where(totals > 0, counts / np.where(totals > 0, totals, 1.0), equal)

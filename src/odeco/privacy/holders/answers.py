@@ -1,0 +1,205 @@
+"""The holder of private answers to questions: sums over respondents, with a proved bound on what one adds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from odeco._util.threads import map_blocks
+from odeco._util.types import FloatArray, IndexArray
+from odeco.privacy.clip import as_probabilities
+from odeco.privacy.sums import Query
+
+#: Indicators take a byte each. Products are made of blocks of them in double precision.
+Bits: TypeAlias = npt.NDArray[np.uint8]
+
+#: Respondents that are worked on at a time. Sums over blocks are added in their order.
+BLOCK = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """The layout of indicators: one column for every answer to every question.
+
+    Attributes
+    ----------
+    sizes : array
+        The number of answers to each question.
+    """
+
+    sizes: IndexArray
+
+    @property
+    def offsets(self) -> IndexArray:
+        """The first indicator of each question."""
+        return np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
+
+    @property
+    def n_answers(self) -> int:
+        """The number of answers to all questions together."""
+        return int(self.sizes.sum())
+
+    @property
+    def n_free(self) -> int:
+        """The number of free parameters of a class."""
+        return int(np.sum(self.sizes - 1))
+
+    @property
+    def owners(self) -> IndexArray:
+        """The question of each answer."""
+        return np.repeat(np.arange(self.sizes.size), self.sizes)
+
+    def sum_by_question(self, numbers: FloatArray) -> FloatArray:
+        """Return the sum over the answers to each question; answers are along the first axis."""
+        return np.add.reduceat(numbers, self.offsets, axis=0)
+
+    def indicators(self, codes: IndexArray) -> Bits:
+        """Return a 1 for each answer that was given; a missing answer, coded below 0, has none."""
+        marked = np.zeros((len(codes), self.n_answers), dtype=np.uint8)
+        rows, columns = np.nonzero(codes >= 0)
+        marked[rows, self.offsets[columns] + codes[rows, columns]] = 1
+        return marked
+
+
+def blocks_of(marked: Bits) -> Iterator[Bits]:
+    """Yield the rows of an array in blocks."""
+    for start in range(0, len(marked), BLOCK):
+        yield marked[start : start + BLOCK]
+
+
+@dataclass(frozen=True, eq=False)
+class HeldAnswers:
+    """The indicators of private answers, and the sums over respondents that may be released.
+
+    Attributes
+    ----------
+    marked : array, respondents x answers
+        The indicators. A question has at most one. Blanking a respondent makes all of them zero.
+    questions : Questions
+        The layout of the indicators.
+
+    Notes
+    -----
+    Let x be the indicators of a respondent. At most J are 1, one for each of J questions. The respondent adds
+
+    - to the pairs, x_a x_b for all answers a and b to two different questions: at most J (J − 1)/2 ones, so a norm of
+      at most √(J (J − 1)/2). None is negative.
+    - to the core, z₁ ⊗ z₂ ⊗ z₃, where each z is a linear map of x, shortened to a given length if it is longer: the
+      norm is at most the product of the three lengths. Two respondents may be opposite.
+    - to an EM iteration, x rᵀ for responsibilities r of classes given x: |x| |r| ≤ √J. Whatever function gives r,
+      `as_probabilities` makes its entries at least 0 and their sum at most 1. No entry of x rᵀ is negative. The
+      function must treat each respondent by itself.
+
+    The maps, lengths and functions are released or follow from what is. A respondent without answers adds nothing to
+    the pairs, to the core (z = 0) and to an EM iteration (x = 0).
+    """
+
+    marked: Bits
+    questions: Questions
+
+    @property
+    def n_records(self) -> int:
+        """Number of respondents, which is public."""
+        return len(self.marked)
+
+    def pairs(self) -> Query:
+        """Return the query of how often two answers to different questions were given together, for a before b."""
+        questions, (rows, columns) = self.questions, places_of_pairs(self.questions)
+
+        def answer() -> FloatArray:
+            total = np.zeros((questions.n_answers,) * 2)
+            for part in map_blocks(_products, blocks_of(self.marked), parallel=True):
+                total += part
+            return total[rows, columns]
+
+        what = f"pairs of answers to two of {questions.sizes.size} questions, {len(rows)} numbers"
+        return Query(what, answer, len(rows), bound=bound_of_pairs(questions), signed=False)
+
+    def core(self, maps: tuple[FloatArray, ...], lengths: tuple[float, ...]) -> Query:
+        """Return the query of Σ z₁ ⊗ z₂ ⊗ z₃; each map takes all indicators to the k coordinates of a view."""
+        k = maps[0].shape[1]
+
+        def work(block: Bits) -> FloatArray:
+            numbers = block.astype(np.float64)
+            a, b, c = (shortened(numbers @ each, most) for each, most in zip(maps, lengths, strict=True))
+            return a.T @ (b[:, :, None] * c[:, None, :]).reshape(len(a), k * k)
+
+        def answer() -> FloatArray:
+            total = np.zeros((k, k * k))
+            for part in map_blocks(work, blocks_of(self.marked), parallel=True):
+                total += part
+            return total.reshape(k, k, k)
+
+        what = f"third moment of three views, {k} x {k} x {k} numbers"
+        return Query(what, answer, k**3, bound=math.prod(lengths), signed=True)
+
+    def step(self, responsibilities: Callable[[FloatArray], FloatArray], n_classes: int, number: int = 1) -> Query:
+        """Return the query of Σ x rᵀ, how often each answer was given by each class; `number` is that of the step."""
+
+        def work(block: Bits) -> FloatArray:
+            given = block.astype(np.float64)
+            product: FloatArray = given.T @ as_probabilities(responsibilities(given))
+            return product
+
+        def answer() -> FloatArray:
+            first, *rest = map_blocks(work, blocks_of(self.marked), parallel=True)
+            for part in rest:
+                first = first + part
+            return first
+
+        size = self.questions.n_answers * n_classes
+        what = f"answers by class, step {number}, {self.questions.n_answers} x {n_classes} numbers"
+        return Query(what, answer, size, bound=bound_of_step(self.questions), signed=False)
+
+
+def _products(block: Bits) -> FloatArray:
+    numbers = block.astype(np.float64)
+    return numbers.T @ numbers
+
+
+def shortened(vectors: FloatArray, most: float) -> FloatArray:
+    """Return the rows, those that are longer than `most` shortened to it."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    # Nothing here may overflow or divide by zero: in a thread of its own, NumPy would warn, and that is a release.
+    clipped: FloatArray = vectors * (most / np.maximum(norms, most))
+    return clipped
+
+
+def places_of_pairs(questions: Questions) -> tuple[IndexArray, IndexArray]:
+    """Return the places of two answers to different questions in a table of all answers, each pair once."""
+    owners = questions.owners
+    rows, columns = np.nonzero(owners[:, None] < owners[None, :])
+    return rows, columns
+
+
+def bound_of_pairs(questions: Questions) -> float:
+    """Return the largest norm of what a respondent adds to the pairs."""
+    return math.sqrt(math.comb(questions.sizes.size, 2))
+
+
+def bound_of_step(questions: Questions) -> float:
+    """Return the largest norm of what a respondent adds to the statistics of an EM iteration."""
+    return math.sqrt(questions.sizes.size)
+
+
+def check_private_table(X: Any) -> None:
+    """Raise unless the answers are an array or a table.
+
+    Their type alone decides: what NumPy makes of a list, and what it says of a cell that it cannot read, depends on
+    the cells.
+    """
+    table = hasattr(X, "iloc") and hasattr(X, "dtypes")
+    if not table and not (isinstance(X, np.ndarray) and X.dtype.kind in "iufbOUT"):
+        raise TypeError(
+            "Private answers must be a NumPy array of numbers or texts, or a pandas table. "
+            f"Got {type(X).__name__}. Convert them."
+        )
+    if len(X.shape) != 2 or X.shape[0] < 1:
+        raise ValueError(
+            f"Private answers must have two axes, respondents and questions. Got an array of shape {X.shape}."
+        )
