@@ -190,7 +190,7 @@ def test_a_run_that_did_not_converge_warns_with_the_remedy():
     ("block", "shape"), [(np.ones(4), r"\(4,\)"), (np.ones((3, 2)), r"\(3, 2\)"), (np.ones((4, 2, 2)), r"\(4, 2, 2\)")]
 )
 def test_a_question_of_the_wrong_shape_is_refused(block, shape):
-    with pytest.raises(ValueError, match=rf"must have shape \(4, L\), one candidate a column\. Got shape {shape}\."):
+    with pytest.raises(ValueError, match=rf"must have shape \(4, L\), one vector in each column\. Got shape {shape}\."):
         DenseTensor(cube()).image(block)
 
 

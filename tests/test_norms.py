@@ -12,7 +12,7 @@ import odeco
 from odeco import Components
 from odeco.datasets import gaussian_noise, planted_orthogonal
 from odeco.tensors import DenseTensor
-from odeco.tensors.norms import squared_norm
+from odeco.tensors.oracle import squared_norm
 
 
 @pytest.mark.parametrize("order", [3, 4, 5])

@@ -22,8 +22,7 @@ from odeco.private.recipe import decompose_privately, plan_privacy
 from odeco.tensors.components import Components
 from odeco.tensors.dense import symmetrize
 from odeco.tensors.laws import check_oracle
-from odeco.tensors.metrics import match
-from odeco.tensors.norms import incoherence
+from odeco.tensors.metrics import incoherence, match
 from odeco.tensors.oracle import Oracle, SensitiveOracle
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Every error and warning class of odeco. What they say is worded where they are raised, and tested literally."""
+"""Every error and warning class of odeco. Their texts are written where they are raised."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ class SourceError(ValueError):
 
 
 class BudgetExhausted(RuntimeError):  # noqa: N818 - the name says what happened, as StopIteration does
-    """A question was refused: its answer would have passed the limit. Nothing was released.
+    """A query was refused: its release would have exceeded the limit of a ledger. Nothing was released.
 
     Attributes
     ----------
     mu, limit : float
-        What the question would have brought the ledger to, and what it may reach.
+        What the ledger would have come to, and its limit.
     name : {"mu", "delta"}
         Which of the two limits of a ledger it is.
     """
@@ -106,7 +106,7 @@ class BudgetExhausted(RuntimeError):  # noqa: N818 - the name says what happened
         while f"{mu:.{decimals}f}" == f"{limit:.{decimals}f}" and decimals < 17:
             decimals += 1
         super().__init__(
-            f"Budget exhausted: this question would bring {name} to {mu:.{decimals}f}, above the limit "
+            f"Budget exhausted: this query would bring {name} to {mu:.{decimals}f}, above the limit "
             f"{limit:.{decimals}f}. Nothing was released."
         )
         self.mu, self.limit, self.name = mu, limit, name

@@ -126,7 +126,7 @@ def test_a_refusal_says_what_would_have_happened_and_leaves_the_ledger_alone():
     with pytest.raises(BudgetExhausted) as refusal:
         ledger.charge("value", 1.0, 3.0, data="batch 1")
     assert str(refusal.value) == (
-        "Budget exhausted: this question would bring mu to 0.52, above the limit 0.50. Nothing was released."
+        "Budget exhausted: this query would bring mu to 0.52, above the limit 0.50. Nothing was released."
     )
     assert ledger.to_json() == before
     assert ledger.data == (ALL_DATA,)

@@ -253,7 +253,7 @@ def test_an_exhausted_budget_refuses_before_anything_is_computed_and_leaves_the_
         oracle = PrivateOracle(holder, ledger, noise_multiplier=2.5, release=release)
         oracle.image(np.eye(3)[:, :1])
         charges = ledger.charges
-        with pytest.raises(BudgetExhausted, match=r"^Budget exhausted: this question would bring mu to 0\.\d+, above"):
+        with pytest.raises(BudgetExhausted, match=r"^Budget exhausted: this query would bring mu to 0\.\d+, above"):
             oracle.image(np.eye(3)[:, :2])
         assert ledger.charges == charges
         assert holder.n_asked == 1

@@ -30,7 +30,7 @@ def as_generator(rng: RngLike) -> np.random.Generator:
 
 
 def as_seed(rng: RngLike) -> int:
-    """Draw the one number that all starts of a search depend on."""
+    """Draw the one number that all starts of a solver depend on."""
     return int(as_generator(rng).integers(2**63))
 
 
@@ -110,6 +110,6 @@ def check_saved_state(state: Any) -> int | None:
     if state is None or isinstance(state, int | np.integer):
         return None if state is None else int(state)
     raise ValueError(
-        f"`random_state` must be None or an int for a model to be saved. Got {state!r}. Set it with set_params; what "
-        "is learnt already does not depend on it."
+        f"`random_state` must be None or an int for a model to be saved. Got {state!r}. Set it with set_params; the "
+        "fitted model does not depend on it."
     )

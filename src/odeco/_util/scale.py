@@ -15,7 +15,7 @@ import numpy as np
 #: Numbers of a type are of ordinary size if their products lie between 2^-n and 2^n for this n.
 _ORDINARY_BITS = {np.dtype(np.float32): 40, np.dtype(np.float64): 400}
 
-#: Below this size a number of double precision has fewer than 53 digits between itself and the smallest number.
+#: Below this size a number in double precision has fewer than 53 binary digits above the smallest number.
 SMALLEST_USABLE = 2.0**-970
 
 
@@ -40,8 +40,8 @@ def unit_exponent(size: float, n_factors: int, dtype: np.dtype[Any]) -> int:
 def norm_exponent(squared_norm: float) -> int:
     """Return e such that a norm over 2^e is between 1/2 and 1; 0 for a norm of zero.
 
-    Least squares takes roots of weights, whose bits depend on the size of a tensor. In this unit a tensor and its
-    double lead to the same ones.
+    Least squares takes roots of weights, whose digits depend on the size of a tensor. In this unit a tensor and its
+    double give the same digits.
     """
     return math.frexp(math.sqrt(squared_norm))[1]
 

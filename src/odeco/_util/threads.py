@@ -22,13 +22,13 @@ from threadpoolctl import ThreadpoolController
 
 Block = TypeVar("Block")
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
-def map_blocks(work: Callable[[Block], Answer], blocks: Iterable[Block], *, parallel: bool) -> Iterator[Answer]:
+def map_blocks(work: Callable[[Block], Result], blocks: Iterable[Block], *, parallel: bool) -> Iterator[Result]:
     """Yield ``work(block)`` for every block, in order; on all cores if `parallel`.
 
-    The linear algebra library runs on one thread either way, so that both ways give the same bits.
+    The linear algebra library runs on one thread either way, so that both ways give bit-identical results.
     """
     with one_blas_thread():
         n_threads = _n_threads() if parallel and not getattr(_ALONE, "depth", 0) else 1

@@ -1,4 +1,4 @@
-"""Names for the array types that the signatures of odeco speak of."""
+"""Names of array types for annotations."""
 
 from typing import Any, TypeAlias
 
@@ -11,7 +11,7 @@ IndexArray: TypeAlias = NDArray[np.int64]
 
 BoolArray: TypeAlias = NDArray[np.bool_]
 
-#: Data as a user holds it: the oracles accept single precision, the loop works in double.
+#: Data of a user: oracles accept single precision, solvers work in double precision.
 DataArray: TypeAlias = NDArray[np.floating[Any]]
 
 #: What every ``rng`` argument accepts (SPEC 7): nothing, a seed, or a generator.

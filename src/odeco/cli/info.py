@@ -20,7 +20,7 @@ from odeco.io.coerce import as_source
 from odeco.privacy.account import read_charges
 from odeco.privacy.calibration import epsilon_of
 from odeco.privacy.ledger_file import LedgerFile
-from odeco.tensors.checks import check_finite, check_symmetric
+from odeco.tensors.entries import check_finite, check_symmetric
 
 #: What the kinds of odeco's own files are for.
 _MEANINGS = {

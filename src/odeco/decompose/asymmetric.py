@@ -30,7 +30,7 @@ from odeco.display.progress import following
 from odeco.power.power_method import PowerSolver, Schedule, run
 from odeco.tensors.asymmetric import AsymmetricTensor
 from odeco.tensors.components import Components
-from odeco.tensors.units import InUnit
+from odeco.tensors.entries import InUnit
 
 
 def decompose_asymmetric(

@@ -14,9 +14,8 @@ from odeco.decompose.result import structure_of
 from odeco.errors import RankError
 from odeco.power.power_method import Callback, PowerSolver, Schedule, step
 from odeco.tensors.components import Components
-from odeco.tensors.norms import squared_norm
-from odeco.tensors.oracle import Oracle
-from odeco.tensors.units import InUnit
+from odeco.tensors.entries import InUnit
+from odeco.tensors.oracle import Oracle, squared_norm
 
 
 def usable_tolerance(tol: float, oracle: Oracle) -> float:

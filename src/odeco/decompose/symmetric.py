@@ -26,9 +26,8 @@ from odeco.errors import ConvergenceWarning, RankError
 from odeco.power.power_method import PowerSolver, Schedule, run, zero_image_error
 from odeco.tensors.components import Components
 from odeco.tensors.dense import as_oracle
-from odeco.tensors.norms import squared_norm
-from odeco.tensors.oracle import Oracle
-from odeco.tensors.units import InUnit
+from odeco.tensors.entries import InUnit
+from odeco.tensors.oracle import Oracle, squared_norm
 
 Method = Literal["auto", "cp", "power"]
 Whiten = Literal["tensor", "slice"] | Whitener | FloatArray | None

@@ -183,7 +183,7 @@ class Ledger:
     ...     ledger.charge("value", sensitivity=1.0, scale=3.0)
     ... except BudgetExhausted as error:
     ...     print(error)
-    Budget exhausted: this question would bring mu to 0.52, above the limit 0.50. Nothing was released.
+    Budget exhausted: this query would bring mu to 0.52, above the limit 0.50. Nothing was released.
     """
 
     def __init__(self, mu_limit: float, *, delta_limit: float = 0.0, within: Payer | None = None) -> None:

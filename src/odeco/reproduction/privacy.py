@@ -25,8 +25,7 @@ from odeco.reproduction.common import Estimate, log_slope
 from odeco.reproduction.report import Experiment, Finding, Verdict, distinct, select
 from odeco.reproduction.trials import Records, Settings, generator_for
 from odeco.tensors.components import Components
-from odeco.tensors.metrics import match
-from odeco.tensors.norms import incoherence
+from odeco.tensors.metrics import incoherence, match
 
 K, EPSILON, DELTA, FOUND = 3, 1.0, 1e-6, 0.9
 

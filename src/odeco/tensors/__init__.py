@@ -4,8 +4,7 @@ from odeco.tensors.asymmetric import AsymmetricTensor
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor, as_oracle, symmetrize
 from odeco.tensors.laws import check_oracle
-from odeco.tensors.metrics import match
-from odeco.tensors.norms import incoherence
+from odeco.tensors.metrics import incoherence, match
 from odeco.tensors.oracle import Oracle, SensitiveOracle
 from odeco.tensors.packed import PackedTensor
 from odeco.tensors.sparse import SparseTensor

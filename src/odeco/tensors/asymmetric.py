@@ -9,8 +9,7 @@ import numpy as np
 
 from odeco._util.threads import map_blocks
 from odeco._util.types import DataArray, FloatArray
-from odeco.tensors.checks import as_entries
-from odeco.tensors.units import EntryTensor
+from odeco.tensors.entries import EntryTensor, as_entries
 
 #: Numbers in the intermediate products of one block of leading indices.
 _BLOCK_SIZE = 2**19
@@ -41,7 +40,7 @@ class AsymmetricTensor(EntryTensor):
 
     def __init__(self, entries: Any) -> None:
         self.entries: DataArray = np.ascontiguousarray(as_entries(entries, equal_sizes=False))
-        self._scaled = self._taken(self.entries)
+        self._scaled = self._scale(self.entries)
         self.order, self.dimension = self.entries.ndim, sum(self.entries.shape)
         self.rounding = float(np.finfo(self.entries.dtype).eps)
 
@@ -72,10 +71,10 @@ class AsymmetricTensor(EntryTensor):
         height = max(1, _BLOCK_SIZE // max(1, row_size))
         blocks = [slice(start, start + height) for start in range(0, self.parts[0], height)]
         total = [np.zeros((size, n_columns)) for size in self.parts]
-        answers = map_blocks(
+        images = map_blocks(
             lambda rows: _leave_one_out(self._scaled[rows], [parts[0][rows], *parts[1:]]), blocks, parallel=True
         )
-        for rows, (first, *others) in zip(blocks, answers, strict=True):
+        for rows, (first, *others) in zip(blocks, images, strict=True):
             total[0][rows] = first
             for axis, piece in enumerate(others, start=1):
                 total[axis] += piece
@@ -85,17 +84,17 @@ class AsymmetricTensor(EntryTensor):
 def _leave_one_out(entries: DataArray, parts: list[DataArray]) -> list[DataArray]:
     """Return T(I, y, z, …), T(x, I, z, …), … for every column of the blocks x, y, z, ….
 
-    The indices are treated from the last to the first. The answer that leaves an index open is a product with all parts
-    before it. Then this index is contracted with its own part.
+    The indices are treated from the last to the first. The product that leaves an index open has all parts before it as
+    factors. Then this index is contracted with its own part.
     """
     n_columns = parts[0].shape[1]
     before = [parts[0]]
     for part in parts[1:-1]:
         before.append((before[-1][:, None, :] * part).reshape(-1, n_columns))
-    answers = [entries.reshape(-1, parts[-1].shape[0]).T @ before[-1]]
+    products_open = [entries.reshape(-1, parts[-1].shape[0]).T @ before[-1]]
     rest = entries.reshape(-1, parts[-1].shape[0]) @ parts[-1]
     for part, products in zip(reversed(parts[1:-1]), reversed(before[:-1]), strict=True):
         rest = rest.reshape(-1, part.shape[0], n_columns)
-        answers.append(np.einsum("nl,nrl->rl", products, rest))
+        products_open.append(np.einsum("nl,nrl->rl", products, rest))
         rest = np.einsum("nrl,rl->nl", rest, part)
-    return [rest, *reversed(answers)]
+    return [rest, *reversed(products_open)]

@@ -1,4 +1,4 @@
-"""The answer of a decomposition: weights and unit vectors. They are a tensor in CP form, and so an oracle."""
+"""Weights and unit vectors, which are the result of a decomposition. They are a tensor in CP form, and so an oracle."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""T(I, u, u) at order 3 from one third of the entries.
+"""A symmetric tensor given by all its entries, and its image T(I, u, u) from one third of them.
 
-A symmetric tensor is cut into slabs by its largest index: the slab [k₀, k₁) holds every entry whose largest index lies
-there. Such an entry can be read with that index first, so a slab needs ``T[k₀:k₁, :k₁, :k₁]`` and nothing else. In all,
-a third of the tensor is read, and a third of the products of the unfolding are made.
-
-A symmetric tensor given by all its entries.
+At order 3 the tensor is cut into slabs by the largest index: the slab [k₀, k₁) holds every entry whose largest index
+lies there. Such an entry can be read with that index first, so a slab needs ``T[k₀:k₁, :k₁, :k₁]`` and nothing else. In
+all, a third of the tensor is read, and a third of the products of the unfolding are made.
 """
 
 from __future__ import annotations
@@ -16,9 +14,8 @@ import numpy as np
 
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import DataArray, FloatArray
-from odeco.tensors.checks import as_entries, check_symmetric
+from odeco.tensors.entries import EntryTensor, as_entries, check_symmetric
 from odeco.tensors.oracle import Oracle
-from odeco.tensors.units import EntryTensor
 
 #: Below this dimension handing a slab to a thread takes longer than contracting it.
 PARALLEL_DIMENSION = 128
@@ -53,8 +50,8 @@ def contract_slab(slab: DataArray, rows: DataArray, height: int) -> DataArray:
     Write u = (w, x), where x holds the last `height` coordinates, which are those of the slab. T(I, u, u) is a sum over
     pairs of indices. The slab contributes
 
-    * all pairs to an answer inside the slab: T(·, w, w) + 2 T(·, x, w) + T(·, x, x);
-    * the pairs that touch the slab to an answer outside of it: 2 T(·, x, w) + T(·, x, x).
+    * all pairs to a coordinate inside the slab: T(·, w, w) + 2 T(·, x, w) + T(·, x, x);
+    * the pairs that touch the slab to a coordinate outside of it: 2 T(·, x, w) + T(·, x, x).
 
     The one product z = T[slab](·, (w, x/2)) gives both: 2⟨x, z⟩ outside, and ⟨(w, 3x/2), z⟩ + T(·, x, x)/4 inside.
     """
@@ -102,7 +99,7 @@ class DenseTensor(EntryTensor):
         # Reversing the axes of a symmetric array changes nothing but its memory order.
         ordered = checked.T if checked.flags.f_contiguous else np.ascontiguousarray(checked)
         self.entries: DataArray = ordered
-        self._scaled = self._taken(ordered)
+        self._scaled = self._scale(ordered)
         self.dimension, self.order = ordered.shape[0], ordered.ndim
         self.rounding = float(np.finfo(ordered.dtype).eps)
 
@@ -116,7 +113,9 @@ class DenseTensor(EntryTensor):
             return product
 
         total = np.zeros((self.dimension, self.dimension))
-        for each in self._over_first_index(gram, self.dimension):  # in the order of the index, whichever is ready first
+        for each in self._over_first_index(
+            gram, self.dimension
+        ):  # in the order of the index
             total += each
         return total
 
@@ -156,12 +155,12 @@ class DenseTensor(EntryTensor):
         return (symmetric + symmetric.T) / 2
 
     def _image_at_once(self, block: FloatArray) -> FloatArray:
-        """Contract two indices by one matrix product. In few dimensions calls cost most, and this needs few."""
+        """Contract two indices by one matrix product: in few dimensions the number of calls matters most."""
         columns = block.astype(self._scaled.dtype, copy=False)
         pairs = (columns[:, None, :] * columns[None, :, :]).reshape(-1, block.shape[1])
         with one_blas_thread():
-            answer: DataArray = self._scaled.reshape(self.dimension, -1) @ pairs
-        return answer.astype(np.float64, copy=False)
+            image: DataArray = self._scaled.reshape(self.dimension, -1) @ pairs
+        return image.astype(np.float64, copy=False)
 
     def _image_by_slices(self, block: FloatArray) -> FloatArray:
         """Contract T[i] for one i after another: two indices by one matrix product, then the others one by one."""
@@ -177,8 +176,8 @@ class DenseTensor(EntryTensor):
             return row
 
         work = self._scaled.size * n_columns
-        answers = map_blocks(contract, range(dimension), parallel=work >= PARALLEL_DIMENSION**4)
-        return np.stack(list(answers)).astype(np.float64)
+        rows = map_blocks(contract, range(dimension), parallel=work >= PARALLEL_DIMENSION**4)
+        return np.stack(list(rows)).astype(np.float64)
 
 
 def symmetrize(entries: Any) -> DataArray:

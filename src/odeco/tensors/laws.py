@@ -8,12 +8,12 @@ from odeco._util.arguments import as_generator
 from odeco._util.types import FloatArray, RngLike
 from odeco.tensors.oracle import Oracle
 
-#: A slice has d² numbers, so it is not looked at in more dimensions than this.
-_MOST_SLICED = 1000
+#: Slices, which have d² numbers, are checked up to this dimension.
+_MAX_SLICED = 1000
 
 
 def check_oracle(oracle: Oracle, *, rng: RngLike = 0, tol: float | None = None) -> None:
-    """Raise `AssertionError` if `oracle` breaks a law that the loop relies on.
+    """Raise `AssertionError` if `oracle` breaks a law that solvers rely on.
 
     The laws, for a symmetric tensor T of order p:
 
@@ -21,7 +21,7 @@ def check_oracle(oracle: Oracle, *, rng: RngLike = 0, tol: float | None = None) 
        is left unchanged.
     2. *Homogeneity*: the image of 2u is 2ᵖ⁻¹ times the image of u, and the value of 2u is 2ᵖ times the value of u.
     3. *Value*: ``value(u)`` is ⟨u, image(u)⟩.
-    4. *Block*: the answer for a block is the answers for its columns, one beside the other.
+    4. *Block*: the image of a block consists of the images of its columns.
     5. *Symmetry*: the number T(x, y, …, y) is ⟨x, image(y)⟩, and also the derivative of ``value(y + tx) / p`` at t = 0.
        Both agree.
     6. *Slice*: ``slice(u)`` is symmetric, and ``slice(u) @ u`` is the image of u.
@@ -30,9 +30,9 @@ def check_oracle(oracle: Oracle, *, rng: RngLike = 0, tol: float | None = None) 
     Parameters
     ----------
     oracle : Oracle
-        The oracle to check. It must be exact: if yours answers differently each time, check the oracle that it wraps.
+        The oracle to check. It must be exact: if the replies of yours vary, check the oracle that it wraps.
     rng : None, int or numpy.random.Generator
-        Draws the vectors that are tried.
+        Draws the test vectors.
     tol : float, optional
         The relative error that is allowed; by default a thousand times the oracle's rounding.
 
@@ -43,7 +43,7 @@ def check_oracle(oracle: Oracle, *, rng: RngLike = 0, tol: float | None = None) 
     """
     if not oracle.exact:
         raise ValueError(
-            "check_oracle needs answers that can be repeated. "
+            "check_oracle needs an oracle whose replies can be repeated. "
             f"{type(oracle).__name__} is not exact. Check the oracle that it wraps."
         )
     generator = as_generator(rng)
@@ -55,15 +55,15 @@ def check_oracle(oracle: Oracle, *, rng: RngLike = 0, tol: float | None = None) 
     value = oracle.value(block)
     _law(value.shape == (5,), "Shape: the value of a d x L block has L numbers")
     scale = max(float(np.abs(image).max()), np.finfo(np.float64).tiny)
-    _law(bool(np.isfinite(image).all() and np.isfinite(value).all()), "Shape: answers are finite")
-    _law(np.array_equal(block, before), "Shape: the block asked about is left unchanged")
+    _law(bool(np.isfinite(image).all() and np.isfinite(value).all()), "Shape: images and values are finite")
+    _law(np.array_equal(block, before), "Shape: the block is left unchanged")
     _close(oracle.image(2 * block), 2 ** (oracle.order - 1) * image, scale, tolerance, "Homogeneity of image")
     _close(oracle.value(2 * block), 2**oracle.order * value, scale, tolerance, "Homogeneity of value")
     _close(value, np.sum(block * image, axis=0), scale, tolerance, "Value: value(u) = <u, image(u)>")
     singly = np.concatenate([oracle.image(block[:, [column]]) for column in range(5)], axis=1)
-    _close(image, singly, scale, tolerance, "Block: a block answers as its columns")
+    _close(image, singly, scale, tolerance, "Block: the image of a block consists of the images of its columns")
     _check_symmetry(oracle, generator, tolerance)
-    if oracle.dimension <= _MOST_SLICED:
+    if oracle.dimension <= _MAX_SLICED:
         matrix = oracle.slice(block[:, 0])
         _close(matrix, matrix.T, scale, tolerance, "Slice: it is symmetric")
         _close(matrix @ block[:, 0], image[:, 0], scale, 100 * tolerance, "Slice: slice(u) u = image(u)")

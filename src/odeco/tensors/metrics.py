@@ -1,4 +1,4 @@
-"""Compare the components that were found with the true ones, up to order and sign."""
+"""Measures of components: how well they match the true ones, and how evenly they use the coordinates."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import scipy  # it imports its submodules when they are used; importing optimize takes longer than importing odeco
 
 from odeco._util.types import FloatArray, IndexArray
+from odeco.tensors.components import Components
 
 
 class HasComponents(Protocol):
@@ -56,10 +57,10 @@ class Match:
 
 
 def shown_angle(error: float) -> str:
-    """Return the error of an angle, in radians, as people are shown it.
+    """Return the standard error of an angle, in radians, as text.
 
-    No two directions are more than π/2 apart. A standard error of that size or more says that the vector could be any,
-    and its number says nothing.
+    No two directions are more than π/2 apart, so a standard error of that size or more means that the vector is not
+    determined.
 
     Examples
     --------
@@ -73,8 +74,8 @@ def shown_angle(error: float) -> str:
 def match(found: HasComponents, truth: HasComponents) -> Match:
     """Pair found components with true ones so that the sum of their cosines is largest.
 
-    At odd orders (λ, v) and (−λ, −v) are the same component; at even orders (λ, v) and (λ, −v) are. So a vector that
-    was found is turned towards the true one before cosines and weights are compared.
+    At odd orders (λ, v) and (−λ, −v) are the same component; at even orders (λ, v) and (λ, −v) are. So a
+    found vector is given the sign of the true one before cosines and weights are compared.
 
     Examples
     --------
@@ -99,3 +100,20 @@ def match(found: HasComponents, truth: HasComponents) -> Match:
     flips = np.sign(inner[rows, columns]) if truth.order % 2 == 1 else 1.0
     weights[rows] = found.weights[columns] * flips
     return Match(found_index, cosines, weights - truth.weights)
+
+
+def incoherence(components: Components) -> float:
+    """Return μ₀ = (d/k) maxᵢ ‖Vᵀeᵢ‖²: 1 if the components are spread evenly over coordinates, d/k at worst.
+
+    The paper defines it in Assumption 4.1. The noise of its private algorithm is proportional to it.
+
+    Examples
+    --------
+    >>> import numpy as np, odeco
+    >>> odeco.incoherence(odeco.Components([1.0], np.full((4, 1), 0.5)))
+    1.0
+    >>> odeco.incoherence(odeco.Components([1.0], np.eye(4)[:, :1]))
+    4.0
+    """
+    largest_row = float(np.max(np.sum(components.vectors**2, axis=1)))
+    return components.dimension / components.n_components * largest_row

@@ -1,8 +1,8 @@
-"""A symmetric tensor known only by what it answers.
+"""A symmetric tensor known only by its products with vectors.
 
-A decomposition never sees the entries of a tensor T of order p. It asks an oracle for T(I, u, …, u), the *image* of a
+A solver never sees the entries of a tensor T of order p. It queries an oracle for T(I, u, …, u), the *image* of a
 vector u, or for T(u, u, …, u), its *value*, always for a block of vectors at once. An oracle may hold entries, samples
-or a stream, and it may charge a privacy budget for its answers.
+or a stream, and it may charge a privacy budget for its replies.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any, final
 
 import numpy as np
 
-from odeco._util.arguments import check_unmasked
-from odeco._util.types import FloatArray
+from odeco._util.arguments import as_generator, check_unmasked
+from odeco._util.types import FloatArray, RngLike
 
-#: So many numbers are asked about at once when a core is put together from images.
+#: Numbers in a block of vectors when a core is computed from images.
 _NUMBERS_AT_ONCE = 2**22
 
 
 class Oracle(ABC):
-    """A symmetric tensor of some dimension and order that answers questions about blocks of vectors.
+    """A symmetric tensor that is known by its products with blocks of vectors.
 
     To write one, set `dimension` and `order` and define `_image`; the laws that it must obey are checked by
     `odeco.check_oracle`.
@@ -35,15 +35,15 @@ class Oracle(ABC):
     order : int
         Number p of axes, 3 or more.
     exact : bool
-        Whether the same question always gets the same answer, at no cost but time. The loop stops early, or asks
-        again, only if this is true. It is false for a stream, which reads fresh rows for every question, and for a
-        private oracle, whose answers cost privacy budget.
+        Whether the same query always has the same reply, at no cost but time. The power method stops early only if
+        this is true. It is false for a stream, which reads fresh rows for every query, and for a private oracle, whose
+        replies cost privacy budget.
     rounding : float
-        The relative rounding error of the answers; by default that of double precision.
+        The relative rounding error of the replies; by default that of double precision.
     parts : tuple of int
-        The sizes of the pieces that a vector is made of: one piece for a symmetric tensor, p pieces for the symmetric
-        embedding of an asymmetric one. The loop keeps the pieces of a vector at equal length. With each component it
-        also subtracts the components that differ from it only in the signs of their pieces.
+        The sizes of the parts of a vector: one part for a symmetric tensor, p parts for the symmetric embedding of an
+        asymmetric one. The power method keeps the parts of a vector at equal length. With each component it also
+        subtracts the components that differ from it only in the signs of their parts.
 
     Examples
     --------
@@ -68,29 +68,29 @@ class Oracle(ABC):
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Sizes of the pieces that a vector is made of."""
+        """The sizes of the parts of a vector."""
         return (self.dimension,)
 
     @final
     def image(self, block: Any) -> FloatArray:
-        """Answer T(I, u, …, u) for every column u of a d x L block."""
+        """Return T(I, u, …, u) for every column u of a d x L block."""
         checked = as_block(block, self.dimension)
         return self._image(checked) if checked.size else np.zeros_like(checked)
 
     @final
     def value(self, block: Any) -> FloatArray:
-        """Answer T(u, u, …, u) for every column u of a d x L block."""
+        """Return T(u, u, …, u) for every column u of a d x L block."""
         checked = as_block(block, self.dimension)
         return self._value(checked) if checked.size else np.zeros(0)
 
     @final
     def inside(self, basis: Any) -> FloatArray:
-        """Answer T(Q, Q, …, Q) for a d x m basis Q: a small tensor of mᵖ entries."""
+        """Return T(Q, Q, …, Q) for a d x m basis Q: a small tensor of mᵖ entries, the core."""
         return self._inside(as_block(basis, self.dimension))
 
     @final
     def slice(self, direction: Any) -> FloatArray:
-        """Answer T(I, I, u, …, u) for one vector u of d numbers: a symmetric d x d matrix.
+        """Return T(I, I, u, …, u) for one vector u of d numbers: a symmetric d x d matrix.
 
         It is made from the images of 2d vectors, at order 3, if the oracle has no faster way.
         """
@@ -133,7 +133,7 @@ class Oracle(ABC):
 
 
 class SensitiveOracle(Oracle):
-    """An oracle that holds data and declares how far one neighbour can move its answers.
+    """An oracle that holds data and declares how far its replies for neighbouring data can be apart.
 
     Noise can be scaled only to a sensitivity that is declared, so a `PrivateOracle` accepts no other kind of oracle.
 
@@ -143,7 +143,7 @@ class SensitiveOracle(Oracle):
         The neighbour relation in words: which change of the data the guarantee hides.
     silent : bool
         Whether the oracle never raises, warns or logs because of a value that it holds, and whether the sensitivities
-        that it declares cover the rounding errors of its answers. Noise makes its answers private only if both hold.
+        that it declares cover the rounding errors of its replies. Noise makes its replies private only if both hold.
     """
 
     neighbours: str
@@ -168,7 +168,7 @@ class SensitiveOracle(Oracle):
 
 @final
 class Sum(Oracle):
-    """The sum A + B of two tensors: their answers are added."""
+    """The sum A + B of two tensors."""
 
     def __init__(self, first: Oracle, second: Oracle) -> None:
         check_same_shape((first.dimension, first.order), (second.dimension, second.order))
@@ -179,7 +179,7 @@ class Sum(Oracle):
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Sizes of the pieces that a vector is made of."""
+        """The sizes of the parts of a vector."""
         return self.first.parts
 
     def _image(self, block: FloatArray) -> FloatArray:
@@ -197,7 +197,7 @@ class Sum(Oracle):
 
 @final
 class Scaled(Oracle):
-    """The multiple c A of a tensor: its answers are multiplied by c."""
+    """The multiple c A of a tensor."""
 
     def __init__(self, oracle: Oracle, factor: float) -> None:
         self.oracle, self.factor = oracle, factor
@@ -206,7 +206,7 @@ class Scaled(Oracle):
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Sizes of the pieces that a vector is made of."""
+        """The sizes of the parts of a vector."""
         return self.oracle.parts
 
     def squared_norm(self) -> float | None:
@@ -236,8 +236,8 @@ def slice_by_images(image: Callable[[FloatArray], FloatArray], direction: FloatA
     """Return T(I, I, θ, …, θ) from images alone.
 
     The image of θ + t x is a polynomial in t whose linear coefficient is (p−1) T(I, x, θ, …, θ). The odd part of the
-    polynomial is (image(θ + t x) − image(θ − t x)) / 2. It is asked for at as many values of t as there are odd powers,
-    with x along every axis, and the linear coefficients are the solution of a small linear system.
+    polynomial is (image(θ + t x) − image(θ − t x)) / 2. It is evaluated at one value of t for each odd power, with x
+    along every axis, and the linear coefficients are the solution of a small linear system.
     """
     n_odd = order // 2
     nodes = np.sin(np.pi * (np.arange(n_odd) + 1) / (2 * n_odd))
@@ -270,13 +270,31 @@ def polarised_inside(image: Callable[[FloatArray], FloatArray], basis: FloatArra
     return core
 
 
+def squared_norm(oracle: Oracle, *, rng: RngLike = None, n_probes: int = 32) -> float:
+    """Return the sum of the squares of all entries: exactly where the oracle knows it, else an unbiased estimate.
+
+    The mean of ‖T(I, g₁, …, gₚ₋₁)‖² over independent standard normal vectors is the squared norm, and by polarisation
+    T(I, g₁, …, gₚ₋₁) is a signed sum of images of ±g₁ ± … ± gₚ₋₁.
+    """
+    known = oracle.squared_norm()
+    if known is not None:
+        return known
+    n_others = oracle.order - 1
+    probes = as_generator(rng).standard_normal((n_others, oracle.dimension, n_probes))
+    total = np.zeros((oracle.dimension, n_probes))
+    for signs in itertools.product((1.0, -1.0), repeat=n_others - 1):  # the opposite signs would give the same term
+        total += math.prod(signs) * oracle.image(np.tensordot((1.0, *signs), probes, axes=1))
+    total /= 2 ** (n_others - 1) * math.factorial(n_others)
+    return float(np.mean(np.sum(total**2, axis=0)))
+
+
 def as_block(block: Any, dimension: int) -> FloatArray:
-    """Return a question to an oracle as a finite float64 array of shape (dimension, L)."""
+    """Return the vectors of a query as a float64 array of shape (dimension, L)."""
     check_unmasked(block, "block")
     array: FloatArray = np.asarray(block, dtype=np.float64)
     if array.ndim != 2 or array.shape[0] != dimension:
         raise ValueError(
-            f"A block must have shape ({dimension}, L), one candidate a column. Got shape {array.shape}. "
+            f"A block must have shape ({dimension}, L), one vector in each column. Got shape {array.shape}. "
             "Pass u[:, None] for a single vector u."
         )
     return array

@@ -13,9 +13,8 @@ from odeco._util.arguments import MINIMUM_ORDER, check_count
 from odeco._util.scale import times_power_of_two
 from odeco._util.threads import map_blocks
 from odeco._util.types import DataArray, FloatArray, IndexArray
-from odeco.tensors.checks import as_entries, as_values, check_symmetric
 from odeco.tensors.dense import image_from_slabs
-from odeco.tensors.units import EntryTensor
+from odeco.tensors.entries import EntryTensor, as_entries, as_values, check_symmetric
 
 _ROWS_AT_ONCE = 2048
 
@@ -51,7 +50,7 @@ class PackedTensor(EntryTensor):
         size = math.comb(self.dimension + self.order - 1, self.order)
         what = f"hold the {size} distinct entries of a tensor of dimension {dimension} and order {order}"
         self.packed: DataArray = np.ascontiguousarray(as_values(packed, (size,), "packed", what))
-        self._scaled = self._taken(self.packed)
+        self._scaled = self._scale(self.packed)
         self.rounding = float(np.finfo(self.packed.dtype).eps)
 
     @classmethod

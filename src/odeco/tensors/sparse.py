@@ -9,9 +9,8 @@ import numpy as np
 from odeco._util.arguments import MINIMUM_ORDER, check_count, check_unmasked
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
-from odeco.tensors.checks import as_values
+from odeco.tensors.entries import EntryTensor, as_values
 from odeco.tensors.packed import n_arrangements
-from odeco.tensors.units import EntryTensor
 
 #: Numbers in the intermediate products of one chunk of terms.
 _CHUNK_SIZE = 2**18
@@ -62,7 +61,7 @@ class SparseTensor(EntryTensor):
         self.order = coordinates.shape[1]
         self.rounding = float(np.finfo(checked.dtype).eps)
         distinct, values_once = _merge(coordinates, checked.astype(np.float64))
-        weights = self._taken(values_once)
+        weights = self._scale(values_once)
         arrangements = n_arrangements(distinct)
         self.n_entries = distinct.shape[1]
         self._squared_norm = float(arrangements @ weights**2)

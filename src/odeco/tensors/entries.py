@@ -1,0 +1,264 @@
+"""Tensors given by their entries: how entries are checked, and how tensors of any size are computed with.
+
+Entries of 1e-200 have squares that double precision cannot hold, and so have images. An `EntryTensor` holds its entries
+over a power of two, in which they are of ordinary size; `InUnit` shows a solver any oracle in such a unit. Multiplying
+by a power of two changes no digit.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any, final
+
+import numpy as np
+
+from odeco._util.arguments import MINIMUM_ORDER, check_unmasked
+from odeco._util.scale import largest, put_back, times_power_of_two, unit_exponent
+from odeco._util.threads import map_blocks
+from odeco._util.types import DataArray, FloatArray
+from odeco.tensors.components import Components
+from odeco.tensors.oracle import Oracle, polarised_inside, slice_by_images
+
+
+class EntryTensor(Oracle):
+    """A tensor given by its entries, which it holds over a power of two if they are very small or very large.
+
+    Attributes
+    ----------
+    exponent : int
+        The exponent of that power: 0 at ordinary sizes, where the entries are not copied.
+    """
+
+    exponent: int = 0
+
+    def _scale(self, entries: Any) -> DataArray:
+        """Choose the unit, and return the entries in it."""
+        # Squares of images are added up, so entries must leave room for two factors and many terms.
+        size = max(abs(float(entries.max())), abs(float(entries.min())))
+        self.exponent = unit_exponent(size, 2, entries.dtype)
+        scaled: DataArray = times_power_of_two(entries, -self.exponent)
+        return scaled
+
+    @final
+    def squared_norm(self) -> float:
+        """Return the sum of the squares of all entries."""
+        return float(put_back(self._unit_squared_norm(), 2 * self.exponent, "squares of the entries"))
+
+    @final
+    def _image(self, block: FloatArray) -> FloatArray:
+        return self._put_back(self._unit_image(block), "entries of an image")
+
+    @final
+    def _slice(self, direction: FloatArray) -> FloatArray:
+        return self._put_back(self._unit_slice(direction), "entries of a slice")
+
+    def _put_back(self, product: FloatArray, what: str) -> FloatArray:
+        """Return a product with the entries in the unit that they were given in; raise if it is out of range."""
+        if self.exponent:
+            put_back(largest(product), self.exponent, what)
+        in_own_unit: FloatArray = times_power_of_two(product, self.exponent)
+        return in_own_unit
+
+    @final
+    def _inside(self, basis: FloatArray) -> FloatArray:
+        return self._put_back(self._unit_inside(basis), "entries of a core")
+
+    @final
+    def unfolding_gram(self) -> FloatArray | None:
+        """Return M Mᵀ for the unfolding M, or None if that is not known."""
+        known = self._unit_unfolding_gram()
+        return None if known is None else put_back(known, 2 * self.exponent, "squares of the entries")
+
+    def _unit_inside(self, basis: FloatArray) -> FloatArray:
+        """Return T(Q, …, Q) for the entries in their unit."""
+        return polarised_inside(self._unit_image, basis, self.order)
+
+    def _unit_unfolding_gram(self) -> FloatArray | None:
+        """Return M Mᵀ for the entries in their unit, or None if that is not known."""
+        return None
+
+    @abstractmethod
+    def _unit_image(self, block: FloatArray) -> FloatArray:
+        """Return T(I, u, …, u) for the entries in their unit."""
+
+    def _unit_slice(self, direction: FloatArray) -> FloatArray:
+        """Return T(I, I, u, …, u) for the entries in their unit."""
+        return slice_by_images(self._unit_image, direction, self.order)
+
+    @abstractmethod
+    def _unit_squared_norm(self) -> float:
+        """Return the sum of the squares of all entries in their unit."""
+
+
+@final
+class InUnit(Oracle):
+    """A tensor in a unit in which its images are of ordinary size.
+
+    If the tensor is given by entries or components, they determine the unit; otherwise the first reply does.
+
+    Attributes
+    ----------
+    exponent : int or None
+        The exponent of the unit; None before it is known.
+    """
+
+    def __init__(self, oracle: Oracle) -> None:
+        self.exponent: int | None = oracle.exponent if isinstance(oracle, EntryTensor) else None
+        if isinstance(oracle, Components):
+            self.exponent = unit_exponent(largest(oracle.weights), 2, oracle.weights.dtype)
+            if self.exponent:
+                weights = times_power_of_two(oracle.weights, -self.exponent)
+                oracle = Components(weights, oracle.vectors, oracle.order)
+        self.oracle = oracle
+        self.dimension, self.order = oracle.dimension, oracle.order
+        self.exact, self.rounding = oracle.exact, oracle.rounding
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Sizes of the pieces that a vector is made of."""
+        return self.oracle.parts
+
+    def put_back(self, found: Components) -> Components:
+        """Return components of this tensor as components of the tensor in its own unit."""
+        return Components(put_back(found.weights, self.exponent or 0, "weights"), found.vectors, found.order)
+
+    def squared_norm(self) -> float | None:
+        """Return the squared norm in the unit, or None if that is not known."""
+        if isinstance(self.oracle, EntryTensor):
+            return self.oracle._unit_squared_norm()
+        known = self.oracle.squared_norm()
+        if known is None or isinstance(self.oracle, Components) or not self.exponent:
+            return known
+        # Squares of very small or very large numbers are not known: they are 0 or infinite.
+        return float(times_power_of_two(known, -2 * self.exponent)) if 0 < known < np.inf else None
+
+    def unfolding_gram(self) -> FloatArray | None:
+        """Return the Gram matrix of the unfolding in the unit, or None if that is not known."""
+        if isinstance(self.oracle, EntryTensor):
+            return self.oracle._unit_unfolding_gram()
+        return self.oracle.unfolding_gram() if isinstance(self.oracle, Components) else None
+
+    def _inside(self, basis: FloatArray) -> FloatArray:
+        if isinstance(self.oracle, EntryTensor):
+            return self.oracle._unit_inside(basis)
+        return self._scaled(self.oracle.inside(basis))
+
+    def _image(self, block: FloatArray) -> FloatArray:
+        if isinstance(self.oracle, EntryTensor):
+            return self.oracle._unit_image(block)
+        return self._scaled(self.oracle.image(block))
+
+    def _value(self, block: FloatArray) -> FloatArray:
+        if isinstance(self.oracle, EntryTensor):
+            return super()._value(block)
+        return self._scaled(self.oracle.value(block))
+
+    def _slice(self, direction: FloatArray) -> FloatArray:
+        if isinstance(self.oracle, EntryTensor):
+            return self.oracle._unit_slice(direction)
+        return self._scaled(self.oracle.slice(direction))
+
+    def _scaled(self, reply: FloatArray) -> FloatArray:
+        if isinstance(self.oracle, Components):
+            return reply
+        if self.exponent is None:
+            size = largest(reply)
+            self.exponent = unit_exponent(size, 2, reply.dtype) if size else None
+        scaled: FloatArray = times_power_of_two(reply, -(self.exponent or 0))
+        return scaled
+
+
+def as_entries(array: Any, *, name: str = "tensor", equal_sizes: bool = True) -> DataArray:
+    """Return the entries of a tensor as a checked floating-point array; only integers are copied."""
+    check_unmasked(array, name)
+    entries = _as_floats(np.asarray(array), name)
+    if entries.ndim < MINIMUM_ORDER:
+        raise ValueError(
+            f"The {name} must have order 3 or more. Got order {entries.ndim}, shape {entries.shape}. "
+            "For a matrix use numpy.linalg.eigh."
+        )
+    if entries.size == 0:
+        raise ValueError(f"The {name} must not be empty. Got shape {entries.shape}. Check how it was made.")
+    if equal_sizes and len(set(entries.shape)) > 1:
+        raise ValueError(
+            f"The {name} must have equal sizes. Got shape {entries.shape}. "
+            "For an asymmetric one call odeco.decompose_asymmetric."
+        )
+    check_finite(entries, name)
+    return entries
+
+
+def as_values(array: Any, shape: tuple[int, ...], name: str, what: str) -> DataArray:
+    """Return stored entries as a checked floating-point array of the given shape, without a copy."""
+    check_unmasked(array, f"array `{name}`")
+    values: DataArray = np.asarray(array)
+    if values.shape != shape:
+        raise ValueError(f"`{name}` must {what}: shape {shape}. Got shape {values.shape}.")
+    values = _as_floats(values, f"array `{name}`")
+    check_finite(values, f"array `{name}`")
+    return values
+
+
+def check_finite(entries: DataArray, name: str) -> None:
+    """Raise if an entry is NaN or infinite, naming the first one, or if all are zero."""
+    # The check goes part by part, so that no temporary array has the size of the tensor.
+    parts = entries if entries.ndim > 1 else np.array_split(entries, entries.size // 2**20 + 1)
+    largest = 0.0
+    for first, part in enumerate(parts):
+        high = float(np.abs(part).max(initial=0.0))
+        if not math.isfinite(high):
+            index = [int(i) for i in np.argwhere(~np.isfinite(part))[0]]
+            index = [first, *index] if entries.ndim > 1 else [sum(p.size for p in parts[:first]) + index[0]]
+            raise ValueError(
+                f"The {name} must be finite. Got {_entry(entries, index)}. Replace or drop what is not a number."
+            )
+        largest = max(largest, high)
+    if largest == 0:
+        raise ValueError(
+            f"The {name} must hold a non-zero entry. Got all zeros, shape {entries.shape}. Check how it was made."
+        )
+
+
+def _as_floats(entries: Any, name: str) -> DataArray:
+    """Return integers and booleans in double precision; raise unless the numbers are real."""
+    if entries.dtype.kind in "iub":
+        return np.asarray(entries, np.float64)
+    if entries.dtype not in (np.float32, np.float64):
+        raise TypeError(
+            f"The {name} must hold float32, float64 or integers. Got {entries.dtype}. Convert it with astype(float)."
+        )
+    checked: DataArray = entries
+    return checked
+
+
+def check_symmetric(entries: DataArray) -> None:
+    """Raise if two entries that must be equal differ by more than rounding, naming both.
+
+    Swaps of neighbouring indices generate every permutation, so only those are compared.
+    """
+    tolerance = math.sqrt(np.finfo(entries.dtype).eps)
+    allowed = tolerance * max(abs(float(entries.max())), abs(float(entries.min())))
+    slices = range(entries.shape[0])
+    for axis in range(entries.ndim - 1):
+        swapped = np.swapaxes(entries, axis, axis + 1)
+
+        def difference(first: int, other: DataArray = swapped) -> float:
+            gap = entries[first] - other[first]
+            return float(np.abs(gap, out=gap).max())
+
+        for first, gap in zip(slices, map_blocks(difference, slices, parallel=entries.size > 2**20), strict=True):
+            if gap > allowed:
+                rest = np.argwhere(np.abs(entries[first] - swapped[first]) > allowed)[0]
+                index = [first, *(int(i) for i in rest)]
+                mirror = list(index)
+                mirror[axis], mirror[axis + 1] = mirror[axis + 1], mirror[axis]
+                raise ValueError(
+                    f"The tensor is not symmetric: {_entry(entries, index)} but {_entry(entries, mirror)}. Call "
+                    "odeco.symmetrize(T), or odeco.decompose_asymmetric for an asymmetric one."
+                )
+
+
+def _entry(entries: DataArray, index: tuple[int, ...] | list[int]) -> str:
+    listed = ", ".join(str(i) for i in index)
+    return f"T[{listed}] = {float(entries[tuple(index)]):.6g}"
