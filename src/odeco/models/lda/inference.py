@@ -20,6 +20,9 @@ TOLERANCE = 1e-4
 #: A thread works on this many documents at a time.
 _BLOCK = 512
 
+#: Numbers between arrays of one scratch array: more than any vectorised loop takes at a time.
+_GAP = 64
+
 
 def document_topics(
     counts: Any, topic_word: FloatArray, alpha: FloatArray, *, n_iterations: int = 100, n_jobs: int = 1
@@ -145,9 +148,18 @@ def _infer(  # noqa: C901 - the hot loop, in one piece
     most = 1
     for document in range(first, last):
         most = max(most, starts[document + 1] - starts[document])
-    token_topics = np.empty((most, n_topics))
-    in_document = np.empty(n_topics)
-    weight = np.empty(n_topics)
+    # Everything that is written here lies in one array, far from the rest. A vectorised loop first compares addresses,
+    # and runs one by one if what it reads and what it writes are close: its rounding would depend on where arrays lie.
+    scratch = np.empty(most * n_topics + 3 * n_topics + 5 * _GAP)
+    at = _GAP
+    token_topics = scratch[at : at + most * n_topics].reshape(most, n_topics)
+    at += most * n_topics + _GAP
+    in_document = scratch[at : at + n_topics]
+    at += n_topics + _GAP
+    weight = scratch[at : at + n_topics]
+    at += n_topics + _GAP
+    prior = scratch[at : at + n_topics]
+    prior[:] = alpha
     for document in range(first, last):
         start = starts[document]
         n_distinct = starts[document + 1] - start
@@ -157,14 +169,14 @@ def _infer(  # noqa: C901 - the hot loop, in one piece
             row = by_word[np.uint64(words[start + place])]
             total = 0.0
             for k in range(n_topics):
-                total += row[k] * alpha[k]
+                total += row[k] * prior[k]
             # A word without any chance gets no topic, now or later, because its row of zeros is kept.
             scale = 1.0 / total if total > 0.0 else 0.0
             count = counts[start + place]
             length += count if total > 0.0 else 0.0
             own = token_topics[place]
             for k in range(n_topics):
-                own[k] = row[k] * alpha[k] * scale
+                own[k] = row[k] * prior[k] * scale
                 in_document[k] += count * own[k]
         for _ in range(n_iterations):
             moved = 0.0
@@ -174,7 +186,7 @@ def _infer(  # noqa: C901 - the hot loop, in one piece
                 count = counts[start + place]
                 # A loop that stores does not sum: its vectorised form would depend on the addresses of the arrays.
                 for k in range(n_topics):
-                    weight[k] = row[k] * (alpha[k] + max(in_document[k] - own[k], 0.0))
+                    weight[k] = row[k] * (prior[k] + max(in_document[k] - own[k], 0.0))
                 total = 0.0
                 for k in range(n_topics):
                     total += weight[k]
@@ -191,9 +203,9 @@ def _infer(  # noqa: C901 - the hot loop, in one piece
                 break
         total = 0.0
         for k in range(n_topics):
-            total += in_document[k] + alpha[k]
+            total += in_document[k] + prior[k]
         for k in range(n_topics):
-            proportions[document, k] = (in_document[k] + alpha[k]) / total
+            proportions[document, k] = (in_document[k] + prior[k]) / total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # without fastmath, since infinities count here
