@@ -90,3 +90,14 @@ def test_likelihood_is_the_sum_over_tokens():
     shares = document_topics(counts, topics, alpha)
     wanted = np.sum(counts.toarray() * np.log(shares @ topics), axis=1)
     np.testing.assert_allclose(log_likelihood(counts, topics, shares, n_jobs=2), wanted, rtol=1e-12)
+
+
+def test_proportions_do_not_depend_on_where_arrays_lie_in_memory():
+    # A vectorised loop runs one by one if what it writes lies close to what it reads, and then rounds differently.
+    rng = np.random.default_rng(0)
+    counts, topics = sparse.csr_array(rng.poisson(0.3, (300, 50))), rng.dirichlet(np.ones(50), 4)
+    found, kept = set(), []
+    for _ in range(100):
+        kept.append(np.empty(int(rng.integers(1, 400))))  # moves what is allocated next
+        found.add(document_topics(counts.copy(), topics.copy(), np.full(4, 0.3)).tobytes())
+    assert len(found) == 1
