@@ -101,7 +101,7 @@ def _one_pass(rows: FloatArray, seed: int) -> FloatArray:
     model = TensorICA(random_state=seed)
     for first in range(0, len(rows), 10_000):
         model.partial_fit(rows[first : first + 10_000])
-    return model.components_
+    return np.asarray(model.components_)
 
 
 def _fast(contrast: str) -> Callable[[FloatArray, int], FloatArray]:

@@ -258,6 +258,35 @@ def test_vectors_in_another_unit_have_the_same_states(factor):
     np.testing.assert_allclose(scaled.means_, model.means_ * factor, rtol=1e-6)
 
 
+@pytest.mark.parametrize("covariance_type", ["diag", "full"])
+@pytest.mark.parametrize("bad", ["large", "one outlier", "small"])
+def test_numbers_whose_squares_overflow_or_underflow_are_refused_in_plain_words(bad, covariance_type):
+    rows, _ = drawn(VECTORS, 600)
+    good = TensorHMM(2, covariance_type=covariance_type, random_state=0).fit(rows)
+    if bad == "one outlier":
+        rows[17, 1] = 1e200
+    else:
+        rows *= 1e200 if bad == "large" else 1e-200
+    with pytest.raises(ValueError, match=r"(divide|Multiply) all rows by a constant"):
+        TensorHMM(2, covariance_type=covariance_type, random_state=0).fit(rows)
+    if bad != "small":
+        with pytest.raises(ValueError, match="divide all rows by a constant"):
+            good.predict(rows)
+
+
+@pytest.mark.parametrize("covariance_type", ["diag", "full"])
+def test_rows_far_from_all_states_have_a_finite_posterior(covariance_type):
+    rows, _ = drawn(VECTORS, 600)
+    model = TensorHMM(2, covariance_type=covariance_type, random_state=0).fit(1e-30 * rows)
+    np.testing.assert_allclose(model.predict_proba([[1e139, -1e139], [0.0, 0.0]]).sum(axis=1), 1)
+
+
+def test_more_states_than_rows_are_refused_at_once():
+    for rows in (np.arange(5) % 3, np.random.default_rng(0).standard_normal((5, 2))):
+        with pytest.raises(ValueError, match="at least 1000 rows for n_components=1000"):
+            TensorHMM(1000).fit(rows)
+
+
 def test_constant_rows_have_a_model():
     model = TensorHMM(2, random_state=0).fit(np.full((50, 2), 7.0))
     np.testing.assert_allclose(model.means_, 7)

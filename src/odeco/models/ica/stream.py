@@ -1,179 +1,114 @@
-"""Sources are learnt in one pass: found in the first block, and refined by a Newton step a block.
+"""Independent component analysis in one pass: sources are found in the first block, and refined by each further one.
 
-A step that a block asks for is taken in proportion to the share of the block in all rows so far. Near the solution the
-steps are linear in the rows, so that the result is what all rows would have asked for together.
+The Newton step of a block is taken in proportion to the share of the block in all rows so far. Near the solution steps
+are linear in the rows, so the result is close to the step of all rows together.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from odeco._util.schema import array, require
+from odeco._util.schema import require
+from odeco._util.state import array_field, part_field
 from odeco._util.threads import one_blas_thread
-from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.latent_model import RowStream
-from odeco.models.ica.densities import N_BINS, N_SUMS, fit_scores, histogram, score_means
-from odeco.models.ica.learn import START_ROWS, FittedSources, Settings, fit_ica
-from odeco.models.ica.moments import BLOCK, SecondMoment, scaled, whiten
+from odeco._util.types import FloatArray
+from odeco.models.engine.fit import Fit, Info
+from odeco.models.engine.stream import BlockStream
+from odeco.models.ica.densities import N_SUMS, fit_scores, histogram, score_means
+from odeco.models.ica.moments import SecondMoment, scaled, whiten
 from odeco.models.ica.newton import ScoreStatistics, newton_step, power_sums
+from odeco.models.ica.unmixing import Unmixing
 
-#: How the settings that are no numbers are written down.
-_ALL, _AUTO = 0, -1
+if TYPE_CHECKING:
+    from odeco.models.ica.spec import ICASpec
 
 
-@dataclass(eq=False)
-class SourceStream(RowStream):
-    """Where a model of sources that learns in one pass stands.
+@dataclass(frozen=True, eq=False)
+class ICAStream(BlockStream):
+    """A stream of rows; before the first block is complete, it has no sources.
 
     Attributes
     ----------
-    n_components, max_iter, tol, seed : numbers
-        What the first block is learnt with; 0 components stands for None, and −1 for ``"auto"``.
-    n_learnt, n_iter : int
-        Rows learnt from, and Newton's steps.
-    exponents : array
-        The units of columns, which the first block chooses; all that follows is in these.
-    mean, scatter : arrays
-        The second moment of the rows learnt from.
-    n_directions : int
-        Number of directions in which sources are looked for.
-    unmixing, powers, counts : arrays
-        The unmixing; sums over rows that give the scores of sources; their histograms. Empty before the first block.
+    n_iter : int
+        Number of Newton iterations.
+    scatter : array, d x d
+        The scatter matrix of the rows in blocks.
+    powers : array
+        Power sums of sources over the rows in blocks, which give their score functions.
+    params : Unmixing
+        The sources after the complete blocks. Their order, number and units are those of the first block.
     """
 
-    RULES: ClassVar = {
-        "held": array(None, "n_features"),
-        "n_rows": array(kind="i", low=0),
-        "n_components": array(kind="i", low=_AUTO),
-        "max_iter": array(kind="i", low=1),
-        "tol": array(low=0),
-        "seed": array(kind="i", low=0),
-        "n_learnt": array(kind="i", low=0),
-        "n_iter": array(kind="i", low=0),
-        "exponents": FittedSources.RULES["exponents"],
-        "mean": array("n_features"),
-        "scatter": array("n_features", "n_features"),
-        "n_directions": array(kind="i", low=0),
-        "unmixing": array("sources", "n_features"),
-        "powers": array("sums", "sources"),
-        "counts": array("sources", "source bins", low=0),
-    }
+    n_iter: int = array_field(kind="i", low=0, default=0)
+    scatter: FloatArray = array_field(None, None, default=np.zeros((0, 0)))
+    powers: FloatArray = array_field(None, None, default=np.zeros((0, 0)))
+    params: Unmixing | None = part_field(Unmixing, default=None)
 
-    n_components: int
-    max_iter: int
-    tol: float
-    seed: int
-    n_learnt: int
-    n_iter: int
-    exponents: IndexArray
-    mean: FloatArray
-    scatter: FloatArray
-    n_directions: int
-    unmixing: FloatArray
-    powers: FloatArray
-    counts: FloatArray
-
-    @classmethod
-    def begin(cls, settings: Settings, n_features: int, seed: int) -> Self:
-        """Return the stream before its first row."""
-        wanted = settings.n_components
-        return cls(
-            held=np.zeros((0, n_features)),
-            n_rows=0,
-            n_components=_ALL if wanted is None else _AUTO if wanted == "auto" else wanted,
-            max_iter=settings.max_iter,
-            tol=settings.tol,
-            seed=seed,
-            n_learnt=0,
-            n_iter=0,
-            exponents=np.zeros(n_features, np.int64),
-            mean=np.zeros(n_features),
-            scatter=np.zeros((n_features, n_features)),
-            n_directions=0,
-            unmixing=np.zeros((0, n_features)),
-            powers=np.zeros((N_SUMS, 0)),
-            counts=np.zeros((0, N_BINS)),
-        )
-
-    @classmethod
-    def from_arrays(cls, prefix: str, arrays: Mapping[str, Any]) -> Self:
-        """Return what `to_arrays` wrote; a stream that has begun must have sums of rows, and the others none."""
-        read = super().from_arrays(prefix, arrays)
-        require(len(read.powers) == N_SUMS and read.counts.shape[1] == N_BINS, "its sums must be complete")
-        require(read.n_components <= len(read.mean), "it must have at most as many components as columns")
-        begun = bool(len(read.unmixing)) and bool(np.all(read.powers[0] > 0))
-        require(begun == (read.n_learnt > 0), "it must have sources once it has learnt from rows, and none before")
-        require(read.n_rows == read.n_learnt + len(read.held), "its rows must be those learnt from and those that wait")
-        return read
-
-    @property
-    def next_size(self) -> int:
-        """The number of rows of the next block."""
-        return BLOCK if self.n_learnt else START_ROWS
-
-    def absorb(self, block: Any) -> None:
-        """Find sources in the first block, and take a step with every other."""
-        if not self.n_learnt:
-            self._start(block)
-            return
-        block = scaled(block, self.exponents)
-        before = SecondMoment(self.n_learnt, self.mean, self.scatter)
+    def absorb(self, spec: ICASpec, block: Any) -> Self:
+        """Return the stream after a block: the sources of the first, or a step with any other."""
+        before = self.params
+        if before is None:
+            first = spec.fit(block, self.context, self.seed)
+            found = first.params
+            return replace(
+                self,
+                n_blocks=1,
+                n_iter=first.info.n_iter,
+                scatter=found.covariance * len(block),
+                powers=power_sums(found.unmixing, (scaled(block, found.exponents) - found.mean).T),
+                params=found,
+            )
+        block = scaled(block, before.exponents)
         with one_blas_thread():
-            moment = before + SecondMoment.of(block)
+            moment = SecondMoment(self._n_in_blocks(spec), before.mean, self.scatter) + SecondMoment.of(block)
             scores = fit_scores(self.powers)
             columns = (block - moment.mean).T
-            sums = ScoreStatistics.of_rows(self.unmixing, columns, scores)
-            step = newton_step(sums, scores, n_seen=moment.n_rows)
-            self.powers, self.counts = self.powers + sums.powers, self.counts + histogram(self.unmixing @ columns)
-            self.unmixing = step.apply(self.unmixing, moment.covariance, len(block) / moment.n_rows)
-        self.n_learnt, self.mean, self.scatter = moment.n_rows, moment.mean, moment.scatter
-        self.n_iter += 1
-
-    def _start(self, block: FloatArray) -> None:
-        found = fit_ica(block, self._settings, seed=self.seed)
-        self.n_learnt, self.n_iter, self.mean = found.n_rows, found.n_iter, found.mean
-        self.exponents = found.exponents
-        self.scatter = found.covariance * found.n_rows
-        self.n_directions, self.unmixing, self.counts = len(found.whitening), found.unmixing, found.counts
-        self.powers = power_sums(found.unmixing, (scaled(block, found.exponents) - found.mean).T)
-
-    @property
-    def _settings(self) -> Settings:
-        wanted = {_ALL: None, _AUTO: "auto"}.get(self.n_components, self.n_components)
-        return Settings(wanted, self.max_iter, self.tol)  # type: ignore[arg-type]
-
-    def fitted(self) -> FittedSources:
-        """Return what all rows so far say, those that wait for their block included."""
-        if not self.n_learnt:
-            return fit_ica(self.held, self._settings, seed=self.seed)
-        whole = copy.copy(self)
-        if len(self.held):
-            whole.absorb(self.held)
-        covariance = whole.scatter / whole.n_learnt
-        with one_blas_thread():
-            whitening = whiten(covariance, self._directions).forward.T
-            # Directions that the first block chose have become more certain; in all directions this changes nothing.
-            unmixing = whole.unmixing @ covariance @ whitening.T @ whitening
-        information = score_means(fit_scores(whole.powers), whole.powers)[1]
-        return FittedSources(
-            whole.exponents,
-            whole.mean,
-            covariance,
-            unmixing,
-            whitening,
-            information,
-            whole.counts,
-            whole.n_learnt,
-            whole.n_iter,
-            1,
+            statistics = ScoreStatistics.of_rows(before.unmixing, columns, scores)
+            step = newton_step(statistics, scores, n_seen=moment.n_rows)
+            after = replace(
+                before,
+                mean=moment.mean,
+                covariance=moment.covariance,
+                unmixing=step.apply(before.unmixing, moment.covariance, len(block) / moment.n_rows),
+                counts=before.counts + histogram(before.unmixing @ columns),
+            )
+        powers = self.powers + statistics.powers
+        return replace(
+            self,
+            n_blocks=self.n_blocks + 1,
+            n_iter=self.n_iter + 1,
+            scatter=moment.scatter,
+            powers=powers,
+            params=after,
         )
 
-    @property
-    def _directions(self) -> int | None:
-        """The number of directions to whiten, or None if it is all of them."""
-        return self.n_directions if self.n_components > 0 else None
+    def result(self, spec: ICASpec) -> Fit:
+        """Return the sources of all rows, those in the buffer included."""
+        if self.params is None:
+            return spec.fit(self.buffer, self.context, self.seed)
+        last = self.absorb(spec, self.buffer) if len(self.buffer) else self
+        params: Unmixing = last.params  # type: ignore[assignment]
+        n_directions = len(self.params.whitening) if isinstance(spec.settings.n_components, int) else None
+        with one_blas_thread():
+            whitening = whiten(params.covariance, n_directions).forward.T
+            # The directions that the first block chose have become more certain; with all of them this changes nothing.
+            unmixing = params.unmixing @ params.covariance @ whitening.T @ whitening
+        information = score_means(fit_scores(last.powers), last.powers)[1]
+        params = replace(params, unmixing=unmixing, whitening=whitening, information=information)
+        params.check_finite()
+        return Fit(params, self.context, Info(self.n_seen, n_iter=last.n_iter, init="cumulants"))
+
+    def verify(self, spec: Any, n_features: int) -> None:
+        """Raise `ValueError` unless the stream can go on."""
+        super().verify(spec, n_features)
+        require((self.params is not None) == (self.n_blocks > 0), "it must have sources after a block, and none before")
+        if self.params is not None:
+            shape = (N_SUMS, len(self.params.unmixing))
+            require(self.scatter.shape == (n_features, n_features), "its scatter matrix must fit its columns")
+            require(self.powers.shape == shape and bool(np.all(self.powers[0] > 0)), "its power sums must be complete")
+
+    def _n_in_blocks(self, spec: ICASpec) -> int:
+        return spec.first_block + (self.n_blocks - 1) * spec.next_block

@@ -1,0 +1,145 @@
+"""The specification of independent component analysis: whitening, a start from cumulants, Newton's method.
+
+**Number of sources.** Gaussian directions can be rotated into each other without a trace, so no method finds them;
+noise is of that kind. A direction that was chosen to look non-Gaussian does so a little in the rows that it was chosen
+by. On held-out rows there is a fair test: with y standardised, the means of y e^(−y²/2) and of e^(−y²/2), minus their
+projections on 1, y and y², are asymptotically independent Gaussians if y is Gaussian. Both functions are bounded, so
+this holds for few rows as well.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from odeco._util.threads import map_blocks, one_blas_thread
+from odeco._util.types import FloatArray
+from odeco.models.engine.description import Description
+from odeco.models.engine.fit import Fit, Info
+from odeco.models.engine.spec import Spec
+from odeco.models.ica.densities import fit_scores, histogram
+from odeco.models.ica.display import describe
+from odeco.models.ica.moments import BLOCK, SecondMoment, blocks_of, scaled, unit_exponents, whiten
+from odeco.models.ica.newton import NewtonResult, ScoreStatistics, newton, power_sums
+from odeco.models.ica.start import cumulant_start
+from odeco.models.ica.stream import ICAStream
+from odeco.models.ica.unmixing import Unmixing, with_positive_mixing
+from odeco.privacy.report import PrivacyReport
+
+if TYPE_CHECKING:
+    from odeco.models.ica.estimator import TensorICA
+
+#: The probability that any Gaussian source is taken for non-Gaussian is at most this.
+_SIGNIFICANCE = 0.01
+
+#: Variances of the two functions minus their projections on 1, y and y²: E[y²e^(−y²)] − 1/8, E[e^(−y²)] − 1/2 − 1/16.
+_ODD_VARIANCE, _EVEN_VARIANCE = 1 / (3 * math.sqrt(3)) - 1 / 8, 1 / math.sqrt(3) - 1 / 2 - 1 / 16
+
+#: The smallest number of rows.
+_MIN_ROWS = 2
+
+
+class ICASpec(Spec):
+    """Independent component analysis. Sources are found in the first block of rows, and refined on all."""
+
+    Params: ClassVar = Unmixing
+    Stream: ClassVar = ICAStream
+    first_block, next_block = 5 * BLOCK, BLOCK
+    component = "source"
+
+    settings: TensorICA
+
+    def fit(self, data: FloatArray, base: Any, seed: int) -> Fit:
+        """Return the sources of all rows."""
+        k, n = self.settings.n_components, len(data)
+        if n < _MIN_ROWS:
+            raise ValueError(f"There must be at least {_MIN_ROWS} rows. Got n_samples={n}. Pass more rows.")
+        exponents = unit_exponents(data, by_column=k in (None, "auto", data.shape[1]))
+        rows = scaled(data, exponents)
+        moment = SecondMoment.of_all(rows)
+        with one_blas_thread():
+            whitener = whiten(moment.covariance, None if k == "auto" else k).forward
+            chosen = rows
+            if n > self.first_block:
+                places = np.random.default_rng([seed, 1]).choice(n, self.first_block, replace=False)
+                chosen = rows[np.sort(places)]
+            columns = np.ascontiguousarray(whitener.T @ (chosen - moment.mean).T)
+            found = self._unmix_whitened(columns, seed)
+            n_sources = self._select_k(columns, seed) if k == "auto" else len(found.unmixing)
+            unmixing, n_iter = found.unmixing @ whitener.T, found.n_iter
+        if n > self.first_block:
+
+            def statistics_at(matrix: FloatArray, coefficients: FloatArray) -> ScoreStatistics:
+                def of_block(block: FloatArray) -> ScoreStatistics:
+                    return ScoreStatistics.of_rows(matrix, (block - moment.mean).T, coefficients)
+
+                return sum(map_blocks(of_block, blocks_of(rows), parallel=True), ScoreStatistics.zeros(len(matrix)))
+
+            found = self._newton(statistics_at, unmixing, found.scores, n, moment.covariance)
+            unmixing, n_iter = found.unmixing, n_iter + found.n_iter
+        with one_blas_thread():
+            order = np.argsort(-found.step.information, kind="stable")[:n_sources]
+            unmixing = with_positive_mixing(unmixing[order], moment.covariance, exponents)
+            counts = histogram(unmixing @ (chosen - moment.mean).T)
+        information = found.step.information[order]
+        params = Unmixing(exponents, moment.mean, moment.covariance, unmixing, whitener.T.copy(), information, counts)
+        params.check_finite()
+        return Fit(params, base, Info(n, n_iter=n_iter, converged=found.converged, init="cumulants"))
+
+    def describe(
+        self,
+        fit: Fit,
+        names: list[str],
+        privacy: PrivacyReport | None,  # noqa: ARG002
+        rows: Any = None,  # noqa: ARG002
+    ) -> Description:
+        """Return the sources in words and pictures."""
+        return describe(fit, names)
+
+    def _unmix_whitened(self, columns: FloatArray, seed: int) -> NewtonResult:
+        """Return the unmixing matrix of whitened rows (k x n, one row per column)."""
+        start = cumulant_start(columns, seed=seed)
+        return self._newton(
+            lambda matrix, coefficients: ScoreStatistics.of_rows(matrix, columns, coefficients),
+            start,
+            fit_scores(power_sums(start, columns)),
+            columns.shape[1],
+        )
+
+    def _newton(
+        self, statistics_at: Any, unmixing: FloatArray, scores: FloatArray, n: int, covariance: FloatArray | None = None
+    ) -> NewtonResult:
+        settings = self.settings
+        limits: Any = {"max_iter": settings.max_iter, "tol": settings.tol, "n_rows": n}
+        return newton(statistics_at, unmixing, scores, covariance=covariance, **limits)
+
+    def _select_k(self, columns: FloatArray, seed: int) -> int:
+        """Return the number of sources, found in half of the rows, that are not Gaussian in the other half."""
+        permutation = np.random.default_rng([seed, 2]).permutation(columns.shape[1])
+        half = len(permutation) // 2
+        if half <= len(columns):
+            return len(columns)  # there are too few rows to hold some out
+        training, held_out = np.ascontiguousarray(columns[:, permutation[:half]]), columns[:, permutation[half:]]
+        return count_non_gaussian(self._unmix_whitened(training, seed).unmixing @ held_out)
+
+
+def gaussianity_p_values(sources: FloatArray) -> FloatArray:
+    """Return the p-value of each source (k x n) under the hypothesis that it is Gaussian."""
+    centred = sources - sources.mean(axis=1, keepdims=True)
+    deviation = centred.std(axis=1, keepdims=True)
+    y = centred / np.where(deviation > 0, deviation, 1.0)
+    bell = np.exp(-y * y / 2)
+    # After standardising, the projections on y and y² have mean zero, so only the constant is subtracted.
+    odd, even = np.mean(y * bell, axis=1), np.mean(bell, axis=1) - 1 / math.sqrt(2)
+    statistics = sources.shape[1] * (odd**2 / _ODD_VARIANCE + even**2 / _EVEN_VARIANCE)
+    p_values: FloatArray = np.exp(-statistics / 2)
+    return p_values
+
+
+def count_non_gaussian(sources: FloatArray) -> int:
+    """Return the number of sources (k x n, held out) that are significantly non-Gaussian, at least 1 (Holm 1979)."""
+    p_values = np.sort(gaussianity_p_values(sources))
+    clear = p_values <= _SIGNIFICANCE / np.arange(len(p_values), 0, -1)
+    return max(1, int(np.argmin(clear)) if not clear.all() else len(p_values))
