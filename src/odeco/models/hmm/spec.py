@@ -194,7 +194,7 @@ class HMMSpec(EMSpec):
             statistics = getattr(state, "statistics", None)
             size = hmm.emissions.n_statistics
             require(statistics is None or statistics.emissions.shape[1] == size, "its statistics must fit its model")
-        buffer = getattr(state, "buffer", None)
+        buffer = getattr(state, "waiting", None)
         if buffer is None or not len(buffer):
             return
         if n_symbols:

@@ -88,8 +88,8 @@ class ICAStream(BlockStream):
     def result(self, spec: ICASpec) -> Fit:
         """Return the sources of all rows, those in the buffer included."""
         if self.params is None:
-            return spec.fit(self.buffer, self.context, self.seed)
-        last = self.absorb(spec, self.buffer) if len(self.buffer) else self
+            return spec.fit(self.waiting, self.context, self.seed)
+        last = self.absorb(spec, self.waiting) if len(self.buffer) else self
         params: Unmixing = last.params  # type: ignore[assignment]
         n_directions = len(self.params.whitening) if isinstance(spec.settings.n_components, int) else None
         with one_blas_thread():
