@@ -92,8 +92,8 @@ class ICASpec(Spec):
         self,
         fit: Fit,
         names: list[str],
-        privacy: PrivacyReport | None,  # noqa: ARG002
-        rows: Any = None,  # noqa: ARG002
+        privacy: PrivacyReport | None,
+        rows: Any = None,
     ) -> Description:
         """Return the sources in words and pictures."""
         return describe(fit, names)
