@@ -144,7 +144,7 @@ def test_what_cannot_be_audited_is_refused():
     with pytest.raises(ValueError, match=r"^`release` must be one of 'joint', 'separate', 'core', 'input'"):
         audit(first, second, question, mu=1.0, release="subspace")
     no_holder = SampleMoment(np.eye(2))
-    with pytest.raises(TypeError, match=r"^release='core' must be asked of holders of data, such as EntryLevel"):
+    with pytest.raises(TypeError, match=r"^release='core' needs data holders, such as EntryLevel"):
         audit(no_holder, no_holder, question, mu=1.0, release="core")
 
 

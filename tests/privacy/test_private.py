@@ -257,7 +257,7 @@ def test_an_exhausted_budget_refuses_before_anything_is_computed_and_leaves_the_
             oracle.image(np.eye(3)[:, :2])
         assert ledger.charges == charges
         assert holder.n_asked == 1
-        with pytest.raises(ValueError, match=r"^A question must be finite"):
+        with pytest.raises(ValueError, match=r"^A query must be finite"):
             oracle.image(np.full((3, 1), np.nan))
         assert holder.n_asked == len(ledger.charges) == 1
 
@@ -331,7 +331,7 @@ def test_an_oracle_that_may_speak_without_noise_is_refused():
 
         _value_sensitivity = _sensitivity
 
-    with pytest.raises(TypeError, match=r"^Talkative may say things about its data without noise"):
+    with pytest.raises(TypeError, match=r"^Talkative may reveal its data without noise"):
         PrivateOracle(Talkative(), Ledger(1.0), noise_multiplier=9.0)
     with pytest.raises(
         TypeError, match=r"^SampleMoment declares no sensitivity, so no noise makes its answers private"
@@ -348,7 +348,7 @@ def test_nothing_can_take_the_place_of_the_noise_of_the_operating_system():
 def test_a_question_whose_sensitivity_would_underflow_is_refused(size):
     ledger = Ledger(1.0)
     oracle = PrivateOracle(RecordLevel(np.eye(3), norm_bound=1.0), ledger, noise_multiplier=9.0)
-    with pytest.raises(ValueError, match=r"^The largest entry of each column of a question must lie between"):
+    with pytest.raises(ValueError, match=r"^The largest entry of each column of a query must lie between"):
         oracle.image(size * np.eye(3)[:, :1])
     assert ledger.mu == 0
 

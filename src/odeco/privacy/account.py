@@ -73,7 +73,7 @@ class Account:
         self._size, self._file_number = 0, 0
 
     def keep_beside(self, path: str | os.PathLike[str]) -> dict[str, Any]:
-        """Begin to keep the ledger beside a checkpoint, unless it is kept already; say what is needed to open it."""
+        """Begin to keep the ledger beside a checkpoint, unless it is kept already; return what is needed to open it."""
         self.ledger.check_process()
         if self._path is None:
             target = Path(f"{os.fspath(path)}.ledger").resolve()
@@ -109,8 +109,9 @@ class Account:
                 number = os.fstat(file.fileno()).st_ino
         except FileNotFoundError as error:
             raise FileFormatError(
-                f"The ledger {source} must be where it was when the run was saved. It is not there. Without it nobody "
-                "knows which rows have been paid for: put it back, or begin a new run on rows that no run has used."
+                f"The ledger {source} must be where it was when the run was saved. It is not there. Without it "
+                "it is unknown which rows have been paid for: put it back, or begin a new run on rows that no run has "
+                "used."
             ) from error
         account = cls(ledger, noise, header["run"])
         account.is_private = account.is_private and header["is_private"]

@@ -1,9 +1,9 @@
 """Attack a private oracle as its strongest adversary would, and certify how much it gives away.
 
-The auditor knows everything but the noise: both neighbours, every question, every scale. He runs the mechanism many
-times on each of two neighbours that differ as much as neighbours can, and tells them apart by the likelihood ratio of
-the whole transcript. His rates of error are bounded by what a μ-GDP mechanism allows, so they give a lower bound on μ
-with a confidence: above the claimed μ, and the mechanism leaks more than it says; far below, and either noise is
+The auditor knows everything but the noise: both neighbours, every query, every scale. The mechanism runs many times
+on each of two neighbours that differ as much as neighbours can, and the auditor tells them apart by the likelihood
+ratio of the whole transcript. A μ-GDP mechanism bounds the error rates from below, so they give a lower bound on μ
+with a confidence. If it is above the claimed μ, the mechanism leaks more than it claims; if it is far below, noise is
 wasted or the pair was not the worst.
 """
 
@@ -29,7 +29,7 @@ from odeco.tensors.oracle import SensitiveOracle, as_block
 
 AuditedRelease = Literal["joint", "separate", "core", "input"]
 
-#: The questions of each kind of transcript: the last is asked once, and what stands before it `n_images` times.
+#: The queries of each kind of transcript: the last is made once, those before it `n_images` times.
 _QUESTIONS: dict[str, tuple[str, ...]] = {
     "joint": ("image", "value"),
     "separate": ("image", "value"),
@@ -73,7 +73,7 @@ class AuditResult:
 def audit(
     first: SensitiveOracle,
     second: SensitiveOracle,
-    question: Any,
+    query: Any,
     *,
     mu: float,
     release: AuditedRelease = "joint",
@@ -83,14 +83,14 @@ def audit(
     noise_share: float = 1.0,
     noise: NoiseSource | None = None,
 ) -> AuditResult:
-    """Certify a lower bound on the μ of a transcript: what a mechanism releases about one block of questions.
+    """Certify a lower bound on the μ of a transcript: what a mechanism releases about one block of queries.
 
     Parameters
     ----------
     first, second : SensitiveOracle
         Two neighbours. `worst_entries` and `worst_records` make pairs that differ as much as neighbours can.
-    question : array, d x L
-        What is asked again and again; the adversary's starts, or the basis of a core.
+    query : array, d x L
+        The query that is repeated: the adversary's starts, or the basis of a core.
     mu : float
         The budget that the transcript uses up, such as `gdp_mu` of a guarantee. The bound is about 4/√n_runs below the
         truth, so a small μ needs many runs; the code is the same for a large one.
@@ -131,13 +131,13 @@ def audit(
     mu = check_number("mu", mu, 0, math.inf)
     confidence = check_number("confidence", confidence, 0, 1)
     check_choice("release", release, tuple(_QUESTIONS))
-    block = as_block(question, first.dimension)
+    block = as_block(query, first.dimension)
     n_runs = check_count("n_runs", n_runs, 100)
     *repeated, last = _QUESTIONS[release]
     asked = repeated * check_count("n_images", n_images) + [last]
     if release in ("core", "input") and not (isinstance(first, DataHolder) and isinstance(second, DataHolder)):
         raise TypeError(
-            f"release={release!r} must be asked of holders of data, such as EntryLevel or RecordLevel. "
+            f"release={release!r} needs data holders, such as EntryLevel or RecordLevel. "
             f"Got {type(first).__name__} and {type(second).__name__}."
         )
     z = math.sqrt(len(asked) * (block.shape[1] if release == "separate" else 1)) / mu
@@ -187,7 +187,7 @@ def _released(
         runs = _Runs(oracle, n_runs, block.shape[1], images=kind == "image")
         way: Release = "separate" if release == "separate" else "joint"
         private = PrivateOracle(runs, releaser.ledger, noise_multiplier=z, release=way, noise=releaser.noise)
-        answers = (private.image if kind == "image" else private.value)(runs.question(block))
+        answers = (private.image if kind == "image" else private.value)(runs.query(block))
         return answers.reshape(n_runs, *_answer(oracle, kind, block).shape), private.last_scales[: block.shape[1]]
     exact = _answer(oracle, kind, block)
 
@@ -216,27 +216,27 @@ def _released(
 def worst_entries(
     dimension: int, neighbour_relation: EntryNeighbours = "literal"
 ) -> tuple[EntryLevel, EntryLevel, FloatArray]:
-    """Return two tensors that differ at their largest diagonal entry, and the question that shows it best.
+    """Return two tensors that differ at their largest diagonal entry, and the query that shows it best.
 
-    Under the literal relation the diagonal entry moves by 6 and the question is e₁: nothing moves any answer further.
-    Under the distinct relation three different indices do, and the question is (1, 1, 1)/√3.
+    Under the literal relation the diagonal entry moves by 6 and the query is e₁: nothing moves any answer further.
+    Under the distinct relation three different indices do, and the query is (1, 1, 1)/√3.
     """
     entries, other = np.zeros((2, dimension, dimension, dimension))
     if neighbour_relation == "literal":
         other[0, 0, 0] = 6.0
-        question = np.eye(dimension)[:, :1]
+        query = np.eye(dimension)[:, :1]
     else:
         for i, j, k in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
             other[i, j, k] = 1.0
-        question = np.eye(dimension)[:, :3].sum(axis=1, keepdims=True) / math.sqrt(3)
+        query = np.eye(dimension)[:, :3].sum(axis=1, keepdims=True) / math.sqrt(3)
     first, second = (EntryLevel(each, neighbour_relation=neighbour_relation) for each in (entries, other))
-    return first, second, question
+    return first, second, query
 
 
 def worst_records(
     dimension: int, n_records: int, norm_bound: float = 1.0, neighbour_relation: NeighbourRelation = "replace"
 ) -> tuple[RecordLevel, RecordLevel, FloatArray]:
-    """Return two data sets of which one row is B e₁ and then −B e₁ (or zero), and the question e₁."""
+    """Return two data sets of which one row is B e₁ and then −B e₁ (or zero), and the query e₁."""
     rows = np.zeros((n_records, dimension))
     rows[0, 0] = norm_bound
     other = -rows if neighbour_relation == "replace" else np.zeros_like(rows)
@@ -248,9 +248,9 @@ def worst_records(
 
 @final
 class _Runs(SensitiveOracle):
-    """Many runs at once, which all ask the same: their images lie one below the other, or their values side by side.
+    """Many runs at once of the same query: their images lie one below the other, or their values side by side.
 
-    It declares the sensitivity of one run, whose question is the first of the copies in `question`.
+    It declares the sensitivity of one run, whose query is the first of the copies in `query`.
     """
 
     silent = True
@@ -260,8 +260,8 @@ class _Runs(SensitiveOracle):
         self.dimension = oracle.dimension * (n_runs if images else 1)
         self.order, self.neighbours = oracle.order, oracle.neighbours
 
-    def question(self, block: FloatArray) -> FloatArray:
-        """Return the question of all runs."""
+    def query(self, block: FloatArray) -> FloatArray:
+        """Return the query of all runs."""
         if self.dimension == block.shape[0]:
             return np.tile(block, (1, self._n_runs))
         tall = np.zeros((self.dimension, block.shape[1]))

@@ -3,7 +3,7 @@
 A release f(D) + σ N(0, I) of sensitivity Δ is *μ-GDP* with μ = Δ/σ: telling two neighbours D, D' apart from it is
 exactly as hard as telling N(0, 1) from N(μ, 1) (Dong, Roth and Su, arXiv 1905.02383). Several releases of μ₁, μ₂, …
 are together √(μ₁² + μ₂² + …)-GDP, with nothing lost, so one number is all there is to account for. This module turns
-that number into the (ε, δ) that people ask for, and back; `Ledger` adds the numbers up.
+that number into an (ε, δ), and back; `Ledger` adds the numbers up.
 
 Every answer is rounded to the safe side: `gdp_mu` never returns too much, `epsilon_of` and `noise_multiplier` never
 too little.
@@ -101,7 +101,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     Parameters
     ----------
     epsilon, delta : float
-        The guarantee that is asked for: ε > 0, and δ between 0 and 1.
+        The guarantee: ε > 0, and δ between 0 and 1.
 
     Returns
     -------
@@ -167,7 +167,7 @@ def adversary_accuracy(mu: float, delta: float = 0.0) -> float:
 def noise_multiplier(epsilon: float, delta: float, n_releases: int = 1) -> float:
     """Return z = √K/μ: K releases with noise of z times their sensitivity are together (ε, δ)-differentially private.
 
-    This is exact: less noise would break the guarantee. The questions may be chosen from earlier answers.
+    This is exact: less noise would break the guarantee. The queries may be chosen from earlier releases.
 
     Examples
     --------
@@ -188,8 +188,8 @@ def paper_noise_multiplier(epsilon: float, delta: float, n_releases: int) -> flo
     -----
     To the letter of Algorithm 3, line 2, which is more noise than necessary where it is used (4 to 9 times for ε from
     0.1 to 10 and δ = 1e-6), so that the claimed (ε, δ) holds. The proof that the paper sketches does not
-    establish it: the constant of line 2 holds for ε' < 1 only, and the composition theorem of Dwork and Roth would ask
-    for ε' √(2K ln(2/δ)) ≤ ε, which fails once ln(2/δ) > 4. For a very large ε the claim itself fails (K = 1, δ = 1e-6
+    establish it: the constant of line 2 holds for ε' < 1 only, and the composition theorem of Dwork and Roth would
+    need ε' √(2K ln(2/δ)) ≤ ε, which fails once ln(2/δ) > 4. For a very large ε the claim itself fails (K = 1, δ = 1e-6
     and ε = 1000 give μ = 43 where 40 is the limit). The exact μ of such a run is √K over this multiplier; a `Ledger`
     with the limit `gdp_mu(epsilon, delta)` refuses it where it is not private enough.
 

@@ -1,4 +1,4 @@
-"""Rows brought within a bound on their norm, one row at a time and without a word about any of them."""
+"""Clip rows to a bound on their norm: each row on its own, and without a message about any of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MARGIN = 1 - 2.0**-32
 #: Squares of numbers between 1 over this and this are normal, and so are quotients of two such numbers.
 _SURE = 1e100
 
-#: Dense rows are clipped in so many lanes.
+#: Number of lanes in which dense rows are clipped.
 _LANES = 4
 
 #: Numbers of dense rows that are clipped while the cache holds them.
@@ -75,7 +75,7 @@ def _clip_dense(rows: Any, data: FloatArray, norm_bound: float) -> None:
 @np.errstate(all="ignore")  # a warning about the data would be an answer without noise
 def _clipped_sparse(rows: Any, norm_bound: float) -> Any:
     kept = sparse.csr_array(rows, dtype=np.float64, copy=True)
-    kept.has_canonical_format = False  # whoever made the rows may have said so wrongly
+    kept.has_canonical_format = False  # the flag may be wrong
     kept.sum_duplicates()
     n_rows = kept.shape[0]
     owner = np.repeat(np.arange(n_rows), np.diff(kept.indptr))

@@ -1,4 +1,4 @@
-"""Components found through noise, and what the known noise says about them."""
+"""Components found under noise, with the errors that the known noise implies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odeco._util.types import FloatArray
 from odeco.cp.rank import SIGNIFICANCE, ground_state
 from odeco.tensors.components import Components
 
-#: A Lipschitz function of Gaussian noise exceeds its mean by so many standard deviations with chance `SIGNIFICANCE`.
+#: A Lipschitz function of Gaussian noise exceeds its mean by this many standard deviations with chance `SIGNIFICANCE`.
 _TAIL = math.sqrt(-2 * math.log(SIGNIFICANCE))
 
 

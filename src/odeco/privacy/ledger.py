@@ -1,6 +1,6 @@
-"""One entry of a ledger.
+"""The ledger of a privacy budget: what was released, on which data, and at which price.
 
-What was released, on which data, and what it cost: a filter that refuses before the limit is passed.
+It is a filter: a release that would pass the limit is refused before anything is computed.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ _ROUND_UP = 1 + 2.0**-50
 
 
 class Payer(Protocol):
-    """Whoever records a charge or refuses it: a ledger, here or in a file."""
+    """Records a charge or refuses it: a ledger, in memory or in a file."""
 
     def charge(
         self, mechanism: str, sensitivity: float, scale: float, count: int, data: Iterable[str], delta: float
@@ -124,7 +124,7 @@ class Ledger:
     Notes
     -----
     **Reuse adds.** Charges on the same data add as squares: the total is √(μ₁² + μ₂² + …). This holds exactly even
-    when every question, its sensitivity, its scale and whether it is asked at all are chosen from earlier answers, as
+    when every query, its sensitivity, its scale and whether it is made at all are chosen from earlier releases, as
     long as the sum of squares stays within the limit (Smith and Thakurta, arXiv 2210.17520). Proof: fix two
     neighbours. Let B be a Brownian motion with drift 0 for the first and 1 for the second, observed until time μ². To
     tell the two drifts apart from it is to tell N(0, μ²) from N(μ², μ²): μ-GDP. Every release can be made from the
@@ -135,7 +135,7 @@ class Ledger:
 
     **Deltas add.** A charge with a delta is a Gaussian release of which something else may slip through with that
     probability. All releases together are post-processing of B and of what slips through, which is drawn apart from B:
-    nothing at all, but for a probability of Σ delta, whatever was asked in between (a union bound). So they are
+    nothing at all, but for a probability of Σ delta, whatever was released in between (a union bound). So they are
     (ε, δ(ε) + Σ delta)-differentially private for every ε, by the composition of (ε, δ(ε)) with (0, Σ delta). Both
     limits are fixed beforehand, as one cannot be traded for the other on the way. Deltas are added up over all pieces
     of data alike.

@@ -203,7 +203,7 @@ def _user() -> str:
 
 @contextmanager
 def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Add the name of the file to what the system says about writing it: that the disk is full, say."""
+    """Add the name of the file to errors of the system, such as a full disk."""
     try:
         yield
     except OSError as error:

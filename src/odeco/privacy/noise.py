@@ -35,12 +35,12 @@ _HEAD_BITS, _TAIL_BITS = 63, 192
 #: grid. So its error is looked at only if it is nearer than that to the middle between two steps, or larger.
 _FAR, _UNSURE = 5.0, 2.0**-12
 
-#: So many draws are made at a time, as many as the cache holds.
+#: Number of draws made at a time: what the cache holds.
 _AT_ONCE = 2**15
 
 
 class NoiseSource(Protocol):
-    """Who draws the noise. Only that of a `SecureNoise` makes a release private, see `Releaser`."""
+    """A source of noise. Only that of a `SecureNoise` makes a release private, see `Releaser`."""
 
     def gaussian(self, shape: tuple[int, ...], scale: float) -> FloatArray:
         """Draw independent N(0, scale²), each rounded to the nearest multiple of ``grid_of(scale)``."""
@@ -140,13 +140,13 @@ def noisy(value: Any, scale: float, source: NoiseSource) -> FloatArray:
     **How good the noise is.** With U uniform on (0, ½), −Φ⁻¹(U) is the size of a normal variable; a fair bit is its
     sign. 63 bits of U are drawn and Φ⁻¹ is computed in double precision, which decides the nearest multiple of the
     grid except where the remaining bits of U or the rounding errors matter, about once in 30,000 draws. There 192
-    more bits are drawn and the question is settled with 320 bits of precision. So the noise is an ideal Gaussian
+    more bits are drawn and the question is decided with 320 bits of precision. So the noise is an ideal Gaussian
     variable, exactly rounded, up to a total variation distance below 2⁻²⁰⁰. No tail is cut short of 18 times the
     scale.
 
     **What remains.** (1) The bits are as good as the operating system's generator. (2) Time: the rare second look
-    takes longer, which tells something about the noise's distance to a rounding boundary, 2⁻³¹ of the scale, to
-    whoever can time single draws. (3) The declared sensitivity must hold for the value *as computed*: where sums of
+    takes longer, which reveals something about the noise's distance to a rounding boundary, 2⁻³¹ of the scale, to
+    anyone who can time single draws. (3) The declared sensitivity must hold for the value *as computed*: where sums of
     many rows are formed in floating point, their rounding errors differ between neighbours. At the clamp, doubles are
     2⁻¹² of the scale apart; far below it, sums of n rows of size B err by at most about n² B 2⁻⁵³ and usually by √n B
     2⁻⁵³. A `DataHolder` declares these errors as part of its sensitivity.

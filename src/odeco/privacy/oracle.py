@@ -1,4 +1,4 @@
-"""Answers that cost privacy budget: an oracle that pays, and then answers with noise."""
+"""An oracle that charges a ledger for every answer and adds noise to it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from odeco.tensors.oracle import Oracle, SensitiveOracle
 
 Release = Literal["separate", "joint"]
 
-#: Candidates of a joint release are asked as one from this cosine on. It hardly matters for the signal that is needed
+#: Candidates of a joint release are merged from this cosine on. It hardly matters for the signal that is needed
 #: (251 to 279 at d = 50, and 264 to 294 at d = 100, for cosines from 0.5 to 1); with more signal, merging saves noise.
 MERGE_COSINE = 0.8
 
-#: A question whose largest entry is smaller is refused, because its powers in a sensitivity could underflow.
+#: A query whose largest entry is smaller is refused, because its powers in a sensitivity could underflow.
 _SHORTEST = 2.0**-60
 
 
@@ -31,10 +31,10 @@ class PrivateOracle(Oracle):
     Parameters
     ----------
     oracle : SensitiveOracle
-        Who holds the data and declares how far a neighbour can move an answer. Anything else is refused: no noise
-        makes its answers private. (The other order is fine: ``Whitened(PrivateOracle(data, …), …)``.)
+        Holds the data and declares how far a neighbour can move an answer. Anything else is refused: no noise makes
+        its answers private. (The other order is fine: ``Whitened(PrivateOracle(data, …), …)``.)
     ledger : Ledger
-        Pays, or refuses; then nothing is computed.
+        Is charged, or refuses; then nothing is computed.
     noise_multiplier : float
         z, the ratio of noise to sensitivity. A release costs 1/z² of the ledger's μ².
     release : {"joint", "separate"}
@@ -42,9 +42,9 @@ class PrivateOracle(Oracle):
         each column is a release of its own (Algorithm 3 of the paper), with noise for its own sensitivity; a block of
         L columns costs L/z².
     merge : float, optional
-        Columns whose cosine, in absolute value, is at least this are asked as one (joint releases only).
+        Columns whose cosine, in absolute value, is at least this are merged into one query (joint releases only).
     noise : NoiseSource, optional
-        Who draws the noise: the operating system. With another source the answers are not private.
+        The source of the noise; by default the operating system. With another source the answers are not private.
     data : str or tuple of str
         The pieces of data that the answers depend on; see `Ledger`.
 
@@ -55,14 +55,14 @@ class PrivateOracle(Oracle):
 
     Notes
     -----
-    **Why it is private.** A question is made of public randomness and earlier answers, so given those it is the same
+    **Why it is private.** A query is made of public randomness and earlier answers, so given those it is the same
     for two neighbours, and so is its declared sensitivity, and so is the noise. Each release is then a Gaussian
-    mechanism of 1/z, and the ledger adds their squares (`Ledger` proves it for questions chosen from earlier answers).
+    mechanism of 1/z, and the ledger adds their squares (`Ledger` proves it for queries chosen from earlier answers).
 
-    **Merging** replaces each near-duplicate by the mean direction of its cluster, asks about those, and hands every
-    member the same answer. It is a function of the question alone: post-processing. L candidates that have
+    **Merging** replaces each near-duplicate by the mean direction of its cluster, queries those, and gives every
+    member the same answer. It is a function of the query alone: post-processing. L candidates that have
     collapsed to a few clusters are then released at the price of the few; without it their joint sensitivity grows
-    to the root of the size of a cluster, for answers that say the same.
+    to the root of the size of a cluster, for answers that are nearly equal.
 
     Examples
     --------
@@ -94,8 +94,8 @@ class PrivateOracle(Oracle):
             )
         if not oracle.silent:
             raise TypeError(
-                f"{type(oracle).__name__} may say things about its data without noise: an error that names a bad row, "
-                "say. Hold the data in odeco.privacy.RecordLevel or EntryLevel."
+                f"{type(oracle).__name__} may reveal its data without noise, as an error that names a bad row does. "
+                "Hold the data in odeco.privacy.RecordLevel or EntryLevel."
             )
         check_choice("release", release, ("joint", "separate"))
         self.noise_multiplier = check_number("noise_multiplier", noise_multiplier, 0, math.inf)
@@ -104,7 +104,7 @@ class PrivateOracle(Oracle):
             check_number("merge", merge, 0, 1)
         source = SecureNoise() if noise is None else noise
         self._releaser = Releaser(ledger, source) if data is None else Releaser(ledger, source, data)
-        self._oracle = oracle  # not for others: whoever reaches it, reaches the data
+        self._oracle = oracle  # not for others: it gives access to the data
         self.dimension, self.order, self.rounding = oracle.dimension, oracle.order, oracle.rounding
         self.neighbours = oracle.neighbours
         self.last_scales: FloatArray = np.empty(0)
@@ -125,16 +125,16 @@ class PrivateOracle(Oracle):
     def _value(self, block: FloatArray) -> FloatArray:
         return self._answer("value", block, ())
 
-    def _answer(self, question: Literal["image", "value"], block: FloatArray, rest: tuple[int, ...]) -> FloatArray:
-        check_question(block)
+    def _answer(self, query: Literal["image", "value"], block: FloatArray, rest: tuple[int, ...]) -> FloatArray:
+        check_query(block)
         holder = self._oracle
-        ask = holder.image if question == "image" else holder.value
-        declare = holder.sensitivity if question == "image" else holder.value_sensitivity
+        ask = holder.image if query == "image" else holder.value
+        declare = holder.sensitivity if query == "image" else holder.value_sensitivity
         if self.release == "separate":
             n_columns = block.shape[1]
             sensitivities = np.array([declare(block[:, [column]]) for column in range(n_columns)])
             answer, self.last_scales = self._releaser.release_columns(
-                f"{question} of {n_columns} candidates, one by one, each with noise for its own sensitivity",
+                f"{query} of {n_columns} candidates, one by one, each with noise for its own sensitivity",
                 lambda: ask(block),
                 shape=(*rest, n_columns),
                 sensitivities=sensitivities,
@@ -145,7 +145,7 @@ class PrivateOracle(Oracle):
         if self.merge is not None:
             asked, members, signs = merge_duplicates(block, self.merge)
         answer, scale = self._releaser.release(
-            f"{question} of {asked.shape[1]} candidates together",
+            f"{query} of {asked.shape[1]} candidates together",
             lambda: ask(asked),
             size=math.prod(rest) * asked.shape[1],
             sensitivity=declare(asked),
@@ -153,22 +153,22 @@ class PrivateOracle(Oracle):
         )
         self.last_scales = np.full(block.shape[1], scale)
         # T(I, −u, …) has the sign (−1)^(p−1), and T(−u, −u, …) the sign (−1)^p.
-        odd = (self.order - (question == "image")) % 2 == 1
+        odd = (self.order - (query == "image")) % 2 == 1
         spread: FloatArray = answer[..., members] * (signs if odd else 1.0)
         return spread
 
 
-def check_question(block: FloatArray) -> None:
-    """Raise if a question is not finite, or so small or large that its sensitivity would under- or overflow.
+def check_query(block: FloatArray) -> None:
+    """Raise if a query is not finite, or so small or large that its sensitivity would under- or overflow.
 
-    Questions are public, so this says nothing about the data.
+    Queries are public, so this says nothing about the data.
     """
     if not np.isfinite(block).all():
-        raise ValueError("A question must be finite. Got NaN or infinity. Check how the candidates were made.")
+        raise ValueError("A query must be finite. Got NaN or infinity. Check how the candidates were made.")
     lengths = np.abs(block).max(axis=0, initial=0.0)
     if not np.all((lengths == 0) | ((lengths > _SHORTEST) & (lengths < 1 / _SHORTEST))):
         raise ValueError(
-            f"The largest entry of each column of a question must lie between {_SHORTEST:.0e} and {1 / _SHORTEST:.0e}. "
+            f"The largest entry of each column of a query must lie between {_SHORTEST:.0e} and {1 / _SHORTEST:.0e}. "
             f"Got {lengths.min():.1e} to {lengths.max():.1e}. Normalise the columns."
         )
 

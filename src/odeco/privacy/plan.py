@@ -190,7 +190,7 @@ def _needed(plan: PrivacyPlan, signal: float) -> int:
 
 
 def alike(plan: PrivacyPlan, signal: float) -> int | None:
-    """Return how many units, alike and of the full norm, have this weight; None if there are not so many."""
+    """Return how many units, alike and of the full norm, have this weight; None if there are fewer."""
     number = _needed(plan, signal)
     return number if number <= (plan.n_units or 0) else None
 
@@ -199,7 +199,7 @@ def price_table(plan: PrivacyPlan, mechanism: str) -> list[str]:
     """Return what other budgets would find, line by line."""
     counted = plan.largest_weight is not None
     heading = f"{'epsilon':>9}  {'adversary right':>15}  {'finds weights from':>18}"
-    heading += f"  {f'or so many alike {plan.unit}s':>26}" if counted else ""
+    heading += f"  {f'or this many alike {plan.unit}s':>28}" if counted else ""
     return [heading, *(_price_line(plan, prospect, mechanism, counted=counted) for prospect in plan.prospects)]
 
 
@@ -209,7 +209,7 @@ def _price_line(plan: PrivacyPlan, prospect: Prospect, mechanism: str, *, counte
     line = f"{prospect.epsilon:>9g}  {accuracy:>15.1%}  {signal:>18.3g}"
     if counted:
         number = alike(plan, signal)
-        line += f"  {'more than there are' if number is None else f'{number:,}':>26}"
+        line += f"  {'more than there are' if number is None else f'{number:,}':>28}"
     return line + ("  this run" if prospect.epsilon == plan.epsilon else "")
 
 

@@ -1,4 +1,4 @@
-"""One release: charge the ledger, then compute, then add noise, in this order and nowhere else."""
+"""A release: charge the ledger, compute, add noise, in this order. This happens nowhere else."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from odeco.privacy.noise import NoiseSource, SecureNoise, grid_of, noise_scale, 
 def above(keys: Any, numbers: FloatArray, threshold: float) -> tuple[NDArray[np.str_], FloatArray]:
     """Return the texts whose noisy numbers reach a threshold, sorted, and these numbers.
 
-    This is all that is released. The array is made anew from the texts that pass: the type of `keys` would tell the
-    length of the longest of all, and their order where the others stand.
+    This is all that is released. The array is made anew from the texts that pass: the type of `keys` would reveal
+    the length of the longest of all, and their order the places of the others.
     """
     passed = np.flatnonzero(numbers >= threshold)
     names = np.array([str(key) for key in keys[passed]], dtype=np.str_)
@@ -26,13 +26,13 @@ def above(keys: Any, numbers: FloatArray, threshold: float) -> tuple[NDArray[np.
     return names[order], numbers[passed][order]
 
 
-def _say_nothing(what: str) -> None:
-    """Tell nobody that something was released."""
+def _ignore(what: str) -> None:
+    """Do nothing: the default callback."""
 
 
 @dataclass(frozen=True)
 class Releases:
-    """How far a private run is: all of it is public, and none of it depends on the data.
+    """The progress of a private run. All of it is public; none of it depends on the data.
 
     Attributes
     ----------
@@ -54,28 +54,28 @@ class Releases:
 
 @dataclass(frozen=True, eq=False)
 class Releaser:
-    """A ledger that pays and a source that draws the noise: all that a mechanism needs to say something.
+    """A ledger that is charged and a source that draws the noise: all that a mechanism needs for a release.
 
     Attributes
     ----------
     ledger : Ledger
-        Pays for every release, or refuses it.
+        Is charged for every release, or refuses it.
     noise : NoiseSource
-        Draws the noise. What it releases is private only if it is a `SecureNoise`.
+        Draws the noise. Releases are private only if it is a `SecureNoise`.
     data : str or tuple of str
         The pieces of data that the answers depend on; see `Ledger`.
-    tell : callable, optional
-        Is told what was released, in the words of the ledger, after every release.
+    callback : callable, optional
+        Receives what was released, in the words of the ledger, after every release.
     """
 
     ledger: Ledger
     noise: NoiseSource = field(default_factory=SecureNoise)
     data: str | tuple[str, ...] = ALL_DATA
-    tell: Callable[[str], None] = _say_nothing
+    callback: Callable[[str], None] = _ignore
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody can know the noise: that of the operating system counts, and no stand-in or subclass of it."""
+        """Whether the noise is that of the operating system, and not of a stand-in or subclass."""
         return type(self.noise) is SecureNoise
 
     def release(
@@ -106,7 +106,7 @@ class Releaser:
         slack = rounding_slack(size, grid_of(scale))  # raises for a sensitivity of 0 or NaN, before anything is charged
         self.ledger.charge(what, sensitivity + slack, scale, data=self.data)
         released = noisy(self._quietly(answer), scale, self.noise)
-        self.tell(what)
+        self.callback(what)
         return released, scale
 
     def release_above(
@@ -121,8 +121,8 @@ class Releaser:
     ) -> tuple[NDArray[np.str_], FloatArray]:
         """Return those of some keys whose numbers reach a threshold after noise, and these noisy numbers.
 
-        Which keys there are depends on the data, so nothing may be charged or told by their number: the numbers are
-        multiples of ``grid_of(scale)``, which is why rounding moves none of them and no slack for it is charged.
+        Which keys there are depends on the data, so neither a charge nor a message may depend on their number. The
+        numbers are multiples of ``grid_of(scale)``: rounding moves none of them, and no slack for it is charged.
 
         Parameters
         ----------
@@ -155,7 +155,7 @@ class Releaser:
     ) -> tuple[FloatArray, FloatArray]:
         """Return an answer whose last axis holds separate releases, each with noise for its own sensitivity.
 
-        All are charged in one step, so that a refusal leaves nothing half paid: as so many releases of the one whose
+        All are charged in one step, so that a refusal leaves nothing half charged: as n releases of the column whose
         ratio of sensitivity to noise is largest. The ratios are all 1/z, up to rounding.
         """
         *rest, n_columns = shape
@@ -167,7 +167,7 @@ class Releaser:
         self.ledger.charge(what, charged[worst], scales[worst], count=n_columns, data=self.data)
         exact = self._quietly(answer)
         columns = [noisy(exact[..., column], scale, self.noise) for column, scale in enumerate(scales)]
-        self.tell(what)
+        self.callback(what)
         return np.stack(columns, axis=-1), np.array(scales)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What a private run guarantees, in words and numbers that a reader can check."""
+"""The guarantee of a private result, in words and in numbers that a reader can check."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class PrivacyReport:
     Attributes
     ----------
     epsilon, delta : float
-        The guarantee that was asked for and holds. ``epsilon`` is infinite if the noise did not come from the operating
+        The guarantee that was requested and holds. ``epsilon`` is infinite if the noise did not come from the operating
         system: whoever knows the noise can subtract it.
     epsilon_spent, mu : float
-        What the releases cost in fact, for the same delta and as the μ of a Gaussian mechanism; at most what was asked.
+        What the releases cost: ε for the same delta, and μ of a Gaussian mechanism; at most what was requested.
     private : bool
         Whether the noise came from the operating system.
     unit : {"entry", "record", "user"}
@@ -55,7 +55,7 @@ class PrivacyReport:
     neighbours : str
         The neighbour relation in words: which change of the data is hidden.
     mechanism : str
-        How the answers were made.
+        How the releases were made.
     charges : tuple of Charge
         Every release: what, sensitivity, scale of the noise, count.
     """

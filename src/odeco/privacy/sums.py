@@ -1,4 +1,4 @@
-"""Sums over private records, released with noise that is paid for: the only way from records to a private model."""
+"""Sums over private records, released with noise and charged to a ledger: all that a private model learns from."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Query:
 
 
 class PrivateSums:
-    """Releases of sums over n records, to each of which no record adds an array with more than a known norm.
+    """Release sums over n records, to each of which a record adds an array of bounded norm.
 
     Parameters
     ----------
@@ -54,11 +54,11 @@ class PrivateSums:
     n_records : int
         Number of records; it is public.
     record : str
-        What a record is called, such as "row" or "respondent".
+        The name of a record in messages, such as "row" or "respondent".
     neighbour_relation : {"replace", "add_remove"}
         Whether a neighbour replaces one record or blanks it; see `odeco.privacy.holders.protocol.RELATIONS`.
     noise : NoiseSource, optional
-        Where the noise comes from; by default from the operating system.
+        The source of the noise; by default the operating system.
 
     Notes
     -----
@@ -120,7 +120,7 @@ class PrivateSums:
         )
 
     def report(self, mechanism: str) -> PrivacyReport:
-        """Return what is guaranteed by the releases so far."""
+        """Return the guarantee of all releases so far."""
         return PrivacyReport.of(
             self._releaser,
             epsilon=self.guarantee.epsilon,

@@ -62,7 +62,7 @@ def default_neighbours(unit: Unit, mechanism: str) -> str:
 
 
 def as_holder(data: Any, mechanism: str, settings: dict[str, Any]) -> EntryLevel | RecordLevel:
-    """Return a holder as it is, and a tensor or rows held as the settings say; None counts as not given."""
+    """Return a holder as it is, and make one of a tensor or rows with these settings; None counts as not given."""
     given = {name: value for name, value in settings.items() if value is not None}
     if isinstance(data, EntryLevel | RecordLevel):
         for name in given:
@@ -148,7 +148,7 @@ def _best(ranked: tuple[MechanismPlan, ...]) -> MechanismPlan:
 
 
 def holder_sensitivities(holder: EntryLevel | RecordLevel) -> Sensitivities:
-    """Return what the public numbers of a holder say: its shape and bounds, never its values."""
+    """Return the sensitivities that follow from the public numbers of a holder: shape and bounds, never values."""
     if isinstance(holder, EntryLevel):
         return entry_sensitivities(holder.neighbour_relation, holder.entry_change, holder.order)
     known = (holder.neighbour_relation, holder.norm_bound, holder.n_units, holder.order)

@@ -39,7 +39,8 @@ from odeco.private.planner import (
 )
 from odeco.tensors.components import Components
 
-#: Iterations of a private power method unless told: each costs budget, and under noise ten get as far as any.
+#: Default number of iterations of a private power method. Each costs budget, and under noise more than ten gain
+#: nothing.
 DEFAULT_ITERATIONS = 10
 
 
@@ -172,15 +173,15 @@ def decompose_privately(
     setting = Setting(holder.dimension, holder.order, search, epsilon, delta, sensitivities, calibration)
     planned = choose(mechanism, setting)
     own = Ledger(setting.mu, within=as_ledger(ledger))
-    with following(callback, progress) as told:
+    with following(callback, progress) as report_to:
 
-        def tell(what: str) -> None:
-            if told is not None:
-                told(Releases(what, sum(charge.count for charge in own.charges), planned.n_releases))
+        def report(what: str) -> None:
+            if report_to is not None:
+                report_to(Releases(what, sum(charge.count for charge in own.charges), planned.n_releases))
 
-        releaser = Releaser(own, SecureNoise() if noise is None else noise, tell=tell)
+        releaser = Releaser(own, SecureNoise() if noise is None else noise, callback=report)
         found = MECHANISMS[planned.mechanism].run(Task(holder, setting, planned, releaser, generator))
-    report = PrivacyReport.of(
+    guarantee = PrivacyReport.of(
         releaser,
         epsilon=epsilon,
         delta=delta,
@@ -192,7 +193,7 @@ def decompose_privately(
     components = Components(found.components.weights[first], found.components.vectors[:, first], holder.order)
     noise_in_each = (found.weight_errors[first], found.angle_errors[first], found.noise_floors[first])
     bound = holder.norm_bound if isinstance(holder, RecordLevel) else None
-    result = PrivateDecomposition(components, *noise_in_each, report, norm_bound=bound)
+    result = PrivateDecomposition(components, *noise_in_each, guarantee, norm_bound=bound)
     return result.with_names(data.columns if isinstance(data, PrivateRows) else None)  # a file's header is public
 
 

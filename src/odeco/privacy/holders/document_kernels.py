@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from odeco._util.types import FloatArray
 
 #: Sums may be reordered, which makes them several times faster; infinities and what is no number keep their meaning,
-#: because whether a norm is finite is asked here.
+#: because the code checks whether a norm is finite.
 _compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 
 
@@ -29,7 +29,7 @@ def find_shares(
     shares: NDArray[np.float32],
     added: NDArray[np.float32],
 ) -> None:
-    """Fill in the shares of topics in one document: so many rounds of expectation and maximisation.
+    """Fill in the shares of topics in one document: rounds of expectation and maximisation.
 
     `topics` has a row for each word, `added` is room for as many numbers as there are topics.
     """
@@ -70,7 +70,7 @@ def add_responsibilities(  # noqa: C901 - the hot loop, in one piece
     n_rounds: int,
     total: FloatArray,
 ) -> None:
-    """Add what the units from `first` to before `last` say of words and topics to `total`, a row for each word.
+    """Add the contributions of the units `first`, …, `last` − 1 to `total`, words x topics.
 
     A word of a document adds s √count, dealt to the topics as the document's *other* words have it. The documents of a
     unit are weighed alike and added up, and the sum is divided by its norm.

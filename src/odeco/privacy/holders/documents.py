@@ -62,7 +62,7 @@ class BoundedCounts:
     Notes
     -----
     **Sensitivity.** A unit adds an array u without negative entries and of norm 1, or 0, to a sum. u is a function of
-    the unit's own documents and of the arguments of the question, which are public or were released before. Blanking
+    the unit's own documents and of the arguments of the query, which are public or were released before. Blanking
     the unit moves the sum by |u| ≤ 1. Replacing it, so that it adds v instead, moves the sum by |u − v|, and
     |u − v|² = |u|² + |v|² − 2⟨u, v⟩ ≤ 2, since ⟨u, v⟩ ≥ 0: that is √2, not 2. Documents of a user are first added up,
     and the sum, which has no negative entry, is divided by its norm: a user adds no more than a document does.
@@ -112,12 +112,12 @@ class BoundedCounts:
         return f"{whom}, {act}; {public} and the vocabulary are public"
 
     def sensitivity(self, size: int) -> float:
-        """Return how far a neighbour can move an answer of so many numbers: 1, or √2 if units are replaced."""
+        """Return how far a neighbour can move an answer of `size` numbers: 1, or √2 if units are replaced."""
         factor = math.sqrt(2) if self.neighbour_relation == "replace" else 1.0
         return factor + 2 * ROUNDOFF * (size + 8 + self.n_units * (self.n_units + 8))
 
     def lengths(self) -> FloatArray:
-        """Return how many units have so many words, in the bins of `LENGTH_EDGES`; empty documents are in none."""
+        """Return a histogram of the lengths of documents with the bins `LENGTH_EDGES`; empty documents are in none."""
         sizes = np.add.reduceat(np.append(self._counts, 0.0), self._entries[:-1]) if self.n_documents else np.zeros(0)
         used = np.diff(self._entries) > 0
         bins = np.searchsorted(LENGTH_EDGES, sizes[used], side="right") - 1
@@ -161,7 +161,7 @@ class BoundedCounts:
         smoothing : float
             A document has this many words of every topic beside its own.
         n_rounds : int
-            In so many rounds the shares of topics in a document are found.
+            Number of rounds in which the shares of topics in a document are found.
 
         Returns
         -------
@@ -303,7 +303,7 @@ def _words_of_units(counts: Any, words: NDArray[np.str_], groups: Any, stop_word
 
 
 def _at_most(held: Any, words: NDArray[np.str_], most: int) -> Any:
-    """Return the same with at most so many words of each unit, chosen by hashes of its own words."""
+    """Return the same with at most `most` words of each unit, chosen by hashes of its own words."""
     sizes = np.diff(held.indptr)
     long = np.flatnonzero(sizes > most)
     if long.size == 0:

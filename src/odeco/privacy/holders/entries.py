@@ -14,7 +14,7 @@ from odeco.privacy.holders.protocol import ROUNDOFF, DataHolder, check_order_thr
 
 EntryNeighbours = Literal["literal", "distinct"]
 
-#: Entries beyond so many times what a neighbour may change are cut, unless told otherwise.
+#: Default of `entry_limit`, as a multiple of `entry_change`: entries beyond it are cut.
 DEFAULT_LIMIT = 2.0**16
 
 
@@ -34,12 +34,12 @@ class EntryLevel(DataHolder):
         How far a neighbour may move one entry; must be known without looking at the data.
     entry_limit : float, optional
         Entries are cut to ± this. It bounds the rounding errors of the answers, which are part of the
-        sensitivity; 2¹⁶ times `entry_change` unless told, where they are some 10⁻³ of it for d = 300.
+        sensitivity; by default 2¹⁶ times `entry_change`, where they are some 10⁻³ of it for d = 300.
 
     Notes
     -----
     *Rounding.* An axis is contracted at a time. Each contraction with a matrix U errs, in Frobenius norm, by at most d
-    units of roundoff times ‖T‖‖U‖, so a question with s contractions by at most s d times that, and two neighbours
+    units of roundoff times ‖T‖‖U‖, so a query with s contractions by at most s d times that, and two neighbours
     differ by at most twice it on top of their true difference. ‖T‖ is at most d^(p/2) times the limit, which is
     public. Cutting entries moves no two tensors apart.
 

@@ -1,4 +1,4 @@
-"""What a private mechanism may ask of whoever holds the data, each question with its declared sensitivity."""
+"""The queries that a data holder answers, each with its declared sensitivity, and the neighbour relations."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ ROUNDOFF = 1.001 * 2.0**-53
 
 
 class DataHolder(SensitiveOracle):
-    """A `SensitiveOracle` that can also be asked for its core and for its entries.
+    """A `SensitiveOracle` that also answers with its core and with its entries.
 
     Its sensitivities hold for the answers *as computed*: the rounding errors of two neighbours may differ, and their
     largest difference is part of what is declared. Its answers never raise, warn or log because of a value: what is
     not a number counts as 0, what is beyond its bound is cut. Once `seal` is called it cannot be changed: noise is
-    scaled to the sensitivity that was declared, which must then hold for the data that are asked.
+    scaled to the sensitivity that was declared, which must hold for the data that are held.
 
     Attributes
     ----------
@@ -127,11 +127,9 @@ class DataHolder(SensitiveOracle):
 
 
 def check_order_three(order: int) -> None:
-    """Raise if a question that is there for tensors of order 3 is asked of another."""
+    """Raise unless the order is 3; some queries exist for that order only."""
     if order != 3:
-        raise ValueError(
-            f"This question must be asked of a tensor of order 3. Got order {order}. Ask for images or values."
-        )
+        raise ValueError(f"This query needs a tensor of order 3. Got order {order}. Ask for images or values.")
 
 
 def column_pairs(width: int) -> tuple[IndexArray, IndexArray, FloatArray]:

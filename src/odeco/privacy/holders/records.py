@@ -29,7 +29,7 @@ from odeco.privacy.holders.protocol import (
 #: Rows are added up in chunks of this many, so that rounding errors grow with the number of chunks, not of rows.
 ROWS_AT_ONCE = 1024
 
-#: The chunks are shared among so many lanes, whatever the number of threads, so that a sum is always the same.
+#: Number of lanes that share the chunks, whatever the number of threads, so that a sum is always the same.
 _LANES = 4
 
 #: Lanes are handed to threads from this many rows times numbers of the answer on; below, that takes longer than adding.
@@ -38,7 +38,7 @@ _PARALLEL_WORK = 2**20
 
 @runtime_checkable
 class SilentRows(Protocol):
-    """Rows that lie elsewhere, and are read again for every question, such as `odeco.privacy.open_private` returns.
+    """Rows that lie elsewhere, and are read again for every query, such as `odeco.privacy.open_private` returns.
 
     What a row means must depend on what is stored for that row alone, and reading must never raise, warn or log because
     of a value: `silent` says that both hold.
@@ -46,7 +46,7 @@ class SilentRows(Protocol):
 
     @property
     def silent(self) -> bool:
-        """Whether nothing is said about any row."""
+        """Whether reading them never raises, warns or logs because of a value."""
 
     @property
     def n_rows(self) -> int:
@@ -68,7 +68,7 @@ class RecordLevel(DataHolder):
     ----------
     rows : array or CSR array, n x d, or SilentRows
         The data. A row with NaN or infinity counts as a row of zeros. Rows in files that `odeco.privacy.open_private`
-        has opened are read again for every question, and never held as a whole; the answers are the same to the bit.
+        has opened are read again for every query, and never held as a whole; the answers are bit-identical.
     norm_bound : float
         The bound B on the Euclidean norm of a row: longer rows are scaled down to it. Must be known without looking at
         the data.
@@ -95,7 +95,7 @@ class RecordLevel(DataHolder):
 
     *Rounding.* A chunk of c rows is one matrix product, and the m chunks are added up, in a few lanes, so every number
     errs by at most about c + m + p d units of roundoff times the sum of the absolute values of its terms, which is at
-    most Bᵖ times the gain of the question. Twice that is added to the sensitivity: 10⁻⁸ of it for a thousand records,
+    most Bᵖ times the gain of the query. Twice that is added to the sensitivity: 10⁻⁸ of it for a thousand records,
     10⁻⁴ for ten million.
 
     Examples
@@ -103,7 +103,7 @@ class RecordLevel(DataHolder):
     >>> import numpy as np
     >>> from odeco.privacy import RecordLevel
     >>> data = RecordLevel(np.eye(4), norm_bound=1.0)
-    >>> round(data.sensitivity(np.eye(4)), 6)  # replaced: 2 B³ / n, for four orthogonal questions together
+    >>> round(data.sensitivity(np.eye(4)), 6)  # replaced: 2 B³ / n, for four orthogonal queries together
     0.5
     """
 
@@ -253,11 +253,11 @@ class RecordLevel(DataHolder):
             exact = self._exact(sensitivity.record_core, basis, order=3, open_axis=True)
         return exact + self._rounding(2, self.norm_bound**3 * float(np.linalg.norm(basis)) ** 2)
 
-    def _exact(self, declare: Callable[..., float], *question: FloatArray, **settings: Any) -> float:
+    def _exact(self, declare: Callable[..., float], *query: FloatArray, **settings: Any) -> float:
         """Return a sensitivity of records, for the public numbers of this holder."""
         replace = self.neighbour_relation == "replace"
         settings = {"order": self.order, "replace": replace, "nonnegative": self.nonnegative, **settings}
-        return declare(*question, self.norm_bound, self.n_units, **settings)
+        return declare(*query, self.norm_bound, self.n_units, **settings)
 
     def _rounding(self, n_products: int, largest: float) -> float:
         """Return how far rounding can move two neighbours' answers apart, if `n_products` inner products go in."""

@@ -2,7 +2,7 @@
 
 A *neighbour relation* says which change of the data a guarantee hides. The *sensitivity* of an answer is the largest
 Euclidean distance between the answers of two neighbours, all numbers that are released together taken as one vector.
-It must hold for every pair of neighbours, so it depends on the question, which is public, and never on the data.
+It must hold for every pair of neighbours, so it depends on the query, which is public, and never on the data.
 
 Two relations concern one entry of a symmetric tensor, two concern one record of a data set:
 
@@ -14,7 +14,7 @@ Two relations concern one entry of a symmetric tensor, two concern one record of
   zero record, or a zero record is filled. The divisor n is public and does not move.
 * **record, replaced**: one record takes any other value of norm at most B.
 
-If entries may change by more than 1, multiply. A block U holds one question in every column, and its answers are
+If entries may change by more than 1, multiply. A block U holds one query in every column, and its answers are
 released together. Every function says what it claims, why, and whether the claim is attained. Rounding errors, a few
 units in the last place, are within the room that `odeco.privacy.gdp_mu` leaves.
 """

@@ -1,4 +1,4 @@
-"""Input perturbation: every entry is released once, and all the rest is free."""
+"""Input perturbation: every entry is released once, and the rest costs no budget."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from odeco.tensors.dense import DenseTensor
 #: A noisy tensor of this dimension takes half a gigabyte; above it "auto" does not consider input perturbation.
 MOST_DIMENSION = 400
 
-#: Components are found to the cosine 0.9 from so many times s√d on, s the noise of a coordinate of the image. To first
-#: order tan = 1/x gives 2.06; terms of higher order make it 2.5 (measured for d = 50 to 300, see the tests).
+#: Components are found to the cosine 0.9 from this many times s√d on; s is the noise of a coordinate of the image. To
+#: first order tan = 1/x gives 2.06; terms of higher order make it 2.5 (measured for d = 50 to 300, see the tests).
 _ACCURACY = 2.5
 
-#: The unfolding begins to show the components from so many times s d^(3/4) on.
+#: The unfolding begins to show the components from this many times s d^(3/4) on.
 _START = 0.75
 
 
 @final
 class Input(Mechanism):
-    """Release every distinct entry once, with noise; then decompose at leisure.
+    """Release every distinct entry once, with noise; then decompose the noisy tensor.
 
     Privacy: one Gaussian mechanism of μ. Each entry is released in its own public unit (`DataHolder.entry_units`).
     """
 
     name = "input"
-    summary = "Every distinct entry is released once, and the noisy tensor is then decomposed at leisure."
+    summary = "Every distinct entry is released once, and the noisy tensor is then decomposed at no further cost."
 
     def plan(self, setting: Setting) -> MechanismPlan:
         """Say what would be found: the noise is there once, so it must be small enough to start, and to end, well."""

@@ -63,11 +63,11 @@ class Wang2016(Mechanism):
 
 @final
 class Joint(Mechanism):
-    """Algorithm 3 with each block of images as one release, near-duplicates asked once, weights read off the image.
+    """Algorithm 3 with each block of images as one release, near-duplicates merged, weights read off the image.
 
     k R releases.
 
-    Privacy: each costs 1/z² for the joint sensitivity of what is asked, so together they are √(k R)/z-GDP.
+    Privacy: each costs 1/z² for the joint sensitivity of the query, so together they are √(k R)/z-GDP.
     """
 
     name = "joint"
@@ -98,10 +98,10 @@ class Joint(Mechanism):
 
 
 def plan_iterations(mechanism: str, setting: Setting, n_releases: int, sensitivity: float) -> MechanismPlan:
-    """Return the plan for so many releases of images, each of this sensitivity.
+    """Return the plan for `n_releases` releases of images, each of this sensitivity.
 
-    The smallest signal is that from which on the power method climbs out of the noise, and reaches the cosine wanted.
-    From c the next cosine is λc²/(s√d), larger than c if λ > s√d/c. Noise throws the dice anew in every iteration, so
+    The smallest signal is that from which on the power method rises above the noise and reaches the cosine `FOUND`.
+    From c the next cosine is λc²/(s√d), larger than c if λ > s√d/c. Noise draws a new direction in every iteration, so
     that c is the largest of some LR/2 draws of |N(0, 1)|/√d, in the median g/√d: λ > s d/g. (At order p the signal is
     λ c^(p−1).) To stay at the cosine `FOUND` is a condition too, the weaker one unless d is small.
     """

@@ -1,9 +1,9 @@
-"""What every private mechanism has: a name, what it can take, a plan from public numbers, and a run.
+"""The interface of private mechanisms: a name, what it accepts, a plan from public numbers, and a run.
 
 A plan says how much noise there would be, and the *smallest signal*: the weight λ that every one of k components must
 have to be found with cosine 0.9, for components in general position (no coordinate stands out) and no noise but that of
 privacy. Every formula comes from one picture. Noise of standard deviation s on each coordinate of an image has length
-s√d, so an image whose signal is λc², c the cosine of the question with the component, has the cosine
+s√d, so an image whose signal is λc², c the cosine of the query with the component, has the cosine
 λc²/√(λ²c⁴ + s²d) with it. The formulas predict; nothing private depends on them. Tests compare them with runs.
 """
 
@@ -61,7 +61,7 @@ class Setting:
         return gdp_mu(self.epsilon, self.delta)
 
     def random_units(self, n_vectors: int) -> FloatArray:
-        """Return random unit vectors, the same every time: questions in general position."""
+        """Return random unit vectors, the same every time: queries in general position."""
         block = np.random.default_rng(0).standard_normal((self.dimension, n_vectors))
         units: FloatArray = block / np.linalg.norm(block, axis=0)
         return units
@@ -73,7 +73,7 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What a mechanism runs with: the data, the public numbers, its own plan, who pays, and who draws the starts."""
+    """The arguments of a run: data holder, public numbers, plan, releaser, and the generator of the starts."""
 
     holder: DataHolder
     setting: Setting
@@ -90,9 +90,9 @@ class Task:
         """Return the μ of a release that has a share of the budget, by its place in the plan."""
         return self.setting.mu * math.sqrt(self.planned.shares[release])
 
-    def follow(self, search: PowerSolver) -> None:
-        """Tell, after an answer of a private oracle, what a search is doing: post-processing of its answers."""
-        self.releaser.tell(search.status)
+    def follow(self, solver: PowerSolver) -> None:
+        """Report what the solver is doing, after an answer of a private oracle: post-processing of its answers."""
+        self.releaser.callback(solver.status)
 
 
 class Mechanism(ABC):
@@ -100,7 +100,7 @@ class Mechanism(ABC):
 
     A mechanism asks a `DataHolder` through a `Releaser`, which pays and adds noise. Everything else that it does is
     arithmetic on noisy answers and public numbers, hence post-processing. It never looks at the data to decide how
-    often to ask, whether to stop, or what to say.
+    often to query, whether to stop, or which message to give.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class Mechanism(ABC):
     needs_second_moment : bool
         Whether it asks for the second moment, which rows have and tensors do not.
     entry_neighbours : {"distinct", "literal"}
-        The neighbour relation that it takes for tensors unless told otherwise.
+        The default neighbour relation for tensors.
     """
 
     name: ClassVar[str]
