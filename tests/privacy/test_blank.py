@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from odeco.models.gmm.holder import BoundedRows
-from odeco.models.lca.em import Classes
-from odeco.models.lca.holder import HeldAnswers
 from scipy import sparse
 
 from odeco.models.engine.gaussians import Gaussians
 from odeco.models.gmm.start import SecondMoment, span_of
-from odeco.models.lca.categories import Questions
+from odeco.models.lca.classes import Classes
 from odeco.privacy import RecordLevel
+from odeco.privacy.holders.answers import HeldAnswers, Questions
 from odeco.privacy.holders.documents import BoundedCounts, WordVotes
 from odeco.privacy.holders.protocol import RELATIONS
+from odeco.privacy.holders.rows import BoundedRows
 from odeco.privacy.holders.sequences import PrivateSequences
 from odeco.privacy.sums import PrivateSums
 
@@ -38,6 +37,14 @@ def records(ask):
     return lambda rows: len(rows) * np.asarray(ask(RecordLevel(np.array(rows), norm_bound=2.0)))
 
 
+def mixture(ask):
+    return lambda rows: ask(BoundedRows(np.array(rows), 2.0)).answer()
+
+
+def responsibilities(rows):
+    return MODEL.posterior(rows)[0]
+
+
 def documents(ask):
     return lambda counts: ask(BoundedCounts(np.array(counts)))
 
@@ -49,7 +56,7 @@ def votes(counts):
 
 
 def answers(ask):
-    return lambda codes: ask(HeldAnswers(QUESTIONS.indicators(np.array(codes)), QUESTIONS))
+    return lambda codes: ask(HeldAnswers(QUESTIONS.indicators(np.array(codes)), QUESTIONS)).answer()
 
 
 def triples(sequences):
@@ -66,13 +73,9 @@ SUMS = {
     "records, core": (records(lambda held: held.core(BLOCK)), ROWS, [*MISSING, np.zeros(D)]),
     "records, second moment": (records(lambda held: held.second_moment()), ROWS, [*MISSING, np.zeros(D)]),
     "records, entries": (records(lambda held: held.packed()), ROWS, [*MISSING, np.zeros(D)]),
-    "mixture, second moment": (lambda rows: BoundedRows(np.array(rows), 2.0).seconds().answer(), ROWS, MISSING),
-    "mixture, third moment": (lambda rows: BoundedRows(np.array(rows), 2.0).thirds(SPAN, 1.5).answer(), ROWS, MISSING),
-    "mixture, step": (
-        lambda rows: BoundedRows(np.array(rows), 2.0).shares(MODEL, np.zeros(D), 0.7).answer(),
-        ROWS,
-        MISSING,
-    ),
+    "mixture, second moment": (mixture(lambda held: held.seconds()), ROWS, MISSING),
+    "mixture, third moment": (mixture(lambda held: held.thirds(SPAN.mean, SPAN.whitener, 1.5)), ROWS, MISSING),
+    "mixture, step": (mixture(lambda held: held.shares(responsibilities, 2, np.zeros(D), 0.7)), ROWS, MISSING),
     "documents, lengths": (documents(lambda held: held.lengths()), list(COUNTS), NO_DOCUMENT),
     "documents, words": (documents(lambda held: held.words()), list(COUNTS), NO_DOCUMENT),
     "documents, pairs": (documents(lambda held: held.pairs(np.arange(D))), list(COUNTS), NO_DOCUMENT),
@@ -84,7 +87,7 @@ SUMS = {
     "documents, votes": (votes, list(COUNTS), [np.zeros(D), np.full(D, -1.0), np.full(D, np.nan)]),
     "answers, pairs": (answers(lambda held: held.pairs()), list(CODES), [np.full(3, -1)]),
     "answers, core": (answers(lambda held: held.core(MAPS, (1.0, 1.0, 1.0))), list(CODES), [np.full(3, -1)]),
-    "answers, step": (answers(lambda held: held.step(CLASSES)), list(CODES), [np.full(3, -1)]),
+    "answers, step": (answers(lambda held: held.step(CLASSES.responsibilities, 2)), list(CODES), [np.full(3, -1)]),
     "sequences": (triples, SEQUENCES, NO_SEQUENCE),
 }
 
