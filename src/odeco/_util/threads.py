@@ -14,8 +14,9 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -52,21 +53,16 @@ def one_thread() -> Iterator[None]:
         _ALONE.depth -= 1
 
 
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Hold the linear algebra library to one thread inside a ``with`` block."""
-    _HOLD.take()
-    try:
-        yield
-    finally:
-        _HOLD.release()
+def one_blas_thread() -> AbstractContextManager[None]:
+    """Limit the linear algebra library to one thread inside a ``with`` block."""
+    return _HOLD
 
 
-class _Hold:
+class _Hold(AbstractContextManager[None]):
     """The limit of the linear algebra library to one thread. There is one limit for the whole process.
 
-    The first thread that takes the hold sets the limit, and the last that releases it lifts the limit. If each thread
-    set and lifted a limit of its own, two that overlap could leave the library with one thread for ever.
+    The first thread that enters sets the limit, and the last that leaves lifts it. If each thread set and lifted a
+    limit of its own, two that overlap could leave the library with one thread for ever.
     """
 
     def __init__(self) -> None:
@@ -79,14 +75,14 @@ class _Hold:
         """The number of threads that the library had before it was held, or None if that is not known."""
         return max((number for number in self._before if number is not None), default=None)
 
-    def take(self) -> None:
+    def __enter__(self) -> None:
         with self._lock:
             if self._holders == 0:
-                self._before = [library.num_threads for library in _blas()]
+                self._before = list(map(attrgetter("num_threads"), _blas()))
                 _set_threads([1] * len(self._before))
             self._holders += 1
 
-    def release(self) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             self._holders -= 1
             if self._holders == 0:

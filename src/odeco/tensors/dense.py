@@ -113,9 +113,7 @@ class DenseTensor(EntryTensor):
             return product
 
         total = np.zeros((self.dimension, self.dimension))
-        for each in self._over_first_index(
-            gram, self.dimension
-        ):  # in the order of the index
+        for each in self._over_first_index(gram, self.dimension):  # in the order of the index
             total += each
         return total
 
@@ -138,7 +136,12 @@ class DenseTensor(EntryTensor):
 
     def _unit_image(self, block: FloatArray) -> FloatArray:
         if self.order == 3 and self.dimension <= SMALL_DIMENSION:
-            return self._image_at_once(block)
+            # Two indices by one matrix product: in few dimensions the number of calls matters most.
+            columns = block.astype(self._scaled.dtype, copy=False)
+            pairs = (columns[:, None, :] * columns[None, :, :]).reshape(-1, block.shape[1])
+            with one_blas_thread():
+                image: DataArray = self._scaled.reshape(self.dimension, -1) @ pairs
+            return image.astype(np.float64, copy=False)
         if self.order == 3:
             return image_from_slabs(
                 lambda start, stop: self._scaled[start:stop, :stop, :stop], block, self._scaled.dtype
@@ -153,14 +156,6 @@ class DenseTensor(EntryTensor):
                 matrix = matrix @ along
         symmetric: FloatArray = matrix.astype(np.float64)
         return (symmetric + symmetric.T) / 2
-
-    def _image_at_once(self, block: FloatArray) -> FloatArray:
-        """Contract two indices by one matrix product: in few dimensions the number of calls matters most."""
-        columns = block.astype(self._scaled.dtype, copy=False)
-        pairs = (columns[:, None, :] * columns[None, :, :]).reshape(-1, block.shape[1])
-        with one_blas_thread():
-            image: DataArray = self._scaled.reshape(self.dimension, -1) @ pairs
-        return image.astype(np.float64, copy=False)
 
     def _image_by_slices(self, block: FloatArray) -> FloatArray:
         """Contract T[i] for one i after another: two indices by one matrix product, then the others one by one."""
