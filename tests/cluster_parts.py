@@ -38,6 +38,18 @@ def deadly_block(path, start, stop, sign):
     return dense_block(path, start, stop)
 
 
+def changing_block(n_rows):
+    """Return rows that are others each time."""
+    return np.random.default_rng().standard_normal((n_rows, D))
+
+
+def full_block(n_rows, start):
+    """Return rows; beyond the first block, raise as a worker without memory does."""
+    if start:
+        raise MemoryError
+    return np.random.default_rng(0).standard_normal((n_rows, D))
+
+
 def dense_block(path, start, stop):
     """Return some rows of a .npy file."""
     return np.load(path, mmap_mode="r")[start:stop].copy()

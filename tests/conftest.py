@@ -7,6 +7,7 @@ import sys
 import zlib
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -32,3 +33,23 @@ def pytest_collection_modifyitems(config, items):
     left_out = {item for item in slow if (zlib.crc32(item.nodeid.encode()) + today) % _ONE_IN}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(scope="session")
+def client():
+    """A Dask cluster of two worker processes, for all tests of a session."""
+    dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
+    options = {
+        "distributed.scheduler.allowed-failures": 20,
+        "distributed.comm.timeouts.connect": "60s",
+        # On a machine that is busy, a worker that was killed may take a while to start again.
+        "distributed.deploy.lost-worker-timeout": "1 hour",
+    }
+    with (
+        dask.config.set(options),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50, processes=True
+        ) as cluster,
+        distributed.Client(cluster) as made,
+    ):
+        yield made

@@ -42,24 +42,6 @@ EDGES = (0, 9_000, 9_001, 30_000, N_ROWS)
 
 
 @pytest.fixture(scope="module")
-def client():
-    settings = {
-        "distributed.scheduler.allowed-failures": 20,
-        "distributed.comm.timeouts.connect": "60s",
-        # On a machine that is busy, a worker that was killed may take a while to start again.
-        "distributed.deploy.lost-worker-timeout": "1 hour",
-    }
-    with (
-        dask.config.set(settings),
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50, processes=True
-        ) as cluster,
-        distributed.Client(cluster) as made,
-    ):
-        yield made
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The same rows in files of all kinds, cut at places that have nothing to do with leaves."""
     pandas = pytest.importorskip("pandas")

@@ -7,6 +7,7 @@ from odeco.decompose.files import load_result, save_result
 from odeco.decompose.result import PrivateDecomposition
 from odeco.decompose.symmetric import decompose
 from odeco.errors import (
+    ClusterError,
     ConvergenceWarning,
     DominantColumnWarning,
     FileFormatError,
@@ -26,6 +27,7 @@ from odeco.tensors.metrics import incoherence, match
 from odeco.tensors.oracle import Oracle, SensitiveOracle
 
 __all__ = [
+    "ClusterError",
     "Components",
     "ConvergenceWarning",
     "DominantColumnWarning",

@@ -69,6 +69,10 @@ class StreamEndedError(ValueError):
         self.found = found
 
 
+class ClusterError(RuntimeError):
+    """A Dask cluster failed: its scheduler is not reachable, its workers died, or they have too little memory."""
+
+
 class BadRowError(ValueError):
     """A row is not finite, or too large for its powers to be."""
 

@@ -26,6 +26,10 @@ option = click.option(
 )
 
 
+#: Seconds to wait for the scheduler of a cluster.
+_CONNECT_SECONDS = 10
+
+
 @contextmanager
 def connected(address: str | None) -> Iterator[Any]:
     """Connect to a cluster, and yield its client; None if there is no address."""
@@ -35,7 +39,15 @@ def connected(address: str | None) -> Iterator[Any]:
     distributed: Any = import_module("distributed")  # it takes a second, and may be missing
 
     where = {"scheduler_file": address} if os.path.isfile(address) else {"address": address}  # noqa: PTH113 - or an URL
-    with distributed.Client(**where, set_as_default=False) as client:
+    try:
+        made = distributed.Client(**where, set_as_default=False, timeout=_CONNECT_SECONDS)
+    except (OSError, ValueError, AssertionError) as error:  # AssertionError: an address without a port
+        raise click.ClickException(
+            f"The scheduler of a Dask cluster must be reachable. There is none at {address} "
+            f"({str(error).rstrip('.') or 'no port'}). Pass its address as --scheduler, such as tcp://host:8786, or "
+            "its scheduler file."
+        ) from error
+    with made as client:
         n_threads = sum(client.nthreads().values())
         link = f"; it shows what it does at {client.dashboard_link}" if client.dashboard_link else ""
         note(f"cluster at {client.scheduler.address}: {len(client.nthreads()):,} workers, {n_threads:,} threads{link}")

@@ -19,6 +19,15 @@ from odeco.io.source import BatchSource, Block, Source
 _HASHED_EVERY = 64
 
 
+def sum_of_bits(rows: Any) -> int:
+    """Return the sum of the bits of all numbers in rows, read as integers, modulo 2⁶⁴."""
+    total = 0
+    for part in [rows.data, rows.indices, np.diff(rows.indptr)] if is_sparse(rows) else [rows]:
+        words = np.ascontiguousarray(part).view(f"u{part.dtype.itemsize}")
+        total += int(np.add.reduce(words, axis=None, dtype=np.uint64))
+    return total % 2**64
+
+
 class RowDigest:
     """A checksum of the rows of a pass, which does not depend on how they are cut into blocks.
 
@@ -33,10 +42,7 @@ class RowDigest:
 
     def update(self, rows: Any) -> None:
         """Add rows."""
-        parts = [rows.data, rows.indices, np.diff(rows.indptr)] if is_sparse(rows) else [rows]
-        for part in parts:
-            words = np.ascontiguousarray(part).view(f"u{part.dtype.itemsize}")
-            self._sum = (self._sum + int(np.add.reduce(words, axis=None, dtype=np.uint64))) % 2**64
+        self._sum = (self._sum + sum_of_bits(rows)) % 2**64
         n_rows = int(rows.shape[0])
         for place in range(-self.n_rows % _HASHED_EVERY, n_rows, _HASHED_EVERY):
             row = row_slice(rows, place, place + 1)

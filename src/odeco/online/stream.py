@@ -14,8 +14,9 @@ from odeco._util.arguments import as_seed, check_choice, check_number
 from odeco._util.types import RngLike
 from odeco.decompose.result import StreamDecomposition
 from odeco.display.progress import following
-from odeco.errors import FileFormatError
+from odeco.errors import ClusterError, FileFormatError, SourceError
 from odeco.io.coerce import as_source
+from odeco.io.errors import as_subject
 from odeco.io.reading import Passes
 from odeco.io.source import is_on_cluster
 from odeco.online.checkpoint import RunFile
@@ -163,16 +164,23 @@ def _pull(reader: Reader, run: Run, file: Checkpoint, callback: Callable[[Progre
     """Feed a run with all rows, as often as it needs them, until it is complete."""
     if file.path is not None:
         reader.compare_with(file.digest)
-    while not run.is_complete:
-        for n_ahead in reader.feed(run):
-            file.digest = reader.digest
-            file.save_if_due(run)
-            if callback is not None:
-                with file.saved_if_interrupted(run):
-                    callback(run.progress.ahead(n_ahead))
-            if run.is_complete:
-                return
-        run.batches.end_pass(run)
+    try:
+        while not run.is_complete:
+            for n_ahead in reader.feed(run):
+                file.digest = reader.digest
+                file.save_if_due(run)
+                if callback is not None:
+                    with file.saved_if_interrupted(run):
+                        callback(run.progress.ahead(n_ahead))
+                if run.is_complete:
+                    return
+            run.batches.end_pass(run)
+    except ClusterError as error:
+        file.save(run)
+        kept = "Pass `checkpoint` to be able to resume."
+        if file.path is not None:
+            kept = f"The state after {run.n_rows:,} rows is in {file.path}: call again to resume from it."
+        raise ClusterError(f"{error} {kept}") from error
 
 
 def _batching(
@@ -274,6 +282,7 @@ class ClusterReader:
 
     repeatable = True
     digest: str | None = None
+    _checksum: int | None = None  # of the rows of the last whole pass
 
     def __init__(self, data: Any, client: Any, **selection: Any) -> None:
         self._rows = cluster_rows(data, None, client=client, **selection)
@@ -290,13 +299,24 @@ class ClusterReader:
 
     def feed(self, run: Run) -> Iterator[int]:
         """Send the questions of a run one after the other, each for all rows for which it is known."""
-        total = run.total
+        total, checksum, n_read = run.total, 0, 0
         if total.held.waiting or total.n_rows % rows_per_unit(self.n_features, sparse=self._rows.sparse):
             run.begin_batch_again()  # the run stopped in the middle of a leaf, in a process that reads rows
         while not run.is_complete and run.batches.next_row(run) < self._rows.n_rows:
             segments = run.batches.segments(run, self._rows.n_rows)
-            with closing(sum_on_cluster(self._rows, run, segments)) as steps:
-                yield from steps
+            with closing(sum_on_cluster(self._rows, run, segments)) as answers:
+                for part, n_ahead in answers:
+                    if part is not None:
+                        checksum, n_read = checksum + part.checksum, n_read + part.n_rows
+                    yield n_ahead
+        if n_read == self._rows.n_rows:
+            if self._checksum not in (None, checksum % 2**64):
+                raise SourceError(
+                    f"{as_subject(self._rows.name)} must give the same rows each time they are computed. They differ "
+                    "between two passes. Use functions that always return the same rows, such as those of a file or of "
+                    "a fixed seed, or keep the rows with `persist()`."
+                )
+            self._checksum = checksum % 2**64
 
 
 class Checkpoint:

@@ -111,11 +111,22 @@ Add: TypeAlias = "Callable[[FloatArray, DataArray], FloatArray]"
 
 
 class Part(NamedTuple):
-    """The sum over rows that follow each other, as it travels: how many, how many make a leaf, and the arrays."""
+    """The sum over consecutive rows, as workers return it.
+
+    Attributes
+    ----------
+    n_rows, unit : int
+        The number of rows, and the number of rows in a leaf.
+    levels : tuple of arrays
+        The sums.
+    checksum : int
+        The sum of the bits of all numbers in the rows, modulo 2⁶⁴; 0 if it is not used.
+    """
 
     n_rows: int
     unit: int
     levels: Levels
+    checksum: int = 0
 
 
 def carried(levels: Levels, node: DataArray, level: int, n_rows: int, unit: int, add: Add) -> Levels:
@@ -160,17 +171,18 @@ def appended(whole: Part, part: Part, add: Add) -> Part:
     """
     height = node_rows(part.n_rows, part.unit)
     n_rows, levels = whole.n_rows + part.n_rows, whole.levels
+    checksum = (whole.checksum + part.checksum) % 2**64
     held = [(level, array) for level, array in enumerate(part.levels) if array is not None]
     if whole.n_rows % height == 0 and part.n_rows < height:  # below all that the sum holds
         after = [*levels, *[None] * (len(part.levels) - len(levels))]
         for level, array in held:
             before = after[level]
             after[level] = array if before is None else add(before, array)
-        return Part(n_rows, part.unit, tuple(after))
+        return Part(n_rows, part.unit, tuple(after), checksum)
     aligned = whole.n_rows % height == 0
     for level, array in held:
         levels = carried(levels, array, level if aligned else 0, n_rows, part.unit, add)
-    return Part(n_rows, part.unit, levels)
+    return Part(n_rows, part.unit, levels, checksum)
 
 
 def collected(levels: Levels, rest: DataArray | None, out: FloatArray) -> FloatArray:

@@ -1,9 +1,11 @@
-"""The cluster: its client, how many threads it has, and what must be the same on all of its machines."""
+"""The cluster: its client, its number of threads, its faults, and the versions that all machines must share."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
@@ -13,36 +15,37 @@ import numpy as np
 import scipy
 
 from odeco._util.version import __version__
+from odeco.errors import ClusterError
 
 Answer = TypeVar("Answer")
 
 
-#: A scheduler that loses several workers under one task gives the task up; it is asked so many times.
-MOST_TRIES = 5
+#: Attempts at a task that the scheduler gives up because several workers died under it.
+MAX_TRIES = 5
 
-#: How often the client looks how far workers are.
+#: Seconds between two looks at the state of tasks.
 _LOOK_SECONDS = 0.1
 
 
 class Cluster:
-    """A client of Dask, and what is asked of it."""
+    """A Dask client, and what odeco needs of it."""
 
     def __init__(self, client: Any) -> None:
         self.client = client
 
     @property
     def n_threads(self) -> int:
-        """How many tasks can run at a time; 1 at least, since workers may still be on their way."""
+        """The number of tasks that can run at a time; at least 1, since workers may still be starting."""
         return max(1, sum(int(number) for number in self.client.nthreads().values()))
 
     def hold(self, value: Any) -> Any:
-        """Return a value as the result of a task: workers fetch it from each other, and it can be made again."""
+        """Return a value as the result of a task: workers get it from each other, and it can be computed again."""
         config = import_module("dask.config")
-        with config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):  # one copy, and meant to be
+        with config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):  # it is sent once
             return self.submit(_itself, value, name="block")
 
     def submit(self, function: Callable[..., Any], *arguments: Any, name: str, priority: int = 0) -> Any:
-        """Return the future of a call, which is never mistaken for an earlier one."""
+        """Return the future of a call, with a key of its own."""
         key = f"odeco-{name}-{uuid4().hex}"
         return self.client.submit(function, *arguments, key=key, pure=False, priority=priority)
 
@@ -58,7 +61,7 @@ class Cluster:
 
 
 def find_cluster(client: Any = None) -> Cluster:
-    """Return the cluster of a client; by default of the one that the process uses now."""
+    """Return the cluster of a client; by default of the current client of the process."""
     distributed = import_distributed()
     if client is None:
         try:
@@ -78,8 +81,8 @@ def find_cluster(client: Any = None) -> Cluster:
 
 
 def wait_for(future: Any) -> bool:
-    """Wait a moment, and tell whether a future is done, well or not."""
-    with future.client.as_current():  # otherwise that of the process, which may be another one
+    """Wait a moment, and tell whether a future is done, with a result or an error."""
+    with future.client.as_current():  # the client of the process may be another one
         try:
             import_distributed().wait(future, timeout=_LOOK_SECONDS)
         except TimeoutError:
@@ -87,10 +90,43 @@ def wait_for(future: Any) -> bool:
     return True
 
 
+@contextmanager
+def cluster_faults(cluster: Cluster) -> Iterator[None]:
+    """Turn the faults of a cluster into a `ClusterError` that says what happened; errors of a task pass unchanged."""
+    try:
+        yield
+    except ClusterError:
+        raise
+    except MemoryError as error:
+        raise ClusterError(
+            f"Workers must have memory for their tasks. One has too little ({_clause(error)}). Make the blocks "
+            "smaller, or give the workers more memory."
+        ) from error
+    except Exception as error:
+        if isinstance(error, import_distributed().scheduler.KilledWorker):
+            raise ClusterError(
+                f"Workers must stay alive during a task. {MAX_TRIES} times one died ({_clause(error)}). Too little "
+                "memory is the usual reason: make the blocks smaller, or give the workers more memory; their logs say "
+                "more."
+            ) from error
+        lost = (CancelledError, import_distributed().comm.CommClosedError)
+        if isinstance(error, lost) or cluster.client.status != "running" or "trying to connect" in str(error):
+            raise ClusterError(
+                "The scheduler of the cluster must be reachable during a run. It is not reachable any more "
+                f"({_clause(error)}). Start it again, and make a new client."
+            ) from error
+        raise
+
+
+def _clause(error: BaseException) -> str:
+    text = str(error).strip().rstrip(".").splitlines()
+    return f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__
+
+
 def tried_again(run: Callable[[], Answer]) -> Answer:
-    """Return what `run` returns. A task that lost several workers in turn is given up by Dask: then it is run again."""
+    """Return the result of `run`, which is repeated if Dask has given up a task because several workers died."""
     killed = import_distributed().scheduler.KilledWorker
-    for _ in range(MOST_TRIES - 1):
+    for _ in range(MAX_TRIES - 1):
         try:
             return run()
         except killed:
@@ -99,7 +135,7 @@ def tried_again(run: Callable[[], Answer]) -> Answer:
 
 
 def result_of(future: Any, *, fetch: bool = True) -> Any:
-    """Return the result of a future that is done, unless it is to stay where it is; or raise what its task raised."""
+    """Return the result of a future that is done, or None if it stays on its worker; raise the error of its task."""
     try:
         return future.result() if fetch or future.status != "finished" else None
     except Exception as error:
@@ -116,7 +152,7 @@ def result_of(future: Any, *, fetch: bool = True) -> Any:
 
 
 def import_distributed() -> Any:
-    """Import dask.distributed, or say what it is needed for."""
+    """Import dask.distributed; the error says what it is needed for."""
     try:
         return import_module("distributed")
     except ImportError as error:
@@ -127,7 +163,7 @@ def import_distributed() -> Any:
 
 @cache
 def versions() -> tuple[tuple[str, str], ...]:
-    """Return what must be the same on all machines, for the same bits."""
+    """Return the versions that must be the same on all machines for bit-identical results."""
     return (
         ("Python", ".".join(platform.python_version_tuple()[:2])),
         ("odeco", __version__),

@@ -1,11 +1,12 @@
-"""Where the rows are: in files that all workers can open, or in the blocks of a Dask collection."""
+"""Rows on a cluster: in files that all workers can open, or in the blocks of a Dask collection."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import pickle
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
@@ -18,21 +19,21 @@ from odeco.io.coerce import as_source
 from odeco.io.files import pieces_of
 from odeco.io.rows import is_sparse, row_slice, stored_numbers, to_csr
 from odeco.io.source import BatchSource, chosen_columns, names_of
-from odeco.online.dask.client import Cluster, find_cluster
+from odeco.online.dask.client import Cluster, cluster_faults, find_cluster, tried_again
 from odeco.online.tree import rows_per_chunk
 
 
 class Piece(NamedTuple):
-    """Rows of one file, or of one block: what to read, where it begins and ends there, and its first row in all rows.
+    """Rows of one file or block.
 
     Attributes
     ----------
     source : Source, or a delayed array
-        A file, which a worker opens, or a block, which Dask brings there.
+        A file, which a worker opens, or a block, which Dask computes.
     start, stop : int
-        Rows of the file; of a block it is all of them.
+        Rows of the file; all rows of a block.
     first : int
-        Where these rows begin among all rows.
+        The first of these rows, counted over all files or blocks.
     """
 
     source: Any
@@ -42,22 +43,22 @@ class Piece(NamedTuple):
 
 
 class ClusterRows(Protocol):
-    """Rows that workers can get at.
+    """Rows that workers can read.
 
     Attributes
     ----------
     n_rows, n_features : int
-        How many there are, and their width.
+        Their number, and their width.
     sparse : bool
         Whether they are CSR.
     name : str
-        What errors call them.
+        Their name in errors.
     cluster : Cluster
-        Who works on them.
+        The cluster that reads them.
     in_files : bool
-        Whether workers read them from files; otherwise they are blocks of a Dask collection.
+        Whether they are in files; otherwise they are blocks of a Dask collection.
     columns : tuple of str or None
-        The names of the columns, where there are some.
+        The names of the columns, if they have names.
     """
 
     n_rows: int
@@ -73,10 +74,13 @@ class ClusterRows(Protocol):
         """Rows and columns."""
 
     def pieces(self, start: int, stop: int) -> list[Piece]:
-        """Return where the rows from `start` to `stop` are."""
+        """Return the pieces that hold the rows from `start` to `stop`."""
 
     def fingerprint(self) -> str:
         """Return a short string that very probably changes if the rows do."""
+
+    def renewed(self) -> ClusterRows:
+        """Return the same rows under new keys, so that a task that Dask has given up is computed again."""
 
 
 class _Shaped:
@@ -103,7 +107,7 @@ class FileRows(_Shaped):
         self.name: str = getattr(source, "name", "the files")
         if source.n_rows is None or pieces_of(source, 0, 0) is None:
             raise SourceError(
-                f"Rows for a cluster must be in files whose headers tell how many there are: .npy, .npz, .parquet, "
+                f"Rows for a cluster must be in files whose headers state their number: .npy, .npz, .parquet, "
                 f".arrow or svmlight. Got {self.name}. Convert it."
             )
         self.n_rows, self.n_features, self.cluster = source.n_rows, source.n_features, cluster
@@ -118,12 +122,16 @@ class FileRows(_Shaped):
         return found
 
     def fingerprint(self) -> str:
-        """Return that of the files."""
+        """Return the fingerprint of the files."""
         return self._source.fingerprint()
+
+    def renewed(self) -> FileRows:
+        """Return the rows themselves: every task that reads files has a key of its own."""
+        return self
 
 
 class BlockRows(_Shaped):
-    """The rows of blocks that Dask makes when they are wanted, and may make again."""
+    """The rows of blocks that Dask computes when they are needed, and may compute again."""
 
     in_files = False
 
@@ -139,6 +147,7 @@ class BlockRows(_Shaped):
         columns: tuple[str, ...] | None = None,
     ) -> None:
         self._blocks, self._edges = list(blocks), list(itertools.accumulate(counts, initial=0))
+        self._counts = list(counts)
         self.n_rows, self.n_features, self.sparse = self._edges[-1], n_features, sparse
         self.name, self.cluster, self.columns = name, cluster, columns
         if not (self.n_rows and n_features):
@@ -147,7 +156,7 @@ class BlockRows(_Shaped):
             )
 
     def pieces(self, start: int, stop: int) -> list[Piece]:
-        """Return the blocks that hold these rows; of one that holds others too, a part that is cut where it lies."""
+        """Return the blocks that hold these rows; of a block with other rows too, a part that is cut on its worker."""
         cut = import_module("dask").delayed(_cut, pure=True)
         found, number = [], bisect_right(self._edges, start) - 1
         while start < stop:
@@ -161,15 +170,58 @@ class BlockRows(_Shaped):
 
     def fingerprint(self) -> str:
         """Return kind and shape, and a digest of the first row, the last and one between them."""
-        rows = sorted({0, self.n_rows // 2, self.n_rows - 1})
-        lazy = [self.pieces(row, row + 1)[0].source for row in rows]
+        places = sorted({0, self.n_rows // 2, self.n_rows - 1})
         digest = hashlib.sha256()
-        for row in self.cluster.client.gather(self.cluster.client.compute(lazy)):
+        for row in _computed(self, lambda rows: [rows.pieces(place, place + 1)[0].source for place in places]):
             parts = (row.indices, row.data) if is_sparse(row) else (np.asarray(row),)
             for part in parts:
                 digest.update(np.ascontiguousarray(part).tobytes())
         kind = "csr" if self.sparse else "dense"
         return f"dask:{kind}:{self.n_rows}x{self.n_features}:{digest.hexdigest()[:16]}"
+
+    def renewed(self) -> BlockRows:
+        """Return the same rows under new keys.
+
+        Dask remembers that it gave up a task for as long as anybody wants its result, and does not try it again under
+        the same key. Here the graph of a block becomes the argument of one new task. (The `clone` of Dask leaves the
+        old keys inside fused tasks.) Blocks that are futures keep their keys: how they were computed is not known here.
+        """
+        return BlockRows(
+            [_renewed(block) for block in self._blocks],
+            self._counts,
+            self.n_features,
+            sparse=self.sparse,
+            name=self.name,
+            cluster=self.cluster,
+            columns=self.columns,
+        )
+
+
+def _renewed(block: Any) -> Any:
+    dask = import_module("dask")
+    if import_module("distributed").futures_of(block):
+        return block
+    culled = dask.optimize(block)[0]
+    graph = import_module("cloudpickle").dumps((dict(culled.__dask_graph__()), culled.key))
+    return dask.delayed(_compute_graph, pure=False)(graph)
+
+
+def _compute_graph(graph: bytes) -> Any:
+    """Compute a block on a worker, in one task."""
+    return import_module("dask").get(*pickle.loads(graph))  # noqa: S301 - it was made by the client
+
+
+def _computed(rows: BlockRows, lazy: Callable[[BlockRows], list[Any]]) -> list[Any]:
+    """Return the results of delayed values that depend on the blocks of rows; repeated if workers die."""
+    current = [rows]
+
+    def attempt() -> list[Any]:
+        rows, current[0] = current[0], current[0].renewed()
+        results: list[Any] = rows.cluster.client.gather(rows.cluster.client.compute(lazy(rows)))
+        return results
+
+    with cluster_faults(rows.cluster):
+        return tried_again(attempt)
 
 
 def as_cluster_rows(
@@ -179,7 +231,7 @@ def as_cluster_rows(
     columns: Sequence[str] | str | None = None,
     drop: Sequence[str] | str | None = None,
 ) -> ClusterRows:
-    """Return rows that the workers of a cluster can get at.
+    """Return rows that the workers of a cluster can read.
 
     Parameters
     ----------
@@ -227,7 +279,7 @@ def from_delayed(
     n_rows: Sequence[int] | None = None,
     client: Any = None,
 ) -> ClusterRows:
-    """Return rows whose blocks, NumPy or CSR arrays, are made by delayed calls or are futures.
+    """Return rows whose blocks, NumPy or CSR arrays, are delayed values or futures.
 
     Parameters
     ----------
@@ -236,7 +288,7 @@ def from_delayed(
     n_features : int, optional
         Their width.
     n_rows : sequence of int, optional
-        How many rows each has. Without both, every block is made once to count them.
+        The number of rows of each block. Without this or `n_features`, every block is computed once to count them.
     client : dask.distributed.Client, optional
         The cluster; by default that of the process.
 
@@ -252,7 +304,8 @@ def from_delayed(
         raise SourceError("Rows must come in at least one block. Got none.")
     looks = dask.delayed(_look, pure=False)
     known = n_features is not None and n_rows is not None
-    shapes = cluster.client.gather(cluster.client.compute([looks(block) for block in (lazy[:1] if known else lazy)]))
+    unknown = BlockRows(lazy, [1] * len(lazy), 1, sparse=False, name="the delayed blocks", cluster=cluster)
+    shapes = _computed(unknown, lambda rows: [looks(block) for block in (rows._blocks[:1] if known else rows._blocks)])
     width, kinds = shapes[0][1], {shape[2] for shape in shapes}
     if n_features is not None:
         width = check_count("n_features", n_features)
@@ -270,7 +323,7 @@ def _look(block: Any) -> tuple[int, int, bool]:
 
 
 def _cut(block: Any, start: int, stop: int) -> Any:
-    """Return some rows of a block, as a copy: a view would take the whole block along."""
+    """Return some rows of a block, as a copy: a view would keep the whole block in memory."""
     if sparse.issparse(block):
         return row_slice(to_csr(block), start, stop).copy()
     return stored_numbers(np.asarray(block))[start:stop].copy()

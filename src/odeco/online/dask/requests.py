@@ -1,7 +1,4 @@
-"""A question goes out to the cluster, about rows that follow each other; sums over them come back, in order.
-
-The questions of a search, as orders to workers.
-"""
+"""Sums over rows on a cluster: tasks for its workers, which return the parts of a sum in order."""
 
 from __future__ import annotations
 
@@ -10,17 +7,25 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from odeco._util.types import FloatArray
-from odeco.online.dask.client import MOST_TRIES, Cluster, import_distributed, result_of, versions, wait_for
+from odeco.online.dask.client import (
+    MAX_TRIES,
+    Cluster,
+    cluster_faults,
+    import_distributed,
+    result_of,
+    versions,
+    wait_for,
+)
 from odeco.online.dask.partitions import ClusterRows, as_cluster_rows
 from odeco.online.dask.tasks import Task, add_up, join
 from odeco.online.run import Run
 from odeco.online.sums import Question
 from odeco.online.tree import RADIX, Part, nodes, rows_per_unit
 
-#: So many leaves a thread, if there are as many, so that the last to finish are not waited for long.
+#: Leaves per thread, if there are enough of them, so that all threads finish at about the same time.
 _LEAVES_PER_THREAD = 3
 
-#: Nodes are joined before further leaves are added up: what is joined takes less memory.
+#: The priority of tasks that join nodes, above those that add up leaves: joined nodes take less memory.
 _JOIN_PRIORITY = 10
 
 
@@ -29,18 +34,18 @@ Segment = tuple[int, int, int]
 
 
 class Order(NamedTuple):
-    """What workers are to do with the rows of a node.
+    """What workers do with the rows of a node.
 
     Attributes
     ----------
     work : callable
         Called with `task`, `held`, pieces and blocks; returns the sum over the rows of a node as a `Part`.
     task : object
-        What it needs to know; small.
+        Its arguments; small.
     held : object
-        What all of them need; large. It leaves the client once.
+        A large argument that all tasks share. It is sent once.
     unit : int
-        How many rows make a leaf of the tree.
+        The number of rows in a leaf of the tree.
     """
 
     work: Callable[..., Part]
@@ -50,31 +55,35 @@ class Order(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What has come back: the sum over the rows that follow, or None while they are worked on; and rows done ahead."""
+    """The sum over the next rows, or None while workers add them up; and the number of rows added up beyond these."""
 
     part: Part | None
     n_ahead: int
 
 
 def ask(rows: ClusterRows, order: Order, segments: Sequence[Segment]) -> Iterator[Answer]:
-    """Send a question out about some segments of rows, and yield the parts of their sums in order.
+    """Let workers add up some segments of rows, and yield the parts of their sums in order.
 
     Parameters
     ----------
     rows : ClusterRows
         The rows.
     order : Order
-        What is asked.
+        What to add up.
     segments : sequence of (origin, start, stop)
-        Rows `start` to `stop`, of a sum that began with row `origin`. A part never reaches from one segment into the
-        next.
+        Rows `start` to `stop` of a sum that begins with row `origin`. A part never extends over two segments.
 
     Notes
     -----
-    The block is held as the result of one task: it leaves the client once, and can be made again if the worker that has
-    it dies. All nodes are sent out at once, and those of one parent are joined on a worker. A task that lost several
-    workers in turn, which Dask then gives up, is asked again.
+    The block is the result of one task: it is sent once, and can be computed again if the worker that has it dies. All
+    nodes are submitted at once, and those of one parent are joined on a worker. A task that Dask gives up because
+    several workers died under it is submitted again, with rows under new keys.
     """
+    with cluster_faults(rows.cluster):
+        yield from _ask(rows, order, segments)
+
+
+def _ask(rows: ClusterRows, order: Order, segments: Sequence[Segment]) -> Iterator[Answer]:
     unit, killed, n_tries = order.unit, import_distributed().scheduler.KilledWorker, 0
     largest = [
         (origin, origin + begins, origin + ends)
@@ -93,12 +102,13 @@ def ask(rows: ClusterRows, order: Order, segments: Sequence[Segment]) -> Iterato
                 yield Answer(part, sent.n_ahead())
         except killed:
             n_tries += 1
-            if n_tries == MOST_TRIES:
+            if n_tries == MAX_TRIES:
                 raise
+            rows = rows.renewed()
 
 
 class _Sent:
-    """Nodes that have been sent out: their futures, and those of the leaves below them that are not done."""
+    """Nodes that were submitted: their futures, and those of the leaves below them that are not done."""
 
     def __init__(self, rows: ClusterRows, order: Order, largest: Sequence[Segment]) -> None:
         cluster = rows.cluster
@@ -115,25 +125,25 @@ class _Sent:
             self.futures.append(_joined(cluster, node, own, order.unit))
 
     def n_ahead(self) -> int:
-        """Return how many rows workers have done of nodes that were not taken yet."""
+        """Return the number of rows that workers have added up in nodes that were not taken yet."""
         undone = []
         for number, n_rows, future in self._undone:
             if future.status == "finished":
                 self._done[number] += n_rows
             else:
                 undone.append((number, n_rows, future))
-        self._undone = undone  # what is done and joined can then be let go of
+        self._undone = undone  # so that the futures of joined nodes are released
         return sum(self._done)
 
     def take(self, number: int) -> None:
-        """Let go of a node that has arrived."""
+        """Release a node that has arrived."""
         self.futures[number] = None
         self._undone = [each for each in self._undone if each[0] != number]
         self._done[number] = 0
 
 
 def leaf_height(unit: int, sizes: Sequence[int], n_threads: int) -> int:
-    """Return how many rows a leaf of the work has: as many as leave enough of them for all threads."""
+    """Return the number of rows in a task: the largest that leaves enough tasks for all threads."""
     height = unit
     while height < max(sizes):
         if sum(-(-size // (height * RADIX)) for size in sizes) < _LEAVES_PER_THREAD * n_threads:
@@ -179,9 +189,9 @@ def _joined(cluster: Cluster, node: Segment, leaves: dict[Segment, Any], unit: i
 def sum_over_rows(
     rows: ClusterRows, question: Question, block: FloatArray, order: int, norm_bound: float | None = None
 ) -> Order:
-    """Return the order to answer a question of a search: see `odeco.online.RowSum`.
+    """Return the order for the question of a solver: see `odeco.online.RowSum`.
 
-    With `norm_bound`, for a private run, rows are cut to it, and nothing is said about any of them.
+    With `norm_bound`, for a private run, rows are clipped to it, and no error depends on a row.
     """
     unit = rows_per_unit(rows.n_features, sparse=rows.sparse)
     task = Task(question, order, unit, rows.n_features, rows.name, norm_bound, versions())
@@ -205,14 +215,11 @@ def cluster_rows(
     return rows
 
 
-def sum_on_cluster(rows: ClusterRows, run: Run, segments: Sequence[Segment]) -> Generator[int, None, None]:
-    """Let workers add up what the question of a run needs, and give the sums to the run.
-
-    Yields the number of rows that workers have added up and the run has not taken yet.
-    """
+def sum_on_cluster(rows: ClusterRows, run: Run, segments: Sequence[Segment]) -> Generator[Answer, None, None]:
+    """Let workers add up what the question of a run needs, and give the sums to the run; yield what `ask` yields."""
     total = run.total
     order = sum_over_rows(rows, total.question, total.block, total.order, run.mean.norm_bound)
-    for part, n_ahead in ask(rows, order, segments):
-        if part is not None:
-            run.take(part, dense=not rows.sparse)
-        yield n_ahead
+    for answer in ask(rows, order, segments):
+        if answer.part is not None:
+            run.take(answer.part, dense=not rows.sparse)
+        yield answer

@@ -1,4 +1,4 @@
-"""What runs on a worker: one task, one thread, and no change to anything that it is given."""
+"""What runs on a worker: one task in one thread, which changes none of its arguments."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from odeco._util.threads import one_thread
 from odeco._util.types import FloatArray
 from odeco.errors import SourceError
+from odeco.io.reading import sum_of_bits
 from odeco.io.rows import check_private_structure, row_slice, to_csr
 from odeco.io.source import Block, Source
 from odeco.online.dask.client import check_versions
@@ -21,12 +22,12 @@ from odeco.privacy.clip import clipped_rows
 
 
 class Task(NamedTuple):
-    """What a worker needs to know besides rows and block.
+    """The arguments of a task besides rows and block.
 
     Attributes
     ----------
     kind : {"image", "core", "entries"}
-        What is asked.
+        The question.
     order : int
         The order of the moment.
     unit : int
@@ -34,11 +35,11 @@ class Task(NamedTuple):
     n_features : int
         The width of the rows.
     name : str
-        What errors call the rows.
+        The name of the rows in errors.
     norm_bound : float or None
-        For a private run, the norm that rows are cut to; nothing is then said about any of them.
+        For a private run, the norm to which rows are clipped; no error then depends on a row.
     versions : tuple
-        What the client has installed.
+        The versions of packages on the client.
     """
 
     kind: Kind
@@ -51,32 +52,33 @@ class Task(NamedTuple):
 
 
 def add_up(task: Task, block: FloatArray, pieces: list[Piece], blocks: list[Any]) -> Part:
-    """Return the sum over the rows of one node; `blocks` are what Dask has made of the pieces that are no files."""
+    """Return the sum over the rows of one node; `blocks` are the arrays of pieces that are not in files."""
     check_versions(task.versions)
     with one_thread():
-        total = RowSum(task.kind, block, task.order)
+        total, checksum = RowSum(task.kind, block, task.order), 0
         if task.norm_bound is None:
             for rows in read(pieces, blocks, task.n_features, task.name):
                 total.update(rows)
-        else:
+                checksum += sum_of_bits(rows)
+        else:  # without a checksum: an error must not depend on rows
             _add_privately(total, blocks, task.norm_bound)
-        part = total.part(task.unit)
+        part = total.part(task.unit)._replace(checksum=checksum % 2**64)
     check_count_of(pieces, total.n_rows, task.name)
     return part
 
 
 def check_count_of(pieces: list[Piece], n_rows: int, name: str) -> None:
-    """Raise if pieces had another number of rows than was announced: rows would be counted twice, or lost."""
+    """Raise if pieces have another number of rows than expected: rows would be counted twice, or lost."""
     expected = sum(piece.stop - piece.start for piece in pieces)
     if n_rows != expected:
         raise SourceError(
-            f"{name} must have {expected:,} rows from row {pieces[0].first:,} on. It has {n_rows:,}. Say how many each "
-            "block has, or let them be counted."
+            f"{name} must have {expected:,} rows from row {pieces[0].first:,} on. It has {n_rows:,}. Pass the "
+            "number of rows of each block, or leave it out, so that they are counted."
         )
 
 
 def join(*parts: Part) -> Part:
-    """Return the sum over the rows of nodes that follow each other."""
+    """Return the sum over the rows of consecutive nodes."""
     return joined([*parts])
 
 
@@ -95,13 +97,13 @@ def read(pieces: list[Piece], blocks: list[Any], n_features: int, name: str) -> 
 
 
 class _GivenBlock(Source):
-    """A block that Dask brings, whose rows are counted from those before it."""
+    """A block of a Dask collection; errors count its rows from the first of the collection."""
 
     def __init__(self, block: Any, n_features: int, name: str) -> None:
         self._block, self.n_features, self.name = block, n_features, name
 
     def fingerprint(self) -> str:
-        """Return the name: nobody asks."""
+        """Return the name; it is not used."""
         return self.name
 
     def _blocks(self, row: int) -> Iterator[Any]:  # noqa: ARG002 - errors count from there
@@ -113,7 +115,7 @@ def _as_array(block: Any) -> Any:
 
 
 def _add_privately(total: RowSum, blocks: list[Any], norm_bound: float) -> None:
-    """Clip rows and add them up. Whatever goes wrong, nothing is said about a value."""
+    """Clip rows and add them up. No error depends on a value."""
     try:
         for block in blocks:
             rows = _as_array(block)
