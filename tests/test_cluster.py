@@ -373,7 +373,7 @@ class TestRefusals:
 
     def test_rows_that_a_cluster_cannot_read_are_refused(self, client, tmp_path):
         (tmp_path / "rows.csv").write_text("a,b\n1,2\n3,4\n")
-        with pytest.raises(odeco.SourceError, match="files whose headers tell how many there are"):
+        with pytest.raises(odeco.SourceError, match="files whose headers state their number"):
             odeco.decompose_stream(tmp_path / "rows.csv", 1, client=client)
         with pytest.raises(TypeError, match=r"`client` must be a dask\.distributed\.Client"):
             odeco.decompose_stream(ROWS, 1, client="tcp://127.0.0.1:1")

@@ -28,6 +28,7 @@ _TRANSLATIONS = {
     "Pass more rows, or a smaller batch_size.": "Pass more rows, or a smaller --batch-size.",
     "in `error.found`": "in the file of --out, if one was given",
     '`batch_size` must be given for method="power"': "--batch-size must be given for --method power",
+    "Pass `checkpoint` to be able to resume.": "Pass --checkpoint FILE to be able to resume.",
     "Pass another path, or remove the file to begin again.": "Pass another --checkpoint, or remove it to begin again.",
     "Raise n_iterations, raise tol if": "Raise --n-iterations, raise --tol if",
     "or lower n_components if": "or lower -k if",
