@@ -172,7 +172,7 @@ def decompose_privately(
     sensitivities = holder_sensitivities(holder)
     setting = Setting(holder.dimension, holder.order, search, epsilon, delta, sensitivities, calibration)
     planned = choose(mechanism, setting)
-    own = Ledger(setting.mu, within=as_ledger(ledger))
+    own = Ledger(setting.mu, within=None if ledger is None else as_ledger(ledger))
     with following(callback, progress) as report_to:
 
         def report(what: str) -> None:
