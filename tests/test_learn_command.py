@@ -14,7 +14,7 @@ from odeco.cli.app import run as main
 from odeco.cli.info import _MEANINGS
 from odeco.cli.report import MODELS
 from odeco.io.graphs import read_graph
-from odeco.io.tables import read_text_table, sequences_of
+from odeco.io.tables import order_sequences, read_text_table, sequences_of
 from odeco.models import Communities, LatentClasses, TensorHMM, TensorICA, TensorMixture
 
 
@@ -311,6 +311,28 @@ def test_sequences_end_where_their_name_changes():
     assert found.lengths.tolist() == [2, 2]
     with pytest.raises(ValueError, match="Row 2 has none"):
         sequences_of(["b", None], None)
+
+
+def test_rows_of_a_sequence_need_not_be_neighbours():
+    order = order_sequences(["v", "u", "v", "u", "v"], None, 5)
+    assert order.permutation.tolist() == [0, 2, 4, 1, 3]
+    assert order.lengths.tolist() == [3, 2]
+    np.testing.assert_array_equal(order.restore(np.arange(5)), [0, 3, 1, 4, 2])
+    assert order_sequences(None, None, 3).lengths.tolist() == [3]
+    with pytest.raises(ValueError, match=r"Every row must have a sequence\. Row 2 has none"):
+        order_sequences(["u", None], None, 2)
+
+
+def test_rows_of_a_sequence_are_in_the_order_of_time():
+    for times in (
+        ["10", "9", "-1.5", "9"],
+        ["2024-05-10", "2024-05-09T23:00", "2023-12-31 07:00:00", "2024-05-09T23:00:00Z"],
+    ):
+        assert order_sequences(None, times, 4).permutation.tolist() == [2, 1, 3, 0]
+        assert order_sequences(["a", "b", "a", "a"], times, 4).permutation.tolist() == [2, 3, 0, 1]
+    for bad in ("yesterday", "nan"):
+        with pytest.raises(ValueError, match="Times must be"):
+            order_sequences(None, ["1", bad], 2)
 
 
 def test_the_command_knows_the_files_of_every_model():

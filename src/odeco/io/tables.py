@@ -19,12 +19,14 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from odeco._util.types import FloatArray, IndexArray
 from odeco.errors import DocumentError
 
 #: Between the cells of a record.
@@ -284,6 +286,81 @@ def answers_named(text: str, columns: Sequence[str]) -> dict[str, list[str]]:
     if not isinstance(named, dict) or not all(isinstance(own, list) for own in named.values()):
         raise ValueError(f'{text} must hold an object such as {{"question": ["yes", "no"]}}. It holds something else.')
     return {name: [str(cell) for cell in own] for name, own in named.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class SequenceOrder:
+    """Which rows of a table form sequences.
+
+    Attributes
+    ----------
+    permutation : array of int
+        The rows in the order of sequences: those of the first sequence, then those of the second, and so on.
+    lengths : array of int
+        The number of rows of each sequence.
+    """
+
+    permutation: IndexArray
+    lengths: IndexArray
+
+    def restore(self, values: Any) -> Any:
+        """Return values, one per row in the order of sequences, in the order of the table."""
+        restored = np.empty_like(values)
+        restored[self.permutation] = values
+        return restored
+
+
+def order_sequences(groups: Any, times: Any, n_rows: int) -> SequenceOrder:
+    """Group rows by the names of their sequences, in the order of the table or of their times.
+
+    Parameters
+    ----------
+    groups : array of texts or None
+        The name of the sequence of each row; without it all rows are one sequence. Rows of one sequence need not be
+        neighbours. Sequences are in the order of their first rows.
+    times : array of texts or None
+        The time of each row, numbers or ISO 8601 texts; without it rows of a sequence are in the order of the table.
+    n_rows : int
+        Number of rows.
+    """
+    number = np.zeros(n_rows, np.int64)
+    if groups is not None:
+        _, first, number = np.unique(_filled(groups, "sequence"), return_index=True, return_inverse=True)
+        number = np.argsort(np.argsort(first))[number]
+    keys = (number,) if times is None else (_as_times(_filled(times, "time")), number)
+    return SequenceOrder(np.lexsort(keys), np.bincount(number))
+
+
+def _filled(cells: Any, what: str) -> Any:
+    """Return cells as an array of texts, or raise if one is missing."""
+    if any(cell is None for cell in cells):
+        place = next(number for number, cell in enumerate(cells, 1) if cell is None)
+        raise ValueError(f"Every row must have a {what}. Row {place:,} has none. Give it one, or leave it out.")
+    return np.asarray(cells, dtype=np.str_)
+
+
+def _as_times(texts: Any) -> FloatArray:
+    """Return times as numbers: as they are, or seconds. A time without a time zone is taken as UTC."""
+    try:
+        times: FloatArray = texts.astype(np.float64)
+    except ValueError:
+        try:
+            parsed = [datetime.fromisoformat(text) for text in texts.tolist()]
+        except ValueError as error:
+            raise ValueError(f"Times must be numbers, or ISO 8601 texts. {error}. Convert the column.") from error
+        times = np.array([(each if each.tzinfo else each.replace(tzinfo=UTC)).timestamp() for each in parsed])
+    if not np.isfinite(times).all():
+        place = int(np.argmin(np.isfinite(times)))
+        raise ValueError(
+            f"Times must be finite. Got {texts[place]} in row {place + 1:,}. Fix it, or leave the row out."
+        )
+    return times
+
+
+def number_symbols(symbols: Any) -> tuple[IndexArray, list[str]]:
+    """Return symbols as whole numbers, and the symbols in alphabetical order."""
+    names, codes = np.unique(_filled(symbols, "symbol"), return_inverse=True)
+    return codes, names.tolist()
 
 
 @dataclass(frozen=True, eq=False)
