@@ -243,3 +243,12 @@ def test_topics_that_cannot_share_a_guarantee_with_a_vocabulary_are_refused_befo
         TensorLDA(2, epsilon=0.5, delta=1e-8).fit(counts, vocabulary=chosen)
     with pytest.raises(ValueError, match="`vocabulary` is for private models"):
         TensorLDA(2).fit(counts, vocabulary=chosen)
+
+
+@pytest.mark.parametrize("index", [10**6, -3])
+def test_an_index_outside_of_the_columns_is_refused_without_quoting_it(index):
+    counts = sparse.csr_array(np.ones((9, 9)))
+    counts.indices = np.where(counts.indices == 2, index, counts.indices)
+    with pytest.raises(ValueError, match="must have indices within their shape") as caught:
+        choose_vocabulary_privately(CountedWords(counts, WORDS, 9), epsilon=1.0, delta=1e-6)
+    assert str(index) not in str(caught.value)

@@ -75,7 +75,7 @@ class CommunitySpec(Spec):
     record: ClassVar[str] = "node"
     component: ClassVar[str] = "community"
 
-    def prepare(self, rows: Any, context: Any) -> Any:  # noqa: ARG002 - the signature of all models
+    def prepare(self, rows: Any, context: Any) -> Any:
         """Return the rows of an adjacency matrix as a symmetric CSR array of links."""
         return as_adjacency(rows)
 
@@ -113,7 +113,7 @@ class CommunitySpec(Spec):
         n_iterations, n_jobs = settings.max_doc_update_iter, settings.n_jobs
         return document_topics(links, params.profiles, params.prior, n_iterations=n_iterations, n_jobs=n_jobs)
 
-    def describe(self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None) -> Description:  # noqa: ARG002
+    def describe(self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None) -> Description:
         """Return communities in words and pictures."""
         return describe(fit.params, names)
 

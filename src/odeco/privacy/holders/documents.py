@@ -24,6 +24,7 @@ from scipy.special import ndtri
 from odeco._util.arguments import check_choice, check_count
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
+from odeco.io.rows import check_private_structure
 from odeco.privacy.holders.document_kernels import add_pairs, add_responsibilities
 from odeco.privacy.holders.protocol import RELATIONS, ROUNDOFF, NeighbourRelation
 from odeco.privacy.holders.records import row_weights
@@ -248,6 +249,7 @@ class WordVotes:
     ) -> None:
         check_choice("neighbour_relation", neighbour_relation, tuple(RELATIONS))
         self._most = check_count("words_per_unit", words_per_unit)
+        check_private_structure(counts)
         _, self.n_units = row_weights(groups, int(counts.shape[0]))
         self.unit = "document" if groups is None else "user"
         replaced = neighbour_relation == "replace"
