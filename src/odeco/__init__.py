@@ -1,7 +1,7 @@
 """Learn the components of a symmetric tensor that is too large to store, too private to look at, or still arriving."""
 
 from odeco import paper
-from odeco._util.version import __version__
+from odeco._util import __version__
 from odeco.decompose.asymmetric import decompose_asymmetric
 from odeco.decompose.files import load_result, save_result
 from odeco.decompose.result import PrivateDecomposition

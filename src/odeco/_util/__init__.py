@@ -1,1 +1,3 @@
-"""What every package needs: arguments, threads, scaling, types, files of arrays, optional imports."""
+"""The version, and what every package needs: arguments, threads, scaling, types, states and files, optional imports."""
+
+__version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Libraries that only some of odeco needs, and how to get those that are missing."""
+"""Optional dependencies: which extra installs a module that is missing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXTRAS = {
 
 
 def missing_library(error: ModuleNotFoundError, what: str) -> str | None:
-    """Return what needs the library that could not be imported, and how to get it; None if it is not one of ours."""
+    """Return a text on what needs the missing module and how to install it; None if no extra does."""
     module = str(error.name).partition(".")[0]
     extra = EXTRAS.get(module)
     return None if extra is None else f"{what} needs {module}, which is not installed: pip install 'odeco[{extra}]'"
@@ -28,7 +28,7 @@ def missing_library(error: ModuleNotFoundError, what: str) -> str | None:
 
 @contextmanager
 def needed_by(what: str) -> Iterator[None]:
-    """Import inside what may be missing: an error then says what needs it, and how to get it."""
+    """Import optional modules inside a ``with`` block: an error then says what needs them and how to install them."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Files of arrays with a JSON header: ``.npz`` without pickle, with a version, and never half written."""
+"""Files of arrays with a JSON header: ``.npz`` without pickle, with a version, and replaced atomically."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FORMAT_VERSION = 3
 
 _S = TypeVar("_S", bound=State)
 
-#: How pages and tables of odeco begin: one of these stands within the first bytes.
+#: What marks pages and tables that odeco wrote, and the number of bytes at their beginning in which it must occur.
 _SIGNS, _SIGN_BYTES = (
     (
         b'<meta name="generator" content="odeco">',
@@ -48,8 +48,8 @@ _SIGNS, _SIGN_BYTES = (
     1024,
 )
 
-#: An array in an archive of anyone's may take so many bytes, or so many times the size of its file if that is more.
-_ARRAY_BYTES, _MOST_INFLATED = 1 << 27, 32
+#: The largest size of an array in a compressed archive: this number of bytes, or this multiple of the size of the file.
+_ARRAY_BYTES, _MAX_INFLATION = 1 << 27, 32
 
 _HEADER = "header"
 
@@ -97,7 +97,7 @@ def replacing(path: str | os.PathLike[str], *, readable: bool = True) -> Iterato
 
 
 def try_to_write(path: str | os.PathLike[str]) -> None:
-    """Raise now what would be raised when `path` is written, and remove what killed processes left beside it."""
+    """Raise now what would be raised when `path` is written, and remove temporary files that killed processes left."""
     temporary, descriptor = _new_temporary(_target(path), 0o600)
     os.close(descriptor)
     temporary.unlink()
@@ -120,7 +120,7 @@ def was_written_by_odeco(path: str | os.PathLike[str]) -> bool:
 
 
 def _target(path: str | os.PathLike[str]) -> Path:
-    """Return the file to write: what a symbolic link points to, and never a device, a pipe or a directory."""
+    """Return the file to write, which is the target of a symbolic link; refuse devices, pipes and directories."""
     target = Path(path)
     if target.is_symlink():
         target = target.resolve()
@@ -145,7 +145,7 @@ def _new_temporary(target: Path, mode: int) -> tuple[Path, int]:
 
 
 def _remove_if_abandoned(temporary: Path) -> None:
-    """Remove a temporary file that no process has locked: whoever writes one holds a lock, which ends with it."""
+    """Remove a temporary file that no process has locked: a process that writes one holds a lock until it ends."""
     with contextlib.suppress(OSError):
         descriptor = os.open(temporary, os.O_RDWR | os.O_NOFOLLOW)
         try:
@@ -194,7 +194,7 @@ def load_state(path: str | os.PathLike[str], kind: str, state: type[_S]) -> _S:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a file says about itself.
+    """The header of a file, and the shapes of its arrays.
 
     Attributes
     ----------
@@ -215,7 +215,7 @@ class Contents:
 
 
 def read_contents(path: str | os.PathLike[str]) -> Contents:
-    """Read the header of a file and the shapes of its arrays, not the arrays; refuse what `save_arrays` never wrote.
+    """Read the header of a file and the shapes of its arrays; refuse files that `save_arrays` cannot have written.
 
     The file may come from anyone. Nothing in it is executed. Reading takes no more memory than the file is long,
     because compressed arrays are refused, and the announced size of each array is compared with the bytes that are
@@ -256,16 +256,16 @@ def read_contents(path: str | os.PathLike[str]) -> Contents:
 
 
 def announced_arrays(path: str | os.PathLike[str]) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Return shape and type of every array in an archive of NumPy's, compressed or not, without reading the arrays."""
+    """Return shape and type of every array in a NumPy archive, compressed or not, without reading the arrays."""
     with faults_of(path, "Make it again with numpy.savez."), zipfile.ZipFile(path) as archive:
         return {entry.filename.removesuffix(".npy"): _announced(archive, entry) for entry in archive.infolist()}
 
 
 def read_array(path: str | os.PathLike[str], name: str) -> NDArray[Any]:
-    """Return one array of an archive of NumPy's; refuse one that is far larger than its file."""
+    """Return one array of a NumPy archive; refuse one that is far larger than its file."""
     shape, dtype = announced_arrays(path)[name]
     size, file_size = math.prod(shape) * dtype.itemsize, Path(path).stat().st_size
-    if size > max(_ARRAY_BYTES, _MOST_INFLATED * file_size):
+    if size > max(_ARRAY_BYTES, _MAX_INFLATION * file_size):
         raise FileFormatError(
             f"An array in {path} must not be far larger than the file. {name!r} takes {size:,} bytes, the file "
             f"{file_size:,}. If that is right, write it with numpy.save."

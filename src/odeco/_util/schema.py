@@ -1,6 +1,6 @@
-"""What must stand in a file, said once for each kind of file and checked before anything is built from it.
+"""Rules for the contents of files, which are checked before anything is built from a file.
 
-A rule looks at one value and raises `ValueError` with the place of the value if it does not hold. Functions make rules
+A rule checks one value, and raises `ValueError` with the place of the value. Functions make rules
 for numbers and texts (`whole`, `number`, `text`, …) and combine them (`record`, `each`). Sizes have names: arrays of
 one file that name the same size must agree in it, and `size` ties a number in the header to such a name.
 
@@ -29,12 +29,12 @@ import numpy as np
 #: The sizes of one file by their names, as far as they are known.
 Sizes: TypeAlias = "dict[str, int]"
 
-#: What must hold for a value at some place, given the sizes known so far.
+#: A rule takes a value, its place and the sizes known so far, and raises `ValueError` if the value breaks it.
 Rule: TypeAlias = "Callable[[Any, str, Sizes], None]"
 
 
-#: The largest whole number that a file may hold: it must fit into 64 bits.
-_MOST = 2**63 - 1
+#: The largest integer that a file may hold: it must fit into 64 bits.
+_MAX_INTEGER = 2**63 - 1
 
 #: Numbers up to this size have squares that can be added up in double precision.
 _LARGEST = 2.0**500
@@ -42,7 +42,7 @@ _LARGEST = 2.0**500
 #: The orders of tensors that NumPy can hold as arrays.
 _ORDERS = (3, 32)
 
-#: What arrays may be made of: the types of NumPy, by our names for them, and what an error calls them.
+#: The kinds of arrays: for each a test of the NumPy type, and its name in errors.
 _ELEMENTS: dict[str, tuple[Callable[[np.dtype[Any]], bool], str]] = {
     "f": (lambda dtype: dtype == np.float64, "numbers in double precision"),
     "rows": (lambda dtype: dtype in (np.float32, np.float64), "numbers"),
@@ -52,7 +52,7 @@ _ELEMENTS: dict[str, tuple[Callable[[np.dtype[Any]], bool], str]] = {
 }
 
 
-def whole(low: int = 0, high: int = _MOST) -> Rule:
+def whole(low: int = 0, high: int = _MAX_INTEGER) -> Rule:
     """Require a whole number in a range."""
 
     def check(value: Any, where: str, _: Sizes) -> None:
@@ -68,7 +68,7 @@ def tensor_order() -> Rule:
 
 
 def number(low: float = -math.inf, high: float = math.inf, *, infinite: bool = False) -> Rule:
-    """Require a number in a range, its ends included; infinite ones only if told."""
+    """Require a number in a range, its ends included; infinite ones only with `infinite`."""
 
     def check(value: Any, where: str, _: Sizes) -> None:
         real = type(value) in (int, float)
@@ -149,7 +149,7 @@ def record(rules: Mapping[str, Rule], optional: Mapping[str, Rule] | None = None
 
 
 def plain_settings(value: Any, where: str, _: Sizes) -> None:
-    """Require the settings of an estimator: an object whose values are numbers, texts, yes or no, or nothing."""
+    """Require the parameters of an estimator: an object whose values are numbers, texts, booleans or None."""
     if not isinstance(value, dict):
         raise ValueError(f"`{where}` must be an object with names")
     if not all(each is None or isinstance(each, bool | int | float | str) for each in value.values()):
@@ -212,20 +212,20 @@ def usable_array(*shape: str | None, low: float = -_LARGEST) -> Rule:
     return array(*shape, low=low, high=_LARGEST)
 
 
-def unit_vectors(*shape: str | None, axis: int = 0) -> Rule:
-    """Require vectors of length 1, which lie along one axis of an array with two."""
+def unit_vectors(*shape: str | None) -> Rule:
+    """Require a vector of length 1, or an array whose columns are such vectors."""
     coordinates = array(*shape, low=-2, high=2)
 
     def check(value: Any, where: str, sizes: Sizes) -> None:
         coordinates(value, where, sizes)
-        if not np.all(np.abs(np.linalg.norm(value, axis=axis) - 1) < 1e-6):
+        if not np.all(np.abs(np.linalg.norm(value, axis=0) - 1) < 1e-6):
             raise ValueError(f"`{where}` must hold vectors of length 1")
 
     return check
 
 
 def require(condition: bool, text: str) -> None:
-    """Raise unless a relation between several values holds."""
+    """Raise `ValueError` with this text unless the condition holds."""
     if not condition:
         raise ValueError(text)
 
@@ -236,7 +236,7 @@ def _no_relations(header: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) 
 
 @dataclass(frozen=True)
 class Schema:
-    """What a kind of file, or a part of one, holds.
+    """The contents of a kind of file, or of a part of one.
 
     Attributes
     ----------
@@ -255,7 +255,7 @@ class Schema:
     relations: Callable[[dict[str, Any], dict[str, Any], Sizes], None] = _no_relations
 
     def check(self, header: dict[str, Any], arrays: dict[str, Any], sizes: Sizes | None = None) -> Sizes:
-        """Raise `ValueError` unless header and arrays are what this says; return the sizes found."""
+        """Raise `ValueError` unless header and arrays obey all rules; return the sizes found."""
         found = {} if sizes is None else sizes
         record(self.header, self.optional_header)(header, "", found)
         record(self.arrays, self.optional_arrays)(arrays, "", found)

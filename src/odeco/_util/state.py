@@ -1,4 +1,4 @@
-"""States that go to a file and come back: every field declares once its shape, its limits and its default.
+"""States that can be saved: every field declares its shape, its limits and its default once.
 
 A solver, a stream, a model or a result is a frozen dataclass derived from `State`. Its fields are declared with
 `array_field` (an array, a number or a text) or `part_field` (another state), and `to_arrays` and `from_arrays` follow
@@ -51,7 +51,7 @@ def array_field(
         The name of the size along each axis; None stands for any size. Fields of one file that name the same size
         must agree in it. `State.permuted` permutes axes by this name.
     rule : Rule, optional
-        What must hold, if `odeco._util.schema.array` with `shape` and `limits` does not say it.
+        The rule of the field, instead of `odeco._util.schema.array` with `shape` and `limits`.
     default : object, optional
         The value of a field that a file does not hold. None is never written.
     as_tuple : bool

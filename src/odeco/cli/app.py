@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from odeco._util.version import __version__
+from odeco._util import __version__
 from odeco.cli.destinations import guard
 from odeco.cli.faults import FAULTS, Interrupted, advice, in_options, options_of
 from odeco.display.tables import printable

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
+from odeco._util import __version__
 from odeco._util.files import faults_of, load_arrays, read_contents, save_arrays
 from odeco._util.schema import (
     Rule,
@@ -28,7 +29,6 @@ from odeco._util.schema import (
     unit_vectors,
     whole,
 )
-from odeco._util.version import __version__
 from odeco.cp.rank import RankEvidence
 from odeco.decompose.result import (
     AsymmetricDecomposition,

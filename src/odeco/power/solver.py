@@ -49,7 +49,7 @@ class Solver(Protocol):
 
     @property
     def n_replies(self) -> int:
-        """The number of queries that have been answered."""
+        """The number of replies so far."""
 
     @property
     def rank_evidence(self) -> RankEvidence | None:

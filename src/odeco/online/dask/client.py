@@ -14,7 +14,7 @@ from uuid import uuid4
 import numpy as np
 import scipy
 
-from odeco._util.version import __version__
+from odeco._util import __version__
 from odeco.errors import ClusterError
 
 Answer = TypeVar("Answer")
