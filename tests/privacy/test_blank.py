@@ -7,7 +7,8 @@ import pytest
 from scipy import sparse
 
 from odeco.models.engine.gaussians import Gaussians
-from odeco.models.gmm.start import SecondMoment, span_of
+from odeco.models.engine.moments import SecondMoment
+from odeco.models.gmm.start import span_of
 from odeco.models.lca.classes import Classes
 from odeco.privacy import RecordLevel
 from odeco.privacy.holders.answers import HeldAnswers, Questions

@@ -8,8 +8,8 @@ from planted_mixture import drawn, planted
 from scipy.stats import multivariate_normal
 
 from odeco.models.engine.gaussians import Gaussians
+from odeco.models.engine.moments import SecondMoment
 from odeco.models.gmm.start import (
-    SecondMoment,
     means_of_core,
     second_moment,
     span_of,

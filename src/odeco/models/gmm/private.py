@@ -20,8 +20,9 @@ from scipy.optimize import linear_sum_assignment
 from odeco._util.arguments import check_count, check_number
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.gaussians import Gaussians
+from odeco.models.engine.moments import SecondMoment
 from odeco.models.engine.private import PrivatePlan, Releaser, SimulatedSums, simulate_releases
-from odeco.models.gmm.start import SecondMoment, Span, means_of_core, span_of
+from odeco.models.gmm.start import Span, means_of_core, span_of
 from odeco.privacy.holders.protocol import NeighbourRelation
 from odeco.privacy.holders.rows import CONSTANT, BoundedRows, unpacked_cube, unpacked_matrix
 from odeco.privacy.ledger_file import Guarantee

@@ -25,6 +25,7 @@ from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.small import decompose_whitened
 from odeco.models.engine.gaussians import CovarianceType, Gaussians, blocks_of, squared_norms
+from odeco.models.engine.moments import SecondMoment
 from odeco.tensors.dense import sum_of_cubes
 
 #: A direction is amplified no more than if it had this share of the strongest.
@@ -35,19 +36,6 @@ _LEAST_WEIGHT = 0.1
 
 #: Starts of the decomposition of the core: it is small, and further starts cost less than an EM iteration.
 _STARTS = 5
-
-
-@dataclass(frozen=True, eq=False)
-class SecondMoment:
-    """The mean and covariance of rows."""
-
-    mean: FloatArray
-    covariance: FloatArray
-
-    @property
-    def variance(self) -> float:
-        """The mean variance of a feature."""
-        return float(np.trace(self.covariance)) / len(self.mean)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +76,8 @@ def second_moment(rows: FloatArray, *, parallel: bool = False) -> SecondMoment:
         product: FloatArray = centred.T @ centred
         return product
 
-    covariance = sum(map_blocks(scatter, blocks_of(rows), parallel=parallel)) / n
-    return SecondMoment(np.asarray(mean), np.asarray(covariance))
+    total = sum(map_blocks(scatter, blocks_of(rows), parallel=parallel))
+    return SecondMoment(np.asarray(mean), np.asarray(total), n)
 
 
 def span_of(moment: SecondMoment, n_components: int, least_share: float = LEAST_SHARE) -> Span:

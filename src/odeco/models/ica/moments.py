@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
@@ -13,6 +12,7 @@ from odeco._util.scale import unit_exponent
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.whitening import Whitener
+from odeco.models.engine.moments import SecondMoment
 
 #: Number of rows of a block: their sources stay in the cache.
 BLOCK = 4096
@@ -25,38 +25,9 @@ _MIN_VARIANCE = 1e-10
 _FACTORS = 4
 
 
-@dataclass(frozen=True, eq=False)
-class SecondMoment:
-    """The mean of n rows, and their scatter matrix Σ (x − mean)(x − mean)ᵀ."""
-
-    n_rows: int
-    mean: FloatArray
-    scatter: FloatArray
-
-    @classmethod
-    def of(cls, block: FloatArray) -> SecondMoment:
-        """Return the moment of one block."""
-        mean = block.mean(axis=0)
-        centred = block - mean
-        return cls(len(block), mean, centred.T @ centred)
-
-    @classmethod
-    def of_all(cls, rows: FloatArray) -> SecondMoment:
-        """Return the moment of all rows, by blocks in their order."""
-        moments = map_blocks(cls.of, blocks_of(rows), parallel=True)
-        return reduce(add, moments)
-
-    def __add__(self, other: SecondMoment) -> SecondMoment:
-        n_rows, apart = self.n_rows + other.n_rows, other.mean - self.mean
-        mean = self.mean + apart * (other.n_rows / n_rows)
-        between = np.outer(apart, apart) * (self.n_rows * other.n_rows / n_rows)
-        return SecondMoment(n_rows, mean, self.scatter + other.scatter + between)
-
-    @property
-    def covariance(self) -> FloatArray:
-        """The covariance, divided by n."""
-        covariance: FloatArray = self.scatter / self.n_rows
-        return covariance
+def second_moment(rows: FloatArray) -> SecondMoment:
+    """Return the moment of all rows, by blocks in their order."""
+    return reduce(add, map_blocks(SecondMoment.of_block, blocks_of(rows), parallel=True))
 
 
 def unit_exponents(rows: FloatArray, *, by_column: bool) -> IndexArray:

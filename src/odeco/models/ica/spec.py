@@ -21,7 +21,7 @@ from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.spec import Spec
 from odeco.models.ica.densities import fit_scores, histogram
 from odeco.models.ica.display import describe
-from odeco.models.ica.moments import BLOCK, SecondMoment, blocks_of, scaled, unit_exponents, whiten
+from odeco.models.ica.moments import BLOCK, blocks_of, scaled, second_moment, unit_exponents, whiten
 from odeco.models.ica.newton import NewtonResult, ScoreStatistics, newton, power_sums
 from odeco.models.ica.start import cumulant_start
 from odeco.models.ica.stream import ICAStream
@@ -58,7 +58,7 @@ class ICASpec(Spec):
             raise ValueError(f"There must be at least {_MIN_ROWS} rows. Got n_samples={n}. Pass more rows.")
         exponents = unit_exponents(data, by_column=k in (None, "auto", data.shape[1]))
         rows = scaled(data, exponents)
-        moment = SecondMoment.of_all(rows)
+        moment = second_moment(rows)
         with one_blas_thread():
             whitener = whiten(moment.covariance, None if k == "auto" else k).forward
             chosen = rows

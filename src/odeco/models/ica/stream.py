@@ -16,9 +16,10 @@ from odeco._util.state import array_field, part_field
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.models.engine.fit import Fit, Info
+from odeco.models.engine.moments import SecondMoment
 from odeco.models.engine.stream import BlockStream
 from odeco.models.ica.densities import N_SUMS, fit_scores, histogram, score_means
-from odeco.models.ica.moments import SecondMoment, scaled, whiten
+from odeco.models.ica.moments import scaled, whiten
 from odeco.models.ica.newton import ScoreStatistics, newton_step, power_sums
 from odeco.models.ica.unmixing import Unmixing
 
@@ -63,7 +64,7 @@ class ICAStream(BlockStream):
             )
         block = scaled(block, before.exponents)
         with one_blas_thread():
-            moment = SecondMoment(self._n_in_blocks(spec), before.mean, self.scatter) + SecondMoment.of(block)
+            moment = SecondMoment(before.mean, self.scatter, self._n_in_blocks(spec)) + SecondMoment.of_block(block)
             scores = fit_scores(self.powers)
             columns = (block - moment.mean).T
             statistics = ScoreStatistics.of_rows(before.unmixing, columns, scores)
