@@ -176,7 +176,7 @@ def test_a_rank_too_high_for_whitening_says_so():
 def test_a_run_that_did_not_converge_warns_with_the_remedy():
     with pytest.warns(odeco.ConvergenceWarning) as caught:
         result = odeco.decompose(gaussian_noise(30, rng=0), 1, n_iterations=3, rng=0)
-    assert str(caught[0].message).startswith("Component 1 did not converge: its residual is ")
+    assert str(caught[0].message).startswith("Component 0 did not converge: its residual is ")
     assert str(caught[0].message).endswith(
         "Raise n_iterations, raise tol if that is accurate enough, "
         "or lower n_components if the weight is at the noise level."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -12,11 +13,11 @@ import pytest
 
 import odeco
 from odeco._util import files as _files
-from odeco._util.files import replacing, try_to_write
+from odeco._util.files import read_contents, replacing, try_to_write
 from odeco.cli import app
-from odeco.cli import output as _output
 from odeco.cli.output import csv_cell, result_table
 from odeco.datasets import planted_orthogonal
+from odeco.privacy import LedgerFile
 
 ROWS = np.eye(6)[np.random.default_rng(0).choice(3, size=3000, p=[0.5, 0.3, 0.2])]
 
@@ -101,38 +102,162 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
     assert len(list(tmp_path.iterdir())) == 2
 
 
+@pytest.fixture
+def full_disk(monkeypatch):
+    """Return a function that makes the disk of the working directory full for files whose names match.
+
+    Other folders have room. What is written atomically fails when it is flushed to the disk, as on a real full disk.
+    """
+
+    sync = os.fsync
+
+    def fill(*names):
+        def fail_if_full(descriptor):
+            path = Path(f"/proc/self/fd/{descriptor}").readlink()
+            if path.parent == Path.cwd() and any(path.name.startswith(f".{name}") for name in names):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            sync(descriptor)
+
+        monkeypatch.setattr(_files.os, "fsync", fail_if_full)
+
+    return fill
+
+
+def kept_in(error):
+    """The file in which a result was saved, as an error says."""
+    return Path(error.split("It is in ")[1].split(" instead")[0])
+
+
 @pytest.mark.parametrize("checkpoint", [True, False])
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_a_result_that_cannot_be_written_is_printed_and_kept(checkpoint, options, folder, monkeypatch, capsys):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device", "result.npz")
-
+def test_a_result_that_cannot_be_written_is_printed_and_kept(
+    checkpoint, options, folder, full_disk, monkeypatch, capsys
+):
     arguments = ["stream", "rows.npy", "-k", "3", "--out", "result.npz", "--seed", "0", *options]
     expected = odeco.decompose_stream(ROWS, 3, rng=0)
     if checkpoint:
         arguments += ["--checkpoint", "run.ckpt"]
-    written = _output.save_result
-    with monkeypatch.context() as patch:
-        calls = iter([full, written])
-
-        def save(*given, **named):
-            return next(calls)(*given, **named)
-
-        patch.setattr(_output, "save_result", save)
-        assert app.run(arguments) == 1
+    full_disk("result.npz")
+    assert app.run(arguments) == 1
     said = capsys.readouterr()
     assert "0.5" in said.out
-    assert said.err.startswith("Error: The result could not be written: ")
-    assert "No space left on device" in said.err
+    assert said.err.startswith("Error: result.npz could not be written: No space left on device.")
     if checkpoint:
+        full_disk()
         assert "run.ckpt holds the run as it ended: run the command again with --resume and another path." in said.err
         monkeypatch.setattr(odeco.online.run.Run, "push", pytest.fail)  # nothing is computed again
-        assert app.run([*arguments, "--resume"]) == 0
+        assert app.run([*arguments[:-2], "--checkpoint", "run.ckpt", "--resume"]) == 0
         assert not Path("run.ckpt").exists()
         kept = Path("result.npz")
     else:
-        kept = Path(said.err.split("It is in ")[1].split(" instead")[0])
+        kept = kept_in(said.err)
     np.testing.assert_array_equal(odeco.load_result(kept).vectors, expected.vectors)
+
+
+PRIVATE = ("--epsilon", "4", "--delta", "1e-6", "--ledger", "data.ledger", "--budget", "9")
+#: Every command that computes something: its arguments, its files in the order of their value, what it prints.
+WRITING = {
+    "decompose": (["decompose", "tensor.npy", "-k", "2"], {"--out": "m.npz", "--report": "p.html"}, "largest"),
+    "private": (
+        ["private", "rows.npy", "-k", "2", "--unit", "record", "--norm-bound", "1", *PRIVATE],
+        {"--out": "m.npz", "--report": "p.html"},
+        "noise floor",
+    ),
+    "learn": (
+        ["learn", "mixture", "rows.npy", "-k", "2"],
+        {"--out": "m.npz", "--labels": "l.csv", "--report": "p.html"},
+        "components",
+    ),
+    "private learn": (
+        ["learn", "mixture", "rows.npy", "-k", "2", "--norm-bound", "1", *PRIVATE],
+        {"--out": "m.npz", "--report": "p.html"},
+        "components",
+    ),
+    "topics": (
+        ["topics", "corpus.txt", "-k", "2", "--max-iter", "2", "--max-share", "1"],
+        {"--out": "m.npz", "--report": "p.html"},
+        "words",
+    ),
+    "private topics": (
+        ["topics", "corpus.txt", "-k", "2", "--vocabulary", "words.txt", *PRIVATE],
+        {"--out": "m.npz", "--report": "p.html"},
+        "words",
+    ),
+    "topics apply": (["topics", "apply", "model.npz", "corpus.txt"], {"--out": "shares.csv"}, None),
+}
+
+
+@pytest.fixture
+def work(folder):
+    """The folder with a corpus of two topics and a model of them."""
+    rng = np.random.default_rng(0)
+    halves = np.array([["apple", "pear", "plum", "fig"], ["iron", "zinc", "lead", "tin"]])
+    lines = [" ".join(rng.choice(halves[number % 2], size=12)) for number in range(600)]
+    Path("corpus.txt").write_text("\n".join(lines) + "\n")
+    Path("words.txt").write_text("\n".join(halves.ravel()) + "\n")
+    assert app.run(["topics", "corpus.txt", "-k", "2", "--max-iter", "0", "--max-share", "1", "--out", "model.npz"]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_a_full_disk_loses_no_result_of_any_command(name, work, full_disk, capsys):
+    arguments, files, printed = WRITING[name]
+    full_disk(*files.values())
+    capsys.readouterr()
+    assert app.run([*arguments, *(word for pair in files.items() for word in pair)]) == 1
+    said = capsys.readouterr()
+    assert printed is None or printed in said.out
+    for path in files.values():
+        assert f"{path} could not be written: No space left on device." in said.err
+        assert not Path(path).exists()
+    assert not list(work.glob(".*.tmp"))
+    assert kept_in(said.err).stat().st_size > 0
+    if "data.ledger" in arguments:
+        assert "data.ledger stays charged with ε = 4: running the command again would spend it again." in said.err
+        assert LedgerFile("data.ledger").mu > 0
+
+
+@pytest.mark.parametrize("name", [name for name in WRITING if len(WRITING[name][1]) > 1])
+def test_what_is_worth_most_is_written_first_and_the_rest_all_the_same(name, work, full_disk, capsys):
+    arguments, files, _ = WRITING[name]
+    first, *others = files.values()
+    given = [*arguments, *(word for pair in files.items() for word in pair)]
+    full_disk(*others)
+    assert app.run(given) == 1
+    said = capsys.readouterr()
+    assert f"The result itself is in {first}." in said.err
+    assert "It is in" not in said.err
+    assert read_contents(first)
+    if "data.ledger" not in arguments:
+        full_disk(first)
+        Path(first).unlink()
+        assert app.run(given) == 1
+        assert all(Path(path).exists() for path in others)
+        assert read_contents(kept_in(capsys.readouterr().err))
+
+
+def test_a_standard_output_that_is_full_costs_no_file(folder):
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "odeco", "decompose", "tensor.npy", "-k", "2", "--out", "result.npz"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert "The standard output could not be written: No space left on device." in done.stderr
+    assert "Traceback" not in done.stderr
+    assert odeco.load_result("result.npz").weights == pytest.approx([3.0, 2.0])
+
+
+def test_a_page_of_a_saved_result_that_cannot_be_written_is_named(folder, full_disk, capsys):
+    assert app.run(["decompose", "tensor.npy", "-k", "2", "--out", "result.npz"]) == 0
+    full_disk("page.html")
+    assert app.run(["report", "result.npz", "--out", "page.html"]) == 1
+    assert "page.html could not be written: No space left on device." in capsys.readouterr().err
+
+
+def test_a_checkpoint_on_a_full_disk_is_named(folder, full_disk, capsys):
+    full_disk("run.ckpt")
+    arguments = ["stream", "rows.npy", "-k", "3", "--checkpoint", "run.ckpt", "--checkpoint-seconds", "0"]
+    assert app.run(arguments) == 1
+    assert "run.ckpt: No space left on device. Free some space, or pass another path." in capsys.readouterr().err
 
 
 def test_destinations_are_tried_before_the_work_starts(folder, monkeypatch):

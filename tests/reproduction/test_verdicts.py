@@ -11,7 +11,7 @@ import pytest
 
 from odeco._util.threads import one_blas_thread
 from odeco.reproduction import NAMES, figure1, load, privacy
-from odeco.reproduction.output import csv_text, write_experiment, write_experiments_page
+from odeco.reproduction.output import csv_text, experiment_files, write_experiments_page
 from odeco.reproduction.report import Report
 
 # ---- small runs ----------------------------------------------------------------------------------------------------
@@ -164,10 +164,13 @@ def test_a_small_run_reaches_the_verdicts_that_are_derived(name, tmp_path):
     table = list(csv.DictReader(csv_text(report).splitlines()))
     assert set(table[0]) >= COLUMNS[name]
     assert len(table) == len(records)
-    paths = write_experiment(report, tmp_path)
+    paths = experiment_files(report, tmp_path)
+    for path, write in paths.items():
+        write(path)
     assert {path.suffix for path in paths} == {".csv", ".png", ".svg"}
     assert all(path.stat().st_size > 1000 for path in paths)
-    check_page(write_experiments_page([report], tmp_path / "page.html").read_text(), report)
+    write_experiments_page([report], tmp_path / "page.html")
+    check_page((tmp_path / "page.html").read_text(), report)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -40,7 +40,7 @@ _S = TypeVar("_S", bound=State)
 _SIGNS, _SIGN_BYTES = (
     (
         b'<meta name="generator" content="odeco">',
-        b"document,topic 1",
+        b"document,topic 0",
         b"component,weight,weight_error,angle_error,",
         b"odeco row,",
         b"component,weight,residual,converged,",
@@ -90,8 +90,10 @@ def replacing(path: str | os.PathLike[str], *, readable: bool = True) -> Iterato
                 temporary.replace(target)  # while the file is open, and so locked
         if fcntl is None:  # pragma: no cover - Windows moves no open file
             temporary.replace(target)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno and error.filename is None:
+            error.filename = os.fspath(path)  # a write that fails, such as on a full disk, does not name the file
         raise
     _sync_directory(target.parent)
 

@@ -15,8 +15,8 @@ from typing import Any
 import click
 
 from odeco._util import __version__
-from odeco.cli.destinations import guard
 from odeco.cli.faults import FAULTS, Interrupted, advice, in_options, options_of
+from odeco.cli.options import guard
 from odeco.display.tables import printable
 
 # Each sub-command is the object `command` of the module odeco.cli._NAME; importing it is put off until it is asked for,

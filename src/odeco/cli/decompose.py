@@ -10,7 +10,7 @@ import click
 import odeco
 from odeco.cli import options as _options
 from odeco.cli.inputs import load_names, load_tensor
-from odeco.cli.output import deliver
+from odeco.cli.output import deliver_result, show_result
 from odeco.display.progress import progress_bar
 
 
@@ -91,4 +91,10 @@ def command(
             result = recipe(tensor, n_components, callback=show, **settings)
     if labels is not None:
         result = result.with_names(labels)
-    deliver(result, out=out, report=report, title=f"Components of {file.name}", as_json=as_json, top=top)
+    deliver_result(
+        result,
+        out=out,
+        report=report,
+        title=f"Components of {file.name}",
+        show=lambda: show_result(result, as_json=as_json, top=top),
+    )

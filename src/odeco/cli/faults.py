@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
@@ -109,8 +110,9 @@ def advice(error: BaseException, options: Mapping[str, str] | None = None) -> st
         text = missing_library(error, "this")
         if text is not None:
             return text
-    if isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError) and error.filename is not None:
-        return f"{os.fspath(error.filename)}: {os.strerror(error.errno or 0)}. Check the path."
+    if isinstance(error, OSError) and error.filename is not None and error.errno:
+        remedy = "Free some space, or pass another path." if error.errno == errno.ENOSPC else "Check the path."
+        return f"{os.fsdecode(error.filename)}: {os.strerror(error.errno)}. {remedy}"
     if isinstance(error, MemoryError):
         return f"there is not enough memory: {str(error) or 'for this'}. Try a smaller problem, or a stream."
     return in_options(str(error) or type(error).__name__, options)

@@ -1,4 +1,4 @@
-"""``odeco info``: what a file holds, without executing anything in it."""
+"""``odeco info``: describe a file without executing anything in it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from odeco.privacy.calibration import epsilon_of
 from odeco.privacy.ledger_file import LedgerFile
 from odeco.tensors.entries import check_finite, check_symmetric
 
-#: What the kinds of odeco's own files are for.
+#: The content of odeco's own files by kind, and how to read it.
 _MEANINGS = {
     "components": "weights and unit vectors; read with odeco.Components.load",
     "power solver": "the state of the power method; read with odeco.power.PowerSolver.load",
-    "stream run": "where a run over rows stands; if it reads its own data, go on with odeco stream --checkpoint and "
-    "--resume, else read it with odeco.OnlineDecomposer.load",
+    "stream run": "the state of a run over rows; continue it with odeco stream --checkpoint and --resume if that "
+    "command made it, or else with odeco.OnlineDecomposer.load",
     "topic model": "topics over words; read with odeco.models.TensorLDA.load, apply with odeco topics apply, show with "
     "odeco report",
     "mixture": "clusters of rows; read with odeco.models.TensorMixture.load",
@@ -35,16 +35,16 @@ _MEANINGS = {
     "sources model": "sources of signals; read with odeco.models.TensorICA.load",
     "latent classes": "classes of respondents; read with odeco.models.LatentClasses.load",
     "communities model": "communities of a graph; read with odeco.models.Communities.load",
-    "topic proportions": "how much of each topic is in each document; read with numpy.load",
+    "topic proportions": "the share of each topic in each document; read with numpy.load",
 }
 
 
 @click.command("info")
 @click.argument("file", type=_options.FILE)
-@click.option("--check", is_flag=True, help="Also read all of a tensor: is it finite, is it symmetric?")
+@click.option("--check", is_flag=True, help="Also read the whole tensor: is it finite, is it symmetric?")
 @_options.json_output
 def command(file: Path, check: bool, as_json: bool) -> None:
-    r"""Say what FILE holds: a tensor, rows, a result, a model, a checkpoint or a ledger. Nothing in it is executed.
+    r"""Describe FILE: a tensor, rows, a result, a model, a checkpoint or a ledger. Nothing in it is executed.
 
     \b
     Examples:
@@ -90,7 +90,7 @@ def _describe(file: Path, check: bool) -> dict[str, Any]:
 
 
 def _ledger(file: Path) -> dict[str, Any]:
-    """Describe a privacy ledger: what was spent, what is left, and by whom; nothing if the file is none."""
+    """Describe a privacy ledger: what was spent, by whom, and what is left; empty if the file is not a ledger."""
     with file.open("rb") as opened:
         first = opened.readline(4096)
     if first.startswith(b'{"kind": "shared privacy ledger"'):
@@ -144,7 +144,7 @@ def _own(contents: Contents) -> dict[str, Any]:
 
 
 def _names_of(header: dict[str, Any]) -> list[str] | None:
-    """Return the names of coordinates in the header of a result or a run, which may come from anyone."""
+    """Return the names of coordinates in the header of a result or a run, which may be malformed."""
     try:
         names = header["names"] if "names" in header else header["result"]["fields"]["names"]["tuple"]
         return [str(name) for name in names]
@@ -164,7 +164,7 @@ def _archive(file: Path, check: bool) -> dict[str, Any]:
 
 
 def _tensor(shape: tuple[int, ...], dtype: np.dtype[Any], array: np.ndarray[Any, Any] | None) -> dict[str, Any]:
-    """Describe a tensor; if its entries are given, say whether they are finite and symmetric."""
+    """Describe a tensor; if its entries are given, check whether they are finite and symmetric."""
     shown: dict[str, Any] = {
         "holds": "a tensor",
         "order": len(shape),
@@ -174,7 +174,7 @@ def _tensor(shape: tuple[int, ...], dtype: np.dtype[Any], array: np.ndarray[Any,
         "equal sizes": len(set(shape)) == 1,
     }
     if array is not None and dtype.kind not in "fiub":
-        shown["finite"] = "unknown, for these are no real numbers"
+        shown["finite"] = "unknown, because these are not real numbers"
     elif array is not None:
         check_finite(array, "tensor")
         shown["finite"] = True

@@ -12,6 +12,7 @@ from odeco.cli import learn_options as _learn_options
 from odeco.cli import options as _options
 from odeco.cli.inputs import read_private_rows, read_rows
 from odeco.cli.learn_output import Labels, deliver_model
+from odeco.cli.spending import budget_options, spent_sentence
 from odeco.display.progress import progress_bar
 from odeco.io.graphs import read_graph
 from odeco.io.tables import answers_named, lengths_of, read_text_table, sequences_of
@@ -51,7 +52,7 @@ def _learning(work: Callable[[], Any]) -> Any:
 )
 @_options.columns
 @_options.drop
-@_learn_options.private("rows")
+@budget_options("rows")
 @click.option("--norm-bound", type=float, metavar="B", help="For --epsilon: longer rows are shortened to this length.")
 @_learn_options.outputs
 def mixture(
@@ -104,7 +105,9 @@ def mixture(
         if epsilon is not None and delta is not None:
             n_rows, n_features = rows.shape
             plan = plan_mixture(n_components, n_rows=n_rows, n_features=n_features, epsilon=epsilon, delta=delta)
-            model.ledger = _learn_options.spend(plan, as_json=outputs["as_json"], ledger=ledger, budget=budget, yes=yes)
+            model.ledger = _learn_options.spend(
+                plan, f"{n_rows:,} rows", as_json=outputs["as_json"], ledger=ledger, budget=budget, yes=yes
+            )
         _learning(lambda: model.fit(rows))
         deliver_model(
             model,
@@ -112,6 +115,7 @@ def mixture(
             names=names,
             labels=lambda: Labels.of_shares(model.predict_proba(rows), "cluster"),
             plot=lambda: model.plot(None if private else rows),
+            spent=spent_sentence(epsilon, ledger),
             **outputs,
         )
 
@@ -213,7 +217,7 @@ def ica(
 @_learn_options.number("classes")
 @_options.columns
 @_options.drop
-@_learn_options.private("respondents")
+@budget_options("respondents")
 @click.option(
     "--answers",
     metavar="A,B | FILE",
@@ -272,13 +276,21 @@ def classes(
                 epsilon=epsilon,
                 delta=delta,
             )
-            model.ledger = _learn_options.spend(plan, as_json=outputs["as_json"], ledger=ledger, budget=budget, yes=yes)
+            model.ledger = _learn_options.spend(
+                plan,
+                f"{len(table.cells):,} respondents",
+                as_json=outputs["as_json"],
+                ledger=ledger,
+                budget=budget,
+                yes=yes,
+            )
         _learning(lambda: model.fit(table.cells, categories=categories))
         deliver_model(
             model,
             title=f"Classes of {file.name}",
             names=table.columns,
             labels=lambda: Labels.of_shares(model.predict_proba(table.cells), "class"),
+            spent=spent_sentence(epsilon, ledger),
             **outputs,
         )
 

@@ -10,7 +10,7 @@ import click
 
 from odeco.cli import options as _options
 from odeco.cli.output import console
-from odeco.cli.spending import agreed
+from odeco.cli.spending import Request, agree_to_spend
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -42,29 +42,6 @@ def outputs(function: Function) -> Function:
     return function
 
 
-def private(what: str) -> Callable[[Function], Function]:
-    """Add the options about what a private model may spend."""
-    options = (
-        click.option("--epsilon", type=float, metavar="E", help="Learn in private; the smaller, the more private."),
-        click.option("--delta", type=float, metavar="D", help=f"For --epsilon: far below one over all {what}."),
-        click.option(
-            "--ledger",
-            type=_options.CHECKPOINT,
-            metavar="FILE",
-            help="The budget of all models of these data.",
-        ),
-        click.option("--budget", type=float, metavar="E", help="For a new --ledger: the ε that all of them may spend."),
-        click.option("--yes", is_flag=True, help="Spend without asking. Without a terminal nobody is asked."),
-    )
-
-    def add(function: Function) -> Function:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return add
-
-
 def check_private(n_components: Any, labels_path: Path | None) -> None:
     """Refuse what a private model cannot do."""
     if labels_path is not None:
@@ -73,8 +50,9 @@ def check_private(n_components: Any, labels_path: Path | None) -> None:
         raise click.UsageError("A private model needs a number: choosing one would look at the rows. Pass -k.")
 
 
-def spend(plan: Any, *, as_json: bool, **budget: Any) -> str | None:
+def spend(plan: Any, units: str, *, as_json: bool, **budget: Any) -> str | None:
     """Show the plan, ask, and return the ledger."""
     if not as_json:
         console().print(f"{plan}\n", markup=False, soft_wrap=True)
-    return agreed(plan, **budget)
+    ledger = agree_to_spend(Request.of(plan, units), **budget)
+    return None if ledger is None else str(ledger.path)

@@ -15,7 +15,7 @@ import numpy as np
 from odeco._util.files import replacing
 from odeco._util.types import FloatArray
 from odeco.cli.faults import command_line
-from odeco.cli.output import as_cell, console, csv_cell, emit_json, note
+from odeco.cli.output import Output, as_cell, console, csv_cell, deliver, emit_json
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,35 +66,39 @@ def deliver_model(
     as_json: bool,
     plot: Callable[[], Any] | None = None,
     remark: str = "",
+    spent: str = "",
 ) -> None:
-    """Write the files that were asked for, and print the model.
+    """Print the model, then write the model, the labels and the page, as far as they were asked for.
 
-    `labels` are worked out only if they are wanted; `plot` makes another figure than that of ``model.plot()``; `remark`
-    is a line that follows the summary. Names of columns become those of the model only now: while it was asked
-    about rows without names, scikit-learn would have warned about them.
+    `labels` are computed only if they are wanted; `plot` makes another figure than that of ``model.plot()``; `remark`
+    is a line that follows the summary; `spent` is a sentence about the privacy budget.
     """
-    if labels_path is not None:
-        labels().write(labels_path)
-        note(f"wrote {labels_path}")
     if names is not None and not hasattr(model, "feature_names_in_"):
         model.feature_names_in_ = np.array(names, dtype=object)
     summary = model.summary()
-    if out is not None:
-        model.save(out)
-        note(f"wrote {out}")
-    if report is not None:
+
+    def show() -> None:
+        if as_json:
+            emit_json(_document(model, summary))
+            return
+        for line in (*summary.splitlines(), *([remark] if remark else [])):
+            console().print(as_cell(line), soft_wrap=True)
+
+    def write_page(path: Path) -> None:
         from odeco.models.engine.page import write_model_report  # Matplotlib takes half a second, and may be missing
 
-        with warnings.catch_warnings():  # rows to be drawn come without the names that the model has
-            warnings.filterwarnings("ignore", "X does not have valid feature names")
-            write_model_report(model, report, title=title, plot=plot, remark=remark, command=command_line())
-        note(f"wrote {report}")
-    if as_json:
-        emit_json(_document(model, summary))
-    else:
-        screen = console()
-        for line in (*summary.splitlines(), *([remark] if remark else [])):
-            screen.print(as_cell(line), soft_wrap=True)
+        write_model_report(model, path, title=title, plot=plot, remark=remark, command=command_line())
+
+    with warnings.catch_warnings():  # rows come without the names that the model now has
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        deliver(
+            show,
+            Output(out, model.save),
+            Output(labels_path, lambda path: labels().write(path)),
+            Output(report, write_page),
+            save=("model.npz", model.save),
+            spent=spent,
+        )
 
 
 def _document(model: Any, summary: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""The cluster that a command works on: ``--scheduler``.
+"""Options that sub-commands share, and the checks of the files that they write.
 
-Options that several sub-commands share.
+Destinations are checked before the work starts, so that no file is destroyed and no result is lost.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import csv
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,13 +17,14 @@ from typing import Any, TypeVar
 import click
 from threadpoolctl import threadpool_limits
 
+from odeco._util.files import try_to_write, was_written_by_odeco
 from odeco.cli.output import note
 
-option = click.option(
+scheduler = click.option(
     "--scheduler",
     metavar="ADDRESS",
-    help="Work on a Dask cluster: the address of its scheduler, such as tcp://host:8786, or its scheduler file. Its "
-    "workers must see the FILEs under the same paths.",
+    help="Work on a Dask cluster: the address of its scheduler, such as tcp://host:8786, or its scheduler file. The "
+    "workers must find the FILEs under the same paths.",
 )
 
 
@@ -49,7 +51,7 @@ def connected(address: str | None) -> Iterator[Any]:
         ) from error
     with made as client:
         n_threads = sum(client.nthreads().values())
-        link = f"; it shows what it does at {client.dashboard_link}" if client.dashboard_link else ""
+        link = f"; dashboard at {client.dashboard_link}" if client.dashboard_link else ""
         note(f"cluster at {client.scheduler.address}: {len(client.nthreads()):,} workers, {n_threads:,} threads{link}")
         yield client
 
@@ -60,12 +62,12 @@ FILE = click.Path(path_type=Path)
 
 
 class OutputFile(click.Path):
-    """A file that will be written: its folder must be there now, not when an hour's work is done.
+    """A file that will be written. Its folder must exist before the work starts.
 
     Parameters
     ----------
     replaces : bool
-        Whether the file is written anew, whatever it holds; a checkpoint is read first.
+        Whether the file is written anew. A checkpoint or a ledger is read first.
     """
 
     def __init__(self, *, replaces: bool = True) -> None:
@@ -76,12 +78,12 @@ class OutputFile(click.Path):
         """Return a path in a folder that exists."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         if not path.parent.is_dir():
-            self.fail(f"{str(path.parent)!r} is no folder. Make it first.", param, ctx)
+            self.fail(f"{str(path.parent)!r} is not a folder. Make it first.", param, ctx)
         return path
 
 
 class ResultFile(OutputFile):
-    """A file for a result. Its name says what it will hold, which is looked at with its place."""
+    """A file for a result, whose suffix says what it will hold."""
 
     suffixes = (".npz", ".csv")
 
@@ -92,7 +94,7 @@ CHECKPOINT = OutputFile(replaces=False)
 
 
 def listed(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
-    """Return the names in a text, which are parted by commas, as in a line of CSV."""
+    """Return the names in a text, which are separated by commas as in a line of CSV."""
     if value is None:
         return None
     names = [name.strip() for name in next(csv.reader([value], skipinitialspace=True), [])]
@@ -120,47 +122,125 @@ n_components_or_auto = click.option(
     metavar="K",
     callback=number_or_auto,
     required=True,
-    help="Number of components, or 'auto' for those that stand clear of the noise.",
+    help="Number of components; 'auto' keeps those that stand clear of the noise.",
 )
 
-n_restarts = click.option("--n-restarts", type=int, metavar="L", help="Candidates for each component (the paper's L).")
+n_restarts = click.option("--n-restarts", type=int, metavar="L", help="Candidates per component (the paper's L).")
 
-n_iterations = click.option("--n-iterations", type=int, metavar="R", help="Images for each candidate (the paper's R).")
+n_iterations = click.option("--n-iterations", type=int, metavar="R", help="Iterations per candidate (the paper's R).")
 
 seed = click.option(
-    "--seed", type=int, default=0, show_default=True, help="Draws the starts. The same seed gives the same bits."
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Seed of the random starts. Equal seeds give bit-identical results.",
 )
 
-threads = click.option("--threads", type=click.IntRange(1), metavar="N", help="At most so many threads.")
+threads = click.option("--threads", type=click.IntRange(1), metavar="N", help="Largest number of threads.")
 
-json_output = click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+json_output = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
 
 out = click.option(
-    "--out", type=ResultFile(), metavar="FILE", help="Write the result there: .npz, without pickle, or a table as .csv."
+    "--out",
+    type=ResultFile(),
+    metavar="FILE",
+    help="Write the result: all of it as .npz (without pickle), or a table as .csv.",
 )
 
-report = click.option("--report", type=OUTPUT, metavar="FILE", help="Write an HTML page there.")
+report = click.option("--report", type=OUTPUT, metavar="FILE", help="Write an HTML page.")
 
 names = click.option(
-    "--names", type=FILE, metavar="FILE", help="A text file with the name of each coordinate, one a line."
+    "--names", type=FILE, metavar="FILE", help="A text file with the names of the coordinates, one per line."
 )
 
 columns = click.option(
-    "--columns", metavar="A,B,C", callback=listed, help="Columns of a table to read, by their names, in this order."
+    "--columns", metavar="A,B,C", callback=listed, help="The columns of a table to read, by name and in this order."
 )
 
-drop = click.option("--drop", metavar="A,B", callback=listed, help="Columns of a table to leave out, such as an id.")
+drop = click.option(
+    "--drop", metavar="A,B", callback=listed, help="The columns of a table to leave out, such as an id."
+)
 
-top = click.option("--top", type=click.IntRange(0), default=5, show_default=True, help="Largest coordinates to show.")
+top = click.option(
+    "--top", type=click.IntRange(0), default=5, show_default=True, help="Number of largest coordinates to show."
+)
 
 
 def outputs(function: Function) -> Function:
-    """Add the options about what comes out."""
+    """Add the options about the output of a decomposition."""
     for option in (threads, top, names, report, out, json_output):
         function = option(function)
     return function
 
 
 def limited(n_threads: int | None) -> AbstractContextManager[Any]:
-    """Hold everything inside a ``with`` block to so many threads."""
+    """Limit the number of threads inside a ``with`` block."""
     return nullcontext() if n_threads is None else threadpool_limits(limits=n_threads)
+
+
+# ---- destinations are checked before the work starts ----------------------------------------------------------------
+
+
+def guard(command: click.Command) -> None:
+    """Make a command that writes files check its destinations first, and give it ``--force``."""
+    written = [each for each in command.params if isinstance(each.type, OutputFile)]
+    run = command.callback
+    if not written or run is None or any(each.name == "force" for each in command.params):
+        return
+    help_text = "Replace files that odeco did not write."
+    command.params.append(click.Option(["--force"], is_flag=True, help=help_text))
+    command.callback = _checked(run, command.params)
+
+
+def _checked(run: Callable[..., Any], parameters: list[click.Parameter]) -> Callable[..., Any]:
+    @wraps(run)
+    def check_and_run(*, force: bool, **arguments: Any) -> Any:
+        outputs = {
+            each: arguments[each.name]
+            for each in parameters
+            if isinstance(each.type, OutputFile) and arguments.get(each.name or "") is not None
+        }
+        inputs = [path for each in parameters if each not in outputs for path in _files_of(each, arguments)]
+        for parameter, path in outputs.items():
+            others = [*inputs, *(each for other, each in outputs.items() if other is not parameter)]
+            _check_destination(parameter, path, others, force=force)
+        if "report" in {each.name for each in outputs}:
+            import_module("matplotlib")  # a missing library must show now, not when all is done
+            import_module("jinja2")
+        return run(**arguments)
+
+    return check_and_run
+
+
+def _files_of(parameter: click.Parameter, arguments: dict[str, Any]) -> Iterator[Path]:
+    """Yield the files that a parameter names, and those of a directory that it names."""
+    if isinstance(parameter.type, OutputFile) or not isinstance(parameter.type, click.Path):
+        return
+    value = arguments.get(parameter.name or "")
+    for path in value if isinstance(value, tuple) else () if value is None else (value,):
+        yield path
+        if path.is_dir():
+            yield from path.iterdir()
+
+
+def _check_destination(parameter: click.Parameter, path: Path, others: list[Path], *, force: bool) -> None:
+    name = parameter.opts[0]
+    for other in others:
+        if path == other or (path.exists() and other.exists() and path.samefile(other)):
+            raise click.UsageError(
+                f"{name} must be another file than those that are read or written besides. Got {path}. "
+                "Pass another path."
+            )
+    kind = parameter.type
+    if isinstance(kind, OutputFile) and kind.replaces and not force and not was_written_by_odeco(path):
+        raise click.UsageError(
+            f"{name} must be a new file, or one that odeco wrote. {path} is neither. Pass another path, or --force to "
+            "replace it."
+        )
+    if isinstance(kind, ResultFile) and path.suffix.lower() not in kind.suffixes:
+        raise click.UsageError(
+            f"{name} must end in .npz, for the whole result, or in .csv, for a table of it. Got {path}. Pass another "
+            "path."
+        )
+    try_to_write(path)

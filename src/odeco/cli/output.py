@@ -1,4 +1,4 @@
-"""What a user sees: tables on stdout, progress on stderr, JSON for programs."""
+"""Output of commands: tables or JSON on stdout, notes on stderr, and files, of which a full disk loses none."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import math
 import os
 import sys
 import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from odeco._util.files import replacing
-from odeco.cli.faults import advice, command_line
+from odeco.cli.faults import command_line
 from odeco.decompose.files import RESULT_KINDS, AnyResult, save_result
 from odeco.decompose.result import AsymmetricDecomposition
 from odeco.display.tables import cells_of, coordinate_labels, numbers_of, printable, remarks_on
@@ -28,7 +30,7 @@ from odeco.privacy.report import PrivacyReport
 
 
 def console(*, err: bool = False) -> Console:
-    """Return where to write. What is no terminal gets lines long enough for every table."""
+    """Return a console. Where there is no terminal, lines are long enough for every table."""
     made = Console(stderr=err, highlight=False, soft_wrap=False)
     if not made.is_terminal:
         made.width = int(os.environ.get("COLUMNS", "160"))
@@ -41,22 +43,22 @@ def emit_json(document: dict[str, Any]) -> None:
 
 
 def note(text: str) -> None:
-    """Say something on stderr that is no part of the answer."""
+    """Print a note to stderr, which is not part of the result."""
     click.echo(printable(text), err=True)
 
 
 def as_cell(text: str) -> Text:
-    """Return a text for a table on the terminal: without marks of style, and without signs that the terminal obeys."""
+    """Return a text for a table on the terminal, without markup and without control characters."""
     return Text(printable(text))
 
 
 def csv_cell(text: str) -> str:
-    """Return a text for a cell of CSV that no spreadsheet takes for a formula."""
+    """Return a text for a CSV cell that no spreadsheet takes for a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def plain(value: Any) -> Any:
-    """Return `value` in the terms of JSON; a number that is not finite becomes null, or the text "infinity"."""
+    """Return `value` as JSON has it; NaN becomes null, and an infinite number the text "infinity"."""
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())
     if isinstance(value, PrivacyReport):
@@ -73,7 +75,7 @@ def plain(value: Any) -> Any:
 
 
 def result_document(result: AnyResult) -> dict[str, Any]:
-    """Return a result for programs: everything it holds, vectors as one list for each component."""
+    """Return a result as a dictionary for JSON: all its fields, with one list per vector."""
     kind = next(kind for kind, each in RESULT_KINDS.items() if type(result) is each)
     document: dict[str, Any] = {"kind": kind, "weights": result.weights}
     if isinstance(result, AsymmetricDecomposition):
@@ -88,7 +90,7 @@ def result_document(result: AnyResult) -> dict[str, Any]:
 
 
 def result_table(result: AnyResult, n_top: int) -> Table:
-    """Return one line for each component."""
+    """Return a table with one line per component."""
     headings, rows = cells_of(result, n_top=n_top)
     table = Table(box=None, pad_edge=False)
     for heading in headings:
@@ -99,67 +101,114 @@ def result_table(result: AnyResult, n_top: int) -> Table:
     return table
 
 
+@dataclass(frozen=True)
+class Output:
+    """A file that a command writes, if a path is given."""
+
+    path: Path | None
+    write: Callable[[Path], object]
+
+
 def deliver(
-    result: AnyResult,
-    *,
-    out: Path | None,
-    report: Path | None,
-    title: str,
-    as_json: bool,
-    top: int,
+    show: Callable[[], object],
+    *outputs: Output,
+    save: tuple[str, Callable[[Path], object]] | None = None,
     again: str | None = None,
+    spent: str = "",
 ) -> None:
-    """Write the files that were asked for and print the result, even if a file cannot be written; then say so.
+    """Print a result, then write its files in their order. If one of these fails, the others are done all the same.
 
-    `again` says how to get the result without computing it again; without it the result is saved elsewhere.
+    Parameters
+    ----------
+    show : callable
+        Prints the result to stdout.
+    outputs : Output
+        The files, the most valuable first: model, labels, page.
+    save : pair of str and callable, optional
+        A file name, and the function that saves the whole result. It is called if something failed and the first of the
+        `outputs` was not written: the result is then saved in another folder.
+    again : str, optional
+        How to get the result without computing it again, instead of `save`.
+    spent : str
+        A sentence about the privacy budget that was spent, for the error message.
     """
+    failures, written = [], []
     try:
-        write_outputs(result, out=out, report=report, title=title, again=again)
-    finally:
-        if as_json:
-            emit_json(result_document(result))
+        show()
+        sys.stdout.flush()
+    except OSError as error:
+        failures.append(f"The standard output could not be written: {_reason(error)}.")
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - what is left in the buffer has no place to go to
+    for output in outputs:
+        if output.path is None:
+            continue
+        try:
+            output.write(output.path)
+        except OSError as error:
+            failures.append(f"{output.path} could not be written: {_reason(error)}.")
         else:
-            print_result(result, top)
+            written.append(output)
+            note(f"wrote {output.path}")
+    if not failures:
+        return
+    if outputs and outputs[0] in written:
+        failures.append(f"The result itself is in {outputs[0].path}.")
+    elif again is not None or save is not None:
+        failures.append(f"{again or _saved_elsewhere(*save)}.")  # type: ignore[misc]
+    raise click.ClickException(" ".join([*failures, *([spent] if spent else [])]))
 
 
-def write_outputs(
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error).rstrip(".")
+
+
+def _saved_elsewhere(name: str, save: Callable[[Path], object]) -> str:
+    """Save a result in a folder that has room for it, and say where it is."""
+    for folder in (tempfile.gettempdir(), Path.home()):
+        try:
+            path = Path(tempfile.mkdtemp(prefix="odeco-", dir=folder)) / name
+            save(path)
+        except OSError:
+            continue
+        return f"It is in {path} instead: copy it from there"
+    return "It could not be saved elsewhere either"
+
+
+def deliver_result(
     result: AnyResult,
     *,
     out: Path | None,
     report: Path | None,
     title: str,
+    show: Callable[[], object],
     again: str | None = None,
+    spent: str = "",
 ) -> None:
-    """Write the files that were asked for, and say so; lose no result if one of them cannot be written."""
-    try:
-        if out is not None:
-            if out.suffix.lower() == ".csv":
-                write_csv(result, out)
-            else:
-                save_result(result, out, command=command_line())
-            note(f"wrote {out}")
-        if report is not None:
-            from odeco.decompose.page import write_report  # matplotlib takes half a second, and may be missing
+    """Print a result and write its files, as `deliver` does."""
 
-            write_report(result, report, title=title, command=command_line())
-            note(f"wrote {report}")
-    except OSError as error:
-        text = f"The result could not be written: {advice(error)} {again or _saved_elsewhere(result)}."
-        raise click.ClickException(text) from error
-
-
-def _saved_elsewhere(result: AnyResult) -> str:
-    """Save a result where there is room for it, and say where."""
-    path = Path(tempfile.mkdtemp(prefix="odeco-")) / "result.npz"
-    try:
+    def save(path: Path) -> None:
         save_result(result, path, command=command_line())
-    except OSError:
-        return "It could not be saved elsewhere either"
-    return f"It is in {path} instead: copy it from there"
+
+    def write_page(path: Path) -> None:
+        from odeco.decompose.page import write_report  # Matplotlib takes half a second, and may be missing
+
+        write_report(result, path, title=title, command=command_line())
+
+    is_table = out is not None and out.suffix.lower() == ".csv"
+    main = Output(out, (lambda path: write_csv(result, path)) if is_table else save)
+    deliver(show, main, Output(report, write_page), save=("result.npz", save), again=again, spent=spent)
+
+
+def show_result(result: AnyResult, *, as_json: bool, top: int) -> None:
+    """Print a result, as a table or as JSON."""
+    if as_json:
+        emit_json(result_document(result))
+    else:
+        print_result(result, top)
 
 
 def print_result(result: AnyResult, n_top: int) -> None:
-    """Write the verdict, the table of a result, and what is known of it as a whole, to stdout."""
+    """Print the verdict, the table of components and the remarks on the result as a whole."""
     screen = console()
     screen.print(as_cell(result.verdict), soft_wrap=True)
     screen.print(result_table(result, n_top))
@@ -169,7 +218,7 @@ def print_result(result: AnyResult, n_top: int) -> None:
 
 
 def write_csv(result: AnyResult, path: Path) -> None:
-    """Write a result as a table: a line for each component, with what is known of it and all its coordinates."""
+    """Write a result as a table: one line per component, with its properties and all its coordinates."""
     numbers = numbers_of(result)
     factors = result.factors if isinstance(result, AsymmetricDecomposition) else (result.vectors,)
     buffer = io.StringIO(newline="")

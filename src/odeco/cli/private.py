@@ -11,8 +11,8 @@ import click
 import odeco
 from odeco.cli import options as _options
 from odeco.cli.inputs import load_groups, load_names, load_tensor
-from odeco.cli.output import console, emit_json, note, print_result, result_document, write_outputs
-from odeco.cli.spending import NO_LEDGER, Spending, ask_before_spending
+from odeco.cli.output import console, deliver_result, emit_json, note, print_result, result_document
+from odeco.cli.spending import Request, Spending, agree_to_spend, budget_options, check_budget, spent_sentence
 from odeco.privacy.holders.protocol import UNITS
 from odeco.privacy.sources import open_private
 from odeco.private.mechanisms import MECHANISMS
@@ -22,17 +22,18 @@ from odeco.private.planner import AUTO, default_neighbours
 @click.command("private")
 @click.argument("files", type=_options.FILE, nargs=-1, metavar="[FILE...]")
 @_options.n_components
-@click.option("--epsilon", type=float, required=True, help="The ε of the guarantee.")
-@click.option("--delta", type=float, required=True, help="The δ of the guarantee, far below 1/n.")
+@budget_options("records", required=True)
 @click.option(
     "--unit",
     type=click.Choice(UNITS),
     required=True,
-    help="Whom it protects: one entry of a tensor, one row, or all rows of one user.",
+    help="Whom the guarantee protects: one entry of a tensor, one row, or all rows of one user.",
 )
-@click.option("--norm-bound", type=float, metavar="B", help="Largest norm of a row, known without looking at the data.")
 @click.option(
-    "--groups", type=_options.FILE, metavar="FILE", help="For --unit user: whose row each is, one label a line."
+    "--norm-bound", type=float, metavar="B", help="Largest norm of a row, chosen without looking at the data."
+)
+@click.option(
+    "--groups", type=_options.FILE, metavar="FILE", help="For --unit user: the user of each row, one label per line."
 )
 @click.option(
     "--mechanism",
@@ -40,7 +41,7 @@ from odeco.private.planner import AUTO, default_neighbours
     default=AUTO,
     show_default=True,
     help=" ".join(
-        ["How answers are made; auto takes the one that the plan predicts to be best."]
+        ["The mechanism; auto takes the one that the plan predicts to be best."]
         + [f"{each.name}: {each.summary}" for each in MECHANISMS.values()]
     ),
 )
@@ -54,8 +55,8 @@ from odeco.private.planner import AUTO, default_neighbours
 @click.option(
     "--neighbour-relation", metavar="NAME", help="distinct or literal (entries); replace or add_remove (rows)."
 )
-@click.option("--entry-change", type=float, help="For a tensor: how far one entry may change; 1 by default.")
-@click.option("--entry-limit", type=float, help="For a tensor: entries beyond are cut off there.")
+@click.option("--entry-change", type=float, help="For a tensor: largest change of one entry; 1 by default.")
+@click.option("--entry-limit", type=float, help="For a tensor: larger entries are cut off at this value.")
 @_options.n_restarts
 @_options.n_iterations
 @click.option("--order", type=int, help="Order of the moment of rows; 3 by default. A tensor has its own.")
@@ -63,15 +64,13 @@ from odeco.private.planner import AUTO, default_neighbours
     "--nonnegative",
     is_flag=True,
     default=None,
-    help="For rows without negative numbers: these are cut to 0, and less noise is needed.",
+    help="For rows without negative numbers: negative ones are set to 0, and less noise is needed.",
 )
-@click.option(
-    "--header/--no-header", default=None, help="For CSV, and needed there: whether the first line holds names."
-)
+@click.option("--header/--no-header", default=None, help="Required for CSV: whether the first line holds names.")
 @click.option(
     "--first-index",
     type=click.IntRange(0, 1),
-    help="For svmlight, and needed there: whether the first column has the index 0 or 1.",
+    help="Required for svmlight: whether the first column has the index 0 or 1.",
 )
 @click.option("--key", metavar="NAME", help="For a tensor: which array of a .npz archive.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and stop. Needs no FILE, but then --dimension.")
@@ -82,13 +81,6 @@ from odeco.private.planner import AUTO, default_neighbours
     help="Number of columns: for --dry-run without a FILE, for svmlight, and for CSV with --no-header.",
 )
 @click.option("--n-units", type=int, metavar="N", help="Number of records or users, for --dry-run without a FILE.")
-@click.option(
-    "--ledger", type=_options.CHECKPOINT, metavar="FILE", help="The budget of all runs on these data together."
-)
-@click.option(
-    "--budget", type=float, metavar="E", help="For a new --ledger: the ε that all runs together may spend, at --delta."
-)
-@click.option("--yes", is_flag=True, help="Spend without asking. Without a terminal nobody is asked.")
 @_options.seed
 @_options.outputs
 def command(
@@ -113,14 +105,13 @@ def command(
 ) -> None:
     r"""Decompose a tensor, or the moment of rows, under (ε, δ)-differential privacy.
 
-    The plan comes first: what will be found, from which weight on, at which price, and what more budget would buy. It
-    needs public numbers only. Where there is a terminal, the run then asks before it spends. The noise comes from the
-    operating system; --seed draws the starts, never the noise. Every run on the same data adds to what is spent:
-    --ledger keeps it in a file that all of them share, and refuses what goes beyond its --budget.
+    The plan comes first: which components will be found, at which price, and what more budget would buy. It needs
+    public numbers only. On a terminal, the run then asks before it spends. The noise comes from the operating system;
+    --seed draws the starts, never the noise. The budgets of all runs on the same data add up: --ledger keeps them in a
+    file, and refuses a run that would exceed its --budget.
 
-    Rows are read from their files again for every question, and never held as a whole. Nothing is learnt from a record
-    but through noise: what a file does not state in its header must be given, and a record that is not valid counts as
-    blank.
+    Rows are read from their files for every release, and never held in memory as a whole. Records are used only through
+    noise: what a file does not state in its header must be given, and an invalid record counts as blank.
 
     \b
     Examples:
@@ -159,30 +150,38 @@ def command(
         taken = mechanism if mechanism in {each.mechanism for each in plan.mechanisms} else plan.best
         if not as_json:
             console().print(plan.in_words(taken), markup=False, soft_wrap=True)
-        spending = None if ledger is None else Spending.of(ledger, budget, plan)
-        note(NO_LEDGER if spending is None else spending.in_words)
+        if settings["unit"] == "entry":
+            units = f"a tensor of {' x '.join([f'{dimension:,}'] * (order or 3))} entries"
+        else:
+            units = f"{n_units:,} {settings['unit']}s"
+        request = Request.of(plan, units)
         if dry_run:
+            if ledger is not None:
+                note(Spending.of(ledger, budget, request).summary)
             if as_json:
                 emit_json({"plan": json.loads(plan.to_json())})
             return
         coordinates = load_names(names, int(dimension or 0), columns)
-        if spending is not None:
-            spending.check()
-        ask_before_spending(plan, yes=yes)
-        if spending is not None:
-            settings["ledger"] = spending.opened()
+        settings["ledger"] = agree_to_spend(request, ledger=ledger, budget=budget, yes=yes)
         rng = settings.pop("seed")
         result = odeco.decompose_privately(data, settings.pop("n_components"), groups=labels, rng=rng, **settings)
         result = result.with_names(coordinates)
-        title = f"Private components of {files[0].name}"
-    try:
-        write_outputs(result, out=out, report=report, title=title)
-    finally:  # the budget is spent: what was bought is shown even if a file cannot be written
+
+    def show() -> None:
         if as_json:
             emit_json({"plan": json.loads(plan.to_json()), "result": result_document(result)})
         else:
             click.echo()
             print_result(result, top)
+
+    deliver_result(
+        result,
+        out=out,
+        report=report,
+        title=f"Private components of {files[0].name}",
+        show=show,
+        spent=spent_sentence(plan.epsilon, ledger),
+    )
 
 
 def _check_usage(
@@ -229,22 +228,21 @@ def _check_pairs(
 ) -> None:
     """Raise if one of two options that go together is missing."""
     if unit == "user" and files and groups is None:
-        raise click.UsageError("--unit user needs --groups FILE, which says whose row each is, one label a line.")
+        raise click.UsageError("--unit user needs --groups FILE with the user of each row, one label per line.")
     if unit != "user" and groups is not None:
         raise click.UsageError(f"--groups goes with --unit user. Got --unit {unit}. Leave --groups out.")
     if unit != "entry" and norm_bound is None:
         raise click.UsageError(f"--unit {unit} needs --norm-bound B, the largest norm of a row, known without the data")
-    if budget is not None and ledger is None:
-        raise click.UsageError("--budget is that of a new --ledger FILE. Pass both, or neither.")
+    check_budget(ledger, budget)
 
 
 def _check_stated(
     files: tuple[Path, ...], *, dimension: int | None, header: bool | None, first_index: int | None
 ) -> None:
-    """Raise, in the words of the command, if something is missing that no header states."""
+    """Raise if an option is missing that no header of a file replaces."""
     svmlight = [file.name for file in files if file.suffix.lower() in (".svm", ".svmlight", ".libsvm")]
     tables = [file.name for file in files if file.suffix.lower() in (".csv", ".tsv")]
-    why = "a private run does not learn it from records"
+    why = "a private run does not read it off the records"
     if svmlight and first_index is None:
         raise click.UsageError(f"{svmlight[0]} needs --first-index 0 or 1: {why}.")
     if tables and header is None:

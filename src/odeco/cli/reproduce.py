@@ -1,9 +1,9 @@
-"""``odeco reproduce``: the paper's figure and claims, run again."""
+"""``odeco reproduce``: run the paper's figure and claims again."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from rich.table import Table
 
 from odeco.cli import options as _options
 from odeco.cli.faults import Interrupted, command_line
-from odeco.cli.output import console, emit_json, note
+from odeco.cli.output import Output, console, deliver, emit_json, note
 from odeco.display.progress import progress_bar
 from odeco.reproduction import NAMES, load
 
@@ -33,8 +33,8 @@ all         all of these, on one page
 """
 
 EPILOG = """
-Finished trials are kept below --out: a run that was interrupted goes on when it is started again. Results are the same
-for any number of processes. figure1 takes about ten minutes on two cores, the others less; --quick at most two minutes.
+Finished trials are kept in --out: an interrupted run continues when it is started again. Results do not depend on the
+number of processes. figure1 takes about ten minutes on two cores, the others less; --quick at most two minutes.
 """
 
 
@@ -47,16 +47,18 @@ for any number of processes. figure1 takes about ten minutes on two cores, the o
     default=Path("odeco-reproduce"),
     show_default=True,
     metavar="FOLDER",
-    help="Where tables (CSV), figures (PNG, SVG) and the page (HTML) go.",
+    help="Folder for tables (CSV), figures (PNG, SVG) and the page (HTML).",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="The same seed gives the same bits.")
 @click.option(
-    "--processes", type=click.IntRange(1), default=None, metavar="N", help="Worker processes; by default one a core."
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Equal seeds give bit-identical results."
+)
+@click.option(
+    "--processes", type=click.IntRange(1), default=None, metavar="N", help="Worker processes; by default one per core."
 )
 @_options.json_output
 def command(experiment: str, quick: bool, out: Path, seed: int, processes: int | None, as_json: bool) -> None:
     """Run experiments, write their files and print their findings."""
-    from odeco.reproduction.output import document, write_experiment, write_experiments_page  # needs Matplotlib
+    from odeco.reproduction.output import document, experiment_files, write_experiments_page  # needs Matplotlib
 
     out.mkdir(parents=True, exist_ok=True)
     names = NAMES if experiment == "all" else (experiment,)
@@ -64,13 +66,19 @@ def command(experiment: str, quick: bool, out: Path, seed: int, processes: int |
         reports = [_run(name, quick, seed, out, processes or _n_cores()) for name in names]
     except KeyboardInterrupt:
         raise Interrupted(f"Interrupted. Finished trials are kept. To go on: {command_line()}") from None
-    paths = [path for report in reports for path in write_experiment(report, out)]
-    paths.append(write_experiments_page(reports, out / ("index.html" if experiment == "all" else f"{experiment}.html")))
-    if as_json:
-        emit_json({**document(reports), "files": [str(path) for path in paths]})
-        return
-    _print(reports)
-    click.echo("Written: " + ", ".join(str(path) for path in paths))
+    page = out / ("index.html" if experiment == "all" else f"{experiment}.html")
+    files: dict[Path, Callable[[Path], object]] = {page: lambda path: write_experiments_page(reports, path)}
+    for report in reports:
+        files |= experiment_files(report, out)
+
+    def show() -> None:
+        if as_json:
+            emit_json({**document(reports), "files": [str(path) for path in files]})
+        else:
+            _print(reports)
+
+    again = f"Finished trials are kept in {out}: run the command again"
+    deliver(show, *(Output(path, write) for path, write in files.items()), again=again)
 
 
 def _run(name: str, quick: bool, seed: int, folder: Path, n_processes: int) -> Report:

@@ -1,95 +1,181 @@
-"""What a private run spends: asked before it does, and added to a ledger that runs on the same data share."""
+"""The privacy budget of a command: its options, what is printed and asked before it is spent, and the ledger."""
 
 from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
+from odeco.cli import options as _options
 from odeco.cli.output import note
 from odeco.privacy.calibration import epsilon_of, gdp_mu
 from odeco.privacy.ledger_file import LedgerFile
 
-#: What a run says that adds to no ledger.
-NO_LEDGER = "several runs on the same data add up: --ledger FILE --budget E keeps account of them, and refuses too many"
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def ask_before_spending(plan: Any, *, yes: bool) -> None:
-    """Ask, where there is somebody to ask: what is spent cannot be had back."""
-    if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return
-    if not click.confirm(f"Spend ε = {plan.epsilon:g} of the privacy of every {plan.unit}?", default=False, err=True):
-        raise click.ClickException("Nothing was spent. Run again with --yes to spend without being asked.")
+def budget_options(what: str, *, required: bool = False) -> Callable[[Function], Function]:
+    """Add the options of a private run: the guarantee, the ledger, and whether to ask. `what` is protected."""
+    options = (
+        click.option("--epsilon", type=float, required=required, metavar="E", help="The ε of a private run."),
+        click.option(
+            "--delta", type=float, required=required, metavar="D", help=f"Its δ, far below 1 / number of {what}."
+        ),
+        click.option(
+            "--ledger",
+            type=_options.CHECKPOINT,
+            metavar="FILE",
+            help="A file that adds up the budget of all private runs on these data.",
+        ),
+        click.option(
+            "--budget", type=float, metavar="E", help="For a new --ledger: the ε that all runs together may spend."
+        ),
+        click.option("--yes", is_flag=True, help="Spend without asking. Without a terminal nobody is asked."),
+    )
+
+    def add(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
 
 
-def agreed(plan: Any, *, ledger: Path | None, budget: float | None, yes: bool) -> str | None:
-    """Ask before a model is learnt in private, and return the ledger that it charges, if there is one."""
+@dataclass(frozen=True)
+class Request:
+    """The budget that a run asks for.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        The guarantee.
+    mu : float
+        What the releases of the run cost together.
+    unit : str
+        Whom the guarantee protects.
+    units : str
+        How many units there are, such as "1,500 documents".
+    delta_kept : float
+        The part of δ that goes to thresholds instead of Gaussian noise.
+    """
+
+    epsilon: float
+    delta: float
+    mu: float
+    unit: str
+    units: str
+    delta_kept: float = 0.0
+
+    @classmethod
+    def of(cls, plan: Any, units: str) -> Request:
+        """Return the budget of a plan."""
+        return cls(plan.epsilon, plan.delta, plan.mu, plan.unit, units)
+
+
+def agree_to_spend(request: Request, *, ledger: Path | None, budget: float | None, yes: bool) -> LedgerFile | None:
+    """Print what will be spent, check the ledger, ask, and return the ledger that the run charges, if there is one."""
+    check_budget(ledger, budget)
+    note(
+        f"The guarantee (ε = {request.epsilon:g}, δ = {request.delta:g}) is for one {request.unit} of {request.units}."
+    )
+    spending = None if ledger is None else Spending.of(ledger, budget, request)
+    if spending is None:
+        note("The budgets of several runs on these data add up: --ledger FILE --budget E keeps account of them.")
+    else:
+        note(spending.summary)
+        spending.check()
+    if not yes and is_interactive():  # what is spent cannot be had back
+        question = f"Spend ε = {request.epsilon:g} of the privacy of every {request.unit}?"
+        if not click.confirm(question, default=False, err=True):
+            raise click.ClickException("Nothing was spent. Run again with --yes to spend without being asked.")
+    return None if spending is None else spending.open()
+
+
+def is_interactive() -> bool:
+    """Return whether there is somebody to ask."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def check_budget(ledger: Path | None, budget: float | None) -> None:
+    """Raise if there is a budget without a ledger."""
     if budget is not None and ledger is None:
         raise click.UsageError("--budget is that of a new --ledger FILE. Pass both, or neither.")
-    spending = None if ledger is None else Spending.of(ledger, budget, plan)
-    note(NO_LEDGER if spending is None else spending.in_words)
-    if spending is not None:
-        spending.check()
-    ask_before_spending(plan, yes=yes)
-    return None if spending is None else str(spending.opened().path)
+
+
+def spent_sentence(epsilon: float | None, ledger: Path | None) -> str:
+    """Return what an error after a private run says about the budget; nothing if the run was not private."""
+    if epsilon is None:
+        return ""
+    if ledger is None:
+        return f"ε = {epsilon:g} is spent all the same: running the command again would spend it again."
+    return f"{ledger} stays charged with ε = {epsilon:g}: running the command again would spend it again."
 
 
 @dataclass(frozen=True)
 class Spending:
-    """A ledger file before a run: what it knows, and what the run would bring it to.
+    """A ledger file before a run, and what the run would bring it to.
 
     Attributes
     ----------
     path : Path
-        The ledger, which may not be there yet.
-    budget : float or None
-        The ε that a new ledger allows for all runs together.
-    epsilon, delta : float
-        What this run asks for.
-    mu_spent, mu_limit, mu : float
-        What all runs have spent, what they may, and what this run will spend.
+        The ledger file, which may not exist yet.
+    is_new : bool
+        Whether the file does not exist yet.
+    budget, delta : float
+        The ε and δ of all runs together; a part of δ may be kept for thresholds.
+    request : Request
+        The budget that this run asks for.
+    mu_spent, mu_limit : float
+        What all runs have spent, and what they may spend.
     """
 
     path: Path
-    budget: float | None
-    epsilon: float
+    is_new: bool
+    budget: float
     delta: float
+    request: Request
     mu_spent: float
     mu_limit: float
-    mu: float
 
     @classmethod
-    def of(cls, path: Path, budget: float | None, plan: Any) -> Spending:
-        """Look at a ledger, or at the budget for a new one."""
-        if path.exists():
-            ledger = LedgerFile(path)
-            if budget is not None and (budget, plan.delta) != (ledger.epsilon, ledger.delta):
-                raise click.UsageError(
-                    f"--budget is that of a new --ledger. {path} is there already, and allows ε = {ledger.epsilon:g} "
-                    f"at δ = {ledger.delta:g}. Got ε = {budget:g} at δ = {plan.delta:g}. Leave --budget out."
-                )
-            spent, limit = ledger.mu, ledger.mu_limit
-        else:
+    def of(cls, path: Path, budget: float | None, request: Request) -> Spending:
+        """Read a ledger, or take the budget of a new one."""
+        if not path.exists():
             if budget is None:
                 raise click.UsageError(
                     f"--ledger {path} is new and needs --budget E, the ε that all runs on these data may spend "
                     "together."
                 )
-            spent, limit = 0.0, gdp_mu(budget, plan.delta)
-        return cls(path, budget, plan.epsilon, plan.delta, spent, limit, plan.mu)
+            delta = request.delta - request.delta_kept
+            return cls(path, True, budget, delta, request, 0.0, gdp_mu(budget, delta))
+        ledger = LedgerFile(path)
+        allowed, delta = ledger.epsilon, ledger.delta
+        if budget is not None and budget != allowed:
+            raise click.UsageError(
+                f"--budget must be that of {path}, ε = {allowed:g}. Got {budget:g}. Leave it out, or name another file."
+            )
+        spending = cls(path, False, allowed, delta - ledger.delta_limit, request, ledger.mu, ledger.mu_limit)
+        delta_left = ledger.delta_limit - math.fsum(charge.delta for charge in ledger.charges)
+        if request.delta_kept > delta_left * (1 + 1e-6):
+            raise click.UsageError(
+                f"{path} has no δ left for choosing words. Nothing was spent. Pass --vocabulary FILE: the words of an "
+                "earlier model on these data are public."
+            )
+        return spending
 
     @property
     def mu_after(self) -> float:
         """What all runs will have spent after this one: budgets add up as squares of μ."""
-        return math.hypot(self.mu_spent, self.mu)
+        return math.hypot(self.mu_spent, self.request.mu)
 
     @property
-    def in_words(self) -> str:
-        """What the ledger holds, and what it will hold after this run."""
+    def summary(self) -> str:
+        """What earlier runs have spent, and what all will have spent after this run."""
         spent, after, limit = (self._epsilon(mu) for mu in (self.mu_spent, self.mu_after, self.mu_limit))
         return (
             f"{self.path}: earlier runs have spent ε = {spent}; with this one it will be ε = {after} of {limit} "
@@ -106,11 +192,13 @@ class Spending:
             raise click.ClickException(
                 f"{self.path} allows ε = {self._epsilon(self.mu_limit)} for all runs together. Earlier ones have spent "
                 f"ε = {self._epsilon(self.mu_spent)}, so that ε = {self._epsilon(left)} is left, and this run asks for "
-                f"{self.epsilon:g}. Nothing was spent. Lower --epsilon."
+                f"{self.request.epsilon:g}. Nothing was spent. Lower --epsilon."
             )
 
-    def opened(self) -> LedgerFile:
-        """Return the ledger that the run charges; a new one is made now."""
-        if self.budget is None or self.path.exists():
+    def open(self) -> LedgerFile:
+        """Return the ledger that the run charges; a new one is created now."""
+        if not self.is_new:
             return LedgerFile(self.path)
-        return LedgerFile.create(self.path, epsilon=self.budget, delta=self.delta)
+        return LedgerFile.create(
+            self.path, epsilon=self.budget, delta=self.request.delta, delta_limit=self.request.delta_kept
+        )

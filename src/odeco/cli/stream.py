@@ -12,11 +12,10 @@ from typing import Any
 import click
 
 import odeco
-from odeco.cli import options as _cluster
 from odeco.cli import options as _options
 from odeco.cli.faults import Interrupted, Interrupts, Terminated, command_line
 from odeco.cli.inputs import load_names
-from odeco.cli.output import deliver, note
+from odeco.cli.output import deliver_result, note, show_result
 from odeco.display.progress import progress_bar
 from odeco.io.coerce import as_source
 
@@ -45,7 +44,7 @@ from odeco.io.coerce import as_source
 @click.option("--checkpoint", type=_options.CHECKPOINT, metavar="FILE", help="Keep there where the run stands.")
 @click.option("--checkpoint-seconds", type=float, default=30.0, show_default=True, help="How often.")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one.")
-@_cluster.option
+@_options.scheduler
 @_options.outputs
 def command(
     files: tuple[Path, ...],
@@ -102,7 +101,7 @@ def command(
     n_rows = 0
     with (
         _options.limited(threads),
-        _cluster.connected(scheduler) as client,
+        _options.connected(scheduler) as client,
         Interrupts() as interrupts,
         progress_bar(only_on_terminal=True) as show_progress,
         _columns_called(labels),
@@ -142,7 +141,14 @@ def command(
     if checkpoint is not None:
         again = f"{checkpoint} holds the run as it ended: run the command again with --resume and another path"
     result = result.with_names(labels)
-    deliver(result, out=out, report=report, title=title, as_json=as_json, top=top, again=again)
+    deliver_result(
+        result,
+        out=out,
+        report=report,
+        title=title,
+        show=lambda: show_result(result, as_json=as_json, top=top),
+        again=again,
+    )
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
 

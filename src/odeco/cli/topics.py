@@ -9,14 +9,14 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from odeco.cli import options as _cluster
 from odeco.cli import options as _options
 from odeco.cli.faults import LastingInterrupt
-from odeco.cli.output import emit_json, note
+from odeco.cli.output import Output, deliver, emit_json, note
+from odeco.cli.spending import budget_options, check_budget, spent_sentence
 from odeco.display.progress import progress_bar
 from odeco.models.lda import vocabulary as defaults
 
-#: These options are about which words are kept; with a list of words they have nothing to do.
+#: These options choose words; a list of words leaves nothing to choose.
 _PRUNING = ("min_documents", "max_share", "max_words", "stop_words")
 
 
@@ -42,16 +42,16 @@ class _Topics(click.Group):
 
 @click.group("topics", cls=_Topics)
 def command() -> None:
-    r"""Learn K topics from the documents in FILEs: which words go together, and how much of the text each topic is.
+    r"""Learn K topics from the documents in FILEs: which words occur together, and each topic's share of the text.
 
-    Text is read from .txt and .text (one document a line), .csv and .tsv (--column), .jsonl and .ndjson (--column),
-    any of these with .gz after it, .parquet (--column), a folder of .txt files (one document a file), and - for lines
+    Text is read from .txt and .text (one document per line), .csv and .tsv (--column), .jsonl and .ndjson (--column),
+    any of these compressed as .gz, .parquet (--column), a folder of .txt files (one document per file), and - for lines
     of the standard input.
-    Word counts are read from .npz (data, indices, indptr, shape, and vocabulary if there is one).
+    Word counts are read from .npz (data, indices, indptr, shape, and optionally vocabulary).
 
-    A word begins with a letter and has two characters at least; capitals count as small letters. Topics come from the
-    moments of words by tensor decomposition, and are then refined by Gibbs sweeps. With --epsilon and --delta they
-    are differentially private.
+    A word begins with a letter, has at least two characters, and is converted to lower case. Topics come from the
+    moments of words by tensor decomposition, and are then refined by Gibbs sweeps. Topics are numbered from 0. With
+    --epsilon and --delta they are differentially private; on a terminal, the run asks before it spends.
 
     \b
     Examples:
@@ -61,6 +61,7 @@ def command() -> None:
       odeco topics notes.jsonl --column body -k 10 --epsilon 4 --delta 1e-6
       odeco topics notes.txt -k 10 --epsilon 4 --delta 1e-6 --vocabulary words.txt --dry-run
       odeco topics notes.txt -k 10 --epsilon 4 --delta 1e-6 --public agreed.txt
+      odeco topics notes.txt -k 10 --epsilon 1 --delta 1e-6 --ledger notes.ledger --budget 3
       odeco topics '/shared/counts-*.npz' -k 50 --scheduler tcp://host:8786 --out model.npz
       odeco topics '/shared/*.parquet' --column text -k 50 --scheduler tcp://host:8786 --out model.npz
     """
@@ -76,30 +77,32 @@ def command() -> None:
     metavar="K",
     required=True,
     callback=_options.number_or_auto,
-    help="Number of topics, or 'auto' for as many as two halves of the documents agree on.",
+    help="Number of topics; 'auto' takes the number that two halves of the documents agree on.",
 )
-@click.option("--python-documentation", is_flag=True, help="Instead of FILEs: the documentation of Python's library.")
+@click.option(
+    "--python-documentation", is_flag=True, help="Read the documentation of Python's library instead of FILEs."
+)
 @click.option("--column", metavar="NAME", help="The column of tables, or field of JSON lines, that holds the text.")
 @click.option(
     "--min-documents",
     type=click.IntRange(1),
     default=defaults.MIN_DOCUMENTS,
     show_default=True,
-    help="Leave out rarer words.",
+    help="Leave out words that occur in fewer documents.",
 )
 @click.option(
     "--max-share",
     type=click.FloatRange(0, 1, min_open=True),
     default=defaults.MAX_SHARE,
     show_default=True,
-    help="Leave out words that are in a larger share of the documents.",
+    help="Leave out words that occur in a larger share of the documents.",
 )
 @click.option(
     "--max-words",
     type=click.IntRange(1),
     default=defaults.MAX_WORDS,
     show_default=True,
-    help="Keep so many words at most.",
+    help="Largest number of words to keep.",
 )
 @click.option(
     "--stop-words", default="english", show_default=True, metavar="LIST", help="english, none, or a file of words."
@@ -108,14 +111,14 @@ def command() -> None:
     "--vocabulary",
     type=_options.FILE,
     metavar="FILE",
-    help="Count these words only, one a line.",
+    help="Count only these words, one per line.",
 )
 @click.option(
     "--tokenizer",
     type=click.Choice(["words", "blanks"]),
     default="words",
     show_default=True,
-    help="What a word is: as described above, or whatever stands between blanks.",
+    help="How text is split into words: as described above, or at blanks.",
 )
 @click.option(
     "--max-iter",
@@ -123,7 +126,7 @@ def command() -> None:
     default=defaults.MAX_ITER,
     show_default=True,
     metavar="N",
-    help="Gibbs sweeps.",
+    help="Number of Gibbs sweeps.",
 )
 @click.option(
     "--held-out",
@@ -131,48 +134,56 @@ def command() -> None:
     default=0.1,
     show_default=True,
     metavar="SHARE",
-    help="Share of the documents that is kept out, to measure perplexity. 0 learns from all.",
+    help="Share of the documents to hold out, to measure perplexity. 0 uses all for learning.",
 )
-@click.option("--epsilon", type=float, help="The ε of a private run.")
-@click.option("--delta", type=float, help="Its δ, far below 1 / number of documents.")
+@budget_options("documents")
 @click.option(
     "--unit",
     type=click.Choice(["document", "user"]),
     default="document",
     show_default=True,
-    help="Whom a private run protects: one document, or all documents of one user.",
+    help="Whom the guarantee protects: one document, or all documents of one user.",
 )
 @click.option(
-    "--groups", type=_options.FILE, metavar="FILE", help="For --unit user: whose document each is, one a line."
+    "--groups",
+    type=_options.FILE,
+    metavar="FILE",
+    help="For --unit user: the user of each document, one label per line.",
 )
 @click.option(
     "--public",
     type=_options.FILE,
     metavar="FILE",
-    help="For a private run: documents that need NO protection. Topics start from them.",
+    help="For a private run: documents that need NO protection, which topics start from.",
 )
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="For a private run: say what it would release and how many topics it can be expected to find, and stop. Of "
-    "FILEs only the number of documents is looked at.",
+    help="For a private run: print what it would release and how many topics it can be expected to find, and stop. "
+    "Only the number of documents is read from FILEs.",
 )
-@click.option("--n-words", type=click.IntRange(2), metavar="V", help="For --dry-run without --vocabulary.")
+@click.option(
+    "--n-words", type=click.IntRange(2), metavar="V", help="For --dry-run without --vocabulary: number of words."
+)
 @click.option(
     "--document-length",
     type=click.IntRange(2),
     default=50,
     show_default=True,
     metavar="L",
-    help="For --dry-run: words in a document, about.",
+    help="For --dry-run: approximate number of words in a document.",
 )
-@_cluster.option
+@_options.scheduler
 @_options.seed
 @_options.threads
 @click.option(
-    "--top", type=click.IntRange(1), default=defaults.TOP_WORDS, show_default=True, help="Words to show for each topic."
+    "--top",
+    type=click.IntRange(1),
+    default=defaults.TOP_WORDS,
+    show_default=True,
+    help="Number of words to show for each topic.",
 )
-@click.option("--out", type=_options.OUTPUT, metavar="FILE", help="Write the model there, as .npz without pickle.")
+@click.option("--out", type=_options.OUTPUT, metavar="FILE", help="Write the model, as .npz without pickle.")
 @_options.report
 @_options.json_output
 def fit(
@@ -187,39 +198,47 @@ def fit(
         with _options.limited(given["threads"]):
             print_plan(files, n_components, given, as_json=as_json)
         return
-    from odeco.cli.topics_fit import learn  # scikit-learn and numba take a second, and may be missing
+    # scikit-learn and numba take a second, and may be missing
+    from odeco.cli.topics_fit import agree_to_learn, learn, learn_on_cluster, read_for_learning
     from odeco.cli.topics_output import print_topics, topics_document, write_page_of
 
     with (
         _options.limited(given["threads"]),
-        _cluster.connected(given["scheduler"]) as client,
-        progress_bar(only_on_terminal=True) as show_progress,
+        _options.connected(given["scheduler"]) as client,
         LastingInterrupt() as interrupt,
     ):
         if client is None:
-            learnt = learn(files, n_components, given, private=private, show=_stages(show_progress, interrupt.check))
+            with progress_bar(only_on_terminal=True) as show_progress:
+                read = read_for_learning(files, given, private=private, show=_stages(show_progress, interrupt.check))
+            ledger = agree_to_learn(read, given) if private else None  # without a bar, which would hide the question
+            with progress_bar(only_on_terminal=True) as show_progress:
+                learnt = learn(read, n_components, given, ledger=ledger, show=_stages(show_progress, interrupt.check))
         else:
-            from odeco.cli.topics_fit import learn_on_cluster
+            with progress_bar(only_on_terminal=True) as show_progress:
+                show = _stages(show_progress, interrupt.check)
+                learnt = learn_on_cluster(files, n_components, given, client, show)
 
-            learnt = learn_on_cluster(files, n_components, given, client, _stages(show_progress, interrupt.check))
-        if given["out"] is not None:
-            learnt.model.save(given["out"])
-            note(f"wrote {given['out']}")
-        if given["report"] is not None:
-            write_page_of(learnt, files, given["report"])
-            note(f"wrote {given['report']}")
-    for text in learnt.summary.advice:
-        note(f"Warning: {text}")
-    if as_json:
-        emit_json({"n_documents": int(learnt.kept.counts.shape[0]), **topics_document(learnt.summary, top)})
-    else:
-        print_topics(learnt.summary, top, chosen=n_components == "auto")
+    def show_topics() -> None:
+        for text in learnt.summary.advice:
+            note(f"Warning: {text}")
+        if as_json:
+            emit_json({"n_documents": int(learnt.kept.counts.shape[0]), **topics_document(learnt.summary, top)})
+        else:
+            print_topics(learnt.summary, top, chosen=n_components == "auto")
+
+    deliver(
+        show_topics,
+        Output(given["out"], learnt.model.save),
+        Output(given["report"], lambda path: write_page_of(learnt, files, path)),
+        save=("model.npz", learnt.model.save),
+        spent=spent_sentence(given["epsilon"], given["ledger"]),
+    )
 
 
 def _check_usage(
     files: tuple[Path, ...], documentation: bool, n_components: int | str, given: dict[str, Any], private: bool
 ) -> None:
-    """Raise if options do not go together."""
+    """Raise if options contradict each other."""
     if documentation == bool(files):
         raise click.UsageError("Either FILEs or --python-documentation must be given, and not both.")
     context = click.get_current_context()
@@ -240,12 +259,13 @@ def _check_usage(
     elif given["public"] is not None or given["dry_run"]:
         named = "--public" if given["public"] is not None else "--dry-run"
         raise click.UsageError(f"{named} is about private runs. Pass --epsilon and --delta, or leave it out.")
-    elif given["groups"] is not None:
-        raise click.UsageError("--unit user is about private runs. Pass --epsilon and --delta, or leave it out.")
+    elif given["groups"] is not None or given["ledger"] is not None or given["budget"] is not None:
+        named = "--unit user" if given["groups"] is not None else "--ledger"
+        raise click.UsageError(f"{named} is about private runs. Pass --epsilon and --delta, or leave it out.")
 
 
 def _check_cluster(files: tuple[Path, ...], explicit: set[str], private: bool) -> None:
-    """Raise if a run on a cluster has an option that it cannot have."""
+    """Raise if an option cannot be used on a cluster."""
     if private:
         raise click.UsageError("A private run works on one machine. Leave out --scheduler.")
     pruning = () if "column" in explicit and "vocabulary" not in explicit else _PRUNING
@@ -256,11 +276,12 @@ def _check_cluster(files: tuple[Path, ...], explicit: set[str], private: bool) -
 
 
 def _check_private(n_components: int | str, explicit: set[str], given: dict[str, Any]) -> None:
-    """Raise if a private run lacks an option, or has one that it cannot have."""
+    """Raise if a private run lacks an option, or has one that would read documents without noise."""
     if given["epsilon"] is None or given["delta"] is None:
         raise click.UsageError(
             "A private run needs both --epsilon and --delta. Choose δ far below 1 / number of documents, such as 1e-6."
         )
+    check_budget(given["ledger"], given["budget"])
     exact = [name for name in ("min_documents", "max_share") if name in explicit]
     if exact:
         raise click.UsageError(
@@ -268,14 +289,16 @@ def _check_private(n_components: int | str, explicit: set[str], given: dict[str,
             "votes, or takes those of --vocabulary FILE."
         )
     if n_components == "auto":
-        raise click.UsageError("A private run needs -k as a number. It says how many of them stand clear of the noise.")
+        raise click.UsageError(
+            "A private run needs -k as a number. Its output says how many topics are clear of noise."
+        )
     unused = [name for name in ("n_words", "document_length") if name in explicit and not given["dry_run"]]
     if unused or (given["dry_run"] and given["n_words"] is not None and given["vocabulary"] is not None):
         named = _option(unused[0]) if unused else "--n-words"
-        raise click.UsageError(f"{named} is for --dry-run, where it says what nothing else does. Leave it out.")
+        raise click.UsageError(f"{named} is for --dry-run without --vocabulary. Leave it out.")
     for name in ("max_iter", "held_out"):
         if name in explicit and given[name] > 0:
-            raise click.UsageError(f"{_option(name)} would look at the documents again, without noise. Leave it out.")
+            raise click.UsageError(f"{_option(name)} would read the documents again, without noise. Leave it out.")
 
 
 def _option(name: str) -> str:
@@ -303,16 +326,16 @@ def _stages(show_progress: Callable[..., object], check: Callable[[], None]) -> 
 @click.argument("model", type=_options.FILE)
 @click.argument("files", type=_options.FILE, nargs=-1, required=True, metavar="FILE...")
 @click.option("--column", metavar="NAME", help="The column of tables, or field of JSON lines, that holds the text.")
-@click.option("--out", type=_options.OUTPUT, metavar="FILE", help="Write there, .csv or .npz; otherwise CSV to stdout.")
+@click.option("--out", type=_options.OUTPUT, metavar="FILE", help="Write a .csv or .npz file instead of CSV on stdout.")
 @_options.threads
 @_options.json_output
 def apply(
     model: Path, files: tuple[Path, ...], column: str | None, out: Path | None, threads: int | None, as_json: bool
 ) -> None:
-    r"""Say how much of each topic of MODEL is in each document of FILEs.
+    r"""Compute the share of each topic of MODEL in each document of FILEs.
 
-    FILEs are as for learning, and are cut into words as the first were. Words that the model does not know are passed
-    over. Each row of the answer is a document and sums to one; a document without a known word has the mean of all
+    FILEs are read as for learning, and are split into words in the same way. Words that the model does not know are
+    ignored. Each row of the result is a document and sums to one; a document without a known word gets the mean of all
     documents.
 
     \b
@@ -340,13 +363,20 @@ def apply(
         corpus = read_for_model(learnt.words_, files, column=column, show=show, tokenizer=learnt.tokenizer_)
         show("finding topics", 0, None)
         proportions = infer_proportions(learnt, corpus.counted.counts)
-    if out is not None:
-        write_proportions(out, proportions, corpus.names)
-        note(f"wrote {out}: {proportions.shape[0]:,} documents, {proportions.shape[1]:,} topics")
-    elif as_json:
-        emit_json({"kind": "topic proportions", "documents": corpus.names or None, "proportions": proportions})
-    else:
-        click.echo(proportions_table(proportions, corpus.names), nl=False)
+
+    def show_proportions() -> None:
+        if as_json:
+            emit_json({"kind": "topic proportions", "documents": corpus.names or None, "proportions": proportions})
+        elif out is None:
+            click.echo(proportions_table(proportions, corpus.names), nl=False)
+        else:
+            note(f"{proportions.shape[0]:,} documents, {proportions.shape[1]:,} topics")
+
+    deliver(
+        show_proportions,
+        Output(out, lambda path: write_proportions(path, proportions, corpus.names)),
+        save=("proportions.npz", lambda path: write_proportions(path, proportions, corpus.names)),
+    )
 
 
 command.add_command(apply, "transform")

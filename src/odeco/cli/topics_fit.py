@@ -1,13 +1,12 @@
-"""Topics of word counts, or of texts, that the workers of a cluster read: sums, words and a few documents come here.
+"""The work of ``odeco topics``: read documents, agree on the budget, learn and measure topics, here or on a cluster.
 
-From files to topics: documents are read, words pruned, some documents kept out, topics learnt and measured.
-
-``odeco topics --dry-run``: what a private run would release and find; of documents only their number is asked.
+A dry run prints what a private run would release and find; it reads only the number of documents.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 from odeco.cli.faults import advice
 from odeco.cli.inputs import load_groups
 from odeco.cli.output import console, emit_json, note
+from odeco.cli.spending import Request, agree_to_spend
 from odeco.cli.topics_input import (
     Corpus,
     Show,
@@ -42,7 +42,8 @@ from odeco.models.lda.private_vocabulary import (
 from odeco.models.lda.trust import plan_topics
 from odeco.models.lda.vocabulary import CountedWords, n_unreachable, numbered, prune_words, select_words
 from odeco.online.dask.partitions import as_cluster_rows
-from odeco.privacy.calibration import check_delta_for
+from odeco.privacy.calibration import check_delta_for, gdp_mu
+from odeco.privacy.ledger_file import LedgerFile
 
 _COUNTS = (".npz", ".npy", ".parquet", ".arrow", ".feather")
 
@@ -50,7 +51,7 @@ _COUNTS = (".npz", ".npy", ".parquet", ".arrow", ".feather")
 def learn_on_cluster(
     files: tuple[Path, ...], n_components: Any, given: dict[str, Any], client: Any, show: Show
 ) -> Learnt:
-    """Learn topics of the word counts in files, all of whose columns are words that count, or of a column of texts."""
+    """Learn topics from word counts, whose columns are all kept, or from a column of texts, on a cluster."""
     if given["column"] is not None:
         rows, words = _counted(files, given, client)
     else:
@@ -67,14 +68,13 @@ def learn_on_cluster(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(rows, callback=show, words=words, tokenizer=None if given["column"] is None else given["tokenizer"])
-    told = tuple(dict.fromkeys(advice(each.message) for each in caught if isinstance(each.message, UserWarning)))
-    summary = summarise_topics(model, words, None, seed=given["seed"], advice=told)
+    summary = summarise_topics(model, words, None, seed=given["seed"], advice=_advice(caught))
     kept = CountedWords(rows, words, rows.n_features)
     return Learnt(model, summary, Corpus(kept), kept)
 
 
 def _counted(files: tuple[Path, ...], given: dict[str, Any], client: Any) -> tuple[Any, Any]:
-    """Let the workers count the words of a column of texts."""
+    """Count the words of a column of texts on the workers."""
     others = [str(path) for path in files if path.suffix != ".parquet"]
     if others:
         raise click.UsageError(f"With --scheduler, --column is one of .parquet files. Got {others[0]}.")
@@ -107,14 +107,14 @@ def _words_of(files: tuple[Path, ...], path: Path | None, n_words: int) -> Any:
     if words.shape != (n_words,):
         raise VocabularyError(
             f"There must be one word for each of the {n_words:,} columns. Got {words.size:,}. Pass --vocabulary FILE "
-            "with one a line."
+            "with one word per line."
         )
     return words
 
 
 @dataclass(frozen=True, eq=False)
 class Learnt:
-    """A fitted model, what there is to say about it, and the documents: as they were read, and as they were counted."""
+    """A fitted model, its summary, and the documents: as they were read, and with the words that were kept."""
 
     model: TensorLDA
     summary: TopicSummary
@@ -122,10 +122,28 @@ class Learnt:
     kept: CountedWords
 
 
-def learn(files: tuple[Path, ...], n_components: Any, given: dict[str, Any], *, private: bool, show: Show) -> Learnt:
-    """Learn topics as the options say."""
+@dataclass(frozen=True, eq=False)
+class ReadDocuments:
+    """Documents before anything is learnt or spent.
+
+    Attributes
+    ----------
+    corpus : Corpus
+        The counted documents.
+    words : list of str or None
+        The words of --vocabulary.
+    groups : array of labels or None
+        The user of each document.
+    """
+
+    corpus: Corpus
+    words: list[str] | None
+    groups: Any
+
+
+def read_for_learning(files: tuple[Path, ...], given: dict[str, Any], *, private: bool, show: Show) -> ReadDocuments:
+    """Read documents as the options say."""
     words = None if given["vocabulary"] is None else read_words(given["vocabulary"], given["tokenizer"])
-    labels = load_groups(given["groups"])
     corpus = read_corpus(
         files,
         column=given["column"],
@@ -135,15 +153,34 @@ def learn(files: tuple[Path, ...], n_components: Any, given: dict[str, Any], *, 
         private=private,
         keep_excerpts=given["report"] is not None and not private,
     )
+    return ReadDocuments(corpus, words, load_groups(given["groups"]))
+
+
+def agree_to_learn(read: ReadDocuments, given: dict[str, Any]) -> LedgerFile | None:
+    """Print whom a private run protects, check its ledger, ask, and return the ledger, if there is one."""
+    epsilon, delta, unit = given["epsilon"], given["delta"], given["unit"]
+    n_units = read.corpus.counted.counts.shape[0] if read.groups is None else np.unique(read.groups).size
+    check_delta_for(delta, n_units, unit)
+    kept = DELTA_SHARE * delta if read.words is None else 0.0  # for the threshold that chooses words
+    request = Request(epsilon, delta, gdp_mu(epsilon, delta - kept), unit, f"{n_units:,} {unit}s", kept)
+    return agree_to_spend(request, ledger=given["ledger"], budget=given["budget"], yes=given["yes"])
+
+
+def learn(
+    read: ReadDocuments, n_components: Any, given: dict[str, Any], *, ledger: LedgerFile | None, show: Show
+) -> Learnt:
+    """Learn topics as the options say."""
+    corpus, words, private = read.corpus, read.words, given["epsilon"] is not None
     kept, vocabulary = corpus.counted, None
     if words is None and private:
         vocabulary = choose_vocabulary_privately(
             corpus.counted,
             epsilon=given["epsilon"],
             delta=given["delta"],
-            groups=labels,
+            groups=read.groups,
             max_words=given["max_words"],
             stop_words=read_stop_words(given["stop_words"]),
+            ledger=ledger,
         )
         kept = select_words(corpus.counted, vocabulary.words.tolist())
         note(_chosen(vocabulary))
@@ -156,15 +193,13 @@ def learn(files: tuple[Path, ...], n_components: Any, given: dict[str, Any], *, 
             stop_words=read_stop_words(given["stop_words"]),
         )
     elif corpus.tokenizer == "words" and n_unreachable(words):
-        note(f"{n_unreachable(words):,} of {len(words):,} words of {given['vocabulary']} are no words of any text")
+        note(f"{n_unreachable(words):,} of {len(words):,} words of {given['vocabulary']} occur in no text")
     train, held_out = _split(kept.counts, 0.0 if private else given["held_out"], given["seed"])
     note(_opening(kept, train, held_out, private))
     public = None
     if given["public"] is not None:
-        read = read_for_model(
-            kept.words, (given["public"],), column=given["column"], show=show, tokenizer=corpus.tokenizer
-        )
-        public = read.counted.counts
+        known = read_for_model(kept.words, (given["public"],), column=given["column"], show=show, tokenizer=corpus.tokenizer)
+        public = known.counted.counts
         note(f"{public.shape[0]:,} public documents, which are NOT protected")
     model = TensorLDA(
         n_components,
@@ -173,32 +208,35 @@ def learn(files: tuple[Path, ...], n_components: Any, given: dict[str, Any], *, 
         delta=given["delta"],
         unit=given["unit"],
         public=public,
+        ledger=None if ledger is None else ledger.path,
         random_state=given["seed"],
         n_jobs=given["threads"],
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         # A model that knows its words is all that is needed to apply it to new texts.
-        model.fit(
-            train, groups=labels, vocabulary=vocabulary, words=kept.words, tokenizer=corpus.tokenizer, callback=show
-        )
-    told = tuple(dict.fromkeys(advice(each.message) for each in caught if isinstance(each.message, UserWarning)))
+        model.fit(train, groups=read.groups, vocabulary=vocabulary, words=kept.words, tokenizer=corpus.tokenizer, callback=show)
     show("measuring", 0, None)
-    summary = summarise_topics(model, kept.words, train, held_out, seed=given["seed"], advice=told)
+    summary = summarise_topics(model, kept.words, train, held_out, seed=given["seed"], advice=_advice(caught))
     return Learnt(model, summary, corpus, kept)
 
 
+def _advice(caught: Iterable[warnings.WarningMessage]) -> tuple[str, ...]:
+    """Return the warnings of a fit, each once, in the words of the command line."""
+    return tuple(dict.fromkeys(advice(each.message) for each in caught if isinstance(each.message, UserWarning)))
+
+
 def _chosen(vocabulary: PrivateVocabulary) -> str:
-    """Return a sentence about a vocabulary that was read off the documents."""
+    """Return a sentence about a vocabulary that was chosen privately."""
     (charge,) = vocabulary.privacy.charges
     return (
-        f"{vocabulary.words.size:,} words chosen under privacy: their noisy votes reach {vocabulary.threshold:.1f}. "
+        f"{vocabulary.words.size:,} words chosen privately: their noisy votes reach {vocabulary.threshold:.1f}. "
         f"That is part of ε and δ (μ = {charge.mu:.3g}, δ' = {charge.delta:.3g}); topics get the rest"
     )
 
 
 def _split(counts: Any, share: float, seed: int) -> tuple[Any, Any]:
-    """Return documents to learn from, and others to measure with; None instead of these if there are too few."""
+    """Return training documents and held-out documents; None instead of these if the share gives none."""
     n_documents = counts.shape[0]
     n_held_out = round(share * n_documents)
     if n_held_out == 0:
@@ -211,16 +249,16 @@ def _opening(kept: CountedWords, train: Any, held_out: Any, private: bool) -> st
     """Return a sentence about the documents."""
     n_documents, n_words = kept.counts.shape
     text = f"{n_documents:,} documents, {n_words:,} words"
-    if private:  # anything more would be an answer without noise
+    if private:  # anything more would be released without noise
         return text
     if kept.n_found != n_words:
         text += f" kept of {kept.n_found:,}"
     text += f", {int(kept.counts.sum()) / max(n_documents, 1):.1f} of them in a document on average"
-    return text if held_out is None else f"{text}; {train.shape[0]:,} documents to learn from"
+    return text if held_out is None else f"{text}; {train.shape[0]:,} training documents"
 
 
 def print_plan(files: tuple[Path, ...], n_components: int, given: dict[str, Any], *, as_json: bool) -> None:
-    """Print the plan of a private run, made of public numbers: how many documents or users, and how many words."""
+    """Print the plan of a private run from public numbers: the number of documents or users, and of words."""
     labels = load_groups(given["groups"])
     n_units = count_documents(files, given["column"]) if labels is None else np.unique(labels).size
     n_words, epsilon, delta = given["n_words"], given["epsilon"], given["delta"]
@@ -228,8 +266,8 @@ def print_plan(files: tuple[Path, ...], n_components: int, given: dict[str, Any]
     chosen = given["vocabulary"] is None
     if chosen and n_words is None:
         raise click.UsageError(
-            "--dry-run must know how many words there will be. Pass --vocabulary FILE, or --n-words V for a guess at "
-            "how many noisy votes will choose."
+            "--dry-run needs the number of words. Pass --vocabulary FILE, or --n-words V as a guess at how many words "
+            "noisy votes will choose."
         )
     if chosen:
         epsilon, delta = left_for_learning(epsilon, delta)
@@ -249,8 +287,7 @@ def print_plan(files: tuple[Path, ...], n_components: int, given: dict[str, Any]
         return
     if chosen:
         console().print(
-            f"a vocabulary of noisy votes takes {SHARE:.0%} of μ² and {DELTA_SHARE:.0%} of δ first; the topics get the "
-            "rest",
+            f"Choosing words by noisy votes takes {SHARE:.0%} of μ² and {DELTA_SHARE:.0%} of δ; topics get the rest.",
             markup=False,
             soft_wrap=True,
         )

@@ -1,6 +1,6 @@
-"""What ``odeco topics`` says: a table of topics, a JSON document, an HTML page, the proportions of new documents.
+"""Output of ``odeco topics``: a table of topics, JSON, an HTML page, the proportions of new documents.
 
-The page of topics that were saved, with documents if there are any to show.
+Topics are numbered from 0, as in Python.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import csv
 import io
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from odeco.cli.topics_input import Corpus, read_for_model
 from odeco.decompose.files import versions
 from odeco.display.tables import privacy_sentence
 from odeco.models.lda.diagnostics import TopicDiagnostics
-from odeco.models.lda.display import TopicSummary, representative_documents, summarise_topics
+from odeco.models.lda.display import TopicSummary, summarise_topics, representative_documents
 from odeco.models.lda.estimator import TensorLDA
 from odeco.models.lda.page import write_topics_report
 
@@ -33,7 +35,7 @@ _SHOWN = 5
 
 
 def print_topics(summary: TopicSummary, n_top: int, *, chosen: bool) -> None:
-    """Write one line for each topic to stdout, and below it what is known of all together."""
+    """Print one line per topic, and below them what is known of all topics together."""
     screen = console()
     standing = "trust" if summary.npmi is None else "coherence"
     table = Table("#", "share", standing, box=None, pad_edge=False)
@@ -42,7 +44,7 @@ def print_topics(summary: TopicSummary, n_top: int, *, chosen: bool) -> None:
     table.add_column("words", overflow="fold")
     for topic, share in enumerate(summary.shares):
         words = ", ".join(f"{word} {weight:.3f}" for word, weight in summary.leading_words(topic, n_top))
-        table.add_row(str(topic + 1), f"{share:.1%}", _standing(summary, topic), as_cell(words))
+        table.add_row(str(topic), f"{share:.1%}", _standing(summary, topic), as_cell(words))
     screen.print(table)
     for line in _facts(summary, chosen=chosen):
         screen.print(line, soft_wrap=True, markup=False)
@@ -50,7 +52,7 @@ def print_topics(summary: TopicSummary, n_top: int, *, chosen: bool) -> None:
 
 
 def _standing(summary: TopicSummary, topic: int) -> str:
-    """Return the coherence of a topic, or how far it is to be trusted if it is private."""
+    """Return the coherence of a topic, or its trust if it is private."""
     if summary.npmi is not None:
         return f"{summary.npmi[topic]:.3f}"
     if summary.trust is None:
@@ -68,8 +70,8 @@ def _facts(summary: TopicSummary, *, chosen: bool) -> list[str]:
     if summary.perplexity is not None:
         held = summary.perplexity
         lines.append(
-            f"perplexity of {held.n_documents:,} documents kept out: {held.topics:,.1f} "
-            f"(frequencies of words alone: {held.unigram:,.1f})"
+            f"perplexity of {held.n_documents:,} held-out documents: {held.topics:,.1f} "
+            f"(word frequencies alone: {held.unigram:,.1f})"
         )
     if summary.trust is not None and not summary.trust.known:
         lines.append(f"{summary.trust.message} Unsure words are left out.")
@@ -85,23 +87,23 @@ def _facts(summary: TopicSummary, *, chosen: bool) -> list[str]:
 
 
 def _choice(found: TopicDiagnostics) -> list[str]:
-    """Return what speaks for the number of topics that was chosen."""
+    """Return the evidence for the number of topics that was selected."""
     clear = f"{found.n_clear} directions of word pairs stand clear of noise"
     if found.n_replicated is None:
-        return [f"{found.n_components} topics chosen: {clear}"]
+        return [f"{found.n_components} topics selected: {clear}"]
     others = ", ".join(f"{again} of {k}" for k, again in found.selection_scores.tolist() if k != found.n_components)
     return [
-        f"{found.n_components} topics chosen: {found.n_replicated} of them are found again in the other half of the "
+        f"{found.n_components} topics selected: {found.n_replicated} of them are found again in the other half of the "
         f"documents ({clear})",
         *([f"other numbers of topics, and how many were found again: {others}"] if others else []),
     ]
 
 
 def topics_document(summary: TopicSummary, n_top: int) -> dict[str, Any]:
-    """Return the topics for programs."""
+    """Return the topics as a dictionary for JSON."""
     topics = [
         {
-            "number": topic + 1,
+            "number": topic,
             "share": share,
             "npmi": None if summary.npmi is None else summary.npmi[topic],
             "clear": None if summary.trust is None or not summary.trust.known else bool(summary.trust.clear[topic]),
@@ -122,7 +124,7 @@ def topics_document(summary: TopicSummary, n_top: int) -> dict[str, Any]:
 
 
 def write_page_of(learnt: Learnt, files: tuple[Path, ...], path: Path) -> None:
-    """Write the HTML page of what was learnt from some files."""
+    """Write the HTML page of the topics of some files."""
     from odeco.models.lda.page import write_topics_report  # matplotlib may be missing
 
     names = ["the standard input" if str(file) == "-" else file.name for file in files]
@@ -134,7 +136,7 @@ def write_page_of(learnt: Learnt, files: tuple[Path, ...], path: Path) -> None:
 
 
 def examples_of(model: TensorLDA, corpus: Corpus, counts: Any) -> list[list[tuple[str, str, float]]] | None:
-    """Return for each topic the documents that show it best, if their texts were kept."""
+    """Return the most typical documents of each topic, if their texts were kept."""
     if not corpus.excerpts:
         return None
     return [
@@ -157,38 +159,31 @@ def write_proportions(path: Path, proportions: FloatArray, names: tuple[str, ...
 
 
 def proportions_table(proportions: FloatArray, names: tuple[str, ...]) -> str:
-    """Return the proportions as CSV: a line for each document, a column for each topic."""
+    """Return the proportions as CSV: one line per document, one column per topic."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["document", *(f"topic {number}" for number in range(1, proportions.shape[1] + 1))])
+    writer.writerow(["document", *(f"topic {number}" for number in range(proportions.shape[1]))])
     for row, values in enumerate(proportions.tolist()):
         name = names[row] if names else f"row {row}"
         writer.writerow([csv_cell(name), *(f"{value:.6g}" for value in values)])
     return buffer.getvalue()
 
 
-def write_page_of_model(
-    file: Path, out: Path, *, title: str | None, documents: Path | None, column: str | None
-) -> None:
-    """Write the page of the model in a file; `documents` are texts, or counts of the words of the model."""
+def page_writer(file: Path, *, title: str | None, documents: Path | None, column: str | None) -> Callable[[Path], None]:
+    """Return the function that writes the page of a saved model; `documents` are texts, or counts of its words."""
     model = TensorLDA.load(file)
     if documents is not None and hasattr(model, "privacy_"):
         raise click.UsageError("The page of private topics shows no document. Leave out --documents.")
     counts, examples = None, None
     if documents is not None:
         corpus = read_for_model(
-            model.words_,
-            [documents],
-            column=column,
-            show=lambda *_: None,
-            tokenizer=model.tokenizer_,
-            keep_excerpts=True,
+            model.words_, [documents], column=column, show=lambda *_: None, tokenizer=model.tokenizer_, keep_excerpts=True
         )
         counts = corpus.counted.counts
         examples = examples_of(model, corpus, counts)
-    write_topics_report(
+    return partial(
+        write_topics_report,
         summarise_topics(model, None, counts),
-        out,
         title=title or f"Topics in {file.name}",
         examples=examples,
         command=command_line(),

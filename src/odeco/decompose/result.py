@@ -341,7 +341,7 @@ def structure_of(vectors: FloatArray, angle_errors: FloatArray, *, left: Left, c
     where = np.where(beyond, cosines, 0.0)
     first, second = (int(i) for i in np.unravel_index(int(np.argmax(where)), where.shape))
     reason = (
-        f"components {min(first, second) + 1} and {max(first, second) + 1} have a cosine of "
+        f"components {min(first, second)} and {max(first, second)} have a cosine of "
         f"{cosines[first, second]:.2g}, with a standard error of {errors[first, second]:.1g}"
     )
     return Structure("independent", cosine, left, reason)

@@ -371,7 +371,7 @@ def warn_if_unconverged(result: Decomposition, *, stacklevel: int) -> None:
     looped = result.n_restarts is not None
     remedy = "Raise n_iterations, raise tol" if looped else "Raise tol"
     text = (
-        f"Component {worst + 1} did not converge: its residual is {residual:.1e}, or {residual / abs(weight):.1e} of "
+        f"Component {worst} did not converge: its residual is {residual:.1e}, or {residual / abs(weight):.1e} of "
         f"its weight {weight:.3g}, after {result.n_iterations[worst]} {'iterations' if looped else 'steps'}. {remedy} "
         "if that is accurate enough, or lower n_components if the weight is at the noise level."
     )

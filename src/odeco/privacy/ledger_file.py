@@ -108,6 +108,11 @@ class LedgerFile:
         return self._read().mu_limit
 
     @property
+    def delta_limit(self) -> float:
+        """What the deltas of all charges may add up to."""
+        return self._read().delta_limit
+
+    @property
     def epsilon(self) -> float:
         """The ε that all runs together may spend."""
         return float(self._lines()[0]["epsilon"])

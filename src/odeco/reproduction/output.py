@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ _VERDICTS = {
 }
 
 
-def write_experiments_page(reports: Sequence[Report], path: Path) -> Path:
+def write_experiments_page(reports: Sequence[Report], path: Path) -> None:
     """Write one self-contained page about several experiments."""
     figures, findings = Figures(), [finding for report in reports for finding in report.findings]
     claims = parts(_PACKAGE, "claims.html")
@@ -51,17 +52,20 @@ def write_experiments_page(reports: Sequence[Report], path: Path) -> Path:
         sections=sections,
         style=asset(_PACKAGE, "claims.css"),
     )
-    return path
 
 
-def write_experiment(report: Report, folder: Path) -> list[Path]:
-    """Write the table and the figures of one experiment; return the paths."""
-    paths = [folder / f"{report.name}.csv"]
-    with replacing(paths[0]) as file:
-        file.write(csv_text(report).encode("utf-8"))
+def experiment_files(report: Report, folder: Path) -> dict[Path, Callable[[Path], object]]:
+    """Return the table and the figures of one experiment: where each goes, and the function that writes it."""
+
+    def write_table(path: Path) -> None:
+        with replacing(path) as file:
+            file.write(csv_text(report).encode("utf-8"))
+
+    files: dict[Path, Callable[[Path], object]] = {folder / f"{report.name}.csv": write_table}
     for name, figure in report.figures.items():
-        paths += save_figure(figure, folder, name)
-    return paths
+        for suffix in (".png", ".svg"):
+            files[folder / f"{name}{suffix}"] = partial(save_figure, figure)
+    return files
 
 
 def csv_text(report: Report) -> str:

@@ -72,11 +72,10 @@ def plain_ticks(axis: Any, values: Any) -> None:
     axis.set_ticks([], minor=True)
 
 
-def save_figure(figure: Any, folder: Path, name: str) -> tuple[Path, Path]:
-    """Write a figure as PNG, on white, and as SVG, transparent; return both paths."""
-    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
-    with replacing(png) as file:
-        figure.savefig(file, format="png", dpi=160, facecolor="white", metadata={"Software": None})
-    with replacing(svg) as file:
-        file.write(svg_text(figure).encode("utf-8"))
-    return png, svg
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure as PNG, on white, or as SVG, transparent."""
+    with replacing(path) as file:
+        if path.suffix == ".png":
+            figure.savefig(file, format="png", dpi=160, facecolor="white", metadata={"Software": None})
+        else:
+            file.write(svg_text(figure).encode("utf-8"))

@@ -26,7 +26,7 @@ from odeco.cli.faults import LastingInterrupt
 from odeco.cli.topics_output import proportions_table
 from odeco.datasets.planted import planted_topics
 from odeco.models import TensorLDA
-from odeco.privacy import gdp_mu
+from odeco.privacy import LedgerFile, gdp_mu
 
 COMMAND = [sys.executable, "-m", "odeco", "topics"]
 ENVIRONMENT = {**os.environ, "COLUMNS": "160"}
@@ -105,6 +105,9 @@ def test_help_explains_learning_and_applying(tmp_path):
             "--held-out",
             "--epsilon",
             "--delta",
+            "--ledger",
+            "--budget",
+            "--yes",
             "--unit",
             "--groups",
             "--public",
@@ -149,9 +152,7 @@ def test_planted_topics_are_found_with_their_sizes_and_perplexity(fitted):
     assert document["n_words"] == len(WORDS)  # neither "the" nor "rarissime"
     assert document["diagnostics"]["n_clear"] == N_TOPICS
     assert document["privacy"] is None
-    opening = (
-        "1,500 documents, 60 words kept of 62, 30.0 of them in a document on average; 1,350 documents to learn from"
-    )
+    opening = "1,500 documents, 60 words kept of 62, 30.0 of them in a document on average; 1,350 training documents"
     assert fitted.stderr.splitlines()[:3] == [opening, "wrote model.npz", "wrote page.html"]
 
 
@@ -162,7 +163,7 @@ def test_the_saved_model_holds_all_that_new_text_needs(folder, fitted):
     topics = [{entry["word"] for entry in topic["words"]} for topic in json.loads(fitted.stdout)["topics"]]
     own = topics.index(BLOCKS[0])
     rows = list(csv.reader(succeed("apply", "model.npz", "new.txt", cwd=folder).stdout.splitlines()))
-    assert rows[0] == ["document", "topic 1", "topic 2", "topic 3"]
+    assert rows[0] == ["document", "topic 0", "topic 1", "topic 2"]
     assert [row[0] for row in rows[1:]] == ["new.txt, line 1", "new.txt, line 2", "new.txt, line 3"]
     shown = np.array([[float(cell) for cell in row[1:]] for row in rows[1:]])
     # Six words that are in one topic only: (6 + α)/(6 + α₀) = 0.97 with the planted α; 0.9 would take α₀ = 1.
@@ -172,7 +173,7 @@ def test_the_saved_model_holds_all_that_new_text_needs(folder, fitted):
     np.testing.assert_allclose(shown[1:], [prior, prior], rtol=1e-5)
 
     written = succeed("transform", "model.npz", "new.txt", "--out", "new.npz", cwd=folder)
-    assert written.stderr == "wrote new.npz: 3 documents, 3 topics\n"
+    assert written.stderr == "3 documents, 3 topics\nwrote new.npz\n"
     assert read_contents(folder / "new.npz").kind == "topic proportions"
     with np.load(folder / "new.npz", allow_pickle=False) as archive:
         exact = archive["proportions"]
@@ -223,7 +224,7 @@ def test_the_page_shows_topics_documents_and_diagnostics_and_escapes_text(folder
     text = (folder / "page.html").read_text(encoding="utf-8")
     page = Reader(text)
     assert page.headings == [
-        *("Explore", "Topics", "Map of topics", "Documents that show a topic best", "How many topics there are"),
+        *("Explore", "Topics", "Map of topics", "Most typical documents", "How many topics there are"),
         *("How far to trust them", "To do it again"),
     ]
     assert page.tags.count("article") == 3
@@ -264,7 +265,11 @@ def test_a_private_run_says_what_it_guarantees_and_shows_no_document(folder):
         *("--report", "private.html", "--top", "5"),
         cwd=folder,
     )
-    assert done.stderr.startswith("1,500 documents, 60 words\nwrote private.html\n")
+    guarantee, ledger, documents, *_, written = done.stderr.splitlines()
+    assert guarantee == "The guarantee (ε = 4, δ = 1e-06) is for one document of 1,500 documents."
+    assert ledger.endswith("--ledger FILE --budget E keeps account of them.")
+    assert documents == "1,500 documents, 60 words"
+    assert written == "wrote private.html"
     lines = done.stdout.splitlines()
     assert lines[0].split() == ["#", "share", "trust", "words"]
     clear = [float(line.split()[2]) >= 0.5**0.5 for line in lines[1:4]]  # the trust is rounded to two digits
@@ -289,7 +294,7 @@ def test_a_private_run_without_a_vocabulary_chooses_it_within_the_same_guarantee
     done = succeed(
         *("corpus.txt", "-k", "3", "--epsilon", "8", "--delta", "1e-6", "--out", "private.npz", "--json"), cwd=folder
     )
-    first, second = done.stderr.splitlines()[:2]
+    first, second = done.stderr.splitlines()[2:4]
     n_words = int(first.split()[0])
     assert first.endswith("topics get the rest")
     assert second == f"1,500 documents, {n_words} words"
@@ -308,6 +313,39 @@ def test_a_private_run_without_a_vocabulary_chooses_it_within_the_same_guarantee
 
 
 @pytest.mark.slow
+def test_runs_share_a_ledger_that_refuses_what_is_too_much(folder, tmp_path):
+    private = ("corpus.txt", "-k", "3", "--epsilon", "4", "--delta", "1e-6", "--yes")
+    ledger = ("--ledger", tmp_path / "data.ledger", "--budget", "5")
+    first = succeed(*private, *ledger, "--json", cwd=folder)
+    assert "earlier runs have spent ε = 0; with this one it will be ε = 4 of 5" in first.stderr
+    spent = LedgerFile(tmp_path / "data.ledger")
+    privacy = json.loads(first.stdout)["privacy"]
+    assert spent.mu == pytest.approx(privacy["mu"])
+    assert len(spent.charges) == len(privacy["charges"])  # words and topics
+    # The same budget again is no contradiction, another one is.
+    again = ("--vocabulary", "words.txt")
+    assert "ε = 4 of 5" not in fails(2, *private, *again, *ledger[:2], "--budget", "6", cwd=folder)
+    assert "Nothing was spent" in fails(1, *private, *again, *ledger, cwd=folder)
+    assert "no δ left for choosing words" in fails(2, *private, *ledger, cwd=folder)
+    assert len(LedgerFile(tmp_path / "data.ledger").charges) == len(spent.charges)
+    small = ("corpus.txt", "-k", "3", "--epsilon", "0.5", "--delta", "1e-6")
+    succeed(*small, *again, *ledger, cwd=folder)
+    known = run_here("info", tmp_path / "data.ledger", "--json", cwd=folder).stdout
+    assert json.loads(known)["budget"] == "ε = 5 at δ = 1e-06"
+    assert any(what.startswith("words whose noisy votes") for what in json.loads(known)["releases"])
+
+
+def test_a_run_on_a_terminal_asks_before_it_spends(folder, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("odeco.cli.spending.click.confirm", lambda text, **_: asked.append(text) or False)
+    monkeypatch.setattr("odeco.cli.topics_fit.choose_vocabulary_privately", pytest.fail)
+    monkeypatch.setattr("odeco.cli.spending.is_interactive", lambda: True)
+    private = ("corpus.txt", "-k", "3", "--epsilon", "4", "--delta", "1e-6")
+    assert "Nothing was spent" in fails(1, *private, "--ledger", tmp_path / "l", "--budget", "5", cwd=folder)
+    assert asked == ["Spend ε = 4 of the privacy of every document?"]
+    assert not (tmp_path / "l").exists()
+
+
 def test_a_dry_run_looks_at_the_number_of_documents_and_at_nothing_else(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     # Documents of the same number that say something else: every word of the plan must be the same.
@@ -355,12 +393,12 @@ USAGE = {
     ),
     "dry run of unknown words": (
         ("corpus.txt", "-k", "3", "--epsilon", "1", "--delta", "1e-6", "--dry-run"),
-        "--dry-run must know how many words there will be. Pass --vocabulary FILE, or --n-words V for a guess "
-        "at how many noisy votes will choose.",
+        "--dry-run needs the number of words. Pass --vocabulary FILE, or --n-words V as a guess at how many words "
+        "noisy votes will choose.",
     ),
     "words of no plan": (
         ("corpus.txt", "-k", "3", "--epsilon", "1", "--delta", "1e-6", "--n-words", "9"),
-        "--n-words is for --dry-run, where it says what nothing else does. Leave it out.",
+        "--n-words is for --dry-run without --vocabulary. Leave it out.",
     ),
     "no file": (("-k", "3"), "Either FILEs or --python-documentation must be given, and not both."),
     "no k": (("corpus.txt",), "Missing option '-k' / '--k' / '--n-components'."),
@@ -379,11 +417,19 @@ USAGE = {
     ),
     "private and auto": (
         ("corpus.txt", "-k", "auto", "--epsilon", "1", "--delta", "1e-6", "--vocabulary", "words.txt"),
-        "A private run needs -k as a number. It says how many of them stand clear of the noise.",
+        "A private run needs -k as a number. Its output says how many topics are clear of noise.",
     ),
     "private and refined": (
         ("corpus.txt", "-k", "3", "--epsilon", "1", "--delta", "1e-6", "--vocabulary", "words.txt", "--max-iter", "9"),
-        "--max-iter would look at the documents again, without noise. Leave it out.",
+        "--max-iter would read the documents again, without noise. Leave it out.",
+    ),
+    "ledger without epsilon": (
+        ("corpus.txt", "-k", "3", "--ledger", "data.ledger"),
+        "--ledger is about private runs. Pass --epsilon and --delta, or leave it out.",
+    ),
+    "budget without ledger": (
+        ("corpus.txt", "-k", "3", "--epsilon", "1", "--delta", "1e-6", "--budget", "2"),
+        "--budget is that of a new --ledger FILE. Pass both, or neither.",
     ),
     "groups alone": (
         ("corpus.txt", "-k", "3", "--groups", "words.txt"),

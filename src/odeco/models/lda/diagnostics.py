@@ -150,7 +150,7 @@ def _advice(found: TopicDiagnostics, bad: IndexArray) -> str:
         return f"Pass more or longer documents, or prune rare words{fewer}."
     if bad.size and bad[0] < found.eigenvalues.size and found.eigenvalues[bad[0]] > found.noise_level:
         return (
-            f"Direction {bad[0] + 1} is strong, but in few documents only: its strength differs between groups of "
+            f"Direction {bad[0]} is strong, but in few documents only: its strength differs between groups of "
             "documents by as much as its size. Look for documents that are very long or come many times, and weigh "
             'documents equally (document_weight="equal") or drop these.'
         )

@@ -264,7 +264,7 @@ def draw_topics(
             # A dollar sign would begin a formula.
             axes.set_yticks(range(places.size), [str(name) for name in names[places]], parse_math=False)
             axes.set_ylim(tallest - 0.4, -0.6)
-            axes.set_title(f"{topic + 1} · {shares[topic]:.1%}")
+            axes.set_title(f"{topic} · {shares[topic]:.1%}")
             axes.spines[["top", "right", "bottom"]].set_visible(False)
             axes.tick_params(axis="y", length=0)
             axes.tick_params(axis="x", length=0, labelcolor=_GREY, labelsize=8)
