@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import os
 import pkgutil
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import odeco
 from odeco.cli import app
+from odeco.datasets import planted_orthogonal
 
 COUNTS = np.einsum("i,j,k->ijk", *[np.array([1, 0, 2])] * 3)
 
@@ -36,6 +40,71 @@ def test_a_tensor_given_to_a_stream_is_led_to_decompose(tmp_path, monkeypatch, c
     np.save("tensor.npy", COUNTS)
     assert app.run(["stream", "tensor.npy", "-k", "1"]) == 1
     assert "If it is a tensor, run odeco decompose instead" in capsys.readouterr().err
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    """A folder with a tensor, a graph of three cliques, three clusters, and texts of three topics."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    np.save("tensor.npy", planted_orthogonal(6, 3, weights=[3.0, 2.0, 1.0], rng=0).to_dense())
+    nodes = [f"{letter}{number}" for letter in "abc" for number in range(12)]
+    edges = [(one, other) for one in nodes for other in nodes if one < other and one[0] == other[0]]
+    Path("edges.csv").write_text("".join(f"{one},{other}\n" for one, other in edges))
+    rows = np.repeat(np.diag([40.0, 40.0, 40.0]), 100, axis=0) + rng.standard_normal((300, 3))
+    np.savetxt("rows.csv", rows, delimiter=",", header="x,y,z", comments="")
+    words = [["apple", "pear", "plum", "fig"], ["iron", "zinc", "lead", "tin"], ["jazz", "opera", "blues", "swing"]]
+    Path("texts.txt").write_text("".join(" ".join(rng.choice(words[i % 3], size=12)) + "\n" for i in range(600)))
+    return tmp_path
+
+
+def header_of(path):
+    return Path(path).read_text().splitlines()[0].split(",")
+
+
+def numbers_after(word, text):
+    """The numbers that follow a word in a text, such as those of communities."""
+    return {int(number) for number in re.findall(rf"\b{word} (\d+)\b", text)}
+
+
+@pytest.mark.parametrize(
+    ("model", "file", "word"),
+    [("communities", "edges.csv", "community"), ("mixture", "rows.csv", "cluster"), ("ica", "rows.csv", "source")],
+)
+def test_components_of_models_are_counted_from_0_everywhere(model, file, word, work, capsys):
+    arguments = ["learn", model, file, "-k", "3", "--labels", "labels.csv", "--report", "page.html", "--threads", "1"]
+    assert app.run(arguments) == 0
+    shown = capsys.readouterr().out
+    columns = [f"{word} {number}" for number in range(3)]
+    assert [name for name in header_of("labels.csv") if name in columns] == columns
+    for text in (shown, Path("page.html").read_text()):
+        assert numbers_after(word, text) <= {0, 1, 2}
+        if model == "mixture":  # a table whose first column is the number
+            assert {line.split()[0] for line in shown.splitlines() if "%  " in line} == {"0", "1", "2"}
+        else:
+            assert numbers_after(word, text) == {0, 1, 2}
+
+
+def test_components_and_topics_are_counted_from_0_everywhere(work, capsys):
+    decompose = ["decompose", "tensor.npy", "-k", "3"]
+    assert app.run([*decompose, "--out", "result.csv", "--report", "page.html"]) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in table[1:5]] == ["#", "0", "1", "2"]  # below the verdict
+    assert [line.split(",")[0] for line in Path("result.csv").read_text().splitlines()] == ["component", "0", "1", "2"]
+    assert re.findall(r'data-label="#">(\d+)<', Path("page.html").read_text()) == ["0", "1", "2"]
+    assert set(re.findall(r"(\d+): weight ", Path("page.html").read_text())) == {"0", "1", "2"}
+    result = odeco.decompose(np.load("tensor.npy"), 3, rng=0)
+    assert result.to_frame().index.tolist() == [0, 1, 2]
+    learn = ["topics", "texts.txt", "-k", "3", "--max-iter", "2", "--max-share", "1"]
+    assert app.run([*learn, "--out", "model.npz", "--report", "topics.html", "--json"]) == 0
+    assert [topic["number"] for topic in json.loads(capsys.readouterr().out)["topics"]] == [0, 1, 2]
+    assert re.findall(r'<span class="topic">(\d+)</span>', Path("topics.html").read_text()) == ["0", "1", "2"]
+    assert app.run(["topics", "apply", "model.npz", "texts.txt", "--out", "shares.csv"]) == 0
+    assert header_of("shares.csv") == ["document", "topic 0", "topic 1", "topic 2"]
+    assert app.run(["topics", "apply", "model.npz", "texts.txt", "--out", "shares.csv"]) == 0  # odeco wrote it
+    assert app.run(learn) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in table[1:4]] == ["0", "1", "2"]
 
 
 def public_callables():

@@ -35,8 +35,8 @@ def test_an_index_that_was_left_in_is_named_by_its_number():
     with pytest.warns(odeco.DominantColumnWarning) as caught:
         result = odeco.decompose_stream(with_index(), 3, rng=0)
     assert str(caught[0].message) == (
-        "Column 8 outweighs all others: it has 100 % of the second moment of the rows, and component 1 is little else. "
-        "Components 2 to 3 lean on it too. Components of other columns cannot be seen beside it. Drop the column if it "
+        "Column 8 outweighs all others: it has 100 % of the second moment of the rows, and component 0 is little else. "
+        "Components 1 to 2 lean on it too. Components of other columns cannot be seen beside it. Drop the column if it "
         "is an index or a number that means nothing here, or bring all columns to one scale."
     )
     assert caught[0].filename == __file__

@@ -195,7 +195,9 @@ def work(folder):
     lines = [" ".join(rng.choice(halves[number % 2], size=12)) for number in range(600)]
     Path("corpus.txt").write_text("\n".join(lines) + "\n")
     Path("words.txt").write_text("\n".join(halves.ravel()) + "\n")
-    assert app.run(["topics", "corpus.txt", "-k", "2", "--max-iter", "0", "--max-share", "1", "--out", "model.npz"]) == 0
+    assert (
+        app.run(["topics", "corpus.txt", "-k", "2", "--max-iter", "0", "--max-share", "1", "--out", "model.npz"]) == 0
+    )
     return folder
 
 

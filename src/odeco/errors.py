@@ -31,12 +31,12 @@ class DominantColumnWarning(UserWarning):
     def __init__(self, column: int, name: str | None, share: float, n_components: int) -> None:
         self.column, self.name, self.share, self.n_components = column, name, share, n_components
         called = f"Column {column}" if name is None else f"Column {column}, {name!r},"
-        others = {1: "", 2: " Component 2 leans on it too."}.get(
-            n_components, f" Components 2 to {n_components} lean on it too."
+        others = {1: "", 2: " Component 1 leans on it too."}.get(
+            n_components, f" Components 1 to {n_components - 1} lean on it too."
         )
         super().__init__(
             f"{called} outweighs all others: it has {100 * share:.3g} % of the second moment of the rows, and "
-            f"component 1 is little else.{others} Components of other columns cannot be seen beside it. Drop the "
+            f"component 0 is little else.{others} Components of other columns cannot be seen beside it. Drop the "
             "column if it is an index or a number that means nothing here, or bring all columns to one scale."
         )
 

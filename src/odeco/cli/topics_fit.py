@@ -198,7 +198,9 @@ def learn(
     note(_opening(kept, train, held_out, private))
     public = None
     if given["public"] is not None:
-        known = read_for_model(kept.words, (given["public"],), column=given["column"], show=show, tokenizer=corpus.tokenizer)
+        known = read_for_model(
+            kept.words, (given["public"],), column=given["column"], show=show, tokenizer=corpus.tokenizer
+        )
         public = known.counted.counts
         note(f"{public.shape[0]:,} public documents, which are NOT protected")
     model = TensorLDA(
@@ -215,7 +217,14 @@ def learn(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         # A model that knows its words is all that is needed to apply it to new texts.
-        model.fit(train, groups=read.groups, vocabulary=vocabulary, words=kept.words, tokenizer=corpus.tokenizer, callback=show)
+        model.fit(
+            train,
+            groups=read.groups,
+            vocabulary=vocabulary,
+            words=kept.words,
+            tokenizer=corpus.tokenizer,
+            callback=show,
+        )
     show("measuring", 0, None)
     summary = summarise_topics(model, kept.words, train, held_out, seed=given["seed"], advice=_advice(caught))
     return Learnt(model, summary, corpus, kept)

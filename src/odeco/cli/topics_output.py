@@ -26,7 +26,7 @@ from odeco.cli.topics_input import Corpus, read_for_model
 from odeco.decompose.files import versions
 from odeco.display.tables import privacy_sentence
 from odeco.models.lda.diagnostics import TopicDiagnostics
-from odeco.models.lda.display import TopicSummary, summarise_topics, representative_documents
+from odeco.models.lda.display import TopicSummary, representative_documents, summarise_topics
 from odeco.models.lda.estimator import TensorLDA
 from odeco.models.lda.page import write_topics_report
 
@@ -177,7 +177,12 @@ def page_writer(file: Path, *, title: str | None, documents: Path | None, column
     counts, examples = None, None
     if documents is not None:
         corpus = read_for_model(
-            model.words_, [documents], column=column, show=lambda *_: None, tokenizer=model.tokenizer_, keep_excerpts=True
+            model.words_,
+            [documents],
+            column=column,
+            show=lambda *_: None,
+            tokenizer=model.tokenizer_,
+            keep_excerpts=True,
         )
         counts = corpus.counted.counts
         examples = examples_of(model, corpus, counts)
