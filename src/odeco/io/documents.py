@@ -167,7 +167,8 @@ def _file(path: Path, column: str | None, private: bool) -> Iterator[Text]:
         )
     if kind not in _LINES and column is None:
         what = "field" if kind in _JSON else "column"
-        raise DocumentError(f"The {what} of {path.name} that holds the text must be named. None was. {_NAME_IT}")
+        found = "" if private else _columns_of(path, kind)
+        raise DocumentError(f"The {what} of {path.name} that holds the text must be named. None was.{found} {_NAME_IT}")
     if is_parquet:
         yield from _texts_in_parquet(path, str(column), private=private)
         return
@@ -183,6 +184,21 @@ def _file(path: Path, column: str | None, private: bool) -> Iterator[Text]:
                 yield Text(f"{path.name}, line {line}", cells[place])
         else:
             yield from _fields(file, path.name, str(column), private)
+
+
+def _columns_of(path: Path, kind: str) -> str:
+    """Return the columns of a table in words; nothing if it cannot be read."""
+    try:
+        if kind == _PARQUET:
+            names = list(import_arrow(path.name, ".parquet").read_schema(path).names)
+        elif kind in _TABLES:
+            with open_text(path) as file:
+                names = read_cells(file, path.name, kind)[0]
+        else:
+            return ""
+    except (ValueError, OSError, ImportError):
+        return ""
+    return f" Its columns are {', '.join(repr(name) for name in names)}." if names else ""
 
 
 def _lines(file: IO[str], name: str) -> Iterator[Text]:

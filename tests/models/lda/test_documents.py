@@ -94,7 +94,8 @@ BAD = {
     "unnamed.csv": (
         b"id,body\n1,a\n",
         None,
-        "The column of unnamed.csv that holds the text must be named. None was. Pass its name as `column`.",
+        "The column of unnamed.csv that holds the text must be named. None was. Its columns are 'id', 'body'. Pass its "
+        "name as `column`.",
     ),
     "empty.csv": (
         b"",

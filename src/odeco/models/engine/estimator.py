@@ -22,6 +22,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from odeco._util.arguments import check_unmasked
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.description import Description
@@ -165,6 +166,7 @@ class Estimator(_Fitted):
 
     def _encode(self, X: Any, context: Any = None) -> tuple[Any, Any]:
         """Return rows as a stream buffers them, and the context; without one, that before any row."""
+        check_unmasked(X, "array X")
         return validate_data(self, X, reset=context is None, dtype=np.float64), context or self._SPEC.Context()
 
     def _hold(self, X: Any, spec: Any) -> tuple[Any, Any]:

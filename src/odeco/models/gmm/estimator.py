@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from odeco._util.arguments import check_count
+from odeco._util.arguments import check_count, check_unmasked
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.estimator import EMEstimator, PrivateEstimator, fitted
 from odeco.models.engine.gaussians import COVARIANCE_TYPES, CovarianceType
@@ -167,6 +167,7 @@ class TensorMixture(PrivateEstimator, EMEstimator):
             )
         if not (types or {X.dtype.kind}) <= set("iufb"):
             raise TypeError("Private rows must be numbers. Got another type of array or column. Convert them.")
+        check_unmasked(X, "array X")
         with np.errstate(all="ignore"):  # a warning about a number beyond double precision would depend on the rows
             rows = validate_data(self, X, reset=True, dtype=np.float64, ensure_all_finite=False)
         k, d = spec.settings.n_components, rows.shape[1]

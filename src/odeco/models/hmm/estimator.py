@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from odeco._util.arguments import check_count
+from odeco._util.arguments import check_count, check_unmasked
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.estimator import EMEstimator, PrivateEstimator, fitted
 from odeco.models.engine.fit import Fit
@@ -298,6 +298,7 @@ class TensorHMM(PrivateEstimator, EMEstimator):
         if context is None:
             rows, context = self._encode_first(X, symbol_names, in_batches=in_batches)
         else:
+            check_unmasked(X, "array X")
             names = context.names.tolist()
             if symbol_names is not None and check_names(symbol_names, None) != names:
                 raise ValueError(
@@ -313,6 +314,7 @@ class TensorHMM(PrivateEstimator, EMEstimator):
 
     def _encode_first(self, X: Any, symbol_names: Any, *, in_batches: bool) -> tuple[Any, HMMContext]:
         """Return the first rows of a model, and what they are."""
+        check_unmasked(X, "array X")
         names, kind = check_names(symbol_names, self.n_symbols), self.emissions
         known = bool(names) or self.n_symbols is not None
         if names or kind != "gaussian":
@@ -341,6 +343,7 @@ class TensorHMM(PrivateEstimator, EMEstimator):
     ) -> tuple[PrivateSequences, HMMContext]:
         """Return a holder of private sequences, without a message that depends on a symbol or a length."""
         n_symbols = int(spec.settings.n_symbols or 0)
+        check_unmasked(X, "array X")
         names = check_names(symbol_names, n_symbols)
         if not isinstance(X, np.ndarray) or X.dtype.kind not in "iuf" or X.shape not in ((X.size,), (X.size, 1)):
             raise TypeError(

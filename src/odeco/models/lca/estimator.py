@@ -11,7 +11,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from odeco._util.arguments import check_count, check_tolerance
+from odeco._util.arguments import check_count, check_tolerance, check_unmasked
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.estimator import EMEstimator, PrivateEstimator, fitted
 from odeco.models.engine.fit import Fit
@@ -208,6 +208,7 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
     ) -> tuple[IndexArray, AnswersContext]:
         """Return the codes of answers; a table is read one column at a time, as each has its own type."""
         reset, missing = context is None, self.missing_values
+        check_unmasked(X, "array X")
         if hasattr(X, "iloc") and getattr(X, "ndim", 0) == 2:
             validate_data(self, X, reset=reset, skip_check_array=True)
             table = X
@@ -234,6 +235,7 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
                 "A private model needs the answers to each question: those that occur would reveal respondents. Got no "
                 "`categories`. Pass a list of answers for each question, or their number."
             )
+        check_unmasked(X, "array X")
         check_private_table(X)
         validate_data(self, X, reset=True, skip_check_array=True)
         missing = spec.settings.missing_values

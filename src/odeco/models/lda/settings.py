@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import validate_data
 
-from odeco._util.arguments import check_choice, check_count
+from odeco._util.arguments import check_choice, check_count, check_unmasked
 from odeco.errors import VocabularyError
 from odeco.io.rows import check_private_structure, check_structure, to_csr
 from odeco.models.lda.counts import DocumentWeight
@@ -153,6 +153,7 @@ _OF_COLUMNS = ("n_features_in_", "feature_names_in_", "_words", "_tokenizer")
 
 def validated(model: TensorLDA, X: Any, *, reset: bool) -> Any:
     """Return word counts as scikit-learn checks them; with `reset` the model takes the names of their columns."""
+    check_unmasked(X, "array X")
     if sparse.issparse(X):
         X = to_csr(X)
         check_structure(X)
@@ -173,6 +174,7 @@ def validated_privately(model: TensorLDA, X: Any, *, reset: bool) -> Any:
         )
     if not (types or {X.dtype.kind}) <= set("iufb"):
         raise TypeError("Private word counts must be numbers. Got another type of array or column. Convert them.")
+    check_unmasked(X, "array X")
     check_private_structure(X)
     return validate_data(model, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
 
