@@ -11,7 +11,7 @@ from test_streams import planted_rows
 
 from odeco.online import RowSum
 from odeco.online import tree as _chunks
-from odeco.online.tree import rows_per_chunk
+from odeco.online.sums import rows_per_chunk
 
 
 @pytest.fixture

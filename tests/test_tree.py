@@ -10,7 +10,7 @@ from scipy import sparse
 
 from odeco.online import RowSum
 from odeco.online import tree as _chunks
-from odeco.online.tree import RADIX, joined, nodes, rows_per_unit
+from odeco.online.sums import RADIX, joined, nodes, rows_per_unit
 
 D, L, N = 10, 4, 1500
 GENERATOR = np.random.default_rng(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from html import escape
 from typing import Any, Literal, Self
 
@@ -159,7 +160,7 @@ class OnlineDecomposer:
             try:
                 self._run = run
                 self._look_at(checked)
-                with following(self._callback, self._has_bar) as report:
+                with following(self._callback, True) if self._has_bar else nullcontext(self._callback) as report:
                     self._push(run, checked, report)
                 self._names = names
             except BadRowError as error:

@@ -85,8 +85,8 @@ def warn_of_dominant_column(
     result: Result, squares: ColumnSquares, names: Sequence[object] | None, *, stacklevel: int
 ) -> None:
     """Warn if a column dominates, by its name if it has one."""
-    column = dominant_column(result.vectors, squares)
+    column = dominant_column(result.components.vectors, squares)
     if column is not None:
-        name = str(names[column]) if names is not None and len(names) == result.vectors.shape[0] else None
-        warning = DominantColumnWarning(column, name, squares.share(column), result.weights.size)
+        name = str(names[column]) if names is not None and len(names) == result.components.dimension else None
+        warning = DominantColumnWarning(column, name, squares.share(column), result.components.n_components)
         warnings.warn(warning, stacklevel=stacklevel + 1)

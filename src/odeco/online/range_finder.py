@@ -23,7 +23,7 @@ from odeco._util.types import FloatArray, RngLike
 from odeco.cp.small import core_width, decompose_core, fit_independent
 from odeco.errors import RankError
 from odeco.power.iteration import uniform_starts
-from odeco.power.solver import FiniteSolver
+from odeco.power.power_method import FiniteSolver
 from odeco.power.tracking import Tracker
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor, symmetrize
@@ -150,7 +150,15 @@ class CoreSolver(State, FiniteSolver):
             last = self.round + 1 == self.n_rounds
             block = basis if last else mixtures(basis, self.n_components, [self.seed, self.round + 1])
             return replace(self, round=self.round + 1, probes=block)
-        return replace(self, round=self.round + 1, found=self._decompose(reply))
+        k, inside = self.n_components, None
+        try:
+            if not self.orthogonal:
+                inside = fit_independent(DenseTensor(symmetrize(reply)), k, self.seed)
+            if inside is None:
+                inside = decompose_core(reply, k, np.random.default_rng(self.seed))
+        except RankError as error:
+            raise RankError(str(error), self._lifted(error.found)) from error
+        return replace(self, round=self.round + 1, found=self._lifted(inside.sorted_by_weight()))
 
     def tracker(
         self,
@@ -167,17 +175,6 @@ class CoreSolver(State, FiniteSolver):
         """
         return Tracker.start(self.components, forgetting=forgetting, per_pass=per_pass, orthogonal=orthogonal)
 
-    def _decompose(self, core: FloatArray) -> Components:
-        """Find the components of the core, and bring them back to d dimensions."""
-        k, inside = self.n_components, None
-        try:
-            if not self.orthogonal:
-                inside = fit_independent(DenseTensor(symmetrize(core)), k, self.seed)
-            if inside is None:
-                inside = decompose_core(core, k, np.random.default_rng(self.seed))
-        except RankError as error:
-            raise RankError(str(error), self._lifted(error.found)) from error
-        return self._lifted(inside.sorted_by_weight())
-
     def _lifted(self, inside: Components) -> Components:
+        """Return components of the core in d dimensions."""
         return Components(inside.weights, self.probes @ inside.vectors, self.order)

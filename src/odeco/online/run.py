@@ -21,8 +21,7 @@ from odeco.errors import BadRowError, RankError, StreamEndedError
 from odeco.io.rows import row_slice
 from odeco.online.entries import EntriesSolver
 from odeco.online.range_finder import CoreSolver
-from odeco.online.sums import Held, RowSum
-from odeco.online.tree import Part
+from odeco.online.sums import Held, Part, RowSum
 from odeco.online.unknown_rank import CountingSolver
 from odeco.power.power_method import PowerSolver
 from odeco.power.solver import Solver

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
@@ -24,7 +24,7 @@ from odeco.online.dask.requests import cluster_rows, sum_on_cluster
 from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
 from odeco.online.run import Progress, Run
 from odeco.online.settings import DEFAULT_METHOD, METHODS, Method, Settings
-from odeco.online.tree import rows_per_chunk, rows_per_unit
+from odeco.online.sums import rows_per_chunk, rows_per_unit
 
 
 def decompose_stream(
@@ -145,7 +145,7 @@ def decompose_stream(
     run = file.load(any_seed=rng is None, stops_when_found=stops_when_found)
     if run is None:
         run = settings.start(reader.n_features, file.seed, stops_when_found=stops_when_found)
-    with following(callback, progress) as report:
+    with following(callback, progress) if progress else nullcontext(callback) as report:
         _pull(reader, run, file, report)
     if keep_checkpoint:
         file.save(run)
@@ -155,7 +155,8 @@ def decompose_stream(
     length = run.place.length
     if length is not None:  # every row counts once
         result = replace(result, n_rows=length, n_passes=run.n_rows // length)
-    result = result.with_names(reader.columns)
+    if reader.columns is not None:
+        result = result.with_names(reader.columns)
     warn_of_dominant_column(result, reader.squares, reader.columns, stacklevel=2)
     return result
 

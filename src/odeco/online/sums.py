@@ -1,15 +1,22 @@
-"""Sums over rows: of images, x (xᵀu)ᵖ⁻¹ for every candidate u, and of cores, (Qᵀx) ⊗ … ⊗ (Qᵀx).
+"""Sums over rows: of images x (xᵀu)ᵖ⁻¹ for every vector u, of cores (Qᵀx) ⊗ … ⊗ (Qᵀx), and of distinct entries.
 
-The unit of a stream is an accumulator with ``update`` and ``+``: one object serves a stream, a batch and a partition.
-It is also the one place at which somebody else may do the adding: a question goes out, a sum and a number of rows come
-back.
+`RowSum` is an accumulator with ``update`` and ``+``: one object serves a stream, a batch and a partition. Sums in
+floating point depend on where they are cut, so rows that arrive in pieces of any size are cut again into *chunks*, at places that
+depend on the rows only, and the sums over chunks form a *tree* whose shape depends on the number of rows only. So the
+result is bit-identical whether rows are pushed one by one, read from a file, or added up by workers.
+
+Rows are counted from the start of a sum. `unit` rows make a leaf, and `RADIX` nodes of one height make a node of the
+next. An unfinished sum holds one array per level: level 0 the unfinished leaf, level h the finished nodes of height
+h − 1 that wait for their parent, added up in order. So a worker that adds up the rows of a whole node, from its first
+row on, gets the array that a reader of all rows gets there, to the last bit.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -28,12 +35,11 @@ from odeco.io.rows import (
     row_slice,
     stored_numbers,
 )
-from odeco.online.tree import WIDE, Add, Levels, Part, Waiting, appended, carried, collected, cut_chunks, rows_per_unit
 
 Question = Literal["image", "core", "entries"]
 
 
-#: A sum that is kept in a file has fewer levels: they are enough for 2⁶⁴ rows.
+#: A sum in a file has fewer levels than this, which is enough for 2⁶⁴ rows.
 MOST_LEVELS = 24
 
 #: A chunk is worked on in this many lanes, whatever the number of threads, so that the sum is always the same.
@@ -42,24 +48,24 @@ _LANES = 4
 #: A sum of this many numbers is added up in lanes too; a CSR chunk then has but two.
 _LARGE = 2**18
 
-#: A lane takes so many numbers of dense rows at a time, so that the cache holds them, but not fewer rows than that.
+#: A lane takes this many numbers of dense rows at a time, so that the cache holds them, but at least this many rows.
 _CACHED_SIZE, _FEWEST_CACHED_ROWS = 2**18, 192
 
-#: Products below which handing lanes to threads takes longer than making them.
+#: Multiplications below which threads take longer than one thread.
 _PARALLEL_WORK = 2**22
 
 #: Numbers in the intermediate products of a core.
 _CORE_SIZE = 2**19
 
-#: So many numbers of a sum are looked at first, to see that it has not vanished.
+#: Numbers of a sum that are checked first for underflow.
 _SAMPLE_SIZE = 1024
 
-#: Rows that are not finite are found by the sum that they spoil, so no warning is wanted on the way to it.
+#: Rows that are not finite are found by their sum, so warnings on the way to it are suppressed.
 _quiet = np.errstate(all="ignore")
 
 
 class Held(NamedTuple):
-    """What a sum holds at one moment: rows taken in, sums over complete chunks, and rows that wait for one."""
+    """The state of a sum: the number of rows, the sums over complete chunks, and the buffer of rows."""
 
     n_rows: int
     levels: Levels
@@ -67,12 +73,12 @@ class Held(NamedTuple):
 
     @property
     def n_waiting(self) -> int:
-        """How many rows wait."""
+        """The number of rows in the buffer."""
         return sum(int(piece.shape[0]) for piece in self.waiting)
 
 
 class RowSum:
-    """The sum over rows of what one question needs; rows may arrive in pieces of any size.
+    """The sum over rows that one query needs; rows may arrive in pieces of any size.
 
     Parameters
     ----------
@@ -87,11 +93,10 @@ class RowSum:
     Attributes
     ----------
     held : Held
-        What it holds. An update replaces it in one step and at its very end, so that whatever ends an update early
-        leaves the sum as it was.
+        Its state. An update replaces it in one step and at its end, so that an update that is interrupted leaves the
+        sum unchanged.
     kept : tuple of arrays
-        Arrays that must not be written over: whoever wants to be able to go back to an earlier `held` names its
-        arrays here. Otherwise memory is used again.
+        Arrays that must not be written over, because a caller may go back to an earlier `held`; others are reused.
 
     Examples
     --------
@@ -108,7 +113,7 @@ class RowSum:
         self.question, self.block, self.order = question, np.ascontiguousarray(block), order
         self.held = Held(0, (), ())
         self.kept: Levels = ()
-        self._spare: FloatArray | None = None  # an array of the sum's shape whose numbers nobody needs any more
+        self._spare: FloatArray | None = None  # an array of the sum's shape that may be written over
         self._typed_block: DataArray = self.block
 
     @property
@@ -126,8 +131,8 @@ class RowSum:
     def update(self, rows: Any) -> None:
         """Add rows, a dense or CSR array. If one of them is not finite, none is used.
 
-        NaN and infinity in a row reach every number of its contribution, so it is the sum that is looked at, and the
-        rows only if it is not finite: looking at all rows would cost a fifth of the time.
+        NaN and infinity in a row reach every number of its contribution, so the sum is checked, and the rows only if it
+        is not finite: checking all rows would cost a fifth of the time.
         """
         checked = as_rows(rows, self.block.shape[0])
         before = self.held
@@ -148,7 +153,7 @@ class RowSum:
         n_rows = int(checked.shape[0])
         after = Held(before.n_rows + n_rows, levels, waiting)
         n_left = min(n_rows, after.n_waiting)
-        # Rows in complete chunks have shown in the sum what they hold.
+        # Rows in complete chunks were checked by their sum.
         if n_left and not self._may_wait(row_slice(checked, n_rows - n_left, n_rows)):
             raise bad_row_error(checked)
         self.held = after
@@ -156,34 +161,34 @@ class RowSum:
         self._spare = next(freed, self._spare)
 
     def append(self, part: Part) -> None:
-        """Take in the sum over rows that follow, which somebody else has added up; see `odeco.online.tree`."""
+        """Add the sum over the rows that follow, which a worker has added up."""
         self.let_go_of_rows()
         before = self.held
         whole = appended(Part(before.n_rows, part.unit, before.levels), part, self._adding(before.levels))
         self.held = Held(whole.n_rows, whole.levels, ())
 
     def part(self, unit: int) -> Part:
-        """Return the sum as it travels, without a row; `unit` rows make a leaf."""
+        """Return the sum as a worker returns it, with an empty buffer; `unit` rows make a leaf."""
         self.let_go_of_rows()
         return Part(self.n_rows, unit, self.held.levels)
 
     def total(self) -> FloatArray:
-        """Return the sum over all rows so far. Rows that wait for a full chunk are counted, and go on waiting."""
+        """Return the sum over all rows so far, those in the buffer included, which stay there."""
         return collected(self.held.levels, self._rest(), np.empty(self.shape))
 
     def mean(self) -> FloatArray:
-        """Return the sum divided by the number of rows: the answer to the question."""
+        """Return the sum divided by the number of rows: the reply to the query."""
         return self.total() / self.n_rows
 
     def finish(self) -> FloatArray:
-        """Return the mean and let go of sum and rows: the question is answered, and memory wanted for the next."""
+        """Return the mean, and release sum and buffer: the next query needs the memory."""
         answer = collected(self.held.levels, self._rest(), self._free_array(self.held.levels))
         answer /= self.n_rows
         self.held, self._spare, self._typed_block = Held(self.n_rows, (), ()), None, self.block
         return answer
 
     def let_go_of_rows(self) -> None:
-        """Add rows that wait to the sum, so that no row is kept. Later sums may differ from others in the last bits."""
+        """Add the buffer to the sum, so that no row is kept. Later sums may differ from others in the last bits."""
         rest, before = self._rest(), self.held
         if rest is not None:
             unit = rows_per_unit(self.block.shape[0], sparse=is_sparse(before.waiting[0]))
@@ -197,7 +202,7 @@ class RowSum:
         return both
 
     def to_arrays(self) -> dict[str, Any]:
-        """Return what is needed to go on later, as named arrays; the question is kept by whoever asked it."""
+        """Return the state as named arrays, without query and block, which the solver has."""
         n_rows, levels, waiting = self.held
         arrays: dict[str, Any] = {"n_rows": np.array(n_rows)}
         arrays |= {f"level{level}": array for level, array in enumerate(levels) if array is not None}
@@ -209,7 +214,7 @@ class RowSum:
         return arrays
 
     def restore(self, arrays: dict[str, Any]) -> None:
-        """Take up what `to_arrays` gave."""
+        """Restore the state that `to_arrays` wrote."""
         waiting: Waiting = ()
         if "rows" in arrays:
             waiting = (as_rows(arrays["rows"], self.block.shape[0]),)
@@ -223,7 +228,7 @@ class RowSum:
         self.held = Held(int(arrays["n_rows"]), levels, waiting)
 
     def _may_wait(self, rows: Any) -> bool:
-        """Tell whether rows that wait for a chunk are finite, and so small that the sum over that chunk will be too.
+        """Tell whether rows for the buffer are finite, and so small that the sum over their chunk will be finite.
 
         A chunk has fewer than 2⁴⁰ rows, each of a norm of at most the largest entry times √d, of which powers up to p
         are taken.
@@ -234,11 +239,11 @@ class RowSum:
         return -limit <= low and high <= limit  # so written that NaN fails it too
 
     def _rest(self) -> DataArray | None:
-        """Return the sum over the rows that wait."""
+        """Return the sum over the buffer."""
         return self._contribution(join_rows([*self.held.waiting])) if self.held.waiting else None
 
     def _adding(self, keep: Levels) -> Add:
-        """Return what adds two arrays, in place unless the first is one to keep."""
+        """Return a function that adds two arrays, in place unless the first must be kept."""
 
         def add(total: FloatArray, part: DataArray) -> FloatArray:
             keeps = _is_one_of(total, keep) or _is_one_of(total, self.kept)
@@ -249,7 +254,7 @@ class RowSum:
         return add
 
     def _free_array(self, keep: Levels) -> FloatArray:
-        """Return an array to write to that nobody needs: the spare one, or a new one."""
+        """Return an array to write to: the spare one, or a new one."""
         spare, self._spare = self._spare, None
         taken = spare is None or _is_one_of(spare, keep) or _is_one_of(spare, self.kept)
         return np.empty(self.shape) if spare is None or taken else spare
@@ -286,6 +291,9 @@ class RowSum:
         if not is_sparse(chunk) and chunk.shape[1] >= WIDE:
             return _image_by_columns(chunk, block, self.order)
         return _image_by_rows(chunk, block, self.order)
+
+
+# Products of one chunk ------------------------------------------------------------------------------------------------
 
 
 def _is_one_of(array: FloatArray | None, arrays: Levels) -> bool:
@@ -413,3 +421,205 @@ def _power(array: DataArray, exponent: int) -> DataArray:
 def _lanes(size: int, most: int = _LANES) -> list[slice]:
     edges = [size * lane // most for lane in range(most + 1)]
     return [slice(start, stop) for start, stop in itertools.pairwise(edges) if stop > start]
+
+
+# Chunks ---------------------------------------------------------------------------------------------------------------
+
+
+#: The buffer: rows that wait for a chunk to be complete, in pieces; all dense or all CSR, of one width and type.
+Waiting: TypeAlias = "tuple[Any, ...]"
+
+
+#: A dense chunk has about this many numbers, so that the caches hold it between its two products.
+_DENSE_SIZE = 2**22
+
+#: A dense chunk has at most this many rows, because sums in single precision suffer beyond it.
+_MOST_ROWS = 2**13
+
+#: A dense chunk has at least this many rows, so that the second product pays for adding up its result.
+_ENOUGH_ROWS = 768
+
+#: From this dimension on the work is split by columns instead of rows, nothing is added up, and chunks can be small.
+WIDE = 2**14
+
+#: Numbers in a chunk of wide rows, and the fewest rows that it has.
+_WIDE_SIZE, _FEWEST_ROWS = 2**21, 32
+
+#: A CSR chunk ends with the row that brings it to this many stored numbers, or the sum to a multiple of this many rows.
+_SPARSE_SIZE, _SPARSE_ROWS = 2**22, 2**15
+
+
+def rows_per_chunk(n_features: int) -> int:
+    """Return the number of rows in a dense chunk."""
+    if n_features >= WIDE:
+        return max(_FEWEST_ROWS, _WIDE_SIZE // n_features)
+    return min(_MOST_ROWS, max(_ENOUGH_ROWS, _DENSE_SIZE // n_features))
+
+
+def rows_per_unit(n_features: int, *, sparse: bool) -> int:
+    """Return the number of rows in a leaf of the tree: every chunk ends at a multiple of it."""
+    return _SPARSE_ROWS if sparse else rows_per_chunk(n_features)
+
+
+def cut_chunks(waiting: Waiting, rows: Any, n_before: int) -> Iterator[tuple[Any, Waiting]]:
+    """Yield every chunk that `rows` complete, and the buffer after it; at last None and the final buffer.
+
+    `n_before` rows of the sum are in earlier chunks. A chunk is a view of `rows` if the buffer was empty. The buffer is
+    a copy, since callers may reuse their array.
+    """
+    start, n_rows = 0, int(rows.shape[0])
+    while start < n_rows:
+        stop = start + _n_missing(waiting, rows, start, n_before)
+        if stop > n_rows:
+            waiting = _grown(waiting, row_slice(rows, start, n_rows).copy())
+            break
+        chunk = join_rows([*waiting, row_slice(rows, start, stop)])
+        waiting, start, n_before = (), stop, n_before + int(chunk.shape[0])
+        yield chunk, waiting
+    yield None, waiting
+
+
+def _n_missing(waiting: Waiting, rows: Any, start: int, n_before: int) -> int:
+    """Return the number of rows from `start` on that complete the chunk; more than there are if none do."""
+    sparse = is_sparse(rows)
+    unit = rows_per_unit(rows.shape[1], sparse=sparse)
+    by_rows = unit - n_before % unit - sum(int(piece.shape[0]) for piece in waiting)
+    if not sparse:
+        return by_rows
+    missing_size = _SPARSE_SIZE - sum(int(piece.nnz) for piece in waiting)
+    ends = rows.indptr[start + 1 :]
+    return min(int(np.searchsorted(ends, rows.indptr[start] + missing_size)) + 1, by_rows)
+
+
+def _grown(waiting: Waiting, piece: Any) -> Waiting:
+    """Return the buffer with one more piece.
+
+    A piece is joined with the one before it once it is half as long. So rows that arrive one by one are copied a few
+    times each, not once for every row that follows.
+    """
+    pieces = [*waiting, piece]
+    while len(pieces) > 1 and 2 * pieces[-1].shape[0] >= pieces[-2].shape[0]:
+        pieces[-2:] = [join_rows(pieces[-2:])]
+    return tuple(pieces)
+
+
+# The tree -------------------------------------------------------------------------------------------------------------
+
+
+#: The number of nodes in a node of the next height. Adding up parents takes a seventh of the additions of leaves.
+RADIX = 8
+
+
+#: One array per level; None at a level without nodes.
+Levels: TypeAlias = "tuple[FloatArray | None, ...]"
+
+#: Returns the sum of two arrays, in place where it may.
+Add: TypeAlias = "Callable[[FloatArray, DataArray], FloatArray]"
+
+
+class Part(NamedTuple):
+    """The sum over consecutive rows, as workers return it.
+
+    Attributes
+    ----------
+    n_rows, unit : int
+        The number of rows, and the number of rows in a leaf.
+    levels : tuple of arrays
+        The sums.
+    checksum : int
+        The sum of the bits of all numbers in the rows, modulo 2⁶⁴; 0 if it is not used.
+    """
+
+    n_rows: int
+    unit: int
+    levels: Levels
+    checksum: int = 0
+
+
+def carried(levels: Levels, node: DataArray, level: int, n_rows: int, unit: int, add: Add) -> Levels:
+    """Return the levels after one more node at `level`, where `n_rows` rows are in with it.
+
+    Level h is full when the rows fill a node of height h; its array then moves up.
+    """
+    after, moving = list(levels), node
+    while True:
+        after += [None] * (level + 1 - len(after))
+        held = after[level]
+        if held is not None:
+            moving = add(held, moving)
+        if n_rows % (unit * RADIX**level):
+            after[level] = moving.astype(np.float64, copy=False)
+            return tuple(after)
+        after[level] = None
+        level += 1
+
+
+def joined(parts: list[Part]) -> Part:
+    """Return the sum over the rows of consecutive parts, whose arrays are not changed."""
+    own: list[FloatArray] = []
+
+    def add(total: FloatArray, node: DataArray) -> FloatArray:
+        if any(total is each for each in own):
+            return np.add(total, node, out=total)
+        own.append(total + node)
+        return own[-1]
+
+    whole = Part(0, parts[0].unit, ())
+    for part in parts:
+        whole = appended(whole, part, add)
+    return whole
+
+
+def appended(whole: Part, part: Part, add: Add) -> Part:
+    """Return the sum over consecutive rows: those of `whole`, then those of `part`.
+
+    If the part begins where a node of its height may begin, the result is bit-identical with that of a reader of all
+    rows. Otherwise it depends on where the part begins, and on nothing else.
+    """
+    height = node_rows(part.n_rows, part.unit)
+    n_rows, levels = whole.n_rows + part.n_rows, whole.levels
+    checksum = (whole.checksum + part.checksum) % 2**64
+    held = [(level, array) for level, array in enumerate(part.levels) if array is not None]
+    if whole.n_rows % height == 0 and part.n_rows < height:  # below all that the sum holds
+        after = [*levels, *[None] * (len(part.levels) - len(levels))]
+        for level, array in held:
+            before = after[level]
+            after[level] = array if before is None else add(before, array)
+        return Part(n_rows, part.unit, tuple(after), checksum)
+    aligned = whole.n_rows % height == 0
+    for level, array in held:
+        levels = carried(levels, array, level if aligned else 0, n_rows, part.unit, add)
+    return Part(n_rows, part.unit, levels, checksum)
+
+
+def collected(levels: Levels, rest: DataArray | None, out: FloatArray) -> FloatArray:
+    """Add up all levels and the sum over the buffer, the smallest first, in `out`."""
+    parts = [part for part in (rest, *levels) if part is not None]
+    if not parts:
+        out[...] = 0.0
+    for number, part in enumerate(parts):
+        np.copyto(out, part) if number == 0 else np.add(out, part, out=out)
+    return out
+
+
+def node_rows(n_rows: int, unit: int) -> int:
+    """Return the number of rows of the smallest node that holds `n_rows` rows."""
+    height = unit
+    while height < n_rows:
+        height *= RADIX
+    return height
+
+
+def nodes(start: int, stop: int, unit: int, height: int) -> list[tuple[int, int]]:
+    """Cut rows from `start` to `stop` into the largest nodes of at most `height` rows; the last may be incomplete.
+
+    `start` is counted from the start of the sum, and must be the first row of a leaf.
+    """
+    edges = []
+    while start < stop:
+        size = unit
+        while size < height and start % (size * RADIX) == 0 and start + size < stop:
+            size *= RADIX
+        edges.append((start, min(start + size, stop)))
+        start += size
+    return edges

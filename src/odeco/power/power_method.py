@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -24,9 +24,9 @@ from odeco._util.files import load_state, save_arrays
 from odeco._util.schema import require, unit_vectors, usable_array
 from odeco._util.state import State, array_field, part_field, parts_field
 from odeco._util.types import FloatArray, RngLike
+from odeco.cp.rank import RankEvidence
 from odeco.errors import RankError
 from odeco.power.iteration import choose_shifts, column_norms, power_step, uniform_starts
-from odeco.power.solver import FiniteSolver
 from odeco.power.tracking import Tracker
 from odeco.tensors.components import Components
 from odeco.tensors.dense import as_oracle
@@ -130,6 +130,23 @@ class Eigenpair(State):
     n_iterations: int = array_field(kind="i", low=0, default=0)
     n_agreed: int = array_field(kind="i", low=0, default=0)
     history: tuple[float, ...] = array_field(None, low=0, as_tuple=True, default=())
+
+
+class FiniteSolver:
+    """Defaults of solvers that end, act on every reply at once, and read components off single replies."""
+
+    #: The number of components is given.
+    rank_evidence: RankEvidence | None = None
+
+    def end_pass(self) -> Self:
+        """Return the state itself: the end of a pass changes nothing."""
+        return self
+
+    def standard_errors(self) -> None:
+        """Return None: single replies do not show their spread."""
+
+    def noise_ratio(self, n_rows: int) -> None:
+        """Return None: components are read off single replies."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,7 +45,7 @@ from odeco.online.dask.client import check_versions, find_cluster, result_of, ve
 from odeco.online.dask.partitions import ClusterRows, Piece, from_delayed
 from odeco.online.dask.requests import Order, ask, leaf_height, work_on
 from odeco.online.dask.tasks import check_count_of, read
-from odeco.online.tree import Part, joined, nodes
+from odeco.online.sums import Part, joined, nodes
 
 if TYPE_CHECKING:
     from odeco.models.lda.estimator import TensorLDA

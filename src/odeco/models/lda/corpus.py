@@ -15,7 +15,7 @@ from odeco.models.lda.evaluate import split_sample
 from odeco.models.lda.moments import WordSums
 from odeco.models.lda.refine import RefinedTopics, refine_topics
 from odeco.models.lda.settings import LdaSettings
-from odeco.online.tree import Part, carried, collected
+from odeco.online.sums import Part, carried, collected
 
 
 class Corpus(Protocol):

@@ -19,8 +19,7 @@ from odeco.online.dask.client import (
 from odeco.online.dask.partitions import ClusterRows, as_cluster_rows
 from odeco.online.dask.tasks import Task, add_up, join
 from odeco.online.run import Run
-from odeco.online.sums import Question
-from odeco.online.tree import RADIX, Part, nodes, rows_per_unit
+from odeco.online.sums import RADIX, Part, Question, nodes, rows_per_unit
 
 #: Leaves per thread, if there are enough of them, so that all threads finish at about the same time.
 _LEAVES_PER_THREAD = 3

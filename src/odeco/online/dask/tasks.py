@@ -15,9 +15,8 @@ from odeco.io.rows import check_private_structure, row_slice, to_csr
 from odeco.io.source import Block, Source
 from odeco.online.dask.client import check_versions
 from odeco.online.dask.partitions import Piece
+from odeco.online.sums import Part, RowSum, joined
 from odeco.online.sums import Question as Kind
-from odeco.online.sums import RowSum
-from odeco.online.tree import Part, joined
 from odeco.privacy.clip import clipped_rows
 
 
