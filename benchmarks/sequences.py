@@ -89,7 +89,7 @@ def vectors(seed: int, kind: str, n_rows: int, k: int = 5) -> Problem:
     if kind == "regimes":
         means, variances = 0.05 * means, np.array([[0.1], [1.0], [9.0]])
     moves = stay * np.eye(k) + (1 - stay) * rng.dirichlet(np.ones(k), k)
-    emissions = Gaussian(means, variances[:, :, None], np.zeros(d), np.ones(d))
+    emissions = Gaussian(means, variances, np.zeros(d), np.ones(d))
     return planted(HMM(np.full(k, 1 / k), moves, emissions), n_rows, seed)
 
 
@@ -179,7 +179,7 @@ def peer_models(problem: Problem, seed: int, n_iterations: int, n_starts: int) -
         else:
             model = hmm.GaussianHMM(problem.n_states, "diag", random_state=state, **settings)
             model.fit(problem.rows, problem.lengths)
-            variances = np.diagonal(model.covars_, axis1=1, axis2=2)[:, :, None]
+            variances = np.diagonal(model.covars_, axis1=1, axis2=2)
             d = problem.rows.shape[1]
             emissions = Gaussian(model.means_, variances, np.zeros(d), np.ones(d))
         hmm = HMM(_positive(model.startprob_[None])[0], _positive(model.transmat_), emissions)

@@ -27,7 +27,7 @@ def vectors_hmm(full=False):
     means = np.array([[-3.0, 0.0], [3.0, 0.0], [3.0, 0.0]])
     covariances = np.array([np.eye(2), 0.1 * np.eye(2), [[4.0, 1.5], [1.5, 4.0]]])
     moves = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.2, 0.1, 0.7]])
-    spread = covariances if full else np.diagonal(covariances, axis1=1, axis2=2)[:, :, None]
+    spread = covariances if full else np.diagonal(covariances, axis1=1, axis2=2)
     return HMM(np.full(3, 1 / 3), moves, Gaussian(means, spread, np.zeros(2), np.ones(2)))
 
 

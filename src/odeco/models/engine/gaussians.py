@@ -1,4 +1,8 @@
-"""Mixtures of Gaussians: densities, and the E and M step of EM (Dempster, Laird and Rubin 1977)."""
+"""Gaussians: densities, sufficient statistics and samples, for mixtures and as emissions of hidden Markov models.
+
+`Gaussians` is a mixture with the E and M step of EM (Dempster, Laird and Rubin 1977). Covariances are one variance per
+component (k), one per feature (k x d), or matrices (k x d x d).
+"""
 
 from __future__ import annotations
 
@@ -112,23 +116,14 @@ class Gaussians(State):
     @cached_property
     def _factors(self) -> FloatArray:
         """The inverses of the Cholesky factors of full covariances, transposed: (x − μ)ᵀ times one has covariance I."""
-        identity = np.eye(self.means.shape[1])
-        lower = np.linalg.cholesky(self.covariances)
-        return np.stack([linalg.solve_triangular(each, identity, lower=True).T for each in lower])
+        return inverse_factors(self.covariances)
 
     @cached_property
     def _constants(self) -> FloatArray:
         """The logarithms of the weights times the densities at the means."""
-        d = self.means.shape[1]
-        if self.covariances.ndim == 1:
-            halves = 0.5 * d * np.log(self.covariances)
-        elif self.covariances.ndim == 2:
-            halves = 0.5 * np.log(self.covariances).sum(axis=1)
-        else:
-            halves = -np.log(np.einsum("kii->ki", self._factors)).sum(axis=1)
+        factors = self._factors if self.covariances.ndim == 3 else None
         with np.errstate(divide="ignore"):  # a component of weight zero has density zero everywhere
-            constants: FloatArray = np.log(self.weights) - halves - 0.5 * d * math.log(2 * math.pi)
-        return constants
+            return log_peaks(np.log(self.weights), self.covariances, factors, self.means.shape[1])
 
     @property
     def spread(self) -> FloatArray:
@@ -149,22 +144,8 @@ class Gaussians(State):
 
         `squares` are the squared norms of these rows; only spherical components use them.
         """
-        if self.covariances.ndim == 1:
-            joint: FloatArray = centred @ (self._offsets / self.covariances[:, None]).T
-            joint -= np.multiply.outer(squares, 0.5 / self.covariances)
-            joint += self._constants - 0.5 * np.sum(self._offsets**2, axis=1) / self.covariances
-        elif self.covariances.ndim == 2:
-            joint = centred @ (self._offsets / self.covariances).T
-            joint -= (centred * centred) @ (0.5 / self.covariances).T
-            joint += self._constants - 0.5 * np.sum(self._offsets**2 / self.covariances, axis=1)
-        else:
-            joint = np.empty((len(centred), len(self.weights)))
-            for component, (factor, offset) in enumerate(zip(self._factors, self._offsets, strict=True)):
-                white = (centred - offset) @ factor
-                joint[:, component] = np.einsum("ij,ij->i", white, white)
-            joint *= -0.5
-            joint += self._constants
-        return joint
+        factors = self._factors if self.covariances.ndim == 3 else None
+        return log_densities(centred, squares, self._offsets, self.covariances, factors, self._constants)
 
     def posterior(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the responsibility of each component for each row, and the log-density of each row."""
@@ -175,17 +156,9 @@ class Gaussians(State):
         """Return the sufficient statistics of a block of rows."""
         centred = block - self.origin
         squares = squared_norms(centred)
-        shares, log_densities = normalize(self.log_joint(centred, squares))
-        if self.covariances.ndim == 1:
-            seconds: FloatArray = squares @ shares
-        elif self.covariances.ndim == 2:
-            seconds = shares.T @ (centred * centred)
-        else:
-            seconds = np.stack([(centred * share[:, None]).T @ centred for share in shares.T])
-        log_likelihood = float(log_densities.sum())
-        return GaussianStatistics(
-            float(len(block)), log_likelihood, shares.sum(axis=0), shares.T @ centred, seconds, self.origin
-        )
+        shares, likelihoods = normalize(self.log_joint(centred, squares))
+        sums = weighted_sums(centred, squares, shares, self.covariances.ndim)
+        return GaussianStatistics(float(len(block)), float(likelihoods.sum()), *sums, self.origin)
 
     def m_step(self, statistics: GaussianStatistics, floor: float) -> Gaussians:
         """Return the Gaussians of the largest likelihood; `floor` is added to every variance, so that none is zero."""
@@ -211,13 +184,7 @@ class Gaussians(State):
         # Weights may sum to one and a rounding error, which NumPy refuses.
         numbers = random.multinomial(n_rows, self.weights / self.weights.sum())
         labels = np.repeat(np.arange(len(self.weights)), numbers)
-        noise = random.standard_normal((n_rows, self.means.shape[1]))
-        if self.covariances.ndim == 3:
-            for component, root in enumerate(np.linalg.cholesky(self.covariances)):
-                noise[labels == component] = noise[labels == component] @ root.T
-        else:
-            noise *= np.sqrt(self.covariances)[labels].reshape(n_rows, -1)
-        return self.means[labels] + noise, labels
+        return draw_rows(labels, self.means, self.covariances, random), labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,6 +237,81 @@ class GaussianStatistics(Statistics):
             cross = self.firsts[:, :, None] * shift
             seconds = self.seconds - cross - cross.transpose(0, 2, 1) + counts[:, None, None] * np.outer(shift, shift)
         return replace(self, firsts=firsts, seconds=seconds, origin=origin)
+
+
+def inverse_factors(covariances: FloatArray) -> FloatArray:
+    """Return the inverses of the Cholesky factors of covariance matrices, transposed."""
+    identity = np.eye(covariances.shape[1])
+    lower = np.linalg.cholesky(covariances)
+    return np.stack([linalg.solve_triangular(each, identity, lower=True).T for each in lower])
+
+
+def log_peaks(log_weights: Any, covariances: FloatArray, factors: FloatArray | None, d: int) -> FloatArray:
+    """Return the logarithms of the weights times the densities at the means; `factors` are those of matrices."""
+    if covariances.ndim == 1:
+        halves = 0.5 * d * np.log(covariances)
+    elif factors is None:
+        halves = 0.5 * np.log(covariances).sum(axis=1)
+    else:
+        halves = -np.log(np.einsum("kii->ki", factors)).sum(axis=1)
+    peaks: FloatArray = log_weights - halves - 0.5 * d * math.log(2 * math.pi)
+    return peaks
+
+
+def log_densities(
+    rows: FloatArray,
+    squares: FloatArray | None,
+    means: FloatArray,
+    covariances: FloatArray,
+    factors: FloatArray | None,
+    peaks: FloatArray,
+) -> FloatArray:
+    """Return the log-density of each row under each component, n x k.
+
+    Rows and means should be near zero, as squares of large numbers lose digits. `squares` are the squared norms of
+    rows, which only one variance per component needs; `factors` are `inverse_factors` of matrices; `peaks` are the
+    log-densities at the means.
+    """
+    if covariances.ndim == 1 and squares is not None:
+        densities: FloatArray = rows @ (means / covariances[:, None]).T
+        densities -= np.multiply.outer(squares, 0.5 / covariances)
+        densities += peaks - 0.5 * np.sum(means**2, axis=1) / covariances
+    elif factors is None:
+        densities = rows @ (means / covariances).T
+        densities -= (rows * rows) @ (0.5 / covariances).T
+        densities += peaks - 0.5 * np.sum(means**2 / covariances, axis=1)
+    else:
+        densities = np.empty((len(rows), len(means)))
+        for component, (factor, mean) in enumerate(zip(factors, means, strict=True)):
+            white = (rows - mean) @ factor
+            densities[:, component] = np.einsum("ij,ij->i", white, white)
+        densities *= -0.5
+        densities += peaks
+    return densities
+
+
+def weighted_sums(
+    rows: FloatArray, squares: FloatArray | None, shares: FloatArray, n_axes: int
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return Σ r_h, Σ r_h x and Σ r_h x² for responsibilities r (n x k), for covariances with this number of axes."""
+    if n_axes == 1 and squares is not None:
+        seconds: FloatArray = squares @ shares
+    elif n_axes == 2:
+        seconds = shares.T @ (rows * rows)
+    else:
+        seconds = np.stack([(rows * share[:, None]).T @ rows for share in shares.T])
+    return shares.sum(axis=0), shares.T @ rows, seconds
+
+
+def draw_rows(labels: IndexArray, means: FloatArray, covariances: FloatArray, random: Any) -> FloatArray:
+    """Draw a row from the component of each label; `random` is a generator of NumPy, new or old."""
+    noise: FloatArray = random.standard_normal((len(labels), means.shape[1]))
+    if covariances.ndim == 3:
+        for component, root in enumerate(np.linalg.cholesky(covariances)):
+            noise[labels == component] = noise[labels == component] @ root.T
+    else:
+        noise *= np.sqrt(covariances)[labels].reshape(len(labels), -1)
+    return means[labels] + noise
 
 
 def normalize(joint: FloatArray) -> tuple[FloatArray, FloatArray]:

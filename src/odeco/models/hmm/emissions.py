@@ -18,6 +18,14 @@ import numpy as np
 from odeco._util.schema import Rule, Sizes, array, require, usable_array
 from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray, IndexArray
+from odeco.models.engine.gaussians import (
+    covariances_rule,
+    draw_rows,
+    inverse_factors,
+    log_densities,
+    log_peaks,
+    weighted_sums,
+)
 
 #: The smallest square root of a probability after an extrapolation.
 _MIN_ROOT = 1e-5
@@ -47,19 +55,6 @@ def distributions(*shape: str | None, low: float = _MIN_PROBABILITY) -> Rule:
         require(not value.size or np.allclose(value.sum(axis=-1), 1), f"`{where}` must sum to one")
 
     return check
-
-
-def _covariances(value: Any, where: str, sizes: Sizes) -> None:
-    """Require positive variances (k x d x 1), or positive definite covariances (k x d x d)."""
-    usable_array("k", "n_features", None)(value, where, sizes)
-    n_features, width = value.shape[1:]
-    require(width in (1, n_features), f"`{where}` must hold variances or square matrices")
-    if width == 1 or n_features == 1:
-        positive = bool(np.all(value > 0))
-    else:
-        symmetric = np.allclose(value, value.transpose(0, 2, 1), rtol=1e-6, atol=0)
-        positive = symmetric and bool(np.all(np.linalg.eigvalsh(value) > 0))
-    require(positive, f"`{where}` must be positive")
 
 
 def squared_roots(roots: FloatArray) -> FloatArray:
@@ -157,15 +152,15 @@ class Gaussian(State):
     ----------
     means : array, k x d
         The mean of each state.
-    covariances : array, k x d x d or k x d x 1
-        The covariance of each state, or the variances of features that are independent within a state.
+    covariances : array, k x d or k x d x d
+        The variances of features that are independent within a state, or the covariance of each state.
     origin, total_variances : array
         Mean and variance of each feature over all rows. Statistics are sums over rows minus the origin, so that they
         do not cancel. The prior and the floor of variances are shares of the total variances.
     """
 
     means: FloatArray = array_field("k", "n_features", rule=usable_array("k", "n_features"))
-    covariances: FloatArray = array_field("k", rule=_covariances)
+    covariances: FloatArray = array_field("k", rule=covariances_rule("k", "n_features"))
     origin: FloatArray = array_field(rule=usable_array("n_features"))
     total_variances: FloatArray = array_field(rule=usable_array("n_features", low=np.finfo(np.float64).tiny))
 
@@ -176,18 +171,19 @@ class Gaussian(State):
         variances = rows.var(axis=0)
         largest = variances.max(initial=0.0)
         variances = np.maximum(variances, 1e-12 * largest if largest > 0 else 1.0)
-        covariance = np.diag(variances) if full else variances[:, None]
-        return cls(np.tile(origin, (n_states, 1)), np.tile(covariance, (n_states, 1, 1)), origin, variances)
+        # One feature has nothing to be correlated with.
+        covariance = np.diag(variances) if full and len(variances) > 1 else variances
+        return cls(np.tile(origin, (n_states, 1)), np.stack([covariance] * n_states), origin, variances)
 
     @property
     def full(self) -> bool:
         """Whether features may be correlated within a state."""
-        return bool(self.covariances.shape[2] > 1)
+        return self.covariances.ndim == 3
 
     @property
     def variances(self) -> FloatArray:
         """The variance of each feature in each state, k x d."""
-        return np.diagonal(self.covariances, axis1=1, axis2=2) if self.full else self.covariances[:, :, 0]
+        return np.diagonal(self.covariances, axis1=1, axis2=2) if self.full else self.covariances
 
     @property
     def n_statistics(self) -> int:
@@ -210,43 +206,30 @@ class Gaussian(State):
     def log_likelihoods(self, rows: FloatArray) -> tuple[FloatArray, IndexArray]:
         """Return a table of log-likelihoods, and the index of each row in it."""
         scale = np.sqrt(self.total_variances)
-        index = np.arange(len(rows))
         rows, means = (rows - self.origin) / scale, (self.means - self.origin) / scale
         if np.abs(rows).max(initial=0.0) > _MAX_SCALED:
             rows = np.clip(rows, -_MAX_SCALED, _MAX_SCALED)
-        constant = rows.shape[1] * np.log(2 * np.pi) + np.log(self.total_variances).sum()
-        if not self.full:
-            precisions = (self.total_variances[:, None] / self.covariances)[:, :, 0]
-            distances = (rows**2) @ precisions.T - 2 * (rows @ (means * precisions).T)
-            distances += np.sum(means**2 * precisions, axis=1)
-            return -0.5 * (np.maximum(distances, 0) + constant - np.log(precisions).sum(axis=1)), index
-        densities = np.empty((len(rows), len(means)))
-        for state, lower in enumerate(np.linalg.cholesky(self.covariances / np.outer(scale, scale))):
-            whitened = np.linalg.solve(lower, (rows - means[state]).T)
-            log_determinant = 2 * np.log(np.diag(lower)).sum()
-            densities[:, state] = -0.5 * (np.sum(whitened**2, axis=0) + constant + log_determinant)
-        return densities, index
+        covariances = self._in_units(self.covariances)
+        factors = inverse_factors(covariances) if self.full else None
+        # The density of scaled rows, divided by the product of the scales.
+        peaks = log_peaks(-np.log(scale).sum(), covariances, factors, len(scale))
+        return log_densities(rows, None, means, covariances, factors, peaks), np.arange(len(rows))
 
     def statistics(self, rows: FloatArray, posterior: FloatArray) -> FloatArray:
         """Return sufficient statistics, k x n_statistics: sums of 1, x and x² or xxᵀ, for x seen from the origin."""
-        rows = rows - self.origin
-        counts, firsts = posterior.sum(axis=0)[:, None], posterior.T @ rows
-        if not self.full:
-            return np.hstack([counts, firsts, posterior.T @ rows**2])
-        seconds = [((rows * weights[:, None]).T @ rows).ravel() for weights in posterior.T]
-        return np.hstack([counts, firsts, np.array(seconds)])
+        counts, firsts, seconds = weighted_sums(rows - self.origin, None, posterior, self.covariances.ndim)
+        return np.hstack([counts[:, None], firsts, seconds.reshape(len(counts), -1)])
 
     def m_step(self, statistics: FloatArray) -> Gaussian:
         """Return the likeliest emissions for sufficient statistics."""
         d = self.means.shape[1]
         counts, firsts, seconds = statistics[:, :1], statistics[:, 1 : 1 + d], statistics[:, 1 + d :]
         means = firsts / np.maximum(counts, np.finfo(np.float64).tiny)
-        prior = _PRIOR_ROWS * (np.diag(self.total_variances) if self.full else self.total_variances[:, None])
         if self.full:
             scatter = seconds.reshape(-1, d, d) - means[:, :, None] * firsts[:, None, :]
+            covariances = (scatter + _PRIOR_ROWS * np.diag(self.total_variances)) / (counts + _PRIOR_ROWS)[:, :, None]
         else:
-            scatter = (seconds - means * firsts)[:, :, None]
-        covariances = (scatter + prior) / (counts + _PRIOR_ROWS)[:, :, None]
+            covariances = (seconds - means * firsts + _PRIOR_ROWS * self.total_variances) / (counts + _PRIOR_ROWS)
         return replace(self, means=means + self.origin, covariances=self._floored(covariances))
 
     def max_log_likelihoods(self, statistics: FloatArray) -> FloatArray:
@@ -255,23 +238,21 @@ class Gaussian(State):
         That of n rows with their own mean and covariance Σ is −n/2 log |Σ|, up to a constant times n, which is left
         out: it cancels when the rows of two states are put together.
         """
-        covariances = self.m_step(statistics).covariances
-        if self.full:
-            scale = np.sqrt(np.outer(self.total_variances, self.total_variances))
-            log_determinants = np.linalg.slogdet(covariances / scale)[1]
-        else:
-            log_determinants = np.log(covariances[:, :, 0] / self.total_variances).sum(axis=1)
+        covariances = self._in_units(self.m_step(statistics).covariances)
+        log_determinants = np.linalg.slogdet(covariances)[1] if self.full else np.log(covariances).sum(axis=1)
         likelihoods: FloatArray = -statistics[:, 0] / 2 * log_determinants
         return likelihoods
 
     def to_vector(self) -> FloatArray:
         """Return the emissions as a vector for extrapolation: means, and log-variances or Cholesky factors."""
-        scale = np.sqrt(self.total_variances)
-        means = (self.means - self.origin) / scale
+        means, covariances = (
+            (self.means - self.origin) / np.sqrt(self.total_variances),
+            self._in_units(self.covariances),
+        )
         if not self.full:
-            return np.concatenate([means.ravel(), np.log(self.covariances[:, :, 0] / self.total_variances).ravel()])
-        lower = np.linalg.cholesky(self.covariances / np.outer(scale, scale))
-        rows, columns = np.tril_indices(scale.size, -1)
+            return np.concatenate([means.ravel(), np.log(covariances).ravel()])
+        lower = np.linalg.cholesky(covariances)
+        rows, columns = np.tril_indices(means.shape[1], -1)
         diagonals = np.log(np.diagonal(lower, axis1=1, axis2=2))
         return np.concatenate([means.ravel(), diagonals.ravel(), lower[:, rows, columns].ravel()])
 
@@ -282,7 +263,7 @@ class Gaussian(State):
         means = vector[: k * d].reshape(k, d) * scale + self.origin
         logarithms = np.clip(vector[k * d : 2 * k * d].reshape(k, d), -300, 300)
         if not self.full:
-            covariances = (np.exp(logarithms) * self.total_variances)[:, :, None]
+            covariances = np.exp(logarithms) * self.total_variances
         else:
             lower = np.zeros((k, d, d))
             lower[:, np.arange(d), np.arange(d)] = np.exp(logarithms)
@@ -300,21 +281,23 @@ class Gaussian(State):
 
     def sample(self, states: IndexArray, rng: np.random.Generator) -> FloatArray:
         """Draw one row for each state of a path."""
-        normal = rng.standard_normal((states.size, self.means.shape[1]))
-        if not self.full:
-            rows: FloatArray = self.means[states] + normal * np.sqrt(self.covariances[states, :, 0])
-            return rows
-        for state, lower in enumerate(np.linalg.cholesky(self.covariances)):
-            own = states == state
-            normal[own] = normal[own] @ lower.T + self.means[state]
-        return normal
+        return draw_rows(states, self.means, self.covariances, rng)
+
+    def _in_units(self, covariances: FloatArray) -> FloatArray:
+        """Return covariances of rows divided by the standard deviations of all rows."""
+        units = self.total_variances
+        if self.full:
+            scale = np.sqrt(units)
+            units = np.outer(scale, scale)
+        scaled: FloatArray = covariances / units
+        return scaled
 
     def _floored(self, covariances: FloatArray) -> FloatArray:
         """Return covariances with at least the smallest variance in every direction."""
         if not self.full:
-            return np.maximum(covariances, _MIN_VARIANCE * self.total_variances[:, None])
+            return np.maximum(covariances, _MIN_VARIANCE * self.total_variances)
         scale = np.sqrt(self.total_variances)
-        values, vectors = np.linalg.eigh(covariances / np.outer(scale, scale))
+        values, vectors = np.linalg.eigh(self._in_units(covariances))
         low = values[:, 0] < _MIN_VARIANCE
         if low.any():
             raised = vectors[low] * np.maximum(values[low], _MIN_VARIANCE)[:, None, :]

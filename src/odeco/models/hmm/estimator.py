@@ -188,8 +188,9 @@ class TensorHMM(PrivateEstimator, EMEstimator):
     @property
     def covars_(self) -> FloatArray:
         """The variances of each state, or its covariances."""
-        covariances = _gaussian(self._fit_for("covars_"), "covars_").covariances
-        return covariances if self._learnt.spec.settings.covariance_type == "full" else covariances[:, :, 0]
+        emissions = _gaussian(self._fit_for("covars_"), "covars_")
+        one_feature = self._learnt.spec.settings.covariance_type == "full" and not emissions.full
+        return emissions.covariances[:, :, None] if one_feature else emissions.covariances
 
     def fit(self, X: Any, y: Any = None, *, lengths: Any = None, symbol_names: Any = None) -> Self:
         """Learn from whole sequences.
