@@ -54,7 +54,7 @@ def _check_rules(choice: Corpus, k: int, epsilon: float, unit_noise: float, draw
         def learnt(draw: int) -> tuple[Any, Any]:
             rng = np.random.default_rng(draw)
             answers = SimulatedReleases(held, unit_noise, rng)
-            law = estimate_private_topics(answers, plan, k, concentration=concentration, rng=rng).law
+            law = estimate_private_topics(answers, plan, k, concentration=concentration, rng=rng).generative
             return law.topics, law.alpha
 
         return learnt

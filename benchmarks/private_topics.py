@@ -160,7 +160,7 @@ def _unjudged(train: Any, k: int, seed: int, *, epsilon: float, delta: float, re
     noise, rng = held.sensitivity(1) / gdp_mu(epsilon, delta), np.random.default_rng(seed)
     plan = plan_releases(held.n_words, k, n_units=held.n_units, unit_noise=noise)
     answers = SimulatedReleases(held, noise, rng)
-    law = estimate_private_topics(answers, plan, k, concentration=DEFAULT_CONCENTRATION, rng=rng).law
+    law = estimate_private_topics(answers, plan, k, concentration=DEFAULT_CONCENTRATION, rng=rng).generative
     return law.topics, law.alpha, None
 
 

@@ -23,10 +23,11 @@ from topic_corpora import read_corpus
 
 from odeco.datasets.planted import planted_topics
 from odeco.models import TensorLDA
+from odeco.models.lda.params import CLEAR
 from odeco.models.lda.private import DEFAULT_CONCENTRATION
 from odeco.models.lda.private_estimate import estimate_private_topics
 from odeco.models.lda.private_releases import SimulatedReleases, plan_releases
-from odeco.models.lda.trust import CLEAR, similarity
+from odeco.models.lda.trust import similarity
 from odeco.privacy import gdp_mu
 from odeco.privacy.holders.documents import BoundedCounts
 from odeco.privacy.holders.protocol import NeighbourRelation

@@ -25,10 +25,10 @@ from odeco.cli.topics_fit import Learnt
 from odeco.cli.topics_input import Corpus, read_for_model
 from odeco.decompose.files import versions
 from odeco.display.tables import privacy_sentence
-from odeco.models.lda.diagnostics import TopicDiagnostics
 from odeco.models.lda.display import TopicSummary, representative_documents, summarise_topics
 from odeco.models.lda.estimator import TensorLDA
 from odeco.models.lda.page import write_topics_report
+from odeco.models.lda.params import TopicDiagnostics
 
 #: The page shows this many documents for each topic.
 _SHOWN = 5

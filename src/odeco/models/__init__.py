@@ -12,11 +12,11 @@ with needed_by("odeco.models"):
     from odeco.models.ica.estimator import TensorICA
     from odeco.models.lca.estimator import LatentClasses
     from odeco.models.lca.private import plan_classes
-    from odeco.models.lda.diagnostics import TopicDiagnostics
     from odeco.models.lda.display import TopicSummary, summarise_topics
     from odeco.models.lda.estimator import TensorLDA
+    from odeco.models.lda.params import TopicDiagnostics, TopicTrust
     from odeco.models.lda.private_vocabulary import PrivateVocabulary, choose_vocabulary_privately
-    from odeco.models.lda.trust import TopicsPlan, TopicTrust, plan_topics
+    from odeco.models.lda.trust import TopicsPlan, plan_topics
     from odeco.models.mmsb.estimator import Communities
 
 __all__ = [

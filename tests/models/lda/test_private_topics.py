@@ -81,13 +81,13 @@ def test_planted_topics_of_100_000_documents_are_found_at_epsilon_1():
 def test_every_release_has_noise_for_its_share_of_the_budget():
     corpus = planted_topics(3_000, 20, [0.5, 0.5], document_length=30, rng=1)
     held, guarantee = BoundedCounts(corpus.counts), Guarantee(2.0, 1e-6)
-    found = learn_privately(held, 2, concentration=1.0, guarantee=guarantee, seed=0, noise=SeededNoiseForTests(0))
+    _, privacy = learn_privately(held, 2, concentration=1.0, guarantee=guarantee, seed=0, noise=SeededNoiseForTests(0))
     mu = gdp_mu(2.0, 1e-6)
     plan = plan_releases(20, 2, n_units=3_000, unit_noise=held.sensitivity(1) / mu)
-    assert not found.privacy.private  # the noise is known
+    assert not privacy.private  # the noise is known
     assert plan.total == pytest.approx(1.0)
     shares = (plan.lengths, plan.words, plan.pairs, *plan.steps)
-    for charge, share in zip(found.privacy.charges, shares, strict=True):
+    for charge, share in zip(privacy.charges, shares, strict=True):
         assert charge.sensitivity / charge.scale == pytest.approx(math.sqrt(share) * mu, rel=1e-6)
         assert charge.sensitivity >= math.sqrt(2)
 
@@ -164,9 +164,11 @@ def test_a_private_model_is_saved_with_its_guarantee_and_nothing_of_the_document
     again = TensorLDA.load(tmp_path / "model.npz")
     assert again.privacy_ == model.privacy_
     assert np.array_equal(again.topic_word_, model.topic_word_)
-    public = {"topic_word", "alpha", "totals", "header"}
+    public = {"topic_word", "alpha", "totals", "eta"}
+    parts = ("fit.params.diagnostics.", "fit.params.trust.", "fit.info.")
     with np.load(tmp_path / "model.npz", allow_pickle=False) as archive:
-        assert {name for name in archive.files if not name.startswith(("diagnostics.", "trust."))} == public
+        own = {name for name in archive.files if not name.startswith(parts)}
+    assert own == {"header", "fit.context.tokenizer", *(f"fit.params.{name}" for name in public)}
 
 
 @pytest.mark.parametrize(
@@ -212,7 +214,7 @@ def test_a_guarantee_goes_with_the_topics_it_is_about_into_a_file_and_never_with
     loaded = TensorLDA.load(tmp_path / "open.npz")
     for each in (again, loaded):
         assert not hasattr(each, "privacy_")
-    with pytest.raises(AttributeError, match="This TensorLDA was learnt without privacy"):
+    with pytest.raises(AttributeError, match="was fitted without privacy"):
         _ = loaded.privacy_
 
 
@@ -223,7 +225,7 @@ def test_a_file_that_claims_a_guarantee_for_a_stream_is_refused(tmp_path):
     TensorLDA(2, max_iter=0, random_state=0).partial_fit(corpus.counts).save(tmp_path / "model.npz")
     header, arrays = load_arrays(tmp_path / "model.npz", "topic model")
     save_arrays(tmp_path / "model.npz", "topic model", {**header, "privacy": private.privacy_.to_json()}, arrays)
-    with pytest.raises(FileFormatError, match="it must hold a private model or a stream, not both"):
+    with pytest.raises(FileFormatError, match="it must have a guarantee if its model is private, and none otherwise"):
         TensorLDA.load(tmp_path / "model.npz")
 
 
@@ -332,7 +334,7 @@ def test_a_stream_that_is_fed_what_it_cannot_take_stays_as_it_was():
 def test_a_private_stream_refuses_a_vocabulary_of_its_own_documents_and_stays_as_it_was():
     chosen = choose_vocabulary_privately(["red apple", "green apple"] * 1000, epsilon=4.0, delta=1e-8)
     model = TensorLDA(2, epsilon=8.0, delta=1e-8)
-    with pytest.raises(ValueError, match="The words of a private stream must not be read off its documents"):
+    with pytest.raises(ValueError, match="The words of a private stream must not be chosen from its documents"):
         model.partial_fit(np.ones((10, chosen.words.size)), vocabulary=chosen)
     assert not hasattr(model, "n_samples_seen_")
 

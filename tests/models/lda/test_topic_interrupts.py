@@ -12,7 +12,7 @@ from odeco.models.lda import stream as learn_in_batches
 
 COUNTS = planted_topics(260, 12, [0.5, 0.5], document_length=20, rng=0).counts
 #: Where the state of a model changes; what its steps compute becomes state only there.
-PLACES = ("models/lda/estimator.py", "models/lda/stream.py", "models/lda/moments.py", "models/lda/spectral.py")
+PLACES = ("models/lda/estimator.py", "models/lda/stream.py", "models/engine/estimator.py", "models/lda/moments.py")
 
 
 def begun():
@@ -34,14 +34,14 @@ def test_a_batch_of_documents_is_learnt_or_it_is_not():
         model = begun()
         run_traced(push(model), moment, PLACES)
         assert model.n_samples_seen_ in (90, 200), moment
-        assert model.n_samples_seen_ == model._stream.sums.n_documents
+        assert model.n_samples_seen_ == model._learnt.stream.sums.n_documents
         if model.n_samples_seen_ == 90:
             model.partial_fit(COUNTS[90:200])
         assert np.array_equal(model.partial_fit(COUNTS[200:]).topic_word_, expected), moment
 
 
 def test_a_stream_too_large_for_a_copy_refuses_to_go_on_after_an_interrupt(monkeypatch):
-    monkeypatch.setattr(learn_in_batches, "_MOST_COPIED", 0)
+    monkeypatch.setattr(learn_in_batches, "_MAX_COPIED", 0)
     model = begun()
     assert model.partial_fit(COUNTS[90:120]).n_samples_seen_ == 120  # without an interrupt it goes on
 

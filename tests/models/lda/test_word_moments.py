@@ -121,8 +121,8 @@ def test_partitions_and_batches_give_the_sums_of_the_whole():
         part = WordSums(5, basis)
         part.update(counts[start : start + 8])
         parts = parts + part
-    for name, array in whole.to_arrays().items():
-        np.testing.assert_allclose(parts.to_arrays()[name], array, atol=1e-9, err_msg=name)
+    for name, array in whole.save().to_arrays("").items():
+        np.testing.assert_allclose(parts.save().to_arrays("")[name], array, atol=1e-9, err_msg=name)
 
 
 def test_one_thread_and_many_give_the_same_bits():
@@ -132,7 +132,7 @@ def test_one_thread_and_many_give_the_same_bits():
     for parallel in (False, True):
         sums = WordSums(400, basis, parallel=parallel)
         sums.update(corpus.counts)
-        arrays.append(sums.to_arrays())
+        arrays.append(sums.save().to_arrays(""))
     assert corpus.counts.nnz > 2**16  # so that threads are used at all
     for name, array in arrays[0].items():
         np.testing.assert_array_equal(array, arrays[1][name], err_msg=name)

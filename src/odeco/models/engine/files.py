@@ -79,6 +79,11 @@ def load_model(cls: type[AnyEstimator], path: str | os.PathLike[str]) -> AnyEsti
             if each is not None:
                 spec.verify(each)
         privacy = PrivacyReport.from_json(header["privacy"]) if "privacy" in header else None
+        claimed = privacy is not None
+        require(
+            claimed == (guarantee_of(spec) is not None),
+            "it must have a guarantee if its model is private, and none otherwise",
+        )
         model.n_features_in_ = header["n_features"]
         if names is not None:
             model.feature_names_in_ = names.astype(object)

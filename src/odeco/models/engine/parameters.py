@@ -119,5 +119,9 @@ RELATION = choice("replace", "add_remove")
 
 
 def plain(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return parameters as a file can hold them: paths as texts."""
-    return {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in parameters.items()}
+    """Return parameters as a file can hold them: paths as texts. Arrays are left out; a context may hold them."""
+    return {
+        name: os.fspath(value) if isinstance(value, os.PathLike) else value
+        for name, value in parameters.items()
+        if not hasattr(value, "shape")
+    }

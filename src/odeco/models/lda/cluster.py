@@ -26,11 +26,10 @@ from odeco.models.lda.corpus import sum_leaves, sums_of_part
 from odeco.models.lda.counts import UNIT_DOCUMENTS, DocumentWeight, as_counts, count_chunks
 from odeco.models.lda.evaluate import long_enough, split_chosen, spread_evenly
 from odeco.models.lda.inference import document_topics, log_likelihood
-from odeco.models.lda.learn import fit_topics
 from odeco.models.lda.moments import WordSums
+from odeco.models.lda.params import TopicParams
 from odeco.models.lda.refine import RefinedTopics
-from odeco.models.lda.result import FittedTopics
-from odeco.models.lda.settings import Callback, LdaSettings, check_settings
+from odeco.models.lda.settings import LdaSettings
 from odeco.models.lda.vocabulary import (
     MAX_SHARE,
     MAX_WORDS,
@@ -249,7 +248,7 @@ def find_document(task: CountTask, level: float, before: int, pieces: list[Piece
     return end
 
 
-def rows_on_cluster(model: TensorLDA, X: Any, client: Any = None, *, reset: bool = False) -> Any:
+def as_cluster_counts(model: TensorLDA, X: Any, client: Any = None, *, reset: bool = False) -> Any:
     """Return documents on a cluster; their counts are checked where they are."""
     from odeco.online.dask.partitions import as_cluster_rows  # Dask takes a second, and may be missing
 
@@ -262,23 +261,6 @@ def rows_on_cluster(model: TensorLDA, X: Any, client: Any = None, *, reset: bool
             f"X has {rows.n_features} features, but TensorLDA is expecting {model.n_features_in_} features as input."
         )
     return rows
-
-
-def learn_on_cluster(rows: Any, settings: LdaSettings, *, seed: int, callback: Callback) -> FittedTopics:
-    """Learn topics from documents on a cluster; they have the same bits as on one machine."""
-    return fit_topics(ClusterCorpus(rows, settings), settings, seed=seed, callback=callback)
-
-
-def proportions_there(model: TensorLDA, X: Any) -> Any:
-    """Return the proportions of topics in documents on a cluster, as a Dask array."""
-    n_rounds = check_settings(model).max_doc_update_iter
-    return proportions_on_cluster(rows_on_cluster(model, X), model._fitted_topics("topic_word_"), n_rounds)
-
-
-def likelihood_there(model: TensorLDA, X: Any) -> tuple[float, float]:
-    """Return the log-likelihood of the words of documents on a cluster, and how many words they have."""
-    n_rounds = check_settings(model).max_doc_update_iter
-    return likelihood_on_cluster(rows_on_cluster(model, X), model._fitted_topics("topic_word_"), n_rounds)
 
 
 class _Census(NamedTuple):
@@ -379,23 +361,23 @@ def _counted(texts: Iterable[str], words: list[str], tokenizer: Tokenizer) -> An
     return count_words(texts, words, tokenizer=tokenizer).counts
 
 
-def proportions_on_cluster(rows: ClusterRows, fitted: FittedTopics, n_iterations: int) -> Any:
+def proportions_on_cluster(rows: ClusterRows, params: TopicParams, n_iterations: int) -> Any:
     """Return the expected proportions of topics in each document as a Dask array, which is made when it is wanted."""
     dask, array = import_module("dask"), import_module("dask.array")
-    held = dask.delayed((fitted.topic_word, fitted.alpha), pure=True, traverse=False)
+    held = dask.delayed((params.topic_word, params.alpha), pure=True, traverse=False)
     infer, task, parts = dask.delayed(infer_topics, pure=True), _task(rows), []
     for start, stop in nodes(0, rows.n_rows, UNIT_DOCUMENTS, UNIT_DOCUMENTS):
         pieces = rows.pieces(start, stop)
         places = pieces if rows.in_files else [piece._replace(source=None) for piece in pieces]
         blocks = [] if rows.in_files else [piece.source for piece in pieces]
         made = infer(task, held, n_iterations, dask.delayed(places, traverse=False), blocks)
-        parts.append(array.from_delayed(made, (stop - start, fitted.alpha.size), np.float64))
+        parts.append(array.from_delayed(made, (stop - start, params.alpha.size), np.float64))
     return array.concatenate(parts)
 
 
-def likelihood_on_cluster(rows: ClusterRows, fitted: FittedTopics, n_iterations: int) -> tuple[float, float]:
+def likelihood_on_cluster(rows: ClusterRows, params: TopicParams, n_iterations: int) -> tuple[float, float]:
     """Return the log-likelihood of the words of all documents, and how many words they have."""
-    held = rows.cluster.hold((fitted.topic_word, fitted.alpha))
+    held = rows.cluster.hold((params.topic_word, params.alpha))
     ranges = nodes(0, rows.n_rows, UNIT_DOCUMENTS, UNIT_DOCUMENTS)
     futures = work_on(rows, measure_likelihood, (_task(rows), held, n_iterations), ranges)
     found = [result_of(future) for future in futures]

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from odeco._util.schema import require
+from odeco._util.state import State, array_field
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.lda.gibbs_kernels import compiled
@@ -23,8 +25,8 @@ from odeco.privacy.holders.documents import N_ROUNDS
 
 
 @dataclass(frozen=True, eq=False)
-class GenerativeModel:
-    """How documents come about: latent Dirichlet allocation, with a distribution of lengths.
+class GenerativeModel(State):
+    """The distribution of documents: latent Dirichlet allocation, with a distribution of lengths.
 
     Attributes
     ----------
@@ -32,19 +34,24 @@ class GenerativeModel:
         The topics.
     alpha : array
         Dirichlet parameters of the shares of topics in a document.
-    lengths, chances : arrays
-        The numbers of words that a document may have, and how likely each is.
+    lengths, length_probabilities : arrays
+        The numbers of words that a document may have, and the probability of each.
     """
 
-    topics: FloatArray
-    alpha: FloatArray
-    lengths: IndexArray
-    chances: FloatArray
+    topics: FloatArray = array_field("k", "n_features", low=0)
+    alpha: FloatArray = array_field("k", low=0)
+    lengths: IndexArray = array_field("lengths", kind="i", low=1)
+    length_probabilities: FloatArray = array_field("lengths", low=0, high=1)
+
+    def check(self) -> None:
+        """Raise `ValueError` if the fields of a file contradict each other."""
+        require(abs(float(self.length_probabilities.sum()) - 1) < 1e-9, "the probabilities of lengths must sum to 1")
+        require(bool(np.all(self.topics.sum(axis=1) > 0)), "every topic must have words")
 
     @property
     def mean_length(self) -> float:
         """Expected number of words in a document."""
-        return float(self.lengths @ self.chances)
+        return float(self.lengths @ self.length_probabilities)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,16 +82,16 @@ class SimulatedTokens:
         return counts
 
 
-def simulate(law: GenerativeModel, n_documents: int, rng: np.random.Generator) -> SimulatedTokens:
+def simulate(model: GenerativeModel, n_documents: int, rng: np.random.Generator) -> SimulatedTokens:
     """Draw documents."""
-    k, n_words = law.topics.shape
-    proportions = rng.dirichlet(np.maximum(law.alpha, 1e-3), n_documents)
-    lengths = rng.choice(law.lengths, n_documents, p=law.chances)
+    k, n_words = model.topics.shape
+    proportions = rng.dirichlet(np.maximum(model.alpha, 1e-3), n_documents)
+    lengths = rng.choice(model.lengths, n_documents, p=model.length_probabilities)
     documents = np.repeat(np.arange(n_documents), lengths)
     borders = np.cumsum(proportions, axis=1)[:, :-1] + np.arange(n_documents)[:, None]
     topics = np.searchsorted(borders.ravel(), documents + rng.random(documents.size), side="right")
     topics = np.clip(topics - documents * (k - 1), 0, k - 1)
-    heights = np.cumsum(law.topics, axis=1)
+    heights = np.cumsum(model.topics, axis=1)
     heights = heights / heights[:, -1:] + np.arange(k)[:, None]
     words = np.searchsorted(heights.ravel(), topics + rng.random(documents.size), side="right") - topics * n_words
     words = np.minimum(words, n_words - 1)

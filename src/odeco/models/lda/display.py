@@ -19,16 +19,23 @@ import numpy as np
 
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import row_slice
-from odeco.models.lda.diagnostics import TopicDiagnostics
+from odeco.models.engine.description import ComponentRow, Description, HeatMap, component_names
 from odeco.models.lda.evaluate import coherence, completion_perplexity, split_documents
-from odeco.models.lda.trust import TopicTrust
-from odeco.models.lda.vocabulary import Words
+from odeco.models.lda.params import TopicDiagnostics, TopicParams, TopicTrust
+from odeco.models.lda.vocabulary import RELEVANCE, Words
 from odeco.privacy.report import PrivacyReport
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from odeco.models.lda.estimator import TensorLDA
+
+
+#: A text has this many words of each topic.
+_DESCRIBED_WORDS = 8
+
+#: A heat map has this many words of each topic, this many in all, and ratios up to two to this power.
+_DRAWN_WORDS, _MAX_COLUMNS, _MAX_LIFT = 3, 40, 6.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +132,7 @@ def summarise_topics(
     """
     privacy: PrivacyReport | None = getattr(model, "privacy_", None)
     return TopicSummary(
-        words=model._names() if words is None else words,
+        words=model._known_words() if words is None else words,
         topic_word=model.topic_word_,
         shares=model.shares_,
         npmi=None if privacy is not None or counts is None else coherence(model.topic_word_, counts).npmi,
@@ -236,6 +243,51 @@ def relevance(topic_word: FloatArray, shares: FloatArray, weight: float) -> Floa
         logarithms = np.log(topic_word)
         own = (1 - weight) * np.log(shares @ topic_word)
     return np.subtract(logarithms, own, out=logarithms, where=np.isfinite(logarithms))
+
+
+def leading_words(params: TopicParams, n_words: int, weight: float = 1.0) -> list[IndexArray]:
+    """Return the columns of the leading words of each topic by relevance; of private topics only clear words."""
+    shares = params.totals / params.totals.sum()
+    scores = params.topic_word if weight == 1 else relevance(params.topic_word, shares, weight)
+    order = np.argsort(-scores, axis=1, kind="stable")
+    if params.trust is None:
+        return list(order[:, :n_words])
+    clear = params.trust.clear_words(params.topic_word)
+    return [row[own[row]][:n_words] for row, own in zip(order, clear, strict=True)]
+
+
+def describe(params: TopicParams, names: list[str]) -> Description:
+    """Return topics in words, with their leading words as a heat map."""
+    found, k = params.diagnostics, len(params.alpha)
+    shares = params.totals / params.totals.sum()
+    leading = leading_words(params, _DESCRIBED_WORDS, RELEVANCE)
+    components = [
+        ComponentRow(float(share), ", ".join(names[place] for place in places) or "no word stands clear of noise")
+        for share, places in zip(shares, leading, strict=True)
+    ]
+    columns = list(dict.fromkeys(int(place) for places in leading for place in places[:_DRAWN_WORDS]))[:_MAX_COLUMNS]
+    with np.errstate(divide="ignore"):
+        heights = np.clip(np.log2(lift(params.topic_word, shares)[:, columns]), -_MAX_LIFT, _MAX_LIFT)
+    panel = HeatMap(
+        heights, component_names(shares), [names[column] for column in columns], "log2 of the ratio to all text"
+    )
+    facts = [f"Fitted to {found.n_documents:,} documents; concentration {found.concentration:.3g}."]
+    if found.n_replicated is not None:
+        facts.append(f"{found.n_replicated} of the topics are replicated in the other half of the documents.")
+    return Description(_verdict(params, k), tuple(facts), tuple(components), (panel,))
+
+
+def _verdict(params: TopicParams, k: int) -> str:
+    topics = "One topic" if k == 1 else f"{k} topics"
+    if params.trust is not None:
+        if not params.trust.known:
+            return f"{topics}. {params.trust.message}"
+        n_clear = int(params.trust.clear.sum())
+        return f"{topics}, {n_clear} of them clear of the noise{'' if n_clear else ': do not trust them'}."
+    n_reliable = int(params.diagnostics.reliable.sum())
+    if n_reliable == params.diagnostics.reliable.size:
+        return f"{topics}: all directions of word pairs that they rest on stand clear of noise."
+    return f"{topics}: {n_reliable} of the {k} directions of word pairs that they rest on stand clear of noise."
 
 
 _STYLE: Any = {"font.size": 9, "axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left"}

@@ -2,45 +2,58 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 from collections.abc import Sequence
-from typing import Any, Literal, Self, cast
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from scipy import sparse
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from odeco._util.arguments import check_unmasked
 from odeco._util.types import FloatArray
 from odeco.display.progress import reporting
+from odeco.errors import VocabularyError, WordCountError
+from odeco.io.rows import check_private_structure, check_structure, to_csr
 from odeco.io.source import is_on_cluster
-from odeco.models.lda.cluster import learn_on_cluster, likelihood_there, proportions_there, rows_on_cluster
-from odeco.models.lda.corpus import LocalCorpus
+from odeco.models.engine.description import Description
+from odeco.models.engine.estimator import Learnt, PrivateEstimator, fitted
+from odeco.models.engine.parameters import N_JOBS, Constraint, choice, count, n_components, param
+from odeco.models.engine.private import guarantee_of
 from odeco.models.lda.counts import DocumentWeight, as_counts
-from odeco.models.lda.diagnostics import warn_if_fewer, warn_if_unreliable
-from odeco.models.lda.files import load_model, save_model
 from odeco.models.lda.inference import document_topics, log_likelihood
-from odeco.models.lda.learn import fit_topics
-from odeco.models.lda.private import PrivateTopicStream, fit_privately, update_privately
+from odeco.models.lda.learn import fit_public
+from odeco.models.lda.params import TopicTrust, warn_if_fewer, warn_if_unreliable
+from odeco.models.lda.private import PrivateTopicStream, learn_privately, update_privately
+from odeco.models.lda.private_estimate import PublicTopics
 from odeco.models.lda.private_vocabulary import PrivateVocabulary
-from odeco.models.lda.result import FittedTopics
-from odeco.models.lda.settings import (
-    Callback,
-    check_private,
-    check_private_batches,
-    check_settings,
-    checked_words,
-    columns_kept_on_failure,
-    validated,
-    validated_privately,
-)
+from odeco.models.lda.settings import Callback
+from odeco.models.lda.spec import TopicContext, TopicSpec
 from odeco.models.lda.stream import TopicStream
-from odeco.models.lda.text import TextTopics
-from odeco.models.lda.vocabulary import MAX_ITER, Tokenizer, Words
-from odeco.privacy.holders.protocol import NeighbourRelation
+from odeco.models.lda.text import TopicWords
+from odeco.models.lda.vocabulary import MAX_ITER, MAX_WORD_LENGTH, Tokenizer, Words
+from odeco.privacy.holders.documents import BoundedCounts
+from odeco.privacy.ledger_file import Guarantee
 
 
-class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+def _positive_or(alternative: Any) -> Constraint:
+    """Require a positive number, or one other value."""
+
+    def check(name: str, value: Any) -> Any:
+        if (value is None and alternative is None) or (isinstance(value, str) and value == alternative):
+            return value
+        if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) < np.inf:
+            return float(value)
+        raise ValueError(f"`{name}` must be a positive number or {alternative!r}. Got {value!r}.")
+
+    return Constraint(check, float)
+
+
+@dataclass(eq=False, repr=False)
+class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator):  # type: ignore[misc]
     """Latent Dirichlet allocation by decomposing the third moment of words, refined by a few Gibbs sweeps.
 
     Randomised subspace iteration whitens the pairs of words, the tensor power method decomposes the triples in the
@@ -71,7 +84,7 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         Number of steps of subspace iteration.
     forget : float, optional
         In `partial_fit`, a document counts half after this many further documents. By default none is forgotten.
-    max_doc_update_iter : int
+    max_inference_iter : int
         The most rounds in which `transform` finds the proportions of a document.
     epsilon, delta : float, optional
         With both, the model is private: what `fit` learns is (ε, δ)-differentially private. δ must be below one over
@@ -164,48 +177,39 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     ((3, 30), (5, 3))
     """
 
-    _seed: int
+    n_components: int | Literal["auto"] = n_components(10)
+    doc_topic_concentration: float | Literal["auto"] = param("auto", _positive_or("auto"))
+    max_iter: int = param(MAX_ITER, count(0), "Number of Gibbs sweeps.", option="--max-iter")
+    topic_word_prior: float | None = param(None, _positive_or(None))
+    document_weight: DocumentWeight = param("length", choice("length", "equal"))
+    n_oversamples: int = param(10, count(0))
+    n_passes: int = param(4, count())
+    forget: float | None = param(None, _positive_or(None))
+    max_inference_iter: int = param(50, count(1, 10**9))
+    unit: Literal["document", "user"] = param("document", choice("document", "user"))
+    public: Any = param(None)
+    n_jobs: int | None = param(None, N_JOBS)
+    verbose: int = param(0)
 
-    def __init__(
-        self,
-        n_components: int | Literal["auto"] = 10,
-        *,
-        doc_topic_concentration: float | Literal["auto"] = "auto",
-        max_iter: int = MAX_ITER,
-        topic_word_prior: float | None = None,
-        document_weight: DocumentWeight = "length",
-        n_oversamples: int = 10,
-        n_passes: int = 4,
-        forget: float | None = None,
-        max_doc_update_iter: int = 50,
-        epsilon: float | None = None,
-        delta: float | None = None,
-        unit: Literal["document", "user"] = "document",
-        neighbour_relation: NeighbourRelation = "replace",
-        public: Any = None,
-        ledger: str | os.PathLike[str] | None = None,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.doc_topic_concentration = doc_topic_concentration
-        self.max_iter = max_iter
-        self.topic_word_prior = topic_word_prior
-        self.document_weight = document_weight
-        self.n_oversamples = n_oversamples
-        self.n_passes = n_passes
-        self.forget = forget
-        self.max_doc_update_iter = max_doc_update_iter
-        self.epsilon = epsilon
-        self.delta = delta
-        self.unit = unit
-        self.neighbour_relation = neighbour_relation
-        self.public = public
-        self.ledger = ledger
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+    _SPEC: ClassVar = TopicSpec
+    _KIND: ClassVar = "topic model"
+
+    topic_word_ = fitted("params.topic_word", "Topics as distributions over words, k x V.")
+    components_ = fitted(
+        lambda fit: fit.params.topic_word * fit.params.totals[:, None], "Topics as pseudo-counts, k x V."
+    )
+    doc_topic_prior_ = fitted("params.alpha", "Dirichlet parameters of the proportions of topics in a document.")
+    topic_word_prior_ = fitted("params.eta", "Prior count of every word in every topic.")
+    diagnostics_ = fitted("params.diagnostics", "How far to trust the spectral topics.")
+    n_components_ = fitted(lambda fit: len(fit.params.alpha), "Number of topics.")
+
+    @property
+    def trust_(self) -> TopicTrust:
+        """How far to trust the topics of a private model, and their words."""
+        trust = self._fit_for("trust_").params.trust
+        if trust is None:
+            raise AttributeError("`trust_` is what a private model has. This TensorLDA was fitted without privacy.")
+        return cast("TopicTrust", trust)
 
     def fit(
         self,
@@ -247,31 +251,33 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         client : dask.distributed.Client, optional
             The cluster; by default that of the process, for Dask collections only.
         """
-        settings, private = check_settings(self), check_private(self, groups, vocabulary)
+        spec, private = self._specify_topics(), self._is_private(groups, vocabulary)
         seed, on_cluster = self._draw_seed(), client is not None or is_on_cluster(X)
         if private and on_cluster:
             raise ValueError(
-                "A private model is learnt on one machine. Got rows of a cluster. Pass an array of counts."
+                "A private model is fitted on one machine. Got rows of a cluster. Pass an array of counts."
             )
         with (
-            columns_kept_on_failure(self),
+            self._features_kept_on_failure(),
             reporting(callback, progress=progress, verbose=self.verbose, silent=private) as report,
         ):
-            if on_cluster:
-                counts = rows_on_cluster(self, X, client, reset=True)
-                fitted = learn_on_cluster(counts, settings, seed=seed, callback=report).by_share()
-            elif private:
-                counts = validated_privately(self, X, reset=True)
-                fitted = fit_privately(self, counts, groups, settings, vocabulary, seed)
+            if private:
+                counts, context = self._hold(X, spec, words=words, tokenizer=tokenizer)
+                self._learnt = self._learn_privately(spec, counts, context, groups, vocabulary, seed)
+            elif on_cluster:
+                from odeco.models.lda.cluster import ClusterCorpus, as_cluster_counts  # which imports Dask
+
+                rows = as_cluster_counts(self, X, client, reset=True)
+                context = self._context(words, tokenizer)
+                fit = spec.fit(ClusterCorpus(rows, spec.algorithm), context, seed, report)
+                self._learnt = Learnt(spec, seed, fit, None)
             else:
-                counts = as_counts(validated(self, X, reset=True))
-                fitted = fit_topics(LocalCorpus(counts, settings), settings, seed=seed, callback=report).by_share()
-            known = vocabulary.words if words is None and vocabulary is not None else words
-            n_documents, names = counts.shape[0], checked_words(known, self.n_features_in_)
-            self._take(fitted, None, seed, n_documents, names, tokenizer)
-        warn_if_fewer(self.n_components, self.n_components_, n_documents)
-        if fitted.trust is None or fitted.trust.known:
-            warn_if_unreliable(fitted.diagnostics)
+                counts, context = self._encode(X, words=words, tokenizer=tokenizer)
+                self._learnt = Learnt(spec, seed, spec.fit(spec.prepare(counts, context), context, seed, report), None)
+        params, n_documents = self._learnt.fit.params, self._learnt.fit.info.n_samples
+        warn_if_fewer(self.n_components, len(params.alpha), n_documents)
+        if params.trust is None or params.trust.known:
+            warn_if_unreliable(params.diagnostics)
         return self
 
     def partial_fit(
@@ -296,55 +302,47 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         ``unit="user"`` and ``ledger`` are refused, and so is a private `vocabulary`: what it has cost the documents of
         which batch is not known. Take words that were not read off these documents.
         """
-        settings = check_settings(self, in_batches=True)
-        private = check_private(self, None, vocabulary, in_batches=True)
-        if private:
-            check_private_batches(self, vocabulary)
-        stream = getattr(self, "_stream", None)
-        before = stream if isinstance(stream, PrivateTopicStream if private else TopicStream) else None
-        with columns_kept_on_failure(self):
-            after: TopicStream | PrivateTopicStream
+        with self._lock(), self._features_kept_on_failure():
+            spec = self._specify_topics()
+            if spec.settings.n_components == "auto":
+                raise ValueError(
+                    "`n_components` must be an int for partial_fit. Got 'auto'. Fit a first part of the documents with "
+                    "'auto' and take its n_components_."
+                )
+            private = self._is_private(None, vocabulary, in_batches=True)
+            learnt = vars(self).get("_learnt")
+            before = learnt if learnt is not None and isinstance(learnt.stream, spec.Stream) else None
             if private:
-                counts = validated_privately(self, X, reset=before is None)
-                after = update_privately(self, cast("PrivateTopicStream | None", before), counts, settings)
+                self._check_private_stream(vocabulary)
+                after = self._update_privately(spec, before, X, words, tokenizer)
+            elif before is None:
+                seed = self._draw_seed()
+                rows, context = self._encode(X, words=words, tokenizer=tokenizer)
+                after = Learnt(spec, seed, None, spec.Stream.begin(context, seed, rows).update(spec, rows))
             else:
-                counts = as_counts(validated(self, X, reset=before is None))
-                if before is None:
-                    after = TopicStream.begin(settings, counts, self._draw_seed())
-                else:
-                    self._fitted = None  # the topics before this batch may be large, and can be worked out again
-                    after = cast("TopicStream", before).updated(counts)
-            names = checked_words(words, self.n_features_in_)
-            if before is not None:
-                names, tokenizer = self._words, self._tokenizer
-            self._take(None, after, after.seed, after.n_documents, names, tokenizer)
+                rows, _ = self._encode(X, before.stream.context, words=words)
+                before.computed = None  # the topics before this batch may be large, and can be computed again
+                after = Learnt(before.spec, before.seed, None, before.stream.update(before.spec, rows))
+            self._learnt = after
         if before is None:
-            warn_if_fewer(self.n_components, self.n_components_, self.n_samples_seen_)
+            k = cast("TopicStream | PrivateTopicStream", after.stream).n_components
+            warn_if_fewer(self.n_components, k, self.n_samples_seen_)
         return self
-
-    def _take(
-        self,
-        fitted: FittedTopics | None,
-        stream: TopicStream | PrivateTopicStream | None,
-        seed: int,
-        n_documents: int,
-        words: Words | None,
-        tokenizer: Tokenizer | None,
-    ) -> None:
-        """Make what was learnt the model's own, in one step: an interrupt finds all of it, or nothing."""
-        n_components = stream.n_components if stream is not None else cast("FittedTopics", fitted).alpha.size
-        learnt = {"_fitted": fitted, "_stream": stream, "_seed": seed, "_words": words, "_tokenizer": tokenizer}
-        self.__dict__.update(learnt, n_samples_seen_=n_documents, n_components_=n_components)
 
     def transform(self, X: Any) -> FloatArray:
         """Return the expected proportions of topics in each document, documents x topics; rows sum to one.
 
-        Those of documents on a cluster are a Dask array, which workers make when it is wanted.
+        Those of documents on a cluster are a Dask array, which workers compute when it is needed.
         """
         check_is_fitted(self)
         if is_on_cluster(X):
-            return cast("FloatArray", proportions_there(self, X))
-        return self._inferred(X)[1]
+            from odeco.models.lda.cluster import as_cluster_counts, proportions_on_cluster
+
+            n_rounds = self._specify_topics().algorithm.max_inference_iter
+            return cast(
+                "FloatArray", proportions_on_cluster(as_cluster_counts(self, X), self._learnt.fit.params, n_rounds)
+            )
+        return self._proportions(self._encode(X, self._learnt.fit.context)[0].astype(np.int64))
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002 - scikit-learn's signature
         """Return the log-likelihood of the words of documents, given the topics and the proportions that fit them.
@@ -360,51 +358,191 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         return self._likelihood(X)[0]
 
     def perplexity(self, X: Any) -> float:
-        """Return exp(−log-likelihood per word). For unseen words of seen documents use document completion."""
+        """Return exp(−log-likelihood per word). For held-out words of seen documents use document completion."""
         likelihood, n_words = self._likelihood(X)
         return float(np.exp(-likelihood / max(n_words, 1.0)))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote. A stream goes on as if it had not been interrupted: results are bit-identical."""
+        model = super().load(path)
+        learnt = model._learnt
+        holder: Any = learnt.stream if learnt.computed is None else learnt.computed
+        model.public = holder.context.public(model.n_features_in_)
+        return model
 
     @property
     def _n_features_out(self) -> int:
         return int(self.n_components_)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model, with where its stream stands, to an ``.npz`` file: atomically and without pickle."""
-        check_is_fitted(self)
-        save_model(self, path)
+    def _specify_topics(self) -> TopicSpec:
+        return cast("TopicSpec", self._specify())
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> TensorLDA:
-        """Read what `save` wrote. A stream goes on from there as if it had not been interrupted, to the last bit."""
-        return load_model(cls, path)
+    def _encode(
+        self, X: Any, context: Any = None, words: Any = None, tokenizer: Tokenizer | None = None
+    ) -> tuple[Any, Any]:
+        """Return checked word counts as a CSR array, and what is known of their columns."""
+        _refuse_texts(X)
+        check_unmasked(X, "array X")
+        if sparse.issparse(X):
+            X = to_csr(X)
+            check_structure(X)
+        counts = as_counts(validate_data(self, X, reset=context is None, accept_sparse="csr", dtype="numeric"))
+        given = self._context(words, tokenizer)  # checked in every batch, though only those of the first are kept
+        return counts, given if context is None else context
 
-    def _inferred(self, X: Any) -> tuple[Any, FloatArray]:
-        """Return the checked counts of documents, and the proportions of topics in each."""
-        check_is_fitted(self)
-        counts = as_counts(validated(self, X, reset=False)).astype(np.int64)
-        return counts, self._proportions(counts)
+    def _hold(
+        self, X: Any, spec: Any, *, words: Any = None, tokenizer: Tokenizer | None = None, reset: bool = True
+    ) -> tuple[Any, TopicContext]:
+        """Return private word counts as an array, without a message that depends on one of them, and their context.
+
+        What NumPy makes of a list, and its message about a cell that is no number, depends on the cells. So only arrays
+        of numbers are accepted, and finiteness is not checked here.
+        """
+        check_unmasked(X, "array X")
+        types = {dtype.kind for dtype in X.dtypes} if hasattr(X, "dtypes") and hasattr(X, "iloc") else None
+        if types is None and not (isinstance(X, np.ndarray) or sparse.issparse(X)):
+            raise TypeError(
+                "Private word counts must be a NumPy array, a CSR array or a table of numbers. "
+                f"Got {type(X).__name__}. Convert them, or call fit_text for texts."
+            )
+        if not (types or {X.dtype.kind}) <= set("iufb"):
+            raise TypeError("Private word counts must be numbers. Got another type of array or column. Convert them.")
+        check_private_structure(X)
+        counts = validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
+        return counts, self._context(words, tokenizer, spec.settings.public)
+
+    def _context(self, words: Any, tokenizer: Tokenizer | None, public: Any = None) -> TopicContext:
+        """Return what is known of the columns."""
+        context = TopicContext(tokenizer=tokenizer or "", words=_checked_words(words, self.n_features_in_))
+        if public is None:
+            return context
+        counts = as_counts(public, self.n_features_in_)
+        return replace(context, public_counts=counts.data, public_words=counts.indices, public_starts=counts.indptr)
+
+    def _learn_privately(
+        self,
+        spec: TopicSpec,
+        counts: Any,
+        context: TopicContext,
+        groups: Any,
+        vocabulary: PrivateVocabulary | None,
+        seed: int,
+    ) -> Learnt:
+        """Fit with all of ε and δ, or with what a private vocabulary has left of them."""
+        settings, guarantee = spec.settings, cast("Guarantee", guarantee_of(spec))
+        held = BoundedCounts(counts, groups=groups, neighbour_relation=settings.neighbour_relation)
+        left = guarantee
+        if vocabulary is not None:
+            vocabulary.check_fits(n_words=held.n_words, unit=settings.unit, neighbours=held.neighbours)
+            epsilon, delta = vocabulary.left(guarantee.epsilon, guarantee.delta)
+            left = replace(guarantee, epsilon=epsilon, delta=delta)
+            context = replace(context, words=vocabulary.words) if context.words is None else context
+        fit, privacy = learn_privately(
+            held,
+            min(settings.n_components, held.n_words),
+            concentration=spec.algorithm.concentration,
+            guarantee=left,
+            public=self._public_topics(spec, context, seed),
+            context=context,
+            seed=seed,
+        )
+        if vocabulary is not None:
+            privacy = vocabulary.combined(privacy, guarantee.epsilon, guarantee.delta)
+        return Learnt(spec, seed, fit, None, privacy)
+
+    def _update_privately(
+        self, spec: TopicSpec, before: Learnt | None, X: Any, words: Any, tokenizer: Tokenizer | None
+    ) -> Learnt:
+        """Return what is learnt after one more batch, which is queried with the whole budget."""
+        settings, guarantee = spec.settings, cast("Guarantee", guarantee_of(spec))
+        counts, context = self._hold(X, spec, words=words, tokenizer=tokenizer, reset=before is None)
+        seed = self._draw_seed() if before is None else before.seed
+        stream = None if before is None else cast("PrivateTopicStream", before.stream)
+        after, privacy = update_privately(
+            stream,
+            None if before is None else before.privacy,
+            BoundedCounts(counts, neighbour_relation=settings.neighbour_relation),
+            min(settings.n_components, self.n_features_in_),
+            context=context if stream is None else stream.context,
+            concentration=spec.algorithm.concentration,
+            guarantee=guarantee,
+            forget=spec.algorithm.forget,
+            public=self._public_topics(spec, context, seed) if stream is None else None,
+            seed=seed,
+        )
+        return Learnt(spec if before is None else before.spec, seed, None, cast("Any", after), privacy)
+
+    def _public_topics(self, spec: TopicSpec, context: TopicContext, seed: int) -> PublicTopics | None:
+        counts = context.public(self.n_features_in_)
+        if counts is None:
+            return None
+        k = min(spec.settings.n_components, self.n_features_in_)
+        return PublicTopics(fit_public(counts, replace(spec.algorithm, n_components=k), seed=seed))
+
+    def _is_private(self, groups: Any, vocabulary: Any = None, *, in_batches: bool = False) -> bool:
+        """Return whether the model is private; raise if the arguments of a fit do not go together."""
+        spec = self._specify_topics()
+        private, settings = guarantee_of(spec) is not None, spec.settings
+        if not in_batches and (settings.unit == "user") != (groups is not None):
+            raise ValueError(
+                f"`groups` must be given for unit='user' and for no other. Got unit={settings.unit!r} and "
+                f"groups{'' if groups is not None else '=None'}. Pass one label per document, or unit='document'."
+            )
+        if not private and settings.public is not None:
+            raise ValueError(
+                "`public` is for private models, which start from it. Got it without `epsilon` and `delta`. Pass "
+                "these, or put the public documents with the others."
+            )
+        if not private and vocabulary is not None:
+            raise ValueError(
+                "`vocabulary` is for private models. Got one without `epsilon` and `delta`. Pass these, or leave it "
+                "out."
+            )
+        return private
+
+    def _check_private_stream(self, vocabulary: Any) -> None:
+        """Raise if a private stream of batches cannot honour the settings."""
+        if vocabulary is not None:
+            raise ValueError(
+                "The words of a private stream must not be chosen from its documents: which batch a vocabulary has "
+                "cost what is not known. Got `vocabulary`. Call fit with all documents, or take a vocabulary from "
+                "elsewhere and leave this out."
+            )
+        if self.unit != "document":
+            raise ValueError(
+                "A private stream protects documents: the documents of a user may be in several batches. "
+                f"Got unit={self.unit!r}. Call fit with all documents, or pass unit='document'."
+            )
+        if self.ledger is not None:
+            raise ValueError(
+                "A private stream keeps its own ledger, by batches: a file that other runs share cannot know which "
+                f"documents a batch held. Got ledger={os.fspath(self.ledger)!r}. Leave it out, or call fit."
+            )
 
     def _proportions(self, counts: Any) -> FloatArray:
         """Return the proportions of topics in documents whose columns are known to be the words of the model."""
-        settings, fitted = check_settings(self), self._fitted_topics("topic_word_")
-        return document_topics(
-            counts,
-            fitted.topic_word,
-            fitted.alpha,
-            n_iterations=settings.max_doc_update_iter,
-            n_jobs=settings.n_jobs,
-        )
+        settings, params = self._specify_topics().algorithm, self._learnt.fit.params
+        n_rounds, n_jobs = settings.max_inference_iter, settings.n_jobs
+        return document_topics(counts, params.topic_word, params.alpha, n_iterations=n_rounds, n_jobs=n_jobs)
 
     def _likelihood(self, X: Any) -> tuple[float, float]:
-        """Return the log-likelihood of the words of documents, and how many words they have."""
+        """Return the log-likelihood of the words of documents, and the number of their words."""
+        check_is_fitted(self)
         if is_on_cluster(X):
-            check_is_fitted(self)
-            return likelihood_there(self, X)
-        counts, proportions = self._inferred(X)
+            from odeco.models.lda.cluster import as_cluster_counts, likelihood_on_cluster
+
+            n_rounds = self._specify_topics().algorithm.max_inference_iter
+            return likelihood_on_cluster(as_cluster_counts(self, X), self._learnt.fit.params, n_rounds)
+        counts = self._encode(X, self._learnt.fit.context)[0].astype(np.int64)
+        proportions = self._proportions(counts)
         return float(np.sum(log_likelihood(counts, self.topic_word_, proportions))), float(counts.sum())
 
-    def _draw_seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
+    def _describe(self, rows: Any = None) -> Description:  # noqa: ARG002 - as every estimator has it
+        check_is_fitted(self)
+        learnt = self._learnt
+        described = learnt.spec.describe(learnt.fit, self._known_words().tolist(), learnt.privacy)
+        return described.with_facts(replace(learnt.fit.info, tried=np.zeros(0, np.int64)), learnt.privacy)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -412,3 +550,29 @@ class TensorLDA(TextTopics, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         tags.input_tags.positive_only = True
         tags.input_tags.categorical = True  # whole numbers; scikit-learn has no nearer tag for counts
         return tags
+
+
+def _refuse_texts(X: Any) -> None:
+    """Raise if texts were passed where word counts are needed."""
+    first = next(iter(X), None) if isinstance(X, list | tuple) else None
+    if isinstance(X, str) or isinstance(first, str):
+        raise WordCountError("Word counts must be numbers, documents x words. Got texts. Call fit_text for texts.")
+
+
+def _checked_words(words: Sequence[str] | Words | None, n_words: int) -> Words | None:
+    """Return the words of the columns as an array, or raise; None if none are given."""
+    if words is None:
+        return None
+    given = [str(word) for word in words]
+    if len(given) != n_words or len(set(given)) != n_words:
+        raise VocabularyError(
+            f"`words` must be one word for each of the {n_words:,} columns, and no word twice. Got {len(given):,}, "
+            f"{len(set(given)):,} of them distinct. Pass those that were counted, in their order."
+        )
+    longest = max(given, key=len)
+    if len(longest) > MAX_WORD_LENGTH:
+        raise VocabularyError(
+            f"A word must have at most {MAX_WORD_LENGTH:,} characters. Got one of {len(longest):,}, "
+            f"{longest[:20]!r}…. Leave it out, or shorten it."
+        )
+    return np.array(given, dtype=np.str_)

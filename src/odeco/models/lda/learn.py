@@ -11,14 +11,14 @@ from odeco._util.types import FloatArray
 from odeco.models.lda.corpus import Corpus, LocalCorpus
 from odeco.models.lda.evaluate import clearly_better, completion_scores
 from odeco.models.lda.moments import WordSums
-from odeco.models.lda.result import FittedTopics, fitted_by_shares
-from odeco.models.lda.settings import MOST_AUTOMATIC, Callback, LdaSettings
+from odeco.models.lda.params import TopicParams
+from odeco.models.lda.settings import MAX_AUTO, Callback, LdaSettings
 from odeco.models.lda.spectral import reduce_moments, sum_halves, sum_moments
 from odeco.models.lda.start import SpectralFit, TopicSelection, fit_spectral, select_n_topics
 
 
-def fit_topics(corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Callback) -> FittedTopics:
-    """Learn topics from all documents; `tell` hears of every stage of the work."""
+def fit_topics(corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Callback) -> TopicParams:
+    """Fit topics to all documents; `callback` receives every stage of the work."""
     if settings.n_components == "auto":
         sums, number = _sums_and_number(corpus, settings, seed, callback)
         settings = replace(settings, n_components=number.n_components)
@@ -32,8 +32,10 @@ def fit_topics(corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Ca
     fitted = _refined(corpus, found, settings, seed, callback) if settings.max_iter else None
     if fitted is None:
         n_tokens, prior = float(corpus.word_totals().sum()), settings.topic_word_prior
-        fitted = fitted_by_shares(found.topics.topic_word, found.topics.alpha, n_tokens, prior, found.diagnostics)
-    return replace(fitted, n_iter=settings.max_iter)
+        fitted = TopicParams.from_shares(
+            found.topics.topic_word, found.topics.alpha, n_tokens, prior, found.diagnostics
+        )
+    return fitted
 
 
 def fit_public(counts: Any, settings: LdaSettings, *, seed: int) -> FloatArray:
@@ -54,13 +56,13 @@ def _sums_and_number(
     halves = sum_halves(corpus, settings, seed=seed, callback=callback)
     sums = halves[0] + halves[1]
     callback("number of topics", 0, 1)
-    most = min(reduce_moments(sums, "auto").directions.shape[1], MOST_AUTOMATIC)
+    most = min(reduce_moments(sums, "auto").directions.shape[1], MAX_AUTO)
     return sums, select_n_topics(halves, most, concentration=settings.concentration, seed=seed)
 
 
 def _refined(
     corpus: Corpus, found: SpectralFit, settings: LdaSettings, seed: int, callback: Callback
-) -> FittedTopics | None:
+) -> TopicParams | None:
     """Return the topics after some Gibbs sweeps, or None if they do not predict the words of documents clearly better.
 
     Sweeps do not help where documents mix all topics evenly: the moments are then exact, and sweeps move slowly.
@@ -84,4 +86,4 @@ def _refined(
     if not clearly_better(after, before):
         return None
     sizes = refined.topic_counts.sum(axis=1, dtype=np.float64) + refined.eta * corpus.n_words
-    return FittedTopics(topic_word, sizes, refined.alpha, refined.eta, found.diagnostics)
+    return TopicParams(topic_word, sizes, refined.alpha, refined.eta, found.diagnostics)

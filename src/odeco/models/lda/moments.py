@@ -15,10 +15,13 @@ moments of latent Dirichlet allocation, whose components are the topics, are the
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
+from odeco._util.schema import require
+from odeco._util.state import State, array_field
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.errors import WordCountError
@@ -41,14 +44,41 @@ _PARALLEL_NUMBERS = 2**16
 #: A core is contracted by so many rows at a time, in threads from this size on.
 _ROWS, _PARALLEL_SIZE = 16, 64
 
-#: These attributes of `WordSums` are sums over documents. The saved file of a stream has arrays of these names.
+#: These attributes of `WordSums` are sums over documents.
 _SUMMED = ("group_weights", "_squares", "_first", "_image", "_group_first", "_group_pairs", "_triples")
 
 _COUNTED = ("n_documents", "n_empty", "n_short", "n_tokens")
 
 
+@dataclass(frozen=True, eq=False)
+class SavedSums(State):
+    """All sums of a `WordSums`, as the file of a stream holds them."""
+
+    counts: IndexArray = array_field("counts", kind="i", low=0)
+    basis: FloatArray = array_field("n_features", "m")
+    group_weights: FloatArray = array_field("groups", low=0)
+    squares: float = array_field(low=0)
+    first: FloatArray = array_field("n_features", low=0)
+    image: FloatArray = array_field("n_features", "m")
+    group_first: FloatArray = array_field("groups", "m")
+    group_pairs: FloatArray = array_field("groups", "m", "m")
+    triples: FloatArray = array_field("m", "m", "m")
+
+    def check(self) -> None:
+        """Raise `ValueError` if the fields of a file contradict each other."""
+        require(self.counts.size == len(_COUNTED), f"it must have {len(_COUNTED)} counts of documents and words")
+        require(self.group_weights.size == N_GROUPS, f"documents of a stream must be dealt to {N_GROUPS} groups")
+        require(int(self.counts[0]) > int(self.counts[1] + self.counts[2]), "a document of it must have three words")
+        require(float(self.group_weights.sum()) > 0, "its documents must have weight")
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents seen."""
+        return int(self.counts[0])
+
+
 class WordSums:
-    """Sums over documents of what the first three moments of words answer about a basis; an accumulator.
+    """Sums over documents that give the first three moments of words in a basis; an accumulator.
 
     Parameters
     ----------
@@ -213,11 +243,15 @@ class WordSums:
         """Return the sums over the documents of both, for partitions that were read apart."""
         if self.basis.shape != other.basis.shape or not np.array_equal(self.basis, other.basis):
             raise ValueError("Sums must share their basis to be added. Got two. Make both with the same basis.")
-        mine, others = self.to_arrays(), other.to_arrays()
-        both = {name: np.asarray(array + others[name]) for name, array in mine.items() if name != "basis"}
-        return WordSums.from_arrays(
-            {**both, "basis": self.basis}, document_weight=self.document_weight, parallel=self.parallel
-        )
+        both = WordSums(self.n_words, document_weight=self.document_weight, parallel=self.parallel)
+        both.basis = self.basis
+        for name in _COUNTED:
+            setattr(both, name, getattr(self, name) + getattr(other, name))
+        others = other._summed()
+        for name in _SUMMED:
+            mine = self._summed().get(name)
+            setattr(both, name, None if mine is None else np.asarray(mine + others[name]))
+        return both
 
     def to_vector(self) -> FloatArray:
         """Return all sums as one array, which adds up as they do; counts of documents are exact up to 2⁵³."""
@@ -233,20 +267,22 @@ class WordSums:
             setattr(self, name, vector[place : place + array.size].reshape(array.shape))
             place += array.size
 
-    def to_arrays(self) -> dict[str, Any]:
-        """Return what is needed to go on later, as named arrays."""
-        numbers = np.array([getattr(self, name) for name in _COUNTED])
-        return {"numbers": numbers, "basis": self.basis, **self._summed()}
+    def save(self) -> SavedSums:
+        """Return all sums. Arrays are not copied."""
+        counts = np.array([getattr(self, name) for name in _COUNTED])
+        sums: dict[str, Any] = {name.removeprefix("_"): array for name, array in self._summed().items()}
+        return SavedSums(counts=counts, basis=self.basis, **sums | {"squares": float(self._squares)})
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, Any], *, document_weight: DocumentWeight, parallel: bool) -> WordSums:
-        """Return the sums that `to_arrays` described."""
-        sums = cls(arrays["basis"].shape[0], document_weight=document_weight, parallel=parallel)
-        sums.basis = arrays["basis"]
-        for name, number in zip(_COUNTED, arrays["numbers"], strict=True):
+    def restore(cls, saved: SavedSums, *, document_weight: DocumentWeight, parallel: bool, copy: bool) -> WordSums:
+        """Return the sums that `save` returned; without `copy`, they share their arrays, which then change."""
+        sums = cls(saved.basis.shape[0], document_weight=document_weight, parallel=parallel)
+        sums.basis = saved.basis.copy() if copy else saved.basis
+        for name, number in zip(_COUNTED, saved.counts, strict=True):
             setattr(sums, name, int(number))
         for name in _SUMMED:
-            setattr(sums, name, arrays.get(name))
+            array = np.asarray(getattr(saved, name.removeprefix("_")))
+            setattr(sums, name, array.copy() if copy else array)
         return sums
 
     def _summed(self) -> dict[str, FloatArray]:

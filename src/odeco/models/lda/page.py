@@ -25,8 +25,8 @@ with needed_by("A page"):
     from matplotlib.patches import Circle
 
 if TYPE_CHECKING:
-    from odeco.models.lda.diagnostics import TopicDiagnostics
     from odeco.models.lda.display import TopicSummary
+    from odeco.models.lda.params import TopicDiagnostics
 
 
 #: Documents are shortened to this many characters.

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from odeco._util.state import State, array_field
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.lda.deconvolve import GenerativeModel
@@ -37,7 +38,7 @@ _EDGE_QUANTILE = 3.3
 
 
 @dataclass(frozen=True, eq=False)
-class NoisyPairs:
+class NoisyPairs(State):
     """Pairs of the most frequent words as they were released.
 
     Attributes
@@ -50,9 +51,9 @@ class NoisyPairs:
         Standard deviation of the noise of a pair.
     """
 
-    words: IndexArray
-    matrix: FloatArray
-    deviation: float
+    words: IndexArray = array_field("pair_words", kind="i", low=0)
+    matrix: FloatArray = array_field("pair_words", "pair_words")
+    deviation: float = array_field(low=0)
 
     @property
     def noise_level(self) -> float:
@@ -163,12 +164,12 @@ def _factorise(  # noqa: C901 - the hot loop, in one piece
 _N_FURTHER_ROUNDS = 50
 
 
-def add_further_topics(law: GenerativeModel, pairs: NoisyPairs | None, rng: np.random.Generator) -> GenerativeModel:
-    """Return a law with as many topics as pairs show, or the same if they show no more than it has.
+def add_further_topics(model: GenerativeModel, pairs: NoisyPairs | None, rng: np.random.Generator) -> GenerativeModel:
+    """Return a model with as many topics as pairs show, or the same if they show no more than it has.
 
     Parameters
     ----------
-    law : GenerativeModel
+    model : GenerativeModel
         The topics that were found.
     pairs : NoisyPairs or None
         What was released about pairs of the most frequent words, if anything was.
@@ -182,15 +183,17 @@ def add_further_topics(law: GenerativeModel, pairs: NoisyPairs | None, rng: np.r
     is nearest to it in likelihood.
     """
     n_topics = 0 if pairs is None else min(pairs.n_clear(), pairs.words.size)
-    if pairs is None or n_topics <= law.topics.shape[0]:
-        return law
+    if pairs is None or n_topics <= model.topics.shape[0]:
+        return model
     factors = factorise(pairs.without_noise(), n_topics, rng)
     masses = factors.sum(axis=0)
     frequent = (factors / masses).T
-    topics = _mixtures(frequent, law.topics[:, pairs.words]) @ law.topics
+    topics = _mixtures(frequent, model.topics[:, pairs.words]) @ model.topics
     topics[:, pairs.words] = frequent * topics[:, pairs.words].sum(axis=1, keepdims=True)
     topics /= topics.sum(axis=1, keepdims=True)
-    return GenerativeModel(topics, law.alpha.sum() * masses**2 / np.sum(masses**2), law.lengths, law.chances)
+    return GenerativeModel(
+        topics, model.alpha.sum() * masses**2 / np.sum(masses**2), model.lengths, model.length_probabilities
+    )
 
 
 def _mixtures(wanted: FloatArray, topics: FloatArray) -> FloatArray:

@@ -17,29 +17,20 @@ on. `Evidence` accumulates what was released; no document is kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odeco._util.arguments import check_count
+from odeco._util.schema import require
+from odeco._util.state import State, array_field, part_field
 from odeco._util.types import FloatArray
-from odeco.models.lda.counts import as_counts
-from odeco.models.lda.diagnostics import TopicDiagnostics
-from odeco.models.lda.learn import fit_public
-from odeco.models.lda.private_estimate import (
-    Evidence,
-    NoisySums,
-    PrivateEstimate,
-    PublicTopics,
-    estimate_private_topics,
-)
+from odeco.models.engine.fit import Fit, Info, NoContext
+from odeco.models.lda.params import TopicDiagnostics, TopicParams, TopicTrust
+from odeco.models.lda.private_estimate import Evidence, PrivateEstimate, PublicTopics, estimate_private_topics
 from odeco.models.lda.private_releases import PrivateReleases, plan_releases, public_is_enough
-from odeco.models.lda.private_vocabulary import PrivateVocabulary
-from odeco.models.lda.result import FittedTopics
-from odeco.models.lda.settings import LdaSettings
-from odeco.models.lda.trust import TopicTrust, measure_trust
-from odeco.privacy.calibration import check_delta, check_delta_for, check_epsilon
+from odeco.models.lda.trust import measure_trust
+from odeco.privacy.calibration import check_delta_for
 from odeco.privacy.holders.documents import BoundedCounts
 from odeco.privacy.ledger import Charge, Ledger
 from odeco.privacy.ledger_file import Guarantee, as_ledger
@@ -48,22 +39,16 @@ from odeco.privacy.release import Releaser
 from odeco.privacy.report import PrivacyReport
 
 if TYPE_CHECKING:
-    from odeco.models.lda.estimator import TensorLDA
+    from odeco.models.lda.spec import TopicSpec
 
-
-#: What `PrivacyReport` calls this.
-_MECHANISM = "word frequencies, pairs of frequent words, and likelihood steps over all words"
-
-
-#: What it adds to that if it started from public documents.
+#: The mechanism, as `PrivacyReport` names it, and what is added if it started from public documents.
+_MECHANISM = "word frequencies, pairs of frequent words, and EM steps over all words"
 _STARTED = "; started from public documents, which are not protected"
-
 
 #: The sum of the Dirichlet parameters where none is given: a document has few topics.
 DEFAULT_CONCENTRATION = 1.0
 
-
-#: So many eigenvalues of the pairs are shown beyond the number of topics.
+#: The diagnostics have this many eigenvalues of the pairs beyond the number of topics.
 _FURTHER = 10
 
 
@@ -75,14 +60,15 @@ def learn_privately(
     guarantee: Guarantee,
     seed: int,
     public: PublicTopics | None = None,
+    context: State | None = None,
     noise: NoiseSource | None = None,
-) -> FittedTopics:
-    """Learn k topics such that no document (or user) can be told from the result.
+) -> tuple[Fit, PrivacyReport]:
+    """Fit k topics under differential privacy, and return them with the guarantee.
 
     Parameters
     ----------
     held : BoundedCounts
-        The documents.
+        The holder of the documents.
     n_components : int
         Number k of topics.
     concentration : float or None
@@ -92,43 +78,50 @@ def learn_privately(
     seed : int
         Seed of everything that is drawn after the releases; the noise does not depend on it.
     public : PublicTopics, optional
-        What public documents say. If it is enough (`public_is_enough`) no pairs are released, and the steps get their
-        share; if not, it is not used.
+        What public documents say. If they suffice (`public_is_enough`) no pairs are released, and the steps get their
+        share; otherwise it is not used.
+    context : State, optional
+        The words of the columns, for the fit that is returned.
     noise : NoiseSource, optional
-        Where the noise comes from; by default from the operating system.
+        The source of the noise; by default the operating system.
 
     Notes
     -----
     Every release is a Gaussian mechanism of √share μ for a sum of sensitivity 1, or √2 (`BoundedCounts`), whose
-    question depends on earlier releases only; the shares sum to one, so all together are μ-GDP.
+    query depends on earlier releases only; the shares sum to one, so all together are μ-GDP.
     """
     unit = "user" if held.of_users else "document"
     check_delta_for(guarantee.delta, held.n_units, unit)
     mu, rng = guarantee.mu, np.random.default_rng(seed)
-    concentration = DEFAULT_CONCENTRATION if concentration is None else concentration
     releaser = Releaser(Ledger(mu, within=as_ledger(guarantee.ledger)), SecureNoise() if noise is None else noise)
-    noise_of_all = held.sensitivity(1) / mu
-    public = if_enough(public, held, n_components, noise_of_all)
+    unit_noise = held.sensitivity(1) / mu
+    public = _usable(public, held, n_components, unit_noise)
     plan = plan_releases(
-        held.n_words, n_components, n_units=held.n_units, unit_noise=noise_of_all, started=public is not None
+        held.n_words, n_components, n_units=held.n_units, unit_noise=unit_noise, started=public is not None
     )
-    answers = PrivateReleases(held, releaser, mu)
-    found = estimate_private_topics(answers, plan, n_components, concentration=concentration, rng=rng, public=public)
-    found = largest_first(found)
-    trust = measure_trust(found, plan, n_units=held.n_units, unit_noise=noise_of_all, rng=rng)
+    found = estimate_private_topics(
+        PrivateReleases(held, releaser, mu),
+        plan,
+        n_components,
+        concentration=DEFAULT_CONCENTRATION if concentration is None else concentration,
+        rng=rng,
+        public=public,
+    ).largest_first()
+    trust = measure_trust(found, plan, n_units=held.n_units, unit_noise=unit_noise, rng=rng)
     report = PrivacyReport.of(
         releaser,
         epsilon=guarantee.epsilon,
         delta=guarantee.delta,
         unit=unit,
         neighbours=held.neighbours,
-        mechanism=mechanism_of(public),
+        mechanism=_MECHANISM if public is None else _MECHANISM + _STARTED,
     )
-    return fitted_privately(found, trust, held.n_documents, report)
+    info = Info(held.n_documents, n_iter=found.n_steps)
+    return Fit(_params(found, trust, held.n_documents), context or NoContext(), info), report
 
 
-def if_enough(public: PublicTopics | None, held: BoundedCounts, k: int, unit_noise: float) -> PublicTopics | None:
-    """Return what public documents say if it is enough to start topics from, and else None."""
+def _usable(public: PublicTopics | None, held: BoundedCounts, k: int, unit_noise: float) -> PublicTopics | None:
+    """Return what public documents say if they suffice to start topics from, otherwise None."""
     if public is None:
         return None
     n_public = float(public.counts.sum())
@@ -136,52 +129,26 @@ def if_enough(public: PublicTopics | None, held: BoundedCounts, k: int, unit_noi
     return public if enough else None
 
 
-def mechanism_of(public: PublicTopics | None) -> str:
-    """Return how the answers were made, for the reader of the guarantee."""
-    return _MECHANISM if public is None else _MECHANISM + _STARTED
-
-
-def largest_first(found: PrivateEstimate) -> PrivateEstimate:
-    """Return the same topics, in the order of their shares."""
-    order = np.argsort(-found.evidence.shares, kind="stable")
-    own = found.evidence
-    evidence: Evidence = replace(
-        own,
-        gram=own.gram[np.ix_(order, order)],
-        image=own.image[:, order],
-        topics=own.topics[order],
-        shares=own.shares[order],
-        public=None if own.public is None else PublicTopics(own.public.counts[order]),
-    )
-    law = replace(found.law, topics=evidence.topics, alpha=found.law.alpha[order])
-    return replace(found, evidence=evidence, law=law, deviations=found.deviations[order])
-
-
-def fitted_privately(
-    found: PrivateEstimate, trust: TopicTrust, n_documents: int, report: PrivacyReport
-) -> FittedTopics:
-    """Return the topics as a model keeps them; every number in it is released or follows from what is."""
+def _params(found: PrivateEstimate, trust: TopicTrust, n_documents: int) -> TopicParams:
+    """Return the parameters of the model; every number in them is released or follows from released numbers."""
     evidence, k = found.evidence, found.evidence.shares.size
     eigenvalues, error, level = _spectrum(found, k)
     diagnostics = TopicDiagnostics(
         n_documents=n_documents,
-        n_empty=None,
-        n_short=None,
-        n_tokens=None,
         n_components=k,
         n_clear=int(trust.clear.sum()),
         eigenvalues=eigenvalues,
         eigenvalue_errors=np.full(eigenvalues.size, error),
         noise_level=level,
         reliable=trust.clear,
-        concentration=float(found.law.alpha.sum()),
+        concentration=float(found.generative.alpha.sum()),
         weights=np.full(k, np.nan),
         residuals=np.full(k, np.nan),
         explained=0.0,
         negative_mass=np.zeros(k),
     )
     totals = n_documents * evidence.shares
-    return FittedTopics(evidence.topics, totals, found.law.alpha, 0.0, diagnostics, report, trust, found.n_steps)
+    return TopicParams(evidence.topics, totals, found.generative.alpha, 0.0, diagnostics, trust)
 
 
 def _spectrum(found: PrivateEstimate, k: int) -> tuple[FloatArray, float, float]:
@@ -193,164 +160,84 @@ def _spectrum(found: PrivateEstimate, k: int) -> tuple[FloatArray, float, float]
     return pairs.eigenvalues()[: k + _FURTHER], 2**0.5 * pairs.deviation, pairs.noise_level
 
 
-def fit_privately(
-    model: TensorLDA, counts: Any, groups: Any, settings: LdaSettings, vocabulary: PrivateVocabulary | None, seed: int
-) -> FittedTopics:
-    """Learn with all of ε and δ, or with what a private vocabulary has left of them."""
-    held = BoundedCounts(counts, groups=groups, neighbour_relation=model.neighbour_relation)
-    n_components, guarantee = _promised(model)
-    left = guarantee
-    if vocabulary is not None:
-        vocabulary.check_fits(n_words=held.n_words, unit=model.unit, neighbours=held.neighbours)
-        epsilon, delta = vocabulary.left(guarantee.epsilon, guarantee.delta)
-        left = replace(guarantee, epsilon=epsilon, delta=delta)
-    fitted = learn_privately(
-        held,
-        n_components,
-        concentration=settings.concentration,
-        guarantee=left,
-        public=_public_topics(model, settings, n_components, seed),
-        seed=seed,
-    )
-    if vocabulary is None or fitted.privacy is None:
-        return fitted
-    return replace(fitted, privacy=vocabulary.joined(fitted.privacy, guarantee.epsilon, guarantee.delta))
-
-
-def update_privately(
-    model: TensorLDA, before: PrivateTopicStream | None, counts: Any, settings: LdaSettings
-) -> PrivateTopicStream:
-    """Return the stream after one more batch; a batch is asked with the whole budget."""
-    n_components, guarantee = _promised(model)
-    seed = model._draw_seed() if before is None else before.seed
-    return learn_batch_privately(
-        before,
-        BoundedCounts(counts, neighbour_relation=model.neighbour_relation),
-        n_components,
-        concentration=settings.concentration,
-        guarantee=guarantee,
-        forget=settings.forget,
-        public=None if before is not None else _public_topics(model, settings, n_components, seed),
-        seed=seed,
-    )
-
-
-def _promised(model: TensorLDA) -> tuple[int, Guarantee]:
-    """Return the number of topics and the guarantee that a private model is asked for."""
-    n_components = min(check_count("n_components", model.n_components), model.n_features_in_)
-    return n_components, Guarantee(check_epsilon(model.epsilon), check_delta(model.delta), model.ledger)
-
-
-def _public_topics(model: TensorLDA, settings: LdaSettings, n_components: int, seed: int) -> PublicTopics | None:
-    if model.public is None:
-        return None
-    counts = as_counts(model.public, model.n_features_in_)
-    return PublicTopics(fit_public(counts, replace(settings, n_components=n_components), seed=seed))
-
-
 @dataclass(frozen=True, eq=False)
-class PrivateTopicStream:
-    """What private batches have said so far. All of it may be published.
+class PrivateTopicStream(State):
+    """What private batches have released so far. All of it may be published.
 
     Attributes
     ----------
     seed : int
         Seed of what is drawn after the releases.
-    n_documents, n_batches : int
+    context : State
+        The words of the columns.
+    n_seen, n_batches : int
         Number of documents and of batches.
-    evidence : Evidence
-        What was released, summed up.
-    privacy : PrivacyReport
-        What is guaranteed, with every release.
-    found : PrivateEstimate or None
-        The topics after the last batch; None of a stream that was read from a file, which holds them apart.
+    unit_noise : float
+        Standard deviation of the noise of a release that has the whole budget of a batch.
+    estimate : PrivateEstimate
+        The topics after the last batch, with all that was released, accumulated.
     """
 
-    seed: int
-    n_documents: int
-    n_batches: int
-    evidence: Evidence
-    privacy: PrivacyReport
-    found: PrivateEstimate | None
+    seed: int = array_field(kind="i", low=0)
+    context: Any = part_field()
+    n_seen: int = array_field(kind="i", low=1)
+    n_batches: int = array_field(kind="i", low=1)
+    unit_noise: float = array_field(low=0)
+    estimate: PrivateEstimate = part_field(PrivateEstimate)
 
     @property
     def n_components(self) -> int:
         """Number of topics."""
-        return int(self.evidence.shares.size)
+        return int(self.estimate.evidence.shares.size)
 
-    def fitted(self) -> FittedTopics:
-        """Return the topics as they are now, with how far they are to be trusted.
+    def result(self, spec: TopicSpec) -> Fit:  # noqa: ARG002 - as every stream has it
+        """Return the topics after the last batch, with how far to trust them.
 
-        That is measured on the first batch. Later ones release no pairs, so after them it is not known (`trust`).
+        That is measured after the first batch. Later batches release no pairs, so after them it is unknown (`trust`).
         """
-        if self.found is None:
-            raise RuntimeError("A stream that was read from a file must come with its topics. This one did not.")
-        first = self.privacy.charges[0]  # with a share of 1 its noise would be sensitivity / μ
-        mu = Guarantee(self.privacy.epsilon, self.privacy.delta).mu if self.privacy.private else first.mu
-        noise = first.sensitivity / mu * self.n_batches**0.5
-        n_words, n_units = self.evidence.scales.size, self.n_documents
-        started = self.evidence.public is not None
-        plan = plan_releases(n_words, self.n_components, n_units=n_units, unit_noise=noise, started=started)
+        evidence = self.estimate.evidence
+        noise, k = self.unit_noise * self.n_batches**0.5, evidence.shares.size
+        started = evidence.public is not None
+        plan = plan_releases(evidence.scales.size, k, n_units=self.n_seen, unit_noise=noise, started=started)
         rng = np.random.default_rng([self.seed, self.n_batches, 1])
-        trust = measure_trust(self.found, plan, n_units=self.n_documents, unit_noise=noise, rng=rng)
-        return fitted_privately(self.found, trust, self.n_documents, self.privacy)
+        trust = measure_trust(self.estimate, plan, n_units=self.n_seen, unit_noise=noise, rng=rng)
+        info = Info(self.n_seen, n_iter=self.estimate.n_steps)
+        return Fit(_params(self.estimate, trust, self.n_seen), self.context, info)
 
-    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return where the stream stands beside its topics, as a JSON header and named arrays."""
-        own = self.evidence
-        arrays = {
-            "lengths": np.stack([own.lengths.values, own.lengths.deviations]),
-            "words": np.stack([own.words.values, own.words.deviations]),
-            "scales": own.scales,
-            "gram": own.gram,
-            "image": own.image,
-            "shares": own.shares,
-        }
-        if own.public is not None:
-            arrays["public"] = own.public.counts
-        return {"seed": self.seed, "n_batches": self.n_batches}, arrays
-
-    @classmethod
-    def from_arrays(cls, header: dict[str, Any], arrays: dict[str, Any], fitted: FittedTopics) -> PrivateTopicStream:
-        """Return the stream that `to_arrays` described, with the topics that were saved beside it."""
-        if fitted.privacy is None:
-            raise ValueError("A private stream must have a guarantee. This one has none.")
-        evidence = Evidence(
-            lengths=NoisySums(*arrays["lengths"]),
-            words=NoisySums(*arrays["words"]),
-            scales=arrays["scales"],
-            gram=arrays["gram"],
-            image=arrays["image"],
-            topics=fitted.topic_word,
-            shares=arrays["shares"],
-            public=PublicTopics(arrays["public"]) if "public" in arrays else None,
-        )
-        n_documents = fitted.diagnostics.n_documents
-        return cls(header["seed"], n_documents, header["n_batches"], evidence, fitted.privacy, None)
+    def verify(self, spec: TopicSpec, n_features: int) -> None:
+        """Raise `ValueError` unless the stream, which may come from a file of anyone, can go on."""
+        k, wanted = self.estimate.evidence.shares.size, spec.settings.n_components
+        require(isinstance(wanted, int) and min(wanted, n_features) == k, "it must have the topics of its parameters")
+        pairs = self.estimate.pairs
+        require(pairs is None or int(pairs.words.max(initial=0)) < n_features, "its pairs must be of its words")
 
 
-def learn_batch_privately(
+def update_privately(
     before: PrivateTopicStream | None,
+    privacy: PrivacyReport | None,
     held: BoundedCounts,
     n_components: int,
     *,
+    context: State,
     concentration: float | None,
     guarantee: Guarantee,
     forget: float | None,
     seed: int,
     public: PublicTopics | None = None,
     noise: NoiseSource | None = None,
-) -> PrivateTopicStream:
-    """Return the stream after one more batch; the one before stays as it is.
+) -> tuple[PrivateTopicStream, PrivacyReport]:
+    """Return the stream after one more batch, with its guarantee; the stream before stays as it is.
 
     Parameters
     ----------
-    before : PrivateTopicStream or None
-        The stream so far.
+    before, privacy : PrivateTopicStream or None, PrivacyReport or None
+        The stream so far, and its guarantee.
     held : BoundedCounts
-        The documents of the batch.
+        The holder of the documents of the batch.
     n_components, concentration, guarantee, public, noise
         As for `learn_privately`; `public` counts with the first batch only.
+    context : State
+        The words of the columns.
     forget : float or None
         A document counts half after this many further documents.
     seed : int
@@ -358,19 +245,20 @@ def learn_batch_privately(
 
     Notes
     -----
-    Each release names its batch as the piece of data that it is about. Batches are cut by position, and neighbours
-    replace a document or blank it at its place, so the pieces satisfy what `Ledger` asks of them.
+    Each release names its batch as the data that it is about. Batches are divided by position, and neighbours replace
+    a document or blank it at its place, so the pieces satisfy what `Ledger` requires of them. δ must be below one over
+    the number of all documents of the stream.
     """
     number = 1 if before is None else before.n_batches + 1
-    n_documents = held.n_documents + (0 if before is None else before.n_documents)
+    n_documents = held.n_documents + (0 if before is None else before.n_seen)
     seed = seed if before is None else before.seed
     check_delta_for(guarantee.delta, n_documents, "document")
-    if before is not None:
-        _check_same(before, held, n_components, guarantee)
+    if before is not None and privacy is not None:
+        _check_same(before, privacy, held, n_components, guarantee)
     mu, rng = guarantee.mu, np.random.default_rng([seed, number])
-    ledger = _ledger(mu, () if before is None else before.privacy.charges)
+    ledger = _ledger(mu, () if privacy is None else privacy.charges)
     releaser = Releaser(ledger, SecureNoise() if noise is None else noise, data=f"batch {number}")
-    public = if_enough(public, held, n_components, held.sensitivity(1) / mu)
+    public = _usable(public, held, n_components, held.sensitivity(1) / mu)
     plan = plan_releases(
         held.n_words,
         n_components,
@@ -385,24 +273,26 @@ def learn_batch_privately(
         concentration=DEFAULT_CONCENTRATION if concentration is None else concentration,
         rng=rng,
         public=public,
-        before=None if before is None else _faded(before.evidence, held.n_documents, forget),
+        before=None if before is None else _discounted(before.estimate.evidence, held.n_documents, forget),
     )
     if before is None:
-        found = largest_first(found)
+        found = found.largest_first()
     report = PrivacyReport.of(
         releaser,
         epsilon=guarantee.epsilon,
         delta=guarantee.delta,
         unit="document",
         neighbours=held.neighbours,
-        mechanism=mechanism_of(found.evidence.public),
-        private=before is None or before.privacy.private,
+        mechanism=_MECHANISM if found.evidence.public is None else _MECHANISM + _STARTED,
+        private=privacy is None or privacy.private,
     )
-    return PrivateTopicStream(seed, n_documents, number, found.evidence, report, found)
+    first = report.charges[0]  # with a share of 1 its noise would be sensitivity / μ
+    unit_noise = first.sensitivity / (mu if report.private else first.mu)
+    return PrivateTopicStream(seed, context, n_documents, number, unit_noise, found), report
 
 
-def _faded(evidence: Evidence, n_documents: int, forget: float | None) -> Evidence:
-    return evidence if forget is None else evidence.faded(0.5 ** (n_documents / forget))
+def _discounted(evidence: Evidence, n_documents: int, forget: float | None) -> Evidence:
+    return evidence if forget is None else evidence.discounted(0.5 ** (n_documents / forget))
 
 
 def _ledger(mu: float, charges: tuple[Charge, ...]) -> Ledger:
@@ -413,11 +303,12 @@ def _ledger(mu: float, charges: tuple[Charge, ...]) -> Ledger:
     return ledger
 
 
-def _check_same(before: PrivateTopicStream, held: BoundedCounts, n_components: int, guarantee: Guarantee) -> None:
+def _check_same(
+    before: PrivateTopicStream, privacy: PrivacyReport, held: BoundedCounts, n_components: int, guarantee: Guarantee
+) -> None:
     now = (guarantee.epsilon, guarantee.delta, held.neighbours, n_components)
-    promised = before.privacy
-    then = (promised.epsilon, promised.delta, promised.neighbours, before.n_components)
-    if promised.private and now != then:
+    then = (privacy.epsilon, privacy.delta, privacy.neighbours, before.estimate.evidence.shares.size)
+    if privacy.private and now != then:
         raise ValueError(
             "All batches of a private stream must have the same epsilon, delta, neighbours and number of topics. "
             f"It began with {then}. Got {now}. Set them back, or begin a new model."

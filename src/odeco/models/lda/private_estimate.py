@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from odeco._util.schema import require
+from odeco._util.state import State, array_field, part_field
 from odeco._util.types import FloatArray
 from odeco.models.lda.deconvolve import (
     GenerativeModel,
@@ -35,13 +37,18 @@ _DENOISE_SPREAD = 0.05
 
 
 @dataclass(frozen=True, eq=False)
-class NoisySums:
-    """Sums over documents, one for each word, with the standard deviation of the noise in each."""
+class NoisySums(State):
+    """Sums over documents, with the standard deviation of the noise in each."""
 
-    values: FloatArray
-    deviations: FloatArray
+    values: FloatArray = array_field(None)
+    deviations: FloatArray = array_field(None, low=0)
 
-    def joined(self, other: NoisySums) -> NoisySums:
+    def check(self) -> None:
+        """Raise `ValueError` if the fields of a file contradict each other."""
+        require(self.values.size == self.deviations.size > 0, "each of its noisy sums must have a deviation")
+        require(bool(np.all(self.deviations > 0)), "its noisy sums must have noise")
+
+    def combined(self, other: NoisySums) -> NoisySums:
         """Return the mean of both by inverse variances; this one is known up to a factor, which the totals set."""
         factor = max(float(other.values.sum()), _TINY) / max(float(self.values.sum()), _TINY)
         own, further = (factor * self.deviations) ** -2.0, other.deviations**-2.0
@@ -113,10 +120,10 @@ _PUBLIC_WEIGHT = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class PublicTopics:
-    """What public documents say: how many words of each kind they have in each topic, k x V."""
+class PublicTopics(State):
+    """What public documents say: the number of words of each kind in each topic, k x V."""
 
-    counts: FloatArray
+    counts: FloatArray = array_field("k", "n_features", low=0)
 
     def topics(self, frequencies: FloatArray) -> FloatArray:
         """Return starting topics: the public ones, with the frequencies for what they have not seen."""
@@ -126,7 +133,7 @@ class PublicTopics:
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class Evidence(State):
     """All that was released so far, summed up: what a stream keeps between batches.
 
     Attributes
@@ -147,17 +154,22 @@ class Evidence:
         What public documents say.
     """
 
-    lengths: NoisySums
-    words: NoisySums
-    scales: FloatArray
-    gram: FloatArray
-    image: FloatArray
-    topics: FloatArray
-    shares: FloatArray
-    public: PublicTopics | None = None
+    lengths: NoisySums = part_field(NoisySums)
+    words: NoisySums = part_field(NoisySums)
+    scales: FloatArray = array_field("n_features", low=0)
+    gram: FloatArray = array_field("k", "k")
+    image: FloatArray = array_field("n_features", "k")
+    topics: FloatArray = array_field("k", "n_features", low=0, high=1)
+    shares: FloatArray = array_field("k", low=0, high=1)
+    public: PublicTopics | None = part_field(PublicTopics, default=None)
 
-    def faded(self, share: float) -> Evidence:
-        """Return the same with every document counting only so much."""
+    def check(self) -> None:
+        """Raise `ValueError` if the fields of a file contradict each other."""
+        require(self.words.values.size == self.scales.size, "it must have a frequency for every word")
+        require(self.lengths.values.size == LENGTH_EDGES.size, f"it must have {LENGTH_EDGES.size} bins of lengths")
+
+    def discounted(self, share: float) -> Evidence:
+        """Return the evidence with every document counted only this share."""
         return replace(
             self,
             lengths=NoisySums(share * self.lengths.values, share * self.lengths.deviations),
@@ -168,7 +180,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, eq=False)
-class PrivateEstimate:
+class PrivateEstimate(State):
     """Topics, and how sure they are.
 
     Attributes
@@ -179,20 +191,24 @@ class PrivateEstimate:
         Of the words.
     deviations : array, k x V
         Standard deviations that the noise gives to the topics' words.
-    law : GenerativeModel
-        How documents come about if all this is true.
-    pairs : NoisyPairs or None
-        The noisy pairs of the most frequent words, if they were released.
+    generative : GenerativeModel
+        The distribution of documents that these topics imply.
     n_steps : int
         Number of EM steps.
+    pairs : NoisyPairs or None
+        The noisy pairs of the most frequent words, if they were released.
     """
 
-    evidence: Evidence
-    frequencies: FloatArray
-    deviations: FloatArray
-    law: GenerativeModel
-    pairs: NoisyPairs | None
-    n_steps: int
+    evidence: Evidence = part_field(Evidence)
+    frequencies: FloatArray = array_field("n_features", low=0)
+    deviations: FloatArray = array_field("k", "n_features", low=0)
+    generative: GenerativeModel = part_field(GenerativeModel)
+    n_steps: int = array_field(kind="i", low=1)
+    pairs: NoisyPairs | None = part_field(NoisyPairs, default=None)
+
+    def largest_first(self) -> PrivateEstimate:
+        """Return the topics in the order of their shares."""
+        return self.permuted(np.argsort(-self.evidence.shares, kind="stable"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,7 +258,7 @@ def estimate_private_topics(
     public = public if before is None else before.public
     lengths, words = NoisySums(*_filled(answers.lengths(plan.lengths))), NoisySums(*_filled(answers.words(plan.words)))
     if before is not None:
-        lengths, words = _added(before.lengths, lengths), before.words.joined(words)
+        lengths, words = _added(before.lengths, lengths), before.words.combined(words)
     frequencies, _ = word_frequencies(words)
     pairs, shares = None, np.full(n_components, 1 / n_components)
     if before is not None:
@@ -287,7 +303,7 @@ class _Model:
         self.steps: list[_Step] = []
 
     @property
-    def law(self) -> GenerativeModel:
+    def generative(self) -> GenerativeModel:
         values = np.where(self.lengths.values > _CLEAR_LENGTH * self.lengths.deviations, self.lengths.values, 0.0)
         chances = values + 1e-9
         lengths = np.clip(LENGTH_EDGES, 2, _LONGEST)
@@ -298,7 +314,7 @@ class _Model:
         step = _Step(self.topics, sums / self.scales[:, None], noise)
         self.steps.append(step)
         k = self.topics.shape[0]
-        self.words = self.words.joined(NoisySums(step.sums.sum(axis=1), noise * np.sqrt(k) / self.scales))
+        self.words = self.words.combined(NoisySums(step.sums.sum(axis=1), noise * np.sqrt(k) / self.scales))
         self.frequencies, self.frequency_deviations = word_frequencies(self.words)
         for number in range(_N_ROUNDS):
             self._deconvolve(first=len(self.steps) == 1 and number == 0 and not self.trusted)
@@ -308,9 +324,9 @@ class _Model:
         self.gram, self.image = np.zeros((k, k)), np.zeros(self.topics.T.shape)
         if self.before is not None:
             self.gram, self.image = self.before.gram.copy(), self.before.image.copy()
-        law = self.law
+        generative = self.generative
         n_tokens = min(max(_SIMULATED_OF_EACH * self.topics.size, _FEWEST_SIMULATED), _MOST_SIMULATED)
-        tokens = None if first else simulate(law, max(1, round(n_tokens / law.mean_length)), self.rng)
+        tokens = None if first else simulate(generative, max(1, round(n_tokens / generative.mean_length)), self.rng)
         for step in self.steps:
             confused = np.eye(k) if tokens is None else confusion_matrix(tokens, step.topics, self.concentration / k)
             total = step.weigh(self.frequencies, self.scales)
@@ -344,7 +360,7 @@ class _Model:
         evidence = Evidence(
             self.lengths, self.words, self.scales, self.gram, self.image, self.topics, self.shares, self.public
         )
-        return PrivateEstimate(evidence, self.background, deviations, self.law, pairs, len(self.steps))
+        return PrivateEstimate(evidence, self.background, deviations, self.generative, len(self.steps), pairs)
 
 
 def _filled(answer: tuple[FloatArray, float]) -> tuple[FloatArray, FloatArray]:

@@ -81,7 +81,7 @@ class PrivateVocabulary:
             )
         return epsilon_of(math.sqrt(squares), delta - spent), delta - spent
 
-    def joined(self, learnt: PrivacyReport, epsilon: float, delta: float) -> PrivacyReport:
+    def combined(self, learnt: PrivacyReport, epsilon: float, delta: float) -> PrivacyReport:
         """Return the guarantee (ε, δ) of vocabulary and topics together, from one ledger with all that was released."""
         charges = (*self.privacy.charges, *learnt.charges)
         spent = math.fsum(charge.delta for charge in charges)

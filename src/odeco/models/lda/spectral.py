@@ -232,7 +232,7 @@ def reduce_moments(sums: WordSums, n_components: int | Literal["auto"]) -> Reduc
     values, vectors = values[::-1], np.ascontiguousarray(vectors[:, ::-1])
     by_group = np.einsum("im,gij,jm->gm", vectors, sums.pair_cores(), vectors, optimize=True)
     by_group = by_group[sums.group_weights > 0]
-    errors = np.full(values.size, np.inf)
+    errors = np.full(values.size, np.nan)
     if len(by_group) > 1:
         errors = by_group.std(axis=0, ddof=1) / math.sqrt(len(by_group))
     level = _noise_level(sums)

@@ -30,9 +30,9 @@ from scipy.optimize import linear_sum_assignment
 
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.lda.corpus import Corpus
-from odeco.models.lda.diagnostics import TopicDiagnostics, diagnose
 from odeco.models.lda.evaluate import completion_scores
 from odeco.models.lda.moments import WordSums
+from odeco.models.lda.params import TopicDiagnostics, diagnose
 from odeco.models.lda.settings import LdaSettings
 from odeco.models.lda.spectral import (
     ReducedMoments,
@@ -58,8 +58,8 @@ _HOPELESS = 4.0
 _UNNOTICED = 2.5e-3
 
 
-#: Between the candidates beside the chosen one, that α₀ is tried too which leaves least of the third moment, found in
-#: so many steps of golden section: each cuts a factor of four to its power of 0.62, so it is met to within 5 %.
+#: Between the neighbours of the selected candidate, the α₀ that leaves least of the third moment is tried as well.
+#: Golden section finds it in this many steps: each raises a factor of four to the power 0.62, so it is met to 5 %.
 _N_SECTIONS = 8
 
 
@@ -68,7 +68,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 @dataclass(frozen=True, eq=False)
 class SpectralFit:
-    """Topics that the sums of documents give.
+    """Topics estimated from sums over documents.
 
     Attributes
     ----------
@@ -77,48 +77,48 @@ class SpectralFit:
     diagnostics : TopicDiagnostics
         How far to trust them.
     concentration : float
-        The α₀ that they were found with.
-    places : array, m x k
+        The α₀ that they were estimated with.
+    coordinates : array, m x k
         Their coordinates in the basis of the sums.
     """
 
     topics: SpectralTopics
     diagnostics: TopicDiagnostics
     concentration: float
-    places: FloatArray
+    coordinates: FloatArray
 
 
 def fit_spectral(
-    sums: WordSums, corpus: Corpus, settings: LdaSettings, *, seed: int, places: FloatArray | None = None
+    sums: WordSums, corpus: Corpus, settings: LdaSettings, *, seed: int, before: FloatArray | None = None
 ) -> SpectralFit:
-    """Return the topics that the sums of documents give, for the concentration in the settings or the best one.
+    """Estimate topics from sums over documents, with the concentration of the settings or a selected one.
 
     Parameters
     ----------
     sums : WordSums
         The moments of all documents so far.
     corpus : Corpus
-        Documents that judge the candidates for the concentration.
+        Documents on which candidates for the concentration are compared.
     settings : LdaSettings
         The settings of the model.
     seed : int
         Seed of the search.
-    places : array, m x k, optional
-        Coordinates of earlier topics in the basis of the sums. The topics come in the order of those.
+    before : array, m x k, optional
+        Coordinates of earlier topics in the basis of the sums. The topics are put in the order of those.
     """
     reduced = reduce_moments(sums, settings.n_components)
-    before = None if places is None else reduced.directions.T @ places
+    earlier = None if before is None else reduced.directions.T @ before
     concentration, near = settings.concentration, None
     if concentration is None:
         concentration, near = _choose_concentration(reduced, sums, corpus, seed=seed, n_jobs=settings.n_jobs)
-    topics = topics_for(concentration, reduced, sums, seed=seed, near=near, before=before)
+    topics = topics_for(concentration, reduced, sums, seed=seed, near=near, before=earlier)
     diagnostics = diagnose(reduced, topics, sums.n_documents, sums)
     return SpectralFit(topics, diagnostics, concentration, reduced.directions @ topics.coordinates)
 
 
 @dataclass(frozen=True, eq=False)
 class _Trial:
-    """What one candidate gives: a score for each document, what it leaves unexplained, and the places of the topics."""
+    """A candidate: a score for each document, the part left unexplained, and the coordinates of the topics."""
 
     scores: FloatArray
     misfit: float

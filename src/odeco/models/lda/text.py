@@ -1,42 +1,57 @@
-"""A TensorLDA learns from texts and is applied to texts: new texts are split into words as the first were."""
+"""The words of a TensorLDA: fit texts, apply the model to texts, and return leading words in several forms."""
 
 from __future__ import annotations
 
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from odeco._util.types import FloatArray
-from odeco.models.lda.attributes import TopicWords
+from odeco._util.arguments import check_count
+from odeco._util.types import FloatArray, IndexArray
+from odeco.models.engine.fit import Fit
+from odeco.models.lda.display import draw_topics, leading_words, lift, relevance
+from odeco.models.lda.params import TopicParams
 from odeco.models.lda.private_vocabulary import choose_vocabulary_privately
-from odeco.models.lda.settings import Callback, check_private
+from odeco.models.lda.settings import Callback
 from odeco.models.lda.vocabulary import (
     MAX_SHARE,
     MAX_WORDS,
     MIN_DOCUMENTS,
+    RELEVANCE,
     STOP_WORDS,
+    TOP_WORDS,
     Tokenizer,
+    Words,
     as_words,
     count_words,
     n_unreachable,
+    numbered,
     prune_words,
     select_words,
 )
 from odeco.privacy.holders.protocol import NeighbourRelation
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-class TextTopics(TopicWords):
-    """The side of a TensorLDA that reads texts."""
 
-    fit: Any
-    _proportions: Any
+class TopicWords:
+    """The words of an estimator of topics."""
+
+    n_features_in_: int
     epsilon: Any
     delta: Any
     neighbour_relation: NeighbourRelation
     ledger: str | os.PathLike[str] | None
+    fit: Any
+    transform: Any
+    _fit_for: Any
+    _is_private: Any
+    _proportions: Any
 
     def fit_text(
         self,
@@ -85,7 +100,7 @@ class TextTopics(TopicWords):
         >>> model.transform_text(["The cat saw a mouse, and a mouse the cat."]).round(1)
         array([[0., 1.]])
         """
-        private, left_out = check_private(self, groups), STOP_WORDS if stop_words == "english" else stop_words
+        private, left_out = self._is_private(groups), STOP_WORDS if stop_words == "english" else stop_words
         given = None if words is None else as_words(words, tokenizer)
         vocabulary, counted = (
             None,
@@ -118,12 +133,149 @@ class TextTopics(TopicWords):
         without a known word has the mean of all documents.
         """
         check_is_fitted(self)
-        words, tokenizer = [str(word) for word in self.words_], self._tokenizer
+        words, tokenizer = [str(word) for word in self.words_], self.tokenizer_
         if tokenizer is None:
             _warn_of_words_in_no_text(words)
         counted = count_words(checked_texts(texts, private=False), words, tokenizer=tokenizer or "words")
         proportions: FloatArray = self._proportions(counted.counts)
         return proportions
+
+    @property
+    def words_(self) -> Words:
+        """The words that the columns count."""
+        known: Any = self._fit_for("words_").context.words
+        if known is None:
+            known = getattr(self, "feature_names_in_", None)
+        if known is None:
+            raise AttributeError(
+                f"`words_` are known if the model is given the words of its {self.n_features_in_:,} columns. It was "
+                "not. Call fit_text, or fit with `words`."
+            )
+        return np.asarray(known, dtype=np.str_)
+
+    @property
+    def tokenizer_(self) -> Tokenizer | None:
+        """How texts were split into words; None if the model was fitted to counts without naming it."""
+        return self._fit_for("tokenizer_").context.tokenizer or None
+
+    @property
+    def shares_(self) -> FloatArray:
+        """Share of all words that belongs to each topic."""
+        totals = self._params("shares_").totals
+        return np.asarray(totals / totals.sum())
+
+    def lift(self) -> FloatArray:
+        """Return how many times more probable each word is in each topic than in all text, k x V."""
+        return lift(self._params("lift").topic_word, self.shares_)
+
+    def relevance(self, weight: float = RELEVANCE) -> FloatArray:
+        """Return how well each word stands for each topic, k x V: λ log p(word | topic) + (1 − λ) log lift.
+
+        Parameters
+        ----------
+        weight : float
+            λ. With 1 the order of words is that of their probabilities, with 0 that of their lift.
+        """
+        return relevance(self._params("relevance").topic_word, self.shares_, weight)
+
+    def top_words(self, n_words: int = TOP_WORDS, *, relevance: float = 1.0) -> list[list[str]]:
+        """Return the leading words of each topic, as gensim's `CoherenceModel` takes them.
+
+        Parameters
+        ----------
+        n_words : int
+            How many words of each topic.
+        relevance : float
+            The λ by whose relevance words are ordered; 1 orders by probability.
+
+        Notes
+        -----
+        A model that does not know its words names them by their columns: ``x0``, ``x1`` and so on. Of a private
+        topic, words that do not stand clear of their noise are left out, so it may have fewer.
+        """
+        names = self._known_words()
+        return [names[places].tolist() for places in self._leading(n_words, relevance)]
+
+    def show_topics(
+        self, num_topics: int = -1, num_words: int = TOP_WORDS, formatted: bool = True
+    ) -> list[tuple[int, str]] | list[tuple[int, list[tuple[str, float]]]]:
+        """Return topics with their leading words and probabilities, in the form of gensim's `LdaModel.show_topics`.
+
+        Parameters
+        ----------
+        num_topics : int
+            How many topics, largest first after `fit`; −1 for all.
+        num_words : int
+            How many words of each.
+        formatted : bool
+            Whether words come as text, such as ``0.043*"ship" + 0.031*"sea"``, or as pairs.
+        """
+        topic_word, names = self._params("show_topics").topic_word, self._known_words()
+        first = self._leading(num_words, 1.0)[: None if num_topics < 0 else num_topics]
+        pairs = [
+            (topic, [(str(names[place]), float(topic_word[topic, place])) for place in places])
+            for topic, places in enumerate(first)
+        ]
+        if not formatted:
+            return pairs
+        return [(topic, " + ".join(f'{weight:.3f}*"{word}"' for word, weight in words)) for topic, words in pairs]
+
+    def to_pyldavis(self, X: Any) -> dict[str, Any]:
+        """Return the arguments of ``pyLDAvis.prepare``, for documents with their counts of the model's words.
+
+        The result shows these documents as they are, whether or not the model is private: their lengths, their topics
+        and how often each word occurs. Words that do not occur in them are left out, as pyLDAvis divides by that.
+
+        Examples
+        --------
+        >>> import pyLDAvis  # doctest: +SKIP
+        >>> pyLDAvis.prepare(**model.to_pyldavis(counts))  # doctest: +SKIP
+        """
+        proportions = self.transform(X)
+        totals = np.asarray(X.sum(axis=0), dtype=np.float64).ravel()
+        occurs = totals > 0
+        topic_word = self._params("to_pyldavis").topic_word[:, occurs]
+        return {
+            "topic_term_dists": topic_word / topic_word.sum(axis=1, keepdims=True),
+            "doc_topic_dists": proportions,
+            "doc_lengths": np.asarray(X.sum(axis=1), dtype=np.int64).ravel(),
+            "vocab": self._known_words()[occurs].tolist(),
+            "term_frequency": totals[occurs].astype(np.int64),
+            "sort_topics": False,
+        }
+
+    def plot_topics(self, n_words: int = TOP_WORDS, *, relevance: float = 1.0, n_columns: int = 5) -> Figure:
+        """Draw the leading words of each topic as bars, and return the Matplotlib figure.
+
+        Parameters
+        ----------
+        n_words : int
+            How many words of each topic.
+        relevance : float
+            The λ by whose relevance words are ordered; the bars are probabilities in any case.
+        n_columns : int
+            How many topics stand side by side.
+        """
+        n_columns, fitted = check_count("n_columns", n_columns), self._params("plot_topics")
+        return draw_topics(
+            fitted.topic_word, self.shares_, self._known_words(), self._leading(n_words, relevance), n_columns
+        )
+
+    def _known_words(self) -> Words:
+        """Return the words, or the numbers of the columns."""
+        try:
+            return self.words_
+        except AttributeError:
+            return numbered(self.n_features_in_)
+
+    def _leading(self, n_words: int, weight: float) -> list[IndexArray]:
+        """Return the places of the leading words of each topic; of private topics only those that are clear."""
+        return leading_words(self._params("topic_word_"), check_count("n_words", n_words), weight)
+
+    def _params(self, name: str) -> TopicParams:
+        fit: Fit = self._fit_for(name)
+        params: TopicParams = fit.params
+        return params
 
 
 def checked_texts(texts: Iterable[str], private: bool) -> Iterator[str]:

@@ -19,13 +19,13 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray
 from odeco.models.lda.deconvolve import GenerativeModel, simulate
 from odeco.models.lda.pairs import add_further_topics
+from odeco.models.lda.params import CLEAR, TopicTrust
 from odeco.models.lda.private_estimate import PrivateEstimate, estimate_private_topics
 from odeco.models.lda.private_releases import ReleasePlan, SimulatedReleases, plan_releases
 from odeco.privacy.calibration import adversary_accuracy, gdp_mu
@@ -39,63 +39,6 @@ _N_AGAIN = 4
 
 #: So many words of documents are drawn for each.
 _SIMULATED_WORDS = 200_000
-
-
-#: A topic is clear if at least half of what sets it apart from all words would be found again: cos² ≥ 1/2.
-CLEAR = 0.5**0.5
-
-
-#: What is said of topics whose trust is not known.
-_NOT_KNOWN = (
-    "How far to trust the topics is not known: with public documents, and in later batches of a stream, no pairs of "
-    "words are released that could show it."
-)
-
-
-#: The weight of a word in a topic must be this many standard deviations of its noise.
-_CLEAR_WORD = 2.0
-
-
-@dataclass(frozen=True, eq=False)
-class TopicTrust:
-    """How far to trust each private topic, and each of its words.
-
-    Attributes
-    ----------
-    similarity : array of k numbers
-        The cosine between a topic and what is found again of it under other noise, both after subtracting the
-        frequencies of all words: 1 if nothing of it is noise, 0 if all is. It is the lowest of four runs, so the
-        cosine with the topic that would be found without noise should be below it one time in five. NaN if it is not
-        known.
-    deviations : array, k x V
-        Standard deviations that the noise gives to the probabilities of words in topics. Where trust is not known, they
-        are those for the topics that the steps started from, which is less.
-    """
-
-    similarity: FloatArray
-    deviations: FloatArray
-
-    @property
-    def known(self) -> bool:
-        """Whether it is known how far to trust the topics."""
-        return not np.isnan(self.similarity).any()
-
-    @property
-    def message(self) -> str:
-        """What is to be said of all topics together: why their trust is not known, or nothing."""
-        return "" if self.known else _NOT_KNOWN
-
-    @property
-    def clear(self) -> NDArray[np.bool_]:
-        """Which topics are clear: every run finds half of what sets them apart from all words, likeness² ≥ 1/2.
-
-        None is, if that is not known.
-        """
-        return np.asarray(self.similarity >= CLEAR)
-
-    def clear_words(self, topic_word: FloatArray) -> NDArray[np.bool_]:
-        """Return which words of which topics, k x V, have at least twice the standard deviation of their noise."""
-        return np.asarray(topic_word >= _CLEAR_WORD * self.deviations)
 
 
 def measure_trust(
@@ -129,8 +72,8 @@ def measure_trust(
     k = found.evidence.shares.size
     if found.pairs is None and k > 1:
         return TopicTrust(np.full(k, np.nan), found.deviations)
-    drawn_from = add_further_topics(found.law, found.pairs, rng)
-    again = _RepeatedRuns(found.law.topics, drawn_from, plan, n_units, unit_noise)
+    drawn_from = add_further_topics(found.generative, found.pairs, rng)
+    again = _RepeatedRuns(found.generative.topics, drawn_from, plan, n_units, unit_noise)
     similarities, distances, n_shown = again.runs(rng)
     moved = np.mean(distances**2, axis=0)
     # The deviations say which words are surer than others, given the topics of each step. That these are noisy too
@@ -139,7 +82,7 @@ def measure_trust(
     factors = np.sqrt(np.maximum(moved / said, 1.0))
     # Noise has its part in what sets a topic apart. A topic whose part is all of it is near to the frequencies of all
     # words, and what comes out again of that is chance.
-    apart = np.sum((found.law.topics - found.frequencies) ** 2, axis=1)
+    apart = np.sum((found.generative.topics - found.frequencies) ** 2, axis=1)
     signal = np.sqrt(np.clip(1 - said / np.maximum(apart, np.finfo(float).tiny), 0.0, 1.0))
     cosines = np.minimum(similarities.min(axis=0), signal)
     if found.pairs is not None and found.pairs.n_clear() <= 1 < min(n_shown):
@@ -149,19 +92,21 @@ def measure_trust(
 
 
 def expected_similarity(
-    law: GenerativeModel, plan: ReleasePlan, *, n_units: int, unit_noise: float, rng: np.random.Generator
+    generative: GenerativeModel, plan: ReleasePlan, *, n_units: int, unit_noise: float, rng: np.random.Generator
 ) -> FloatArray:
-    """Return how much would be found of each topic in documents of a law: the lowest cosine of some runs."""
-    lowest: FloatArray = _RepeatedRuns(law.topics, law, plan, n_units, unit_noise).runs(rng)[0].min(axis=0)
+    """Return how much would be found of each topic in simulated documents: the lowest cosine of several runs."""
+    lowest: FloatArray = (
+        _RepeatedRuns(generative.topics, generative, plan, n_units, unit_noise).runs(rng)[0].min(axis=0)
+    )
     return lowest
 
 
 @dataclass(frozen=True, eq=False)
 class _RepeatedRuns:
-    """Private runs on documents that are drawn from a law: of the topics that are looked for, or of further ones."""
+    """Private runs on documents that are drawn from a generative model, with the topics sought or with further ones."""
 
     topics: FloatArray
-    law: GenerativeModel
+    generative: GenerativeModel
     plan: ReleasePlan
     n_units: int
     unit_noise: float
@@ -171,7 +116,7 @@ class _RepeatedRuns:
 
         And how many directions of pairs of words stand clear of noise in each; 0 if no pairs are released.
         """
-        frequencies = self.law.alpha / self.law.alpha.sum() @ self.law.topics
+        frequencies = self.generative.alpha / self.generative.alpha.sum() @ self.generative.topics
         cosines, distances, n_shown = [], [], []
         for _ in range(_N_AGAIN):
             run = self._run(rng)
@@ -184,12 +129,12 @@ class _RepeatedRuns:
         return np.array(cosines), np.array(distances), n_shown
 
     def _run(self, rng: np.random.Generator) -> PrivateEstimate:
-        law, k = self.law, self.topics.shape[0]
-        n_drawn = min(self.n_units, max(1, round(_SIMULATED_WORDS / law.mean_length)))
-        held = BoundedCounts(simulate(law, n_drawn, rng).counts())
+        generative, k = self.generative, self.topics.shape[0]
+        n_drawn = min(self.n_units, max(1, round(_SIMULATED_WORDS / generative.mean_length)))
+        held = BoundedCounts(simulate(generative, n_drawn, rng).counts())
         # Both signal and noise shrink in proportion. That fewer documents are drawn makes topics less like each other.
         answers = SimulatedReleases(held, self.unit_noise * n_drawn / self.n_units, rng)
-        concentration = float(law.alpha.sum())
+        concentration = float(generative.alpha.sum())
         return estimate_private_topics(answers, self.plan, k, concentration=concentration, rng=rng)
 
 
@@ -324,8 +269,8 @@ def plan_topics(
     rng = np.random.default_rng(seed)
     topics = np.exp(_CONTRAST * rng.standard_normal((k, n_words))) / (np.arange(n_words) + _OFFSET)
     topics /= topics.sum(axis=1, keepdims=True)
-    law = GenerativeModel(topics, np.full(k, 1 / k), np.array([document_length]), np.ones(1))
-    cosines = np.sort(expected_similarity(law, releases, n_units=n_units, unit_noise=noise, rng=rng))[::-1]
+    generative = GenerativeModel(topics, np.full(k, 1 / k), np.array([document_length]), np.ones(1))
+    cosines = np.sort(expected_similarity(generative, releases, n_units=n_units, unit_noise=noise, rng=rng))[::-1]
     return TopicsPlan(
         epsilon,
         delta,

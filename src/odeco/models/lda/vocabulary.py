@@ -42,9 +42,13 @@ Words = NDArray[np.str_]
 Tokenizer = Literal["words", "blanks"]
 
 
+#: Longer words are left out: they are keys, addresses or binary data, and an array of texts takes the memory of its
+#: longest for each.
+MAX_WORD_LENGTH = 200
+
 #: A word begins with a letter, goes on with letters, digits and underscores, and has at least two characters. What
 #: follows an apostrophe is left out ("don't" is "don"). Capitals count as small letters.
-WORD = r"(?u)(?<!['’])\b[^\W\d_]\w+"
+WORD = rf"(?u)(?<!['’])\b[^\W\d_]\w{{1,{MAX_WORD_LENGTH - 1}}}(?!\w)"
 
 #: `WORD` leaves these of contracted words; the list of stop words of scikit-learn does not have them.
 _CONTRACTED = (
@@ -54,7 +58,7 @@ _CONTRACTED = (
 
 _PATTERNS: dict[str, dict[str, Any]] = {
     "words": {"token_pattern": WORD, "lowercase": True},
-    "blanks": {"token_pattern": r"\S+", "lowercase": False},
+    "blanks": {"token_pattern": rf"(?<!\S)\S{{1,{MAX_WORD_LENGTH}}}(?!\S)", "lowercase": False},
 }
 
 STOP_WORDS = frozenset(ENGLISH_STOP_WORDS).union(_CONTRACTED)
@@ -237,8 +241,8 @@ def as_words(lines: Iterable[str], tokenizer: Tokenizer = "words") -> list[str]:
 
 
 def numbered(n_words: int) -> Words:
-    """Return names for columns without a word: ``[0]``, ``[1]`` and so on."""
-    return np.array([f"[{place}]" for place in range(n_words)], dtype=np.str_)
+    """Return names for columns without a word: ``x0``, ``x1`` and so on."""
+    return np.array([f"x{place}" for place in range(n_words)], dtype=np.str_)
 
 
 def n_unreachable(words: Iterable[str]) -> int:

@@ -95,7 +95,7 @@ class CommunitySpec(Spec):
             spectrum,
             found.topic_word,
             found.alpha,
-            n_iterations=topics.max_doc_update_iter,
+            n_iterations=topics.max_inference_iter,
             n_jobs=topics.n_jobs,
         )
         params = CommunityParams(
@@ -110,7 +110,7 @@ class CommunitySpec(Spec):
     def memberships(self, links: Any, params: CommunityParams) -> FloatArray:
         """Return the memberships of nodes, from their links to the nodes of the model."""
         settings = self._as_topics(len(params.prior), None)
-        n_iterations, n_jobs = settings.max_doc_update_iter, settings.n_jobs
+        n_iterations, n_jobs = settings.max_inference_iter, settings.n_jobs
         return document_topics(links, params.profiles, params.prior, n_iterations=n_iterations, n_jobs=n_jobs)
 
     def describe(self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None) -> Description:
@@ -134,6 +134,6 @@ class CommunitySpec(Spec):
             n_oversamples=10,
             n_passes=4,
             forget=None,
-            max_doc_update_iter=self.settings.max_inference_iter,
+            max_inference_iter=self.settings.max_inference_iter,
             n_jobs=-1 if n_jobs is None else n_jobs,
         )

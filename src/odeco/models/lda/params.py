@@ -1,0 +1,279 @@
+"""The parameters of a fitted topic model, its diagnostics, and how far to trust private topics."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odeco._util.state import State, array_field, part_field
+from odeco._util.types import FloatArray, IndexArray
+from odeco.errors import UnreliableTopicsWarning
+
+if TYPE_CHECKING:
+    from odeco.models.lda.moments import WordSums
+    from odeco.models.lda.spectral import ReducedMoments, SpectralTopics
+
+#: Prior count of every word in every topic where none is given and none is learnt.
+_DEFAULT_TOPIC_WORD_PRIOR = 0.01
+
+#: A topic with a larger negative share of its mass is more noise than signal.
+_MAX_NEGATIVE = 1 / 3
+
+#: A private topic is clear if at least half of what distinguishes it from all words would be found again: cos² ≥ 1/2.
+CLEAR = 0.5**0.5
+
+#: The probability of a word in a private topic must be at least this many standard deviations of its noise.
+_CLEAR_WORD = 2.0
+
+_TRUST_UNKNOWN = (
+    "How far to trust the topics is not known: with public documents, and in later batches of a stream, no pairs of "
+    "words are released that could show it."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class TopicDiagnostics(State):
+    """What the moments say about the topics.
+
+    Attributes
+    ----------
+    n_documents : int
+        Number of documents seen.
+    n_empty, n_short, n_tokens : int or None
+        Number of documents without a word, of those with one or two words (which add nothing), and of words seen. None
+        in a private model.
+    n_components : int
+        Number of topics.
+    n_clear : int
+        Number of eigenvalues that are clear of noise: the number of topics that the pairs of words support, at most
+        the number that was computed. In a private model, the number of clear topics, as far as it is known (see
+        `TopicTrust`).
+    eigenvalues, eigenvalue_errors : arrays
+        Strength of the directions that whitening divides by, largest first, with standard errors; more than k of them.
+        The errors are NaN if there are too few documents to estimate them.
+    noise_level : float
+        The largest eigenvalue that documents without topics would show.
+    reliable : array of k bool
+        Which of the k whitening directions are clear of noise; in a private model, which topics are.
+    concentration : float
+        The α₀ that the moments were corrected with.
+    weights, residuals : arrays
+        Weights and residuals of the components of the whitened third moment, one for each topic; NaN for a topic that
+        this moment does not hold.
+    explained : float
+        Share of the squared norm of the whitened third moment that the components explain.
+    negative_mass : array
+        For each topic the share of its mass that was negative and was set to zero.
+    selection_scores : array, c x 2
+        With ``n_components="auto"``: the numbers of topics that were tried, and how many topics of each were
+        replicated in the other half of the documents.
+    """
+
+    n_documents: int = array_field(kind="i", low=0)
+    n_components: int = array_field(kind="i", low=1)
+    n_clear: int = array_field(kind="i", low=0)
+    eigenvalues: FloatArray = array_field("directions")
+    eigenvalue_errors: FloatArray = array_field("directions", low=0, nan=True)
+    noise_level: float = array_field()
+    reliable: NDArray[np.bool_] = array_field(None, kind="b")
+    concentration: float = array_field()
+    weights: FloatArray = array_field("k", nan=True)
+    residuals: FloatArray = array_field("k", nan=True)
+    explained: float = array_field()
+    negative_mass: FloatArray = array_field("k", nan=True)
+    n_empty: int | None = array_field(kind="i", low=0, default=None)
+    n_short: int | None = array_field(kind="i", low=0, default=None)
+    n_tokens: int | None = array_field(kind="i", low=0, default=None)
+    selection_scores: IndexArray = array_field(None, None, kind="i", low=0, default=np.zeros((0, 2), dtype=np.int64))
+
+    @property
+    def n_replicated(self) -> int | None:
+        """How many topics were found again in the other half of the documents; None if that was not tried."""
+        found = self.selection_scores[self.selection_scores[:, 0] == self.n_components, 1]
+        return int(found[0]) if found.size else None
+
+    @property
+    def mean_length(self) -> float | None:
+        """Mean number of words in a document; None in a private model."""
+        return None if self.n_tokens is None else self.n_tokens / max(self.n_documents, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class TopicTrust(State):
+    """How far to trust each private topic, and each of its words.
+
+    Attributes
+    ----------
+    similarity : array of k numbers
+        The cosine between a topic and its estimate under other noise, both after subtracting the frequencies of all
+        words: 1 if nothing of it is noise, 0 if all is. It is the lowest of four runs, so the cosine with the topic
+        that would be found without noise should be below it one time in five. NaN if it is not known.
+    deviations : array, k x V
+        Standard deviations that the noise gives to the probabilities of words in topics. Where trust is not known, they
+        are those for the topics that the steps started from, which is less.
+    """
+
+    similarity: FloatArray = array_field("k", low=-1, high=1, nan=True)
+    deviations: FloatArray = array_field("k", "n_features", low=0)
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known how far to trust the topics."""
+        return not np.isnan(self.similarity).any()
+
+    @property
+    def message(self) -> str:
+        """Why it is not known how far to trust the topics, or nothing if it is known."""
+        return "" if self.known else _TRUST_UNKNOWN
+
+    @property
+    def clear(self) -> NDArray[np.bool_]:
+        """Which topics are clear: every run finds half of what sets them apart from all words, likeness² ≥ 1/2.
+
+        None is, if that is not known.
+        """
+        return np.asarray(self.similarity >= CLEAR)
+
+    def clear_words(self, topic_word: FloatArray) -> NDArray[np.bool_]:
+        """Return which words of which topics, k x V, have at least twice the standard deviation of their noise."""
+        return np.asarray(topic_word >= _CLEAR_WORD * self.deviations)
+
+
+@dataclass(frozen=True, eq=False)
+class TopicParams(State):
+    """The parameters of a topic model, with its diagnostics.
+
+    Attributes
+    ----------
+    topic_word : array, k x V
+        The topics; rows are distributions.
+    totals : array
+        Number of words in each topic, prior counts included.
+    alpha : array
+        Dirichlet parameters of the proportions of topics in a document.
+    eta : float
+        Prior count of every word in every topic.
+    diagnostics : TopicDiagnostics
+        How far to trust the spectral topics.
+    trust : TopicTrust or None
+        How far to trust private topics; None for others.
+    """
+
+    topic_word: FloatArray = array_field("k", "n_features", low=0, high=1)
+    totals: FloatArray = array_field("k", low=0)
+    alpha: FloatArray = array_field("k", low=0)
+    eta: float = array_field(low=0)
+    diagnostics: TopicDiagnostics = part_field(TopicDiagnostics)
+    trust: TopicTrust | None = part_field(TopicTrust, default=None)
+
+    @classmethod
+    def from_shares(
+        cls,
+        topic_word: FloatArray,
+        alpha: FloatArray,
+        n_tokens: float,
+        eta: float | None,
+        diagnostics: TopicDiagnostics,
+    ) -> TopicParams:
+        """Return topics that share `n_tokens` words in proportion to `alpha`. The prior is added in place."""
+        prior = _DEFAULT_TOPIC_WORD_PRIOR if eta is None else eta
+        sizes = n_tokens * alpha / alpha.sum()
+        totals = sizes + prior * topic_word.shape[1]
+        topic_word *= (sizes / totals)[:, None]
+        topic_word += (prior / totals)[:, None]
+        return cls(topic_word, totals, alpha, prior, diagnostics)
+
+    @classmethod
+    def from_counts(
+        cls, topic_counts: Any, alpha: FloatArray, eta: float, diagnostics: TopicDiagnostics
+    ) -> TopicParams:
+        """Return the topics of word counts, k x V, with the prior added."""
+        totals = topic_counts.sum(axis=1, dtype=np.float64) + eta * topic_counts.shape[1]
+        topic_word = topic_counts.astype(np.float64)
+        topic_word += eta
+        topic_word /= totals[:, None]
+        return cls(topic_word, totals, alpha, float(eta), diagnostics)
+
+    def largest_first(self) -> TopicParams:
+        """Return the topics in the order of their sizes, with their diagnostics."""
+        order = np.argsort(-self.totals, kind="stable")
+        return self if np.array_equal(order, np.arange(order.size)) else self.permuted(order)
+
+
+def diagnose(
+    reduced: ReducedMoments, topics: SpectralTopics, n_documents: int, sums: WordSums | None = None
+) -> TopicDiagnostics:
+    """Collect the diagnostics of an estimate, in the order of `topics`; `sums` are None in a private model."""
+    k = topics.alpha.size
+    return TopicDiagnostics(
+        n_documents=n_documents,
+        n_empty=None if sums is None else sums.n_empty,
+        n_short=None if sums is None else sums.n_short,
+        n_tokens=None if sums is None else sums.n_tokens,
+        n_components=k,
+        n_clear=int(reduced.clear.sum()),
+        eigenvalues=reduced.eigenvalues,
+        eigenvalue_errors=reduced.eigenvalue_errors,
+        noise_level=reduced.noise_level,
+        reliable=reduced.clear[:k],
+        concentration=float(topics.alpha.sum()),
+        weights=topics.weights,
+        residuals=topics.residuals,
+        explained=topics.explained,
+        negative_mass=topics.negative_mass,
+    )
+
+
+def warn_if_fewer(asked: int | str, learnt: int, n_documents: int) -> None:
+    """Warn if fewer topics were learnt than asked for."""
+    if isinstance(asked, str) or asked == learnt:
+        return
+    warnings.warn(
+        "There must be at least as many distinct words, and documents of three words, as topics. Got "
+        f"n_components={asked} and {n_documents:,} documents that support {learnt} topics, which were fitted. "
+        "Lower n_components, or pass more documents.",
+        UnreliableTopicsWarning,
+        stacklevel=3,  # the line of the user that called fit
+    )
+
+
+def warn_if_unreliable(diagnostics: TopicDiagnostics) -> None:
+    """Warn if the documents are too short or too few for this number of topics, with advice."""
+    found = diagnostics
+    bad = np.flatnonzero(~found.reliable)
+    n_negative = int(np.sum(~(found.negative_mass <= _MAX_NEGATIVE)))
+    if bad.size == 0 and n_negative == 0:
+        return
+    k = found.n_components
+    are = "is" if bad.size == 1 else "are"
+    if bad.size and found.mean_length is None:  # a private model judges the topics themselves
+        what = f"{bad.size} of {k} topics {are} not clear of noise"
+    elif bad.size:
+        what = f"Of the {k} directions of word pairs that they rest on, {bad.size} {are} not clear of noise"
+    else:
+        what = f"{n_negative} of {k} topics had more than a third of their mass negative"
+    of_length = "" if found.mean_length is None else f" of {found.mean_length:.1f} words on average"
+    warnings.warn(
+        f"All topics must stand clear of noise to be trusted. {what}, with {found.n_documents:,} documents{of_length}. "
+        f"{_advice(found, bad)}",
+        UnreliableTopicsWarning,
+        stacklevel=3,  # the line of the user that called fit
+    )
+
+
+def _advice(found: TopicDiagnostics, bad: IndexArray) -> str:
+    """Return what to do: take fewer topics if that many are not there, and else look at what stands out."""
+    if found.n_clear < found.n_components:
+        fewer = f", or lower n_components to {found.n_clear}" if found.n_clear else ""
+        return f"Pass more or longer documents, or prune rare words{fewer}."
+    if bad.size and bad[0] < found.eigenvalues.size and found.eigenvalues[bad[0]] > found.noise_level:
+        return (
+            f"Direction {bad[0]} is strong, but in few documents only: its strength differs between groups of "
+            "documents by as much as its size. Look for documents that are very long or come many times, and weigh "
+            'documents equally (document_weight="equal") or drop these.'
+        )
+    return "Pass more or longer documents, prune rare words, or lower n_components."
