@@ -156,7 +156,7 @@ def test_a_small_run_reaches_the_verdicts_that_are_derived(name, tmp_path):
     experiment = load(name)
     with one_blas_thread():
         records = [{**task, **record} for task in TASKS[name]() for record in experiment.trial(task, 0)]
-    findings = tuple(experiment.judge(records))
+    findings = tuple(experiment.evaluate(records))
     verdicts = {finding.claim: finding.verdict for finding in findings}
     for claim, allowed in EXPECTED[name].items():
         assert verdicts[claim] in allowed, (claim, [f.measured for f in findings if f.claim == claim])
@@ -237,5 +237,5 @@ def stream_records(*, in_rows=-0.5, in_dimension=0.5, needed=2.0, found=1.0, in_
     ],
 )
 def test_a_verdict_on_streams_is_what_its_rule_says_of_the_exponent(exponents, claim, verdict):
-    verdicts = {finding.claim: finding.verdict for finding in load("streaming").judge(stream_records(**exponents))}
+    verdicts = {finding.claim: finding.verdict for finding in load("streaming").evaluate(stream_records(**exponents))}
     assert verdicts[claim] == verdict

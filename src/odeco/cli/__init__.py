@@ -1,4 +1,4 @@
-"""The command `odeco`: one file a sub-command, loaded only when it is asked for."""
+"""The command `odeco`: one file per sub-command, loaded only when it is used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["main"]
 def main() -> int:
     """Run the command with the arguments of this process, and return its exit code."""
     try:
-        from odeco.cli.app import run  # what it is made of may not be installed
+        from odeco.cli.app import run  # click and rich may be missing
     except ModuleNotFoundError as error:
         text = missing_library(error, "The command odeco")
         if text is None:

@@ -1,4 +1,4 @@
-"""The command's face: its sub-commands by name, its errors as advice, its exit codes."""
+"""The command ``odeco``: its sub-commands, its error messages, its exit codes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from odeco.cli.faults import FAULTS, Interrupted, advice, in_options, options_of
 from odeco.cli.options import guard
 from odeco.display.tables import printable
 
-# Each sub-command is the object `command` of the module odeco.cli._NAME; importing it is put off until it is asked for,
-# so that `odeco --help` is quick.
+# Each sub-command is the object `command` of the module odeco.cli.NAME, which is imported only when it is used, so that
+# `odeco --help` is fast.
 SUMMARIES = {
     "decompose": "Decompose a tensor in a file.",
     "stream": "Decompose the moment of rows in files of any size.",
-    "private": "Decompose under differential privacy; plan first.",
+    "private": "Decompose under differential privacy, after a plan.",
     "topics": "Learn topics from text.",
     "learn": "Learn clusters, states, sources, classes or communities.",
-    "report": "Make an HTML page of a saved result.",
-    "info": "Say what a file holds.",
+    "report": "Write an HTML page of a saved result or model.",
+    "info": "Describe a file.",
     "audit": "Attack the privacy of a configuration, as its strongest adversary would.",
-    "reproduce": "Run the paper's figure and claims again, and say which hold.",
-    "bench": "Measure this machine: products, images and rows a second.",
+    "reproduce": "Run the paper's figure and claims again, and check which hold.",
+    "bench": "Measure the speed of this machine.",
 }
 
 EXIT_CODES = (
@@ -55,11 +55,11 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the sub-command that is asked for; if there is none of that name, say which was perhaps meant."""
+        """Return the sub-command of this name; if there is none, suggest one with a similar name."""
         name = args[0]
         if name.startswith("-") or name in self.list_commands(ctx):
             found = super().resolve_command(ctx, args)
-            if found[1] is not None:  # an error that is caught later must speak of these
+            if found[1] is not None:  # for the message of an error that is caught later
                 ctx.ensure_object(dict)["options"] = options_of(found[1])
             return found
         close = get_close_matches(name, self.list_commands(ctx), 1)
@@ -73,7 +73,7 @@ class _Commands(click.Group):
 
 
 def _complete(command: click.Command) -> None:
-    """Give a command, and those inside it, what all have: outputs that destroy nothing, --debug, and whole examples."""
+    """Give a command and its sub-commands what all have: checked destinations, --debug, and unwrapped examples."""
     guard(command)
     if not any(parameter.name == "debug" for parameter in command.params):
         command.params.append(_debug_option())
@@ -89,12 +89,12 @@ def _debug_option() -> click.Option:
         is_flag=True,
         expose_value=False,
         is_eager=True,
-        callback=_note_debug,
-        help="On an error show where in the code it arose.",
+        callback=_set_debug,
+        help="On an error, show the traceback.",
     )
 
 
-def _note_debug(context: click.Context, parameter: click.Parameter, value: bool) -> None:  # noqa: ARG001
+def _set_debug(context: click.Context, parameter: click.Parameter, value: bool) -> None:  # noqa: ARG001
     if value:
         context.find_root().ensure_object(dict)["debug"] = True
 
@@ -111,7 +111,7 @@ def group() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command and return its exit code; whatever goes wrong is said in a line or two on stderr."""
+    """Run the command and return its exit code; an error is one or two lines on stderr."""
     notes: dict[str, Any] = {}
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
@@ -126,7 +126,7 @@ def run(arguments: Sequence[str]) -> int:
             return _end("Interrupted.", Interrupted.exit_code, notes)
         except FAULTS as error:
             return _end(f"Error: {advice(error, notes.get('options'))}", 1, notes)
-        except Exception as error:  # noqa: BLE001 - a mistake of ours, which must not look like one of the user's
+        except Exception as error:  # noqa: BLE001 - a bug, which must not look like a mistake of the user
             text = f"Error: odeco failed: {type(error).__name__}: {error}. Run again with --debug, and report it."
             return _end(text, 1, notes)
     return code if isinstance(code, int) else 0

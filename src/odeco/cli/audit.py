@@ -1,4 +1,4 @@
-"""``odeco audit``: the strongest adversary against a configuration."""
+"""``odeco audit``: attack a privacy configuration as its strongest adversary would."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from odeco.privacy.calibration import epsilon_of, gdp_mu
 
 @click.command("audit")
 @click.option(
-    "--unit", type=click.Choice(["entry", "record"]), default="record", show_default=True, help="Whom it protects."
+    "--unit",
+    type=click.Choice(["entry", "record"]),
+    default="record",
+    show_default=True,
+    help="Whom the guarantee protects.",
 )
 @click.option(
     "--dimension", type=click.IntRange(3), default=10, show_default=True, metavar="D", help="Size of the tensor."
@@ -25,15 +29,15 @@ from odeco.privacy.calibration import epsilon_of, gdp_mu
 @click.option("--epsilon", type=float, help="The ε of the guarantee; with --delta.")
 @click.option("--delta", type=float, help="The δ of the guarantee; with --epsilon.")
 @click.option("--mu", type=float, help="The budget as the μ of a Gaussian mechanism, instead.")
-@click.option("--n-images", type=int, default=3, show_default=True, help="Images that the adversary asks for.")
-@click.option("--n-runs", type=int, default=100_000, show_default=True, help="Transcripts of each neighbour.")
-@click.option("--confidence", type=float, default=0.95, show_default=True, help="Of the bound.")
+@click.option("--n-images", type=int, default=3, show_default=True, help="Number of images that the adversary sees.")
+@click.option("--n-runs", type=int, default=100_000, show_default=True, help="Number of transcripts of each neighbour.")
+@click.option("--confidence", type=float, default=0.95, show_default=True, help="Confidence of the bound.")
 @click.option(
     "--noise-share",
     type=float,
     default=1.0,
     show_default=True,
-    help="Try the auditor: 0.95 makes the noise 5 % too small behind the ledger's back, and he must notice.",
+    help="Test the auditor: 0.95 makes the noise 5 % too small without telling the ledger, and must be noticed.",
 )
 @_options.json_output
 @click.pass_context
@@ -53,11 +57,11 @@ def command(
     noise_share: float,
     as_json: bool,
 ) -> None:
-    r"""Attack a configuration as its strongest adversary would, and certify how much it gives away at least.
+    r"""Attack a configuration as its strongest adversary would, and certify a lower bound on the privacy loss.
 
-    He knows everything but the noise: two data sets that differ as much as neighbours can, every question, every
-    scale. Correct code comes out a little below its claim. The exit code is 1 if more than claimed is given away.
-    The bound lies about 4/√runs below the truth, so a small budget needs many runs.
+    The adversary knows everything but the noise: two data sets that differ as much as neighbours can, every query, and
+    every scale. Correct code comes out a little below its claim. The exit code is 1 if the loss is larger than claimed.
+    The bound lies about 4/√runs below the truth, so that a small budget needs many runs.
 
     \b
     Examples:
@@ -96,7 +100,7 @@ def command(
                 f"as ε at δ = {delta:g}: at least {epsilon_of(found.certified_mu, delta):.4g}, claimed {epsilon:g}"
             )
         verdict = (
-            "VIOLATED: more is given away than claimed."
+            "VIOLATED: the privacy loss is larger than claimed."
             if found.violated
             else "No violation found; an audit can refute a guarantee, never prove it."
         )

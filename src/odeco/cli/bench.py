@@ -1,4 +1,4 @@
-"""``odeco bench``: what this machine does, side by side with the bare products that the work consists of."""
+"""``odeco bench``: the speed of this machine, beside that of the bare matrix products that the work consists of."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ Line = tuple[str, str, float, str, float]
 def command(quick: bool, threads: int | None, as_json: bool) -> None:
     r"""Measure this machine: matrix products, images of a tensor, rows of a stream; about twenty seconds.
 
-    Every line stands beside the bare matrix products that the work consists of, measured in turn on the same
-    numbers; the best time of each counts. Above 1 the library is faster than the products: it uses symmetry, or more
-    threads.
+    Every line is compared with the bare matrix products that the work consists of, measured alternately on the same
+    numbers; the best time of each counts. Above 1 the library is faster than the products, because it uses symmetry or
+    more threads.
 
     \b
     Examples:
@@ -75,11 +75,11 @@ def _jobs(quick: bool) -> list[Callable[[int], Line]]:
 
 
 def _best(first: Callable[[], object], second: Callable[[], object], repeats: int) -> tuple[float, float]:
-    """Return the best time of each, measured in turn."""
+    """Return the best time of each, measured alternately."""
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(repeats):
         for work, kept in zip((first, second), times, strict=True):
-            time.sleep(0.1)  # threads of the linear algebra library spin for a while after a product; let them sleep
+            time.sleep(0.1)  # threads of the linear algebra library spin for a while after a product
             begun = time.perf_counter()
             work()
             kept.append(time.perf_counter() - begun)
@@ -115,7 +115,7 @@ def _sparse_rows(n_rows: int, dimension: int, repeats: int) -> Line:
     pointers = np.arange(0, n_rows * per_row + 1, per_row, dtype=np.int32)
     data = generator.standard_normal(n_rows * per_row).astype(np.float32)
     rows = sparse.csr_array((data, indices, pointers), shape=(n_rows, dimension))
-    what = f"d = {dimension:,}, {per_row} numbers a row, float32"
+    what = f"d = {dimension:,}, {per_row} numbers per row, float32"
     return "rows of a stream, CSR", what, *_rows(rows, max(2, repeats // 3))
 
 

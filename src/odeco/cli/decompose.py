@@ -69,7 +69,7 @@ def command(
       odeco decompose unequal.npy --asymmetric -k auto
     """
     if asymmetric and names is not None:
-        raise click.UsageError("--names is for the one axis of a symmetric tensor, and goes not with --asymmetric.")
+        raise click.UsageError("--names is for the one axis of a symmetric tensor, and does not go with --asymmetric.")
     if asymmetric and (symmetrize or whiten is not None):
         raise click.UsageError("--asymmetric goes with neither --symmetrize nor --whiten.")
     settings: dict[str, Any] = {"n_restarts": n_restarts, "n_iterations": n_iterations, "tol": tol, "rng": seed}

@@ -1,4 +1,4 @@
-"""What may go wrong through no fault of ours, in the words of the command line; and being interrupted."""
+"""Errors in the words of the command line, and interrupts."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import click
 
 from odeco._util.extras import missing_library
 
-#: Exceptions that say something about data, files or settings: their text is all that a user needs.
+#: Exceptions about data, files or settings: their text is all that a user needs.
 FAULTS = (ValueError, TypeError, OSError, MemoryError, RuntimeError, ModuleNotFoundError)
 
-#: The library's advice is Python; these say the same in options.
+#: Advice of the library, which is in terms of Python, and the same advice in terms of options.
 _TRANSLATIONS = {
     "Call odeco.symmetrize(T), or odeco.decompose_asymmetric for an asymmetric one.": (
         "Pass --symmetrize, or --asymmetric for an asymmetric one."
@@ -46,25 +46,25 @@ _TRANSLATIONS = {
 
 
 class Interrupted(click.ClickException):
-    """The user, or the system, ended a run."""
+    """A run was interrupted by the user or the system."""
 
     exit_code = 128 + signal.SIGINT
 
     def show(self, file: Any = None) -> None:
-        """Say it on stderr."""
+        """Print the message to stderr."""
         click.echo(self.message, file=file, err=True)
 
 
 class Terminated(Interrupted):
-    """The system asked a run to end."""
+    """A run was terminated by the system (SIGTERM)."""
 
     exit_code = 128 + signal.SIGTERM
 
 
 class Interrupts:
-    """Note the first Ctrl-C (or SIGTERM) instead of acting on it, so that a run ends where it can go on from.
+    """Record the first Ctrl-C (or SIGTERM) instead of raising, so that a run stops at a point where it can be resumed.
 
-    A second one ends the process as usual.
+    A second signal ends the process as usual.
     """
 
     _SIGNALS: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
@@ -74,7 +74,7 @@ class Interrupts:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        self._before = {number: signal.signal(number, self._note) for number in self._SIGNALS}
+        self._before = {number: signal.signal(number, self._record) for number in self._SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -82,25 +82,25 @@ class Interrupts:
             signal.signal(number, handler)
 
     def check(self) -> None:
-        """Raise if a signal has come."""
+        """Raise if a signal was received."""
         if self.number is not None:
             raise KeyboardInterrupt
 
-    def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+    def _record(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self.number = number
         self.__exit__()
 
 
 class LastingInterrupt(Interrupts):
-    """A Ctrl-C that is acted on at once, and is not lost: `check` raises again.
+    """Raise at once on Ctrl-C, and again in `check`.
 
-    It may come while Python is inside a callback that lets no exception out, as compilers and finalisers have them.
+    The first exception may be lost inside a callback that lets none out, as in compilers and finalisers.
     """
 
     _SIGNALS = (signal.SIGINT,)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        super()._note(number, frame)
+    def _record(self, number: int, frame: FrameType | None) -> None:
+        super()._record(number, frame)
         raise KeyboardInterrupt
 
 
@@ -119,12 +119,12 @@ def advice(error: BaseException, options: Mapping[str, str] | None = None) -> st
 
 
 def in_options(text: str, options: Mapping[str, str] | None = None) -> str:
-    """Return the library's advice as that of the command line.
+    """Return advice of the library in the words of the command line.
 
     Parameters
     ----------
     text : str
-        What the library says.
+        The text of an error or warning of the library.
     options : mapping, optional
         The options of the sub-command by the names of arguments; by default those of the one that is running.
     """

@@ -1,7 +1,4 @@
-"""What a user names on the command line, as the library wants it.
-
-Rows of numbers in files, all at once, for ``odeco learn``.
-"""
+"""Read the files that are named on the command line: tensors, names, labels, rows."""
 
 from __future__ import annotations
 
@@ -58,14 +55,14 @@ def load_npy(path: Path) -> np.ndarray[Any, Any]:
 
 
 def load_names(path: Path | None, dimension: int, columns: Sequence[str] | None = None) -> list[str] | None:
-    """Return the names of the coordinates: those of the file, else those that the data bring, else None."""
+    """Return the names of the coordinates: those of the file, or else those of the columns of the data, or None."""
     if path is None:
         return list(columns) if columns is not None and len(columns) == dimension else None
     names = path.read_text(encoding="utf-8").splitlines()
     if len(names) != dimension:
         raise ValueError(
             f"{path} must have one name for each of the {dimension:,} coordinates. It has {len(names):,} lines. "
-            "Write one name a line."
+            "Write one name per line."
         )
     return names
 
@@ -79,7 +76,7 @@ def load_groups(path: Path | None) -> Any:
     return np.array(path.read_text(encoding="utf-8").splitlines())
 
 
-#: Private rows are read in blocks of so many.
+#: The number of private rows in a block.
 _BLOCK = 65536
 
 

@@ -31,19 +31,19 @@ from odeco.io.coerce import as_source
     help="core: find the span, decompose a small core. power: Algorithm 2 of the paper, fresh rows each iteration. "
     "entries: the whole moment at once, up to 400 columns.",
 )
-@click.option("--batch-size", type=int, metavar="N", help="Rows for each question; needed by --method power.")
+@click.option("--batch-size", type=int, metavar="N", help="Rows per image; required by --method power.")
 @_options.n_restarts
 @_options.n_iterations
 @click.option(
-    "--n-polish", type=int, metavar="N", help="Passes that refine, with --method core or entries.  [default: 1]"
+    "--n-polish", type=int, metavar="N", help="Number of refining passes, with --method core or entries.  [default: 1]"
 )
 @click.option("--order", type=int, default=3, show_default=True, help="Order of the moment.")
 @_options.columns
 @_options.drop
 @_options.seed
-@click.option("--checkpoint", type=_options.CHECKPOINT, metavar="FILE", help="Keep there where the run stands.")
-@click.option("--checkpoint-seconds", type=float, default=30.0, show_default=True, help="How often.")
-@click.option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one.")
+@click.option("--checkpoint", type=_options.CHECKPOINT, metavar="FILE", help="Save the state of the run in this file.")
+@click.option("--checkpoint-seconds", type=float, default=30.0, show_default=True, help="Seconds between checkpoints.")
+@click.option("--resume", is_flag=True, help="Continue from the checkpoint, if there is one.")
 @_options.scheduler
 @_options.outputs
 def command(
@@ -71,9 +71,9 @@ def command(
 ) -> None:
     r"""Decompose the moment E[x ⊗ x ⊗ x] of the rows x in FILEs, read block by block and never held as a whole.
 
-    FILE may be .npy, .npz (CSR), .parquet, .arrow, .feather, .svmlight, .csv, .tsv, a directory of such, or a pattern
-    in quotes. Ctrl-C ends the run; with --checkpoint it can go on later, and ends with the same bits as if it had not
-    been interrupted.
+    FILE may be .npy, .npz (CSR), .parquet, .arrow, .feather, .svmlight, .csv, .tsv, a directory of such files, or a
+    quoted pattern. Ctrl-C ends the run; with --checkpoint it can be continued later, and its result is bit-identical to
+    that of an uninterrupted run.
 
     \b
     Examples:
@@ -154,13 +154,13 @@ def command(
 
 
 def _rows_of_this_pass(n_read: int, n_rows: int | None) -> str:
-    """Return how many rows of the current pass are read; of a source that does not know its length, of all passes."""
+    """Return the number of rows read in the current pass; if the length is unknown, in all passes."""
     return f"{n_read:,} rows" if not n_rows else f"{(n_read - 1) % n_rows + 1 if n_read else 0:,} of {n_rows:,} rows"
 
 
 @contextmanager
 def _columns_called(labels: Sequence[str] | None) -> Iterator[None]:
-    """Show warnings about a column with the name that the user has given it."""
+    """Name columns in warnings as the user named them."""
     show = warnings.showwarning
 
     def show_called(message: Warning | str, *more: Any, **further: Any) -> None:
@@ -176,7 +176,7 @@ def _columns_called(labels: Sequence[str] | None) -> Iterator[None]:
 
 
 def _read_so_far(n_read: int, n_rows: int | None) -> str:
-    """Return how many rows were read, with passes that were complete by name."""
+    """Return the number of complete passes and of rows after them."""
     n_passes, rest = divmod(n_read, n_rows) if n_rows else (0, n_read)
     passes = f"{n_passes} pass{'' if n_passes == 1 else 'es'} and " if n_passes else ""
     return f"{passes}{rest:,} rows"

@@ -1,4 +1,4 @@
-"""What ``odeco topics`` reads: documents as text, or word counts in ``.npz`` files."""
+"""Input of ``odeco topics``: documents as text, or word counts in ``.npz`` files."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from odeco.models.lda.vocabulary import (
 )
 from odeco.privacy.sources import open_private
 
-#: This many characters of a document are kept, to be shown.
+#: This many characters of a document are kept for the page.
 _EXCERPT = 400
 
 #: Progress is shown after every 500 documents.
 _EVERY = 500
 
 
-#: A function of this type is shown the stage of the work, how much of it is done, and of how much.
+#: Receives the stage of the work, how much of it is done, and of how much.
 Show = Callable[[str, int, int | None], object]
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Counted documents. Texts also have names, which say where they come from, a way they were cut, and excerpts."""
+    """Counted documents. Texts also have names, which say where they come from, excerpts, and a tokenizer."""
 
     counted: CountedWords
     names: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ def read_corpus(
         for number, each in enumerate(texts, 1):
             names.append(each.name)
             if keep_excerpts:
-                # Enough is cut off that runs of blanks leave something to show.
+                # A longer piece, because blanks are dropped.
                 excerpts.append(" ".join(each.text[: 4 * _EXCERPT].split())[: _EXCERPT + 1])
             if number % _EVERY == 0:
                 show("reading", number, None)
@@ -86,7 +86,7 @@ def read_corpus(
 
 
 def count_documents(files: Sequence[Path], column: str | None) -> int:
-    """Return how many documents private files hold: their number is public, and nothing else is looked at."""
+    """Return the number of documents in private files, which is public; nothing else is read."""
     if _are_counts(files):
         return sum(as_source(str(path)).n_rows or 0 for path in files)
     return sum(1 for _ in (read_documents(files, column=column, private=True) if files else python_documentation()))
@@ -101,7 +101,7 @@ def read_for_model(
     tokenizer: Tokenizer | None = None,
     keep_excerpts: bool = False,
 ) -> Corpus:
-    """Return new documents, counted by the words of a model and cut as it cut its own."""
+    """Return the counts of a model's words in new documents, which are split into words as the model's were."""
     model_words = [str(word) for word in words]
     if not _are_counts(files):
         return read_corpus(
@@ -174,7 +174,7 @@ def _counts_in(path: Path, private: bool) -> CountedWords:
 
 
 def read_words(path: Path, tokenizer: Tokenizer = "words") -> list[str]:
-    """Return the words of a file, one a line."""
+    """Return the words of a file with one word per line."""
     return as_words(path.read_text(encoding="utf-8-sig").splitlines(), tokenizer)
 
 

@@ -1,4 +1,4 @@
-"""The paper's figure and claims, run again: every experiment is one short file, and gives a verdict on each claim."""
+"""The paper's figure and claims, run again: one file per experiment, with a verdict on each claim."""
 
 from __future__ import annotations
 

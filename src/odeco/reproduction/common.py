@@ -1,9 +1,4 @@
-"""How many random starts it takes until one is good (Lemma C.1 of the paper).
-
-A noise tensor kept away from the signal.
-
-Transition points of failure rates, exponents of powers, and their standard errors.
-"""
+"""Statistics that experiments share: random starts until one is good, transitions of failure rates, exponents."""
 
 from __future__ import annotations
 

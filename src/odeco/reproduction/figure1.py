@@ -148,13 +148,13 @@ RULE = (
 )
 
 
-def judge(records: Records) -> list[Finding]:
+def evaluate(records: Records) -> list[Finding]:
     """Return a finding for each row of the figure, for the law behind its first row, and for two more claims."""
-    rows = [_judge_row(records, noise) for noise in PAPER]
-    return [*rows, _judge_law(records), _judge_counterexample(records), _judge_starts()]
+    rows = [_check_row(records, noise) for noise in PAPER]
+    return [*rows, _check_law(records), _check_counterexample(records), _check_starts()]
 
 
-def _judge_row(records: Records, noise: str) -> Finding:
+def _check_row(records: Records, noise: str) -> Finding:
     name, power = PAPER[noise]
     moved = transitions(records, noise, PRIMARY_RESTARTS)
     spreads = {scaling: moved.spread(scale).value for scaling, scale in SCALINGS.items()}
@@ -195,7 +195,7 @@ REMARKS = {
 }
 
 
-def _judge_law(records: Records) -> Finding:
+def _check_law(records: Records) -> Finding:
     largest = max(distinct(records, "n_restarts"))
     single = transitions(records, "gaussian", largest, "starts_lost")
     slope = single.exponent()
@@ -222,7 +222,7 @@ def _judge_law(records: Records) -> Finding:
     )
 
 
-def _judge_counterexample(records: Records) -> Finding:
+def _check_counterexample(records: Records) -> Finding:
     largest = max(distinct(records, "n_restarts"))
     slope = transitions(records, "pull", largest, "starts_lost").exponent()
     whole = transitions(records, "pull", largest, "failed_in_any_order").exponent()
@@ -246,7 +246,7 @@ def _no_smaller(slope: Estimate, expected: float) -> Verdict:
     return "holds up to logs" if slope.value >= expected - 2 * slope.error - ONE_LOG else "does not hold as stated"
 
 
-def _judge_starts() -> Finding:
+def _check_starts() -> Finding:
     sizes = (4, 8, 16, 32, 64)
     needed = [starts_needed(k) for k in sizes]
     exponents = np.diff(np.log(needed)) / np.diff(np.log(sizes))
@@ -344,4 +344,4 @@ def _law_and_set_up(records: Records) -> Any:
     return figure
 
 
-EXPERIMENT = Experiment("figure1", "Noise that Algorithm 1 bears (Figure 1)", tasks, trial, judge, draw)
+EXPERIMENT = Experiment("figure1", "Noise that Algorithm 1 bears (Figure 1)", tasks, trial, evaluate, draw)

@@ -117,9 +117,9 @@ def _smallest(succeeds: Callable[[float], bool]) -> float:
     return float(2 ** (high / 8))
 
 
-def judge(records: Records) -> list[Finding]:
+def evaluate(records: Records) -> list[Finding]:
     """Return the findings of Section 4."""
-    return [_judge_guarantee(), _judge_dimension(records), _judge_parameters(records), *_judge_input(records)]
+    return [_check_guarantee(), _check_dimension(records), _check_parameters(records), *_check_input(records)]
 
 
 def cited_composition(epsilon: float, delta: float, n_releases: int) -> float:
@@ -132,7 +132,7 @@ def cited_composition(epsilon: float, delta: float, n_releases: int) -> float:
     return spread + n_releases * single * math.expm1(single)
 
 
-def _judge_guarantee() -> Finding:
+def _check_guarantee() -> Finding:
     n_releases = K * N_RESTARTS * (N_ITERATIONS + 1)
     exact = {
         epsilon: epsilon_of(math.sqrt(n_releases) / paper_noise_multiplier(epsilon, DELTA, n_releases), DELTA)
@@ -152,7 +152,7 @@ def _judge_guarantee() -> Finding:
     )
 
 
-def _judge_dimension(records: Records) -> Finding:
+def _check_dimension(records: Records) -> Finding:
     chosen = select(records, kind="dimension")
     first = {name: _slope(select(chosen, mechanism=name), "dimension", "weight_for_first") for name in MECHANISMS}
     all_of = {name: _slope(select(chosen, mechanism=name), "dimension", "weight_for_all") for name in (PAPER, EXACT)}
@@ -175,7 +175,7 @@ def _judge_dimension(records: Records) -> Finding:
     )
 
 
-def _judge_parameters(records: Records) -> Finding:
+def _check_parameters(records: Records) -> Finding:
     in_epsilon = _slope(select(records, kind="epsilon", mechanism=PAPER), "epsilon", "weight_for_first")
     in_mu = _slope(select(records, kind="incoherence", mechanism=EXACT), "mu_0", "weight_for_first")
     holds = in_epsilon.near(-1.0, RESOLUTION) and in_mu.at_most(1.0, RESOLUTION)
@@ -190,7 +190,7 @@ def _judge_parameters(records: Records) -> Finding:
     )
 
 
-def _judge_input(records: Records) -> list[Finding]:
+def _check_input(records: Records) -> list[Finding]:
     chosen = select(records, kind="dimension")
     slope = _slope(select(chosen, mechanism="input"), "dimension", "weight_for_first")
     dimensions = np.array(distinct(chosen, "dimension"), float)
@@ -279,4 +279,4 @@ def draw(records: Records) -> dict[str, Any]:
     return {"privacy": figure}
 
 
-EXPERIMENT = Experiment("privacy", "Private decompositions (Section 4)", tasks, trial, judge, draw)
+EXPERIMENT = Experiment("privacy", "Private decompositions (Section 4)", tasks, trial, evaluate, draw)

@@ -69,8 +69,8 @@ class Experiment:
         ``tasks(quick)`` returns the settings of every trial.
     trial : callable
         ``trial(settings, seed)`` returns the rows that one trial adds to the table.
-    judge : callable
-        ``judge(records)`` returns the findings.
+    evaluate : callable
+        ``evaluate(records)`` returns the findings.
     draw : callable
         ``draw(records)`` returns the figures by name.
     """
@@ -79,7 +79,7 @@ class Experiment:
     title: str
     tasks: Callable[[bool], list[Settings]]
     trial: Trial
-    judge: Callable[[Records], list[Finding]]
+    evaluate: Callable[[Records], list[Finding]]
     draw: Callable[[Records], dict[str, Any]]
 
     def run(
@@ -91,7 +91,7 @@ class Experiment:
         n_processes: int = 1,
         progress: Progress | None = None,
     ) -> Report:
-        """Run all trials that are not in `folder` yet, and judge."""
+        """Run all trials that are not in `folder` yet, and evaluate them."""
         records = run_trials(
             self.name,
             self.trial,
@@ -102,7 +102,7 @@ class Experiment:
             progress=progress,
         )
         command = f"odeco reproduce {self.name}{' --quick' if quick else ''} --seed {seed}"
-        findings = tuple(self.judge(records))
+        findings = tuple(self.evaluate(records))
         return Report(self.name, self.title, command, seed, findings, records, self.draw(records), quick)
 
 

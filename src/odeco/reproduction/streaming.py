@@ -1,9 +1,6 @@
-"""A planted stream, and the streaming methods run on it.
+"""Algorithm 2 on streams: error against rows and dimension (Theorem 3.1 and corollary), memory (Proposition 3.1), SGD.
 
-Algorithm 2 on streams: error against rows and dimension (Theorem 3.1 and corollary), memory (Proposition 3.1), SGD.
-
-The number of rows behind each answer is n. Algorithm 2 reads k R n rows in all. The core method reads the same n rows
-several times.
+A batch has n rows. Algorithm 2 reads k R n rows in all. The core method reads the same n rows several times.
 """
 
 from __future__ import annotations
@@ -81,7 +78,7 @@ class SkewedStream:
 
 
 def algorithm_2(stream: SkewedStream, n_rows: int, n_restarts: int = N_RESTARTS) -> FloatArray:
-    """Return the angles of Algorithm 2 with `n_rows` fresh rows for each of its k R answers."""
+    """Return the angles of Algorithm 2 with `n_rows` fresh rows for each of its k R images."""
     found = decompose_stream(
         stream.blocks(n_rows * stream.n_components * N_ITERATIONS),
         stream.n_components,
@@ -101,7 +98,7 @@ def core(stream: SkewedStream, n_rows: int) -> FloatArray:
 
 
 def gradient_descent(stream: SkewedStream, n_rows: int) -> FloatArray:
-    """Return the angles of stochastic gradient descent over `n_rows` rows, its rate tuned on as many others."""
+    """Return the angles of stochastic gradient descent over `n_rows` rows; its rate is tuned on other rows."""
     rate = tune_learning_rate(
         lambda: stream.blocks(n_rows, stretch=3),
         stream.n_components,
@@ -240,7 +237,7 @@ def _memory(stream: SkewedStream) -> dict[str, Any]:
     return {"peak_bytes": round(peak, -4), "rows_read": found.n_rows, "rows_planned": n_rows}
 
 
-def judge(records: Records) -> list[Finding]:
+def evaluate(records: Records) -> list[Finding]:
     """Return the findings of Section 3."""
     in_rows = _slope(select(records, kind="rows", method="Algorithm 2"), "n", "error")
     in_dimension = _slope(select(records, kind="dimension", method="Algorithm 2"), "dimension", "error")
@@ -282,12 +279,12 @@ def judge(records: Records) -> list[Finding]:
             _at_most(needed, 2.0),
             "streaming",
         ),
-        _judge_memory(records),
-        _judge_descent(records),
+        _check_memory(records),
+        _check_descent(records),
     ]
 
 
-def _judge_memory(records: Records) -> Finding:
+def _check_memory(records: Records) -> Finding:
     measured = select(records, kind="memory")
     slope = _slope(measured, "dimension", "peak_bytes")
     exact = all(record["rows_read"] == record["rows_planned"] for record in measured)
@@ -306,7 +303,7 @@ def _judge_memory(records: Records) -> Finding:
     )
 
 
-def _judge_descent(records: Records) -> Finding:
+def _check_descent(records: Records) -> Finding:
     rows = select(records, kind="rows")
     counts = distinct(select(rows, method="SGD"), "rows_read")
     shares = {
@@ -410,4 +407,4 @@ def _draw_memory(records: Records) -> Any:
     return figure
 
 
-EXPERIMENT = Experiment("streaming", "Streams: rows, dimension, memory (Section 3)", tasks, trial, judge, draw)
+EXPERIMENT = Experiment("streaming", "Streams: rows, dimension, memory (Section 3)", tasks, trial, evaluate, draw)

@@ -97,10 +97,10 @@ def span_error(found: HasComponents, truth: Components) -> float:
     return float(np.linalg.norm(outside, 2))
 
 
-def judge(records: Records) -> list[Finding]:
+def evaluate(records: Records) -> list[Finding]:
     """Return the findings of Appendix B and of Theorem 2.2's error bound."""
     noise = select(records, kind="noise")
-    return [_judge_span(records), _judge_rank(records), _judge_error(noise), _judge_comparison(noise)]
+    return [_check_span(records), _check_rank(records), _check_error(noise), _check_comparison(noise)]
 
 
 def _quantiles(records: Records, variable: str) -> tuple[FloatArray, FloatArray]:
@@ -113,7 +113,7 @@ def _quantiles(records: Records, variable: str) -> tuple[FloatArray, FloatArray]
     return np.array([value for value, _ in groups], float), np.array(nine_tenths)
 
 
-def _judge_span(records: Records) -> Finding:
+def _check_span(records: Records) -> Finding:
     spans = select(records, kind="noise", method="span of a slice")
     slope = log_slope(*_quantiles(spans, "dimension"))
     return Finding(
@@ -127,7 +127,7 @@ def _judge_span(records: Records) -> Finding:
     )
 
 
-def _judge_rank(records: Records) -> Finding:
+def _check_rank(records: Records) -> Finding:
     spans = select(records, kind="rank", method="span of a slice")
     slope = log_slope(*_quantiles(spans, "rank"))
     return Finding(
@@ -143,7 +143,7 @@ def _judge_rank(records: Records) -> Finding:
     )
 
 
-def _judge_error(records: Records) -> Finding:
+def _check_error(records: Records) -> Finding:
     ours = select(records, method="Algorithm 1")
     small = [r for r in ours if r["sigma"] <= 0.03]
     in_noise = _slope(small, "sigma")
@@ -159,7 +159,7 @@ def _judge_error(records: Records) -> Finding:
     )
 
 
-def _judge_comparison(records: Records) -> Finding:
+def _check_comparison(records: Records) -> Finding:
     largest = max(distinct(records, "dimension"))
     chosen = select(records, dimension=largest)
     errors = {
@@ -215,4 +215,4 @@ def draw(records: Records) -> dict[str, Any]:
     return {"whitening": figure}
 
 
-EXPERIMENT = Experiment("whitening", "Algorithm 1 beside slices (Appendix B)", tasks, trial, judge, draw)
+EXPERIMENT = Experiment("whitening", "Algorithm 1 beside slices (Appendix B)", tasks, trial, evaluate, draw)

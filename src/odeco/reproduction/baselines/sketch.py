@@ -1,11 +1,9 @@
-"""Tensor sketching: a tensor kept as a few short vectors, from which FFTs answer (Wang, Tung, Smola, Anandkumar 2015).
+"""Tensor sketching and the power method on sketches (Wang, Tung, Smola and Anandkumar 2015).
 
-A count sketch throws the entries of a tensor into b buckets, each with a random factor, and adds up what falls
-together. Index i has a bucket h(i) and a phase σ(i), a random root of unity; the entry (i, j, k) goes to the bucket
-h(i) + h(j) + h(k) mod b with the phase σ(i)σ(j)σ(k). So the sketch of u ⊗ u ⊗ u is the sketch of u convolved with
-itself, a product of Fourier transforms, and inner products of sketches estimate inner products of tensors.
-
-The tensor power method with a sketch in place of the tensor (Wang, Tung, Smola and Anandkumar 2015).
+A count sketch adds the entries of a tensor, each with a random factor, into b buckets. Index i has a bucket h(i) and a
+phase σ(i), a random root of unity; the entry (i, j, k) goes to the bucket h(i) + h(j) + h(k) mod b with the phase
+σ(i)σ(j)σ(k). So the sketch of u ⊗ u ⊗ u is the sketch of u convolved with itself, a product of Fourier transforms, and
+inner products of sketches estimate inner products of tensors.
 """
 
 from __future__ import annotations
@@ -274,7 +272,7 @@ def sketched_power_method(
     n_iterations: int | None = None,
     rng: RngLike = None,
 ) -> Components:
-    """Return the components that the tensor power method finds when a sketch answers in place of the tensor.
+    """Return the components that the tensor power method finds with a sketch in place of the tensor.
 
     Parameters
     ----------

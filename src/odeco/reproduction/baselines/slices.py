@@ -1,6 +1,7 @@
-"""One random slice and its eigenvectors: the method of the paper's Appendix B.
+"""Methods that reduce a tensor to slices.
 
-Simultaneous diagonalisation of many random slices (Kuleshov, Chaganty and Liang 2015).
+The paper's Appendix B takes the eigenvectors of one random slice; simultaneous diagonalisation takes many slices at
+once (Kuleshov, Chaganty and Liang 2015).
 """
 
 from __future__ import annotations
