@@ -10,7 +10,7 @@ from scipy import sparse
 from test_streams import planted_rows
 
 from odeco.online import RowSum
-from odeco.online import tree as _chunks
+from odeco.online import sums as _chunks
 from odeco.online.sums import rows_per_chunk
 
 

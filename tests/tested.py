@@ -16,7 +16,7 @@ import test_layouts
 import test_scale
 from interrupts import PLACES, moments_of
 
-from odeco.online import tree as _chunks
+from odeco.online import sums as _chunks
 
 
 def n_cases(module: object) -> int:

@@ -2,8 +2,8 @@
 
 `RowSum` is an accumulator with ``update`` and ``+``: one object serves a stream, a batch and a partition. Sums in
 floating point depend on where they are cut, so rows that arrive in pieces of any size are cut again into *chunks*, at
-places that depend on the rows only, and the sums over chunks form a *tree* whose shape depends on the number of rows only. So the
-result is bit-identical whether rows are pushed one by one, read from a file, or added up by workers.
+places that depend on the rows only, and the sums over chunks form a *tree* whose shape depends on the number of rows
+only. So the result is bit-identical whether rows are pushed one by one, read from a file, or added up by workers.
 
 Rows are counted from the start of a sum. `unit` rows make a leaf, and `RADIX` nodes of one height make a node of the
 next. An unfinished sum holds one array per level: level 0 the unfinished leaf, level h the finished nodes of height
