@@ -18,7 +18,7 @@ _TAIL = math.sqrt(-2 * math.log(SIGNIFICANCE))
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Components, with what the known noise says about them; see `odeco.PrivateDecomposition`."""
+    """Components, with the errors that the known noise implies; see `odeco.PrivateDecomposition`."""
 
     components: Components
     weight_errors: FloatArray
@@ -32,12 +32,12 @@ def highest_of(n_restarts: int) -> float:
 
 
 def found_in_images(found: Components, errors: FloatArray, image_errors: FloatArray, n_looks: int) -> Found:
-    """Say how far noise of these sizes, in weights and images, may have moved the best of `n_looks` candidates."""
+    """Return how far noise of these sizes, in weights and images, may have moved the best of `n_looks` candidates."""
     return Found(found, errors, angles_of(image_errors, found), errors * highest_of(n_looks))
 
 
 def found_in_core(found: Components, scale: float, width: int, outside: FloatArray) -> Found:
-    """Say how far the noise of a core may have moved what was found in it.
+    """Return how far the noise of a core may have moved what was found in it.
 
     The core is symmetrised, so its noise has standard deviation `scale` at every unit vector, and `scale`/√p for each
     coordinate of the image at right angles to it.
@@ -49,7 +49,7 @@ def found_in_core(found: Components, scale: float, width: int, outside: FloatArr
 
 
 def found_in_entries(found: Components, scale: float, units: tuple[float, float, float]) -> Found:
-    """Say how far noise on every distinct entry may have moved what was found: at order 3, in the units of entries."""
+    """Return how far noise on every distinct entry may have moved what was found, at order 3, in units of entries."""
     errors = scale * _value_errors(units, found.vectors)
     # A coordinate of E(I, v, v) is Σ 2 E_ijk v_j v_k over j < k, up to terms with equal indices.
     coordinate = scale * math.sqrt(2) * units[0]

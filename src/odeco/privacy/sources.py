@@ -1,7 +1,7 @@
 """Rows of files for private runs: no error, warning or shape depends on what is in a record.
 
 The shape, the type and the number of records are public: they come from the format of a file, from its header, or from
-the user. A record that is not valid counts as a row of zeros. The row that it becomes depends on that record alone, so
+the user. A record that is not valid counts as blank. The row that it becomes depends on that record alone, so
 a change of one record changes one row.
 
 **Neighbours** are two tables of the same columns and the same number of records that differ in one record, not two
@@ -194,7 +194,7 @@ def _count(file: Source) -> int:
 
 
 def _silenced(block: Any, dtype: np.dtype[Any]) -> Block:
-    """Return a block in which rows with an index outside of the columns are NaN, and so count as zeros later."""
+    """Return a block in which rows with an index outside of the columns are NaN, and so count as blank later."""
     if not is_sparse(block):
         dense: Block = block.astype(dtype, copy=False)
         return dense
@@ -206,13 +206,13 @@ def _silenced(block: Any, dtype: np.dtype[Any]) -> Block:
 
 
 class _PrivateArrowFile(ArrowFile):
-    """A table whose nulls are read as NaN: a record with a null is not valid, and counts as zeros."""
+    """A table whose nulls are read as NaN: a record with a null is not valid, and counts as blank."""
 
     nulls_are_nan: ClassVar[bool] = True
 
 
 class _PrivateSvmlightFile(SvmlightFile):
-    """A svmlight file of which every line is a record; a line that is not a row counts as zeros."""
+    """A svmlight file of which every line is a record; a line that is not a row counts as blank."""
 
     def __init__(self, path: Path, n_features: int, first_index: int) -> None:
         self.name, self.path, self._file = path.name, path, path
@@ -233,7 +233,7 @@ class _PrivateSvmlightFile(SvmlightFile):
 
 
 class _PrivateCsvFile(CsvFile):
-    """A CSV file whose records with a cell that is not a number are NaN, and so count as zeros."""
+    """A CSV file whose records with a cell that is not a number are NaN, and so count as blank."""
 
     def __init__(self, path: Path, n_features: int, *, has_names: bool) -> None:
         self.name, self.path, self._file, self._has_names = path.name, path, path, has_names

@@ -55,7 +55,7 @@ class BoundedCounts:
         Word counts. A document with a count that is negative, not whole or not finite counts as empty, without a
         message.
     groups : array of labels, optional
-        Whose each document is; this is public. The unit of privacy is then the user.
+        The user of each document; public. The unit of privacy is then the user.
     neighbour_relation : {"replace", "add_remove"}
         What a neighbour may do to one document (or to all of one user): replace it by any other, or blank it. The
         number of documents is public either way.

@@ -29,7 +29,7 @@ def record_image(
     Derivation: A ↦ (A(I, u_τ, …, u_τ))_τ applies to every slice of a tensor A the linear map with rows u_τ ⊗ … ⊗ u_τ
     (p − 1 factors). Its largest singular value is the root of the largest eigenvalue of the Gram matrix of its rows,
     and ⟨u ⊗ … ⊗ u, w ⊗ … ⊗ w⟩ = ⟨u, w⟩^(p−1). So the answers move by at most that times the norm by which the tensor
-    moves. To blank out x moves the tensor by x ⊗ … ⊗ x/n, of norm at most B^p/n. To replace x by y moves it by
+    moves. Blanking x moves the tensor by x ⊗ … ⊗ x/n, of norm at most B^p/n. Replacing x by y moves it by
     (x ⊗ … ⊗ x − y ⊗ … ⊗ y)/n, whose squared norm is (|x|^2p + |y|^2p − 2⟨x, y⟩^p)/n². At odd p this is largest,
     (2B^p/n)², for y = −x. At even p the last term only helps: at most 2B^2p/n². So it does at every p if no entry of a
     record is negative, since then ⟨x, y⟩ ≥ 0.
