@@ -408,3 +408,26 @@ def test_a_file_with_a_move_that_cannot_be_is_refused(tmp_path):
         save_arrays(tmp_path / "bad.npz", "hidden Markov model", header, {**arrays, "fit.params.transitions": bad})
         with pytest.raises(FileFormatError, match=r"bad\.npz.*`fit\.params\.transitions`"):
             TensorHMM.load(tmp_path / "bad.npz")
+
+
+@pytest.mark.usefixtures("short_blocks")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("carry", np.array([0.5, 0.4])),
+        ("carry", np.zeros(3)),
+        ("statistics.emissions", -np.ones((2, 3))),
+        ("statistics.emissions", np.ones((2, 4))),
+        ("statistics.n", np.array(2999.0)),
+        ("context.n_symbols", np.array(4)),
+        ("buffer", np.array([[0.0, 3.0]] * 100)),
+        ("buffer", np.array([[0.0, 1.0, 1.0]] * 100)),
+    ],
+)
+def test_a_damaged_stream_is_refused(name, value, tmp_path):
+    TensorHMM(2, n_symbols=3, max_iter=1, random_state=0).partial_fit(np.arange(3600) // 5 % 3).save(tmp_path / "m.npz")
+    header, arrays = load_arrays(tmp_path / "m.npz", "hidden Markov model")
+    assert f"stream.{name}" in arrays
+    save_arrays(tmp_path / "bad.npz", "hidden Markov model", header, {**arrays, f"stream.{name}": value})
+    with pytest.raises(FileFormatError, match=r"bad\.npz"):
+        TensorHMM.load(tmp_path / "bad.npz")

@@ -352,6 +352,18 @@ def test_a_damaged_stream_of_sources_is_refused(tmp_path):
         save_arrays(path, "sources model", header, {**arrays, name: value})
         with pytest.raises(odeco.FileFormatError, match=r"sources\.npz"):
             TensorICA.load(path)
+    TensorICA(random_state=0).fit(rows).save(tmp_path / "fitted.npz")
+    fitted_header, fitted = load_arrays(tmp_path / "fitted.npz", "sources model")
+    skew = fitted["fit.params.covariance"] + np.triu(np.ones((5, 5)), 1)
+    for name, value in (
+        ("covariance", skew),
+        ("covariance", -fitted["fit.params.covariance"]),
+        ("unmixing", 0 * fitted["fit.params.unmixing"]),
+        ("counts", 0 * fitted["fit.params.counts"]),
+    ):
+        save_arrays(path, "sources model", fitted_header, {**fitted, f"fit.params.{name}": value})
+        with pytest.raises(odeco.FileFormatError, match=r"sources\.npz"):
+            TensorICA.load(path)
     save_arrays(path, "sources model", {**header, "n_features": 4}, arrays)
     with pytest.raises(odeco.FileFormatError, match=r"sources\.npz"):
         TensorICA.load(path)

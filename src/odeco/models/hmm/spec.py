@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from odeco._util.schema import array, require, usable_array
+from odeco._util.schema import require, usable_array
 from odeco._util.state import State, array_field
 from odeco._util.types import BoolArray, FloatArray
 from odeco.models.engine.description import Description
@@ -20,6 +20,7 @@ from odeco.models.engine.spec import EMSpec
 from odeco.models.engine.stream import POWER
 from odeco.models.hmm.baum_welch import HMM, HMMStatistics, baum_welch_from_best
 from odeco.models.hmm.display import describe
+from odeco.models.hmm.emissions import distributions
 from odeco.models.hmm.private import MAX_PRIVATE_SYMBOLS, find_private_hmm
 from odeco.models.hmm.sequences import Sequences, check_range
 from odeco.models.hmm.split_merge import split_merge_starts
@@ -188,23 +189,21 @@ class HMMSpec(EMSpec):
     def verify(self, state: Any) -> None:
         """Require a model of the kind of emissions that the context names, and rows of that kind in a buffer."""
         n_symbols, hmm = state.context.n_symbols, state.params
+        statistics, rows = getattr(state, "statistics", None), getattr(state, "waiting", np.zeros((0, 2)))
         if hmm is not None:
             kind = getattr(hmm.emissions, "probabilities", np.zeros((0, 0))).shape[1]
             require(kind == n_symbols, "its model must have the symbols that it names, or vectors")
-            statistics = getattr(state, "statistics", None)
-            size = hmm.emissions.n_statistics
-            require(statistics is None or statistics.emissions.shape[1] == size, "its statistics must fit its model")
-        buffer = getattr(state, "waiting", None)
-        if buffer is None or not len(buffer):
-            return
+        if statistics is not None:
+            distributions("k", low=0)(state.carry, "stream.carry", {"k": hmm.n_states})
+            sums = statistics.emissions
+            require(sums.shape[1] == hmm.emissions.n_statistics, "its statistics must fit its model")
+            require(bool(np.all(sums[:, : n_symbols or 1] >= 0)), "its statistics must not have negative counts")
         if n_symbols:
-            symbols = buffer[:, 1]
+            symbols = rows[:, 1]
             usable = (symbols >= 0) & (symbols < n_symbols) & (symbols == np.floor(symbols))
-            require(buffer.shape[1] == 2 and bool(usable.all()), "its buffer must hold symbols that it names")
-        require(state.n_blocks > 0 or bool(buffer[0, 0] > 0), "its first row must begin a sequence")
-        carry = array("k", low=0, high=1 + 1e-6)
-        if hmm is not None:
-            carry(state.carry, "stream.carry", {"k": hmm.n_states})
+            require(rows.shape[1] == 2 and bool(usable.all()), "its buffer must hold symbols that it names")
+        begun = getattr(state, "n_blocks", 1) > 0 or not len(rows) or bool(rows[0, 0] > 0)
+        require(begun, "its first row must begin a sequence")
 
     def check_private(self) -> None:
         """Require symbols, whose number is public, and no more states than symbols."""

@@ -108,7 +108,9 @@ class ICAStream(BlockStream):
         require((self.params is not None) == (self.n_blocks > 0), "it must have sources after a block, and none before")
         if self.params is not None:
             shape = (N_SUMS, len(self.params.unmixing))
-            require(self.scatter.shape == (n_features, n_features), "its scatter matrix must fit its columns")
+            covariance = self.params.covariance * self._n_in_blocks(spec)
+            fits = self.scatter.shape == covariance.shape and np.allclose(self.scatter, covariance)
+            require(bool(fits), "its scatter matrix must be that of its sources")
             require(self.powers.shape == shape and bool(np.all(self.powers[0] > 0)), "its power sums must be complete")
 
     def _n_in_blocks(self, spec: ICASpec) -> int:

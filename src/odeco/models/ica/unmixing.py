@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,10 @@ from odeco.models.ica.moments import log_volume, scaled, whiten
 
 #: No double-precision number has a larger exponent.
 _MAX_EXPONENT = 1100
+
+#: Scaled rows are at most about 1e77, so that products of four of their numbers do not overflow. In a file, numbers
+#: must be at most this.
+_RANGE: dict[str, Any] = {"low": -1e160, "high": 1e160}
 
 #: A variance below this share of the sum of all variances is rounding error.
 _ROUNDING = 1e-12
@@ -40,16 +45,22 @@ class Unmixing(State):
     """
 
     exponents: IndexArray = array_field("n_features", kind="i", low=-_MAX_EXPONENT, high=_MAX_EXPONENT)
-    mean: FloatArray = array_field("n_features")
-    covariance: FloatArray = array_field("n_features", "n_features")
-    unmixing: FloatArray = array_field("k", "n_features")
-    whitening: FloatArray = array_field("m", "n_features")
+    mean: FloatArray = array_field("n_features", **_RANGE)
+    covariance: FloatArray = array_field("n_features", "n_features", **_RANGE)
+    unmixing: FloatArray = array_field("k", "n_features", **_RANGE)
+    whitening: FloatArray = array_field("m", "n_features", **_RANGE)
     information: FloatArray = array_field("k")
     counts: FloatArray = array_field("k", "bins", low=0)
 
     def check(self) -> None:
-        """Require complete histograms."""
-        require(self.counts.shape[1] == N_BINS, f"its histograms must have {N_BINS} bins")
+        """Require complete histograms, and sources with a positive definite covariance."""
+        complete = self.counts.shape[1] == N_BINS and bool(np.all(self.counts.sum(axis=1) > 0))
+        require(complete, f"its histograms must have {N_BINS} bins, and rows in them")
+        require(np.allclose(self.covariance, self.covariance.T), "its covariance must be symmetric")
+        with np.errstate(over="ignore", invalid="ignore"):
+            own = self.unmixing @ self.covariance @ self.unmixing.T
+        positive = bool(np.isfinite(own).all()) and bool(np.all(np.linalg.eigvalsh(own) > 0))
+        require(positive, "its sources must have a positive definite covariance")
 
     def check_finite(self) -> None:
         """Raise if the unmixing matrix of rows that are not scaled is too large for double precision."""
