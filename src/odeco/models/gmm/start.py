@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from sklearn.cluster import kmeans_plusplus
 
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import FloatArray
@@ -220,7 +221,7 @@ def seeded_start(rows: FloatArray, moment: SecondMoment, n_components: int, rng:
     """Return the clusters of a few iterations of k-means, seeded by k-means++ (Arthur and Vassilvitskii 2007)."""
     centred = rows - moment.mean
     squares = squared_norms(centred)
-    centres = _seeds(centred, squares, n_components, rng)
+    centres, _ = kmeans_plusplus(centred, n_components, x_squared_norms=squares, random_state=int(rng.integers(2**31)))
     counts = np.ones(n_components)
     for _ in range(_ROUNDS):
         nearest = np.argmin(np.sum(centres**2, axis=1) - 2 * centred @ centres.T, axis=1)
@@ -233,24 +234,3 @@ def seeded_start(rows: FloatArray, moment: SecondMoment, n_components: int, rng:
     weights = np.maximum(counts, 1.0) / np.maximum(counts, 1.0).sum()
     spread = np.maximum(squares.mean() - weights @ np.sum(centres**2, axis=1), 0.0) / rows.shape[1]
     return Start(weights, moment.mean + centres, spread * np.eye(rows.shape[1]), "nearest centres")
-
-
-def _seeds(centred: FloatArray, squares: FloatArray, n_components: int, rng: np.random.Generator) -> FloatArray:
-    """Choose rows far from those chosen before; each time the best of some that are drawn by squared distance."""
-    n_candidates = 2 + int(np.log(n_components))
-    centres = [centred[rng.integers(len(centred))]]
-    distances = _distances(centred, squares, centres[0][None])[:, 0]
-    for _ in range(1, n_components):
-        heights = np.cumsum(distances)
-        drawn = np.searchsorted(heights, rng.random(n_candidates) * heights[-1])
-        drawn = np.minimum(drawn, len(centred) - 1)
-        nearer = np.minimum(distances[:, None], _distances(centred, squares, centred[drawn]))
-        best = int(np.argmin(nearer.sum(axis=0)))
-        centres.append(centred[drawn[best]])
-        distances = nearer[:, best]
-    return np.stack(centres)
-
-
-def _distances(centred: FloatArray, squares: FloatArray, centres: FloatArray) -> FloatArray:
-    distances: FloatArray = np.maximum(squares[:, None] - 2 * centred @ centres.T + np.sum(centres**2, axis=1), 0.0)
-    return distances
