@@ -12,9 +12,11 @@ from scipy import sparse
 
 from odeco.cli.app import run as main
 from odeco.cli.info import _MEANINGS
-from odeco.cli.report import MODELS
+from odeco.cli.learn import make_command
+from odeco.cli.learn_inputs import INPUTS
+from odeco.cli.models import MODELS
 from odeco.io.graphs import read_graph
-from odeco.io.tables import order_sequences, read_text_table, sequences_of
+from odeco.io.tables import number_symbols, order_sequences, read_text_table
 from odeco.models import Communities, LatentClasses, TensorHMM, TensorICA, TensorMixture
 
 
@@ -88,8 +90,11 @@ def test_clusters_as_json_are_those_of_python(clusters, capsys):
         (["--columns", "width", "--drop", "id"], "--columns and --drop must not be given together"),
         (["--drop", "nothing"], "nothing"),
         (["-k", "many"], "neither a whole number nor 'auto'"),
-        (["--epsilon", "1", "--delta", "1e-6", "--norm-bound", "50", "--labels", "x.csv"], "--labels would tell"),
-        (["--epsilon", "1", "--delta", "1e-6", "--norm-bound", "50", "--drop", "id"], "not for private rows"),
+        (["--epsilon", "1", "--delta", "1e-6", "--norm-bound", "50", "--labels", "x.csv"], "--labels would reveal"),
+        (
+            ["-k", "3", "--epsilon", "1", "--delta", "1e-6", "--norm-bound", "50", "--drop", "id"],
+            "not for private rows",
+        ),
         (["--delta", "1e-6"], "needs --epsilon, --delta and --norm-bound"),
         (["--epsilon", "1", "--delta", "1e-6"], "needs --epsilon, --delta and --norm-bound"),
     ],
@@ -178,7 +183,7 @@ def test_answers_of_each_question_may_be_in_a_file(survey, tmp_path, capsys):
     [
         (["-k", 2, "--epsilon", 1], "needs --epsilon, --delta and --answers"),
         (["--epsilon", 1, "--delta", 1e-6, "--answers", "no,yes"], "A private model needs a number"),
-        ([*PRIVATELY, "--answers", "no,yes", "--labels", "x.csv"], "--labels would tell"),
+        ([*PRIVATELY, "--answers", "no,yes", "--labels", "x.csv"], "--labels would reveal"),
         ([*PRIVATELY, "--answers", "no,yes", "--budget", 3], "--budget is that of a new --ledger"),
         ([*PRIVATELY, "--answers", "no,yes", "--ledger", "new.ledger"], "is new and needs --budget"),
     ],
@@ -227,6 +232,28 @@ def test_states_of_symbols_in_several_sequences(tmp_path, capsys):
     assert "event is" in shown
     assert any(f"{name} (5" in shown for name in ("buy", "pay"))  # a state has two symbols, of about a half each
     assert TensorHMM.load(tmp_path / "model.npz").symbol_names_ == ["buy", "look", "pay", "read"]
+
+
+@pytest.mark.parametrize("symbols", [True, False])
+def test_a_log_in_the_order_of_time_gives_the_states_that_sorted_sequences_give(symbols, tmp_path, capsys):
+    """Rows of several users are mixed; labels stay with their rows."""
+    rng = np.random.default_rng(7)
+    lines = []
+    for who in range(8):
+        states = np.arange(120) // 30 % 2
+        values = rng.integers(2, size=120) + 2 * states if symbols else 9 * states + rng.standard_normal(120)
+        lines += [(who, time, value) for time, value in enumerate(values)]
+    settings = ("--sequence", "who", "-k", 2, *(("--symbol", "value") if symbols else ()), "--drop", "time")
+    found = {}
+    for name, order in {"sorted": np.arange(len(lines)), "mixed": rng.permutation(len(lines))}.items():
+        path, labels = tmp_path / f"{name}.csv", tmp_path / f"{name} labels.csv"
+        rows = [lines[place] for place in order]
+        path.write_text("\n".join(["who,time,value", *(f"{who},{time},{value}" for who, time, value in rows)]))
+        shown, _ = learn(capsys, "hmm", path, *settings, "--time", "time", "--labels", labels)
+        assert "8 sequences of who, each in the order of time" in " ".join(shown.split())
+        found[name] = np.empty(len(lines))
+        found[name][order] = labels_in(labels)[2][:, 0]
+    np.testing.assert_array_equal(found["sorted"], found["mixed"])
 
 
 def test_sources_of_a_recording(tmp_path, capsys):
@@ -304,13 +331,12 @@ def test_a_table_that_is_none_is_refused(tmp_path, text, words):
         read_text_table(tmp_path / "t.csv")
 
 
-def test_sequences_end_where_their_name_changes():
-    found = sequences_of(["b", "a", "b", "b"], ["u", "u", "v", "v"])
-    assert found.names == ["a", "b"]
-    assert found.symbols.tolist() == [1, 0, 1, 1]
-    assert found.lengths.tolist() == [2, 2]
+def test_symbols_are_numbered_in_alphabetical_order():
+    codes, names = number_symbols(["b", "a", "b", "b"])
+    assert names == ["a", "b"]
+    assert codes.tolist() == [1, 0, 1, 1]
     with pytest.raises(ValueError, match="Row 2 has none"):
-        sequences_of(["b", None], None)
+        number_symbols(["b", None])
 
 
 def test_rows_of_a_sequence_need_not_be_neighbours():
@@ -335,7 +361,18 @@ def test_rows_of_a_sequence_are_in_the_order_of_time():
             order_sequences(None, ["1", bad], 2)
 
 
-def test_the_command_knows_the_files_of_every_model():
-    models = (TensorMixture, TensorHMM, TensorICA, LatentClasses, Communities)
-    assert {model._KIND: model.__name__ for model in models} == MODELS
-    assert set(MODELS) <= set(_MEANINGS)
+def test_every_registered_model_has_a_command_a_reader_and_a_meaning():
+    assert {model.load_estimator() for model in MODELS} == {
+        TensorMixture,
+        TensorHMM,
+        TensorICA,
+        LatentClasses,
+        Communities,
+    }
+    for model in MODELS:
+        assert model.kind == model.load_estimator()._KIND
+        assert model.data in INPUTS
+        assert model.kind in _MEANINGS
+        options = {option.name for option in make_command(model).params}
+        assert {"file", "n_components", "seed", "out", "labels_path", "report"} <= options
+        assert ("epsilon" in options) == bool(model.plan)

@@ -48,9 +48,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: click.Command = import_module(f"odeco.cli.{cmd_name}").command
-        _complete(command)
-        return command
+        return complete(import_module(f"odeco.cli.{cmd_name}").command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -72,7 +70,7 @@ class _Commands(click.Group):
             formatter.write_dl([(name, SUMMARIES[name]) for name in self.list_commands(ctx)])
 
 
-def _complete(command: click.Command) -> None:
+def complete(command: click.Command) -> click.Command:
     """Give a command and its sub-commands what all have: checked destinations, --debug, and unwrapped examples."""
     guard(command)
     if not any(parameter.name == "debug" for parameter in command.params):
@@ -80,7 +78,8 @@ def _complete(command: click.Command) -> None:
     # click's mark for such a paragraph is a control character, which a raw docstring has as two letters.
     command.help = (command.help or "").replace("\\b\n", "\b\n")
     for each in getattr(command, "commands", {}).values():
-        _complete(each)
+        complete(each)
+    return command
 
 
 def _debug_option() -> click.Option:

@@ -1,324 +1,199 @@
-"""``odeco learn``: clusters, states, sources, classes and communities, from files."""
+"""``odeco learn``: one sub-command for each model of `odeco.cli.models`."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import click
 
-from odeco.cli import learn_options as _learn_options
 from odeco.cli import options as _options
-from odeco.cli.inputs import read_private_rows, read_rows
+from odeco.cli.learn_inputs import INPUTS
 from odeco.cli.learn_output import Labels, deliver_model
-from odeco.cli.spending import budget_options, spent_sentence
+from odeco.cli.models import MODELS, RegisteredModel
+from odeco.cli.output import console
+from odeco.cli.spending import Request, agree_to_spend, budget_options, spent_sentence
 from odeco.display.progress import progress_bar
-from odeco.io.graphs import read_graph
-from odeco.io.tables import answers_named, lengths_of, read_text_table, sequences_of
 
-
-@click.group("learn")
-def command() -> None:
-    r"""Learn a model with hidden variables: which groups, states, sources or classes are behind the rows of a file.
-
-    \b
-    Examples:
-      odeco learn mixture rows.csv -k 10 --labels clusters.csv --report page.html
-      odeco learn hmm log.csv --symbol event --sequence user -k 5
-      odeco learn ica recording.csv --report page.html
-      odeco learn classes survey.csv -k 4 --drop id
-      odeco learn classes survey.csv -k 4 --epsilon 1 --delta 1e-6 --answers yes,no
-      odeco learn communities edges.csv -k 8 --labels memberships.csv
-    """
-
-
-def _learning(work: Callable[[], Any]) -> Any:
-    """Do the work, and show people that something goes on."""
-    with progress_bar(only_on_terminal=True) as show_progress:
-        show_progress("learning")
-        return work()
-
-
-@command.command("mixture")
-@click.argument("file", type=_options.FILE)
-@_learn_options.number("clusters")
-@click.option(
-    "--covariance",
-    type=click.Choice(["spherical", "diag", "full"]),
-    default="spherical",
-    show_default=True,
-    help="The shape of a cluster.",
+_EXAMPLES = (
+    "mixture rows.csv -k 10 --labels clusters.csv --report page.html",
+    "hmm log.csv --symbol event --sequence user -k 5",
+    "ica recording.csv --report page.html",
+    "classes survey.csv -k 4 --drop id",
+    "classes survey.csv -k 4 --epsilon 1 --delta 1e-6 --answers yes,no",
+    "communities edges.csv -k 8 --labels memberships.csv",
 )
-@_options.columns
-@_options.drop
-@budget_options("rows")
-@click.option("--norm-bound", type=float, metavar="B", help="For --epsilon: longer rows are shortened to this length.")
-@_learn_options.outputs
-def mixture(
-    file: Path,
-    n_components: Any,
-    covariance: str,
-    columns: list[str] | None,
-    drop: list[str] | None,
-    epsilon: float | None,
-    delta: float | None,
-    norm_bound: float | None,
-    ledger: Path | None,
-    budget: float | None,
-    yes: bool,
-    seed: int,
-    threads: int | None,
-    **outputs: Any,
-) -> None:
-    r"""Clusters of rows of numbers: a mixture of Gaussians.
 
-    With --epsilon, --delta and --norm-bound no one row can be told from the model. A plan comes first, from public
-    numbers; where there is a terminal, it is asked before anything is spent. A private CSV file begins with a line of
-    names, and all of its columns are read.
+#: Options of the budget, which no parameter of an estimator declares.
+_BUDGET = ("epsilon", "delta", "ledger", "budget")
 
-    \b
-    Examples:
-      odeco learn mixture rows.csv -k 10 --labels clusters.csv --report page.html
-      odeco learn mixture rows.npy -k 10 --epsilon 1 --delta 1e-6 --norm-bound 20 --out model.npz
-    """
-    from odeco.models.gmm.estimator import TensorMixture  # scikit-learn may be missing
-    from odeco.models.gmm.private import plan_mixture  # scikit-learn may be missing
 
-    private = (epsilon, delta, norm_bound, ledger, budget) != (None,) * 5
-    if private and None in (epsilon, delta, norm_bound):
-        raise click.UsageError("A private model needs --epsilon, --delta and --norm-bound. Pass all three, or none.")
-    if private and (columns is not None or drop is not None):
-        raise click.UsageError("--columns and --drop are not for private rows. Write a file of the columns you want.")
-    if private:
-        _learn_options.check_private(n_components, outputs["labels_path"])
-    rows, names = read_private_rows(file) if private else read_rows(file, columns, drop)
-    model = TensorMixture(
-        n_components,
-        covariance_type=covariance,  # type: ignore[arg-type]
-        epsilon=epsilon,
-        delta=delta,
-        norm_bound=norm_bound,
-        random_state=seed,
+class _Models(click.Group):
+    """One command for each registered model, made when it is used: estimators take a second to import."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return [model.command for model in MODELS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        from odeco.cli.app import complete  # which imports this module
+
+        found = next((model for model in MODELS if model.command == cmd_name), None)
+        return None if found is None else complete(make_command(found))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(model.command, model.summary) for model in MODELS])
+
+
+def _help(text: str, examples: tuple[str, ...]) -> str:
+    return "\n\n".join([text, "\n".join(["\b", "Examples:", *(f"  odeco learn {each}" for each in examples)])])
+
+
+command = _Models(
+    "learn",
+    help=_help(
+        "Learn a latent-variable model: the groups, states, sources or classes behind the rows of a file.", _EXAMPLES
+    ),
+)
+
+
+def make_command(model: RegisteredModel) -> click.Command:
+    """Return the command of a model, with an option for each parameter of its estimator that declares one."""
+    estimator, source = model.load_estimator(), INPUTS[model.data]
+    needs = _private_needs(model, estimator)
+    declared = [
+        _option(each, model)
+        for each in fields(estimator)
+        if each.metadata["option"] and each.name not in _BUDGET and (model.plan or each.name not in needs)
+    ]
+
+    def run(file: Path, **values: Any) -> None:
+        _learn(model, estimator, needs, file, values)
+
+    decorators: list[Callable[[Any], Any]] = [
+        click.argument("file", type=_options.FILE),
+        *declared,
+        *source.options,
+        *([budget_options(f"{estimator._SPEC.record}s")] if model.plan else []),
+        _options.seed,
+        _options.json_output,
+        _options.out,
+        click.option(
+            "--labels",
+            "labels_path",
+            type=_options.OUTPUT,
+            metavar="FILE",
+            help=f"Write the {model.components} of each row there, as .csv.",
+        ),
+        _options.report,
+        _options.threads,
+    ]
+    for decorate in reversed(decorators):
+        run = decorate(run)
+    text = _help("\n\n".join(filter(None, (model.summary, model.text))), model.examples)
+    return click.command(model.command, help=text)(run)
+
+
+def _private_needs(model: RegisteredModel, estimator: Any) -> dict[str, str]:
+    """Return the options without which a fit is not private, by the names of their arguments."""
+    options = {each.name: each.metadata["option"] for each in fields(estimator)}
+    needed = [each for each in ("epsilon", "delta", *estimator._SPEC.private_needs) if each in options]
+    return {name: options[name] for name in needed} | (INPUTS[model.data].private_options if model.plan else {})
+
+
+def _option(declared: Any, model: RegisteredModel) -> Callable[[Any], Any]:
+    """Return the option of a parameter."""
+    constraint, option = declared.metadata["constraint"], declared.metadata["option"]
+    if declared.name == "n_components":
+        return click.option(
+            option,
+            "--n-components",
+            default="auto",
+            show_default=True,
+            metavar="K",
+            callback=_options.number_or_auto,
+            help=f"Number of {model.components}; 'auto' chooses it by the data.",
+        )
+    return click.option(
+        option,
+        declared.name,
+        type=click.Choice(constraint.choices) if constraint.choices else constraint.kind,
+        default=declared.default,
+        show_default=declared.default is not None,
+        metavar=None if constraint.choices else option.strip("-")[0].upper(),
+        help=declared.metadata["help"],
     )
+
+
+def _learn(model: RegisteredModel, estimator: Any, needs: dict[str, str], file: Path, values: dict[str, Any]) -> None:
+    """Read the file, fit the model, and deliver it."""
+
+    def take(*names: str) -> dict[str, Any]:
+        return {name: values.pop(name) for name in names if name in values}
+
+    seed, threads = values.pop("seed"), values.pop("threads")
+    outputs, budget = take("out", "labels_path", "report", "as_json"), take("ledger", "budget", "yes")
+    private = _is_private(model, needs, values, budget)
+    if private and outputs["labels_path"] is not None:
+        raise click.UsageError("--labels would reveal where each private row belongs. Leave it out.")
+    if private and values["n_components"] == "auto":
+        raise click.UsageError("A private model needs a number: choosing one would look at the rows. Pass -k.")
+    read = inspect.signature(INPUTS[model.data].read).parameters
+    data = INPUTS[model.data].read(file, private=private, **take(*(name for name in read if name != "file")))
+    learner = estimator(random_state=seed, **values, **data.parameters)
     with _options.limited(threads):
-        if epsilon is not None and delta is not None:
-            n_rows, n_features = rows.shape
-            plan = plan_mixture(n_components, n_rows=n_rows, n_features=n_features, epsilon=epsilon, delta=delta)
-            model.ledger = _learn_options.spend(
-                plan, f"{n_rows:,} rows", as_json=outputs["as_json"], ledger=ledger, budget=budget, yes=yes
-            )
-        _learning(lambda: model.fit(rows))
+        if private:
+            learner.ledger = _spend(model, values, data.public, as_json=outputs["as_json"], **budget)
+        with progress_bar(only_on_terminal=True) as show_progress:
+            show_progress("learning")
+            learner.fit(data.X, **data.fit)
         deliver_model(
-            model,
-            title=f"Clusters of {file.name}",
-            names=names,
-            labels=lambda: Labels.of_shares(model.predict_proba(rows), "cluster"),
-            plot=lambda: model.plot(None if private else rows),
-            spent=spent_sentence(epsilon, ledger),
+            learner,
+            title=f"{model.components.capitalize()} of {file.name}",
+            names=data.columns,
+            labels=lambda: _labels(model, learner, data),
+            rows=None if private else data.X,
+            remark=data.remark,
+            spent=spent_sentence(values.get("epsilon"), budget.get("ledger")),
             **outputs,
         )
 
 
-@command.command("hmm")
-@click.argument("file", type=_options.FILE)
-@_learn_options.number("states")
-@click.option("--symbol", metavar="COLUMN", help="The column of a table that holds symbols, one a row.")
-@click.option("--sequence", metavar="COLUMN", help="The column that names the sequence; rows of one stand together.")
-@_options.columns
-@_options.drop
-@_learn_options.outputs
-def hmm(
-    file: Path,
-    n_components: Any,
-    symbol: str | None,
-    sequence: str | None,
-    columns: list[str] | None,
-    drop: list[str] | None,
-    seed: int,
-    threads: int | None,
-    **outputs: Any,
-) -> None:
-    r"""Hidden states of sequences: a hidden Markov model.
-
-    With --symbol the rows are symbols (texts); without it they are numbers, in the order of time. The model keeps what
-    symbols are called, in the order of the alphabet, which is printed.
-
-    \b
-    Examples:
-      odeco learn hmm log.csv --symbol event --sequence user -k 5 --labels states.csv
-      odeco learn hmm prices.csv --columns return,volume -k 3 --report page.html
-    """
-    from odeco.models.hmm.estimator import TensorHMM  # scikit-learn may be missing
-
-    groups = read_text_table(file).column(sequence) if sequence is not None else None
-    names: list[str] | None
-    if symbol is not None:
-        read = sequences_of(read_text_table(file).column(symbol), groups)
-        rows: Any = read.symbols
-        lengths, names = read.lengths, [symbol]
-        symbol_names: list[str] | None = read.names
-        remark = f"Symbols: {', '.join(f'{number} {name}' for number, name in enumerate(read.names))}."
-    else:
-        left = None if columns is not None or sequence is None else [*(drop or []), sequence]
-        rows, names = read_rows(file, columns, left if columns is None else drop)
-        lengths, remark, symbol_names = lengths_of(groups, len(rows)), "", None
-    model = TensorHMM(n_components, emissions="gaussian" if symbol is None else "categorical", random_state=seed)
-    with _options.limited(threads):
-        _learning(lambda: model.fit(rows, lengths=lengths, symbol_names=symbol_names))
-        deliver_model(
-            model,
-            title=f"States of {file.name}",
-            names=names,
-            labels=lambda: Labels.of_shares(model.predict_proba(rows, lengths=lengths), "state"),
-            remark=remark,
-            **outputs,
-        )
+def _is_private(model: RegisteredModel, needs: dict[str, str], values: dict[str, Any], budget: dict[str, Any]) -> bool:
+    """Return whether a private fit is asked for; raise if something is missing that it needs."""
+    if not model.plan:
+        return False
+    given = [name for name in needs if values.get(name) is not None]
+    if not given and budget["ledger"] is None and budget["budget"] is None:
+        return False
+    if len(given) < len(needs):
+        *first, last = needs.values()
+        raise click.UsageError(f"A private model needs {', '.join(first)} and {last}. Pass all of them, or none.")
+    return True
 
 
-@command.command("ica")
-@click.argument("file", type=_options.FILE)
-@_learn_options.number("sources")
-@_options.columns
-@_options.drop
-@_learn_options.outputs
-def ica(
-    file: Path,
-    n_components: Any,
-    columns: list[str] | None,
-    drop: list[str] | None,
-    seed: int,
-    threads: int | None,
-    **outputs: Any,
-) -> None:
-    r"""Independent sources that rows of numbers are mixtures of; --labels writes the sources of each row.
+def _spend(
+    model: RegisteredModel, values: dict[str, Any], public: dict[str, Any], *, as_json: bool, **budget: Any
+) -> str | None:
+    """Print the plan, ask, and return the ledger."""
+    from odeco import models  # scikit-learn may be missing
 
-    \b
-    Example:
-      odeco learn ica recording.csv -k 4 --labels sources.csv --report page.html
-    """
-    from odeco.models.ica.estimator import TensorICA  # scikit-learn may be missing
-
-    rows, names = read_rows(file, columns, drop)
-    model = TensorICA(n_components, random_state=seed)
-    with _options.limited(threads):
-        _learning(lambda: model.fit(rows))
-        deliver_model(
-            model,
-            title=f"Sources of {file.name}",
-            names=names,
-            labels=lambda: Labels([f"source {i}" for i in range(model.n_components_)], model.transform(rows)),
-            **outputs,
-        )
+    plan = getattr(models, model.plan)(
+        values["n_components"], epsilon=values["epsilon"], delta=values["delta"], **public
+    )
+    if not as_json:
+        console().print(f"{plan}\n", markup=False, soft_wrap=True)
+    ledger = agree_to_spend(Request.of(plan, f"{plan.n_records:,} {plan.unit}s"), **budget)
+    return None if ledger is None else str(ledger.path)
 
 
-@command.command("classes")
-@click.argument("file", type=_options.FILE)
-@_learn_options.number("classes")
-@_options.columns
-@_options.drop
-@budget_options("respondents")
-@click.option(
-    "--answers",
-    metavar="A,B | FILE",
-    help="For --epsilon: the possible answers, the same for all questions; or a .json file that lists those to each.",
-)
-@_learn_options.outputs
-def classes(
-    file: Path,
-    n_components: Any,
-    columns: list[str] | None,
-    drop: list[str] | None,
-    epsilon: float | None,
-    delta: float | None,
-    ledger: Path | None,
-    budget: float | None,
-    yes: bool,
-    answers: str | None,
-    seed: int,
-    threads: int | None,
-    **outputs: Any,
-) -> None:
-    r"""Classes of respondents to questions with few answers each: latent class analysis. Empty cells are no answers.
-
-    FILE is a table with names (.csv, .tsv, .parquet, .arrow, .feather), a row a respondent. With --epsilon, --delta and
-    --answers no one respondent can be told from the model. The answers are public: what occurs would show respondents.
-    Any other answer counts as none. A plan comes first, from public numbers; where there is a terminal, it is asked
-    before anything is spent. A private table is a .csv or .tsv file.
-
-    \b
-    Examples:
-      odeco learn classes survey.csv -k 4 --drop id --labels classes.csv --report page.html
-      odeco learn classes survey.csv -k 4 --epsilon 1 --delta 1e-6 --answers yes,no --out model.npz
-    """
-    from odeco.models.lca.estimator import LatentClasses  # scikit-learn may be missing
-    from odeco.models.lca.private import plan_classes  # scikit-learn may be missing
-
-    if columns is not None and drop is not None:
-        raise click.UsageError("--columns and --drop must not be given together. Pass the one that is shorter.")
-    private = (epsilon, delta, answers, ledger, budget) != (None,) * 5
-    if private and None in (epsilon, delta, answers):
-        raise click.UsageError("A private model needs --epsilon, --delta and --answers. Pass all three, or none.")
-    if private:
-        _learn_options.check_private(n_components, outputs["labels_path"])
-    table = read_text_table(file, private=private)
-    table = table.only(columns) if columns is not None else table.without(drop or [])
-    model = LatentClasses(n_components, missing_values=None, epsilon=epsilon, delta=delta, random_state=seed)
-    categories = None
-    with _options.limited(threads):
-        if epsilon is not None and delta is not None and answers is not None:
-            named = answers_named(answers, table.columns)
-            table, categories = table.only(list(named)), list(named.values())
-            plan = plan_classes(
-                n_components,
-                n_respondents=len(table.cells),
-                categories=[len(own) for own in categories],
-                epsilon=epsilon,
-                delta=delta,
-            )
-            model.ledger = _learn_options.spend(
-                plan,
-                f"{len(table.cells):,} respondents",
-                as_json=outputs["as_json"],
-                ledger=ledger,
-                budget=budget,
-                yes=yes,
-            )
-        _learning(lambda: model.fit(table.cells, categories=categories))
-        deliver_model(
-            model,
-            title=f"Classes of {file.name}",
-            names=table.columns,
-            labels=lambda: Labels.of_shares(model.predict_proba(table.cells), "class"),
-            spent=spent_sentence(epsilon, ledger),
-            **outputs,
-        )
-
-
-@command.command("communities")
-@click.argument("file", type=_options.FILE)
-@_learn_options.number("communities")
-@_learn_options.outputs
-def communities(file: Path, n_components: Any, seed: int, threads: int | None, **outputs: Any) -> None:
-    r"""Communities of a graph, of which a node may belong to several: a mixed-membership block model.
-
-    FILE is a list of edges (.csv, .tsv, .txt: two nodes a line, and a weight if there is one) or an adjacency matrix
-    (.npz of SciPy, .mtx).
-
-    \b
-    Example:
-      odeco learn communities edges.csv -k 8 --labels memberships.csv --report page.html
-    """
-    from odeco.models.mmsb.estimator import Communities  # scikit-learn may be missing
-
-    graph = read_graph(file)
-    model = Communities(n_components, random_state=seed)
-    with _options.limited(threads):
-        _learning(lambda: model.fit(graph.adjacency))
-        deliver_model(
-            model,
-            title=f"Communities of {file.name}",
-            names=graph.names,
-            labels=lambda: Labels.of_shares(model.memberships_, "community", graph.names),
-            **outputs,
-        )
+def _labels(model: RegisteredModel, learner: Any, data: Any) -> Labels:
+    """Return the components of each row."""
+    found = getattr(learner, model.labels)
+    values = data.restore(found(data.X, **data.predict) if callable(found) else found)
+    if model.shares:
+        return Labels.of_shares(values, model.component, data.rows)
+    return Labels([f"{model.component} {number}" for number in range(values.shape[1])], values, data.rows)

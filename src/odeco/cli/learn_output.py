@@ -1,4 +1,4 @@
-"""What ``odeco learn`` gives out: a summary or JSON, the model, what each row belongs to, a page."""
+"""What ``odeco learn`` delivers: a summary or JSON, the model, the components of each row, a page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from odeco.cli.output import Output, as_cell, console, csv_cell, deliver, emit_j
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """What each row belongs to, as columns of a table.
+    """The components of each row, as columns of a table.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Labels:
 
     @classmethod
     def of_shares(cls, shares: FloatArray, what: str, rows: Sequence[str] | None = None) -> Labels:
-        """Return the likeliest part of each row, and the probability or share of every part."""
+        """Return the component with the largest share of each row, and all shares."""
         columns = [what, *(f"{what} {number}" for number in range(shares.shape[1]))]
         return cls(columns, np.column_stack([shares.argmax(axis=1), shares]), rows)
 
@@ -64,13 +64,13 @@ def deliver_model(
     labels_path: Path | None,
     report: Path | None,
     as_json: bool,
-    plot: Callable[[], Any] | None = None,
+    rows: Any = None,
     remark: str = "",
     spent: str = "",
 ) -> None:
     """Print the model, then write the model, the labels and the page, as far as they were asked for.
 
-    `labels` are computed only if they are wanted; `plot` makes another figure than that of ``model.plot()``; `remark`
+    `labels` are computed only if they are wanted; `rows` are shown in the figure; `remark`
     is a line that follows the summary; `spent` is a sentence about the privacy budget.
     """
     if names is not None and not hasattr(model, "feature_names_in_"):
@@ -87,7 +87,7 @@ def deliver_model(
     def write_page(path: Path) -> None:
         from odeco.models.engine.page import write_model_report  # Matplotlib takes half a second, and may be missing
 
-        write_model_report(model, path, title=title, plot=plot, remark=remark, command=command_line())
+        write_model_report(model, path, title=title, rows=rows, remark=remark, command=command_line())
 
     with warnings.catch_warnings():  # rows come without the names that the model now has
         warnings.filterwarnings("ignore", "X does not have valid feature names")

@@ -11,18 +11,10 @@ import click
 from odeco._util.files import read_contents
 from odeco.cli import options as _options
 from odeco.cli.inputs import load_names
+from odeco.cli.models import MODELS
 from odeco.cli.output import Output, deliver
 from odeco.decompose.files import load_result
 from odeco.decompose.result import AsymmetricDecomposition
-
-#: The classes in `odeco.models` that write files of these kinds.
-MODELS = {
-    "mixture": "TensorMixture",
-    "hidden Markov model": "TensorHMM",
-    "sources model": "TensorICA",
-    "latent classes": "LatentClasses",
-    "communities model": "Communities",
-}
 
 
 @click.command("report")
@@ -61,12 +53,11 @@ def command(
         write = page_writer(file, title=title, documents=documents, column=column)
     elif documents is not None or column is not None:
         raise click.UsageError(f"--documents and --column are for topics. {file} holds something else. Leave them out.")
-    elif contents.kind in MODELS:
-        from odeco import models  # scikit-learn may be missing
-        from odeco.models.engine.page import write_model_report
+    elif contents.kind in (kinds := {model.kind: model for model in MODELS}):
+        from odeco.models.engine.page import write_model_report  # scikit-learn and Matplotlib may be missing
 
-        model = getattr(models, MODELS[contents.kind]).load(file)
-        write = partial(write_model_report, model, title=title or f"Model in {file.name}")
+        loaded = kinds[contents.kind].load_estimator().load(file)
+        write = partial(write_model_report, loaded, title=title or f"Model in {file.name}")
     else:
         from odeco.decompose.page import write_report  # Matplotlib may be missing
 

@@ -1,4 +1,4 @@
-"""A model of under 80 lines gets fit, stream, choice of k, files, summary and plot from the engine."""
+"""A model of under 80 lines gets fit, stream, choice of k, files, summary, plot, page and command from the engine."""
 
 import pickle
 import threading
@@ -13,6 +13,8 @@ from toy import PoissonMixture
 
 import odeco
 from odeco._util.files import load_arrays, save_arrays
+from odeco.cli import learn, models, report
+from odeco.cli.app import run
 from odeco.models.engine.page import write_model_report
 
 RATES = np.array([[9.0, 1.0, 3.0], [1.0, 8.0, 3.0]])
@@ -124,6 +126,32 @@ def test_summary_plot_and_page(tmp_path):
     assert len(model.plot().axes) == 2
     write_model_report(model, tmp_path / "page.html")
     assert "2 components of counts." in (tmp_path / "page.html").read_text()
+
+
+def test_one_line_of_the_registry_is_a_command(tmp_path, capsys, monkeypatch):
+    line = models.RegisteredModel(
+        command="poisson",
+        kind="Poisson mixture",
+        module="toy",
+        estimator="PoissonMixture",
+        data="rows",
+        component="component",
+        components="components",
+        summary="A mixture of counts.",
+    )
+    for module in (learn, report):
+        monkeypatch.setattr(module, "MODELS", (*models.MODELS, line))
+    np.savetxt(tmp_path / "rows.csv", counts(300), delimiter=",", header="a,b,c", comments="")
+    out, labels, page = tmp_path / "model.npz", tmp_path / "labels.csv", tmp_path / "page.html"
+    arguments = ["learn", "poisson", str(tmp_path / "rows.csv"), "-k", "2", "--out", str(out), "--labels", str(labels)]
+    assert run([*arguments, "--report", str(page)]) == 0
+    assert capsys.readouterr().out.startswith("2 components of counts.")
+    assert list(PoissonMixture.load(out).feature_names_in_) == ["a", "b", "c"]
+    assert len(labels.read_text().splitlines()) == 301
+    assert "2 components of counts." in page.read_text()
+    page.unlink()
+    assert run(["report", str(out), "--out", str(page)]) == 0
+    assert "2 components of counts." in page.read_text()
 
 
 @pytest.mark.parametrize(

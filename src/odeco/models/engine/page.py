@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 from odeco._util.extras import needed_by
@@ -21,7 +20,7 @@ def write_model_report(
     path: str | os.PathLike[str],
     *,
     title: str | None = None,
-    plot: Callable[[], Any] | None = None,
+    rows: Any = None,
     remark: str = "",
     command: str | None = None,
 ) -> None:
@@ -29,14 +28,14 @@ def write_model_report(
 
     Parameters
     ----------
-    model : TensorMixture, TensorHMM, TensorICA, LatentClasses or Communities
-        The model.
+    model : Estimator
+        The model, such as a `TensorMixture`.
     path : path
         Where to write. An old file is replaced only by a complete one.
     title : str, optional
         The heading; by default it names the model.
-    plot : callable, optional
-        Returns the Matplotlib figure to show; by default that of ``model.plot()``.
+    rows : array, optional
+        Rows to show in the figure, if the figure of the model can show some.
     remark : str
         A line to add to the summary of the model.
     command : str, optional
@@ -52,9 +51,10 @@ def write_model_report(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_model_report(model, f"{folder}/page.html", title="Three clusters")
     """
-    verdict, _, rest = f"{model.summary()}\n{remark}".strip().partition("\n")
+    described = model._describe(rows)
+    verdict, rest = described.verdict, "\n".join(filter(None, (*str(described).splitlines()[1:], remark)))
     with drawn_in():
-        figure = (plot or model.plot)()
+        figure = described.figure()
     privacy = getattr(model, "privacy_", None)
     sections = [
         Section("Figure", Figures().html(figure, f"A figure of the model: {verdict}")),
@@ -62,10 +62,7 @@ def write_model_report(
         *([privacy_section(privacy)] if privacy is not None else []),
         again_section(command, privacy=privacy),
     ]
-    facts = {}
-    n_rows = next((getattr(model, name) for name in ("n_rows_", "n_samples_seen_") if hasattr(model, name)), None)
-    if n_rows is not None:
-        facts["rows"] = f"{n_rows:,}"
+    facts = {f"{model._SPEC.record}s": f"{model.n_samples_seen_:,}"}
     subtitle = f"Learnt by {type(model).__name__} of odeco.models."
     write_page(
         path, title=title or f"A {model._KIND}", subtitle=subtitle, verdict=verdict, sections=sections, facts=facts

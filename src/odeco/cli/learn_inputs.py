@@ -1,0 +1,175 @@
+"""The kinds of input of ``odeco learn``: which options they have, and how their files are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from odeco.cli import options as _options
+from odeco.cli.inputs import read_private_rows, read_rows
+from odeco.io.graphs import read_graph
+from odeco.io.tables import answers_named, number_symbols, order_sequences, read_text_table
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """The contents of a file, as an estimator wants them.
+
+    Attributes
+    ----------
+    X : object
+        What `fit` gets.
+    columns : sequence of str or None
+        The names of the columns.
+    fit, predict : dict
+        Further arguments of `fit`, and of what gives the labels.
+    parameters : dict
+        Parameters of the estimator that follow from the file or its options.
+    public : dict
+        Arguments of the plan of a private fit: numbers that are public.
+    rows : sequence of str or None
+        The names of the rows.
+    restore : callable
+        Takes labels of the rows of `X`, and returns them in the order of the file.
+    remark : str
+        A line to print after the summary.
+    """
+
+    X: Any
+    columns: Sequence[str] | None
+    fit: dict[str, Any] = field(default_factory=dict)
+    predict: dict[str, Any] = field(default_factory=dict)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    public: dict[str, Any] = field(default_factory=dict)
+    rows: Sequence[str] | None = None
+    restore: Callable[[Any], Any] = lambda labels: labels
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Input:
+    """A kind of input.
+
+    Attributes
+    ----------
+    read : callable
+        Takes a file, whether it is private, and the values of the options; returns `Data`.
+    options : tuple of callable
+        Decorators that add its options.
+    private_options : dict of str to str
+        Further options that a private fit needs, by the names of their arguments.
+    """
+
+    read: Callable[..., Data]
+    options: tuple[Callable[[Any], Any], ...] = ()
+    private_options: dict[str, str] = field(default_factory=dict)
+
+
+def _read_rows(file: Path, *, private: bool, columns: list[str] | None, drop: list[str] | None) -> Data:
+    if private and (columns is not None or drop is not None):
+        raise click.UsageError("--columns and --drop are not for private rows. Write a file of the columns you want.")
+    rows, names = read_private_rows(file) if private else read_rows(file, columns, drop)
+    return Data(rows, names, public={"n_rows": rows.shape[0], "n_features": rows.shape[1]})
+
+
+def _read_sequences(
+    file: Path,
+    *,
+    private: bool,  # noqa: ARG001 - no private sequences yet
+    symbol: str | None,
+    sequence: str | None,
+    time: str | None,
+    columns: list[str] | None,
+    drop: list[str] | None,
+) -> Data:
+    table = None if symbol is None and sequence is None and time is None else read_text_table(file)
+    groups, times = (None if table is None or name is None else table.column(name) for name in (sequence, time))
+    names: Sequence[str] | None
+    remarks = []
+    if table is not None and symbol is not None:
+        rows, symbol_names = number_symbols(table.column(symbol))
+        names, fit, emissions = [symbol], {"symbol_names": symbol_names}, "categorical"
+        remarks.append(f"Symbols: {', '.join(f'{number} {name}' for number, name in enumerate(symbol_names))}.")
+    else:
+        if columns is None:
+            used = [name for name in (sequence, time) if name is not None and name not in (drop or [])]
+            drop = [*(drop or []), *used] or None
+        rows, names = read_rows(file, columns, drop)
+        fit, emissions = {}, "gaussian"
+    order = order_sequences(groups, times, len(rows))
+    if sequence is not None:
+        sorted_by = "the table" if time is None else time
+        remarks.append(f"{len(order.lengths):,} sequences of {sequence}, each in the order of {sorted_by}.")
+    lengths = {"lengths": order.lengths}
+    return Data(
+        rows[order.permutation],
+        names,
+        fit=lengths | fit,
+        predict=lengths,
+        parameters={"emissions": emissions},
+        restore=order.restore,
+        remark=" ".join(remarks),
+    )
+
+
+def _read_answers(
+    file: Path, *, private: bool, columns: list[str] | None, drop: list[str] | None, answers: str | None
+) -> Data:
+    if columns is not None and drop is not None:
+        raise click.UsageError("--columns and --drop must not be given together. Pass the one that is shorter.")
+    table = read_text_table(file, private=private)
+    table = table.only(columns) if columns is not None else table.without(drop or [])
+    fit, public = {}, {}
+    if private and answers is not None:
+        named = answers_named(answers, table.columns)
+        table, fit = table.only(list(named)), {"categories": list(named.values())}
+        public = {"n_respondents": len(table.cells), "categories": [len(own) for own in named.values()]}
+    return Data(table.cells, table.columns, fit=fit, parameters={"missing_values": None}, public=public)
+
+
+def _read_graph(file: Path, *, private: bool) -> Data:  # noqa: ARG001 - no private graphs yet
+    graph = read_graph(file)
+    return Data(graph.adjacency, graph.names, rows=graph.names)
+
+
+#: By the names that `odeco.cli.models` has for them.
+INPUTS = {
+    "rows": Input(_read_rows, (_options.columns, _options.drop)),
+    "sequences": Input(
+        _read_sequences,
+        (
+            click.option("--symbol", metavar="COLUMN", help="The column of a table that holds symbols, one per row."),
+            click.option(
+                "--sequence",
+                metavar="COLUMN",
+                help="The column that names the sequence of each row; by default all rows are one sequence.",
+            ),
+            click.option(
+                "--time",
+                metavar="COLUMN",
+                help="The column of times, numbers or ISO 8601; by default rows are in the order of the table.",
+            ),
+            _options.columns,
+            _options.drop,
+        ),
+    ),
+    "answers": Input(
+        _read_answers,
+        (
+            _options.columns,
+            _options.drop,
+            click.option(
+                "--answers",
+                metavar="A,B | FILE",
+                help="For --epsilon: the possible answers, the same for all questions; or a .json file that lists "
+                "those to each.",
+            ),
+        ),
+        {"answers": "--answers"},
+    ),
+    "graph": Input(_read_graph),
+}
