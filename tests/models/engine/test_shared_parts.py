@@ -1,15 +1,16 @@
-"""What all models with hidden variables share."""
+"""Parts of the model engine."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
-from odeco._util.schema import array
+from odeco._util.state import array_field
 from odeco.models.engine.em import best_of, em, successive_halving
-from odeco.models.engine.latent_model import RowStream
+from odeco.models.engine.fit import NoContext
 from odeco.models.engine.selection import choose_number, means_of_stretches
+from odeco.models.engine.spec import Spec
+from odeco.models.engine.stream import BlockStream
 from odeco.models.engine.three_views import classes_of_three_views
 from odeco.privacy import gdp_mu
 from odeco.privacy.ledger_file import Guarantee
@@ -41,29 +42,30 @@ def test_exact_moments_of_three_views_give_the_classes(seed):
         np.testing.assert_allclose(seen, np.diag(1 / np.sqrt(weights[order])), atol=1e-5)
 
 
-@dataclass(eq=False)
-class Means(RowStream):
-    """The mean of each block; the first has five rows and the others three."""
+class Blocks(Spec):
+    """The first block has five rows, and the others three."""
 
-    RULES: ClassVar = {"held": array(None, "d"), "n_rows": array(kind="i"), "means": array(None, "d")}
-    means: np.ndarray
+    first_block, next_block = 5, 3
 
-    @property
-    def next_size(self):
-        return 3 if len(self.means) else 5
 
-    def absorb(self, block):
-        self.means = np.vstack([self.means, block.mean(axis=0)])
+@dataclass(frozen=True, eq=False)
+class Means(BlockStream):
+    """The mean of each block."""
+
+    means: np.ndarray = array_field(None, "d", default=np.zeros((0, 2)))
+
+    def absorb(self, spec, block):
+        return replace(self, means=np.vstack([self.means, block.mean(axis=0)]), n_blocks=self.n_blocks + 1)
 
 
 @pytest.mark.parametrize("cuts", [[], [1], [4, 5, 6], list(range(1, 20))])
 def test_a_stream_of_rows_does_not_depend_on_where_batches_end(cuts):
-    rows = np.random.default_rng(0).standard_normal((20, 2))
-    empty = Means(held=np.zeros((0, 2)), n_rows=0, means=np.zeros((0, 2)))
+    spec, rows = Blocks(None), np.random.default_rng(0).standard_normal((20, 2))
+    empty = Means.begin(NoContext(), 0, rows)
     stream = empty
     for batch in np.split(rows, cuts):
-        stream = stream.updated(batch)
-    whole = empty.updated(rows)
+        stream = stream.update(spec, batch)
+    whole = empty.update(spec, rows)
     for name, value in whole.to_arrays("stream").items():
         np.testing.assert_array_equal(stream.to_arrays("stream")[name], value)
     assert len(stream.means) == 6
@@ -71,11 +73,13 @@ def test_a_stream_of_rows_does_not_depend_on_where_batches_end(cuts):
 
 
 def test_a_stream_is_read_again_as_it_was_written():
-    stream = Means(held=np.ones((1, 2)), n_rows=7, means=np.zeros((2, 2)))
-    again = Means.from_arrays("x", stream.to_arrays("x"))
-    assert again.n_rows == 7
-    assert type(again.n_rows) is int
+    stream = Means.begin(NoContext(), 7, np.ones((1, 2))).update(Blocks(None), np.ones((6, 2)))
+    again = Means.from_arrays(stream.to_arrays("x"), "x", parts={"context": NoContext})
+    again.verify(Blocks(None), 2)
+    assert (again.n_seen, type(again.n_seen), again.seed) == (6, int, 7)
     np.testing.assert_array_equal(again.means, stream.means)
+    with pytest.raises(ValueError, match="in blocks or in the buffer"):
+        replace(again, n_seen=7).verify(Blocks(None), 2)
 
 
 def test_em_ends_when_an_iteration_gains_little_or_all_are_used_up():
