@@ -158,7 +158,7 @@ def _go_on_with_topics(path: Path) -> None:
             raise
         except ValueError:  # the settings in the file, or how many documents it says it has seen, allow no more
             return
-        if model.trust_.likeness.shape != (model.n_components_,):
+        if model.trust_.similarity.shape != (model.n_components_,):
             raise AssertionError("a topic without trust")
 
 

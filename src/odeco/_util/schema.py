@@ -207,6 +207,17 @@ def _agree(name: str, length: int, where: str, sizes: Sizes, what: str) -> None:
         raise ValueError(f"`{where}` must have {name} = {sizes[name]} {what}, and has {length}")
 
 
+def text_array(*choices: str) -> Rule:
+    """Require one of some texts, as an array without axes."""
+
+    def check(value: Any, where: str, sizes: Sizes) -> None:
+        array(kind="U")(value, where, sizes)
+        if value.item() not in choices:
+            raise ValueError(f"`{where}` must be one of {', '.join(map(repr, choices))}")
+
+    return check
+
+
 def usable_array(*shape: str | None, low: float = -_LARGEST) -> Rule:
     """Require an array of numbers whose squares can be added up."""
     return array(*shape, low=low, high=_LARGEST)

@@ -67,6 +67,17 @@ def array_field(
     return field(default=default, metadata=metadata)
 
 
+def arrays_field(*shape: str | None, rule: Rule | None = None, as_tuple: bool = False, **limits: Any) -> Any:
+    """Declare a field that is a tuple of arrays, which may differ in size, or with `as_tuple` of tuples of numbers."""
+    metadata = {"rule": array(*shape, **limits) if rule is None else rule, "as_tuple": as_tuple}
+    return field(metadata={"members": metadata})
+
+
+def given_field() -> Any:
+    """Declare a field that is not among the arrays: whoever reads a file gives it (`State.from_arrays(parts=…)`)."""
+    return field(metadata={"given": True})
+
+
 def part_field(*types: type[State], default: Any = MISSING) -> Any:
     """Declare a field that is another state.
 
@@ -93,7 +104,11 @@ class State:
         arrays: dict[str, NDArray[Any]] = {}
         for each in fields(self):
             name, value = _joined(prefix, each.name), getattr(self, each.name)
-            if "repeated" in each.metadata:
+            if "given" in each.metadata:
+                continue
+            if "members" in each.metadata:
+                arrays |= {f"{name}.{number}": np.asarray(member, np.float64) for number, member in enumerate(value)}
+            elif "repeated" in each.metadata:
                 for number, part in enumerate(value):
                     arrays |= part.to_arrays(f"{name}.{number}")
             elif isinstance(value, State):
@@ -110,7 +125,7 @@ class State:
         arrays: Mapping[str, NDArray[Any]],
         prefix: str,
         sizes: Sizes | None = None,
-        parts: Mapping[str, type[State]] | None = None,
+        parts: Mapping[str, Any] | None = None,
     ) -> Self:
         """Return the state that `to_arrays` wrote; raise `ValueError` unless every field obeys its rule.
 
@@ -123,7 +138,8 @@ class State:
         sizes : dict, optional
             The sizes that are known already; sizes that are found are added to it.
         parts : mapping, optional
-            The types of parts that are declared without one, by the names of their fields, at any depth.
+            The types of parts that are declared without one, and the values of fields that are not among the arrays,
+            by the names of their fields, at any depth.
         """
         sizes, parts = {} if sizes is None else sizes, parts or {}
         names = {each.name: _joined(prefix, each.name) for each in fields(cls)}
@@ -165,33 +181,56 @@ def _read(
     arrays: Mapping[str, NDArray[Any]],
     name: str,
     sizes: Sizes,
-    parts: Mapping[str, type[State]],
+    parts: Mapping[str, Any],
 ) -> Any:
     """Return one field from arrays, or its default if nothing of it is there."""
-    types: tuple[type[State], ...] | None = each.metadata.get("types")
-    if types == ():
-        types = (parts[each.name],)
-        if not fields(types[0]):  # nothing of it can be in a file
-            return types[0]()
-    if types is None and name in arrays:
+    if "given" in each.metadata:
+        return parts[each.name]
+    if "members" in each.metadata:
+        return _read_members(each.metadata["members"], arrays, name, sizes)
+    if "types" in each.metadata:
+        types = each.metadata["types"] or (parts[each.name],)
+        if "repeated" in each.metadata or State.is_in(arrays, name) or not fields(types[0]):
+            return _read_part(types, arrays, name, sizes, parts, repeated="repeated" in each.metadata)
+    elif name in arrays:
         value = arrays[name]
         each.metadata["rule"](value, name, sizes)
         if each.metadata["as_tuple"]:
             return tuple(value.tolist() if value.ndim == 1 else value)
         return value if value.ndim else value.item()
-    if types is not None and "repeated" in each.metadata:
-        members: list[State] = []
-        while State.is_in(arrays, f"{name}.{len(members)}"):
-            members.append(types[0].from_arrays(arrays, f"{name}.{len(members)}", sizes, parts))
-        return tuple(members)
-    if types is not None and State.is_in(arrays, name):
-        if len(types) == 1:
-            return types[0].from_arrays(arrays, name, sizes, parts)
-        written = str(arrays.get(f"{name}.type", ""))
-        found = [kind for kind in types if kind.__name__ == written]
-        require(bool(found), f"`{name}.type` must be one of {', '.join(kind.__name__ for kind in types)}")
-        return found[0].from_arrays(arrays, name, sizes, parts)
     if each.default_factory is not MISSING:
         return each.default_factory()
     require(each.default is not MISSING, f"it has no {name!r}")
     return each.default
+
+
+def _read_part(
+    types: tuple[type[State], ...],
+    arrays: Mapping[str, NDArray[Any]],
+    name: str,
+    sizes: Sizes,
+    parts: Mapping[str, Any],
+    *,
+    repeated: bool,
+) -> Any:
+    """Return a state of one of the types, or a tuple of them."""
+    if repeated:
+        members: list[State] = []
+        while State.is_in(arrays, f"{name}.{len(members)}"):
+            members.append(types[0].from_arrays(arrays, f"{name}.{len(members)}", sizes, parts))
+        return tuple(members)
+    if len(types) == 1:
+        return types[0].from_arrays(arrays, name, sizes, parts)
+    written = str(arrays.get(f"{name}.type", ""))
+    found = [kind for kind in types if kind.__name__ == written]
+    require(bool(found), f"`{name}.type` must be one of {', '.join(kind.__name__ for kind in types)}")
+    return found[0].from_arrays(arrays, name, sizes, parts)
+
+
+def _read_members(declared: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], name: str, sizes: Sizes) -> Any:
+    """Return a tuple of arrays, or of tuples of numbers."""
+    members: list[Any] = []
+    while (place := f"{name}.{len(members)}") in arrays:
+        declared["rule"](arrays[place], place, sizes)
+        members.append(tuple(arrays[place].tolist()) if declared["as_tuple"] else arrays[place])
+    return tuple(members)

@@ -78,7 +78,7 @@ def _text(value: Any) -> str:
 def _describe(file: Path, check: bool) -> dict[str, Any]:
     if file.is_file() and zipfile.is_zipfile(file):
         try:
-            return _own(read_contents(file))
+            return _own(file, read_contents(file))
         except FileFormatError:
             if "header" in announced_arrays(file):
                 raise
@@ -124,7 +124,7 @@ def _ledger(file: Path) -> dict[str, Any]:
     return {}
 
 
-def _own(contents: Contents) -> dict[str, Any]:
+def _own(file: Path, contents: Contents) -> dict[str, Any]:
     header = contents.header
     shown: dict[str, Any] = {"holds": contents.kind, "format version": contents.format_version}
     if contents.kind in _MEANINGS:
@@ -134,22 +134,13 @@ def _own(contents: Contents) -> dict[str, Any]:
     for name in ("command", "order", "settings", "source", "n_documents", "parameters"):
         if header.get(name) is not None:
             shown[name.replace("_", " ")] = header[name]
-    names = _names_of(header)
-    if names:
-        shown["names"] = ", ".join(names)
+    names = read_array(file, "names").tolist() if "names" in contents.arrays else header.get("names")
+    if isinstance(names, list):  # the file may come from anyone
+        shown["names"] = ", ".join(map(str, names))
     run = header.get("run")
     if isinstance(run, dict):
         shown["state"], shown["rows taken in"] = run.get("state"), run.get("n_rows")
     return shown | {"arrays": {name: f"{_shape(shape)} {dtype}" for name, (shape, dtype) in contents.arrays.items()}}
-
-
-def _names_of(header: dict[str, Any]) -> list[str] | None:
-    """Return the names of coordinates in the header of a result or a run, which may be malformed."""
-    try:
-        names = header["names"] if "names" in header else header["result"]["fields"]["names"]["tuple"]
-        return [str(name) for name in names]
-    except (KeyError, TypeError):
-        return None
 
 
 def _archive(file: Path, check: bool) -> dict[str, Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal, Self
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from odeco._util.schema import Sizes, array, require, text_array, unit_vectors
+from odeco._util.state import State, array_field, arrays_field, given_field, part_field
 from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.rank import SURE, RankEvidence
 from odeco.cp.selection import Left
@@ -27,7 +29,7 @@ _LEFT = {
 
 Kind = Literal["orthogonal", "independent", "unexplained"]
 
-#: A cosine counts as zero if it is at most so many standard errors, or at most the root of the rounding error.
+#: A cosine counts as zero if it is at most this number of standard errors, or the root of the rounding error.
 _MOST_ERRORS, _ROUNDING = 5.0, 1e-7
 
 _WORDS: dict[Kind, str] = {
@@ -37,8 +39,13 @@ _WORDS: dict[Kind, str] = {
 }
 
 
+def _check_history(value: Any, where: str, sizes: Sizes) -> None:
+    """Require a list of relative residuals, which may be infinite."""
+    array(None, nan=True, low=0)(np.where(np.isinf(value), 0.0, value), where, sizes)
+
+
 @dataclass(frozen=True)
-class Structure:
+class Structure(State):
     """How components stand to each other, and what they leave.
 
     Attributes
@@ -54,10 +61,10 @@ class Structure:
         What the judgement rests on, in words.
     """
 
-    kind: Kind
-    largest_cosine: float
-    left: Left
-    reason: str
+    kind: Kind = array_field(rule=text_array("orthogonal", "independent", "unexplained"))
+    largest_cosine: float = array_field(low=0, high=2)
+    left: Left = array_field(rule=text_array("nothing", "noise", "more"))
+    reason: str = array_field(kind="U")
 
     @property
     def in_words(self) -> str:
@@ -66,7 +73,7 @@ class Structure:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Result(Shown):
+class Result(Shown, State):
     """Components, largest weight first.
 
     Attributes
@@ -77,8 +84,9 @@ class Result(Shown):
         What the coordinates stand for: the columns of a table, the words of a vocabulary.
     """
 
-    components: Components
-    names: tuple[str, ...] | None = field(default=None, kw_only=True)
+    components: Components = part_field(Components)
+    _: KW_ONLY
+    names: tuple[str, ...] | None = array_field("d", kind="U", default=None, as_tuple=True)
 
     @property
     def verdict(self) -> str:
@@ -142,17 +150,21 @@ class Decomposition(Result):
         directions; π/2 where a vector is not determined.
     """
 
-    residuals: FloatArray
-    converged: NDArray[np.bool_]
-    n_iterations: IndexArray
-    n_agreed: IndexArray
-    histories: tuple[tuple[float, ...], ...]
-    explained: float | None = None
-    rank_evidence: RankEvidence | None = None
-    n_restarts: int | None = None
-    structure: Structure | None = None
-    weight_errors: FloatArray | None = None
-    angle_errors: FloatArray | None = None
+    residuals: FloatArray = array_field("k", low=0, nan=True)
+    converged: NDArray[np.bool_] = array_field("k", kind="b")
+    n_iterations: IndexArray = array_field("k", kind="i", low=0)
+    n_agreed: IndexArray = array_field("k", kind="i", low=0)
+    histories: tuple[tuple[float, ...], ...] = arrays_field(rule=_check_history, as_tuple=True)
+    explained: float | None = array_field(default=None)
+    rank_evidence: RankEvidence | None = part_field(RankEvidence, default=None)
+    n_restarts: int | None = array_field(kind="i", low=1, default=None)
+    structure: Structure | None = part_field(Structure, default=None)
+    weight_errors: FloatArray | None = array_field("k", low=0, default=None)
+    angle_errors: FloatArray | None = array_field("k", low=0, default=None)
+
+    def check(self) -> None:
+        """Raise `ValueError` if the fields of a file contradict each other."""
+        require(len(self.histories) == len(self.weights), "every component must have one history")
 
     @property
     def verdict(self) -> str:
@@ -202,11 +214,12 @@ class StreamDecomposition(Result):
         Why this number of components, if it was left to the rows.
     """
 
-    weight_errors: FloatArray | None
-    angle_errors: FloatArray | None
-    n_rows: int
-    rank_evidence: RankEvidence | None = None
-    n_passes: int = field(default=1, kw_only=True)
+    weight_errors: FloatArray | None = array_field("k", low=0, default=None)
+    angle_errors: FloatArray | None = array_field("k", low=0, default=None)
+    n_rows: int = array_field(kind="i", low=0, default=0)
+    rank_evidence: RankEvidence | None = part_field(RankEvidence, default=None)
+    _: KW_ONLY
+    n_passes: int = array_field(kind="i", low=1, default=1)
 
     @property
     def verdict(self) -> str:
@@ -235,11 +248,12 @@ class PrivateDecomposition(Result):
         as they were, which no error here includes.
     """
 
-    weight_errors: FloatArray
-    angle_errors: FloatArray
-    noise_floors: FloatArray
-    privacy: PrivacyReport
-    norm_bound: float | None = field(default=None, kw_only=True)
+    weight_errors: FloatArray = array_field("k", low=0)
+    angle_errors: FloatArray = array_field("k", low=0)
+    noise_floors: FloatArray = array_field("k", low=0)
+    privacy: PrivacyReport = given_field()
+    _: KW_ONLY
+    norm_bound: float | None = array_field(low=0, default=None)
 
     @property
     def verdict(self) -> str:
@@ -267,11 +281,11 @@ class PrivateStreamDecomposition(PrivateDecomposition):
         Rows taken in; public.
     """
 
-    n_rows: int
+    n_rows: int = array_field(kind="i", low=0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AsymmetricDecomposition(Shown):
+class AsymmetricDecomposition(Shown, State):
     """Terms λ a ⊗ b ⊗ … of an asymmetric tensor, largest weight first.
 
     Attributes
@@ -287,13 +301,17 @@ class AsymmetricDecomposition(Shown):
         As in `Decomposition`. Terms are orthogonal if they are so along every axis.
     """
 
-    weights: FloatArray
-    factors: tuple[FloatArray, ...]
-    residuals: FloatArray
-    converged: NDArray[np.bool_]
-    explained: float | None = None
-    rank_evidence: RankEvidence | None = None
-    structure: Structure | None = None
+    weights: FloatArray = array_field("k", low=0)
+    factors: tuple[FloatArray, ...] = arrays_field(rule=unit_vectors(None, "k"))
+    residuals: FloatArray = array_field("k", low=0, nan=True)
+    converged: NDArray[np.bool_] = array_field("k", kind="b")
+    explained: float | None = array_field(default=None)
+    rank_evidence: RankEvidence | None = part_field(RankEvidence, default=None)
+    structure: Structure | None = part_field(Structure, default=None)
+
+    def check(self) -> None:
+        """Raise `ValueError` if the fields of a file contradict each other."""
+        require(len(self.factors) >= 3, "it must have a matrix for each of at least three axes")
 
     @property
     def verdict(self) -> str:
@@ -318,7 +336,7 @@ def largest_cosine(vectors: FloatArray) -> tuple[float, tuple[int, int]]:
 
 
 def structure_of(vectors: FloatArray, angle_errors: FloatArray, *, left: Left, complete: bool) -> Structure:
-    """CPFits whether components are orthogonal within their errors.
+    """Tell whether components are orthogonal within their errors.
 
     An error of angle e spreads over the d − 1 directions around a vector, so that the cosine of two vectors deviates by
     √((e² + e'²)/(d − 1)). `complete` says whether more components could not have been fitted.
@@ -354,7 +372,7 @@ def structure_of_terms(
     left: Left,
     complete: bool,
 ) -> Structure:
-    """CPFits whether the terms of an asymmetric tensor are orthogonal along every axis, as `structure_of` does."""
+    """Tell whether the terms of an asymmetric tensor are orthogonal along every axis, as `structure_of` does."""
     axes = [
         structure_of(vectors, errors, left=left, complete=complete)
         for vectors, errors in zip(factors, angle_errors, strict=True)

@@ -7,6 +7,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from odeco._util.schema import Sizes, each, flag, number, record, text, whole
 from odeco.errors import FileFormatError
 from odeco.privacy.calibration import adversary_accuracy
 from odeco.privacy.ledger import Charge
@@ -35,6 +36,35 @@ def in_plain_words(accuracy: float, unit: str) -> str:
         f"possibilities for it is true at most {100 * accuracy:.1f} % of the time; a coin is right 50 %."
         f"{advice[level_of(accuracy)]}"
     )
+
+
+def _check_number(value: Any, where: str, sizes: Sizes) -> None:
+    """Require a number of at least 0, or the text "infinity"."""
+    if value != "infinity":
+        number(0)(value, where, sizes)
+
+
+#: What a report in JSON must hold.
+_check_document = record(
+    {
+        **dict.fromkeys(("epsilon", "epsilon_spent", "mu"), _check_number),
+        "delta": number(0, 1),
+        "private": flag(),
+        **dict.fromkeys(("unit", "neighbours", "mechanism"), text()),
+        "charges": each(
+            record(
+                {
+                    "mechanism": text(),
+                    "sensitivity": number(0),
+                    "scale": number(0),
+                    "count": whole(1),
+                    "data": each(text()),
+                },
+                {"delta": number(0, 1)},
+            )
+        ),
+    }
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -143,12 +173,13 @@ class PrivacyReport:
         return json.dumps(finite, indent=2, allow_nan=False)
 
     @classmethod
-    def from_json(cls, text: str) -> PrivacyReport:
+    def from_json(cls, written: str) -> PrivacyReport:
         """Return the report that `to_json` described."""
-        document = json.loads(text)
+        document = json.loads(written)
         if document.pop("kind") != "privacy report" or document.pop("format_version") != 1:
             raise FileFormatError("The text must be a privacy report of format version 1. It is not. Write it again.")
         document.pop("adversary_accuracy", None)
+        _check_document(document, "privacy", {})
         charges = tuple(Charge(**fields) for fields in document.pop("charges"))
         numbers: dict[str, Any] = {name: math.inf if value == "infinity" else value for name, value in document.items()}
         return cls(**numbers, charges=charges)

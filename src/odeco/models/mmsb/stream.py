@@ -71,11 +71,12 @@ class LinkStream(BlockStream):
         """
         if not sparse.issparse(rows):
             return super().update(spec, np.stack([rows, rows[:, [1, 0, 2]]], axis=1).reshape(-1, 3))
-        entries = rows.tocoo()
+        matrix: Any = rows
+        entries = matrix.tocoo()
         nodes = (self.next_node + entries.coords[0]) % self.n_nodes
         links = np.column_stack([nodes, entries.coords[1], entries.data]).astype(np.float64)
         after = super().update(spec, links)
-        return replace(after, next_node=(self.next_node + rows.shape[0]) % self.n_nodes)
+        return replace(after, next_node=(self.next_node + entries.shape[0]) % self.n_nodes)
 
     def absorb(self, spec: Spec, block: Any) -> Self:  # noqa: ARG002 - the links alone matter
         """Return the stream after a block of links."""
