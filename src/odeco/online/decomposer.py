@@ -1,4 +1,4 @@
-"""Rows that arrive when they arrive: `OnlineDecomposer` learns from whatever is pushed to it, and goes on learning."""
+"""`OnlineDecomposer`: decompose the moment of rows that are pushed, batch by batch."""
 
 from __future__ import annotations
 
@@ -27,44 +27,44 @@ from odeco.privacy.noise import NoiseSource
 
 
 class OnlineDecomposer:
-    """Decompose the moment E[x⊗ᵖ] of rows that are pushed, and go on learning from those that follow.
+    """Decompose the moment E[x⊗ᵖ] of rows that are pushed, and refine the components with the rows that follow.
 
     Parameters
     ----------
     n_components : int or "auto"
-        The number k of components. ``"auto"``, with ``"core"``: as many as rows bear out that did not find them. That
-        takes 32 batches, and 48 more for the span where there are more than 50 columns; while the number is in doubt,
-        it is judged again from twice as many fresh rows. The result's `rank_evidence` says how sure it is.
+        The number k of components. ``"auto"``, with ``"core"``: selected automatically, by held-out rows. That takes 32
+        batches, and 48 more for the span if there are more than 50 columns; while the number is in doubt, it is
+        selected again from twice as many fresh rows. The result's `rank_evidence` states the confidence.
     method : {"core", "power", "entries"}
         ``"core"`` needs four batches: three to find the span of the components and one for the core. ``"power"`` is
         Algorithm 2 of the paper: k R batches, one for each iteration of each component. ``"entries"`` adds up all d³/6
         distinct entries of the moment: one batch, for order 3 and up to 400 columns; the best choice for a private run
-        on as few columns, because a single release has the whole budget. All of them then refine what they found
-        with the rows that follow.
+        on as few columns, because a single release has the whole budget. All of them then refine the components with
+        the rows that follow.
     batch_size : int
-        Rows for each question: the paper's n.
+        Rows per batch: the paper's n.
     n_restarts, n_iterations : int, optional
         The paper's L and R, for ``"power"`` only; by default those of `Plan.default`.
     order : int
         The order p of the moment.
     forgetting : float
-        Once all components are found, what the weight of the past is multiplied by before each further batch. 1
-        averages over all rows; less follows a distribution that drifts.
+        Once all components are found, the factor by which the weight of the past is multiplied before each further
+        batch. 1 averages over all rows; a smaller factor follows a distribution that drifts.
     epsilon, delta, norm_bound : float, optional
-        For a private run, all three: every row of the stream is promised (ε, δ)-differential privacy, with ε > 0 and δ
-        below 1/batch_size, and rows longer than `norm_bound` are scaled down to it. It must be known without looking at
-        the data.
+        For a private run, all three: the run is (ε, δ)-differentially private for every row of the stream, with ε > 0
+        and δ below 1/batch_size, and rows longer than `norm_bound` are scaled down to it. It must be known without
+        looking at the data.
     neighbour_relation : {"replace", "add_remove"}, optional
         For a private run: what may happen to one row. It is replaced by any other (the default), or blanked at
         its place.
     rng : None, int or numpy.random.Generator
         Draws the starts. It never touches privacy noise.
     callback : callable, optional
-        Receives a `Progress` after every batch.
+        Gets a `Progress` after every batch.
     progress : bool
-        Whether every push shows a progress bar, with rich or tqdm: how far the run is to a first result.
+        Whether every push shows a progress bar, with rich or tqdm, towards a first result.
     noise : NoiseSource, optional
-        For tests of private runs: with any source but the default the result says that it is not private.
+        For tests of private runs: with any source but the default the result states that it is not private.
 
     Notes
     -----
@@ -73,10 +73,9 @@ class OnlineDecomposer:
     needed.
 
     **Private runs.** Every batch is the data of one release, so each row is in one release only and has the whole
-    guarantee, however long the stream goes on. Rows that are not finite count as zeros, without a message; nothing is
-    said that depends on a value. What may be published is the `result`; the decomposer itself holds the exact sum over
-    the current batch, and so does its checkpoint (see `save`). A user with several rows has the guarantee for each of
-    them, not for all together.
+    guarantee, for a stream of any length. Rows that are not finite count as zeros, and no message depends on a value.
+    The `result` may be published; the decomposer itself holds the exact sum over the current batch, and so does its
+    checkpoint (see `save`). A user with several rows has the guarantee for each of them, not for all together.
 
     Examples
     --------
@@ -146,9 +145,9 @@ class OnlineDecomposer:
     def partial_fit(self, rows: Any, y: None = None) -> Self:  # noqa: ARG002 - as scikit-learn calls it
         """Learn from rows, dense or CSR, any number of them; those of a Dask array or dataframe stay on their cluster.
 
-        If one is not finite, or if anything else ends the call early, an interrupt included, nothing is changed. In a
-        private run rows that are not finite count as zeros; what was released cannot be taken back, so such a run then
-        stands where `n_rows` says: before the call, or after the last batch that was paid for.
+        If a row is not finite, or if an error or an interrupt ends the call early, nothing is changed. In a private run
+        rows that are not finite count as zeros; a release cannot be undone, so such a run then stands at row `n_rows`:
+        where it was before the call, or after the last batch that was paid for.
         """
         with self._one_at_a_time:
             run = self._run
@@ -190,7 +189,7 @@ class OnlineDecomposer:
 
     @property
     def verdict(self) -> str:
-        """How far the run is, and what it has found, in one sentence."""
+        """The progress of the run and the number of components found, in one sentence."""
         found, progress = self._so_far(), self.progress
         settings = (
             f"k = {self._settings.n_components}, method={self.method!r}, batch_size={self._settings.batch_size:,}"
@@ -203,33 +202,33 @@ class OnlineDecomposer:
         return f"{text} ({settings}{'' if self._account is None else ', private'})"
 
     def _so_far(self) -> StreamDecomposition | PrivateStreamDecomposition | None:
-        """Return what has been found so far, without a warning; None if that is nothing."""
+        """Return the components found so far, without a warning; None if there are none."""
         run = self._run
         return None if run is None or not run.state.components.n_components else run.result().with_names(self._names)
 
     @property
     def method(self) -> Method:
-        """Which search finds the components."""
+        """The solver that finds the components."""
         return self._settings.method
 
     @property
     def n_rows(self) -> int:
-        """Rows taken in so far; in a private run that goes on from a checkpoint, with those paid for since then."""
+        """Rows used so far; in a private run that resumes from a checkpoint, rows paid for since then included."""
         return self._n_spent if self._run is None else self._run.n_rows
 
     @property
     def progress(self) -> Progress:
-        """How far the run is."""
+        """The progress of the run."""
         if self._run is not None:
             return self._run.progress
         n_batches, size = self._settings.n_questions, self._settings.batch_size or 0
         return Progress("waiting for rows", 0.0, self.n_rows, None if n_batches is None else n_batches * size)
 
     def result(self) -> StreamDecomposition | PrivateStreamDecomposition:
-        """Return what has been found so far: all components, or those that are finished, largest weight first.
+        """Return the components found so far, all or those that are finished, largest weight first.
 
-        Of a private run it is a `PrivateStreamDecomposition`, and may be published. Of others, a
-        `DominantColumnWarning` says if one column outweighs all others.
+        In a private run it is a `PrivateStreamDecomposition`, which may be published. In others, a
+        `DominantColumnWarning` is issued if one column dominates all others.
         """
         if self._run is not None:
             self._run.require_signal(self._run.state)
@@ -247,22 +246,22 @@ class OnlineDecomposer:
         return result
 
     def save(self, path: str | os.PathLike[str], *, keep_sum: bool = True) -> None:
-        """Write a checkpoint, atomically and without pickle; `load` goes on from there to the bit-identical result.
+        """Write a checkpoint, atomically and without pickle; `load` resumes from it with bit-identical results.
 
         Parameters
         ----------
         path : path
-            Where. Only its owner may read the file.
+            The file. Only its owner may read it.
         keep_sum : bool
             For private runs: whether the file holds the exact sum over the rows of the unfinished batch. With it the
-            file is as confidential as the rows; without it nothing in the file is, and the run goes on from the first
-            row of that batch (`n_rows` says which).
+            file is as confidential as the rows; without it nothing in the file is, and the run resumes at the first row
+            of that batch, `n_rows`.
 
         Notes
         -----
         A private run keeps its ledger in ``<path>.ledger``, beside the checkpoint it was first saved to, and from then
-        on writes every charge there before the release is made. So a run that goes on from an older checkpoint
-        knows which rows have been paid for, and does not use them again: `n_rows` is then beyond them.
+        on writes every charge there before the release is made. So a run that resumes from an older checkpoint knows
+        which rows have been paid for, and does not use them again: `n_rows` is then beyond them.
         """
         with self._one_at_a_time:
             run, private = self._run, self._account is not None
@@ -285,7 +284,7 @@ class OnlineDecomposer:
         progress: bool = False,
         noise: NoiseSource | None = None,
     ) -> OnlineDecomposer:
-        """Read a checkpoint that `save` wrote, and go on with the row after the first `n_rows`."""
+        """Read a checkpoint that `save` wrote; the run resumes with the row after the first `n_rows`."""
         file = RunFile.load(path)
         if file.source is not None:
             raise FileFormatError(
@@ -318,14 +317,14 @@ class OnlineDecomposer:
         return self._n_charges * (self._settings.batch_size or 0)
 
     def _look_at(self, checked: Any) -> None:
-        """Note which columns are large. Of a private run nothing is kept, and nothing said, that depends on a value."""
+        """Update the squares of the columns; not in a private run, where no message may depend on a value."""
         if self._account is None and not is_on_cluster(checked):
             self._squares.update(checked)
 
     def _checked_names(self, rows: Any) -> tuple[str, ...] | None:
         """Return the names of the columns: those of these rows, or, if they have none, those before; they must agree.
 
-        They are as public as the number of columns: whoever pushes rows has given them.
+        They are as public as the number of columns.
         """
         names = names_of(rows)
         if names is None or self._names in (None, names):
@@ -348,7 +347,7 @@ class OnlineDecomposer:
         """Push rows, and call back after every batch that they close."""
         start = 0
         while start < rows.shape[0]:
-            if run.batches.room(run) == 0:  # a second interrupt came while the first was seen to
+            if run.batches.room(run) == 0:  # a second interrupt came while the first was handled
                 run.close()
             stop = min(int(rows.shape[0]), start + (run.batches.room(run) or 0))
             n_closed = run.n_closed
@@ -362,9 +361,9 @@ class OnlineDecomposer:
                 report(run.progress)
 
     def _go_back(self, run: Run, snapshot: Snapshot, n_charges: int) -> None:
-        """Go back to where the run stood, or, if something was released since, to the end of what was paid for.
+        """Go back to the snapshot or, if something was released since, to the end of what was paid for.
 
-        A batch that was paid for is gone, whether its answer arrived or not; the rows after it count as not taken.
+        A batch that was paid for is spent, whether its mean arrived or not; the rows after it count as not used.
         """
         if self._n_charges == n_charges:
             run.go_back(snapshot)
@@ -373,9 +372,9 @@ class OnlineDecomposer:
             run.go_on_with(run.state, n_closed=self._n_spent)
 
     def _skip_what_is_spent(self, path: str | os.PathLike[str]) -> None:
-        """Pass over rows that were paid for after the checkpoint was written: their answers are lost.
+        """Skip rows that were paid for after the checkpoint was written: their means are lost.
 
-        The unfinished batch is let go of, and the search asks its question again of later rows.
+        The unfinished batch is dropped, and the query of the solver is repeated with later rows.
         """
         n_spent, n_closed = self._n_spent, 0 if self._run is None else self._run.n_closed
         if n_spent < n_closed:

@@ -64,7 +64,7 @@ class ColumnSquares:
             self._squares = squares if self._squares is None else self._squares + squares
 
     def share(self, column: int) -> float:
-        """Return the share of the second moment that a column has; 0 if nothing was seen, or it cannot be told."""
+        """Return the share of the second moment that a column has; 0 if it is unknown."""
         if self._squares is None or not np.isfinite(total := float(self._squares.sum())) or total == 0:
             return 0.0
         return float(self._squares[column]) / total

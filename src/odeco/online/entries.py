@@ -91,7 +91,7 @@ class EntriesSolver(State, FiniteSolver):
         return int(self.done)
 
     def advance(self, reply: FloatArray, n_rows: int | None = None) -> EntriesSolver:  # noqa: ARG002 - one reply
-        """Take in the distinct entries T[i, j, k], i ≥ j ≥ k, in the order of i, then j, then k."""
+        """Decompose the moment, given its distinct entries T[i, j, k], i ≥ j ≥ k, in the order of i, then j, then k."""
         tensor = DenseTensor(PackedTensor(reply, self.dimension).to_dense())
         found = None if self.orthogonal else fit_independent(tensor, self.n_components, self.seed)
         if found is None:

@@ -1,7 +1,7 @@
-"""Rows that arrive and must stay private: an answerer whose every answer is paid for and noisy.
+"""Private streams: the mean over every batch is released with noise, and charged to a ledger.
 
-Every question is asked of the next batch of rows, and of no other. So each row goes into one release, batches are
-disjoint data, and they compose by maximum: each row has the whole guarantee, however long the stream goes on.
+Every query uses the next batch of rows, and no other. So each row is in one release, batches are disjoint data, and
+they compose by maximum: each row has the whole guarantee, for a stream of any length.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from odeco.privacy.release import Releaser
 from odeco.privacy.report import PrivacyReport
 from odeco.tensors.components import Components
 
-#: Powers of rows may have so many digits before or after the point: sums of them neither over- nor underflow.
+#: The largest number of digits of powers of rows before or after the point: their sums neither over- nor underflow.
 _MOST_DIGITS = 200
 
 _NOISE_FIELDS = ("weight_errors", "angle_errors", "noise_floors")
@@ -39,7 +39,7 @@ _NOISE_FIELDS = ("weight_errors", "angle_errors", "noise_floors")
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What is promised to every row of a stream.
+    """The guarantee for every row of a stream.
 
     Attributes
     ----------
@@ -167,7 +167,7 @@ class NoisyMean(BatchMean):
         return replace(notes, dense=dense)
 
     def reply(self, run: Run) -> tuple[FloatArray, Release]:
-        """Pay, and return the mean with noise. The sum is let go of: it is never released again."""
+        """Charge the ledger, and return the mean with noise. The sum is dropped: it is never released again."""
         total, first, state = run.total, run.n_closed + 1, run.state
         n_rows = total.n_rows
         check_delta_for(self.guarantee.delta, first + n_rows - 1, "record")  # the rows of all batches count
