@@ -79,16 +79,11 @@ def peak_megabytes() -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
-def _n_rows(model: Any) -> int:
-    """Return the number of rows that a stream has seen."""
-    return int(model.n_samples_seen_ if hasattr(type(model), "n_samples_seen_") else model._stream.n_rows)
-
-
 def learn(name: str, path: Path, n_batches: int) -> None:
     """Run in a process of its own: go on from the file, if there is one, to the last batch."""
     kind = KINDS[name]
     model = kind.read(path) if path.exists() else kind.model()
-    first = _n_rows(model) // BATCH if path.exists() else 0
+    first = model.n_samples_seen_ // BATCH if path.exists() else 0
     seconds, early = 0.0, 0.0
     for number in range(first, n_batches):
         rows = kind.draw(np.random.default_rng([1, number]))
@@ -122,7 +117,7 @@ def killed(name: str, path: Path, n_batches: int, rng: random.Random, whole: flo
     time.sleep(rng.uniform(0, whole / 2))
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    return _n_rows(KINDS[name].read(path)) // BATCH
+    return int(KINDS[name].read(path).n_samples_seen_) // BATCH
 
 
 def same_arrays(one: Path, other: Path) -> bool:

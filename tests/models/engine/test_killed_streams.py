@@ -50,7 +50,7 @@ def fed(name, model, number):
 
 def _n_rows(path):
     arrays = load_arrays(path, read_contents(path).kind)[1]
-    return int(arrays.get("stream.n_seen", arrays.get("stream.n_rows")))
+    return int(arrays["stream.n_seen"])
 
 
 @pytest.mark.slow
