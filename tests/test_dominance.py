@@ -85,7 +85,7 @@ def test_rows_that_are_pushed_are_looked_at_too():
     with pytest.warns(odeco.DominantColumnWarning, match="^Column 8, 'i', outweighs") as caught:
         online.result()
     assert caught[0].filename == __file__
-    assert "Component 2 leans on it too." in str(caught[0].message)
+    assert "Component 1 leans on it too." in str(caught[0].message)
 
 
 def test_sparse_rows_and_rows_of_any_size_are_looked_at_too():
