@@ -121,6 +121,15 @@ class AsymmetricProblem(CPProblem):
         """Return T(a, b, …)."""
         return values_of(self.oracle, vectors)
 
+    @property
+    def has_entries(self) -> bool:
+        """Whether the entries are known in double precision."""
+        return self.oracle.rounding <= np.finfo(np.float64).eps
+
+    def misfit(self, components: Components) -> float:
+        """Return ‖T − C‖² from the entries."""
+        return float(np.sum((self.oracle.entries - entries_of(components, self.parts)) ** 2))
+
     def without(self, components: Components) -> AsymmetricProblem:
         """Return the tensor minus terms."""
         return AsymmetricProblem(AsymmetricTensor(self.oracle.entries - entries_of(components, self.parts)))

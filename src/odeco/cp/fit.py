@@ -45,6 +45,9 @@ _FIRST_DAMPING, _MORE, _LESS, _MAX_DAMPING = 1e-3, 8.0, 0.1, 1e6
 #: the fit by a thousandth of its standard errors.
 NEGLIGIBLE = 1e-6
 
+#: A step that is this share of the components changes only their last digit.
+_LAST_DIGIT = 1e-15
+
 #: The largest number of starts, and for the fit from each: the largest number of steps, and what is negligible.
 _MAX_STARTS, _START_STEPS, _START_NEGLIGIBLE = 9, 40, 1e-3
 
@@ -122,6 +125,15 @@ class CPProblem(ABC):
         """Return the inner products of the tensor with the rank-one tensors of unit vectors."""
 
     # The residual tensor
+
+    @property
+    @abstractmethod
+    def has_entries(self) -> bool:
+        """Whether the entries are at hand in double precision, and few enough to subtract components from them."""
+
+    @abstractmethod
+    def misfit(self, components: Components) -> float:
+        """Return ‖T − C‖² from the entries, accurate also where it is tiny."""
 
     @abstractmethod
     def without(self, components: Components) -> CPProblem:
@@ -263,6 +275,33 @@ def fit_in_span(
         if agreed:
             break
     return refine(problem, problem.outside(bases, best.components))
+
+
+def fit_by_pencils(
+    problem: CPProblem,
+    rank: int,
+    leading: Sequence[tuple[FloatArray, FloatArray]],
+    generator: np.random.Generator,
+    n_pencils: int,
+) -> list[Fit]:
+    """Return the fits that start at random matrix pencils in the span of the leading directions.
+
+    Where there is hardly any noise, a pencil gives all components at once, however different their weights are, or
+    however close some of their vectors.
+    """
+    bases = [basis for basis, _ in leading]
+    core, fits = problem.inside(bases), []
+    for attempt in range(n_pencils):
+        vectors = core.normalised(core.pencil_vectors(rank, attempt, generator), generator)
+        start = Components(fitted_weights(core, vectors), vectors, core.oracle.order)
+        if np.all(start.weights != 0):
+            fits.append(polish(problem, problem.outside(bases, start)))
+    return fits
+
+
+def polish(problem: CPProblem, start: Components) -> Fit:
+    """Move components to the nearest optimum, to the last digit."""
+    return refine(problem, start, negligible=0.0, tolerance=_LAST_DIGIT)
 
 
 def _halfway(strengths: FloatArray) -> FloatArray:

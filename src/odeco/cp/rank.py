@@ -287,6 +287,9 @@ _EDGE_QUANTILE = 3.3
 #: Eigenvalues that are smaller than this multiple of the rounding error of the largest are rounding error themselves.
 _ROUNDING_MULTIPLE = 100.0
 
+#: The rounding of entries is noise of about their relative rounding error; a norm up to this multiple counts as such.
+ROUNDING_OF_ENTRIES = 32.0
+
 #: A bulk of noise has the variance of its law up to this factor. Of d eigenvalues it fluctuates by a few parts in d.
 _VARIANCE_FACTOR = 2.0
 
@@ -376,6 +379,11 @@ class Spectra:
         spread = sum(each * rest for each, rest in spread_out) / n_rest
         return 1 / _VARIANCE_FACTOR <= spread <= _VARIANCE_FACTOR
 
+    def noise_after(self, rank: int) -> float:
+        """Return the squared norm of noise whose mean eigenvalue is that after the first `rank` ones."""
+        tails = [each.eigenvalues for each in self.spectra if each.eigenvalues.size > rank]
+        return min((float(np.mean(tail[rank:])) * tail.size for tail in tails), default=0.0)
+
     def leading(self, rank: int) -> list[tuple[FloatArray, FloatArray]]:
         """Return for each unfolding its leading directions, `rank` or as many as it has, and their strengths."""
         widths = [min(rank, spectrum.n_usable) for spectrum in self.spectra]
@@ -385,14 +393,23 @@ class Spectra:
         ]
 
 
-def spectrum_of(oracle: Oracle, width: int, generator: np.random.Generator) -> Spectrum:
-    """Return the spectrum of the unfolding, or that of the images of at least `width` random vectors."""
+def spectrum_of(
+    oracle: Oracle, width: int, generator: np.random.Generator, entries: FloatArray | None = None
+) -> Spectrum:
+    """Return the spectrum of the unfolding, or that of the images of at least `width` random vectors.
+
+    A Gram matrix has squares of singular values, so that those below 1e-7 of the largest are lost in rounding errors.
+    Where this happens, and the entries are given, they are computed from these.
+    """
     gram = oracle.unfolding_gram()
     if gram is None:
         with one_blas_thread():
             return _spectrum_of_images(oracle, width, generator)
     n_columns = math.comb(oracle.dimension + oracle.order - 2, oracle.order - 1)
-    return _spectrum_of_gram(gram, n_columns, oracle.rounding)
+    spectrum = _spectrum_of_gram(gram, n_columns, oracle.rounding)
+    if spectrum.n_usable == spectrum.eigenvalues.size or entries is None:
+        return spectrum
+    return _spectrum_of_unfolding(entries.reshape(entries.shape[0], -1), n_columns, oracle.rounding)
 
 
 def spectra_of_axes(entries: DataArray, rounding: float) -> Spectra:
@@ -402,7 +419,11 @@ def spectra_of_axes(entries: DataArray, rounding: float) -> Spectra:
         others = [other for other in range(entries.ndim) if other != axis]
         with one_blas_thread():
             gram: FloatArray = np.tensordot(entries, entries, axes=(others, others))
-        spectra.append(_spectrum_of_gram(gram, entries.size // size, rounding))
+        spectrum = _spectrum_of_gram(gram, entries.size // size, rounding)
+        if spectrum.n_usable < size:
+            unfolding = np.moveaxis(entries, axis, 0).reshape(size, -1)
+            spectrum = _spectrum_of_unfolding(unfolding, entries.size // size, rounding)
+        spectra.append(spectrum)
     return Spectra(tuple(spectra))
 
 
@@ -410,6 +431,13 @@ def _spectrum_of_gram(gram: FloatArray, n_columns: int, rounding: float) -> Spec
     with one_blas_thread():  # the bits of a decomposition depend on the number of threads
         values, vectors = np.linalg.eigh(gram)
     return Spectrum(values[::-1], vectors[:, ::-1], n_columns, _ROUNDING_MULTIPLE * rounding * float(values[-1]))
+
+
+def _spectrum_of_unfolding(unfolding: FloatArray, n_columns: int, rounding: float) -> Spectrum:
+    """Return the spectrum from singular values themselves, which are accurate to the rounding of the largest."""
+    with one_blas_thread():
+        left, strengths, _ = np.linalg.svd(unfolding, full_matrices=False)
+    return Spectrum(strengths**2, left, n_columns, (ROUNDING_OF_ENTRIES * rounding * float(strengths[0])) ** 2)
 
 
 def _spectrum_of_images(oracle: Oracle, width: int, generator: np.random.Generator) -> Spectrum:

@@ -26,8 +26,8 @@ from scipy.special import stdtr
 
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
-from odeco.cp.fit import CPProblem, Fit, fit_in_span, refine, removal_costs
-from odeco.cp.rank import SIGNIFICANCE, SURE, RankEvidence
+from odeco.cp.fit import CPProblem, Fit, fit_by_pencils, fit_in_span, polish, refine, removal_costs
+from odeco.cp.rank import ROUNDING_OF_ENTRIES, SIGNIFICANCE, SURE, RankEvidence
 from odeco.errors import RankError
 from odeco.power.power_method import Schedule, zero_image_error
 from odeco.tensors.components import Components
@@ -36,6 +36,12 @@ from odeco.tensors.components import Components
 #: that, and a component that is kept is fitted anew.
 _NEXT = Schedule(1, n_restarts=12, n_iterations=25, tolerance=1e-2)
 
+#: Misfits below this share of the squared norm are computed from the entries: a difference would lose their digits.
+_CANCELS = 1e-6
+
+#: A fit that leaves more than this multiple of the noise in the unfolding is started again, at this number of pencils.
+_NOISE_FACTOR, _N_PENCILS = 2.0, 6
+
 #: One component after another is found to this residual, before all are fitted together.
 _LOOP_TOLERANCE = 1e-6
 
@@ -43,7 +49,7 @@ _LOOP_TOLERANCE = 1e-6
 _USUAL_CHANCE = 0.1
 
 #: With so many imagined components of typical spread the spread of few components is estimated.
-_PRIOR_SPREAD, _PRIOR_COUNT = math.log(3), 2
+_PRIOR_SPREAD, _PRIOR_COUNT = math.log(3), 0.75
 
 
 Left = Literal["nothing", "noise", "more"]
@@ -100,6 +106,7 @@ class CPFits:
         self.noise, self.whole = problem.noise, problem.whole
         self.spectrum = problem.spectra(max_rank, generator)
         self._fits: dict[int, Fit] = {}
+        self._accurate: dict[Fit, float] = {}
 
     def fit(self, rank: int) -> Fit:
         """Return the best fit of `rank` components that is known."""
@@ -109,6 +116,7 @@ class CPFits:
                 self._fits[0] = refine(self.problem, self.nothing)
             elif rank <= self.spectrum.n_usable:
                 self._fits[rank] = fit_in_span(self.problem, rank, self.spectrum.leading(rank), self.generator)
+                self._improve(rank)
             else:
                 left = self.problem.without(self.fit(rank - 1).components)
                 self._fits[rank] = self._with_one_more(rank - 1, left.run(_NEXT, self.generator))
@@ -123,16 +131,44 @@ class CPFits:
     def offer(self, found: Fit) -> None:
         """Keep a fit if it is better than the one that is known."""
         rank = found.components.n_components
-        if rank not in self._fits or found.explained > self._fits[rank].explained:
+        if rank not in self._fits or self._misfit(found) < self._misfit(self._fits[rank]):
             self._fits[rank] = found
+
+    def misfit(self, rank: int) -> float:
+        """Return the squared norm of what a fit leaves."""
+        return self._misfit(self.fit(rank))
+
+    def _misfit(self, fit: Fit) -> float:
+        """Return the squared norm of what a fit leaves: a difference, or from the entries where that would cancel."""
+        difference = self.whole - fit.explained
+        if difference > _CANCELS * self.whole or not self.problem.has_entries:
+            return difference
+        if fit not in self._accurate:
+            self._accurate[fit] = self.problem.misfit(fit.components)
+        return self._accurate[fit]
+
+    @property
+    def _floor(self) -> float:
+        """The squared norm up to which a residual counts as rounding error."""
+        eps = max(self.problem.oracle.rounding, np.finfo(np.float64).eps)
+        return self.whole * ((ROUNDING_OF_ENTRIES * eps) ** 2 if self.problem.has_entries else 100 * eps)
+
+    def _improve(self, rank: int) -> None:
+        """Start again at matrix pencils if a fit leaves more than the noise that the unfolding shows."""
+        expected = max(_NOISE_FACTOR * self.spectrum.noise_after(rank), self._floor)
+        if self.misfit(rank) > expected:
+            self.offer(polish(self.problem, self.fit(rank).components))
+        if self.misfit(rank) > expected:
+            leading = self.spectrum.leading(rank)
+            for found in fit_by_pencils(self.problem, rank, leading, self.generator, _N_PENCILS):
+                self.offer(found)
 
     def deviation(self, rank: int, *, spare: int = 0) -> float:
         """Return the standard deviation of the residual at a unit vector.
 
         One of `spare` components that fit noise takes the square of the largest value of noise.
         """
-        misfit = max(self.whole - self.fit(rank).explained, np.finfo(np.float64).eps * self.whole)
-        noise = self.noise
+        misfit, noise = max(self.misfit(rank), self._floor), self.noise
         free = noise.n_entries - (rank - spare) * noise.freedom - spare * (noise.typical * noise.unit) ** 2
         return math.sqrt(misfit / max(free, 1.0))
 
@@ -150,8 +186,7 @@ class CPFits:
 
     def exhausted(self, rank: int) -> bool:
         """Return whether a fit leaves nothing but rounding error."""
-        floor = 100 * max(self.problem.oracle.rounding, np.finfo(np.float64).eps)
-        return self.whole - self.fit(rank).explained <= floor * self.whole
+        return self.misfit(rank) <= self._floor
 
     def next(self, rank: int) -> tuple[Components, float]:
         """Return the strongest component of what a fit leaves, and the probability that noise has one as strong.
@@ -175,7 +210,11 @@ class CPFits:
         others = np.delete(np.arange(rank), int(np.argmin(removal_costs(self.problem, components))))
         fewer = Components(components.weights[others], components.vectors[:, others], components.order)
         self.offer(refine(self.problem, fewer))
-        return math.sqrt(max(0.0, self.fit(rank).explained - self.fit(rank - 1).explained))
+        return math.sqrt(self.lowered(rank - 1, rank))
+
+    def lowered(self, fewer: int, more: int) -> float:
+        """Return by how much a fit of more components lowers the squared misfit."""
+        return max(0.0, self.misfit(fewer) - self.misfit(more))
 
     def _with_one_more(self, rank: int, one: Components) -> Fit:
         known = self.fit(rank).components
@@ -243,7 +282,7 @@ def _first_guess(fits: CPFits) -> int:
     rank, deep = (min(number, fits.max_rank) for number in (fits.spectrum.n_clear, fits.spectrum.n_usable))
     if fits.spectrum.rest_is_noise(rank) or deep <= rank:
         return rank
-    won = math.sqrt(max(0.0, fits.fit(deep).explained - fits.fit(rank).explained) / (deep - rank))
+    won = math.sqrt(fits.lowered(rank, deep) / (deep - rank))
     height = fits.height(won, fits.deviation(deep, spare=deep - rank))
     return deep if height > fits.noise.typical else rank
 

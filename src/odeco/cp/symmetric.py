@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import scipy  # it imports its submodules when they are used
@@ -30,6 +31,9 @@ from odeco.tensors.oracle import Oracle
 
 #: A core with more entries than this is not formed.
 _MAX_ENTRIES = 2**25
+
+#: A residual with more entries than this is not formed.
+_MAX_RESIDUAL_ENTRIES = 2**22
 
 #: Up to this number of components the system in their span is solved exactly for the errors: it has k² unknowns.
 _MAX_EXACT = 24
@@ -94,6 +98,23 @@ class SymmetricProblem(CPProblem):
         """Return T(v, …, v)."""
         return self.oracle.value(vectors)
 
+    @cached_property
+    def _entries(self) -> FloatArray | None:
+        """The entries of the tensor; None if they are too many, or known to less than double precision."""
+        oracle = self.oracle
+        few = oracle.dimension**self.order <= _MAX_RESIDUAL_ENTRIES
+        exact = oracle.rounding <= np.finfo(np.float64).eps and oracle.unfolding_gram() is not None
+        return oracle.inside(np.eye(oracle.dimension)) if few and exact else None
+
+    @property
+    def has_entries(self) -> bool:
+        """Whether the entries are at hand."""
+        return self._entries is not None
+
+    def misfit(self, components: Components) -> float:
+        """Return ‖T − C‖² from the entries."""
+        return float(np.sum((self._entries - components.to_dense()) ** 2))
+
     def without(self, components: Components) -> SymmetricProblem:
         """Return the tensor minus components."""
         return SymmetricProblem(self.oracle - components)
@@ -104,7 +125,7 @@ class SymmetricProblem(CPProblem):
 
     def spectra(self, width: int, generator: np.random.Generator) -> Spectra:
         """Return the spectrum of the unfolding, or of the images of at least `width` random vectors."""
-        return Spectra((spectrum_of(self.oracle, width, generator),))
+        return Spectra((spectrum_of(self.oracle, width, generator, self._entries),))
 
     def inside(self, bases: Sequence[FloatArray]) -> SymmetricProblem:
         """Return the tensor in the coordinates of an orthonormal basis, as entries if they are few enough."""
@@ -157,29 +178,35 @@ def standard_errors(components: Components, deviation: float) -> tuple[FloatArra
     order, k, dimension = components.order, components.n_components, components.dimension
     if k == 0:
         return np.zeros(0), np.zeros(0)
-    signs, points = SymmetricProblem(components).as_points(components)
-    lengths = np.linalg.norm(points, axis=0)
+    # With unit vectors for points, the unknowns are λᵢ times the error of vᵢ, and no weight occurs in H: components of
+    # very different weights do not make it ill-conditioned.
+    vectors = components.vectors
     with one_blas_thread():
-        gram: FloatArray = points.T @ points
-        pairs = signs[:, None] * signs
-        inner = order * pairs * gram ** (order - 1)
-        outer = order * (order - 1) * pairs * gram ** (order - 2)
-        across = np.diagonal(np.linalg.pinv(inner, hermitian=True))
+        gram: FloatArray = vectors.T @ vectors
+        inner = order * gram ** (order - 1)
+        outer = order * (order - 1) * gram ** (order - 2)
+        across = np.diagonal(_inverse(inner))
         n_inside = min(k, dimension)
         if k <= _MAX_EXACT:
-            basis, root = np.linalg.qr(points)
+            basis, root = np.linalg.qr(vectors)
             n_inside = basis.shape[1]
             matrix = np.einsum("ab,ij->aibj", np.eye(n_inside), inner) + np.einsum("aj,ji,bi->aibj", root, outer, root)
             size = n_inside * k
-            covariance = np.linalg.pinv(matrix.reshape(size, size), hermitian=True).reshape(n_inside, k, n_inside, k)
+            covariance = _inverse(matrix.reshape(size, size)).reshape(n_inside, k, n_inside, k)
             blocks = np.einsum("aibi->iab", covariance)
-            units = root / lengths
-            along = np.einsum("ai,iab,bi->i", units, blocks, units)
+            along = np.einsum("ai,iab,bi->i", root, blocks, root)
             beside = np.einsum("iaa->i", blocks) - along
         else:  # H has the own second term of each component, which counts (p − 1) times along it
             along = across / order
             beside = (n_inside - 1) * across
     turned = np.maximum(beside + (dimension - n_inside) * across, 0.0)
-    angles = np.minimum(deviation * np.sqrt(turned) / lengths, math.pi / 2)
-    weights: FloatArray = deviation * np.sqrt(np.maximum(along, 0.0)) * order * lengths ** (order - 1)
+    angles = np.minimum(deviation * np.sqrt(turned) / np.abs(components.weights), math.pi / 2)
+    weights: FloatArray = deviation * np.sqrt(np.maximum(along, 0.0)) * order
     return weights, angles
+
+
+def _inverse(matrix: FloatArray) -> FloatArray:
+    """Return the inverse of a positive semidefinite matrix. What is not determined gets a huge variance, not none."""
+    values, vectors = np.linalg.eigh(matrix)
+    inverse: FloatArray = (vectors / np.maximum(values, np.finfo(np.float64).eps * values[-1])) @ vectors.T
+    return inverse
