@@ -20,12 +20,15 @@ import itertools
 import sys
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 import odeco
 from odeco.datasets import gaussian_noise
+from odeco.decompose import Decomposition
 
 SPANS = (1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6)
 NOISES = (0.0, 1e-12, 1e-9, 1e-6, 1e-4, 1e-3, 1e-2)
@@ -49,7 +52,7 @@ class Attack:
     noise: float
     cosine: float | None
     truth: odeco.Components
-    entries: np.ndarray
+    entries: NDArray[np.float64]
 
     def __str__(self) -> str:
         return (
@@ -58,7 +61,7 @@ class Attack:
         )
 
 
-def attacks(count: int, seed: int = 0):
+def attacks(count: int, seed: int = 0) -> Iterator[Attack]:
     """Yield planted tensors, spread over all spans, levels of noise, cosines and orders."""
     rng = np.random.default_rng(seed)
     grid = list(itertools.product(SPANS, NOISES, COSINES, SIZES))
@@ -80,7 +83,7 @@ def attacks(count: int, seed: int = 0):
         entries = truth.to_dense()
         error = gaussian_noise(dimension, order=order, rng=rng).entries
         entries = entries + noise * np.linalg.norm(entries) / np.linalg.norm(error) * error
-        yield Attack(number, order, span, noise, cosine, truth, odeco.symmetrize(entries))
+        yield Attack(number, order, span, noise, cosine, truth, odeco.symmetrize(entries).astype(np.float64))
 
 
 def outcome(attack: Attack) -> tuple[str, int, int, int]:
@@ -92,30 +95,33 @@ def outcome(attack: Attack) -> tuple[str, int, int, int]:
     except odeco.RankError:
         return "refused", 0, 0, 0
     evidence, k = result.rank_evidence, attack.truth.n_components
-    sure = evidence.confidence >= SURE
-    if evidence.rank != k:
+    sure = evidence is not None and evidence.confidence >= SURE
+    if len(result.weights) != k:
         return ("CONFIDENT AND WRONG" if sure else "wrong, in doubt"), 0, 0, 0
     return "right" if sure else "right, in doubt", *_covered(attack, result)
 
 
-def _covered(attack: Attack, result) -> tuple[int, int, int]:
+def _covered(attack: Attack, result: Decomposition) -> tuple[int, int, int]:
     """Count the intervals, those that cover, and the vectors beyond their errors."""
     truth = attack.truth
     cosines = np.abs(truth.vectors.T @ result.vectors)
     closeness = cosines - np.abs(np.log(np.abs(np.divide.outer(truth.weights, result.weights)))) * 1e-3
-    rows, columns = [], []
+    rows: list[int] = []
+    columns: list[int] = []
     for _ in range(truth.n_components):  # greedy assignment
         row, column = np.unravel_index(int(np.argmax(closeness)), closeness.shape)
-        rows.append(row), columns.append(column)
+        rows.append(int(row))
+        columns.append(int(column))
         closeness[row], closeness[:, column] = -np.inf, -np.inf
+    weight_errors, angle_errors = np.asarray(result.weight_errors), np.asarray(result.angle_errors)
     off = np.abs(np.abs(truth.weights[rows]) - np.abs(result.weights[columns]))
-    covers = off <= 1.96 * result.weight_errors[columns] + 1e-6 * np.abs(truth.weights[rows])
+    covers = off <= 1.96 * weight_errors[columns] + 1e-6 * np.abs(truth.weights[rows])
     sines = np.linalg.norm(
         truth.vectors[:, rows]
         - result.vectors[:, columns] * np.sum(truth.vectors[:, rows] * result.vectors[:, columns], axis=0),
         axis=0,
     )
-    beyond = np.arcsin(np.minimum(sines, 1.0)) > ANGLE_FACTOR * result.angle_errors[columns] + 1e-5
+    beyond = np.arcsin(np.minimum(sines, 1.0)) > ANGLE_FACTOR * angle_errors[columns] + 1e-5
     return truth.n_components, int(covers.sum()), int(beyond.sum())
 
 

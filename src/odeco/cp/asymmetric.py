@@ -124,7 +124,7 @@ class AsymmetricProblem(CPProblem):
     @property
     def has_entries(self) -> bool:
         """Whether the entries are known in double precision."""
-        return self.oracle.rounding <= np.finfo(np.float64).eps
+        return bool(self.oracle.rounding <= np.finfo(np.float64).eps)
 
     def misfit(self, components: Components) -> float:
         """Return ‖T − C‖² from the entries."""

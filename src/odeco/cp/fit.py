@@ -139,6 +139,10 @@ class CPProblem(ABC):
     def without(self, components: Components) -> CPProblem:
         """Return the tensor minus components."""
 
+    def split_chance(self, components: Components, deviation: float) -> float:  # noqa: ARG002
+        """Return the probability that noise makes a component look like two that are nearly collinear; 1: no test."""
+        return 1.0
+
     @abstractmethod
     def run(self, plan: Schedule, generator: np.random.Generator) -> Components:
         """Return what the power method finds."""
@@ -188,12 +192,15 @@ class Fit:
         ‖T(I, v, …, v) − C(I, v, …, v)‖ for every component: its distance from a stationary point.
     history : tuple of float
         Length of every step over that of the components.
+    converged : bool
+        Whether the fit ended before the largest number of steps.
     """
 
     components: Components
     explained: float
     residuals: FloatArray
     history: tuple[float, ...]
+    converged: bool
 
 
 def refine(
@@ -243,7 +250,8 @@ def refine(
         else:
             damping *= _MORE
     components = problem.from_points(signs, points)
-    return Fit(components, gain, problem.residuals(components, points, images), tuple(history))
+    residuals = problem.residuals(components, points, images)
+    return Fit(components, gain, residuals, tuple(history), converged)
 
 
 def fit_in_span(

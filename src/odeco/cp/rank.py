@@ -288,7 +288,7 @@ _EDGE_QUANTILE = 3.3
 _ROUNDING_MULTIPLE = 100.0
 
 #: The rounding of entries is noise of about their relative rounding error; a norm up to this multiple counts as such.
-ROUNDING_OF_ENTRIES = 32.0
+_ROUNDING_OF_ENTRIES = 32.0
 
 #: A bulk of noise has the variance of its law up to this factor. Of d eigenvalues it fluctuates by a few parts in d.
 _VARIANCE_FACTOR = 2.0
@@ -379,10 +379,10 @@ class Spectra:
         spread = sum(each * rest for each, rest in spread_out) / n_rest
         return 1 / _VARIANCE_FACTOR <= spread <= _VARIANCE_FACTOR
 
-    def noise_after(self, rank: int) -> float:
-        """Return the squared norm of noise whose mean eigenvalue is that after the first `rank` ones."""
-        tails = [each.eigenvalues for each in self.spectra if each.eigenvalues.size > rank]
-        return min((float(np.mean(tail[rank:])) * tail.size for tail in tails), default=0.0)
+    def noise_after(self, rank: int) -> float | None:
+        """Return the squared norm of noise with the mean eigenvalue of those after the first `rank` ones, if any."""
+        all_of_them = [each.eigenvalues for each in self.spectra if each.eigenvalues.size > rank]
+        return min((float(np.mean(each[rank:])) * each.size for each in all_of_them), default=None)
 
     def leading(self, rank: int) -> list[tuple[FloatArray, FloatArray]]:
         """Return for each unfolding its leading directions, `rank` or as many as it has, and their strengths."""
@@ -433,11 +433,11 @@ def _spectrum_of_gram(gram: FloatArray, n_columns: int, rounding: float) -> Spec
     return Spectrum(values[::-1], vectors[:, ::-1], n_columns, _ROUNDING_MULTIPLE * rounding * float(values[-1]))
 
 
-def _spectrum_of_unfolding(unfolding: FloatArray, n_columns: int, rounding: float) -> Spectrum:
+def _spectrum_of_unfolding(unfolding: DataArray, n_columns: int, rounding: float) -> Spectrum:
     """Return the spectrum from singular values themselves, which are accurate to the rounding of the largest."""
     with one_blas_thread():
-        left, strengths, _ = np.linalg.svd(unfolding, full_matrices=False)
-    return Spectrum(strengths**2, left, n_columns, (ROUNDING_OF_ENTRIES * rounding * float(strengths[0])) ** 2)
+        left, strengths, _ = np.linalg.svd(unfolding.astype(np.float64, copy=False), full_matrices=False)
+    return Spectrum(strengths**2, left, n_columns, (_ROUNDING_OF_ENTRIES * rounding * float(strengths[0])) ** 2)
 
 
 def _spectrum_of_images(oracle: Oracle, width: int, generator: np.random.Generator) -> Spectrum:

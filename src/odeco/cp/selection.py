@@ -27,7 +27,7 @@ from scipy.special import stdtr
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.fit import CPProblem, Fit, fit_by_pencils, fit_in_span, polish, refine, removal_costs
-from odeco.cp.rank import ROUNDING_OF_ENTRIES, SIGNIFICANCE, SURE, RankEvidence
+from odeco.cp.rank import SIGNIFICANCE, SURE, RankEvidence
 from odeco.errors import RankError
 from odeco.power.power_method import Schedule, zero_image_error
 from odeco.tensors.components import Components
@@ -36,20 +36,29 @@ from odeco.tensors.components import Components
 #: that, and a component that is kept is fitted anew.
 _NEXT = Schedule(1, n_restarts=12, n_iterations=25, tolerance=1e-2)
 
+#: A residual up to this multiple of the relative rounding error is rounding error, that of the fit included: it grows
+#: with the root of the condition number of the Gauss-Newton matrix.
+_ROUNDING_OF_FIT = 4096.0
+
 #: Misfits below this share of the squared norm are computed from the entries: a difference would lose their digits.
 _CANCELS = 1e-6
 
 #: A fit that leaves more than this multiple of the noise in the unfolding is started again, at this number of pencils.
 _NOISE_FACTOR, _N_PENCILS = 2.0, 6
 
+#: Pencils are tried only if the squared norm of the noise is at most this share of that of the tensor.
+_LITTLE_NOISE = 1e-4
+
 #: One component after another is found to this residual, before all are fitted together.
 _LOOP_TOLERANCE = 1e-6
 
-#: What noise shows with a chance below this makes one look twice.
-_USUAL_CHANCE = 0.1
+#: p-values above these are unremarkable; smaller ones lower the confidence in proportion. The first is for a bound on
+#: the chance of one more component, which pure noise seldom reaches; the second for the chance of a pair.
+_USUAL_CHANCE, _USUAL_SPLIT = 0.3, 0.1
 
-#: With so many imagined components of typical spread the spread of few components is estimated.
-_PRIOR_SPREAD, _PRIOR_COUNT = math.log(3), 0.75
+#: The prior of the spread of log-heights: a factor of 3.5, with the weight of half an observation. So one or two
+#: components say little about the weights of others, which is the truth: they may span many powers of ten.
+_PRIOR_SPREAD, _PRIOR_COUNT = math.log(3.5), 0.5
 
 
 Left = Literal["nothing", "noise", "more"]
@@ -151,14 +160,20 @@ class CPFits:
     def _floor(self) -> float:
         """The squared norm up to which a residual counts as rounding error."""
         eps = max(self.problem.oracle.rounding, np.finfo(np.float64).eps)
-        return self.whole * ((ROUNDING_OF_ENTRIES * eps) ** 2 if self.problem.has_entries else 100 * eps)
+        return self.whole * ((_ROUNDING_OF_FIT * eps) ** 2 if self.problem.has_entries else 100 * eps)
 
     def _improve(self, rank: int) -> None:
-        """Start again at matrix pencils if a fit leaves more than the noise that the unfolding shows."""
-        expected = max(_NOISE_FACTOR * self.spectrum.noise_after(rank), self._floor)
+        """Start again at matrix pencils if a fit leaves more than the noise in the unfolding, or ran out of steps.
+
+        Pencils are for tensors with little noise, and there must be no more components than are clear of it.
+        """
+        noise = self.spectrum.noise_after(rank) or 0.0
+        if noise > _LITTLE_NOISE * self.whole or self.spectrum.n_clear < rank - 1:
+            return
+        expected = max(_NOISE_FACTOR * noise, self._floor)
         if self.misfit(rank) > expected:
             self.offer(polish(self.problem, self.fit(rank).components))
-        if self.misfit(rank) > expected:
+        if self.misfit(rank) > expected or not self.fit(rank).converged:
             leading = self.spectrum.leading(rank)
             for found in fit_by_pencils(self.problem, rank, leading, self.generator, _N_PENCILS):
                 self.offer(found)
@@ -236,6 +251,8 @@ def select_rank(
     """Fit the number of components that the tensor suggests, at most `max_rank`."""
     with one_blas_thread():
         fits = CPFits(problem, generator, callback, max_rank=max_rank)
+        # Linearly independent components are no more than the rank of the unfolding, and others are not unique.
+        max_rank = min(max_rank, fits.spectrum.n_usable)
         rank = _first_guess(fits)
         one, chance = fits.next(rank)
         while rank < max_rank and chance <= SIGNIFICANCE:
@@ -297,7 +314,8 @@ def _evidence(fits: CPFits, rank: int, one: Components, chance: float, last: flo
     over = float(np.max(kept, initial=0.0))
     # Where nothing is left, there is nothing for a component to hide in.
     hidden = 0.0 if fits.exhausted(rank) else expected_undetected(heights, fits.noise.clear)
-    confidence = math.exp(-hidden) * (1 - over) * min(1.0, chance / _USUAL_CHANCE)
+    split = 1.0 if fits.exhausted(rank) else fits.problem.split_chance(found, deviation)
+    confidence = math.exp(-hidden) * (1 - over) * min(1.0, chance / _USUAL_CHANCE, split / _USUAL_SPLIT)
     confidence = 0.0 if fits.spectrum.n_clear > rank or (chance <= SIGNIFICANCE and one.n_components) else confidence
     candidates = [rank]
     if confidence < SURE:

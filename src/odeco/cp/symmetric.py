@@ -32,6 +32,9 @@ from odeco.tensors.oracle import Oracle
 #: A core with more entries than this is not formed.
 _MAX_ENTRIES = 2**25
 
+#: The law of Tracy and Widom (real case) as a gamma law: its shape, its scale, and its shift to the left.
+_TRACY_WIDOM = (46.446, 0.186054, 9.84801)
+
 #: A residual with more entries than this is not formed.
 _MAX_RESIDUAL_ENTRIES = 2**22
 
@@ -113,11 +116,37 @@ class SymmetricProblem(CPProblem):
 
     def misfit(self, components: Components) -> float:
         """Return ‖T − C‖² from the entries."""
-        return float(np.sum((self._entries - components.to_dense()) ** 2))
+        entries = self.oracle.inside(np.eye(self.oracle.dimension)) if self._entries is None else self._entries
+        return float(np.sum((entries - components.to_dense()) ** 2))
 
     def without(self, components: Components) -> SymmetricProblem:
         """Return the tensor minus components."""
         return SymmetricProblem(self.oracle - components)
+
+    def split_chance(self, components: Components, deviation: float) -> float:
+        """Return the probability that noise makes a component look like two that are nearly collinear.
+
+        A fit of one component to two components λ/2 at v ± t s leaves about λ t² C(p, 2) times the symmetric part of
+        v⊗ᵖ⁻² ⊗ s ⊗ s, so that s is an eigenvector of the residual R(I, I, v, …, v) across v. For noise of standard
+        deviation σ at a unit vector this is a matrix of the Gaussian orthogonal ensemble, with variance σ² / 2C(p, 2)
+        off its diagonal. Its largest eigenvalue follows the law of Tracy and Widom, which is close to a gamma law
+        (Chiani 2014). The smallest probability is multiplied by the number of tests: components times signs.
+        """
+        n_across, k = self.oracle.dimension - 1, components.n_components
+        if not self.has_entries or n_across < 2 or k == 0:
+            return 1.0
+        residual = self.oracle - components
+        spread = deviation / math.sqrt(2 * math.comb(self.order, 2))
+        largest = 0.0
+        for vector in components.vectors.T:
+            across = np.eye(vector.size) - np.outer(vector, vector)
+            with one_blas_thread():
+                eigenvalues = np.linalg.eigvalsh(across @ residual.slice(vector) @ across)
+            largest = max(largest, float(np.max(np.abs(eigenvalues))))
+        height = (largest / spread - 2 * math.sqrt(n_across)) * n_across ** (1 / 6)
+        shape, scale, shift = _TRACY_WIDOM
+        one_test = float(scipy.special.gammaincc(shape, max(0.0, height + shift) / scale))
+        return min(1.0, 2 * k * one_test)
 
     def run(self, plan: Schedule, generator: np.random.Generator) -> Components:
         """Return what the power method finds."""

@@ -183,8 +183,7 @@ def _fit(
         k = check_n_components(n_components, oracle.dimension)
         selection = fit_rank(problem, k, generator, callback=report)
     components = selection.fit.components.sorted_by_weight()
-    deviation = selection.deviation if selection.left != "nothing" else 0.0
-    weight_errors, angle_errors = standard_errors(components, deviation)
+    weight_errors, angle_errors = standard_errors(components, selection.deviation)
     return replace(
         sorted_fit(oracle, selection, tolerance, angle_errors),
         explained=explained_by(oracle, components),
