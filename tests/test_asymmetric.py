@@ -161,7 +161,7 @@ def test_a_judged_result_is_saved_and_shown(tmp_path):
     done = CliRunner().invoke(command, [str(tmp_path / "tensor.npy"), "--asymmetric", "-k", "auto"])
     assert done.exit_code == 0
     assert done.output.startswith(result.verdict)
-    assert "rank 3 chosen" in done.output
+    assert "rank 3 selected" in done.output
 
 
 def test_terms_of_single_precision_are_found_to_its_digits():
