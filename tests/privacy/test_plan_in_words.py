@@ -101,7 +101,7 @@ def test_a_ledger_knows_what_the_first_run_has_spent_and_refuses_what_is_too_muc
     # Releases are charged with the slack of their rounding, which the noise has been made larger for.
     assert spent == pytest.approx(gdp_mu(1.0, 1e-6), rel=1e-6)
     assert app.run([*ledger, "--budget", "9"]) == 2
-    assert "--budget is that of a new --ledger. data.ledger is there already" in capsys.readouterr().err
+    assert "--budget must be that of data.ledger, ε = 1.3. Got 9." in capsys.readouterr().err
     assert epsilon_of(np.hypot(spent, gdp_mu(1.0, 1e-6)), 1e-6) > 1.3  # two such runs are too much
     assert app.run(ledger) == 1
     refused = capsys.readouterr().err
@@ -221,13 +221,13 @@ def test_a_command_can_be_repeated_with_the_same_budget(folder, capsys):
     assert len(LedgerFile("data.ledger").charges) == 2
     capsys.readouterr()
     assert app.run([*run[:-1], "3"]) == 2
-    assert "data.ledger is there already, and allows ε = 2 at δ = 1e-06. Got ε = 3" in capsys.readouterr().err
+    assert "--budget must be that of data.ledger, ε = 2. Got 3." in capsys.readouterr().err
 
 
 def test_a_run_without_a_ledger_says_in_one_line_how_to_keep_one(folder, capsys):
     assert app.run(RUN) == 0
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "--ledger FILE --budget E" in line]
-    assert "several runs on the same data add up" in line
+    assert "add up" in line
 
 
 def test_info_reads_ledgers(folder, capsys):

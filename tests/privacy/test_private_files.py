@@ -63,7 +63,7 @@ def test_a_record_with_a_large_index_does_not_change_the_released_dimension(tmp_
 def test_what_only_records_could_tell_must_be_given(name, options, missing, tmp_path, capsys):
     write_lines(separated(NORMAL), tmp_path / name)
     assert command("private", tmp_path / name, *COMMAND, *options) == 2
-    assert f"{missing}: a private run does not learn it from records." in capsys.readouterr().err
+    assert f"{missing}: a private run does not read it off the records." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
