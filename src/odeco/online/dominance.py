@@ -6,9 +6,9 @@ columns, of size q³, but what c shares with them: E[x_c x_j x_k], of size r q²
 unit vector u at which u_c uⱼ u_k is largest has u_c² = 1/3 (at order p, 1 − 2/p), so these components lean on column c,
 which components beside e_c that are orthogonal to it never do.
 
-So a column is said to dominate if the leading vector is the column, if the column has so much of the second moment of
-the rows that r > 3q (what it shares with the others is then three times what they have among themselves), and if most
-of the other components lean on it. With no other component to show that, it must be r > 10q.
+So a column is said to dominate if the leading vector is the column, if r > 3q (the moments that it shares with the
+others are then three times those of the others alone), and if the other components lean on it on average: deflation
+gives most of what c shares to the first of them. With no other component to show that, it must be r > 10q.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from odeco.io.rows import is_sparse, stored_numbers
 #: A vector is a column if the column has this share of its squares.
 ALONE = 0.9
 
-#: A component leans on a column that has this share of its squares. In theory it is a third or more; noise takes away.
+#: The share of their squares that components which lean on a column have there. In theory it is a third; noise lowers it.
 LEANING = 0.1
 
 #: The share of the second moment that a column must have, where other components lean on it, and where there are none.
@@ -78,7 +78,7 @@ def dominant_column(vectors: FloatArray, squares: ColumnSquares) -> int | None:
         return None
     if on_column.size == 1:
         return column if squares.share(column) >= NEARLY_ALL else None
-    return column if squares.share(column) >= MOST and np.median(on_column[1:]) >= LEANING else None
+    return column if squares.share(column) >= MOST and np.mean(on_column[1:]) >= LEANING else None
 
 
 def warn_of_dominant_column(
