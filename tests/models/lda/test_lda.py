@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from odeco import FileFormatError
 from odeco.datasets.planted import planted_topics
-from odeco.errors import UnreliableTopicsWarning
+from odeco.errors import UnreliableTopicsWarning, WordCountError
 from odeco.models import TensorLDA
 
 pytestmark = pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
@@ -340,3 +341,40 @@ def test_what_is_not_learnt_is_not_there():
         _ = model.topic_word_
     with pytest.raises(NotFittedError):
         model.transform(USABLE)
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit", "transform"])
+@pytest.mark.parametrize("container", [list, tuple, np.array])
+def test_texts_in_place_of_counts_name_the_method_for_texts(method, container):
+    model = TensorLDA(2, max_iter=0, random_state=0).fit(USABLE)
+    with pytest.raises(WordCountError, match=r"Got texts\. Call fit_text"):
+        getattr(model, method)(container(["a text", "another"]))
+
+
+def test_a_number_of_topics_whose_moment_would_fill_the_memory_is_refused_at_once():
+    # The third moment of 817 topics has 817³ numbers, 4.1 GiB; it was computed for minutes without a word.
+    corpus = planted_topics(1_000, 900, [0.1] * 3, document_length=50, rng=0)
+    for method in ("fit", "partial_fit"):
+        with pytest.raises(ValueError, match=r"`n_components` must be at most 502 for these documents"):
+            getattr(TensorLDA(817, max_iter=0, random_state=0), method)(corpus.counts)
+
+
+def test_four_threads_that_push_batches_lose_no_document():
+    corpus = planted_topics(1_680, 12, [0.5, 0.5], document_length=20, rng=0)
+    model = TensorLDA(2, max_iter=0, random_state=0).partial_fit(corpus.counts[:80])
+    batches = [corpus.counts[start : start + 40] for start in range(80, 1_680, 40)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(model.partial_fit, batches))
+    assert model.n_samples_seen_ == 1_680
+    assert model.diagnostics_.n_tokens == int(corpus.counts.sum())
+
+
+def test_a_summary_begins_with_a_verdict_and_names_the_words_of_every_topic():
+    corpus = planted_topics(2_000, 30, [0.3, 0.2, 0.1], rng=0)
+    model = TensorLDA(3, max_iter=0, random_state=0).fit(corpus.counts, words=[f"word{place}" for place in range(30)])
+    verdict, fact, *topics = model.summary().splitlines()
+    assert verdict.startswith("3 topics")
+    assert "2,000 documents" in fact
+    assert [line.split()[0] for line in topics] == ["0", "1", "2"]
+    assert all(top[0] in line for top, line in zip(model.top_words(1, relevance=0.6), topics, strict=True))
+    assert len(model.plot().axes) == 2  # the heat map and its scale

@@ -8,7 +8,15 @@ from scipy import sparse
 
 from odeco.errors import DocumentError, VocabularyError
 from odeco.io.documents import read_documents
-from odeco.models.lda.vocabulary import CountedWords, as_words, count_words, n_unreachable, prune_words, select_words
+from odeco.models.lda.vocabulary import (
+    MAX_WORD_LENGTH,
+    CountedWords,
+    as_words,
+    count_words,
+    n_unreachable,
+    prune_words,
+    select_words,
+)
 
 
 def test_words_begin_with_a_letter_and_lose_what_follows_an_apostrophe():
@@ -54,10 +62,23 @@ def test_documents_without_a_word_and_no_documents_are_refused():
     assert str(caught.value) == "There must be at least one document. Got none. Check what was read."
     with pytest.raises(VocabularyError) as caught:
         as_words(["", " "])
-    assert str(caught.value) == "A vocabulary must hold at least one word. Got none. Write one word a line."
+    assert str(caught.value) == "A vocabulary must hold at least one word. Got none. Write one word per line."
 
 
 def test_an_error_in_a_document_is_not_taken_for_one_about_words(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"text": "one two"}\n{}\n')
     with pytest.raises(DocumentError, match=r"Line 2 of rows\.jsonl .* Got no field"):
         count_words(each.text for each in read_documents([tmp_path / "rows.jsonl"], column="text"))
+
+
+@pytest.mark.parametrize("tokenizer", ["words", "blanks"])
+def test_a_word_that_is_too_long_is_left_out_and_takes_no_memory(tokenizer):
+    # An array of texts takes the memory of its longest for each: one token of 100,000 characters among 1,000 words
+    # took 400 MB.
+    texts = [" ".join(f"word{place}x" for place in range(1_000)), "x" * 100_000 + " end", "y" * MAX_WORD_LENGTH]
+    counted = count_words(texts, tokenizer=tokenizer)
+    assert counted.words.dtype.itemsize == 4 * MAX_WORD_LENGTH
+    assert counted.words.size == 1_002
+    assert counted.counts.toarray()[1].sum() == 1
+    with pytest.raises(VocabularyError, match=r"at most 200 characters\. Got one of 201"):
+        as_words(["y" * (MAX_WORD_LENGTH + 1)])

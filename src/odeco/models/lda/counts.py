@@ -45,6 +45,9 @@ _TALL_HEIGHT = 2**15
 _PARALLEL_WORK = 2**20
 
 
+#: No count may be larger: sums of powers of the length of a document would overflow or lose whole numbers.
+_MAX_COUNT = 2**40
+
 DocumentWeight = Literal["equal", "length"]
 
 
@@ -145,6 +148,9 @@ def _check_values(array: Any) -> None:
         raise WordCountError(
             f"Word counts must not be negative. Negative values in data: {place}. Check how it was made."
         )
+    if (stored > _MAX_COUNT).any():
+        place = _named(array, stored > _MAX_COUNT)
+        raise WordCountError(f"Word counts must be at most 2**40. Got {place}. Check how it was made.")
     if fractional and (stored != np.floor(stored)).any():
         place = _named(array, stored != np.floor(stored))
         raise WordCountError(

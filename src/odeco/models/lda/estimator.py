@@ -34,7 +34,7 @@ from odeco.models.lda.settings import Callback
 from odeco.models.lda.spec import TopicContext, TopicSpec
 from odeco.models.lda.stream import TopicStream
 from odeco.models.lda.text import TopicWords
-from odeco.models.lda.vocabulary import MAX_ITER, MAX_WORD_LENGTH, Tokenizer, Words
+from odeco.models.lda.vocabulary import MAX_ITER, Tokenizer, Words, check_word_lengths
 from odeco.privacy.holders.documents import BoundedCounts
 from odeco.privacy.ledger_file import Guarantee
 
@@ -553,9 +553,11 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
 
 
 def _refuse_texts(X: Any) -> None:
-    """Raise if texts were passed where word counts are needed."""
-    first = next(iter(X), None) if isinstance(X, list | tuple) else None
-    if isinstance(X, str) or isinstance(first, str):
+    """Raise if texts were passed where word counts are needed; other iterables are left to scikit-learn."""
+    first = X
+    if isinstance(X, list | tuple) or (getattr(X, "ndim", None) == 1 and getattr(X, "dtype", None) is not None):
+        first = next(iter(X), None)
+    if isinstance(first, str):
         raise WordCountError("Word counts must be numbers, documents x words. Got texts. Call fit_text for texts.")
 
 
@@ -569,10 +571,5 @@ def _checked_words(words: Sequence[str] | Words | None, n_words: int) -> Words |
             f"`words` must be one word for each of the {n_words:,} columns, and no word twice. Got {len(given):,}, "
             f"{len(set(given)):,} of them distinct. Pass those that were counted, in their order."
         )
-    longest = max(given, key=len)
-    if len(longest) > MAX_WORD_LENGTH:
-        raise VocabularyError(
-            f"A word must have at most {MAX_WORD_LENGTH:,} characters. Got one of {len(longest):,}, "
-            f"{longest[:20]!r}…. Leave it out, or shorten it."
-        )
+    check_word_lengths(given)
     return np.array(given, dtype=np.str_)

@@ -36,6 +36,9 @@ from odeco.tensors.metrics import match
 #: A direction counts as absent if its eigenvalue is below this share of the largest.
 RANK_TOLERANCE = 1e-10
 
+#: The third moment in the basis may take this many bytes.
+_MAX_CORE = 2**30
+
 
 def sum_moments(
     corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Callback
@@ -49,6 +52,7 @@ def sum_moments(
     check_usable(words)
     n_distinct = int(np.count_nonzero(words.first_moment()))
     supported = replace(settings, n_components=min(int(settings.n_components), n_distinct, words.n_usable))
+    _check_memory(supported, corpus.n_words)
     basis = _find_basis(corpus, words.words_that_occur(), supported, seed, callback)
     return corpus.sums(basis), supported
 
@@ -60,6 +64,18 @@ def sum_halves(corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Ca
     check_usable(words)
     basis = _find_basis(corpus, words.words_that_occur(), settings, seed, callback)
     return first.sums(basis), second.sums(basis)
+
+
+def _check_memory(settings: LdaSettings, n_words: int) -> None:
+    """Raise if the third moment in the basis would take more than `_MAX_CORE` bytes, before it is computed."""
+    m = settings.basis_size(n_words)
+    if 8 * m**3 > _MAX_CORE:
+        largest = round((_MAX_CORE / 8) ** (1 / 3)) - settings.n_oversamples
+        raise ValueError(
+            f"`n_components` must be at most {largest:,} for these documents: the third moment of k topics has "
+            f"(k + n_oversamples)**3 numbers. Got n_components={settings.n_components}, which takes "
+            f"{8 * m**3 / 2**30:.1f} GiB. Lower it."
+        )
 
 
 def _find_basis(

@@ -236,8 +236,19 @@ def as_words(lines: Iterable[str], tokenizer: Tokenizer = "words") -> list[str]:
     clean = dict.fromkeys(line.strip().lower() if tokenizer == "words" else line.strip() for line in lines)
     clean.pop("", None)
     if not clean:
-        raise VocabularyError("A vocabulary must hold at least one word. Got none. Write one word a line.")
+        raise VocabularyError("A vocabulary must hold at least one word. Got none. Write one word per line.")
+    check_word_lengths(clean)
     return list(clean)
+
+
+def check_word_lengths(words: Iterable[str]) -> None:
+    """Raise if a word is too long: an array of texts takes the memory of its longest text for each."""
+    longest = max(words, key=len, default="")
+    if len(longest) > MAX_WORD_LENGTH:
+        raise VocabularyError(
+            f"A word must have at most {MAX_WORD_LENGTH:,} characters. Got one of {len(longest):,}, "
+            f"{longest[:20]!r}…. Leave it out, or shorten it."
+        )
 
 
 def numbered(n_words: int) -> Words:
