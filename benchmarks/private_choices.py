@@ -21,7 +21,7 @@ import numpy as np
 from private_variational import TRIED, learn_variationally
 from topic_corpora import Corpus, read_parts
 
-from odeco.models.lda.evaluate import completion_perplexity
+from odeco.models.lda.inference import completion_perplexity
 from odeco.models.lda.private import DEFAULT_CONCENTRATION
 from odeco.models.lda.private_estimate import estimate_private_topics
 from odeco.models.lda.private_releases import ReleasePlan, SimulatedReleases, plan_releases

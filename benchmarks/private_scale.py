@@ -23,7 +23,7 @@ from topics import THREADS
 
 from odeco.models import TensorLDA
 from odeco.models.lda.deconvolve import GenerativeModel, simulate
-from odeco.models.lda.evaluate import completion_perplexity, split_documents
+from odeco.models.lda.inference import completion_perplexity, split_documents
 
 AT_ONCE, HELD_OUT = 50_000, 2_000
 

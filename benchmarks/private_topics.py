@@ -25,7 +25,7 @@ from private_variational import best_settings, learn_variationally
 from scipy.optimize import linear_sum_assignment
 
 from odeco.models import TensorLDA
-from odeco.models.lda.evaluate import coherence, completion_perplexity
+from odeco.models.lda.inference import coherence, completion_perplexity
 from odeco.models.lda.private import DEFAULT_CONCENTRATION
 from odeco.models.lda.private_estimate import NoisySums, estimate_private_topics, word_frequencies
 from odeco.models.lda.private_releases import SimulatedReleases, plan_releases

@@ -29,7 +29,7 @@ from topic_corpora import read_corpus
 from odeco.datasets.planted import planted_topics
 from odeco.errors import VocabularyError
 from odeco.models import TensorLDA, choose_vocabulary_privately
-from odeco.models.lda.evaluate import completion_perplexity
+from odeco.models.lda.inference import completion_perplexity
 from odeco.models.lda.vocabulary import STOP_WORDS, CountedWords
 
 #: Three topics over six words.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from odeco.models.lda.evaluate import split_documents
+from odeco.models.lda.inference import split_documents
 
 FEWEST_DOCUMENTS, LARGEST_SHARE, SHORTEST = 20, 0.1, 12
 #: One document in so many is in the choice part, and as many test the rest.

@@ -38,7 +38,7 @@ from topic_corpora import Corpus, read_corpus, read_parts
 
 from odeco.datasets.planted import planted_topics
 from odeco.models import TensorLDA
-from odeco.models.lda.evaluate import coherence, completion_perplexity
+from odeco.models.lda.inference import coherence, completion_perplexity
 
 THREADS = 2
 PLANTED_SWEEPS = 10

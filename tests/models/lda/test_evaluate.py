@@ -11,7 +11,7 @@ from test_infer import corpus
 
 pytest.importorskip("numba")
 
-from odeco.models.lda.evaluate import coherence, completion_perplexity, split_documents
+from odeco.models.lda.inference import coherence, completion_perplexity, split_documents
 
 
 def test_perplexity_of_a_case_done_by_hand():

@@ -24,12 +24,10 @@ from odeco.io.reading import rebatch
 from odeco.models.lda.cluster_gibbs import refine_on_cluster
 from odeco.models.lda.corpus import sum_leaves, sums_of_part
 from odeco.models.lda.counts import UNIT_DOCUMENTS, DocumentWeight, as_counts, count_chunks
-from odeco.models.lda.evaluate import long_enough, split_chosen, spread_evenly
-from odeco.models.lda.inference import document_topics, log_likelihood
+from odeco.models.lda.inference import document_topics, log_likelihood, long_enough, split_chosen, spread_evenly
 from odeco.models.lda.moments import WordSums
-from odeco.models.lda.params import TopicParams
+from odeco.models.lda.params import LdaSettings, TopicParams
 from odeco.models.lda.refine import RefinedTopics
-from odeco.models.lda.settings import LdaSettings
 from odeco.models.lda.vocabulary import (
     MAX_SHARE,
     MAX_WORDS,
@@ -72,7 +70,7 @@ class CountTask(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What is learnt of documents at a first look: words of each kind, lengths, and how many have two words."""
+    """A census of documents: words of each kind, lengths, and the number of those with two words."""
 
     word_totals: NDArray[np.int64]
     lengths: NDArray[np.int64]
@@ -80,7 +78,7 @@ class Look(NamedTuple):
 
     @property
     def n_tokens(self) -> int:
-        """How many words they have in all."""
+        """Number of words."""
         return int(self.word_totals.sum())
 
 
@@ -95,7 +93,7 @@ class ClusterCorpus:
 
     @property
     def n_documents(self) -> int:
-        """How many documents there are."""
+        """Number of documents."""
         return self.rows.n_rows
 
     @property
@@ -117,7 +115,7 @@ class ClusterCorpus:
         )
 
     def split(self) -> tuple[ClusterCorpus, ClusterCorpus]:
-        """Refuse: the halves are dealt by document, and partitions hold many."""
+        """Refuse: halves are divided by document, and partitions hold many."""
         raise ValueError(
             "`n_components` must be an int on a cluster. Got 'auto'. Fit a part of the documents on one machine with "
             "'auto', and take its n_components_."
@@ -176,7 +174,7 @@ class ClusterCorpus:
         return self._looks
 
     def _first_documents(self, levels: FloatArray) -> list[int]:
-        """Return for each level the first document that begins after so many words or more."""
+        """Return for each level the first document that begins after at least that number of words."""
         looks = self._looked()
         before = list(itertools.accumulate((look.n_tokens for _, _, look in looks), initial=0))
         futures = []
@@ -283,7 +281,7 @@ def count_words_on_cluster(
     tokenizer: Tokenizer = "words",
     client: Any = None,
 ) -> tuple[ClusterRows, Words]:
-    """Count the words of texts on a cluster: the given ones, or those that may tell topics apart.
+    """Count the words of texts on a cluster: the given ones, or those that may distinguish topics.
 
     Parameters
     ----------
@@ -301,7 +299,7 @@ def count_words_on_cluster(
     Returns
     -------
     rows : ClusterRows
-        The counts, for `TensorLDA.fit`. They are counted anew for every question.
+        The counts, for `TensorLDA.fit`. They are counted again for every pass.
     words : array of str
         The words, one for each column.
 
@@ -362,7 +360,7 @@ def _counted(texts: Iterable[str], words: list[str], tokenizer: Tokenizer) -> An
 
 
 def proportions_on_cluster(rows: ClusterRows, params: TopicParams, n_iterations: int) -> Any:
-    """Return the expected proportions of topics in each document as a Dask array, which is made when it is wanted."""
+    """Return the expected proportions of topics in each document as a Dask array, computed when it is needed."""
     dask, array = import_module("dask"), import_module("dask.array")
     held = dask.delayed((params.topic_word, params.alpha), pure=True, traverse=False)
     infer, task, parts = dask.delayed(infer_topics, pure=True), _task(rows), []

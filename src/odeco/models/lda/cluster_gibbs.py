@@ -60,7 +60,7 @@ def refine_on_cluster(
     totals, lengths : arrays
         How often each word occurs, and how many documents have 0, 1, 2, … words.
     first_documents : callable
-        Returns for each number of words the first document that begins after so many.
+        Returns for each number of words the first document that begins after that number.
     n_sweeps, seed, eta, callback
         As there.
     """

@@ -11,19 +11,19 @@ import numpy as np
 
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.lda.counts import UNIT_DOCUMENTS, CountChunk, count_chunks
-from odeco.models.lda.evaluate import split_sample
+from odeco.models.lda.inference import split_sample
 from odeco.models.lda.moments import WordSums
+from odeco.models.lda.params import LdaSettings
 from odeco.models.lda.refine import RefinedTopics, refine_topics
-from odeco.models.lda.settings import LdaSettings
 from odeco.online.sums import Part, carried, collected
 
 
 class Corpus(Protocol):
-    """Documents, as sums over them, a sample of them, and Gibbs sweeps over them."""
+    """Documents: sums over them, a sample of them, and Gibbs sweeps over them."""
 
     @property
     def n_documents(self) -> int:
-        """How many documents there are."""
+        """Number of documents."""
 
     @property
     def n_words(self) -> int:
@@ -33,13 +33,13 @@ class Corpus(Protocol):
         """Return the same documents over a smaller vocabulary that holds all words of documents of three words."""
 
     def sums(self, basis: FloatArray | None = None, *, core: bool = True) -> WordSums:
-        """Return the sums over all documents of what a basis is asked; see `WordSums`."""
+        """Return the sums over all documents in a basis; see `WordSums`."""
 
     def split(self) -> tuple[Self, Self]:
         """Return two halves of the documents.
 
-        Documents that follow each other often repeat each other, as replies do, or versions of one text. So the halves
-        are dealt blocks of √n documents in turn: what only a few neighbours share is then mostly in one of them.
+        Consecutive documents often repeat each other, as replies do, or versions of one text. Blocks of √n documents
+        therefore go to the two halves in turn: what only a few neighbours share is then mostly in one of them.
         """
 
     def word_totals(self) -> FloatArray:
@@ -68,7 +68,7 @@ class LocalCorpus:
         return narrow
 
     def split(self) -> tuple[LocalCorpus, LocalCorpus]:
-        """Return two halves of the documents, dealt in blocks of √n."""
+        """Return two halves of the documents, in alternating blocks of √n."""
         second = np.arange(self.n_documents) // math.isqrt(self.n_documents) % 2 == 1
         first_half, second_half = (
             LocalCorpus(self._counts[np.flatnonzero(own)], self._settings) for own in (~second, second)
@@ -76,7 +76,7 @@ class LocalCorpus:
         return first_half, second_half
 
     def sums(self, basis: FloatArray | None = None, *, core: bool = True) -> WordSums:
-        """Return the sums over all documents, which are added up in the tree in which a cluster adds them up too."""
+        """Return the sums over all documents, added in the same tree as on a cluster."""
         settings = self._settings
 
         def start() -> WordSums:
@@ -124,7 +124,7 @@ def sum_chunks(chunks: Iterable[CountChunk], start: Callable[[], WordSums]) -> W
 
 
 def sum_leaves(leaves: Iterable[Iterable[CountChunk]], start: Callable[[], WordSums]) -> Part:
-    """Return the sum over leaves, each of `UNIT_DOCUMENTS` documents but for the last, as one array a level."""
+    """Return the sum over leaves, each of `UNIT_DOCUMENTS` documents but for the last, as one array per level."""
     whole = Part(0, UNIT_DOCUMENTS, ())
     for leaf in leaves:
         sums = start()

@@ -29,7 +29,7 @@ _CHUNK_SIZE = 2**21
 #: A chunk ends after a multiple of this many documents in any case: they are a leaf of the tree of sums.
 UNIT_DOCUMENTS = 2**15
 
-#: Documents are dealt in turn to this many groups; the spread between groups gives standard errors.
+#: Documents go in turn to this many groups; the spread between groups gives standard errors.
 N_GROUPS = 8
 
 #: A product has this many lanes, whatever the number of threads; each lane writes its own part of the result.

@@ -103,11 +103,11 @@ def simulate(model: GenerativeModel, n_documents: int, rng: np.random.Generator)
 _N_STEPS = 40
 
 
-#: Words are put into so many bins by their chance, to see how repeats damp them.
+#: The number of bins of words by their probability, to estimate how repeats damp them.
 _N_BINS = 24
 
 
-#: A thread solves for so many words at a time.
+#: A thread solves for this many words at a time.
 _BLOCK = 1024
 
 
@@ -138,9 +138,9 @@ def confusion_matrix(tokens: SimulatedTokens, topics: FloatArray, smoothing: flo
     rest = np.maximum(rest, np.float32(0.1) * small)
     rest *= (tokens.weights / rest.sum(axis=1))[:, None]
     weights = np.bincount(tokens.topics, tokens.weights, k)
-    dealt = np.stack([np.bincount(tokens.topics, rest[:, topic], k) for topic in range(k)], axis=1)
+    assigned = np.stack([np.bincount(tokens.topics, rest[:, topic], k) for topic in range(k)], axis=1)
     identity = np.eye(k)
-    found: FloatArray = np.where(weights[:, None] > 0, dealt / np.maximum(weights, 1e-9)[:, None], identity)
+    found: FloatArray = np.where(weights[:, None] > 0, assigned / np.maximum(weights, 1e-9)[:, None], identity)
     return found
 
 

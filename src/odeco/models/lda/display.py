@@ -20,7 +20,7 @@ import numpy as np
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import row_slice
 from odeco.models.engine.description import ComponentRow, Description, HeatMap, component_names
-from odeco.models.lda.evaluate import coherence, completion_perplexity, split_documents
+from odeco.models.lda.inference import coherence, completion_perplexity, split_documents
 from odeco.models.lda.params import TopicDiagnostics, TopicParams, TopicTrust
 from odeco.models.lda.vocabulary import RELEVANCE, Words
 from odeco.privacy.report import PrivacyReport
@@ -40,14 +40,14 @@ _DRAWN_WORDS, _MAX_COLUMNS, _MAX_LIFT = 3, 40, 6.0
 
 @dataclass(frozen=True, eq=False)
 class Perplexity:
-    """How well half of a document's words predict the other half, for documents that were kept out.
+    """How well half of a document's words predict the other half, for held-out documents.
 
     Attributes
     ----------
     topics, unigram : float
         Perplexity by the topics, and by the frequencies of words alone, as if there were no topics.
     n_documents : int
-        How many documents were kept out.
+        Number of held-out documents.
     """
 
     topics: float
@@ -68,9 +68,9 @@ class TopicSummary:
     shares : array
         Share of all words that belongs to each topic.
     npmi : array, optional
-        Coherence of each topic. It is not known of private topics, since the documents would have to be asked for it.
+        Coherence of each topic. None for private topics: it would need the documents.
     perplexity : Perplexity, optional
-        Known if documents were kept out.
+        Known if documents were held out.
     diagnostics : TopicDiagnostics
         How far to trust the topics.
     privacy : PrivacyReport, optional
@@ -122,7 +122,7 @@ def summarise_topics(
     words : array of str, optional
         The vocabulary; by default that of the model, or the numbers of its columns.
     counts : csr_array, documents x words, or None
-        The documents. Those of a private model are not looked at. Without them coherence is not measured.
+        The documents. Those of a private model are not used. Without them coherence is not measured.
     held_out : csr_array, optional
         Documents that the model has not seen.
     seed : int
@@ -158,11 +158,11 @@ def _perplexity(model: TensorLDA, counts: Any, held_out: Any, seed: int) -> Perp
     )
 
 
-#: The proportions of this many documents are worked out at a time.
+#: The proportions of this many documents are computed at a time.
 _BLOCK = 20_000
 
 
-#: So many documents are looked at for each that is shown, as some may say the same.
+#: This many candidates are considered for each document shown, as some may be nearly the same.
 _LOOKED_AT = 10
 
 

@@ -25,13 +25,11 @@ from odeco.models.engine.parameters import N_JOBS, Constraint, choice, count, n_
 from odeco.models.engine.private import guarantee_of
 from odeco.models.lda.counts import DocumentWeight, as_counts
 from odeco.models.lda.inference import document_topics, log_likelihood
-from odeco.models.lda.learn import fit_public
-from odeco.models.lda.params import TopicTrust, warn_if_fewer, warn_if_unreliable
+from odeco.models.lda.params import Callback, TopicTrust, warn_if_fewer, warn_if_unreliable
 from odeco.models.lda.private import PrivateTopicStream, learn_privately, update_privately
 from odeco.models.lda.private_estimate import PublicTopics
 from odeco.models.lda.private_vocabulary import PrivateVocabulary
-from odeco.models.lda.settings import Callback
-from odeco.models.lda.spec import TopicContext, TopicSpec
+from odeco.models.lda.spec import TopicContext, TopicSpec, fit_public
 from odeco.models.lda.stream import TopicStream
 from odeco.models.lda.text import TopicWords
 from odeco.models.lda.vocabulary import MAX_ITER, Tokenizer, Words, check_word_lengths
@@ -77,7 +75,7 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
         Prior count η of every word in every topic. By default the sweeps learn it; without sweeps it is 0.01.
     document_weight : {"length", "equal"}
         Whether a document counts in the moments as often as it has words, or once. Both are without bias; on real text
-        longer documents tell more.
+        longer documents are more informative.
     n_oversamples : int
         How many directions beyond k subspace iteration keeps.
     n_passes : int
@@ -149,13 +147,13 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
 
     **Private models.** With `epsilon` and `delta`, noisy sums over documents are all that is learnt from them: a
     histogram of lengths, the frequencies of the words, pairs of the most frequent words, and twice the words of all
-    documents dealt to the topics so far. Each document adds an array of norm 1 to each sum, whatever it says.
+    documents by topic (EM steps). Each document adds an array of norm 1 to each sum, whatever it contains.
     Neighbours are two corpora of the same size that differ in one document (or all of one user): replaced by any other,
     or with ``neighbour_relation="add_remove"`` blanked. The number of documents, their users and the vocabulary are
     public: one that was read off the same documents is covered only if `choose_vocabulary_privately` chose it, for the
-    same neighbours, and `fit` is told. A document with a count that is negative, not whole or not finite counts as
+    same neighbours, and is passed to `fit`. A document with a count that is negative, not whole or not finite counts as
     empty, without a message. There are no Gibbs sweeps, which would look at the documents without noise. `partial_fit`
-    asks every batch on its own, with the whole budget: a document is in one batch, so each has (ε, δ) as long as no
+    queries every batch on its own, with the whole budget: a document is in one batch, so each has (ε, δ) as long as no
     document is fed twice. `trust_` says which topics, and which of their words, would be found again under other noise;
     with public documents, and in later batches, that is not known. `transform` of a document shows that document: only
     the model is private. See docs/privacy.md.
@@ -291,14 +289,14 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
     ) -> Self:
         """Learn from one more batch of documents; none is kept, and memory does not grow.
 
-        The topics are worked out when they are next asked for. If anything ends the call early, an interrupt included,
+        The topics are computed when they are next needed. If anything ends the call early, an interrupt included,
         the model is as it was before; a model that takes more than 256 MB is not copied for that, and must then be
         loaded again from where it was last saved. The first batch should hold at least k documents of three words:
         with fewer, fewer topics are learnt, with a warning, in all batches.
 
         `words` and `tokenizer` are as for `fit`; those of the first batch are kept.
 
-        A private model asks each batch with the whole budget (see *Private models*): no document may be fed twice.
+        A private model queries each batch with the whole budget (see *Private models*): no document may be fed twice.
         ``unit="user"`` and ``ledger`` are refused, and so is a private `vocabulary`: what it has cost the documents of
         which batch is not known. Take words that were not read off these documents.
         """

@@ -144,7 +144,7 @@ class Tokens:
         return cls(starts.astype(np.int64), words, vocabulary, counts.shape[1])
 
     def lanes(self, n_lanes: int) -> list[tuple[int, int]]:
-        """Cut the documents into at most `n_lanes` stretches of about equally many tokens."""
+        """Cut the documents into at most `n_lanes` ranges with about the same number of tokens."""
         cuts = np.searchsorted(self.starts[:-1], lane_levels(len(self.words), n_lanes)).tolist()
         return lane_spans(cuts, len(self.starts) - 1)
 
@@ -221,7 +221,7 @@ class GibbsState:
     table, totals : arrays
         Word-topic counts, with as many columns as the kernels want, and their sums.
     histogram : array
-        How many documents had so many tokens of a topic in the last sweep.
+        Entry [k, n] is the number of documents with n tokens of topic k in the last sweep.
     expected, n_averaged : array, int
         The sum of expected counts over the sweeps that are averaged, and their number.
     n_swept : int
@@ -411,7 +411,7 @@ class Sampler:
         return self.shared.mean_counts()
 
     def _each_lane(self, work: Callable[[Lane], Result]) -> Iterator[Result]:
-        """Yield what the work of each lane answers, in the order of the lanes.
+        """Yield the result of the work of each lane, in the order of the lanes.
 
         Releases are large. At most one more of them than there are threads exists at a time: one can be added up while
         the threads work on the next.

@@ -41,7 +41,7 @@ from odeco.tensors.oracle import Oracle
 #: If a chunk stores fewer numbers than this, handing parts to threads takes longer than working on them.
 _PARALLEL_NUMBERS = 2**16
 
-#: A core is contracted by so many rows at a time, in threads from this size on.
+#: A core is contracted by this many rows at a time; in threads from this size on.
 _ROWS, _PARALLEL_SIZE = 16, 64
 
 #: These attributes of `WordSums` are sums over documents.
@@ -67,7 +67,7 @@ class SavedSums(State):
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
         require(self.counts.size == len(_COUNTED), f"it must have {len(_COUNTED)} counts of documents and words")
-        require(self.group_weights.size == N_GROUPS, f"documents of a stream must be dealt to {N_GROUPS} groups")
+        require(self.group_weights.size == N_GROUPS, f"documents of a stream must be in {N_GROUPS} groups")
         require(int(self.counts[0]) > int(self.counts[1] + self.counts[2]), "a document of it must have three words")
         require(float(self.group_weights.sum()) > 0, "its documents must have weight")
 
@@ -85,14 +85,14 @@ class WordSums:
     n_words : int
         Size V of the vocabulary.
     basis : array, V x m, optional
-        Its columns are what pairs and triples are asked about. Without it only the first moment is summed.
+        The basis in which pairs and triples are summed. Without it only the first moment is summed.
     core : bool
         Whether to sum the moments of pairs and triples in the basis, m x m and m x m x m numbers, besides the image of
         the basis under the moment of pairs, V x m numbers.
     document_weight : {"equal", "length"}
         Whether a document counts once, or as often as it has words.
     parallel : bool
-        Whether to use all cores; the result has the same bits either way.
+        Whether to use all cores; results are bit-identical either way.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class WordSums:
         Number of documents seen, of those without a word, of those with one or two words (which add nothing), and of
         words seen.
     group_weights : array
-        Total weight in each of the groups that documents are dealt to in turn.
+        Total weight in each of the groups to which documents go in turn.
 
     Examples
     --------
@@ -187,7 +187,7 @@ class WordSums:
         return gram
 
     def pop_image(self) -> FloatArray:
-        """Return the image of the basis without a copy, and let go of it; nothing can be added to the sums after."""
+        """Return the image of the basis without a copy, and free it; nothing can be added to the sums afterwards."""
         image = _require(self._image)
         self._image = None
         image /= self.weight
@@ -196,8 +196,8 @@ class WordSums:
     def move(self, mixing: FloatArray, lifting: FloatArray) -> None:
         """Change the basis B to B' = Z R, for the image Z of B and an m x m matrix R = `mixing`.
 
-        Of a vector x that was summed, only Bᵀx is known. So B'ᵀx is read off it, as Aᵀ Bᵀx with A = `lifting`. Basis
-        and image may be large, and are changed in place.
+        Of a vector x that was summed, only Bᵀx is known. So B'ᵀx is computed from it, as Aᵀ Bᵀx with A = `lifting`.
+        Basis and image may be large, and are changed in place.
         """
         image = _require(self._image)
         for rows in blocks(self.n_words, tall=True):
@@ -208,7 +208,7 @@ class WordSums:
         self._triples = contract(_require(self._triples), lifting)
 
     def drop_basis(self) -> None:
-        """Let go of the basis when all documents are in; what is summed can still be asked for."""
+        """Free the basis when all documents are summed; the sums remain."""
         self.basis = np.zeros((0, self.basis.shape[1]))
 
     def first_core(self) -> FloatArray:
@@ -335,7 +335,9 @@ def check_usable(sums: WordSums) -> None:
 
 def _require(array: FloatArray | None) -> FloatArray:
     if array is None:
-        raise ValueError("Sums must be asked for when they are made. These were not. Pass a basis and core=True.")
+        raise ValueError(
+            "Moments in a basis must be requested when sums are made. These were not. Pass a basis and core=True."
+        )
     return array
 
 

@@ -1,6 +1,6 @@
 """Starting topics of a private model, from noisy pairs of the most frequent words: M ≈ H Hᵀ with H ≥ 0.
 
-If the pairs show more topics than were asked for, `add_further_topics` returns a generative model with all of them.
+If the pairs show more topics than were requested, `add_further_topics` returns a generative model with all of them.
 Topics that mix others depend on where a run happens to end: under other noise, other topics are mixed. Documents drawn
 from the estimated topics alone do not show that, so documents are drawn from all topics that the pairs show. All of
 this is post-processing of released numbers.
@@ -20,7 +20,7 @@ from odeco._util.types import FloatArray, IndexArray
 from odeco.models.lda.deconvolve import GenerativeModel
 from odeco.models.lda.gibbs_kernels import compiled
 
-#: The factorisation is begun so often, and each time goes over the words so many times; the closest is taken.
+#: The number of starts of the factorisation, and of sweeps over the words from each; the closest result is taken.
 _N_STARTS, _N_SWEEPS = 3, 40
 
 
@@ -93,7 +93,7 @@ def starting_topics(
     Parameters
     ----------
     matrix : array, v x v
-        What pairs of the chosen words were released as; the diagonal is not looked at.
+        The released pairs of the chosen words; the diagonal is not used.
     words : array of v indices
         The chosen words.
     frequencies : array

@@ -1,10 +1,11 @@
-"""The parameters of a fitted topic model, its diagnostics, and how far to trust private topics."""
+"""Settings, parameters and diagnostics of a topic model, and how far to trust private topics."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,22 +13,62 @@ from numpy.typing import NDArray
 from odeco._util.state import State, array_field, part_field
 from odeco._util.types import FloatArray, IndexArray
 from odeco.errors import UnreliableTopicsWarning
+from odeco.models.lda.counts import DocumentWeight
 
 if TYPE_CHECKING:
     from odeco.models.lda.moments import WordSums
     from odeco.models.lda.spectral import ReducedMoments, SpectralTopics
 
+
+#: Receives the stage of the work, the number of finished steps and that of all steps.
+Callback = Callable[[str, int, int], object]
+
+
+#: The largest number of topics that is tried with ``n_components="auto"``.
+MAX_AUTO = 100
+
+
+@dataclass(frozen=True)
+class LdaSettings:
+    """Checked settings, as `TensorLDA` has them; `concentration` is None if it is to be selected."""
+
+    n_components: int | Literal["auto"]
+    concentration: float | None
+    max_iter: int
+    topic_word_prior: float | None
+    document_weight: DocumentWeight
+    n_oversamples: int
+    n_passes: int
+    forget: float | None
+    max_inference_iter: int
+    n_jobs: int
+
+    @property
+    def parallel(self) -> bool:
+        """Whether to use more than one core."""
+        return self.n_jobs != 1
+
+    def basis_size(self, n_words: int) -> int:
+        """Return the number of directions that subspace iteration keeps."""
+        k = MAX_AUTO if self.n_components == "auto" else self.n_components
+        return min(k + self.n_oversamples, n_words)
+
+
 #: Prior count of every word in every topic where none is given and none is learnt.
 _DEFAULT_TOPIC_WORD_PRIOR = 0.01
+
 
 #: A topic with a larger negative share of its mass is more noise than signal.
 _MAX_NEGATIVE = 1 / 3
 
+
 #: A private topic is clear if at least half of what distinguishes it from all words would be found again: cos² ≥ 1/2.
 CLEAR = 0.5**0.5
 
+
 #: The probability of a word in a private topic must be at least this many standard deviations of its noise.
 _CLEAR_WORD = 2.0
+
 
 _TRUST_UNKNOWN = (
     "How far to trust the topics is not known: with public documents, and in later batches of a stream, no pairs of "
@@ -229,7 +270,7 @@ def diagnose(
 
 
 def warn_if_fewer(asked: int | str, learnt: int, n_documents: int) -> None:
-    """Warn if fewer topics were learnt than asked for."""
+    """Warn if fewer topics were fitted than requested."""
     if isinstance(asked, str) or asked == learnt:
         return
     warnings.warn(
@@ -250,7 +291,7 @@ def warn_if_unreliable(diagnostics: TopicDiagnostics) -> None:
         return
     k = found.n_components
     are = "is" if bad.size == 1 else "are"
-    if bad.size and found.mean_length is None:  # a private model judges the topics themselves
+    if bad.size and found.mean_length is None:  # a private model assesses the topics themselves
         what = f"{bad.size} of {k} topics {are} not clear of noise"
     elif bad.size:
         what = f"Of the {k} directions of word pairs that they rest on, {bad.size} {are} not clear of noise"

@@ -24,15 +24,15 @@ from odeco.models.lda.pairs import NoisyPairs, matrix_of_pairs, starting_topics
 from odeco.models.lda.private_releases import ReleasePlan, Releases
 from odeco.privacy.holders.documents import LENGTH_EDGES
 
-#: The prior of a frequency lives on so many points, and is fitted in so many rounds.
+#: The number of points of the prior of a frequency, and of iterations that fit it.
 _N_POINTS, _N_DENOISE_ROUNDS = 60, 200
 
 
-#: The lowest point is this share of the noise: nothing below can be told from zero.
+#: The lowest point is this share of the noise: nothing below is distinguishable from zero.
 _LOWEST = 0.02
 
 
-#: Between rounds so much of the prior of a point goes to each of its neighbours, so that it stays smooth.
+#: Between iterations this share of the prior of a point goes to each of its neighbours, so that it stays smooth.
 _DENOISE_SPREAD = 0.05
 
 
@@ -99,11 +99,11 @@ _LEAST_FREQUENCY = 1e-6
 _SPREAD = 0.05
 
 
-#: What a step has confused is undone in so many rounds, each with the topics of the one before.
+#: The number of rounds of deconvolution after a step, each with the topics of the one before.
 _N_ROUNDS = 3
 
 
-#: So many words of documents are simulated for a round, for each word of each topic, and at most and at least so many.
+#: The number of words simulated in a round: for each word of each topic, at least, and at most.
 _SIMULATED_OF_EACH, _FEWEST_SIMULATED, _MOST_SIMULATED = 200, 2_000, 40_000
 
 
@@ -115,7 +115,7 @@ _LONGEST = 400
 _CLEAR_LENGTH = 3.0
 
 
-#: A word of a public document counts so many times as a word of a prior.
+#: The weight of a word of a public document as a prior count.
 _PUBLIC_WEIGHT = 0.5
 
 
@@ -134,7 +134,7 @@ class PublicTopics(State):
 
 @dataclass(frozen=True, eq=False)
 class Evidence(State):
-    """All that was released so far, summed up: what a stream keeps between batches.
+    """All that was released so far, accumulated: what a stream keeps between batches.
 
     Attributes
     ----------
@@ -143,9 +143,9 @@ class Evidence(State):
     words : NoisySums
         Of the frequencies of words.
     scales : array
-        By how much the feature of each word is multiplied.
+        The factor of the feature of each word.
     gram, image : arrays, k x k and V x k
-        What the steps so far say of the words: see `deconvolve`; `image` is still to be divided by frequencies.
+        What the steps so far say about the words: see `deconvolve`; `image` is still to be divided by frequencies.
     topics : array, k x V
         The topics.
     shares : array
@@ -236,14 +236,14 @@ def estimate_private_topics(
     public: PublicTopics | None = None,
     before: Evidence | None = None,
 ) -> PrivateEstimate:
-    """Ask for what the plan says, and return the topics that follow.
+    """Make the releases of the plan, and return the topics that follow.
 
     Parameters
     ----------
     answers : Releases
-        Who answers, with noise.
+        Answers queries with noise.
     plan : ReleasePlan
-        What is asked, with which share of the budget.
+        The queries, with their shares of the budget.
     n_components : int
         Number k of topics.
     concentration : float
@@ -251,9 +251,9 @@ def estimate_private_topics(
     rng : Generator
         Draws what is simulated, and where factorisation begins.
     public : PublicTopics, optional
-        What public documents say; then no pairs are asked for.
+        What public documents say; then no pairs are released.
     before : Evidence, optional
-        What earlier batches said, and public documents before them; then no pairs are asked for either.
+        The evidence of earlier batches, and of public documents before them; then no pairs are released either.
     """
     public = public if before is None else before.public
     lengths, words = NoisySums(*_filled(answers.lengths(plan.lengths))), NoisySums(*_filled(answers.words(plan.words)))
@@ -275,8 +275,8 @@ def estimate_private_topics(
     scales = _scales(frequencies, plan.power) if before is None else before.scales
     model = _Model(lengths, words, scales, topics, shares, concentration, public, before, rng)
     for share in plan.steps:
-        model.take(*answers.step(model.topics, scales, concentration / n_components, share))
-    return model.found(pairs)
+        model.update(*answers.step(model.topics, scales, concentration / n_components, share))
+    return model.estimate(pairs)
 
 
 class _Model:
@@ -309,8 +309,8 @@ class _Model:
         lengths = np.clip(LENGTH_EDGES, 2, _LONGEST)
         return GenerativeModel(self.topics, self.concentration * self.shares, lengths, chances / chances.sum())
 
-    def take(self, sums: FloatArray, noise: float) -> None:
-        """Learn from the answer to a step that had the current topics."""
+    def update(self, sums: FloatArray, noise: float) -> None:
+        """Update the topics with the sums of a step that had the current topics."""
         step = _Step(self.topics, sums / self.scales[:, None], noise)
         self.steps.append(step)
         k = self.topics.shape[0]
@@ -352,7 +352,7 @@ class _Model:
         self.topics /= self.topics.sum(axis=1, keepdims=True)
         self.affinities, self.background = affinities, background
 
-    def found(self, pairs: NoisyPairs | None) -> PrivateEstimate:
+    def estimate(self, pairs: NoisyPairs | None) -> PrivateEstimate:
         # Relative deviations of what the topics have of each word: that of its shares, and that of its frequency.
         spread = deconvolution_deviations(self.gram, self.weights, self.precision)
         relative = np.hypot(spread, self.affinities * (self.frequency_deviations / self.frequencies)[:, None])

@@ -29,13 +29,13 @@ _WORDS, _PAIRS, _PAIR_WORDS, _POWER = (0.3, 0.08), (0.1, 0.15), (100, 300), (0.2
 #: budget and by the root of the number of words times topics.
 _LITTLE, _MUCH = 4.0, 8.0
 
-#: Pairs of at least so many words are released for each topic.
+#: Pairs of at least this many words are released for each topic.
 _PAIR_WORDS_OF_TOPIC = 5
 
-#: Topics start from public documents if these have so many words of each topic, for each unit of signal.
+#: Topics start from public documents if these have this many words of each topic, for each unit of signal.
 _PUBLIC_WORDS = 20.0
 
-#: How the rest is dealt to the steps: the last has better topics to deal words to.
+#: The shares of the rest for the steps: the last has better topics.
 _STEPS = (1 / 3, 2 / 3)
 
 
@@ -51,7 +51,7 @@ class ReleasePlan:
     steps : tuple of float
         Share of each step.
     n_pair_words : int
-        Pairs of so many words are released.
+        Number of words whose pairs are released.
     power : float
         The feature of a word is multiplied by its frequency to this power.
     """
@@ -70,7 +70,7 @@ class ReleasePlan:
 
 
 def public_is_enough(n_public: float, n_words: int, n_components: int, *, n_units: int, unit_noise: float) -> bool:
-    """Return whether public documents of so many words in all start topics better than private pairs would.
+    """Return whether public documents of `n_public` words start topics better than private pairs would.
 
     A topic that they have few words of is known less well than one that is read off noisy pairs, if there is much
     signal in these: the more documents, and the less noise, words and topics, the more public words it takes. How many
@@ -103,7 +103,7 @@ def plan_releases(
     The rules were checked on documents that no figure is reported of: `python benchmarks/topic_choices.py private`
     changes one of them at a time. On 2,331 documents of Debian none of 16 other ways is better by one in a hundred,
     neither at ε = 1 nor at ε = 4, median of three draws. On 88 of the Associated Press none is at ε = 1; at ε = 4 twice
-    the share of word frequencies is, by 1.0 %, with 22 documents to judge by.
+    the share of word frequencies is, by 1.0 %, with 22 documents to evaluate.
     """
     strength = _strength(n_words, n_components, n_units, unit_noise)
     much = min(1.0, max(0.0, math.log(strength / _LITTLE) / math.log(_MUCH / _LITTLE)))
@@ -126,7 +126,7 @@ class Releases(Protocol):
     """Releases with noise; each takes its share of μ², and comes with the standard deviation of its noise."""
 
     def lengths(self, share: float) -> tuple[FloatArray, float]:
-        """Return how many units have documents of so many words."""
+        """Return a histogram of the lengths of documents, in units."""
         ...
 
     def words(self, share: float) -> tuple[FloatArray, float]:
@@ -149,7 +149,7 @@ class PrivateReleases:
     Attributes
     ----------
     held : BoundedCounts
-        The documents; no unit adds an array of norm above 1 to any answer.
+        The documents; no unit adds an array of norm above 1 to any sum.
     releaser : Releaser
         Pays and draws the noise.
     mu : float
@@ -161,7 +161,7 @@ class PrivateReleases:
     mu: float
 
     def lengths(self, share: float) -> tuple[FloatArray, float]:
-        """Release how many units have documents of so many words."""
+        """Release a histogram of the lengths of documents, in units."""
         what = f"lengths of documents, {LENGTH_EDGES.size} bins"
         return self._release(what, self.held.lengths, LENGTH_EDGES.size, share)
 
@@ -178,7 +178,7 @@ class PrivateReleases:
     def step(self, topics: FloatArray, scales: FloatArray, smoothing: float, share: float) -> tuple[FloatArray, float]:
         """Release the sums of the features of each word by topic."""
         k, n_words = topics.shape
-        what = f"words dealt to topics by the other words of a document, {n_words} x {k} numbers"
+        what = f"EM step: words by topic, given the other words of a document, {n_words} x {k} numbers"
         ask = self.held.responsibilities
         return self._release(what, lambda: ask(topics.T, scales, smoothing), topics.size, share)
 
@@ -192,7 +192,7 @@ class PrivateReleases:
 
 @dataclass(frozen=True, eq=False)
 class SimulatedReleases:
-    """Releases of simulated documents, with noise of the same size: no real document is asked, and nothing is paid.
+    """Releases of simulated documents, with noise of the same size: no real document is used, and nothing is charged.
 
     Attributes
     ----------
@@ -209,7 +209,7 @@ class SimulatedReleases:
     rng: np.random.Generator
 
     def lengths(self, share: float) -> tuple[FloatArray, float]:
-        """Simulate how many units have documents of so many words."""
+        """Simulate a histogram of the lengths of documents, in units."""
         return self._noisy(self.held.lengths(), share)
 
     def words(self, share: float) -> tuple[FloatArray, float]:

@@ -99,7 +99,7 @@ class PrivateVocabulary:
         )
 
     def check_fits(self, *, n_words: int, unit: str, neighbours: str) -> None:
-        """Raise unless topics over so many words, for this unit and these neighbours, can share a guarantee with it."""
+        """Raise unless topics over these words, for this unit and these neighbours, can share a guarantee with it."""
         own = (self.words.size, self.privacy.unit, self.privacy.neighbours.split(";")[0])
         given = (n_words, unit, neighbours.split(";")[0])
         if own != given:
@@ -124,7 +124,7 @@ def choose_vocabulary_privately(
     ledger: LedgerFile | str | os.PathLike[str] | None = None,
     noise: NoiseSource | None = None,
 ) -> PrivateVocabulary:
-    """Choose the words that many documents hold, such that no document (or user) can be told from the choice.
+    """Choose the words that many documents contain, under differential privacy for a document (or user).
 
     Parameters
     ----------
@@ -138,11 +138,11 @@ def choose_vocabulary_privately(
     groups : array of labels, optional
         Whose each document is; this is public. The unit of privacy is then the user.
     words_per_unit : int
-        A unit with more different words than this votes for so many of them.
+        A unit with more distinct words than this votes for this number of them.
     max_words : int
         If more words than this pass, those with most votes are kept.
     stop_words : iterable of str
-        These words are left out before anybody votes. The list must not come from the documents.
+        These words are left out before the vote. The list must not come from the documents.
     neighbour_relation : {"replace", "add_remove"}
         What a neighbour may do to one unit: replace it by any other, or blank it.
     ledger : LedgerFile or path, optional
@@ -191,7 +191,7 @@ def choose_vocabulary_privately(
     if isinstance(documents, str):
         raise TypeError("`documents` must be a sequence of texts. Got one text. Put it into a list.")
     if not isinstance(documents, CountedWords):
-        # What is no text counts as an empty document: an error would tell something about a private one.
+        # What is no text counts as an empty document: an error would reveal something about a private one.
         texts = (each if isinstance(each, str) else "" for each in documents)
         documents = count_words(texts, allow_empty=True)
     held = WordVotes(
@@ -220,8 +220,8 @@ def choose_vocabulary_privately(
     )
     if words.size == 0:
         raise VocabularyError(
-            f"At least one word must have {threshold:.4g} votes, so that it can be told without giving a {held.unit} "
-            f"away. None has, of {held.n_units:,} {held.unit}s. Raise epsilon, pass more documents, or pass a "
+            f"At least one word must have {threshold:.4g} votes, so that it can be released without revealing a "
+            f"{held.unit}. None has, of {held.n_units:,} {held.unit}s. Raise epsilon, pass more documents, or pass a "
             "vocabulary that comes from elsewhere."
         )
     kept = np.sort(np.argsort(-votes, kind="stable")[:most])

@@ -28,7 +28,7 @@ from odeco.cp.small import decompose_whitened
 from odeco.models.lda.corpus import Corpus
 from odeco.models.lda.counts import blocks
 from odeco.models.lda.moments import WordSums, check_usable, contract, corrected_core
-from odeco.models.lda.settings import Callback, LdaSettings
+from odeco.models.lda.params import Callback, LdaSettings
 from odeco.tensors.components import Components
 from odeco.tensors.dense import symmetrize
 from odeco.tensors.metrics import match
@@ -177,7 +177,7 @@ class ReducedMoments:
     directions : array, m x k
         The directions, as coordinates in the basis of the sums.
     eigenvalues, eigenvalue_errors : arrays of m numbers
-        How strong pairs are in each direction that was looked at, largest first, and the standard errors of that, from
+        Strength of the pairs in each direction that was computed, largest first, and its standard error, from
         the spread between groups of documents.
     noise_level : float
         The largest eigenvalue that documents without topics would show.
@@ -199,7 +199,7 @@ class ReducedMoments:
 
 @dataclass(frozen=True, eq=False)
 class SpectralTopics:
-    """Topics that were read off the moments.
+    """Topics estimated from the moments.
 
     Attributes
     ----------
@@ -231,19 +231,19 @@ class SpectralTopics:
 
 
 class Moments(Protocol):
-    """What un-whitening asks of the moments."""
+    """The moments that un-whitening needs."""
 
     def first_moment(self) -> FloatArray:
         """Return the frequencies of the words."""
         ...
 
     def pair_image_of(self, coordinates: FloatArray, /) -> FloatArray:
-        """Return the images of some combinations of the basis under the moment of pairs, one a row."""
+        """Return the images of some combinations of the basis under the moment of pairs, one per row."""
         ...
 
 
 def reduce_moments(sums: WordSums, n_components: int | Literal["auto"]) -> ReducedMoments:
-    """Return the moments in the k strongest directions; ``"auto"`` takes as many as are clear of noise, at least 1."""
+    """Return the moments in the k strongest directions; ``"auto"`` takes all that are clear of noise, at least 1."""
     values, vectors = np.linalg.eigh(sums.pair_core())
     values, vectors = values[::-1], np.ascontiguousarray(vectors[:, ::-1])
     by_group = np.einsum("im,gij,jm->gm", vectors, sums.pair_cores(), vectors, optimize=True)
@@ -301,7 +301,7 @@ def topics_for(
     seed : int
         Seed of the search, and of topics that are drawn at random.
     near : array, optional
-        Coordinates of topics for another α₀. Components are followed from there instead of looked for.
+        Coordinates of topics for another α₀. The search for components starts there.
     before : array, optional
         Coordinates of topics that were found earlier. Topics come in the order of those.
 

@@ -14,7 +14,7 @@ it, the differences are larger than that.
 
 **The number of topics** is selected in two stages. Directions of word pairs that stand clear of noise bound it; on a
 small corpus that bound is the answer. On a large corpus of real text hardly any direction is noise. The documents are
-therefore dealt in blocks to two halves, and topics are estimated from each half for several numbers k. A topic is
+therefore divided in blocks into two halves, and topics are estimated from each half for several numbers k. A topic is
 *replicated* if the other half has one with (Σᵥ √(pᵥ qᵥ))² > 1/2: the angle between √p and √q is below 45 degrees. The
 largest k is taken for which at least half of the topics are replicated: beyond it a topic is more likely wrong than
 right.
@@ -30,10 +30,9 @@ from scipy.optimize import linear_sum_assignment
 
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.lda.corpus import Corpus
-from odeco.models.lda.evaluate import completion_scores
+from odeco.models.lda.inference import completion_scores
 from odeco.models.lda.moments import WordSums
-from odeco.models.lda.params import TopicDiagnostics, diagnose
-from odeco.models.lda.settings import LdaSettings
+from odeco.models.lda.params import LdaSettings, TopicDiagnostics, diagnose
 from odeco.models.lda.spectral import (
     ReducedMoments,
     SpectralTopics,
@@ -181,7 +180,7 @@ def _chosen(trials: dict[float, _Trial]) -> float:
 
 
 def _worse(trial: _Trial, trials: dict[float, _Trial], n_errors: float) -> bool:
-    """Return whether a candidate predicts worse than the best: noticeably, and by so many standard errors."""
+    """Return whether a candidate predicts worse than the best: noticeably, and by `n_errors` standard errors."""
     best = max(trials.values(), key=lambda each: float(each.scores.sum()))
     gaps = best.scores - trial.scores
     noticed = float(gaps.mean()) > _UNNOTICED
@@ -192,7 +191,7 @@ def _worse(trial: _Trial, trials: dict[float, _Trial], n_errors: float) -> bool:
 TOPIC_NUMBERS = (1, 2, 3, 5, 10, 20, 40, 80)
 
 
-#: Larger numbers are not tried if a smaller share than this is found again: there it would have to rise above a half.
+#: Larger numbers are not tried if a smaller share than this is replicated: there it would have to rise above a half.
 _TOO_FEW = 1 / 3
 
 
@@ -200,7 +199,7 @@ _TOO_FEW = 1 / 3
 _NEAR = 1 / 8
 
 
-#: The concentration α₀ that topics are compared with, where none is given. Which are found again hardly depends on it.
+#: The concentration α₀ that topics are compared with, where none is given. Which are replicated hardly depends on it.
 _CONCENTRATION = 1.0
 
 
@@ -217,7 +216,7 @@ class TopicSelection:
     n_components : int
         The number that was chosen.
     scores : array, c x 2
-        Numbers of topics that were tried, and how many of each were found again in the other half of the documents.
+        Numbers of topics that were tried, and how many of each were replicated in the other half of the documents.
     """
 
     n_components: int
@@ -254,7 +253,7 @@ def select_n_topics(
 
 
 def _largest_replicated(tried: dict[int, int]) -> int:
-    """Return the largest number of topics of which at least half were found again, or 1."""
+    """Return the largest number of topics of which at least half were replicated, or 1."""
     return max((k for k, again in tried.items() if 2 * again >= k), default=1)
 
 
@@ -273,7 +272,7 @@ def _n_replicated(halves: tuple[WordSums, WordSums], k: int, concentration: floa
 
 
 def _root_topics(half: WordSums, k: int, concentration: float, seed: int) -> FloatArray:
-    """Return the roots of the topics of one half, a row each; only of those that its moments hold."""
+    """Return the square roots of the topics of one half, one per row; only of those that its moments hold."""
     topics = topics_for(concentration, reduce_moments(half, k), half, seed=seed)
     roots: FloatArray = np.sqrt(topics.topic_word[np.isfinite(topics.weights)])
     return roots

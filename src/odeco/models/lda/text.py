@@ -14,9 +14,8 @@ from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.fit import Fit
 from odeco.models.lda.display import draw_topics, leading_words, lift, relevance
-from odeco.models.lda.params import TopicParams
+from odeco.models.lda.params import Callback, TopicParams
 from odeco.models.lda.private_vocabulary import choose_vocabulary_privately
-from odeco.models.lda.settings import Callback
 from odeco.models.lda.vocabulary import (
     MAX_SHARE,
     MAX_WORDS,

@@ -33,11 +33,12 @@ from odeco.privacy.holders.documents import BoundedCounts
 from odeco.privacy.holders.protocol import NeighbourRelation
 from odeco.privacy.report import in_plain_words
 
-#: The run is done again so often. If the truth is like one more run, it is below the lowest of these one time in five.
+#: The run is repeated this many times. If the truth is like one more run, it is below the lowest of these in one case
+#: of five.
 _N_AGAIN = 4
 
 
-#: So many words of documents are drawn for each.
+#: The number of words of simulated documents for each.
 _SIMULATED_WORDS = 200_000
 
 
@@ -78,12 +79,12 @@ def measure_trust(
     moved = np.mean(distances**2, axis=0)
     # The deviations say which words are surer than others, given the topics of each step. That these are noisy too
     # makes all of them larger: how much is seen from the topics that were found again.
-    said = np.maximum(np.sum(found.deviations**2, axis=1), np.finfo(float).tiny)
-    factors = np.sqrt(np.maximum(moved / said, 1.0))
+    stated = np.maximum(np.sum(found.deviations**2, axis=1), np.finfo(float).tiny)
+    factors = np.sqrt(np.maximum(moved / stated, 1.0))
     # Noise has its part in what sets a topic apart. A topic whose part is all of it is near to the frequencies of all
     # words, and what comes out again of that is chance.
     apart = np.sum((found.generative.topics - found.frequencies) ** 2, axis=1)
-    signal = np.sqrt(np.clip(1 - said / np.maximum(apart, np.finfo(float).tiny), 0.0, 1.0))
+    signal = np.sqrt(np.clip(1 - stated / np.maximum(apart, np.finfo(float).tiny), 0.0, 1.0))
     cosines = np.minimum(similarities.min(axis=0), signal)
     if found.pairs is not None and found.pairs.n_clear() <= 1 < min(n_shown):
         # Documents of these topics would show in pairs of words that there are topics, and the real ones do not.
@@ -204,7 +205,7 @@ class TopicsPlan:
             ("lengths of documents", plan.lengths),
             (f"frequencies of {self.n_words:,} words", plan.words),
             (f"pairs of the {plan.n_pair_words:,} most frequent words", plan.pairs),
-            *((f"words dealt to {self.n_components} topics, step {i}", share) for i, share in enumerate(plan.steps, 1)),
+            *((f"EM step {i}: words by {self.n_components} topics", share) for i, share in enumerate(plan.steps, 1)),
         ]
         lines = [
             f"epsilon {self.epsilon:g}, delta {self.delta:g} (mu {self.mu:.4g}); {self.n_units:,} units of "

@@ -24,7 +24,7 @@ from odeco.errors import VocabularyError
 #: Number of Gibbs sweeps.
 MAX_ITER = 50
 
-#: A word is kept if at least so many documents hold it, and at most this share of them; and so many words at most.
+#: A word is kept if at least this many documents contain it, and at most this share of them; and the most words.
 MIN_DOCUMENTS, MAX_SHARE, MAX_WORDS = 5, 0.3, 50_000
 
 #: How many words of a topic are shown.
@@ -46,7 +46,7 @@ Tokenizer = Literal["words", "blanks"]
 #: longest for each.
 MAX_WORD_LENGTH = 200
 
-#: A word begins with a letter, goes on with letters, digits and underscores, and has at least two characters. What
+#: A word begins with a letter, goes on with letters, digits and underscores, and has from two to 200 characters. What
 #: follows an apostrophe is left out ("don't" is "don"). Capitals count as small letters.
 WORD = rf"(?u)(?<!['’])\b[^\W\d_]\w{{1,{MAX_WORD_LENGTH - 1}}}(?!\w)"
 
@@ -145,7 +145,7 @@ def prune_words(
     max_words: int = MAX_WORDS,
     stop_words: Iterable[str] = STOP_WORDS,
 ) -> CountedWords:
-    """Keep the words that may tell topics apart: those that are neither rare, nor everywhere, nor stop words.
+    """Keep the words that may distinguish topics: those that are neither rare, nor everywhere, nor stop words.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ def select_words(counted: CountedWords, words: Sequence[str]) -> CountedWords:
 
 
 def as_words(lines: Iterable[str], tokenizer: Tokenizer = "words") -> list[str]:
-    """Return the words of a list, one a line, each once; empty lines are passed over.
+    """Return the words of a list, one per line, each once; empty lines are skipped.
 
     They are put in small letters, as words of texts are, unless texts are cut at blanks.
     """

@@ -16,7 +16,7 @@ from odeco._util.types import FloatArray
 from odeco.models.lda.corpus import LocalCorpus
 from odeco.models.lda.counts import FEWEST_WORDS
 from odeco.models.lda.inference import log_likelihood
-from odeco.models.lda.settings import LdaSettings
+from odeco.models.lda.params import LdaSettings
 from odeco.models.lda.spectral import reduce_moments, sum_moments, topics_for
 from odeco.models.mmsb.blocks import Spectrum, agree
 

@@ -24,8 +24,8 @@ from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.spec import Spec
 from odeco.models.lda.corpus import LocalCorpus
 from odeco.models.lda.inference import document_topics
-from odeco.models.lda.learn import fit_topics
-from odeco.models.lda.settings import LdaSettings
+from odeco.models.lda.params import LdaSettings
+from odeco.models.lda.spec import fit_topics
 from odeco.models.mmsb.blocks import Spectrum, agree, block_matrix
 from odeco.models.mmsb.concentration import choose_concentration
 from odeco.models.mmsb.display import describe

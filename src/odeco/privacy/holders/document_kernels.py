@@ -72,8 +72,8 @@ def add_responsibilities(  # noqa: C901 - the hot loop, in one piece
 ) -> None:
     """Add the contributions of the units `first`, …, `last` − 1 to `total`, words x topics.
 
-    A word of a document adds s √count, dealt to the topics as the document's *other* words have it. The documents of a
-    unit are weighed alike and added up, and the sum is divided by its norm.
+    A word of a document adds s √count, divided among the topics according to the document's *other* words. The
+    documents of a unit have equal weights and are added up, and the sum is divided by its norm.
     """
     k = topics.shape[1]
     most = 1

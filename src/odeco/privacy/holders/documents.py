@@ -151,14 +151,14 @@ class BoundedCounts:
     def responsibilities(
         self, topics: Any, scales: FloatArray, smoothing: float, *, n_rounds: int = N_ROUNDS
     ) -> FloatArray:
-        """Return the scaled features of the words, dealt to topics as the other words of the document have it.
+        """Return the scaled features of the words by topic, divided according to the other words of the document.
 
         Parameters
         ----------
         topics : array, V x k
             The chance of every word in every topic, all of them positive; public.
         scales : array
-            By how much the feature of each word is multiplied; public.
+            The factor of the feature of each word; public.
         smoothing : float
             A document has this many words of every topic beside its own.
         n_rounds : int
