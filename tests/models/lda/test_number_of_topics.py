@@ -87,7 +87,7 @@ def test_a_strong_direction_of_few_documents_is_named_and_no_smaller_number_is_a
     assert found.n_clear >= 3
     message = str(caught[0].message)
     assert "Of the 3 directions of word pairs that they rest on, 1 is not clear of noise" in message
-    assert f"Direction {bad + 1} is strong, but in few documents only" in message
+    assert f"Direction {bad} is strong, but in few documents only" in message
     assert "lower n_components" not in message
 
 

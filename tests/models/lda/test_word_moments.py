@@ -229,7 +229,7 @@ def test_documents_without_a_triple_are_refused():
 def test_sums_that_were_not_asked_for_are_refused():
     sums = WordSums(2, np.eye(2), core=False)
     sums.update([[2, 2]])
-    with pytest.raises(ValueError, match=r"Sums must be asked for when they are made\. These were not\."):
+    with pytest.raises(ValueError, match=r"must be requested when sums are made\. These were not\."):
         sums.triple_core()
     with pytest.raises(ValueError, match=r"Sums must share their basis to be added\. Got two\."):
         sums + WordSums(2, 2 * np.eye(2), core=False)

@@ -105,6 +105,7 @@ class TopicSpec(Spec):
             n_iter=self.algorithm.max_iter,
             tried=tried[:, 0],
             tried_scores=tried[:, 1].astype(np.float64),
+            tried_as_good=tried[:, 0] == len(params.alpha),
         )
         return Fit(params, base, info)
 
