@@ -242,6 +242,19 @@ def test_a_model_of_symbols_has_summary_and_picture():
     assert "probability of x0" in [axes.get_ylabel() for axes in model.plot().axes]
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", ["symbols", "diag", "full"])
+def test_there_is_no_verdict_on_states_where_rows_are_independent(kind, seed):
+    # Under independence, the further parameters of two states gain half a nat each; BIC asks for log(2,000) / 2 = 3.8.
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(4, size=2000) if kind == "symbols" else rng.standard_normal((2000, 2)) @ [[1, 0.5], [0, 1]]
+    settings = {} if kind == "symbols" else {"covariance_type": kind}
+    if kind == "diag":
+        rows = rng.standard_normal((2000, 2))
+    model = TensorHMM(2, random_state=0, **settings).fit(rows)
+    assert "no evidence" in model.summary().splitlines()[0]
+
+
 def test_it_stands_in_a_pipeline():
     rows, _ = drawn(VECTORS, 2000)
     alone = TensorHMM(3, random_state=0).fit(StandardScaler().fit_transform(rows))

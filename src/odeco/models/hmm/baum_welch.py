@@ -80,6 +80,12 @@ class HMM(State):
         return self.initial.size
 
     @property
+    def n_parameters(self) -> int:
+        """Number of free parameters."""
+        k = self.n_states
+        return (k - 1) + k * (k - 1) + self.emissions.n_parameters
+
+    @property
     def stationary(self) -> FloatArray:
         """The stationary distribution: the share of each state in a long sequence."""
         k = self.n_states

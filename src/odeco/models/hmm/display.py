@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,9 +65,19 @@ def _verdict(fit: Fit, privacy: PrivacyReport | None) -> str:
         return f"{k} states, partly hidden by noise: ask for fewer states, or for more sequences or a larger epsilon."
     if k == 1:
         return "One state: rows do not depend on those before them."
+    if not _supported(fit):
+        return f"{k} states, but no evidence for them: independent rows explain the data as well (BIC)."
     share = separation(fit.params)
     verdict = "well apart" if share >= _WELL_APART else "overlapping" if share >= _OVERLAPPING else "hardly apart"
     return f"{k} states, {verdict}: the state of {share:.0%} of rows can be identified."
+
+
+def _supported(fit: Fit) -> bool:
+    """Return whether the model has a better BIC than one with a single state; True if that is not known."""
+    hmm, info = fit.params, fit.info
+    gain = info.n_samples * (info.log_likelihood - fit.context.independent_log_likelihood)
+    n_further = hmm.n_parameters - hmm.emissions.n_parameters // hmm.n_states
+    return not math.isfinite(gain) or bool(gain > n_further * math.log(info.n_samples) / 2)
 
 
 def _duration(hmm: HMM, state: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,7 +21,7 @@ from odeco.models.engine.spec import EMSpec
 from odeco.models.engine.stream import POWER
 from odeco.models.hmm.baum_welch import HMM, HMMStatistics, baum_welch_from_best
 from odeco.models.hmm.display import describe
-from odeco.models.hmm.emissions import distributions
+from odeco.models.hmm.emissions import Gaussian, distributions, multinomial_log_likelihoods
 from odeco.models.hmm.private import MAX_PRIVATE_SYMBOLS, find_private_hmm
 from odeco.models.hmm.sequences import Sequences, check_range
 from odeco.models.hmm.split_merge import split_merge_starts
@@ -57,10 +58,13 @@ class HMMContext(State):
         Number of symbols; 0 for vectors.
     names : array of str
         The names of the symbols; empty if they have none.
+    independent_log_likelihood : float
+        Mean log-likelihood of a row of the first block under a model with one state; NaN before any row.
     """
 
     n_symbols: int = array_field(kind="i", low=0)
     names: Any = array_field(None, kind="U", default=np.array([], np.str_))
+    independent_log_likelihood: float = array_field(nan=True, default=math.nan)
 
     def check(self) -> None:
         """Require a name for every symbol, or none."""
@@ -108,6 +112,19 @@ class HMMSpec(EMSpec):
         if not base.n_symbols:
             check_range(data.rows)
         return super().fit(data, base, seed)
+
+    def update_context(self, context: HMMContext, data: Sequences) -> HMMContext:
+        """Return the context with the likelihood of one state, with which the verdict compares the model."""
+        if not math.isnan(context.independent_log_likelihood):
+            return context
+        if context.n_symbols:
+            counts = np.bincount(data.rows, minlength=context.n_symbols)[None].astype(np.float64)
+            likelihood = float(multinomial_log_likelihoods(counts)[0]) / len(data)
+        else:
+            one = Gaussian.of_rows(data.rows, 1, full=self.settings.covariance_type == "full")
+            one = one.m_step(one.statistics(data.rows, np.ones((len(data), 1))))
+            likelihood = float(one.log_likelihoods(data.rows)[0].mean())
+        return replace(context, independent_log_likelihood=likelihood)
 
     def learn(self, data: Sequences, context: HMMContext, k: int, seed: int) -> tuple[str, EMResult[HMM]]:
         """Run a few iterations from spectral starts, and the rest from the best of split-and-merge models."""
@@ -183,8 +200,7 @@ class HMMSpec(EMSpec):
 
     def n_parameters(self, params: HMM) -> int:
         """Return the number of free parameters."""
-        k = params.n_states
-        return (k - 1) + k * (k - 1) + params.emissions.n_parameters
+        return params.n_parameters
 
     def verify(self, state: Any) -> None:
         """Require a model of the kind of emissions that the context names, and rows of that kind in a buffer."""
