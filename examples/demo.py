@@ -1,13 +1,12 @@
-"""Topics from a stream, the same in private, and clusters of images: all from data that every installation carries.
+"""Topics from a stream, the same with privacy, and clusters of images: all from data that every installation has.
 
     make demo
 
 1. *A stream.* The documents are the functions of Python's standard library, as the words of their code. They arrive in
-   batches; each is seen once and none is kept. The page shows how the topics sharpen.
-2. *In private.* The same functions, at epsilon = 4: whoever sees the topics can hardly tell whether any one function
-   was among them or not. The documentation strings need no protection: they give the words that count, and the topics
-   to start from.
-3. *Something that is not text.* Handwritten digits, as a mixture of Gaussians.
+   batches; each is read once and none is stored. The page shows how the topics converge.
+2. *With privacy.* The same functions, at epsilon = 8: one function more or less among them changes the probability of
+   any result by a bounded factor. The documentation strings need no protection: the vocabulary comes from them.
+3. *Not text.* Handwritten digits, as a mixture of Gaussians.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from odeco.models.lda.display import representative_documents, summarise_topics
 from odeco.models.lda.page import write_topics_report
 
 N_TOPICS, N_WORDS, TOP_WORDS, BATCH = 4, 300, 8, 500
-#: Left out are shorter functions, and a package of a hundred modules with the same functions in each.
+#: Shorter functions are left out, and so is a package of a hundred modules that have the same functions.
 FEWEST_WORDS, LEFT_OUT = 3, "encodings"
 EPSILON, DELTA = 8.0, 1e-6
 N_CLUSTERS = 10
@@ -48,7 +47,7 @@ WORD = r"[a-z]{3,}"
 
 
 def public_words() -> list[str]:
-    """Return the words that most documentation strings use: a vocabulary that tells nothing about a function."""
+    """Return the words that most documentation strings use: a vocabulary that is independent of the functions."""
     small = sorted(ENGLISH_STOP_WORDS | {*map(str.lower, keyword.kwlist), "self", "cls"})
     vectorizer = CountVectorizer(stop_words=small, token_pattern=WORD)
     counts = vectorizer.fit_transform(document.text for document in python_documentation())
@@ -58,7 +57,7 @@ def public_words() -> list[str]:
 
 
 def matched(found: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return which found topic is like which wanted one, so that cosines are largest, and these cosines."""
+    """Return the found topic for each wanted one, by the largest sum of cosines, and the cosines."""
     first, second = (topics / np.linalg.norm(topics, axis=1, keepdims=True) for topics in (wanted, found))
     cosines = first @ second.T
     rows, columns = linear_sum_assignment(-cosines)
@@ -84,9 +83,9 @@ def learn_privately(counts) -> TensorLDA:
 
 
 def sharpening(history, words: np.ndarray, figures: Figures) -> Section:
-    """Show how like the topics were, on the way, to those at the end."""
+    """Show the cosines of the topics after each batch with those at the end."""
     final = history[-1][1]
-    likeness = np.array([matched(topics, final)[1] for _, topics in history])
+    cosines = np.array([matched(topics, final)[1] for _, topics in history])
     numbers = [number for number, _ in history]
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     with drawn_in():
@@ -94,7 +93,7 @@ def sharpening(history, words: np.ndarray, figures: Figures) -> Section:
     for topic in range(N_TOPICS):
         colour = LIGHT.series[topic % len(LIGHT.series)]
         label = f"{topic} {words[final[topic].argmax()]}"
-        axes.plot(numbers, likeness[:, topic], marker="o", color=colour, label=label)
+        axes.plot(numbers, cosines[:, topic], marker="o", color=colour, label=label)
     axes.set_xscale("log")
     axes.set_xticks(numbers, [f"{number:,}" for number in numbers])
     axes.minorticks_off()
@@ -102,13 +101,13 @@ def sharpening(history, words: np.ndarray, figures: Figures) -> Section:
     axes.set_ylabel("cosine with the topic at the end")
     with drawn_in():
         axes.legend(loc="lower right", ncols=2)
-    description = "The cosine of each topic with what it is at the end, over the number of functions seen."
-    lead = "Functions arrive in batches of 500 and are not kept. After each batch the topics can be read off."
-    return Section("How the topics sharpened as functions arrived", figures.html(figure, description), lead)
+    description = "The cosine of each topic with the topic at the end, over the number of functions seen."
+    lead = "Functions arrive in batches of 500 and are not stored. The topics can be read after each batch."
+    return Section("How the topics converged as functions arrived", figures.html(figure, description), lead)
 
 
 def beside(openly: TensorLDA, privately: TensorLDA, words: np.ndarray) -> list[list[str]]:
-    """Return the words of each open topic and of its private twin, how far that is to be trusted, and their cosine."""
+    """Return the words of each open topic and of its private counterpart, the trust in that, and their cosine."""
     summary, trust = summarise_topics(privately, words), privately.trust_
     twins, cosines = matched(privately.topic_word_, openly.topic_word_)
     rows = []
@@ -116,17 +115,17 @@ def beside(openly: TensorLDA, privately: TensorLDA, words: np.ndarray) -> list[l
         shown = ", ".join(words[np.argsort(-openly.topic_word_[topic], kind="stable")[:TOP_WORDS]])
         hidden = ", ".join(word for word, _ in summary.leading_words(int(twin), TOP_WORDS))
         mark = "" if trust.clear[twin] else " (noise)"
-        rows.append([shown, hidden, f"{trust.likeness[twin]:.2f}{mark}", f"{cosines[topic]:.2f}"])
+        rows.append([shown, hidden, f"{trust.similarity[twin]:.2f}{mark}", f"{cosines[topic]:.2f}"])
     return rows
 
 
 def private_section(rows: list[list[str]]) -> Section:
     return Section(
-        "The same in private",
+        "The same with privacy",
         table(["openly", f"privately, ε = {EPSILON:g}", "trust", "cosine"], rows, text_columns=[0, 1]),
-        "Topics paired by their likeness; words of private topics that are not clear of their noise are left out. "
-        "Trust is what the private model itself says about each topic. The cosine with the open topic stands here to "
-        "check it: it is exact, and not private. The vocabulary is that of documentation strings, which are public.",
+        "Topics are paired by their cosines; words of private topics that are not clear of their noise are left out. "
+        "Trust is the estimate of the private model itself. The cosine with the open topic is here to check it: it is "
+        "exact, and not private. The vocabulary comes from documentation strings, which are public.",
     )
 
 
@@ -143,8 +142,7 @@ def digits_section(figures: Figures) -> tuple[Section, str]:
     verdict = model.summary().splitlines()[0]
     lead = (
         f"{len(images):,} images of 8 x 8 pixels, without their labels, as a mixture of {N_CLUSTERS} Gaussians: the "
-        f"mean of each cluster and its share. {verdict} With the true digits they agree to an adjusted Rand index of "
-        f"{score:.2f}."
+        f"mean of each cluster and its share. {verdict} The adjusted Rand index with the true digits is {score:.2f}."
     )
     return Section("Not text: handwritten digits", figures.html(figure, "The mean image of each cluster."), lead), (
         f"{N_CLUSTERS} clusters of {len(images):,} handwritten digits: adjusted Rand index {score:.2f} with the truth"
@@ -154,7 +152,7 @@ def digits_section(figures: Figures) -> tuple[Section, str]:
 def main() -> None:
     progress, console = Console(stderr=True), Console()
     console.print(
-        "This learns (1) topics from a stream of the functions of Python's library, (2) the same in private, and (3) "
+        "This learns (1) topics from a stream of the functions of Python's library, (2) the same with privacy, and (3) "
         f"clusters of handwritten digits, and writes {REPORT}. It takes less than a minute."
     )
     with progress.status("reading the standard library (nothing of it is executed)"):
@@ -170,7 +168,7 @@ def main() -> None:
     streamed = time.perf_counter() - begun
     begun = time.perf_counter()
     with Progress(console=progress, transient=True) as bar:
-        bar.add_task("2. the same in private", total=None)
+        bar.add_task("2. the same with privacy", total=None)
         privately = learn_privately(counts)
         rows = beside(openly, privately, words)
     hidden = time.perf_counter() - begun
@@ -187,8 +185,8 @@ def main() -> None:
         f"{hidden:.1f} s, {clear} of {N_TOPICS} clear of the noise\n{sentence}"
     )
     examples = [
-        [(functions[place].name, functions[place].text[:400], share) for place, share in told]
-        for told in representative_documents(openly, counts, 3)
+        [(functions[place].name, functions[place].text[:400], share) for place, share in chosen]
+        for chosen in representative_documents(openly, counts, 3)
     ]
     write_topics_report(
         summarise_topics(openly, words, counts),

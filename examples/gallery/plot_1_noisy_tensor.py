@@ -3,7 +3,7 @@ A tensor with noise, and how many components it has
 ===================================================
 
 A tensor is a sum of five orthogonal components and noise. How many are found depends on the noise; ``"auto"`` keeps
-those that stand clear of what noise alone would show.
+the components whose weights are clear of the noise.
 """
 
 # %%
@@ -22,22 +22,26 @@ noise = gaussian_noise(dimension, rng=1)
 noise_norm = odeco.operator_norm(noise, rng=0)
 
 # %%
-# With little noise all five are clear. Grey bars were looked at and dropped; the dashes are the largest weight that
-# noise of the remaining size would show.
+# With little noise all five are clear. Grey bars are candidates that were rejected; the dashed lines are the largest
+# weights that noise of the size of the residual would produce.
 tensor = truth.to_dense() + 0.4 / noise_norm * noise.entries
 result = odeco.decompose(tensor, "auto", rng=0)
 evidence = result.rank_evidence
 
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
-numbers = np.arange(1, len(evidence.weights) + 1)
-axes.bar(numbers, evidence.weights, color=np.where(numbers <= evidence.rank, "tab:blue", "lightgrey"))
+numbers = np.arange(len(evidence.weights))
+axes.bar(numbers, evidence.weights, color=np.where(numbers < evidence.rank, "tab:blue", "lightgrey"))
 axes.hlines(evidence.noise_levels, numbers - 0.45, numbers + 0.45, colors="tab:orange", linestyles="dashed")
-axes.set(xlabel="component, in order of discovery", ylabel="weight", title=f"{evidence.rank} stand clear")
+axes.set(
+    xlabel="component, in order of discovery",
+    ylabel="weight",
+    title=f"{evidence.rank} components are clear of the noise",
+)
 
 # %%
 # More noise: the error of each vector grows with the noise over its weight, until the component is lost. The paper's
 # Theorem 2.2 allows noise of operator norm up to a constant times the smallest weight.
-warnings.simplefilter("ignore", odeco.ConvergenceWarning)  # what is lost in the noise does not converge
+warnings.simplefilter("ignore", odeco.ConvergenceWarning)  # components that are lost in the noise do not converge
 levels = np.geomspace(0.02, 2, 12)
 sines = []
 for level in levels:

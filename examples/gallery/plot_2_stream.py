@@ -1,10 +1,10 @@
 """
-Rows that arrive, and a distribution that drifts
+A stream of rows, and a distribution that drifts
 ================================================
 
 Skewed sources are mixed into rows of 60 numbers. An :class:`odeco.OnlineDecomposer` finds the mixing vectors from the
-first four batches, refines them with every further row, and says how far it is off. Then the sources turn, and one
-that forgets follows.
+first four batches, refines them with every further batch, and reports their standard errors. Then the sources rotate,
+and a decomposer with forgetting tracks them.
 """
 
 # %%
@@ -31,11 +31,11 @@ def truth(mixing):
 
 
 # %%
-# Push 60 batches. The true angle (dots) stays near the standard error that the decomposer claims (lines), for each
-# component, and both fall as one over the square root of the rows.
+# Push 60 batches. For each component, the true angle (dots) stays near the reported standard error (lines), and both
+# fall as one over the square root of the number of rows.
 first = truth(directions[:, :k])
 online = odeco.OnlineDecomposer(k, method="core", batch_size=batch, rng=0)
-seen, angles, claimed = [], [], []
+seen, angles, reported = [], [], []
 for _ in range(60):
     online.partial_fit(rows(first.vectors, batch))
     if online.progress.n_rows_needed == 0:
@@ -44,18 +44,18 @@ for _ in range(60):
             matched = odeco.match(result.components, first)
             seen.append(online.n_rows)
             angles.append(np.arccos(np.minimum(1, matched.cosines)))
-            claimed.append(result.angle_errors)
+            reported.append(result.angle_errors)
 
 figure, axes = plt.subplots(figsize=(7, 3.4), layout="constrained")
 for column in range(k):
-    axes.loglog(seen, np.array(angles)[:, column], ".", color=f"C{column}", label=f"component {column + 1}")
-    axes.loglog(seen, np.array(claimed)[:, column], "-", color=f"C{column}", alpha=0.6)
-axes.set(xlabel="rows", ylabel="angle, rad", title="true error (dots) and claimed standard error (lines)")
+    axes.loglog(seen, np.array(angles)[:, column], ".", color=f"C{column}", label=f"component {column}")
+    axes.loglog(seen, np.array(reported)[:, column], "-", color=f"C{column}", alpha=0.6)
+axes.set(xlabel="rows", ylabel="angle, rad", title="true error (dots) and reported standard error (lines)")
 axes.legend()
 
 # %%
-# Now the directions turn slowly. One decomposer averages over everything, the other forgets.
-kinds = {"forgets nothing": 1.0, "forgetting = 0.8": 0.8}
+# Now the directions rotate slowly. One decomposer averages over all batches, the other forgets old ones.
+kinds = {"no forgetting": 1.0, "forgetting = 0.8": 0.8}
 followers = {
     name: odeco.OnlineDecomposer(k, method="core", batch_size=batch, forgetting=value, rng=0)
     for name, value in kinds.items()
@@ -74,5 +74,5 @@ for step in range(50):
 figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
 for name, points in history.items():
     axes.plot(*np.array(points).T, label=name)
-axes.set(xlabel="batch", ylabel="worst angle, degrees", title="Sources turn from batch 10 on, 60 degrees in all")
+axes.set(xlabel="batch", ylabel="worst angle, degrees", title="Sources rotate from batch 10 on, by 60 degrees in all")
 axes.legend()

@@ -1,9 +1,9 @@
 """
-Under differential privacy: what remains at which epsilon
-=========================================================
+Differential privacy: accuracy at different values of epsilon
+=============================================================
 
-Each of 20,000 rows belongs to one of three groups and points along its direction. The smaller ε, the more noise: how
-well are the three directions still found, by the paper's Algorithm 3 and by the mechanism that the plan predicts to be
+Each of 20,000 rows belongs to one of three groups and points in its direction. A smaller ε means more noise. How
+accurately are the three directions found by the paper's Algorithm 3, and by the mechanism that the plan predicts to be
 best?
 """
 
@@ -22,14 +22,13 @@ rows = directions.T[generator.choice(3, size=n_rows, p=shares)]
 truth = odeco.Components(shares, directions)
 
 # %%
-# The plan needs no data: only public numbers. The smallest signal is the weight that every component must have to be
-# found.
+# The plan needs only public numbers, no data. The smallest signal is the weight from which on components are found.
 common = {"epsilon": 0.5, "delta": 1e-6, "unit": "record", "norm_bound": 1.0}
 plan = odeco.plan_privacy(dimension=dimension, n_components=3, n_units=n_rows, **common)
 print(plan)
 
 # %%
-# Three runs each, with fresh noise. Shown is the worst of the three cosines with the truth.
+# Three runs each, with fresh noise. The figure shows the worst of the three cosines with the truth.
 epsilons = np.geomspace(0.01, 4, 6)
 mechanisms = {
     "Algorithm 3, paper's noise": {"mechanism": "wang2016", "calibration": "paper"},
@@ -51,8 +50,7 @@ axes.set(xlabel="ε (δ = 10⁻⁶, one record)", ylabel="worst cosine of three"
 axes.legend(loc="center right")
 
 # %%
-# What comes back with a result: the noise floor says which components may be noise alone, and the report what is
-# guaranteed.
+# A private result has noise floors, which say which components may be noise alone, and a report of the guarantee.
 result = odeco.decompose_privately(rows, 5, **common, rng=0)
 print("weights     ", result.weights.round(4))
 print("noise floors", result.noise_floors.round(4))

@@ -2,7 +2,7 @@
 Topics of Python's own documentation
 ====================================
 
-Every Python installation carries a corpus: the documentation strings of its standard library. Which words are used
+Every Python installation contains a corpus: the documentation strings of its standard library. Which words are used
 together?
 """
 
@@ -25,13 +25,13 @@ words = vectorizer.get_feature_names_out()
 print(f"{counts.shape[0]:,} documents, {counts.shape[1]:,} words")
 
 # %%
-# Six topics by tensor decomposition, refined by a few sweeps.
+# Six topics by tensor decomposition, refined by Gibbs sweeps.
 model = TensorLDA(6, random_state=0).fit(counts)
-for number, topic in enumerate(model.topic_word_, 1):
+for number, topic in enumerate(model.topic_word_):
     print(f"{number}.", ", ".join(words[topic.argsort()[::-1][:9]]))
 
 # %%
-# The words that tell the topics apart.
+# The words that distinguish the topics.
 strongest = np.unique(np.concatenate([topic.argsort()[::-1][:4] for topic in model.topic_word_]))
 share = model.topic_word_[:, strongest]
 share = share / share.sum(axis=0)
@@ -39,5 +39,5 @@ order = np.lexsort((-share.max(axis=0), share.argmax(axis=0)))
 figure, axes = plt.subplots(figsize=(8, 3), layout="constrained")
 picture = axes.imshow(share[:, order], cmap="Blues", vmin=0, vmax=1, aspect="auto")
 axes.set_xticks(range(len(strongest)), words[strongest][order], rotation=60, ha="right")
-axes.set_yticks(range(6), [f"topic {number}" for number in range(1, 7)])
+axes.set_yticks(range(6), [f"topic {number}" for number in range(6)])
 figure.colorbar(picture, label="share of the word")

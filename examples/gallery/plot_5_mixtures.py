@@ -2,11 +2,11 @@
 Three growers of wine, from a chemical analysis
 ===============================================
 
-178 wines of three growers of one region, and 13 measurements of each. Nobody tells the model which wine is whose.
+178 wines of three growers of one region, with 13 measurements each. The model does not know the growers.
 """
 
 # %%
-# The number of components is left to the rows.
+# The number of components is selected automatically.
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Ellipse
@@ -22,11 +22,11 @@ model = TensorMixture("auto", covariance_type="diag", random_state=0).fit(rows)
 print(model.summary())
 
 # %%
-# How well the components are the growers: 1 would be perfectly, 0 not at all.
+# Agreement between components and growers: 1 is perfect, 0 is chance.
 print(f"adjusted Rand index {adjusted_rand_score(wine.target, model.predict(rows)):.2f}")
 
 # %%
-# The two measurements that tell the components apart best; `model.plot(rows)` shows all of them.
+# Two measurements that separate the components well; `model.plot(rows)` shows all of them.
 first, second = rows.columns.get_indexer(["flavanoids", "proline"])
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
 axes.scatter(rows.iloc[:, first], rows.iloc[:, second], c=model.predict(rows), cmap="tab10", vmax=9, s=12)
@@ -37,6 +37,6 @@ for number, (mean, variance) in enumerate(zip(model.means_, model.covariances_, 
 axes.set(xlabel="flavanoids", ylabel="proline", title="Components, with two standard deviations")
 
 # %%
-# The same wines could be drawn anew from the mixture.
+# New rows can be drawn from the mixture.
 drawn, component = model.sample(3)
 print(drawn.round(1)[:, :5], component)

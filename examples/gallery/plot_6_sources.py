@@ -1,14 +1,14 @@
 """
-Images that were mixed, and unmixed again
-=========================================
+Mixed images, unmixed
+=====================
 
-Four pictures are added up in four different proportions. :class:`odeco.models.TensorICA` sees only the sums, pixel by
-pixel, and finds the pictures: they are what makes the pixels of the sums dependent.
+Four pictures are added in four different proportions. :class:`odeco.models.TensorICA` gets only the sums, pixel by
+pixel, and finds the pictures: they are the independent sources behind the sums.
 """
 
 # %%
-# Two photographs that scikit-learn ships, a height map that Matplotlib ships, and handwritten digits. A picture's
-# pixels are one source; where they lie is not used.
+# Two photographs that scikit-learn ships, a height map that Matplotlib ships, and handwritten digits. The pixels
+# of a picture are one source; their positions are not used.
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import cbook
@@ -29,7 +29,7 @@ sources = np.column_stack([picture.ravel() for picture in pictures.values()])
 sources = (sources - sources.mean(axis=0)) / sources.std(axis=0)
 
 # %%
-# The mixtures are all that is given.
+# The model gets only the mixtures.
 mixing = np.random.default_rng(1).uniform(0.3, 1, size=(4, 4)) + 0.4 * np.eye(4)
 rows = sources @ mixing.T
 model = TensorICA(random_state=0).fit(rows)
@@ -37,13 +37,13 @@ found = model.transform(rows)
 print(model.summary())
 
 # %%
-# Above the mixtures, below what was found; each with the picture that it is nearest to.
+# The mixtures (top) and the sources found (bottom), each with the picture that it is most correlated with.
 correlation = np.corrcoef(found.T, sources.T)[:4, 4:]
 nearest = np.abs(correlation).argmax(axis=1)
 figure, axes = plt.subplots(2, 4, figsize=(10, 5.2), layout="constrained")
 for index in range(4):
     axes[0, index].imshow(rows[:, index].reshape(size, size), cmap="gray")
-    axes[0, index].set_title(f"mixture {index + 1}")
+    axes[0, index].set_title(f"mixture {index}")
     sign = np.sign(correlation[index, nearest[index]])
     axes[1, index].imshow((sign * found[:, index]).reshape(size, size), cmap="gray")
     name = list(pictures)[nearest[index]]
@@ -52,7 +52,7 @@ for each in axes.flat:
     each.axis("off")
 
 # %%
-# The same in one pass: rows come in batches and are not kept.
+# The same in one pass: rows arrive in batches and are not stored.
 stream = TensorICA(random_state=0)
 for batch in np.array_split(rows, 13):
     stream.partial_fit(batch)
@@ -60,5 +60,5 @@ again = np.abs(np.corrcoef(stream.transform(rows).T, sources.T)[:4, 4:]).max(axi
 print("correlation with the pictures, in one pass:", np.round(again, 3))
 
 # %%
-# What the model says of itself: how columns hang together with sources, and the density of each source.
+# The plot of a model: the mixing matrix, and the density of each source.
 model.plot()

@@ -2,7 +2,7 @@
 Hidden states of letters
 ========================
 
-A hidden Markov model reads text letter by letter, and is told nothing about language. What do its states stand for?
+A hidden Markov model reads text letter by letter and knows nothing about language. What do its states mean?
 """
 
 # %%
@@ -23,13 +23,13 @@ alphabet = np.array(list("_abcdefghijklmnopqrstuvwxyz"))
 print("".join(alphabet[letters[:60]]))
 
 # %%
-# Three states, from the moments of three consecutive letters and a few Baum-Welch steps.
+# Three states, from the moments of three consecutive letters and a few Baum-Welch iterations.
 model = TensorHMM(3, random_state=0).fit(letters)
 for state, probabilities in enumerate(model.emissionprob_):
     print(f"state {state}:", " ".join(alphabet[probabilities.argsort()[::-1][:8]]))
 
 # %%
-# Which letters each of them has: vowels have a state of their own.
+# The letters of each state: vowels have a state of their own.
 figure, axes = plt.subplots(figsize=(8, 2.4), layout="constrained")
 picture = axes.imshow(model.emissionprob_, cmap="Blues", vmin=0, aspect="auto")
 axes.set_xticks(range(27), alphabet)

@@ -1,13 +1,13 @@
 """
-A club that split, and who stood between
-========================================
+A club that split, and the people between the sides
+===================================================
 
-Zachary watched a karate club of 34 people whose instructor and administrator fell out; in the end it split in two. A
-partition says on which side people ended. :class:`odeco.models.Communities` also says who belonged to both.
+Zachary observed a karate club of 34 people whose instructor and administrator fell out; in the end it split in two. A
+partition assigns every person to one side. :class:`odeco.models.Communities` also shows who belonged to both.
 """
 
 # %%
-# The 78 friendships (W. Zachary, 1977), for each person the friends with higher numbers.
+# The 78 friendships (W. Zachary, 1977): for each person, the friends with higher numbers.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -47,12 +47,13 @@ for person, others in friends.items():
 links += links.T
 
 # %%
-# How many communities there are is left to the links.
+# The number of communities is selected automatically.
 model = Communities("auto", random_state=0).fit(links)
 print(model.summary())
 
 # %%
-# The share of each person in the first community. Person 1 is the instructor and person 34 the administrator.
+# The membership of each person in the community of the instructor. Person 1 is the instructor and person 34 the
+# administrator.
 shares = model.memberships_[:, model.labels_[0]]
 order = np.argsort(shares)
 figure, axes = plt.subplots(figsize=(9, 3.2), layout="constrained")
@@ -61,7 +62,7 @@ axes.set_xticks(range(34), order + 1, fontsize=8)
 axes.set(xlabel="person", ylabel="share", title="membership in the community of the instructor")
 
 # %%
-# A person who was not there is placed by whom they know: two friends of the instructor's, and the administrator.
+# A new person is placed by their friends: two friends of the instructor, and the administrator.
 newcomer = np.zeros((1, 34))
 newcomer[0, [1, 3, 33]] = 1
 print("the newcomer:", np.round(model.transform(newcomer), 2))

@@ -175,7 +175,7 @@ def _check_row(records: Records, noise: str) -> Finding:
     )
     return Finding(
         f"Figure 1, {noise} noise",
-        f"The transition of the failure rate falls together for all d on the axis {name}.",
+        f"The transitions of the failure rate for all d coincide on the axis {name}.",
         RULE,
         f"Transitions at σ = {points} (by d). Spreads: {listed}. Best: {best}. Exponents for {others}.",
         verdict,
@@ -210,7 +210,7 @@ def _check_law(records: Records) -> Finding:
         verdict = "holds up to logs"
     return Finding(
         "Theorem 2.2, round noise: law and set-up",
-        "Algorithm 1 bears Gaussian noise of operator norm O(λ/√d).",
+        "Algorithm 1 tolerates Gaussian noise of operator norm O(λ/√d).",
         "The σ at which half of all single starts no longer reach a component falls like d^(-1/2): holds within two "
         f"standard errors, holds up to logs within {ONE_LOG} more.",
         f"One start: exponent {slope}. Algorithm 1 with L restarts, components in any order: "
@@ -344,4 +344,4 @@ def _law_and_set_up(records: Records) -> Any:
     return figure
 
 
-EXPERIMENT = Experiment("figure1", "Noise that Algorithm 1 bears (Figure 1)", tasks, trial, evaluate, draw)
+EXPERIMENT = Experiment("figure1", "Noise that Algorithm 1 tolerates (Figure 1)", tasks, trial, evaluate, draw)

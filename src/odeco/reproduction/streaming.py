@@ -130,7 +130,7 @@ METHODS: dict[str, Method] = {
     "SGD": gradient_descent,
 }
 
-#: The number of rows that a method reads in all, divided by the number n of rows behind each answer.
+#: The number of rows that a method reads in all, divided by the number n of rows in each batch.
 ROWS_READ = {"Algorithm 2": K * N_ITERATIONS, "core": 1, "SGD": 1}
 
 MEMORY_RESTARTS, MEMORY_BATCH = 10, 16
@@ -249,7 +249,7 @@ def evaluate(records: Records) -> list[Finding]:
     return [
         Finding(
             "Theorem 3.1, error",
-            "With n rows behind each answer the error is O(σ√(d/n)).",
+            "With n rows in each batch the error is O(σ√(d/n)).",
             "Exponents -1/2 in n and 1/2 in d, each within two standard errors and 0.05 (the k - 1 directions of other "
             "components are noisier, which bends the line by less than that).",
             f"Algorithm 2: {in_rows} in n, {in_dimension} in d; median error over the one predicted from the moments "
@@ -259,7 +259,7 @@ def evaluate(records: Records) -> list[Finding]:
         ),
         Finding(
             "Theorem 3.1, rows",
-            "n = Ω(min{σ²d/ε², σ²d²/λ²}) rows behind each answer are enough; for a constant ε that is of order d.",
+            "n = Ω(min{σ²d/ε², σ²d²/λ²}) rows in each batch are enough; for a constant ε that is of order d.",
             f"One component, σ = {LONE_SIGMA}, L = {FEW_RESTARTS}; rows until its angle is below 45°: exponent of d at "
             f"most 1, up to two standard errors, or {ONE_LOG} more (one ln d) to hold up to logs.",
             f"Exponent {found}.",
@@ -382,7 +382,7 @@ def draw(records: Records) -> dict[str, Any]:
     middle = select(records, kind="rows")[0]["dimension"]
     rows.set(xlabel="rows read", ylabel="error of those found (rad)", title=f"Error against rows, d = {middle}")
     dimension.set(xlabel="d", ylabel="error (rms angle, rad)", title=f"Error against d, n = {chosen[0]['n']:,}")
-    needed.set(xlabel="d", ylabel="n: rows behind each answer", title="Rows until the error is 2/√d, or 45°")
+    needed.set(xlabel="d", ylabel="n: rows in each batch", title="Rows until the error is 2/√d, or 45°")
     for panel in axes[0]:
         _plots.log_axes(panel)
     rows.legend()

@@ -171,7 +171,7 @@ def _check_comparison(records: Records) -> Finding:
     listed = "; ".join(f"{name} {', '.join(f'{error:.3g}' for error in errors[name])}" for name in METHODS)
     return Finding(
         "Appendix B, comparison",
-        "Reducing the tensor to one matrix bears less noise than Algorithm 1.",
+        "Reducing the tensor to one matrix tolerates less noise than Algorithm 1.",
         f"At d = {largest} and every noise level the median error of Algorithm 1 is the smallest of the three methods.",
         f"Median errors (rad) at σ = {', '.join(f'{s:g}' for s in LEVELS)}: {listed}.",
         "holds" if best else "does not hold as stated",
