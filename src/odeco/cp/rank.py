@@ -1,11 +1,19 @@
-"""How many components stand clear of the noise.
+"""What noise alone would show: on the sphere, and in the spectrum of the unfolding.
 
-A weight is judged against what pure noise would give. The noise is taken to be a Gaussian symmetric tensor with the
-norm of what remains after the component is subtracted. On the unit sphere such a tensor is a spherical p-spin glass.
-The expected number of its local maxima above a level bounds the chance that noise alone reaches it
-(`chance_of_noise`). In many dimensions this number is exp(d Θₚ(x/√d)) for x standard deviations, up to a power of d,
-where Θₚ is the complexity of Auffinger, Ben Arous and Černý. Θₚ is zero at the level E₀, where the largest maximum
-lies.
+*On the sphere.* A weight is compared with the largest value of pure noise. The noise is taken to be a Gaussian
+symmetric tensor with the norm of what remains after the component is subtracted. On the unit sphere such a tensor is a
+spherical p-spin glass. The expected number of its local maxima above a level bounds the probability that noise alone
+reaches it (`chance_of_noise`). In many dimensions this number is exp(d Θₚ(x/√d)) for x standard deviations, up to a
+power of d, where Θₚ is the complexity of Auffinger, Ben Arous and Černý. Θₚ is zero at the level E₀, where the largest
+maximum lies.
+
+*In the unfolding.* The d x dᵖ⁻¹ unfolding M of Σ λᵢ aᵢ⊗ᵖ has rank k if the aᵢ are linearly independent. Noise adds to
+every eigenvalue of M Mᵀ. For a symmetric Gaussian tensor the columns of M repeat: each of the N = C(d+p−2, p−1)
+different ones occurs about (p−1)! times. So its eigenvalues follow the law of Marchenko and Pastur for N columns: they
+lie between s(√N ± √d)² for a variance s, their largest deviates from the edge by Johnstone's law, with the quantiles of
+Tracy and Widom, and their variance is d/N of their squared mean. An asymmetric tensor has an unfolding for each of its
+axes, where all columns of noise are different. Of a tensor that is not known by its entries, images of random vectors
+take the place of the unfolding.
 """
 
 from __future__ import annotations
@@ -25,19 +33,19 @@ from odeco.errors import RankError
 from odeco.tensors.components import Components
 from odeco.tensors.oracle import Oracle
 
-#: The most components that are looked for when their number is left to the data.
+#: The largest rank that is selected automatically.
 MAX_AUTOMATIC = 100
 
-#: A component is kept if noise alone would show one as large with at most this chance.
+#: A component is kept if noise alone has one as large with at most this probability.
 SIGNIFICANCE = 5e-3
 
 #: The tail of the noise is added up at this many levels, over this many standard deviations.
 _N_LEVELS, _TAIL = 1000, 8.0
 
-#: A rank is said without reservation if its confidence is at least this.
+#: A rank is stated without reservation if its confidence is at least this.
 SURE = 0.95
 
-#: The search ends after so many components in a row that do not stand clear of the noise.
+#: The power method ends after this number of components in a row that do not stand clear of the noise.
 PATIENCE = 3
 
 #: Up to this dimension the search looks at all d components before it ends. In few dimensions the signal that remains
@@ -48,7 +56,7 @@ SMALL_DIMENSION = 24
 
 @dataclass(frozen=True, eq=False)
 class RankEvidence(State):
-    """The evidence for a rank: each weight beside the noise level that it was judged against.
+    """The evidence for a rank: each weight beside the noise level that it is compared with.
 
     Attributes
     ----------
@@ -61,9 +69,9 @@ class RankEvidence(State):
     chances : array
         For each weight, an upper bound on the chance that noise alone shows one as large.
     confidence : float
-        The chance that the rank is right: that no component kept is noise, and that none is hidden in it.
+        The chance that the rank is right: that no component kept is noise, and that none is undetected.
     candidates : tuple of int
-        The ranks that the evidence does not rule out, the one that was taken first.
+        The ranks that the evidence does not rule out, the selected one first.
     """
 
     rank: int = array_field(kind="i", low=0)
@@ -152,7 +160,7 @@ def clear_height(dimension: int, order: int) -> float:
 class NoiseLaw(Protocol):
     """What the largest value of Gaussian noise is, and with which chance.
 
-    Heights are values in a `unit` of so many standard deviations.
+    Heights are values over `unit` standard deviations.
     """
 
     @property

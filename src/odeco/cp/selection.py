@@ -82,14 +82,14 @@ class Stage:
 
 @dataclass(frozen=True, eq=False)
 class RankSelection:
-    """A fit with the number of components that the tensor itself suggests.
+    """A fit with the evidence for its rank.
 
     Attributes
     ----------
     fit : Fit
         The components.
     evidence : RankEvidence or None
-        Why so many, if the number was not given.
+        The evidence for the rank, if it was selected.
     deviation : float
         Standard deviation of the noise at a unit vector.
     left : {"nothing", "noise", "more"}

@@ -1,8 +1,9 @@
-"""The components of a whitened core, which are orthonormal: all of them take the power step together.
+"""Decompositions of a small tensor of entries, by what is known about its components.
 
-Algorithm 1 deep in noise: starts that the tensor itself suggests, beside random ones.
-
-Components that need only be independent, where the noise of a sample lets them be told apart.
+* They are orthonormal, because the tensor is whitened: `decompose_whitened`, power steps of all components together.
+* They are orthogonal, and the noise is strong: `decompose_noisy`, Algorithm 1 with informed starts; `decompose_core`,
+  Algorithm 1 alone.
+* They are linearly independent: `fit_independent`, the CP fit, where the noise lets it determine them.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from odeco.power.power_method import PowerSolver, Schedule, run, step
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor, symmetrize
 
-#: Steps of all components together end when the share that they explain has not risen by this much ...
+#: Steps of all components together end when the share that they explain has not risen by this much
 _GAIN = 1e-4
 
-#: ... for so many steps in a row, and in any case after so many.
-_PATIENCE, _MOST_STEPS = 2, 100
+#: in `_PATIENCE` steps in a row, and in any case after `_MAX_STEPS` steps.
+_PATIENCE, _MAX_STEPS = 2, 100
 
 #: Squares of singular values down to this share of the largest come out well enough as eigenvalues.
 _WELL_CONDITIONED = 1e-8
@@ -76,7 +77,7 @@ def decompose_whitened(
             begun = start
             if begun is None:
                 begun = np.linalg.eigh(tensor.slice(rng.standard_normal(tensor.dimension)))[1]
-            found, explained = climb_together(_asking(tensor), nearest_orthogonal(begun))
+            found, explained = orthogonal_iteration(_asking(tensor), nearest_orthogonal(begun))
             if explained > best:
                 vectors, images, best = found, tensor.image(found), explained
     weights = np.sum(images * vectors, axis=0)
@@ -97,21 +98,21 @@ def nearest_orthogonal(matrix: FloatArray) -> FloatArray:
     return nearest
 
 
-def climb_together(
+def orthogonal_iteration(
     ask: Callable[[FloatArray], tuple[FloatArray, float]], vectors: FloatArray
 ) -> tuple[FloatArray, float]:
-    """Return the orthonormal vectors that explained most on the way uphill, and how much.
+    """Return the orthonormal vectors that explained most during the iteration, and how much they explain.
 
     Parameters
     ----------
     ask : callable
-        Takes orthonormal vectors, one a column, and returns where the power step of each leads, with a sign that raises
-        what it explains, and how much all explain together. A gain below 1e-4 counts as none.
+        Takes orthonormal vectors, one per column. Returns the power step of each, with the sign that raises what it
+        explains, and the share that all explain together. A gain below 1e-4 counts as none.
     vectors : array, k x k
-        Where they begin.
+        The first vectors.
     """
     best, best_vectors, n_idle = -np.inf, vectors, 0
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         directions, explained = ask(vectors)
         n_idle = 0 if explained > best + _GAIN else n_idle + 1
         if explained > best:
@@ -175,17 +176,18 @@ def leading_directions(matrix: FloatArray, width: int) -> FloatArray:
         return np.linalg.qr(matrix @ leading)[0] if tall else leading
 
 
-#: A weight must be so many standard errors from zero, and a vector err by less than this angle.
+#: A component is determined if its weight is this number of standard errors from zero, and its vector errs by less
+#: than this angle.
 _LEAST_WEIGHT_IN_ERRORS, _MOST_ANGLE = 2.0, math.pi / 4
 
 
 def fit_independent(tensor: DenseTensor, n_components: int, seed: int) -> Components | None:
-    """Fit components that need only be independent; None if they are not determined.
+    """Fit linearly independent components; None if they are not determined.
 
-    Weights that differ by more than double precision holds are not determined by least squares either, while the loop
-    subtracts the large ones before it looks for the small.
+    Weights that differ by more than double precision holds are not determined by least squares either, while the power
+    method subtracts the large ones before it looks for the small.
     Deep in noise two components can fit it by cancelling each other, with weights that grow without bound. Their own
-    standard errors say so. Components that are taken to be orthogonal are then the better guess.
+    standard errors say so. Orthogonal components are then the better guess.
     """
     shift = norm_exponent(tensor.squared_norm())
     try:

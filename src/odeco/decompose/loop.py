@@ -1,4 +1,4 @@
-"""The paper's loop, where the number of components is left to it."""
+"""The power method with unknown rank: components are found until several in a row do not stand clear of the noise."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def search_to_noise(
 
 
 def _if_orthogonal(evidence: RankEvidence, found: Components) -> RankEvidence:
-    """Take back the confidence if what the loop found is not orthogonal: its weights then are not those of components.
+    """Set the confidence to 0 if what was found is not orthogonal: its weights then are not those of components.
 
     Noise whose largest value is E₀ √d standard deviations turns a vector of weight λ by one of these over √p λ in each
     of the d − 1 directions around it.

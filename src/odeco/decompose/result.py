@@ -58,7 +58,7 @@ class Structure(State):
     left : {"nothing", "noise", "more"}
         What is left of the tensor: rounding error, what looks like noise, or something that noise would not show.
     reason : str
-        What the judgement rests on, in words.
+        The reason, in words.
     """
 
     kind: Kind = array_field(rule=text_array("orthogonal", "independent", "unexplained"))
@@ -144,7 +144,7 @@ class Decomposition(Result):
     n_restarts : int or None
         How many restarts there were for each component; None if all were fitted together.
     structure : Structure or None
-        Whether the components are orthogonal, and what they leave, where that was judged.
+        Whether the components are orthogonal, and what they leave; None after the power method.
     weight_errors, angle_errors : arrays or None
         Standard errors of weights, and of vectors in radians, if what is left is noise with the same variance in all
         directions; π/2 where a vector is not determined.
@@ -296,7 +296,7 @@ class AsymmetricDecomposition(Shown, State):
         One matrix for each axis, with unit columns: a, b, ….
     residuals, converged
         As in `Decomposition`: the root mean square over the axes of ‖T(I, b, c, …) − C(I, b, c, …)‖ for all terms C
-        together, or the residual of the symmetric embedding where terms were found by the loop.
+        together, or the residual of the symmetric embedding where terms were found by the power method.
     explained, rank_evidence, structure
         As in `Decomposition`. Terms are orthogonal if they are so along every axis.
     """

@@ -235,7 +235,7 @@ def _decompose_whitened(
 class Unit:
     """A tensor over a power of two, and the way back.
 
-    The loop normalises whatever it is told, so that it does without a shift; see `norm_exponent`.
+    The power method normalises every reply, so that it needs no shift; see `norm_exponent`.
     """
 
     given: InUnit
@@ -366,7 +366,7 @@ def warn_if_unconverged(result: Decomposition, *, stacklevel: int) -> None:
         return
     worst = int(np.argmax(np.where(result.converged, 0, result.residuals / np.abs(result.weights))))
     residual, weight = float(result.residuals[worst]), float(result.weights[worst])
-    # All that the loop is told about its steps would lead a fit of all components away from itself.
+    # n_iterations is for the power method alone, so it is no remedy for a CP fit.
     looped = result.n_restarts is not None
     remedy = "Raise n_iterations, raise tol" if looped else "Raise tol"
     text = (

@@ -15,7 +15,7 @@ import numpy as np
 
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
-from odeco.cp.small import climb_together
+from odeco.cp.small import orthogonal_iteration
 from odeco.tensors.oracle import Oracle
 
 
@@ -72,4 +72,4 @@ def cumulant_start(columns: FloatArray, *, seed: int) -> FloatArray:
     with one_blas_thread():
         directions = rng.standard_normal((2, len(columns)))
         slices = third.slice(directions[0]) + fourth.slice(directions[1])
-        return climb_together(gradient, np.linalg.eigh(slices)[1])[0].T
+        return orthogonal_iteration(gradient, np.linalg.eigh(slices)[1])[0].T
