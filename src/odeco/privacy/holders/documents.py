@@ -25,7 +25,6 @@ from odeco._util.arguments import check_choice, check_count
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import check_private_structure
-from odeco.privacy.holders.document_kernels import add_pairs, add_responsibilities
 from odeco.privacy.holders.protocol import RELATIONS, ROUNDOFF, NeighbourRelation
 from odeco.privacy.holders.records import row_weights
 from odeco.privacy.noise import grid_of
@@ -137,6 +136,8 @@ class BoundedCounts:
 
     def pairs(self, words: IndexArray) -> FloatArray:
         """Return the products of the features of two of these words in one document, v(v−1)/2 numbers."""
+        from odeco.privacy.holders.document_kernels import add_pairs  # Numba takes a second
+
         places = np.full(self.n_words, -1)
         places[words] = np.arange(words.size)
 
@@ -168,6 +169,8 @@ class BoundedCounts:
         -------
         array, V x k
         """
+        from odeco.privacy.holders.document_kernels import add_responsibilities  # Numba takes a second
+
         table, small = np.ascontiguousarray(topics, dtype=np.float32), np.float32(smoothing)
 
         def add(first: int, last: int, total: FloatArray) -> None:
