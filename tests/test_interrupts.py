@@ -115,7 +115,7 @@ def test_a_private_run_uses_no_row_in_two_releases_wherever_it_is_interrupted():
 @pytest.mark.slow
 def test_a_private_run_that_is_interrupted_while_it_is_saved_writes_every_later_charge(tmp_path):
     guarantee = {"epsilon": 2.0, "delta": 1e-6, "norm_bound": 1.0}
-    places = ("online", "privacy/account.py", "privacy/ledger.py", "_util/files.py")
+    places = ("online", "privacy/ledger_file.py", "privacy/ledger.py", "_util/files.py")
 
     def begun():
         return decomposer("core", **guarantee, noise=SeededNoiseForTests(0)).partial_fit(ROWS[:10])

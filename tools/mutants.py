@@ -232,7 +232,7 @@ MUTANTS = [
     ),
     Mutant(
         "2 √5 in place of 6 for an entry as the paper defines it",
-        "privacy/sensitivity/entries.py",
+        "privacy/sensitivity.py",
         "return float(math.factorial(order) * _row_norms(block, 2 * order - 2)",
         "return float(2 * math.sqrt(5) * _row_norms(block, 2 * order - 2)",
         "test_sensitivity.py",
@@ -248,7 +248,7 @@ MUTANTS = [
     ),
     Mutant(
         "the price of blanking a record out is taken for replacing it",
-        "privacy/sensitivity/records.py",
+        "privacy/sensitivity.py",
         "    if not replace:\n        return 1.0\n",
         "    return 1.0\n",
         "test_sensitivity.py",
@@ -256,7 +256,7 @@ MUTANTS = [
     ),
     Mutant(
         "signed records get the price of non-negative ones",
-        "privacy/sensitivity/records.py",
+        "privacy/sensitivity.py",
         "math.sqrt(2) if order % 2 == 0 or nonnegative else 2.0",
         "math.sqrt(2)",
         "test_private.py",

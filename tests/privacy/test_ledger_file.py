@@ -51,7 +51,7 @@ def test_copies_of_an_estimator_share_its_budget(tmp_path):
     clone(model).fit(counts)
     with pytest.raises(BudgetExhausted, match="Nothing was released"):
         clone(model).fit(counts)
-    with pytest.raises(ValueError, match=r"`ledger` is for private models\. Got .* without `epsilon` and `delta`\."):
+    with pytest.raises(ValueError, match="`ledger` is for private models"):
         TensorLDA(2, ledger=path).fit(counts)
 
 

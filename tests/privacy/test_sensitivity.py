@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odeco.privacy import sensitivity
-from odeco.privacy.sensitivity import entries as _entries
+from odeco.privacy import sensitivity as _entries
 
 SQRT3, SQRT5 = math.sqrt(3), math.sqrt(5)
 

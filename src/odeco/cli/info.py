@@ -17,9 +17,8 @@ from odeco.cli.inputs import load_npy
 from odeco.cli.output import as_cell, console, emit_json
 from odeco.errors import FileFormatError
 from odeco.io.coerce import as_source
-from odeco.privacy.account import read_charges
 from odeco.privacy.calibration import epsilon_of
-from odeco.privacy.ledger_file import LedgerFile
+from odeco.privacy.ledger_file import LedgerFile, read_charges
 from odeco.tensors.entries import check_finite, check_symmetric
 
 #: The content of odeco's own files by kind, and how to read it.

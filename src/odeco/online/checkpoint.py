@@ -34,7 +34,7 @@ from odeco.online.run import KINDS, N_SEGMENTS, Run, segment_rows
 from odeco.online.settings import METHODS, Settings
 from odeco.online.sums import MOST_LEVELS
 from odeco.power.solver import Solver
-from odeco.privacy.account import Account
+from odeco.privacy.ledger_file import Account
 
 
 def _number_or_auto(value: Any, where: str, sizes: Sizes) -> None:

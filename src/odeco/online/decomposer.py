@@ -21,8 +21,8 @@ from odeco.online.dask.requests import cluster_rows, sum_on_cluster
 from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
 from odeco.online.run import Progress, Run, Snapshot
 from odeco.online.settings import DEFAULT_METHOD, Method, Settings
-from odeco.privacy.account import Account
 from odeco.privacy.ledger import Ledger
+from odeco.privacy.ledger_file import Account
 from odeco.privacy.noise import NoiseSource
 
 

@@ -29,7 +29,7 @@ from odeco.io.rows import is_sparse, stored_numbers
 #: A vector is a column if the column has this share of its squares.
 ALONE = 0.9
 
-#: The share of their squares that components which lean on a column have there. In theory it is a third; noise lowers it.
+#: Components that lean on a column have this share of their squares there. In theory it is a third; noise lowers it.
 LEANING = 0.1
 
 #: The share of the second moment that a column must have, where other components lean on it, and where there are none.

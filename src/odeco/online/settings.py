@@ -13,7 +13,7 @@ from odeco.online.run import Batches, BatchMean, FreshRows, Passes, Run
 from odeco.online.unknown_rank import CountingSolver
 from odeco.power.power_method import PowerSolver, Schedule
 from odeco.power.solver import Solver
-from odeco.privacy.account import Account
+from odeco.privacy.ledger_file import Account
 
 Method = Literal["core", "power", "entries"]
 

@@ -8,10 +8,10 @@ import pytest
 from odeco._util.state import array_field
 from odeco.models.engine.em import best_of, em, successive_halving
 from odeco.models.engine.fit import NoContext
+from odeco.models.engine.moments import classes_of_three_views
 from odeco.models.engine.selection import choose_number, means_of_stretches
 from odeco.models.engine.spec import Spec
 from odeco.models.engine.stream import BlockStream
-from odeco.models.engine.three_views import classes_of_three_views
 from odeco.privacy import gdp_mu
 from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.sums import PrivateSums, Query

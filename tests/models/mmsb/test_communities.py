@@ -13,9 +13,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import odeco
 from odeco.models import Communities
-from odeco.models.mmsb.concentration import split_links
 from odeco.models.mmsb.graph import as_adjacency
-from odeco.models.mmsb.selection import count_communities, count_detectable
+from odeco.models.mmsb.selection import count_communities, count_detectable, split_links
 
 
 def planted(n_nodes, k, *, degree, ratio, concentration, seed):

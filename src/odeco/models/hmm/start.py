@@ -22,7 +22,7 @@ from scipy import sparse
 
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import BoolArray, FloatArray, IndexArray
-from odeco.models.engine.three_views import classes_of_three_views
+from odeco.models.engine.moments import classes_of_three_views
 from odeco.models.hmm.baum_welch import HMM, baum_welch
 from odeco.models.hmm.emissions import Categorical, Gaussian
 from odeco.models.hmm.split_merge import consecutive_parts, reduce_states

@@ -23,7 +23,7 @@ from scipy.optimize import minimize
 
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.three_views import classes_of_three_views
+from odeco.models.engine.moments import classes_of_three_views
 from odeco.models.lca.classes import Classes
 from odeco.models.lca.start import as_probabilities
 from odeco.privacy.holders.answers import Bits, Questions, places_of_pairs

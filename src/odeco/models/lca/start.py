@@ -18,7 +18,7 @@ import numpy as np
 
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.three_views import classes_of_three_views
+from odeco.models.engine.moments import classes_of_three_views
 from odeco.models.lca.classes import Classes
 from odeco.privacy.holders.answers import Bits, Questions, blocks_of
 

@@ -27,10 +27,9 @@ from odeco.models.lda.inference import document_topics
 from odeco.models.lda.params import LdaSettings
 from odeco.models.lda.spec import fit_topics
 from odeco.models.mmsb.blocks import Spectrum, agree, block_matrix
-from odeco.models.mmsb.concentration import choose_concentration
 from odeco.models.mmsb.display import describe
 from odeco.models.mmsb.graph import as_adjacency
-from odeco.models.mmsb.selection import count_communities
+from odeco.models.mmsb.selection import choose_concentration, count_communities
 from odeco.models.mmsb.stream import GraphContext, LinkStream
 from odeco.privacy.report import PrivacyReport
 
