@@ -13,9 +13,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import odeco
 from odeco.models import TensorICA
 from odeco.models.engine.estimator import Learnt
-from odeco.models.ica.densities import fit_scores, score_means, score_values, sum_powers
-from odeco.models.ica.moments import BLOCK
+from odeco.models.ica.newton import fit_scores, score_means, score_values, sum_powers
 from odeco.models.ica.spec import ICASpec, gaussianity_p_values
+from odeco.models.ica.start import BLOCK
 
 START_ROWS = ICASpec.first_block
 

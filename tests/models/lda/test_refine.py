@@ -13,9 +13,9 @@ from scipy.stats import chi2
 pytest.importorskip("numba")
 
 from odeco.models.lda import gibbs as gibbs_sampler
+from odeco.models.lda.corpus import refine_batch, refine_topics
 from odeco.models.lda.gibbs import Sampler, Tokens, choose_lanes, exceedances, learn_alpha, learn_eta
 from odeco.models.lda.gibbs_kernels import LARGEST_COUNT, sweep_documents
-from odeco.models.lda.refine import refine_batch, refine_topics
 
 # Two documents over three words, two topics: 2^5 states, so that every law below can be written out.
 TINY = sparse.csr_array(np.array([[2, 1, 0], [0, 1, 1]]))

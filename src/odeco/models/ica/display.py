@@ -10,7 +10,7 @@ import numpy as np
 from odeco._util.types import FloatArray
 from odeco.models.engine.description import ComponentRow, Description, HeatMap, most_characteristic
 from odeco.models.engine.fit import Fit
-from odeco.models.ica.densities import EDGES
+from odeco.models.ica.newton import EDGES
 from odeco.models.ica.unmixing import Unmixing
 
 #: A source with less information than this beyond a Gaussian's 1 is called nearly Gaussian.

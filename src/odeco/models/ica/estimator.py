@@ -14,8 +14,8 @@ from odeco._util.arguments import check_count, check_unmasked
 from odeco._util.types import FloatArray
 from odeco.models.engine.estimator import Estimator, fitted
 from odeco.models.engine.parameters import Constraint, count, number, param
-from odeco.models.ica.moments import scaled
 from odeco.models.ica.spec import ICASpec
+from odeco.models.ica.start import scaled
 from odeco.models.ica.unmixing import Unmixing
 
 

@@ -19,11 +19,9 @@ from odeco._util.types import FloatArray
 from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.spec import Spec
-from odeco.models.ica.densities import fit_scores, histogram
 from odeco.models.ica.display import describe
-from odeco.models.ica.moments import BLOCK, blocks_of, scaled, second_moment, unit_exponents, whiten
-from odeco.models.ica.newton import NewtonResult, ScoreStatistics, newton, power_sums
-from odeco.models.ica.start import cumulant_start
+from odeco.models.ica.newton import NewtonResult, ScoreStatistics, fit_scores, histogram, newton, power_sums
+from odeco.models.ica.start import BLOCK, blocks_of, cumulant_start, scaled, second_moment, unit_exponents, whiten
 from odeco.models.ica.stream import ICAStream
 from odeco.models.ica.unmixing import Unmixing, with_positive_mixing
 from odeco.privacy.report import PrivacyReport

@@ -18,9 +18,8 @@ from odeco._util.types import FloatArray
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.moments import SecondMoment
 from odeco.models.engine.stream import BlockStream
-from odeco.models.ica.densities import N_SUMS, fit_scores, histogram, score_means
-from odeco.models.ica.moments import scaled, whiten
-from odeco.models.ica.newton import ScoreStatistics, newton_step, power_sums
+from odeco.models.ica.newton import N_SUMS, ScoreStatistics, fit_scores, histogram, newton_step, power_sums, score_means
+from odeco.models.ica.start import scaled, whiten
 from odeco.models.ica.unmixing import Unmixing
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import numpy as np
 from odeco._util.schema import require
 from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.ica.densities import N_BINS, draw_sources, log_densities
-from odeco.models.ica.moments import log_volume, scaled, whiten
+from odeco.models.ica.newton import N_BINS, draw_sources, log_densities
+from odeco.models.ica.start import log_volume, scaled, whiten
 
 #: No double-precision number has a larger exponent.
 _MAX_EXPONENT = 1100

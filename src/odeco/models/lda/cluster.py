@@ -22,12 +22,11 @@ from odeco._util.types import FloatArray, IndexArray
 from odeco.errors import WordCountError
 from odeco.io.reading import rebatch
 from odeco.models.lda.cluster_gibbs import refine_on_cluster
-from odeco.models.lda.corpus import sum_leaves, sums_of_part
+from odeco.models.lda.corpus import RefinedTopics, sum_leaves, sums_of_part
 from odeco.models.lda.counts import UNIT_DOCUMENTS, DocumentWeight, as_counts, count_chunks
 from odeco.models.lda.inference import document_topics, log_likelihood, long_enough, split_chosen, spread_evenly
 from odeco.models.lda.moments import WordSums
 from odeco.models.lda.params import LdaSettings, TopicParams
-from odeco.models.lda.refine import RefinedTopics
 from odeco.models.lda.vocabulary import (
     MAX_SHARE,
     MAX_WORDS,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from odeco._util.types import FloatArray
 from odeco.io.rows import join_rows
+from odeco.models.lda.corpus import RefinedTopics, Sweep, initial_priors, smooth_with_frequencies, sweep_schedule
 from odeco.models.lda.gibbs import (
     GibbsState,
     Lane,
@@ -25,7 +26,6 @@ from odeco.models.lda.gibbs import (
     lane_spans,
     words_that_occur,
 )
-from odeco.models.lda.refine import RefinedTopics, Sweep, initial_priors, smooth_with_frequencies, sweep_schedule
 from odeco.online.dask.client import Cluster, result_of, tried_again, wait_for
 from odeco.online.dask.partitions import ClusterRows, Piece
 from odeco.online.dask.requests import work_on
@@ -47,7 +47,7 @@ def refine_on_cluster(
     eta: float | None,
     callback: Callable[[int], object],
 ) -> RefinedTopics:
-    """Refine topics by sweeps of collapsed Gibbs sampling; see `odeco.models.lda.refine.refine_topics`.
+    """Refine topics by sweeps of collapsed Gibbs sampling; see `odeco.models.lda.corpus.refine_topics`.
 
     Parameters
     ----------

@@ -1,21 +1,240 @@
-"""The documents that topics are learnt from, here or on a cluster: `Corpus` is all that learning needs of them."""
+"""The documents that topics are learnt from, on one machine or on a cluster; and their Gibbs sampling.
+
+`Corpus` is all that learning needs of documents.
+
+**Gibbs sampling** refines approximate topics. Documents are divided into lanes, whose number depends on the corpus
+only. In a sweep each lane works on its own copy of the word-topic counts as they were when the sweep began, with its
+own random numbers (seed, sweep, lane), and the updates of all lanes are added in the order of the lanes (AD-LDA, Newman
+et al. 2009). The result is therefore the same for any number of threads.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.lda.counts import UNIT_DOCUMENTS, CountChunk, count_chunks
+from odeco.models.lda.gibbs import Sampler, Tokens
 from odeco.models.lda.inference import split_sample
 from odeco.models.lda.moments import WordSums
 from odeco.models.lda.params import LdaSettings
-from odeco.models.lda.refine import RefinedTopics, refine_topics
 from odeco.online.sums import Part, carried, collected
+
+#: The prior of a topic's words starts here if it is to be learnt.
+_START_ETA = 0.05
+
+
+#: The prior that annealing starts from has at most this mass.
+_LARGEST_START = 100.0
+
+
+#: The mean over the last sweeps is returned, over this share of them.
+_AVERAGED = 0.2
+
+
+#: The first draw trusts the given topics this far, and the frequencies of the whole corpus for the rest.
+_TRUST = 0.5
+
+
+@dataclass(frozen=True)
+class RefinedTopics:
+    """Topics after refinement.
+
+    Parameters
+    ----------
+    alpha : ndarray of shape (k,), float64
+        Prior of a document's topics, learnt.
+    topic_counts : ndarray of shape (k, V), float32
+        Expected number of tokens of each word that belong to each topic. Its sum is the number of tokens.
+    eta : float
+        Prior of a topic's words, learnt or given.
+    """
+
+    alpha: FloatArray
+    topic_counts: NDArray[np.float32]
+    eta: float
+
+    @classmethod
+    def from_words(
+        cls,
+        words: NDArray[np.int64],
+        n_features: int,
+        counts: NDArray[np.float32],
+        alpha: FloatArray,
+        eta: float,
+    ) -> RefinedTopics:
+        """Return topics whose counts are given for the words that occur."""
+        expected = np.zeros((len(counts), n_features), dtype=np.float32)
+        expected[:, words] = counts
+        return cls(alpha, expected, eta)
+
+    @property
+    def topic_word(self) -> FloatArray:
+        """Topics as distributions over words: `topic_counts` plus `eta`, scaled to sum to one; made at each access."""
+        smoothed = self.topic_counts.astype(np.float64)
+        smoothed += self.eta
+        smoothed /= smoothed.sum(axis=1, keepdims=True)
+        return smoothed
+
+
+@dataclass(frozen=True)
+class BatchTopics:
+    """What a batch of documents adds to topics that are known already.
+
+    Parameters
+    ----------
+    words : ndarray of shape (m,), int64
+        The words that occur in the batch.
+    topic_counts : ndarray of shape (k, m), float32
+        Expected number of the batch's tokens of each of these words that belong to each topic.
+    alpha : ndarray of shape (k,), float64
+        Prior of a document's topics as this batch alone would have it, learnt from the one given.
+    """
+
+    words: NDArray[np.int64]
+    topic_counts: NDArray[np.float32]
+    alpha: FloatArray
+
+
+def refine_topics(
+    counts: Any,
+    topic_word: FloatArray,
+    *,
+    n_sweeps: int,
+    seed: int,
+    n_jobs: int = 1,
+    eta: float | None = None,
+    callback: Callable[[int], object] | None = None,
+) -> RefinedTopics:
+    """Refine topics by sweeps of collapsed Gibbs sampling, and learn the priors.
+
+    Parameters
+    ----------
+    counts : csr_array of shape (n, V), integers
+        How often each word occurs in each document.
+    topic_word : ndarray of shape (k, V)
+        Topics to start from. Words may have probability zero.
+    n_sweeps : int
+        How many times each token's topic is drawn anew, at least 1.
+    seed : int
+        Seed of all draws, not negative.
+    n_jobs : int
+        How many threads, or -1 for all cores. The result does not depend on it.
+    eta : float or None
+        Prior of a topic's words; None learns it.
+    callback : callable or None
+        Called with the number of sweeps that are done, after every sweep.
+
+    Notes
+    -----
+    The prior of a document's topics starts flat, with as much mass as there are sweeps, and is learnt down to its size
+    as the sweeps go on. Until then documents spread over more topics than they will in the end, so that topics can
+    still leave a poor optimum.
+
+    The topics returned are means of the probabilities that the draws were made with, not of the draws: the same mean
+    with less noise (Rao-Blackwell). The last fifth of the sweeps counts.
+
+    Examples
+    --------
+    >>> from scipy import sparse
+    >>> counts = sparse.csr_array(np.array([[9, 8, 0, 0], [0, 0, 7, 9], [8, 9, 0, 0], [0, 0, 9, 9]]))
+    >>> rough = np.array([[0.4, 0.2, 0.2, 0.2], [0.2, 0.2, 0.2, 0.4]])
+    >>> refined = refine_topics(counts, rough, n_sweeps=20, seed=0, eta=0.01)
+    >>> np.round(refined.topic_word, 1)
+    array([[0.5, 0.5, 0. , 0. ],
+           [0. , 0. , 0.5, 0.5]])
+    """
+    tokens = Tokens.from_counts(counts)
+    sampler = Sampler(tokens, *initial_priors(len(topic_word), n_sweeps, eta), seed=seed, n_jobs=n_jobs)
+    totals = np.bincount(tokens.words, minlength=len(tokens.vocabulary))
+    sampler.start(smooth_with_frequencies(topic_word[:, tokens.vocabulary], totals))
+    for number, sweep in enumerate(sweep_schedule(n_sweeps, eta), start=1):
+        sampler.sweep(average=sweep.average)
+        sampler.learn_alpha()
+        if sweep.learns_eta:
+            sampler.learn_eta()
+        if callback is not None:
+            callback(number)
+    return RefinedTopics.from_words(
+        tokens.vocabulary, counts.shape[1], sampler.mean_counts(), sampler.alpha, sampler.eta
+    )
+
+
+class Sweep(NamedTuple):
+    """What is done with a sweep: whether it counts in the mean, and whether the prior of words is learnt from it."""
+
+    average: bool
+    learns_eta: bool
+
+
+def sweep_schedule(n_sweeps: int, eta: float | None) -> list[Sweep]:
+    """Return the sweeps of a refinement; `eta` is None if it is to be learnt."""
+    n_averaged = max(1, int(n_sweeps * _AVERAGED))
+    # The prior of words hardly moves after the first few sweeps, and counting the counts takes a tenth of a sweep.
+    return [
+        Sweep(sweep > n_sweeps - n_averaged, eta is None and (sweep <= 5 or sweep % 5 == 0))
+        for sweep in range(1, n_sweeps + 1)
+    ]
+
+
+def initial_priors(n_topics: int, n_sweeps: int, eta: float | None) -> tuple[FloatArray, float]:
+    """Return the priors that a refinement starts with, of the topics of a document and of the words of a topic."""
+    flat = np.full(n_topics, min(n_sweeps, _LARGEST_START) / n_topics)
+    return flat, _START_ETA if eta is None else eta
+
+
+def smooth_with_frequencies(topic_word: FloatArray, totals: NDArray[Any]) -> NDArray[np.float32]:
+    """Return topics over the words that occur, mixed with the frequencies of the whole corpus."""
+    rows = topic_word.astype(np.float32)
+    rows *= _TRUST
+    rows += ((1 - _TRUST) * (totals / max(1, int(totals.sum())))).astype(np.float32)
+    return rows
+
+
+def refine_batch(
+    counts: Any,
+    topic_counts: NDArray[np.floating[Any]],
+    alpha: FloatArray,
+    eta: float,
+    *,
+    n_sweeps: int,
+    seed: int,
+    n_jobs: int = 1,
+) -> BatchTopics:
+    """Return what a batch of documents adds to the word counts of topics learnt so far.
+
+    The topics of the batch's tokens are drawn given the counts so far and each other; the counts so far stay. A stream
+    of batches is ``topic_counts *= memory; topic_counts[:, batch.words] += batch.topic_counts``, where
+    ``memory`` is 1, or less to forget gradually.
+
+    Parameters
+    ----------
+    counts : csr_array of shape (n, V), integers
+        The batch.
+    topic_counts : ndarray of shape (k, V)
+        Number of tokens of each word in each topic so far.
+    alpha : ndarray of shape (k,)
+        Prior of a document's topics to start from.
+    eta, n_sweeps, seed, n_jobs
+        As for `refine_topics`; `eta` is given.
+    """
+    tokens = Tokens.from_counts(counts)
+    known = np.asarray(topic_counts[:, tokens.vocabulary], dtype=np.float32)
+    totals = topic_counts.sum(axis=1, dtype=np.float64)
+    sampler = Sampler(tokens, alpha, eta, seed=seed, n_jobs=n_jobs)
+    sampler.start((known + eta) / (totals + tokens.n_features * eta)[:, None], known, totals)
+    n_averaged = max(1, n_sweeps // 2)
+    for sweep in range(1, n_sweeps + 1):
+        sampler.sweep(average=sweep > n_sweeps - n_averaged)
+        sampler.learn_alpha()
+    return BatchTopics(tokens.vocabulary, sampler.mean_counts(), sampler.alpha)
 
 
 class Corpus(Protocol):

@@ -17,12 +17,11 @@ from odeco._util.schema import require
 from odeco._util.state import State, array_field, part_field
 from odeco._util.types import FloatArray
 from odeco.models.engine.fit import Fit, Info
-from odeco.models.lda.corpus import LocalCorpus
+from odeco.models.lda.corpus import LocalCorpus, refine_batch, refine_topics
 from odeco.models.lda.counts import blocks, count_chunks
 from odeco.models.lda.inference import completion_scores, split_sample
 from odeco.models.lda.moments import SavedSums, WordSums
 from odeco.models.lda.params import LdaSettings, TopicDiagnostics, TopicParams, diagnose
-from odeco.models.lda.refine import refine_batch, refine_topics
 from odeco.models.lda.spectral import SpectralTopics, move_basis, reduce_moments, sum_moments, topics_for
 from odeco.models.lda.start import SpectralFit, fit_spectral
 
