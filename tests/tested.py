@@ -1,4 +1,4 @@
-"""Counts for the page *What we tested and how*: how often the tests do what it says.
+"""Counts for the page *How odeco is tested* (docs/tested.md): how often the tests do what it says.
 
 python tests/tested.py
 """
@@ -6,17 +6,28 @@ python tests/tested.py
 from __future__ import annotations
 
 import inspect
+import sys
+from pathlib import Path
 
 import fuzz
 import pytest
+import test_cluster_faults
 import test_csr_structure
 import test_hostile_files
 import test_interrupts
 import test_layouts
+import test_outputs
 import test_scale
 from interrupts import PLACES, moments_of
 
 from odeco.online import sums as _chunks
+
+_HERE = Path(__file__).parent
+sys.path += [str(_HERE / "privacy"), str(_HERE / "io"), str(_HERE.parent / "tools")]
+
+import mutants  # noqa: E402 - found by the line above
+import test_information_flow  # noqa: E402
+import test_raw_errors  # noqa: E402
 
 
 def n_cases(module: object) -> int:
@@ -57,11 +68,16 @@ def main() -> None:
         "kinds of files among them": len(fuzz.KINDS),
         "tests of other hostile files": n_cases(test_hostile_files) - len(fuzz.KINDS),
         "tests of CSR rows that contradict themselves": n_cases(test_csr_structure),
-        "interrupts, each at another moment": n_interrupts(),
+        "interrupts, each at a different moment": n_interrupts(),
         "scales of tensors": len(test_scale.SCALES) + 2,
         "tests of scale": n_cases(test_scale),
         "layouts of rows": layouts,
-        "places at which a masked array is refused": n_cases(test_layouts) - 1,
+        "places at which a masked array is refused": n_cases(test_layouts) - 1 + len(test_raw_errors.MASKED),
+        "edits that break a guarantee": len(mutants.MUTANTS),
+        "private entry points whose information flow is tested": len(test_information_flow.ENTRY_POINTS),
+        "pairs of private entry point and data set": test_information_flow.N_PAIRS,
+        "commands on a full disk": len(test_outputs.WRITING),
+        "tests of faults of a cluster": n_cases(test_cluster_faults),
     }
     for what, count in lines.items():
         print(f"{count:6,}  {what}")
