@@ -14,7 +14,7 @@ class ConvergenceWarning(UserWarning):
 
 
 class DominantColumnWarning(UserWarning):
-    """One column of a stream outweighs all others, so that their components cannot be seen.
+    """One column outweighs all others, so that components of a stream, or of a model, are hardly more than this column.
 
     Attributes
     ----------
@@ -23,14 +23,27 @@ class DominantColumnWarning(UserWarning):
     name : str or None
         Its name, if it has one.
     share : float
-        Its share of the second moment of the rows that were looked at.
+        Its share of the second moment of the rows that were looked at; for a model, its share of the variance.
     n_components : int
         How many components were found.
+    agreement : float or None
+        For a model: how well its components agree with those that do not depend on units, as an adjusted Rand index.
     """
 
-    def __init__(self, column: int, name: str | None, share: float, n_components: int) -> None:
+    def __init__(
+        self, column: int, name: str | None, share: float, n_components: int, agreement: float | None = None
+    ) -> None:
         self.column, self.name, self.share, self.n_components = column, name, share, n_components
+        self.agreement = agreement
         called = f"Column {column}" if name is None else f"Column {column}, {name!r},"
+        if agreement is not None:
+            super().__init__(
+                f"{called} outweighs all others: it has {100 * share:.3g} % of the variance of the rows. The "
+                "components depend on units: columns of equal variance, each with its own variance within a "
+                f"component, give others (adjusted Rand index {agreement:.2f}). Drop the column if it is an index or "
+                "a label, or bring all columns to one scale, with scikit-learn's StandardScaler for example."
+            )
+            return
         others = {1: "", 2: " Component 1 leans on it too."}.get(
             n_components, f" Components 1 to {n_components - 1} lean on it too."
         )
@@ -42,7 +55,7 @@ class DominantColumnWarning(UserWarning):
 
     def called(self, name: str) -> DominantColumnWarning:
         """Return the same warning with a name for the column."""
-        return DominantColumnWarning(self.column, name, self.share, self.n_components)
+        return DominantColumnWarning(self.column, name, self.share, self.n_components, self.agreement)
 
 
 class FileFormatError(ValueError):

@@ -97,8 +97,9 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
 
 
 def check_unmasked(array: Any, name: str) -> None:
-    """Raise if an array is masked: NumPy would give the numbers under the mask."""
-    if isinstance(array, np.ma.MaskedArray):
+    """Raise if an array, or a row of a list, is masked: NumPy would give the numbers under the mask."""
+    rows = array if isinstance(array, list | tuple) else ()
+    if isinstance(array, np.ma.MaskedArray) or any(isinstance(row, np.ma.MaskedArray) for row in rows):
         raise TypeError(
             f"The {name} must not be masked. Got a MaskedArray, whose hidden entries would be read as numbers. "
             "Fill them with filled(value)."

@@ -15,6 +15,12 @@ from odeco.privacy.report import PrivacyReport
 #: A text lists at most this many components, and names at most this many columns for each.
 _MAX_COMPONENTS, _MAX_COLUMNS = 20, 4
 
+#: Components are well apart if this share of rows is assigned to its own component, and overlap down to the second.
+_WELL_APART, _OVERLAPPING = 0.95, 0.75
+
+#: And guessing the largest component for all rows must leave errors, this share of which is avoided.
+_MIN_GAIN = 0.5
+
 
 class Panel(Protocol):
     """A part of a figure: data that can be drawn. It may have a `size`, width and height in inches."""
@@ -127,6 +133,23 @@ class HeatMap:
         axes.set_xticks(range(len(self.columns)), self.columns, rotation=90, fontsize=7)
         axes.set_yticks(range(len(self.rows)), self.rows)
         axes.figure.colorbar(drawn, ax=axes, label=self.label)
+
+
+def separation_verdict(posterior: FloatArray, component: str) -> str:
+    """Return how well components are separated, by their posterior for rows that were drawn from the model (n x k).
+
+    The expected share of rows that are assigned to their own component says little if one component has nearly all
+    rows, as it is then high for any guess. So it is compared with always guessing the largest component.
+    """
+    k, share, guess = posterior.shape[1], float(posterior.max(axis=1).mean()), float(posterior.mean(axis=0).max())
+    gain = (share - guess) / (1 - guess) if guess < 1 else 0.0
+    if share >= _OVERLAPPING and gain < _MIN_GAIN:
+        return (
+            f"{k} {component}s, hardly apart: {share:.0%} of rows can be assigned to their own {component}, and "
+            f"{guess:.0%} by always guessing the largest."
+        )
+    verdict = "well apart" if share >= _WELL_APART else "overlapping" if share >= _OVERLAPPING else "hardly apart"
+    return f"{k} {component}s, {verdict}: the {component} of {share:.0%} of rows can be identified."
 
 
 def component_names(weights: FloatArray) -> list[str]:

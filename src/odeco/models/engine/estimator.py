@@ -36,11 +36,13 @@ from odeco.models.engine.fit import Fit
 from odeco.models.engine.parameters import (
     DELTA,
     EPSILON,
+    PATH,
     RELATION,
     checked_parameters,
     count,
     n_components,
     number,
+    optional,
     param,
     plain,
 )
@@ -103,6 +105,7 @@ def load_model(cls: type[AnyEstimator], path: str | os.PathLike[str]) -> AnyEsti
         check_names(arrays, {"fit": fit, "stream": stream})
         require(fit is not None or stream is not None, "it must hold a model or a stream")
         if stream is not None:
+            require(isinstance(stream.context, spec.Context), "its stream must have the context of the model")
             stream.verify(spec, header["n_features"])
         for each in (fit, stream):
             if each is not None:
@@ -256,10 +259,18 @@ class Estimator(_Fitted):
         with self._features_kept_on_failure():
             if guarantee is None:
                 rows, base = self._encode(X, **side)
-                self._learnt = Learnt(spec, seed, spec.fit(spec.prepare(rows, base), base, seed), None)
+                data = spec.prepare(rows, base)
+                fit = spec.fit(data, base, seed)
+                spec.check_units(data, fit, vars(self).get("feature_names_in_", []), seed)
+                self._learnt = Learnt(spec, seed, fit, None)
             else:
                 holder, base = self._hold(X, spec, **side)
-                relation = spec.settings.neighbour_relation
+                k, relation = spec.settings.n_components, spec.settings.neighbour_relation
+                if holder.n_records < k:  # both are public
+                    raise ValueError(
+                        f"There must be at least as many {spec.record}s as {spec.component}s. Got {holder.n_records} "
+                        f"and n_components={k}. Pass fewer."
+                    )
                 sums = PrivateSums(guarantee, holder.n_records, record=spec.record, neighbour_relation=relation)
                 fit = spec.learn_privately(holder, base, sums, seed=seed)
                 self._learnt = Learnt(spec, seed, fit, None, sums.report(spec.mechanism))
@@ -421,4 +432,4 @@ class PrivateEstimator(Estimator):
         None, DELTA, "For --epsilon: far below one over the number of records.", option="--delta"
     )
     neighbour_relation: NeighbourRelation = param("replace", RELATION)
-    ledger: str | os.PathLike[str] | None = param(None)
+    ledger: str | os.PathLike[str] | None = param(None, optional(PATH))

@@ -118,6 +118,15 @@ NORM_BOUND = optional(Constraint(lambda _, value: check_norm_bound(value), float
 RELATION = choice("replace", "add_remove")
 
 
+def _check_path(name: str, value: Any) -> Any:
+    if isinstance(value, str | os.PathLike):
+        return value
+    raise TypeError(f"`{name}` must be a path. Got {value!r}. Pass a str or a pathlib.Path.")
+
+
+PATH = Constraint(_check_path)
+
+
 def plain(parameters: dict[str, Any]) -> dict[str, Any]:
     """Return parameters as a file can hold them: paths as texts. Arrays are left out; a context may hold them."""
     return {

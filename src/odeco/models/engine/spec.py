@@ -8,7 +8,7 @@ Everything with a default may be replaced by a method of the model. There are no
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import reduce
 from operator import add
@@ -89,6 +89,9 @@ class Spec:
     @abstractmethod
     def describe(self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None) -> Description:
         """Return what there is to say and to draw about a fit; `rows` are optional rows to draw with it."""
+
+    def check_units(self, data: Any, fit: Fit, names: Sequence[str], seed: int) -> None:
+        """Warn if a fit to these data depends on the units of columns; `names` are theirs, or none."""
 
     def verify(self, state: Any) -> None:
         """Raise `ValueError` if the parts of a fit or a stream, read from a file of anyone, contradict each other."""

@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 
 from odeco._util.types import FloatArray
-from odeco.models.engine.description import ComponentRow, Description, HeatMap, component_names, most_characteristic
+from odeco.models.engine.description import (
+    ComponentRow,
+    Description,
+    HeatMap,
+    component_names,
+    most_characteristic,
+    separation_verdict,
+)
 from odeco.models.engine.fit import Fit
 from odeco.models.engine.gaussians import Gaussians
 from odeco.privacy.report import PrivacyReport
@@ -16,8 +23,8 @@ from odeco.privacy.report import PrivacyReport
 #: Number of rows that are drawn from the mixture to see how often their component is identified.
 _N_DRAWN = 4000
 
-#: Components are well apart if this share of rows is assigned to its own component, and overlap down to the second.
-_WELL_APART, _OVERLAPPING = 0.95, 0.75
+#: One column alone separates components if it has this share of the variance between their means.
+_ALONE = 0.99
 
 #: A figure shows at most this many rows and columns.
 _MAX_POINTS, _MAX_COLUMNS = 2000, 40
@@ -42,13 +49,8 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Fl
         "mean, in standard deviations within components",
     )
     fact = f"{_SHAPES[model.covariance_type]}, fitted to {fit.info.n_samples:,} rows; start: {fit.info.init}."
-    return Description(_verdict(fit, privacy), (fact,), tuple(components), (_Plane(model, rows), table))
-
-
-def separation(model: Gaussians) -> float:
-    """Return the expected share of rows that are assigned to their own component."""
-    rows, _ = model.draw(_N_DRAWN, np.random.default_rng(0))
-    return float(model.posterior(rows)[0].max(axis=1).mean())
+    facts = (fact, *_only_column(model, names))
+    return Description(_verdict(fit, privacy), facts, tuple(components), (_Plane(model, rows), table))
 
 
 def _verdict(fit: Fit, privacy: PrivacyReport | None) -> str:
@@ -57,9 +59,23 @@ def _verdict(fit: Fit, privacy: PrivacyReport | None) -> str:
         return f"{k} components, deep in noise: do not trust them. More rows or a larger epsilon would help."
     if k == 1:
         return "One component: nothing to tell apart."
-    share = separation(fit.params)
-    verdict = "well apart" if share >= _WELL_APART else "overlapping" if share >= _OVERLAPPING else "hardly apart"
-    return f"{k} components, {verdict}: the component of {share:.0%} of rows can be identified."
+    rows, _ = fit.params.draw(_N_DRAWN, np.random.default_rng(0))
+    return separation_verdict(fit.params.posterior(rows)[0], "component")
+
+
+def _only_column(model: Gaussians, names: list[str]) -> list[str]:
+    """Return a sentence about the column that alone separates spheres, if there is one: it may be one of other units.
+
+    Spheres have the same variance in all columns, so the column with the largest numbers decides. Ellipsoids have not.
+    """
+    between = model.weights @ (model.means - model.origin) ** 2
+    column, total = int(np.argmax(between)), float(between.sum())
+    if model.covariance_type != "spherical" or len(between) == 1 or not total > 0 or between[column] < _ALONE * total:
+        return []
+    return [
+        f"Only {names[column]} separates them: it has {between[column] / total:.1%} of the variance between means. If "
+        "columns have different units, bring them to one scale first."
+    ]
 
 
 @dataclass(frozen=True, eq=False)

@@ -90,6 +90,12 @@ class TensorMixture(PrivateEstimator, EMEstimator):
     stored longer than that. Fewer rows give exactly what `fit` gives. The result depends on the rows and their order,
     and not on how they are cut into batches. After `fit`, `partial_fit` begins a new stream.
 
+    `summary` calls components well apart if at least 95 % of rows drawn from the mixture can be assigned to their own
+    component, and overlapping if at least 75 %; in both cases at least half of the errors of always guessing the
+    largest component must be avoided. This is about the mixture, whose components depend on the units of columns. If
+    one column has 90 % of the variance, `fit` also looks for components that do not depend on units, and warns
+    (`odeco.DominantColumnWarning`) if they are others.
+
     **Private mixtures.** With `epsilon`, `delta` and `norm_bound`, noisy sums over rows are all that is learnt from
     them: the second moment, the third moment of rows whitened by it, and the statistics of one EM iteration
     (`odeco.privacy.holders.rows` has the bounds of what a row adds, with proofs). Neighbours are two tables of the same

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from sklearn.metrics import adjusted_rand_score
 
 from odeco._util.schema import require
 from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray
+from odeco.errors import DominantColumnWarning
 from odeco.models.engine.description import Description
 from odeco.models.engine.em import em
 from odeco.models.engine.fit import Fit, Info, largest_first
@@ -32,6 +36,10 @@ _FEW_ROWS = 2_000
 
 #: Third powers of numbers with such a variance stay in the range of double precision.
 _MIN_VARIANCE, _MAX_VARIANCE = 1e-140, 1e140
+
+#: A column with this share of the variance may decide alone what is found: its deviation is three times that of all
+#: others together. It does if components that do not depend on units agree less than this with those found.
+_DOMINANT, _AGREEING = 0.9, 0.8
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,12 +64,15 @@ class MixtureSpec(EMSpec):
         """Return the variance floor of the first rows."""
         if context.floor:
             return context
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # the check below finds it
-            variance = second_moment(data, parallel=self.parallel).variance
-        if not (variance == 0 or _MIN_VARIANCE < variance < _MAX_VARIANCE):
+        with np.errstate(over="ignore"):
+            spread = float(np.ptp(data, axis=0).max())
+        # Squares of such differences would overflow.
+        variance = second_moment(data, parallel=self.parallel).variance if spread < _MAX_VARIANCE else np.inf
+        if not (spread == 0 or _MIN_VARIANCE < variance < _MAX_VARIANCE):
             raise ValueError(
                 f"The variance of rows must be between {_MIN_VARIANCE:g} and {_MAX_VARIANCE:g}, so that its powers are "
-                f"finite and not zero. It is {variance:.3g}. Multiply all rows by a constant."
+                f"finite and not zero. It is {variance:.3g}, and rows differ by {spread:.3g} at most. Multiply all "
+                "rows by a constant."
             )
         # Rows that are all the same have no variance: any positive one describes them.
         floor = self.settings.reg_covar * variance if variance > 0 else 1.0
@@ -100,6 +111,28 @@ class MixtureSpec(EMSpec):
     def n_parameters(self, params: Gaussians) -> int:
         """Return the number of free parameters."""
         return params.n_parameters
+
+    def check_units(self, data: FloatArray, fit: Fit, names: Sequence[str], seed: int) -> None:
+        """Warn if one column has nearly all of the variance, and components that do not depend on units are others.
+
+        Those are found in columns of equal variance, each with its own variance within components.
+        """
+        k, rng = len(fit.params.weights), np.random.default_rng(seed)
+        some = self.trial(data, k, rng)
+        variances = some.var(axis=0)
+        column, total = int(np.argmax(variances)), float(variances.sum())
+        if k == 1 or len(variances) == 1 or not total > 0 or variances[column] < _DOMINANT * total:
+            return
+        rows = (some - some.mean(axis=0)) / np.sqrt(np.where(variances > 0, variances, 1.0))
+        kind = self.settings.covariance_type
+        own_variances = MixtureSpec(replace(self.settings, covariance_type="diag" if kind == "spherical" else kind))
+        other = own_variances.learn(rows, own_variances.update_context(MixtureContext(), rows), k, seed)[1].params
+        pairs = ((fit.params, some), (other, rows))
+        agreement = adjusted_rand_score(*(model.posterior(seen)[0].argmax(axis=1) for model, seen in pairs))
+        if agreement < _AGREEING:
+            name = str(names[column]) if len(names) else None
+            share = float(variances[column]) / total
+            warnings.warn(DominantColumnWarning(column, name, share, k, float(agreement)), stacklevel=4)
 
     def verify(self, state: Any) -> None:
         """Require covariances of one kind."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from odeco._util.types import FloatArray
-from odeco.models.engine.description import ComponentRow, Description, HeatMap, component_names
+from odeco.models.engine.description import ComponentRow, Description, HeatMap, component_names, separation_verdict
 from odeco.models.engine.fit import Fit
 from odeco.models.hmm.baum_welch import HMM
 from odeco.models.hmm.emissions import Categorical, Gaussian
@@ -17,9 +17,6 @@ from odeco.privacy.report import PrivacyReport
 
 #: Number of rows that are drawn from the model to see how often their state is identified.
 _N_DRAWN = 4000
-
-#: States are well apart if this share of rows is assigned to its own state, and overlap down to the second.
-_WELL_APART, _OVERLAPPING = 0.95, 0.75
 
 #: A text names at most this number of symbols or features of a state; a figure shows at most the second number.
 _MAX_NAMED, _MAX_SYMBOLS = 5, 40
@@ -53,12 +50,6 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> Descr
     return Description(_verdict(fit, privacy), (fact,), tuple(components), (transitions, emissions))
 
 
-def separation(hmm: HMM) -> float:
-    """Return the expected share of rows that are assigned to their own state, given their sequence."""
-    rows, _ = hmm.sample(_N_DRAWN, np.random.default_rng(0))
-    return float(hmm.posterior(rows, np.arange(_N_DRAWN) == 0).max(axis=1).mean())
-
-
 def _verdict(fit: Fit, privacy: PrivacyReport | None) -> str:
     k = fit.params.n_states
     if privacy is not None and not fit.info.converged:
@@ -67,9 +58,8 @@ def _verdict(fit: Fit, privacy: PrivacyReport | None) -> str:
         return "One state: rows do not depend on those before them."
     if not _supported(fit):
         return f"{k} states, but no evidence for them: independent rows explain the data as well (BIC)."
-    share = separation(fit.params)
-    verdict = "well apart" if share >= _WELL_APART else "overlapping" if share >= _OVERLAPPING else "hardly apart"
-    return f"{k} states, {verdict}: the state of {share:.0%} of rows can be identified."
+    rows, _ = fit.params.sample(_N_DRAWN, np.random.default_rng(0))
+    return separation_verdict(fit.params.posterior(rows, np.arange(_N_DRAWN) == 0), "state")
 
 
 def _supported(fit: Fit) -> bool:

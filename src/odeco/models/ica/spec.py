@@ -54,6 +54,11 @@ class ICASpec(Spec):
         k, n = self.settings.n_components, len(data)
         if n < _MIN_ROWS:
             raise ValueError(f"There must be at least {_MIN_ROWS} rows. Got n_samples={n}. Pass more rows.")
+        if isinstance(k, int) and k > data.shape[1]:
+            raise ValueError(
+                f"`n_components` must be at most the number of columns. Got {k}, and rows have {data.shape[1]}. "
+                "Lower n_components, or pass None."
+            )
         exponents = unit_exponents(data, by_column=k in (None, "auto", data.shape[1]))
         rows = scaled(data, exponents)
         moment = second_moment(rows)

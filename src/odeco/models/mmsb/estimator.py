@@ -109,8 +109,8 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
 
     n_components: int | Literal["auto"] = n_components(2)
     concentration: float | Literal["auto"] = param("auto", Constraint(_check_concentration))
-    n_sweeps: int = param(0, count(0), "The number of Gibbs sweeps over the links.")
-    max_inference_iter: int = param(50, count(1))
+    n_sweeps: int = param(0, count(0, 10**9), "The number of Gibbs sweeps over the links.")
+    max_inference_iter: int = param(50, count(1, 10**9))
     n_jobs: int | None = param(None, N_JOBS)
 
     _SPEC: ClassVar = CommunitySpec

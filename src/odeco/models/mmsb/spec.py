@@ -83,6 +83,11 @@ class CommunitySpec(Spec):
         if not data.nnz:
             raise ValueError("A graph must have links for communities to be found. It has none. Pass another.")
         k, concentration = self.settings.n_components, self.settings.concentration
+        if k != "auto" and k > data.shape[0]:
+            raise ValueError(
+                f"There must be at least as many nodes as communities. Got {data.shape[0]} nodes and n_components={k}. "
+                "Pass fewer communities."
+            )
         k = count_communities(data) if k == "auto" else int(k)
         if concentration == "auto":
             concentration = choose_concentration(data, self._as_topics(k, None), seed=seed)
