@@ -31,7 +31,7 @@ from odeco.reproduction.baselines import (
     sketched_power_method,
     tensor_pca,
 )
-from odeco.tensors.metrics import HasComponents
+from odeco.tensors.components import HasComponents
 
 Method = Callable[[FloatArray, int, int], HasComponents]
 

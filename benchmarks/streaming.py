@@ -29,9 +29,9 @@ from odeco.online import RowSum
 from odeco.online.range_finder import CoreSolver
 from odeco.reproduction.baselines import online_sgd, tune_learning_rate
 from odeco.reproduction.baselines.sgd import DivergedError
-from odeco.reproduction.common import log_slope
+from odeco.reproduction.report import log_slope
 from odeco.reproduction.streaming import N_ITERATIONS, N_RESTARTS, SGD_BATCH, SGD_RATES, SGD_RESTARTS, SkewedStream
-from odeco.tensors.metrics import HasComponents
+from odeco.tensors.components import HasComponents
 
 GE_RATES = (0.0003, 0.001, 0.003, 0.01, 0.03)
 #: Tuning must not see the rows that are decomposed.

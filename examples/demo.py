@@ -29,9 +29,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from odeco.datasets import python_code, python_documentation
 from odeco.decompose.page import privacy_section
-from odeco.display.page import Section, table
+from odeco.display.page import Figures, Section, table
 from odeco.display.style import LIGHT, drawn_in
-from odeco.display.svg import Figures
 from odeco.errors import UnreliableTopicsWarning
 from odeco.models import TensorLDA, TensorMixture
 from odeco.models.lda.display import representative_documents, summarise_topics

@@ -191,7 +191,7 @@ except ModuleNotFoundError as error:
     [
         (("sklearn",), "import odeco.models", "topics"),
         (("numba",), "from odeco.models import TensorLDA", "topics"),
-        (("matplotlib",), "from odeco.display.svg import Figures", "plot"),
+        (("matplotlib",), "from odeco.display.page import Figures", "plot"),
         (("jinja2",), "from odeco.decompose.page import write_report", "plot"),
     ],
 )

@@ -17,7 +17,7 @@ from odeco.decompose import StreamDecomposition
 from odeco.decompose.page import write_report
 from odeco.online.dominance import ColumnSquares, dominant_column
 from odeco.tensors import Components
-from odeco.tensors.metrics import shown_angle
+from odeco.tensors.components import shown_angle
 
 
 def skewed(n_rows, dimension, n_components, seed):

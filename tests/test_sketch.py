@@ -62,7 +62,7 @@ def test_rows_are_sketched_as_the_entries_of_their_moment(order):
 def test_rows_in_many_chunks_are_sketched_as_rows_in_one(monkeypatch):
     rows = np.random.default_rng(0).standard_normal((20, 5))
     whole = TensorSketch.of_rows(rows, length=17, n_sketches=2, rng=1).transforms
-    monkeypatch.setattr("odeco.reproduction.baselines.sketch._CHUNK_SIZE", 100)
+    monkeypatch.setattr("odeco.reproduction.baselines.power_methods._CHUNK_SIZE", 100)
     np.testing.assert_allclose(TensorSketch.of_rows(rows, length=17, n_sketches=2, rng=1).transforms, whole, atol=1e-12)
 
 

@@ -20,11 +20,9 @@ from odeco.online.decomposer import OnlineDecomposer
 from odeco.online.stream import decompose_stream
 from odeco.power.power_method import operator_norm
 from odeco.private.recipe import decompose_privately, plan_privacy
-from odeco.tensors.components import Components
+from odeco.tensors.components import Components, incoherence, match
 from odeco.tensors.dense import symmetrize
-from odeco.tensors.laws import check_oracle
-from odeco.tensors.metrics import incoherence, match
-from odeco.tensors.oracle import Oracle, SensitiveOracle
+from odeco.tensors.oracle import Oracle, SensitiveOracle, check_oracle
 
 __all__ = [
     "ClusterError",

@@ -56,7 +56,7 @@ def test_svmlight_files_share_width_and_first_index(tmp_path):
 
 
 def test_svmlight_is_cut_at_line_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr("odeco.io.svmlight.BLOCK_BYTES", 50)
+    monkeypatch.setattr("odeco.io.text_rows.BLOCK_BYTES", 50)
     source = as_source(save_svmlight(tmp_path, sparse_rows()))
     assert len(list(source)) > 5
     np.testing.assert_array_equal(read(source), sparse_rows())

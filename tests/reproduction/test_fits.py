@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from odeco.reproduction import figure1
-from odeco.reproduction.common import Estimate, Transitions, log_slope, transition
+from odeco.reproduction.report import Estimate, Transitions, log_slope, transition
 
 
 def test_a_transition_is_interpolated_in_the_logarithm_of_the_level():

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 from browser import CHROMIUM, Browser
 
-from odeco.display.svg import panel_windows
-from odeco.reproduction import plots as _plots
+from odeco.display.page import panel_windows
+from odeco.reproduction import output as _output
 from odeco.reproduction.output import document, write_experiments_page
 from odeco.reproduction.report import Finding, Report
 
 
-@_plots.styled
+@_output.styled
 def figures(_):
     """Three panels in one figure, and one that is much narrower."""
-    wide, axes = _plots.panels(1, 3, height=3.0)
-    narrow, (row,) = _plots.panels(1, 1, width=4.6)
+    wide, axes = _output.panels(1, 3, height=3.0)
+    narrow, (row,) = _output.panels(1, 1, width=4.6)
     for number, panel in enumerate((*axes[0], *row)):
-        panel.plot([1, 2, 3], np.arange(3) + number, color=_plots.METHOD_COLOURS[0], label="measured")
+        panel.plot([1, 2, 3], np.arange(3) + number, color=_output.METHOD_COLOURS[0], label="measured")
         panel.set(title=f"panel {number}", xlabel="rows", ylabel="error")
     return {"wide": wide, "narrow": narrow}
 

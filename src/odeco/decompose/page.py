@@ -28,9 +28,8 @@ from odeco.display.figures import (
     WeightsDisplay,
     component_title,
 )
-from odeco.display.page import Section, beside, parts, table, write_page
+from odeco.display.page import HALF, Figures, Section, beside, parts, table, write_page
 from odeco.display.style import drawn_in
-from odeco.display.svg import HALF, Figures
 from odeco.display.tables import cells_of, rows_read, vectors_of
 from odeco.privacy.report import PrivacyReport
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from odeco._util.types import FloatArray
-from odeco.tensors.metrics import shown_angle
+from odeco.tensors.components import shown_angle
 
 #: A table in a repr shows at most this many components, and this many of their largest coordinates.
 MAX_SHOWN, MAX_LEADING = 10, 3

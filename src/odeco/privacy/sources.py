@@ -30,15 +30,14 @@ from odeco._util.arguments import check_count
 from odeco.errors import SourceError
 from odeco.io import errors as _errors
 from odeco.io.arrow import ArrowFile
-from odeco.io.csv import CsvFile
+from odeco.io.coerce import SVMLIGHT, check_alike, check_suffixes, files_of
 from odeco.io.errors import as_subject
-from odeco.io.files import SVMLIGHT, check_alike, check_suffixes, files_of
 from odeco.io.npy import NpyFile, NpzFile
 from odeco.io.reading import cut_into
 from odeco.io.rows import is_sparse
 from odeco.io.source import Block, Source, Stamp, check_not_empty, rows_per_block, working_type
-from odeco.io.svmlight import Row, SvmlightFile, parse_rows, split_lines, text_pieces
 from odeco.io.tables import find_delimiter, not_well_formed
+from odeco.io.text_rows import CsvFile, Row, SvmlightFile, parse_rows, split_lines, text_pieces
 
 _CSV = (".csv", ".tsv")
 

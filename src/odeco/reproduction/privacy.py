@@ -20,12 +20,10 @@ from odeco.datasets.planted import APPENDIX_A_WEIGHTS, planted_orthogonal
 from odeco.privacy.calibration import epsilon_of, paper_noise_multiplier
 from odeco.privacy.noise import SimulatedNoise
 from odeco.private.recipe import decompose_privately
-from odeco.reproduction import plots as _plots
-from odeco.reproduction.common import Estimate, log_slope
-from odeco.reproduction.report import Experiment, Finding, Verdict, distinct, select
+from odeco.reproduction import output as _output
+from odeco.reproduction.report import Estimate, Experiment, Finding, Verdict, distinct, log_slope, select
 from odeco.reproduction.trials import Records, Settings, generator_for
-from odeco.tensors.components import Components
-from odeco.tensors.metrics import incoherence, match
+from odeco.tensors.components import Components, incoherence, match
 
 K, EPSILON, DELTA, FOUND = 3, 1.0, 1e-6, 0.9
 
@@ -256,11 +254,11 @@ def _medians(
     return np.array(x, float), np.array(y)
 
 
-@_plots.styled
+@_output.styled
 def draw(records: Records) -> dict[str, Any]:
     """Return the figures by name."""
-    figure, axes = _plots.panels(1, 3, height=3.5, sharey=True)
-    for color, marker, name in zip(_plots.METHOD_COLOURS, _plots.MARKERS, MECHANISMS, strict=False):
+    figure, axes = _output.panels(1, 3, height=3.5, sharey=True)
+    for color, marker, name in zip(_output.METHOD_COLOURS, _output.MARKERS, MECHANISMS, strict=False):
         look = {"color": color, "marker": marker, "label": name}
         axes[0][0].plot(*_medians(select(records, kind="dimension"), name), **look)
         axes[0][1].plot(*_medians(select(records, kind="epsilon"), name, "epsilon"), **look)
@@ -271,9 +269,9 @@ def draw(records: Records) -> dict[str, Any]:
         axes[0][2].plot(mu_0, _medians(chosen, name, "support")[1], **look)
     titles = ("Dimension, ε = 1", "Privacy, d = 50", "Incoherence, d = 50, ε = 1")
     for panel, label, title in zip(axes[0], ("d", "ε", "μ₀"), titles, strict=True):
-        _plots.log_axes(panel)
+        _output.log_axes(panel)
         panel.set(xlabel=label, title=title)
-    _plots.plain_ticks(axes[0][0].xaxis, distinct(select(records, kind="dimension"), "dimension"))
+    _output.plain_ticks(axes[0][0].xaxis, distinct(select(records, kind="dimension"), "dimension"))
     axes[0][0].set_ylabel("weight needed for the first component")
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(MECHANISMS))
     return {"privacy": figure}

@@ -1,13 +1,25 @@
-"""Experiments and their reports: claims of the paper, what was measured, and a verdict on each."""
+"""Experiments and their reports: claims of the paper, what was measured, and a verdict on each.
+
+Below stand the statistics that experiments share: random starts until one is good, transitions of failure rates,
+exponents.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, final
 
+import numpy as np
+from scipy.integrate import quad
+from scipy.optimize import isotonic_regression
+from scipy.special import erf
+
+from odeco._util.types import FloatArray
 from odeco.reproduction.trials import Progress, Records, Settings, Trial, run_trials
+from odeco.tensors.oracle import Oracle
 
 Verdict: TypeAlias = Literal["holds", "holds up to logs", "does not hold as stated"]
 
@@ -114,3 +126,150 @@ def select(records: Records, **wanted: Any) -> Records:
 def distinct(records: Records, name: str) -> list[Any]:
     """Return the values of one column, sorted."""
     return sorted({record[name] for record in records if name in record})
+
+
+def starts_needed(n_components: int) -> float:
+    """Return the mean number of starts until |⟨v₁, u⟩| ≥ 2 max |⟨vⱼ, u⟩| over the k − 1 other components.
+
+    Coordinates of a random direction are independent normal variables up to a common factor, so the chance of a start
+    is ∫ 2φ(z) P(|z'| ≤ z/2)ᵏ⁻¹ dz, with P(|z'| ≤ z/2) = erf(z / (2√2)). The lemma's second condition, |⟨v₁, u⟩| ≥ 1/√d,
+    would make it smaller still.
+
+    Examples
+    --------
+    >>> from odeco.reproduction.report import starts_needed
+    >>> round(starts_needed(2), 2)  # two coordinates: an angle within arctan(1/2) of an axis, π/2 / arctan(1/2)
+    3.39
+    """
+
+    def density(z: float) -> float:
+        return math.sqrt(2 / math.pi) * math.exp(-z * z / 2) * float(erf(z / math.sqrt(8))) ** (n_components - 1)
+
+    return 1 / float(quad(density, 0, 12, points=(1.0, 3.0, 5.0), epsabs=0, epsrel=1e-9, limit=200)[0])
+
+
+@final
+class Within(Oracle):
+    """The tensor T(P, P, P), where P is the projection on the coordinates from `first` on."""
+
+    def __init__(self, oracle: Oracle, first: int) -> None:
+        self.oracle, self.first = oracle, first
+        self.dimension, self.order = oracle.dimension, oracle.order
+        self.exact, self.rounding = oracle.exact, oracle.rounding
+
+    def _image(self, block: FloatArray) -> FloatArray:
+        kept = block.copy()
+        kept[: self.first] = 0
+        image = self.oracle.image(kept)
+        image[: self.first] = 0
+        return image
+
+
+N_RESAMPLES = 400
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its standard error."""
+
+    value: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ± {self.error:.2f}"
+
+    def near(self, expected: float, slack: float = 0.0) -> bool:
+        """Return whether the number is `expected`, up to two standard errors and `slack`."""
+        return abs(self.value - expected) <= 2 * self.error + slack
+
+    def at_most(self, expected: float, slack: float = 0.0) -> bool:
+        """Return whether the number is no larger than `expected`, up to two standard errors and `slack`."""
+        return self.value <= expected + 2 * self.error + slack
+
+
+def transition(levels: FloatArray, rates: FloatArray) -> float:
+    """Return the level at which the nearest rising curve crosses ½, interpolated in log(level); NaN if it does not."""
+    rising = isotonic_regression(rates).x
+    above = int(np.searchsorted(rising, 0.5))
+    if above == 0 or above == len(rising):
+        return float("nan")
+    low, high = rising[above - 1], rising[above]
+    share = (0.5 - low) / (high - low)
+    return float(np.exp((1 - share) * np.log(levels[above - 1]) + share * np.log(levels[above])))
+
+
+def log_slope(x: Any, y: Any) -> Estimate:
+    """Return the exponent b of y ~ xᵇ by least squares in logarithms, with the standard error of the fit."""
+    log_x, log_y = np.log(np.asarray(x, float)), np.log(np.asarray(y, float))
+    centred = log_x - log_x.mean()
+    value = float(centred @ log_y / (centred @ centred))
+    residual = log_y - log_y.mean() - value * centred
+    n_free = max(1, log_x.size - 2)
+    return Estimate(value, float(np.sqrt(residual @ residual / n_free / (centred @ centred))))
+
+
+def log_spread(values: Any) -> float:
+    """Return the standard deviation of log(values): 0 if all are equal, and infinite if one is missing."""
+    spread = float(np.std(np.log(np.asarray(values, float))))
+    return spread if np.isfinite(spread) else float("inf")
+
+
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """Transition points by dimension, and the same for trials drawn again with replacement.
+
+    Attributes
+    ----------
+    dimensions : array of D integers
+        The dimensions.
+    points : array of D numbers
+        The level at which the rate crosses ½, for each dimension.
+    resampled : array, N_RESAMPLES x D
+        The same for each resample of the trials; NaN where a rate never crosses ½.
+    """
+
+    dimensions: FloatArray
+    points: FloatArray
+    resampled: FloatArray
+
+    @classmethod
+    def of(cls, dimensions: Sequence[int], levels: FloatArray, outcomes: Sequence[FloatArray]) -> Transitions:
+        """Return the transitions of `outcomes`, which hold for each dimension an array of trials x levels in [0, 1].
+
+        A trial is drawn again as a whole, because its outcomes at all levels share one draw of the noise.
+        """
+        generator = np.random.default_rng(0)
+        points = np.array([transition(levels, each.mean(axis=0)) for each in outcomes])
+        resampled = np.array(
+            [
+                [
+                    transition(levels, each[generator.integers(len(each), size=len(each))].mean(axis=0))
+                    for each in outcomes
+                ]
+                for _ in range(N_RESAMPLES)
+            ]
+        )
+        return cls(np.array(dimensions, float), points, resampled)
+
+    @property
+    def errors(self) -> FloatArray:
+        """The standard error of the logarithm of each point."""
+        errors: FloatArray = np.nanstd(np.log(self.resampled), axis=0)
+        return errors
+
+    def statistic(self, measure: Callable[[FloatArray], float]) -> Estimate:
+        """Return a function of the points, and its standard deviation over resamples."""
+        draws = [measure(each) for each in self.resampled if np.isfinite(each).all()]
+        return Estimate(measure(self.points), float(np.std(draws)) if draws else float("nan"))
+
+    def exponent(self) -> Estimate:
+        """Return the exponent b of point ~ dᵇ."""
+        return self.statistic(lambda points: log_slope(self.dimensions, points).value)
+
+    def last_exponent(self) -> Estimate:
+        """Return the exponent between the two largest dimensions alone."""
+        return self.statistic(lambda points: log_slope(self.dimensions[-2:], points[-2:]).value)
+
+    def spread(self, scale: Callable[[FloatArray], FloatArray]) -> Estimate:
+        """Return how far the curves are from falling together after scaling by ``scale(d)``."""
+        return self.statistic(lambda points: log_spread(points * scale(self.dimensions)))

@@ -17,13 +17,11 @@ from numpy.typing import NDArray
 
 from odeco._util.types import FloatArray
 from odeco.online.stream import decompose_stream
-from odeco.reproduction import plots as _plots
+from odeco.reproduction import output as _output
 from odeco.reproduction.baselines.sgd import online_sgd, tune_learning_rate
-from odeco.reproduction.common import Estimate, log_slope
-from odeco.reproduction.report import Experiment, Finding, Verdict, distinct, select
+from odeco.reproduction.report import Estimate, Experiment, Finding, Verdict, distinct, log_slope, select
 from odeco.reproduction.trials import Records, Settings, generator_for
-from odeco.tensors.components import Components
-from odeco.tensors.metrics import match
+from odeco.tensors.components import Components, match
 
 WEIGHT = 2.0  # the third cumulant of a Gamma(1) variable
 
@@ -360,48 +358,48 @@ def _medians(records: Records, variable: str, value: str) -> tuple[FloatArray, F
     return np.array(x, float), np.array([np.median([r[value] for r in select(records, **{variable: v})]) for v in x])
 
 
-@_plots.styled
+@_output.styled
 def draw(records: Records) -> dict[str, Any]:
     """Return the figures by name."""
-    figure, axes = _plots.panels(1, 3, height=3.4)
+    figure, axes = _output.panels(1, 3, height=3.4)
     rows, dimension, needed = axes[0]
-    for color, marker, method in zip(_plots.METHOD_COLOURS, _plots.MARKERS, METHODS, strict=False):
+    for color, marker, method in zip(_output.METHOD_COLOURS, _output.MARKERS, METHODS, strict=False):
         look = {"color": color, "marker": marker, "label": method}
         rows.plot(*_medians(select(records, kind="rows", method=method), "rows_read", "error_of_found"), **look)
         if method != "SGD":
             dimension.plot(*_medians(select(records, kind="dimension", method=method), "dimension", "error"), **look)
             needed.plot(*_medians(select(records, kind="needed", method=method), "dimension", "rows_needed"), **look)
     x, y = _medians(select(records, kind="rows", method="Algorithm 2"), "rows_read", "error")
-    _plots.reference_line(rows, x, (x[0], y[0]), -0.5, "∝ rows^(−1/2)")
+    _output.reference_line(rows, x, (x[0], y[0]), -0.5, "∝ rows^(−1/2)")
     chosen = select(records, kind="dimension", method="Algorithm 2")
     x, y = _medians(chosen, "dimension", "predicted")
-    dimension.plot(x, y, "--", color=_plots.REFERENCE, label="predicted")
+    dimension.plot(x, y, "--", color=_output.REFERENCE, label="predicted")
     x, y = _medians(select(records, kind="found"), "dimension", "rows_needed")
-    needed.plot(x, y, marker="D", color=_plots.METHOD_COLOURS[3], label="one component, to 45°")
-    _plots.reference_line(needed, x, (x[-1], y[-1]), 2.0, "∝ d²")
+    needed.plot(x, y, marker="D", color=_output.METHOD_COLOURS[3], label="one component, to 45°")
+    _output.reference_line(needed, x, (x[-1], y[-1]), 2.0, "∝ d²")
     middle = select(records, kind="rows")[0]["dimension"]
     rows.set(xlabel="rows read", ylabel="error of those found (rad)", title=f"Error against rows, d = {middle}")
     dimension.set(xlabel="d", ylabel="error (rms angle, rad)", title=f"Error against d, n = {chosen[0]['n']:,}")
     needed.set(xlabel="d", ylabel="n: rows in each batch", title="Rows until the error is 2/√d, or 45°")
     for panel in axes[0]:
-        _plots.log_axes(panel)
+        _output.log_axes(panel)
     rows.legend()
     dimension.legend()
     needed.legend(loc="upper left")
     needed.set_ylim(top=2.5 * needed.get_ylim()[1])  # room for it
-    _plots.plain_ticks(dimension.xaxis, distinct(chosen, "dimension"))
-    _plots.plain_ticks(needed.xaxis, distinct(select(records, kind="needed"), "dimension"))
+    _output.plain_ticks(dimension.xaxis, distinct(chosen, "dimension"))
+    _output.plain_ticks(needed.xaxis, distinct(select(records, kind="needed"), "dimension"))
     return {"streaming": figure, "streaming-memory": _draw_memory(records)}
 
 
 def _draw_memory(records: Records) -> Any:
-    figure, axes = _plots.panels(1, 1, width=4.6, height=3.2)
+    figure, axes = _output.panels(1, 1, width=4.6, height=3.2)
     panel = axes[0][0]
     x, y = _medians(select(records, kind="memory"), "dimension", "peak_bytes")
-    panel.plot(x, y / 2**20, marker="o", color=_plots.METHOD_COLOURS[0], label="peak of Algorithm 2")
-    panel.plot(x, x * (K + MEMORY_RESTARTS) * 8 / 2**20, "--", color=_plots.REFERENCE, label="d(k + L) numbers")
-    _plots.log_axes(panel)
-    _plots.plain_ticks(panel.xaxis, x)
+    panel.plot(x, y / 2**20, marker="o", color=_output.METHOD_COLOURS[0], label="peak of Algorithm 2")
+    panel.plot(x, x * (K + MEMORY_RESTARTS) * 8 / 2**20, "--", color=_output.REFERENCE, label="d(k + L) numbers")
+    _output.log_axes(panel)
+    _output.plain_ticks(panel.xaxis, x)
     panel.set(xlabel="d", ylabel="MiB", title="Memory, k = 3, L = 10")
     panel.legend()
     return figure

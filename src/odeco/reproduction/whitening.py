@@ -14,13 +14,11 @@ import numpy as np
 from odeco._util.types import FloatArray
 from odeco.datasets.planted import APPENDIX_A_WEIGHTS, gaussian_noise, planted_orthogonal
 from odeco.power.power_method import Schedule, operator_norm, run
-from odeco.reproduction import plots as _plots
-from odeco.reproduction.baselines.slices import random_slice, simultaneous_diagonalization
-from odeco.reproduction.common import Estimate, log_slope
-from odeco.reproduction.report import Experiment, Finding, distinct, select
+from odeco.reproduction import output as _output
+from odeco.reproduction.baselines.matrices import random_slice, simultaneous_diagonalization
+from odeco.reproduction.report import Estimate, Experiment, Finding, distinct, log_slope, select
 from odeco.reproduction.trials import Records, Settings, generator_for
-from odeco.tensors.components import Components
-from odeco.tensors.metrics import HasComponents, match
+from odeco.tensors.components import Components, HasComponents, match
 from odeco.tensors.oracle import Oracle
 
 Method: TypeAlias = Callable[[Oracle, int, np.random.Generator], HasComponents]
@@ -183,13 +181,13 @@ def _slope(records: Records, variable: str) -> Estimate:
     return log_slope([record[variable] for record in records], [record["error"] for record in records])
 
 
-@_plots.styled
+@_output.styled
 def draw(records: Records) -> dict[str, Any]:
     """Return the figures by name."""
-    figure, axes = _plots.panels(1, 3, height=3.4)
+    figure, axes = _output.panels(1, 3, height=3.4)
     noise, dimension, rank = axes[0]
     largest = max(distinct(records, "dimension"))
-    for color, marker, name in zip(_plots.METHOD_COLOURS, _plots.MARKERS, METHODS, strict=False):
+    for color, marker, name in zip(_output.METHOD_COLOURS, _output.MARKERS, METHODS, strict=False):
         chosen = select(records, kind="noise", dimension=largest, method=name)
         medians = [np.median([r["error"] for r in select(chosen, sigma=s)]) for s in LEVELS]
         noise.plot(LEVELS, medians, color=color, marker=marker, label=name)
@@ -201,17 +199,17 @@ def draw(records: Records) -> dict[str, Any]:
         kind = "noise" if variable == "dimension" else "rank"
         x, y = _quantiles(select(records, kind=kind, method="span of a slice"), variable)
         medians = [float(np.median(y[x == value])) / SLICE_NOISE for value in np.unique(x)]
-        panel.plot(np.unique(x), medians, color=_plots.METHOD_COLOURS[3], marker="D", label="span of a slice, 90 %")
-        _plots.reference_line(panel, x, (float(x.min()), medians[0]), exponent, label)
+        panel.plot(np.unique(x), medians, color=_output.METHOD_COLOURS[3], marker="D", label="span of a slice, 90 %")
+        _output.reference_line(panel, x, (float(x.min()), medians[0]), exponent, label)
     noise.set(xlabel="operator norm of the noise", ylabel="error (rms angle, rad)", title=f"Noise, d = {largest}")
     dimension.set(xlabel="d", ylabel="error / operator norm", title="Dimension, small noise")
     rank.set(xlabel="k", ylabel="error of the span / operator norm", title="Rank, d = 64, small noise")
     for panel in axes[0]:
-        _plots.log_axes(panel)
+        _output.log_axes(panel)
         panel.legend(loc="best" if panel is not dimension else "upper left")
     dimension.set_ylim(top=12 * dimension.get_ylim()[1])  # room for the legend
-    _plots.plain_ticks(dimension.xaxis, distinct(select(records, kind="noise"), "dimension"))
-    _plots.plain_ticks(rank.xaxis, distinct(select(records, kind="rank"), "rank"))
+    _output.plain_ticks(dimension.xaxis, distinct(select(records, kind="noise"), "dimension"))
+    _output.plain_ticks(rank.xaxis, distinct(select(records, kind="rank"), "rank"))
     return {"whitening": figure}
 
 

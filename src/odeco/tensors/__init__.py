@@ -1,13 +1,10 @@
 """Symmetric tensors as oracles: known only by their products T(I, u, …, u) with blocks of vectors."""
 
 from odeco.tensors.asymmetric import AsymmetricTensor
-from odeco.tensors.components import Components
+from odeco.tensors.components import Components, incoherence, match
 from odeco.tensors.dense import DenseTensor, as_oracle, symmetrize
-from odeco.tensors.laws import check_oracle
-from odeco.tensors.metrics import incoherence, match
-from odeco.tensors.oracle import Oracle, SensitiveOracle
-from odeco.tensors.packed import PackedTensor
-from odeco.tensors.sparse import SparseTensor
+from odeco.tensors.oracle import Oracle, SensitiveOracle, check_oracle
+from odeco.tensors.packed import PackedTensor, SparseTensor
 
 __all__ = [
     "AsymmetricTensor",

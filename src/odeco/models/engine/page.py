@@ -7,9 +7,8 @@ from typing import Any
 
 from odeco._util.extras import needed_by
 from odeco.decompose.page import again_section, privacy_section
-from odeco.display.page import Section, write_page
+from odeco.display.page import Figures, Section, write_page
 from odeco.display.style import drawn_in
-from odeco.display.svg import Figures
 
 with needed_by("A page"):
     from markupsafe import Markup

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from odeco._util.extras import needed_by
 from odeco.decompose.page import again_section, privacy_section
-from odeco.display.page import Section, asset, parts, table, write_page
+from odeco.display.page import WIDTH, Figures, Section, asset, parts, table, write_page
 from odeco.display.style import LIGHT, drawn_in
-from odeco.display.svg import WIDTH, Figures
 from odeco.models.lda.explorer import MANY, Example, TopicMap, explorer_data, json_text, lay_out
 
 with needed_by("A page"):

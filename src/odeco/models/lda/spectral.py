@@ -29,9 +29,8 @@ from odeco.models.lda.corpus import Corpus
 from odeco.models.lda.counts import blocks
 from odeco.models.lda.moments import WordSums, check_usable, contract, corrected_core
 from odeco.models.lda.params import Callback, LdaSettings
-from odeco.tensors.components import Components
+from odeco.tensors.components import Components, match
 from odeco.tensors.dense import symmetrize
-from odeco.tensors.metrics import match
 
 #: A direction counts as absent if its eigenvalue is below this share of the largest.
 RANK_TOLERANCE = 1e-10

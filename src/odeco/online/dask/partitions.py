@@ -15,8 +15,7 @@ from scipy import sparse
 
 from odeco._util.arguments import check_count
 from odeco.errors import SourceError
-from odeco.io.coerce import as_source
-from odeco.io.files import pieces_of
+from odeco.io.coerce import as_source, pieces_of
 from odeco.io.rows import is_sparse, row_slice, stored_numbers, to_csr
 from odeco.io.source import BatchSource, chosen_columns, names_of
 from odeco.online.dask.client import Cluster, cluster_faults, find_cluster, tried_again

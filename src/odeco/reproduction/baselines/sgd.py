@@ -18,7 +18,7 @@ from odeco._util.arguments import MINIMUM_ORDER, as_generator, check_choice, che
 from odeco._util.types import FloatArray, RngLike
 from odeco.io.coerce import as_source
 from odeco.io.reading import rebatch
-from odeco.reproduction.baselines.slices import positive_components
+from odeco.reproduction.baselines.matrices import positive_components
 from odeco.tensors.components import Components
 
 Variant = Literal["huang2015", "ge2015"]
