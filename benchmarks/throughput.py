@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from odeco.cli.bench import N_CANDIDATES, rows_beside_products
+from odeco.cli.checks import N_CANDIDATES, rows_beside_products
 
 
 def compare(name: str, rows: Any, repeats: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import odeco
-from odeco.cli.decompose import command
+from odeco.cli.decompose import decompose as decompose_command
 from odeco.cp.asymmetric import AsymmetricProblem, as_terms, entries_of, factors_of
 from odeco.cp.fit import refine
 from odeco.cp.rank import SIGNIFICANCE, ProductNoise
@@ -158,7 +158,7 @@ def test_a_judged_result_is_saved_and_shown(tmp_path):
     assert "confidence in the rank" in page
     assert "largest cosine of two along an axis" in page
     np.save(tmp_path / "tensor.npy", entries)
-    done = CliRunner().invoke(command, [str(tmp_path / "tensor.npy"), "--asymmetric", "-k", "auto"])
+    done = CliRunner().invoke(decompose_command, [str(tmp_path / "tensor.npy"), "--asymmetric", "-k", "auto"])
     assert done.exit_code == 0
     assert done.output.startswith(result.verdict)
     assert "rank 3 selected" in done.output

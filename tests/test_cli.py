@@ -262,8 +262,8 @@ def test_ctrl_c_without_a_checkpoint_says_that_nothing_was_saved(tmp_path):
         "def bar(**settings):\n"
         "    os.kill(os.getpid(), signal.SIGTERM if 'term' in sys.argv[0] else signal.SIGINT)\n"
         "    return progress_bar(**settings)\n"
-        "import odeco.cli.stream as stream\n"
-        "stream.progress_bar = bar\n"
+        "import odeco.cli.decompose as command\n"
+        "command.progress_bar = bar\n"
         "sys.exit(main())\n"
     )
     for name, code in (("interrupt.py", 130), ("term.py", 143)):

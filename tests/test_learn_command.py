@@ -11,7 +11,7 @@ from scipy import io as scipy_io
 from scipy import sparse
 
 from odeco.cli.app import run as main
-from odeco.cli.info import _MEANINGS
+from odeco.cli.files import _MEANINGS
 from odeco.cli.learn import make_command
 from odeco.cli.learn_inputs import INPUTS
 from odeco.cli.models import MODELS

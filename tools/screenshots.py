@@ -20,9 +20,9 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from browser import CHROMIUM, Browser  # noqa: E402 - it stands with the tests
-from odeco.cli.main import run  # noqa: E402
 
 import odeco  # noqa: E402
+from odeco.cli.app import run  # noqa: E402
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 from scipy import sparse
 
-from odeco.cli.audit import command as audit_command
-from odeco.cli.private import command
+from odeco.cli.checks import audit as audit_command
+from odeco.cli.private import private as command
 from odeco.datasets import planted_orthogonal
 from odeco.privacy import EntryLevel, MechanismPlan, RecordLevel
 from odeco.privacy.found import Found

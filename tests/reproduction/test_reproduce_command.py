@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from odeco.cli import reproduce as _reproduce
+from odeco.cli import checks as _checks
 from odeco.reproduction import load
 
 
@@ -18,13 +18,13 @@ def test_the_command_writes_everything_and_runs_nothing_again(tmp_path, monkeypa
     tasks = [{"kind": "noise", "dimension": d, "rank": 3, "trial": 0} for d in (6, 12)]
     tasks += [{"kind": "rank", "dimension": 12, "rank": k, "trial": 0} for k in (2, 6)]
     small = replace(load("whitening"), tasks=lambda quick: tasks if quick else [])
-    monkeypatch.setattr(_reproduce, "load", {"whitening": small}.__getitem__)
+    monkeypatch.setattr(_checks, "load", {"whitening": small}.__getitem__)
     arguments = ["whitening", "--quick", "--processes", "2", "--out", str(tmp_path)]
-    printed = CliRunner().invoke(_reproduce.command, arguments)
+    printed = CliRunner().invoke(_checks.reproduce, arguments)
     assert printed.exit_code == 0, printed.output
     kept = (tmp_path / "whitening.trials.jsonl").read_text()
     assert len(kept.splitlines()) == len(tasks)
-    machine = CliRunner().invoke(_reproduce.command, [*arguments, "--json"])
+    machine = CliRunner().invoke(_checks.reproduce, [*arguments, "--json"])
     assert machine.exit_code == 0, machine.output
     assert (tmp_path / "whitening.trials.jsonl").read_text() == kept
     document = json.loads(machine.stdout)
@@ -42,6 +42,6 @@ def test_the_command_writes_everything_and_runs_nothing_again(tmp_path, monkeypa
 
 
 def test_an_unknown_experiment_is_a_mistake_in_the_command_line():
-    result = CliRunner().invoke(_reproduce.command, ["figure2"])
+    result = CliRunner().invoke(_checks.reproduce, ["figure2"])
     assert result.exit_code == 2
     assert "'figure2' is not one of 'figure1', 'streaming', 'privacy', 'whitening', 'all'" in result.stderr

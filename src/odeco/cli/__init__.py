@@ -1,4 +1,4 @@
-"""The command `odeco`: one file per sub-command, loaded only when it is used."""
+"""The command `odeco`: sub-commands, which are imported only when they are used."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -19,8 +18,8 @@ from odeco.cli.faults import FAULTS, Interrupted, advice, in_options, options_of
 from odeco.cli.options import guard
 from odeco.display.tables import printable
 
-# Each sub-command is the object `command` of the module odeco.cli.NAME, which is imported only when it is used, so that
-# `odeco --help` is fast.
+# Each sub-command is the object of its name in a module of odeco.cli: the module of its name, unless `MODULES` has
+# another. It is imported only when it is used, so that `odeco --help` is fast.
 SUMMARIES = {
     "decompose": "Decompose a tensor in a file.",
     "stream": "Decompose the moment of rows in files of any size.",
@@ -34,6 +33,15 @@ SUMMARIES = {
     "bench": "Measure the speed of this machine.",
 }
 
+MODULES = {
+    "stream": "decompose",
+    "report": "files",
+    "info": "files",
+    "audit": "checks",
+    "reproduce": "checks",
+    "bench": "checks",
+}
+
 EXIT_CODES = (
     "Exit codes: 0 all is well, 1 a problem with data or run, 2 a mistake in the command line, 130 interrupted."
 )
@@ -43,31 +51,31 @@ class _Commands(click.Group):
     """Sub-commands that are imported when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return [name for name in SUMMARIES if find_spec(f"odeco.cli.{name}") is not None]
+        return list(SUMMARIES)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in SUMMARIES:
             return None
-        return complete(import_module(f"odeco.cli.{cmd_name}").command)
+        return complete(getattr(import_module(f"odeco.cli.{MODULES.get(cmd_name, cmd_name)}"), cmd_name))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the sub-command of this name; if there is none, suggest one with a similar name."""
         name = args[0]
-        if name.startswith("-") or name in self.list_commands(ctx):
+        if name.startswith("-") or name in SUMMARIES:
             found = super().resolve_command(ctx, args)
             if found[1] is not None:  # for the message of an error that is caught later
                 ctx.ensure_object(dict)["options"] = options_of(found[1])
             return found
-        close = get_close_matches(name, self.list_commands(ctx), 1)
+        close = get_close_matches(name, SUMMARIES, 1)
         hint = f"Did you mean {close[0]!r}?" if close else "odeco --help lists them."
         raise click.UsageError(f"No such command {name!r}. {hint}", ctx)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         # The names and their summaries, without importing them all.
         with formatter.section("Commands"):
-            formatter.write_dl([(name, SUMMARIES[name]) for name in self.list_commands(ctx)])
+            formatter.write_dl(list(SUMMARIES.items()))
 
 
 def complete(command: click.Command) -> click.Command:

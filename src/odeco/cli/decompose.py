@@ -1,7 +1,11 @@
-"""``odeco decompose``: the components of a tensor in a file."""
+"""``odeco decompose`` and ``odeco stream``: the components of a tensor in a file, or of the moment of rows in files."""
 
 from __future__ import annotations
 
+import signal
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +13,11 @@ import click
 
 import odeco
 from odeco.cli import options as _options
-from odeco.cli.inputs import load_names, load_tensor
-from odeco.cli.output import deliver_result, show_result
+from odeco.cli.faults import Interrupted, Interrupts, Terminated, command_line
+from odeco.cli.options import load_names, load_tensor
+from odeco.cli.output import deliver_result, note, show_result
 from odeco.display.progress import progress_bar
+from odeco.io.coerce import as_source
 
 
 @click.command("decompose")
@@ -40,7 +46,7 @@ from odeco.display.progress import progress_bar
 @click.option("--key", metavar="NAME", help="Which array of a .npz archive.")
 @_options.seed
 @_options.outputs
-def command(
+def decompose(
     file: Path,
     n_components: int | str,
     n_restarts: int | None,
@@ -98,3 +104,176 @@ def command(
         title=f"Components of {file.name}",
         show=lambda: show_result(result, as_json=as_json, top=top),
     )
+
+
+@click.command("stream")
+@click.argument("files", type=_options.FILE, nargs=-1, required=True, metavar="FILE...")
+@_options.n_components_or_auto
+@click.option(
+    "--method",
+    type=click.Choice(["core", "power", "entries"]),
+    default="core",
+    show_default=True,
+    help="core: find the span, decompose a small core. power: Algorithm 2 of the paper, fresh rows each iteration. "
+    "entries: the whole moment at once, up to 400 columns.",
+)
+@click.option("--batch-size", type=int, metavar="N", help="Rows per image; required by --method power.")
+@_options.n_restarts
+@_options.n_iterations
+@click.option(
+    "--n-polish", type=int, metavar="N", help="Number of refining passes, with --method core or entries.  [default: 1]"
+)
+@click.option("--order", type=int, default=3, show_default=True, help="Order of the moment.")
+@_options.columns
+@_options.drop
+@_options.seed
+@click.option("--checkpoint", type=_options.CHECKPOINT, metavar="FILE", help="Save the state of the run in this file.")
+@click.option("--checkpoint-seconds", type=float, default=30.0, show_default=True, help="Seconds between checkpoints.")
+@click.option("--resume", is_flag=True, help="Continue from the checkpoint, if there is one.")
+@_options.scheduler
+@_options.outputs
+def stream(
+    files: tuple[Path, ...],
+    n_components: int | str,
+    method: str,
+    batch_size: int | None,
+    n_restarts: int | None,
+    n_iterations: int | None,
+    n_polish: int | None,
+    order: int,
+    columns: list[str] | None,
+    drop: list[str] | None,
+    seed: int,
+    checkpoint: Path | None,
+    checkpoint_seconds: float,
+    resume: bool,
+    scheduler: str | None,
+    as_json: bool,
+    out: Path | None,
+    report: Path | None,
+    names: Path | None,
+    top: int,
+    threads: int | None,
+) -> None:
+    r"""Decompose the moment E[x ⊗ x ⊗ x] of the rows x in FILEs, read block by block and never held as a whole.
+
+    FILE may be .npy, .npz (CSR), .parquet, .arrow, .feather, .svmlight, .csv, .tsv, a directory of such files, or a
+    quoted pattern. Ctrl-C ends the run; with --checkpoint it can be continued later, and its result is bit-identical to
+    that of an uninterrupted run.
+
+    \b
+    Examples:
+      odeco stream rows.npy -k 5 --report page.html
+      odeco stream rows.npy -k auto
+      odeco stream day1.parquet day2.parquet -k 10 --checkpoint run.ckpt
+      odeco stream people.csv -k 3 --drop id,name
+      odeco stream rows.npy -k 5 --method power --batch-size 10000
+      odeco stream '/shared/day-*.npy' -k 5 --scheduler tcp://host:8786
+    """
+    if resume and checkpoint is None:
+        raise click.UsageError("--resume needs --checkpoint FILE, the file to go on from.")
+    if checkpoint is not None and checkpoint.exists() and not resume:
+        raise click.UsageError(
+            f"{checkpoint} must not exist yet. It does: a run that was interrupted. Pass --resume to go on from it, or "
+            "remove it to begin again."
+        )
+    if checkpoint is not None and resume and not checkpoint.exists():
+        note(f"no checkpoint {checkpoint}: beginning at the first row")
+    data: Any = str(files[0]) if len(files) == 1 else [str(path) for path in files]
+    if columns is not None and drop is not None:
+        raise click.UsageError("--columns and --drop must not be given together. Pass the one that is shorter.")
+    source = as_source(data, columns=columns, drop=drop)
+    labels = load_names(names, source.n_features, getattr(source, "columns", None))
+    n_rows = 0
+    with (
+        _options.limited(threads),
+        _options.connected(scheduler) as client,
+        Interrupts() as interrupts,
+        progress_bar(only_on_terminal=True) as show_progress,
+        _columns_called(labels),
+    ):
+        show_progress("reading")
+
+        def show(progress: Any) -> None:
+            nonlocal n_rows
+            n_rows = progress.n_rows
+            total = None if progress.n_rows_needed is None else n_rows + progress.n_rows_needed
+            show_progress(progress.stage, n_rows, total, _rows_of_this_pass(n_rows, source.n_rows))
+            interrupts.check()
+
+        try:
+            result = odeco.decompose_stream(
+                data,
+                n_components,  # type: ignore[arg-type]
+                method=method,  # type: ignore[arg-type]
+                batch_size=batch_size,
+                n_restarts=n_restarts,
+                n_iterations=n_iterations,
+                n_polish=n_polish,
+                order=order,
+                columns=columns,
+                drop=drop,
+                rng=seed,
+                checkpoint=checkpoint,
+                checkpoint_seconds=checkpoint_seconds,
+                keep_checkpoint=checkpoint is not None,
+                callback=show,
+                client=client,
+            )
+        except KeyboardInterrupt:
+            raise _interrupted(interrupts, _read_so_far(n_rows, source.n_rows), checkpoint) from None
+    title = f"Components of {files[0].name}" + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+    again = None
+    if checkpoint is not None:
+        again = f"{checkpoint} holds the run as it ended: run the command again with --resume and another path"
+    result = result.with_names(labels)
+    deliver_result(
+        result,
+        out=out,
+        report=report,
+        title=title,
+        show=lambda: show_result(result, as_json=as_json, top=top),
+        again=again,
+    )
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
+
+
+def _rows_of_this_pass(n_read: int, n_rows: int | None) -> str:
+    """Return the number of rows read in the current pass; if the length is unknown, in all passes."""
+    return f"{n_read:,} rows" if not n_rows else f"{(n_read - 1) % n_rows + 1 if n_read else 0:,} of {n_rows:,} rows"
+
+
+@contextmanager
+def _columns_called(labels: Sequence[str] | None) -> Iterator[None]:
+    """Name columns in warnings as the user named them."""
+    show = warnings.showwarning
+
+    def show_called(message: Warning | str, *more: Any, **further: Any) -> None:
+        if labels is not None and isinstance(message, odeco.DominantColumnWarning):
+            message = message.called(labels[message.column])
+        show(message, *more, **further)
+
+    warnings.showwarning = show_called
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
+
+
+def _read_so_far(n_read: int, n_rows: int | None) -> str:
+    """Return the number of complete passes and of rows after them."""
+    n_passes, rest = divmod(n_read, n_rows) if n_rows else (0, n_read)
+    passes = f"{n_passes} pass{'' if n_passes == 1 else 'es'} and " if n_passes else ""
+    return f"{passes}{rest:,} rows"
+
+
+def _interrupted(interrupts: Interrupts, so_far: str, checkpoint: Path | None) -> Interrupted:
+    text = f"Interrupted after {so_far}. "
+    if checkpoint is None:
+        text += "Nothing was saved; pass --checkpoint FILE to be able to go on."
+    elif not checkpoint.exists():  # a second signal came before the first block of rows was done
+        text += f"{checkpoint} was not written yet."
+    else:
+        text += f"{checkpoint} holds where the run stands. To go on:\n\n    {command_line('--resume')}\n"
+    return Terminated(text) if interrupts.number == signal.SIGTERM else Interrupted(text)

@@ -52,7 +52,7 @@ def _help(text: str, examples: tuple[str, ...]) -> str:
     return "\n\n".join([text, "\n".join(["\b", "Examples:", *(f"  odeco learn {each}" for each in examples)])])
 
 
-command = _Models(
+learn = _Models(
     "learn",
     help=_help(
         "Learn a latent-variable model: the groups, states, sources or classes behind the rows of a file.", _EXAMPLES

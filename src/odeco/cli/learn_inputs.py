@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from odeco.cli import options as _options
-from odeco.cli.inputs import read_private_rows, read_rows
+from odeco.cli.options import read_private_rows, read_rows
 from odeco.io.graphs import read_graph
 from odeco.io.tables import answers_named, number_symbols, order_sequences, read_text_table
 

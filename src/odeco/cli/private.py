@@ -10,7 +10,7 @@ import click
 
 import odeco
 from odeco.cli import options as _options
-from odeco.cli.inputs import load_groups, load_names, load_tensor
+from odeco.cli.options import load_groups, load_names, load_tensor
 from odeco.cli.output import console, deliver_result, emit_json, note, print_result, result_document
 from odeco.cli.spending import Request, Spending, agree_to_spend, budget_options, check_budget, spent_sentence
 from odeco.privacy.holders.protocol import UNITS
@@ -83,7 +83,7 @@ from odeco.private.planner import AUTO, default_neighbours
 @click.option("--n-units", type=int, metavar="N", help="Number of records or users, for --dry-run without a FILE.")
 @_options.seed
 @_options.outputs
-def command(
+def private(
     files: tuple[Path, ...],
     dry_run: bool,
     dimension: int | None,

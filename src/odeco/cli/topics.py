@@ -41,7 +41,7 @@ class _Topics(click.Group):
 
 
 @click.group("topics", cls=_Topics)
-def command() -> None:
+def topics() -> None:
     r"""Learn K topics from the documents in FILEs: which words occur together, and each topic's share of the text.
 
     Text is read from .txt and .text (one document per line), .csv and .tsv (--column), .jsonl and .ndjson (--column),
@@ -67,7 +67,7 @@ def command() -> None:
     """
 
 
-@command.command("fit")
+@topics.command("fit")
 @click.argument("files", type=_options.FILE, nargs=-1, metavar="FILE...")
 @click.option(
     "-k",
@@ -199,8 +199,8 @@ def fit(
             print_plan(files, n_components, given, as_json=as_json)
         return
     # scikit-learn and numba take a second, and may be missing
+    from odeco.cli.topics_files import print_topics, topics_document, write_page_of
     from odeco.cli.topics_fit import agree_to_learn, learn, learn_on_cluster, read_for_learning
-    from odeco.cli.topics_output import print_topics, topics_document, write_page_of
 
     with (
         _options.limited(given["threads"]),
@@ -322,7 +322,7 @@ def _stages(show_progress: Callable[..., object], check: Callable[[], None]) -> 
     return show
 
 
-@command.command("apply")
+@topics.command("apply")
 @click.argument("model", type=_options.FILE)
 @click.argument("files", type=_options.FILE, nargs=-1, required=True, metavar="FILE...")
 @click.option("--column", metavar="NAME", help="The column of tables, or field of JSON lines, that holds the text.")
@@ -345,8 +345,8 @@ def apply(
     """
     if out is not None and out.suffix not in (".csv", ".npz"):
         raise click.UsageError(f"--out must end in .csv or .npz. Got {out}. Rename it.")
-    from odeco.cli.topics_input import read_for_model  # scikit-learn may be missing
-    from odeco.cli.topics_output import proportions_table, write_proportions
+    # scikit-learn may be missing
+    from odeco.cli.topics_files import proportions_table, read_for_model, write_proportions
     from odeco.models.lda.display import infer_proportions
     from odeco.models.lda.estimator import TensorLDA
 
@@ -379,4 +379,4 @@ def apply(
     )
 
 
-command.add_command(apply, "transform")
+topics.add_command(apply, "transform")

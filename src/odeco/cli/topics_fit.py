@@ -16,11 +16,12 @@ import click
 import numpy as np
 
 from odeco.cli.faults import advice
-from odeco.cli.inputs import load_groups
+from odeco.cli.options import load_groups
 from odeco.cli.output import console, emit_json, note
 from odeco.cli.spending import Request, agree_to_spend
-from odeco.cli.topics_input import (
+from odeco.cli.topics_files import (
     Corpus,
+    Learnt,
     Show,
     count_documents,
     read_corpus,
@@ -30,7 +31,7 @@ from odeco.cli.topics_input import (
 )
 from odeco.errors import VocabularyError
 from odeco.io.coerce import as_source
-from odeco.models.lda.display import TopicSummary, summarise_topics
+from odeco.models.lda.display import summarise_topics
 from odeco.models.lda.estimator import TensorLDA
 from odeco.models.lda.private_vocabulary import (
     DELTA_SHARE,
@@ -110,16 +111,6 @@ def _words_of(files: tuple[Path, ...], path: Path | None, n_words: int) -> Any:
             "with one word per line."
         )
     return words
-
-
-@dataclass(frozen=True, eq=False)
-class Learnt:
-    """A fitted model, its summary, and the documents: as they were read, and with the words that were kept."""
-
-    model: TensorLDA
-    summary: TopicSummary
-    corpus: Corpus
-    kept: CountedWords
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ from test_report import Reader
 from odeco._util.files import read_contents
 from odeco.cli.app import run as odeco_command
 from odeco.cli.faults import LastingInterrupt
-from odeco.cli.topics_output import proportions_table
+from odeco.cli.topics_files import proportions_table
 from odeco.datasets.planted import planted_topics
 from odeco.models import TensorLDA
 from odeco.privacy import LedgerFile, gdp_mu

@@ -1,9 +1,11 @@
-"""``odeco info``: describe a file without executing anything in it."""
+"""``odeco report`` and ``odeco info``: the page of a saved result or model, and what a file holds."""
 
 from __future__ import annotations
 
 import math
 import zipfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,77 @@ from rich.table import Table
 
 from odeco._util.files import Contents, announced_arrays, read_array, read_contents
 from odeco.cli import options as _options
-from odeco.cli.inputs import load_npy
-from odeco.cli.output import as_cell, console, emit_json
+from odeco.cli.models import MODELS
+from odeco.cli.options import load_names, load_npy
+from odeco.cli.output import Output, as_cell, console, deliver, emit_json
+from odeco.decompose.files import load_result
+from odeco.decompose.result import AsymmetricDecomposition
 from odeco.errors import FileFormatError
 from odeco.io.coerce import as_source
 from odeco.privacy.calibration import epsilon_of
 from odeco.privacy.ledger_file import LedgerFile, read_charges
 from odeco.tensors.entries import check_finite, check_symmetric
+
+
+@click.command("report")
+@click.argument("file", type=_options.FILE)
+@click.option(
+    "--out", type=_options.OUTPUT, default="odeco-report.html", show_default=True, help="Where to write the page."
+)
+@click.option("--title", help="Title of the page; by default it names the file.")
+@_options.names
+@click.option(
+    "--documents",
+    type=_options.FILE,
+    metavar="FILE",
+    help="For topics: documents to show with them, and to measure coherence with.",
+)
+@click.option("--column", metavar="NAME", help="The column of --documents that holds the text.")
+def report(
+    file: Path, out: Path, title: str | None, names: Path | None, documents: Path | None, column: str | None
+) -> None:
+    r"""Write a self-contained HTML page of the result, the topics or the model in FILE, which --out has written.
+
+    The page of topics shows typical documents if --documents are given; that of private topics never does.
+
+    \b
+    Examples:
+      odeco report result.npz --out page.html --names words.txt
+      odeco report model.npz --out page.html --documents reviews.csv --column text
+    """
+    contents = read_contents(file)
+    write: Callable[[Path], object]
+    if contents.kind == "topic model":
+        if names is not None:
+            raise click.UsageError("A model of topics knows its words. Leave out --names.")
+        from odeco.cli.topics_files import page_writer  # scikit-learn and numba may be missing
+
+        write = page_writer(file, title=title, documents=documents, column=column)
+    elif documents is not None or column is not None:
+        raise click.UsageError(f"--documents and --column are for topics. {file} holds something else. Leave them out.")
+    elif contents.kind in (kinds := {model.kind: model for model in MODELS}):
+        from odeco.models.engine.page import write_model_report  # scikit-learn and Matplotlib may be missing
+
+        loaded = kinds[contents.kind].load_estimator().load(file)
+        write = partial(write_model_report, loaded, title=title or f"Model in {file.name}")
+    else:
+        from odeco.decompose.page import write_report  # Matplotlib may be missing
+
+        result, header = load_result(file), contents.header
+        if names is not None and isinstance(result, AsymmetricDecomposition):
+            raise click.UsageError(
+                "--names is for the one axis of a symmetric tensor. FILE holds terms of an asymmetric one."
+            )
+        write = partial(
+            write_report,
+            result,
+            title=title or f"Result in {file.name}",
+            names=None if names is None else load_names(names, result.vectors.shape[0]),  # type: ignore[union-attr]
+            command=header.get("command"),
+            versions=header.get("written_by"),
+        )
+    deliver(lambda: None, Output(out, write))
+
 
 #: The content of odeco's own files by kind, and how to read it.
 _MEANINGS = {
@@ -42,7 +108,7 @@ _MEANINGS = {
 @click.argument("file", type=_options.FILE)
 @click.option("--check", is_flag=True, help="Also read the whole tensor: is it finite, is it symmetric?")
 @_options.json_output
-def command(file: Path, check: bool, as_json: bool) -> None:
+def info(file: Path, check: bool, as_json: bool) -> None:
     r"""Describe FILE: a tensor, rows, a result, a model, a checkpoint or a ledger. Nothing in it is executed.
 
     \b
