@@ -14,7 +14,7 @@ import click
 import odeco
 from odeco.cli import options as _options
 from odeco.cli.faults import Interrupted, Interrupts, Terminated, command_line
-from odeco.cli.options import load_names, load_tensor
+from odeco.cli.options import check_selection, load_names, load_tensor
 from odeco.cli.output import deliver_result, note, show_result
 from odeco.display.progress import progress_bar
 from odeco.io.coerce import as_source
@@ -49,10 +49,6 @@ from odeco.io.coerce import as_source
 def decompose(
     file: Path,
     n_components: int | str,
-    n_restarts: int | None,
-    n_iterations: int | None,
-    tol: float,
-    method: str,
     whiten: str | None,
     symmetrize: bool,
     asymmetric: bool,
@@ -64,6 +60,7 @@ def decompose(
     names: Path | None,
     top: int,
     threads: int | None,
+    **settings: Any,
 ) -> None:
     r"""Decompose the symmetric tensor in FILE (.npy or .npz, order 3 or more) into weights and unit vectors.
 
@@ -78,7 +75,6 @@ def decompose(
         raise click.UsageError("--names is for the one axis of a symmetric tensor, and does not go with --asymmetric.")
     if asymmetric and (symmetrize or whiten is not None):
         raise click.UsageError("--asymmetric goes with neither --symmetrize nor --whiten.")
-    settings: dict[str, Any] = {"n_restarts": n_restarts, "n_iterations": n_iterations, "tol": tol, "rng": seed}
     with _options.limited(threads):
         tensor = load_tensor(file, key)
         labels = load_names(names, tensor.shape[0] if tensor.ndim else 0)
@@ -93,8 +89,9 @@ def decompose(
                 show_progress(search.status, found, total, f"{found} found")
 
             recipe: Any = odeco.decompose_asymmetric if asymmetric else odeco.decompose
-            settings |= {"method": method} if asymmetric else {"method": method, "whiten": whiten}
-            result = recipe(tensor, n_components, callback=show, **settings)
+            if not asymmetric:
+                settings["whiten"] = whiten
+            result = recipe(tensor, n_components, callback=show, rng=seed, **settings)
     if labels is not None:
         result = result.with_names(labels)
     deliver_result(
@@ -135,17 +132,10 @@ def decompose(
 def stream(
     files: tuple[Path, ...],
     n_components: int | str,
-    method: str,
-    batch_size: int | None,
-    n_restarts: int | None,
-    n_iterations: int | None,
-    n_polish: int | None,
-    order: int,
     columns: list[str] | None,
     drop: list[str] | None,
     seed: int,
     checkpoint: Path | None,
-    checkpoint_seconds: float,
     resume: bool,
     scheduler: str | None,
     as_json: bool,
@@ -154,6 +144,7 @@ def stream(
     names: Path | None,
     top: int,
     threads: int | None,
+    **settings: Any,
 ) -> None:
     r"""Decompose the moment E[x ⊗ x ⊗ x] of the rows x in FILEs, read block by block and never held as a whole.
 
@@ -180,8 +171,7 @@ def stream(
     if checkpoint is not None and resume and not checkpoint.exists():
         note(f"no checkpoint {checkpoint}: beginning at the first row")
     data: Any = str(files[0]) if len(files) == 1 else [str(path) for path in files]
-    if columns is not None and drop is not None:
-        raise click.UsageError("--columns and --drop must not be given together. Pass the one that is shorter.")
+    check_selection(columns, drop)
     source = as_source(data, columns=columns, drop=drop)
     labels = load_names(names, source.n_features, getattr(source, "columns", None))
     n_rows = 0
@@ -205,20 +195,14 @@ def stream(
             result = odeco.decompose_stream(
                 data,
                 n_components,  # type: ignore[arg-type]
-                method=method,  # type: ignore[arg-type]
-                batch_size=batch_size,
-                n_restarts=n_restarts,
-                n_iterations=n_iterations,
-                n_polish=n_polish,
-                order=order,
                 columns=columns,
                 drop=drop,
                 rng=seed,
                 checkpoint=checkpoint,
-                checkpoint_seconds=checkpoint_seconds,
                 keep_checkpoint=checkpoint is not None,
                 callback=show,
                 client=client,
+                **settings,
             )
         except KeyboardInterrupt:
             raise _interrupted(interrupts, _read_so_far(n_rows, source.n_rows), checkpoint) from None

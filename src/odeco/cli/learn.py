@@ -11,8 +11,7 @@ from typing import Any
 import click
 
 from odeco.cli import options as _options
-from odeco.cli.learn_inputs import INPUTS
-from odeco.cli.learn_output import Labels, deliver_model
+from odeco.cli.learn_files import INPUTS, Labels, deliver_model
 from odeco.cli.models import MODELS, RegisteredModel
 from odeco.cli.output import console
 from odeco.cli.spending import Request, agree_to_spend, budget_options, spent_sentence

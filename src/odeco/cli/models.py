@@ -1,7 +1,7 @@
 """The registry of models: what ``odeco learn`` offers, and whose files ``odeco report`` shows.
 
 The command of a model follows from its entry: options from the parameters that its estimator declares, and from its
-kind of input (`odeco.cli.learn_inputs`). Estimators are imported when they are needed: scikit-learn takes a second.
+kind of input (`odeco.cli.learn_files`). Estimators are imported when they are needed: scikit-learn takes a second.
 """
 
 from __future__ import annotations

@@ -313,10 +313,15 @@ def load_groups(path: Path | None) -> Any:
 _BLOCK = 65536
 
 
-def read_rows(file: Path, columns: list[str] | None, drop: list[str] | None) -> tuple[Any, list[str] | None]:
-    """Return all rows of numbers in a file, and the names of their columns."""
+def check_selection(columns: list[str] | None, drop: list[str] | None) -> None:
+    """Raise if columns are both chosen and left out."""
     if columns is not None and drop is not None:
         raise click.UsageError("--columns and --drop must not be given together. Pass the one that is shorter.")
+
+
+def read_rows(file: Path, columns: list[str] | None, drop: list[str] | None) -> tuple[Any, list[str] | None]:
+    """Return all rows of numbers in a file, and the names of their columns."""
+    check_selection(columns, drop)
     source = as_source(str(file), columns=columns, drop=drop)
     rows = join_rows(list(source))
     names = getattr(source, "columns", None)
