@@ -80,12 +80,13 @@ def test_what_noise_may_hide_is_in_doubt():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [25, pytest.param(500, marks=pytest.mark.long)])
-def test_never_confident_and_wrong(count):
+def test_confidence_and_intervals_hold_on_hard_tensors(count):
+    """On tensors on which nothing was chosen: the constants of the confidence were chosen on those of seed 0."""
     attack = load_attack()
-    n_intervals = n_covering = 0
-    for each in attack.attacks(count):
-        verdict, intervals, covering, _ = attack.outcome(each)
-        assert verdict != "CONFIDENT AND WRONG", each
-        n_intervals, n_covering = n_intervals + intervals, n_covering + covering
+    outcomes = [attack.outcome(each) for each in attack.attacks(count, seed=7)]
+    # A rank that is stated with confidence 0.95 may be wrong one time in twenty.
+    confident = [verdict for verdict, *_ in outcomes if verdict in ("right", "CONFIDENT AND WRONG")]
+    assert confident.count("CONFIDENT AND WRONG") <= 0.05 * len(confident)
     # 95 % of the intervals, less three standard deviations of a share of them.
+    n_intervals, n_covering = (sum(outcome[place] for outcome in outcomes) for place in (1, 2))
     assert n_covering >= 0.95 * n_intervals - 3 * np.sqrt(0.95 * 0.05 * n_intervals)
