@@ -60,6 +60,7 @@ def test_clusters_of_a_table_with_model_labels_and_page(clusters, tmp_path, caps
     )
     assert shown.startswith("3 components, well apart")
     assert "width" in shown
+    assert "Columns used: width, height, mass. Leave one out with --drop." in shown
     assert "id" not in TensorMixture.load(out).feature_names_in_
     heading, names, values = labels_in(labels)
     assert heading == ["odeco row", "cluster", "cluster 0", "cluster 1", "cluster 2"]
@@ -376,3 +377,10 @@ def test_every_registered_model_has_a_command_a_reader_and_a_meaning():
         options = {option.name for option in make_command(model).params}
         assert {"file", "n_components", "seed", "out", "labels_path", "report"} <= options
         assert ("epsilon" in options) == bool(model.plan)
+
+
+@pytest.mark.filterwarnings("always")
+def test_an_index_among_the_columns_is_named_and_warned_of(clusters, capsys):
+    shown, said = learn(capsys, "mixture", clusters[0], "-k", 3)
+    assert "Columns used: id, width, height, mass." in shown
+    assert "Column 0, 'id', outweighs all others" in said

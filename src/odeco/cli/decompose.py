@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import signal
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,7 @@ import odeco
 from odeco.cli import options as _options
 from odeco.cli.faults import Interrupted, Interrupts, Terminated, command_line
 from odeco.cli.options import check_selection, load_names, load_tensor
-from odeco.cli.output import deliver_result, note, show_result
+from odeco.cli.output import columns_called, deliver_result, note, show_result
 from odeco.display.progress import progress_bar
 from odeco.io.coerce import as_source
 
@@ -180,7 +177,7 @@ def stream(
         _options.connected(scheduler) as client,
         Interrupts() as interrupts,
         progress_bar(only_on_terminal=True) as show_progress,
-        _columns_called(labels),
+        columns_called(labels),
     ):
         show_progress("reading")
 
@@ -226,23 +223,6 @@ def stream(
 def _rows_of_this_pass(n_read: int, n_rows: int | None) -> str:
     """Return the number of rows read in the current pass; if the length is unknown, in all passes."""
     return f"{n_read:,} rows" if not n_rows else f"{(n_read - 1) % n_rows + 1 if n_read else 0:,} of {n_rows:,} rows"
-
-
-@contextmanager
-def _columns_called(labels: Sequence[str] | None) -> Iterator[None]:
-    """Name columns in warnings as the user named them."""
-    show = warnings.showwarning
-
-    def show_called(message: Warning | str, *more: Any, **further: Any) -> None:
-        if labels is not None and isinstance(message, odeco.DominantColumnWarning):
-            message = message.called(labels[message.column])
-        show(message, *more, **further)
-
-    warnings.showwarning = show_called
-    try:
-        yield
-    finally:
-        warnings.showwarning = show
 
 
 def _read_so_far(n_read: int, n_rows: int | None) -> str:

@@ -13,7 +13,7 @@ import click
 from odeco.cli import options as _options
 from odeco.cli.learn_files import INPUTS, Labels, deliver_model
 from odeco.cli.models import MODELS, RegisteredModel
-from odeco.cli.output import console
+from odeco.cli.output import columns_called, console
 from odeco.cli.spending import Request, agree_to_spend, budget_options, spent_sentence
 from odeco.display.progress import progress_bar
 
@@ -146,7 +146,7 @@ def _learn(model: RegisteredModel, estimator: Any, needs: dict[str, str], file: 
     with _options.limited(threads):
         if private:
             learner.ledger = _spend(model, values, data.public, as_json=outputs["as_json"], **budget)
-        with progress_bar(only_on_terminal=True) as show_progress:
+        with columns_called(data.columns), progress_bar(only_on_terminal=True) as show_progress:
             show_progress("learning")
             learner.fit(data.X, **data.fit)
         deliver_model(

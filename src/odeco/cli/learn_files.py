@@ -22,6 +22,9 @@ from odeco.cli.output import Output, as_cell, console, csv_cell, deliver, emit_j
 from odeco.io.graphs import read_graph
 from odeco.io.tables import answers_named, number_symbols, order_sequences, read_text_table
 
+#: The columns that are used are listed up to this number.
+_MAX_NAMED = 20
+
 
 @dataclass(frozen=True, eq=False)
 class Data:
@@ -77,11 +80,21 @@ class Input:
     private_options: dict[str, str] = field(default_factory=dict)
 
 
+def _columns_used(names: Sequence[str] | None) -> str:
+    """Return which columns a model uses: a label or an index may be among them. Files without names have none."""
+    if names is None:
+        return ""
+    listed = ", ".join(name or "(without a name)" for name in map(str, names[:_MAX_NAMED]))
+    more = f" and {len(names) - _MAX_NAMED:,} more" if len(names) > _MAX_NAMED else ""
+    return f"Columns used: {listed}{more}. Leave one out with --drop."
+
+
 def _read_rows(file: Path, *, private: bool, columns: list[str] | None, drop: list[str] | None) -> Data:
     if private and (columns is not None or drop is not None):
         raise click.UsageError("--columns and --drop are not for private rows. Write a file of the columns you want.")
     rows, names = read_private_rows(file) if private else read_rows(file, columns, drop)
-    return Data(rows, names, public={"n_rows": rows.shape[0], "n_features": rows.shape[1]})
+    public = {"n_rows": rows.shape[0], "n_features": rows.shape[1]}
+    return Data(rows, names, public=public, remark="" if private else _columns_used(names))
 
 
 def _read_sequences(
@@ -108,6 +121,7 @@ def _read_sequences(
             drop = [*(drop or []), *used] or None
         rows, names = read_rows(file, columns, drop)
         fit, emissions = {}, "gaussian"
+        remarks += filter(None, [_columns_used(names)])
     order = order_sequences(groups, times, len(rows))
     if sequence is not None:
         sorted_by = "the table" if time is None else time
@@ -135,7 +149,8 @@ def _read_answers(
         named = answers_named(answers, table.columns)
         table, fit = table.only(list(named)), {"categories": list(named.values())}
         public = {"n_respondents": len(table.cells), "categories": [len(own) for own in named.values()]}
-    return Data(table.cells, table.columns, fit=fit, parameters={"missing_values": None}, public=public)
+    remark, parameters = _columns_used(table.columns), {"missing_values": None}
+    return Data(table.cells, table.columns, fit=fit, parameters=parameters, public=public, remark=remark)
 
 
 def _read_graph(file: Path, *, private: bool) -> Data:  # noqa: ARG001 - no private graphs yet

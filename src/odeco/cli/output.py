@@ -10,7 +10,9 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from odeco.cli.faults import command_line
 from odeco.decompose.files import RESULT_KINDS, AnyResult, save_result
 from odeco.decompose.result import AsymmetricDecomposition
 from odeco.display.tables import cells_of, coordinate_labels, numbers_of, printable, remarks_on
+from odeco.errors import DominantColumnWarning
 from odeco.privacy.report import PrivacyReport
 
 
@@ -40,6 +43,23 @@ def console(*, err: bool = False) -> Console:
 def emit_json(document: dict[str, Any]) -> None:
     """Write one JSON document to stdout."""
     click.echo(json.dumps(plain(document), indent=2, allow_nan=False))
+
+
+@contextmanager
+def columns_called(labels: Sequence[str] | None) -> Iterator[None]:
+    """Name columns in warnings as the user named them."""
+    show = warnings.showwarning
+
+    def show_called(message: Warning | str, *more: Any, **further: Any) -> None:
+        if labels is not None and isinstance(message, DominantColumnWarning):
+            message = message.called(labels[message.column])
+        show(message, *more, **further)
+
+    warnings.showwarning = show_called
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
 
 
 def note(text: str) -> None:

@@ -159,3 +159,19 @@ def test_answers_that_float32_does_not_have():
     model = LatentClasses(2, random_state=0).partial_fit(answers).partial_fit(answers)
     assert model.predict(answers).shape == (60,)
     assert LatentClasses(2, random_state=0).fit(answers).predict(answers).shape == (60,)
+
+
+def test_classes_of_a_million_questions_are_refused_at_once():
+    with pytest.raises(ValueError, match="at most 10,000 questions"):
+        LatentClasses(2).fit(np.zeros((2, 10**6), dtype=np.int8))
+
+
+@pytest.mark.parametrize("model", [TensorMixture, TensorHMM, LatentClasses])
+def test_a_ledger_that_is_no_path_is_refused(model):
+    with pytest.raises(TypeError, match="`ledger` must be a path"):
+        model(2, epsilon=1.0, delta=1e-6, ledger=0.5).fit(CODES)
+
+
+def test_too_many_inference_iterations_are_refused():
+    with pytest.raises(ValueError, match="max_inference_iter"):
+        Communities(2, max_inference_iter=10**30).fit(GRAPH)

@@ -31,6 +31,10 @@ def _answer_probabilities(fit: Fit) -> list[FloatArray]:
     return [part.T for part in np.split(fit.params.answers, fit.context.questions.offsets[1:])]
 
 
+#: A fit to this number of questions takes minutes.
+_MAX_QUESTIONS = 10_000
+
+
 @dataclass(eq=False, repr=False)
 class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator, EMEstimator):  # type: ignore[misc]
     """Latent class analysis: respondents of k hidden classes, in each of which answers to questions are independent.
@@ -218,6 +222,11 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
             raise ValueError(
                 f"At least 1 respondent and 1 question are needed. Got n_samples = {len(table)} and n_features = "
                 f"{table.shape[1]}."
+            )
+        if table.shape[1] > _MAX_QUESTIONS:
+            raise ValueError(
+                f"There must be at most {_MAX_QUESTIONS:,} questions: more would take hours. Got {table.shape[1]:,} "
+                "columns. Choose the questions that matter."
             )
         columns, names = columns_of(table), self._names()
         if context is None:
