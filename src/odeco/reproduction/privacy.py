@@ -21,7 +21,16 @@ from odeco.privacy.calibration import epsilon_of, paper_noise_multiplier
 from odeco.privacy.noise import SimulatedNoise
 from odeco.private.recipe import decompose_privately
 from odeco.reproduction import output as _output
-from odeco.reproduction.report import Estimate, Experiment, Finding, Verdict, distinct, log_slope, select
+from odeco.reproduction.report import (
+    ONE_LOG,
+    Experiment,
+    Finding,
+    distinct,
+    medians_of,
+    select,
+    slope_of,
+    verdict_at_most,
+)
 from odeco.reproduction.trials import Records, Settings, generator_for
 from odeco.tensors.components import Components, incoherence, match
 
@@ -40,9 +49,6 @@ MECHANISMS: dict[str, dict[str, Any]] = {
 }
 
 PAPER, EXACT = "Algorithm 3, paper", "Algorithm 3, exact"
-
-#: Over d = 25 … 200 one ln d is worth this much of an exponent.
-ONE_LOG = 0.24
 
 #: The search ends at steps of 2^(1/8): an exponent over a factor of 8 or more is off by less than this.
 RESOLUTION = 0.05
@@ -152,8 +158,8 @@ def _check_guarantee() -> Finding:
 
 def _check_dimension(records: Records) -> Finding:
     chosen = select(records, kind="dimension")
-    first = {name: _slope(select(chosen, mechanism=name), "dimension", "weight_for_first") for name in MECHANISMS}
-    all_of = {name: _slope(select(chosen, mechanism=name), "dimension", "weight_for_all") for name in (PAPER, EXACT)}
+    first = {name: slope_of(select(chosen, mechanism=name), "dimension", "weight_for_first") for name in MECHANISMS}
+    all_of = {name: slope_of(select(chosen, mechanism=name), "dimension", "weight_for_all") for name in (PAPER, EXACT)}
     worst = max((first[PAPER], first[EXACT]), key=lambda slope: slope.value)
     mu_0 = [float(np.median([r["mu_0"] for r in select(chosen, dimension=d)])) for d in distinct(chosen, "dimension")]
     return Finding(
@@ -166,7 +172,7 @@ def _check_dimension(records: Records) -> Finding:
         + f". All three components: {all_of[PAPER]} and {all_of[EXACT]}. μ₀ of the random components: "
         + ", ".join(f"{value:.1f}" for value in mu_0)
         + ".",
-        _at_most(worst, 0.0),
+        verdict_at_most(worst, 0.0),
         "privacy",
         "The theorem has log(d); μ₀ of random components is itself of order log d. Deflation, which the paper leaves "
         "open, costs no more than a logarithm at these d.",
@@ -174,8 +180,8 @@ def _check_dimension(records: Records) -> Finding:
 
 
 def _check_parameters(records: Records) -> Finding:
-    in_epsilon = _slope(select(records, kind="epsilon", mechanism=PAPER), "epsilon", "weight_for_first")
-    in_mu = _slope(select(records, kind="incoherence", mechanism=EXACT), "mu_0", "weight_for_first")
+    in_epsilon = slope_of(select(records, kind="epsilon", mechanism=PAPER), "epsilon", "weight_for_first")
+    in_mu = slope_of(select(records, kind="incoherence", mechanism=EXACT), "mu_0", "weight_for_first")
     holds = in_epsilon.near(-1.0, RESOLUTION) and in_mu.at_most(1.0, RESOLUTION)
     return Finding(
         "Theorem 4.2, ε and μ₀",
@@ -190,7 +196,7 @@ def _check_parameters(records: Records) -> Finding:
 
 def _check_input(records: Records) -> list[Finding]:
     chosen = select(records, kind="dimension")
-    slope = _slope(select(chosen, mechanism="input"), "dimension", "weight_for_first")
+    slope = slope_of(select(chosen, mechanism="input"), "dimension", "weight_for_first")
     dimensions = np.array(distinct(chosen, "dimension"), float)
     medians = {name: _medians(chosen, name)[1] for name in MECHANISMS}
     largest = {name: float(values[-1]) for name, values in medians.items()}
@@ -235,23 +241,10 @@ def _round(value: float) -> str:
     return f"{float(f'{value:.1g}'):,.0f}"
 
 
-def _slope(records: Records, variable: str, value: str) -> Estimate:
-    return log_slope([record[variable] for record in records], [record[value] for record in records])
-
-
-def _at_most(slope: Estimate, expected: float) -> Verdict:
-    if slope.at_most(expected):
-        return "holds"
-    return "holds up to logs" if slope.at_most(expected, ONE_LOG) else "does not hold as stated"
-
-
 def _medians(
     records: Records, mechanism: str, variable: str = "dimension", value: str = "weight_for_first"
 ) -> tuple[FloatArray, FloatArray]:
-    chosen = select(records, mechanism=mechanism)
-    x = distinct(chosen, variable)
-    y = [float(np.median([r[value] for r in select(chosen, **{variable: each})])) for each in x]
-    return np.array(x, float), np.array(y)
+    return medians_of(select(records, mechanism=mechanism), variable, value)
 
 
 @_output.styled

@@ -23,6 +23,9 @@ from odeco.tensors.oracle import Oracle
 
 Verdict: TypeAlias = Literal["holds", "holds up to logs", "does not hold as stated"]
 
+#: Over d = 25 … 200 a factor ln d changes an exponent by ln(ln 200 / ln 25) / ln(200 / 25) = 0.24.
+ONE_LOG = 0.24
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -273,3 +276,21 @@ class Transitions:
     def spread(self, scale: Callable[[FloatArray], FloatArray]) -> Estimate:
         """Return how far the curves are from falling together after scaling by ``scale(d)``."""
         return self.statistic(lambda points: log_spread(points * scale(self.dimensions)))
+
+
+def slope_of(records: Records, variable: str, value: str) -> Estimate:
+    """Return the exponent with which a value grows with a variable, over records."""
+    return log_slope([record[variable] for record in records], [record[value] for record in records])
+
+
+def verdict_at_most(slope: Estimate, expected: float) -> Verdict:
+    """Return the verdict on the claim that an exponent is at most the expected one."""
+    if slope.at_most(expected):
+        return "holds"
+    return "holds up to logs" if slope.at_most(expected, ONE_LOG) else "does not hold as stated"
+
+
+def medians_of(records: Records, variable: str, value: str) -> tuple[FloatArray, FloatArray]:
+    """Return the values of a variable in records, and the median of another value at each."""
+    x = distinct(records, variable)
+    return np.array(x, float), np.array([np.median([r[value] for r in select(records, **{variable: v})]) for v in x])

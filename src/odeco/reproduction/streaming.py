@@ -19,7 +19,16 @@ from odeco._util.types import FloatArray
 from odeco.online.stream import decompose_stream
 from odeco.reproduction import output as _output
 from odeco.reproduction.baselines.sgd import online_sgd, tune_learning_rate
-from odeco.reproduction.report import Estimate, Experiment, Finding, Verdict, distinct, log_slope, select
+from odeco.reproduction.report import (
+    ONE_LOG,
+    Experiment,
+    Finding,
+    distinct,
+    medians_of,
+    select,
+    slope_of,
+    verdict_at_most,
+)
 from odeco.reproduction.trials import Records, Settings, generator_for
 from odeco.tensors.components import Components, match
 
@@ -138,9 +147,6 @@ MEMORY_RESTARTS, MEMORY_BATCH = 10, 16
 #: the d from which on the first number is the larger one.
 LONE_SIGMA, FEW_RESTARTS = 1.5, 4
 
-#: Over d = 25 … 200 a factor ln d changes an exponent by this much.
-ONE_LOG = 0.24
-
 #: A component counts as found within this angle. At less than half a right angle no vector can stand for two of them.
 FOUND_ANGLE = math.pi / 4
 
@@ -237,12 +243,12 @@ def _memory(stream: SkewedStream) -> dict[str, Any]:
 
 def evaluate(records: Records) -> list[Finding]:
     """Return the findings of Section 3."""
-    in_rows = _slope(select(records, kind="rows", method="Algorithm 2"), "n", "error")
-    in_dimension = _slope(select(records, kind="dimension", method="Algorithm 2"), "dimension", "error")
-    needed = _slope(select(records, kind="needed", method="Algorithm 2"), "dimension", "rows_needed")
-    found = _slope(select(records, kind="found"), "dimension", "rows_needed")
-    core_rows = _slope(select(records, kind="rows", method="core"), "n", "error")
-    core_dimension = _slope(select(records, kind="dimension", method="core"), "dimension", "error")
+    in_rows = slope_of(select(records, kind="rows", method="Algorithm 2"), "n", "error")
+    in_dimension = slope_of(select(records, kind="dimension", method="Algorithm 2"), "dimension", "error")
+    needed = slope_of(select(records, kind="needed", method="Algorithm 2"), "dimension", "rows_needed")
+    found = slope_of(select(records, kind="found"), "dimension", "rows_needed")
+    core_rows = slope_of(select(records, kind="rows", method="core"), "n", "error")
+    core_dimension = slope_of(select(records, kind="dimension", method="core"), "dimension", "error")
     ratio = np.median([r["error"] / r["predicted"] for r in select(records, kind="rows", method="Algorithm 2")])
     return [
         Finding(
@@ -261,7 +267,7 @@ def evaluate(records: Records) -> list[Finding]:
             f"One component, σ = {LONE_SIGMA}, L = {FEW_RESTARTS}; rows until its angle is below 45°: exponent of d at "
             f"most 1, up to two standard errors, or {ONE_LOG} more (one ln d) to hold up to logs.",
             f"Exponent {found}.",
-            _at_most(found, 1.0),
+            verdict_at_most(found, 1.0),
             "streaming",
             "The minimum must be a maximum: far from a component an image must also be right to λ/d along it, which "
             "takes σ²d²/λ² rows whatever ε is (exponent 2). So says the condition that the proof uses, Eq. (4).",
@@ -272,9 +278,9 @@ def evaluate(records: Records) -> list[Finding]:
             f"Rows until the error is 2/√d: exponent of d at most 2, up to two standard errors, or {ONE_LOG} more to "
             "hold up to logs.",
             f"Algorithm 2: {needed}; core: "
-            f"{_slope(select(records, kind='needed', method='core'), 'dimension', 'rows_needed')}, with "
+            f"{slope_of(select(records, kind='needed', method='core'), 'dimension', 'rows_needed')}, with "
             f"{_median_ratio(records):.0f} times fewer rows read at the largest d.",
-            _at_most(needed, 2.0),
+            verdict_at_most(needed, 2.0),
             "streaming",
         ),
         _check_memory(records),
@@ -284,7 +290,7 @@ def evaluate(records: Records) -> list[Finding]:
 
 def _check_memory(records: Records) -> Finding:
     measured = select(records, kind="memory")
-    slope = _slope(measured, "dimension", "peak_bytes")
+    slope = slope_of(measured, "dimension", "peak_bytes")
     exact = all(record["rows_read"] == record["rows_planned"] for record in measured)
     d = np.array([record["dimension"] for record in measured], float)
     peak = np.array([record["peak_bytes"] for record in measured], float)
@@ -334,16 +340,6 @@ def _mean(records: Records, name: str) -> float:
     return float(np.mean([record[name] for record in records]))
 
 
-def _slope(records: Records, variable: str, value: str) -> Estimate:
-    return log_slope([record[variable] for record in records], [record[value] for record in records])
-
-
-def _at_most(slope: Estimate, expected: float) -> Verdict:
-    if slope.at_most(expected):
-        return "holds"
-    return "holds up to logs" if slope.at_most(expected, ONE_LOG) else "does not hold as stated"
-
-
 def _median_ratio(records: Records) -> float:
     largest = max(distinct(select(records, kind="needed"), "dimension"))
     rows = {
@@ -353,11 +349,6 @@ def _median_ratio(records: Records) -> float:
     return float(ROWS_READ["Algorithm 2"] * rows["Algorithm 2"] / rows["core"])
 
 
-def _medians(records: Records, variable: str, value: str) -> tuple[FloatArray, FloatArray]:
-    x = distinct(records, variable)
-    return np.array(x, float), np.array([np.median([r[value] for r in select(records, **{variable: v})]) for v in x])
-
-
 @_output.styled
 def draw(records: Records) -> dict[str, Any]:
     """Return the figures by name."""
@@ -365,16 +356,16 @@ def draw(records: Records) -> dict[str, Any]:
     rows, dimension, needed = axes[0]
     for color, marker, method in zip(_output.METHOD_COLOURS, _output.MARKERS, METHODS, strict=False):
         look = {"color": color, "marker": marker, "label": method}
-        rows.plot(*_medians(select(records, kind="rows", method=method), "rows_read", "error_of_found"), **look)
+        rows.plot(*medians_of(select(records, kind="rows", method=method), "rows_read", "error_of_found"), **look)
         if method != "SGD":
-            dimension.plot(*_medians(select(records, kind="dimension", method=method), "dimension", "error"), **look)
-            needed.plot(*_medians(select(records, kind="needed", method=method), "dimension", "rows_needed"), **look)
-    x, y = _medians(select(records, kind="rows", method="Algorithm 2"), "rows_read", "error")
+            dimension.plot(*medians_of(select(records, kind="dimension", method=method), "dimension", "error"), **look)
+            needed.plot(*medians_of(select(records, kind="needed", method=method), "dimension", "rows_needed"), **look)
+    x, y = medians_of(select(records, kind="rows", method="Algorithm 2"), "rows_read", "error")
     _output.reference_line(rows, x, (x[0], y[0]), -0.5, "∝ rows^(−1/2)")
     chosen = select(records, kind="dimension", method="Algorithm 2")
-    x, y = _medians(chosen, "dimension", "predicted")
+    x, y = medians_of(chosen, "dimension", "predicted")
     dimension.plot(x, y, "--", color=_output.REFERENCE, label="predicted")
-    x, y = _medians(select(records, kind="found"), "dimension", "rows_needed")
+    x, y = medians_of(select(records, kind="found"), "dimension", "rows_needed")
     needed.plot(x, y, marker="D", color=_output.METHOD_COLOURS[3], label="one component, to 45°")
     _output.reference_line(needed, x, (x[-1], y[-1]), 2.0, "∝ d²")
     middle = select(records, kind="rows")[0]["dimension"]
@@ -395,7 +386,7 @@ def draw(records: Records) -> dict[str, Any]:
 def _draw_memory(records: Records) -> Any:
     figure, axes = _output.panels(1, 1, width=4.6, height=3.2)
     panel = axes[0][0]
-    x, y = _medians(select(records, kind="memory"), "dimension", "peak_bytes")
+    x, y = medians_of(select(records, kind="memory"), "dimension", "peak_bytes")
     panel.plot(x, y / 2**20, marker="o", color=_output.METHOD_COLOURS[0], label="peak of Algorithm 2")
     panel.plot(x, x * (K + MEMORY_RESTARTS) * 8 / 2**20, "--", color=_output.REFERENCE, label="d(k + L) numbers")
     _output.log_axes(panel)

@@ -16,7 +16,7 @@ from odeco.datasets.planted import APPENDIX_A_WEIGHTS, gaussian_noise, planted_o
 from odeco.power.power_method import Schedule, operator_norm, run
 from odeco.reproduction import output as _output
 from odeco.reproduction.baselines.matrices import random_slice, simultaneous_diagonalization
-from odeco.reproduction.report import Estimate, Experiment, Finding, distinct, log_slope, select
+from odeco.reproduction.report import Experiment, Finding, distinct, log_slope, select, slope_of
 from odeco.reproduction.trials import Records, Settings, generator_for
 from odeco.tensors.components import Components, HasComponents, match
 from odeco.tensors.oracle import Oracle
@@ -144,8 +144,8 @@ def _check_rank(records: Records) -> Finding:
 def _check_error(records: Records) -> Finding:
     ours = select(records, method="Algorithm 1")
     small = [r for r in ours if r["sigma"] <= 0.03]
-    in_noise = _slope(small, "sigma")
-    in_dimension = _slope(select(ours, sigma=LINEAR), "dimension")
+    in_noise = slope_of(small, "sigma", "error")
+    in_dimension = slope_of(select(ours, sigma=LINEAR), "dimension", "error")
     return Finding(
         "Theorem 2.2, error",
         "Once noise is below the threshold, vectors are found to O(ε/λ), with no factor of d.",
@@ -175,10 +175,6 @@ def _check_comparison(records: Records) -> Finding:
         "holds" if best else "does not hold as stated",
         "whitening",
     )
-
-
-def _slope(records: Records, variable: str) -> Estimate:
-    return log_slope([record[variable] for record in records], [record["error"] for record in records])
 
 
 @_output.styled
