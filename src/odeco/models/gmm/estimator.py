@@ -128,7 +128,7 @@ class TensorMixture(PrivateEstimator, EMEstimator):
         "spherical", choice(*COVARIANCE_TYPES), "The shape of a cluster.", option="--covariance"
     )
     reg_covar: float = param(1e-6, number(), "The share of the mean variance that is added to every variance.")
-    n_starts: int = param(5, count(0), "The number of starts by k-means++.")
+    n_starts: int = param(5, count(0, 1000), "The number of starts by k-means++.")
     norm_bound: float | None = param(
         None, NORM_BOUND, "For --epsilon: longer rows are scaled down to this norm.", option="--norm-bound"
     )
