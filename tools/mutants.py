@@ -61,7 +61,7 @@ class Mutant:
 MUTANTS = [
     Mutant(
         "`input` returns exact weights",
-        "private/mechanisms/input.py",
+        "private/mechanisms/entries.py",
         "return found_in_entries(components, scale,",
         "components.weights[:] = holder.value(components.vectors)\n        return found_in_entries(components, scale,",
         "test_information_flow.py",
@@ -77,7 +77,7 @@ MUTANTS = [
     ),
     Mutant(
         "`subspace` takes its basis from exact data",
-        "private/mechanisms/span.py",
+        "private/mechanisms/entries.py",
         "np.linalg.eigh(moment)",
         "np.linalg.eigh(rows.second_moment())",
         "test_information_flow.py",
@@ -85,7 +85,7 @@ MUTANTS = [
     ),
     Mutant(
         "`core` takes its basis from exact data",
-        "private/mechanisms/span.py",
+        "private/mechanisms/entries.py",
         "leading_directions(slab, width)",
         "leading_directions(holder.slab(asked), width)",
         "test_information_flow.py",
@@ -481,7 +481,7 @@ MUTANTS = [
     ),
     Mutant(
         "workers of a cluster do not clip rows",
-        "online/dask/tasks.py",
+        "online/dask/requests.py",
         "total.update(clipped_rows(rows, norm_bound))",
         "total.update(rows)",
         "test_private_cluster.py",

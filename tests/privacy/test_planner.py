@@ -15,7 +15,7 @@ from odeco.privacy import gdp_mu, noise_multiplier
 from odeco.privacy.noise import SeededNoiseForTests
 from odeco.private import decompose_privately, plan_privacy
 from odeco.private.mechanisms import MECHANISMS
-from odeco.private.mechanisms.span import LEAST_SHARE, Core
+from odeco.private.mechanisms.entries import LEAST_SHARE, Core
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 FOR_TENSORS = [each.name for each in MECHANISMS.values() if not each.needs_second_moment]

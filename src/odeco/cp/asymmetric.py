@@ -27,8 +27,8 @@ from odeco._util.types import DataArray, FloatArray
 from odeco.cp.fit import CPProblem, real_eigenvectors
 from odeco.cp.rank import ProductNoise, Spectra, spectra_of_axes
 from odeco.power.gauss_newton_step import conjugate_gradients
-from odeco.power.iteration import normalise
 from odeco.power.power_method import Schedule, run
+from odeco.power.solver import normalise
 from odeco.tensors.asymmetric import AsymmetricTensor
 from odeco.tensors.components import Components
 from odeco.tensors.oracle import Oracle

@@ -30,8 +30,8 @@ import scipy  # it imports its submodules when they are used
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.rank import NoiseLaw, Spectra
-from odeco.power.iteration import normalise
 from odeco.power.power_method import Schedule
+from odeco.power.solver import normalise
 from odeco.tensors.components import Components
 from odeco.tensors.oracle import Oracle
 

@@ -15,7 +15,6 @@ from odeco._util.types import RngLike
 from odeco.cp.asymmetric import AsymmetricProblem, explained_by_terms, factors_of, term_angle_errors
 from odeco.cp.rank import MAX_AUTOMATIC
 from odeco.cp.selection import Stage, fit_rank, select_rank
-from odeco.decompose.loop import usable_tolerance
 from odeco.decompose.result import AsymmetricDecomposition, Decomposition, structure_of_terms
 from odeco.decompose.symmetric import (
     Method,
@@ -24,6 +23,7 @@ from odeco.decompose.symmetric import (
     described,
     require_signal,
     sorted_fit,
+    usable_tolerance,
     warn_if_unconverged,
 )
 from odeco.display.progress import following

@@ -26,7 +26,7 @@ from odeco._util.state import State, array_field, part_field, parts_field
 from odeco._util.types import FloatArray, RngLike
 from odeco.cp.rank import RankEvidence
 from odeco.errors import RankError
-from odeco.power.iteration import choose_shifts, column_norms, power_step, uniform_starts
+from odeco.power.solver import choose_shifts, column_norms, power_step, uniform_starts
 from odeco.power.tracking import Tracker
 from odeco.tensors.components import Components
 from odeco.tensors.dense import as_oracle

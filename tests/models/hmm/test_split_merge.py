@@ -6,7 +6,7 @@ from planted_hmms import begins_of, symbols_hmm, vectors_hmm
 
 from odeco.models.hmm.baum_welch import HMM, HMMStatistics, baum_welch
 from odeco.models.hmm.emissions import Categorical
-from odeco.models.hmm.split_merge import merge_costs, merge_states, merge_statistics, split_merge_starts
+from odeco.models.hmm.start import merge_costs, merge_states, merge_statistics, split_merge_starts
 
 MODELS = pytest.mark.parametrize("truth", [symbols_hmm(4, 12), vectors_hmm(), vectors_hmm(full=True)])
 

@@ -24,8 +24,7 @@ from odeco.models.hmm.display import describe
 from odeco.models.hmm.emissions import Gaussian, distributions, multinomial_log_likelihoods
 from odeco.models.hmm.private import MAX_PRIVATE_SYMBOLS, find_private_hmm
 from odeco.models.hmm.sequences import Sequences, check_range
-from odeco.models.hmm.split_merge import split_merge_starts
-from odeco.models.hmm.start import spectral_starts
+from odeco.models.hmm.start import spectral_starts, split_merge_starts
 from odeco.privacy.holders.sequences import PrivateSequences
 from odeco.privacy.report import PrivacyReport
 

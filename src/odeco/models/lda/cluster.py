@@ -39,8 +39,7 @@ from odeco.models.lda.vocabulary import (
 )
 from odeco.online.dask.client import check_versions, find_cluster, result_of, versions
 from odeco.online.dask.partitions import ClusterRows, Piece, from_delayed
-from odeco.online.dask.requests import Order, ask, leaf_height, work_on
-from odeco.online.dask.tasks import check_count_of, read
+from odeco.online.dask.requests import Order, ask, check_count_of, leaf_height, read, work_on
 from odeco.online.sums import Part, joined, nodes
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from scipy import sparse
 from odeco._util.arguments import as_generator, check_choice, check_count, check_n_components, check_order
 from odeco._util.types import FloatArray, IndexArray, RngLike
 from odeco.io.rows import as_rows, is_sparse, row_slice
-from odeco.power.iteration import normalise, uniform_starts
 from odeco.power.power_method import Schedule, run
+from odeco.power.solver import normalise, uniform_starts
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor, as_oracle
 from odeco.tensors.oracle import Oracle
