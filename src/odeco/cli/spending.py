@@ -35,7 +35,7 @@ def budget_options(what: str, *, required: bool = False) -> Callable[[Function],
         click.option(
             "--budget", type=float, metavar="E", help="For a new --ledger: the ε that all runs together may spend."
         ),
-        click.option("--yes", is_flag=True, help="Spend without asking. Without a terminal nobody is asked."),
+        click.option("--yes", is_flag=True, help="Spend without asking. Without a terminal there is no question."),
     )
 
     def add(function: Function) -> Function:

@@ -45,7 +45,7 @@ from odeco.tensors.dense import DenseTensor, symmetrize
 #: Of a step from one fit to the next, the share that rows held out are asked about.
 _STEP = 0.5
 
-#: So many further components are tried before it is said that there are no more; twice as many while one is in doubt.
+#: Number of further components that are tried before the search ends; twice this number while one is in doubt.
 _PATIENCE = 2
 
 #: What chance shows more often than this makes nobody look twice.
@@ -99,7 +99,7 @@ class HeldOut:
         return values - (crossed - squared) - _STEP / 2 * distance
 
     def chance(self, worth: FloatArray) -> float:
-        """Return the chance of so large a mean, or of so many groups above zero, if no more is to be expected."""
+        """Return the p-value of this mean, or of this number of groups above zero, if no further component exists."""
         by_mean = float(stdtr(worth.size - 1, -_in_errors(worth)))
         by_signs = float(bdtr(int(np.sum(worth <= 0)), worth.size, 0.5))
         return min(1.0, 2 * min(by_mean, by_signs))

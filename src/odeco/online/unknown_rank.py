@@ -31,7 +31,7 @@ from odeco.tensors.dense import DenseTensor, symmetrize
 #: Groups of rows that are held out. Their spread gives the standard errors, with one degree of freedom less.
 N_GROUPS = 16
 
-#: A core has at most so many entries: at order 3 it is of 50 vectors, and all groups take 17 MB.
+#: The largest number of entries of a core: at order 3 it has 50 vectors, and all groups take 17 MB.
 _MOST_ENTRIES = 2**17
 
 
@@ -89,7 +89,7 @@ class CountingSolver(State, FiniteSolver):
     found : Components or None
         The components of the last attempt.
     rank_evidence : RankEvidence or None
-        Why so many.
+        The evidence for the rank.
     """
 
     probes_converge: ClassVar[bool] = False
@@ -228,7 +228,7 @@ class CountingSolver(State, FiniteSolver):
         per_pass: bool = False,
         orthogonal: bool = False,
     ) -> Tracker:
-        """Return what was found, as something that goes on learning, and remembers why there are so many."""
+        """Return a tracker of the components found, with the evidence for their number."""
         tracking = Tracker.start(self.components, forgetting=forgetting, per_pass=per_pass, orthogonal=orthogonal)
         return replace(tracking, rank_evidence=self.rank_evidence)
 

@@ -1,4 +1,4 @@
-"""How many components there are, by the likelihood of rows that were not learnt from."""
+"""Selection of the number of components by the likelihood of held-out rows."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _CLEARLY = 3.2
 
 @dataclass(frozen=True)
 class ChosenNumber:
-    """The number of components that was chosen.
+    """The number of components that was selected.
 
     Attributes
     ----------
     n_components : int
-        The smallest number that the best is not clearly better than.
+        The smallest number that is not clearly worse than the best.
     tried : dict of int to float
-        The mean log-likelihood of a row that was not learnt from, for each number that was tried.
+        The mean log-likelihood of a held-out row, for each number that was tried.
     clear : bool
         Whether one component less is clearly worse.
     as_good : tuple of int
-        The numbers tried that the best is not clearly better than: the data cannot tell them apart.
+        The numbers tried that are not clearly worse than the best: the data do not decide between them.
     """
 
     n_components: int
@@ -36,10 +36,10 @@ class ChosenNumber:
 
 
 def means_of_stretches(values: FloatArray, n_stretches: int) -> FloatArray:
-    """Return the means of so many stretches of consecutive rows: nearly independent, if each is long.
+    """Return the means of `n_stretches` stretches of consecutive rows, which are nearly independent if each is long.
 
     The gains of neighbouring rows of a sequence depend on each other. With correlations r_1, r_2, … the variance of
-    their mean is 1 + 2 Σ r times what independent rows would have; that of means of long stretches holds it already.
+    their mean is 1 + 2 Σ r times what independent rows would have; the variance of means of long stretches includes it.
     """
     n_each = max(len(values) // n_stretches, 1)
     whole = values[: len(values) // n_each * n_each]
@@ -48,15 +48,14 @@ def means_of_stretches(values: FloatArray, n_stretches: int) -> FloatArray:
 
 
 def choose_number(score: Callable[[int], FloatArray], *, most: int, least: int = 1) -> ChosenNumber:
-    """Choose the smallest number of components that the best number is not clearly better than.
+    """Select the smallest number of components that is not clearly worse than the best.
 
     Parameters
     ----------
     score : callable
-        Learns so many components, and returns the log-likelihood of each row of a part that was not learnt from.
-        Always the same rows: gains are compared row by row, so that what all models find hard cancels. Rows that
-        depend on each other must be put together (`means_of_stretches`), as the standard error takes them as
-        independent.
+        Takes a number of components, fits the model, and returns the log-likelihood of each held-out row. The rows must
+        always be the same: gains are compared row by row, so that the difficulty of a row cancels. Rows that depend
+        on each other must be averaged (`means_of_stretches`), because the standard error assumes independence.
     most, least : int
         The range of numbers.
 
@@ -64,8 +63,8 @@ def choose_number(score: Callable[[int], FloatArray], *, most: int, least: int =
     -----
     The likelihood rises with every component that is there, and falls slowly with those that are not. Numbers are
     doubled until one is not clearly better than its half; three between the last two are tried as well, and three
-    between the two before, as the best may lie in either gap. Then the place where the likelihood stops to rise is
-    closed in on by halves. Each number is learnt once.
+    between the two before, because the best may lie in either gap. Then bisection finds where the likelihood stops
+    rising. Each number is fitted once.
     """
     scores: dict[int, FloatArray] = {}
 
@@ -81,7 +80,7 @@ def choose_number(score: Callable[[int], FloatArray], *, most: int, least: int =
         return float(gain.mean()) > _CLEARLY * float(gain.std()) / math.sqrt(gain.size)
 
     low, high = least, min(2 * least, most)
-    # Two components may be no better than one where four are: of four that are in pairs alike, two say nothing.
+    # Two components may be no better than one although four are: if the four form two pairs, two explain nothing.
     while high > low and (clearly_better(high, low) or (low == least and clearly_better(min(2 * high, most), low))):
         low, high = high, min(2 * high, most)
     before = max(least, low // 2)

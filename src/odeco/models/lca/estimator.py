@@ -107,9 +107,9 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
     it was answered depends on the class only through the other answers is assumed (missing at random).
 
     `partial_fit` learns in one pass: it starts from the first 16,384 respondents, and each 4,096 that follow take one
-    step of online EM (Cappé and Moulines 2009). Nobody is stored longer than that. Fewer respondents give exactly what
-    `fit` gives. The result depends on the respondents and their order, and not on where batches end. After `fit`,
-    `partial_fit` begins a new stream.
+    step of online EM (Cappé and Moulines 2009). No respondent is stored longer than that. Fewer respondents give
+    exactly what `fit` gives. The result depends on the respondents and their order, and not on where batches end. After
+    `fit`, `partial_fit` begins a new stream.
 
     **Private models.** With `epsilon` and `delta`, noisy sums over respondents are all that is learnt from them (see
     `plan_classes`): pairs of answers, the third moment of three views in k directions, and the statistics of EM

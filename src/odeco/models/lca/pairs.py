@@ -1,15 +1,16 @@
-"""Classes from noisy tables of pairs of answers: all of it is post-processing of what was released.
+"""Private latent classes from noisy releases: everything here is post-processing.
+
+**Starts from tables of pairs.**
 
 The table of two questions holds Σ_h w_h θ_h θ'_hᵀ, for those who answered both. Three views of the questions and their
-third moment in k directions say which classes these are (`three_views`); given the detectors d of one view, the pairs
-with another give its means, since P_ab d_bh = √w_h A_h.
+third moment in k directions determine the classes (`classes_of_three_views`); given the detectors d of one view, the
+pairs with another give its means, since P_ab d_bh = √w_h A_h.
 
-The classes under which all that was released is likeliest: pairs and sums of steps, each with its own noise.
-
-A likelihood step asks for Σ_i x_i r(x_i)ᵀ, where x are the indicators of a respondent and r the probabilities of some
-classes that are known by then. Of respondents of other classes θ this sum has a mean n E_θ[x r(x)ᵀ]. So its release is
-a measurement of θ, whichever classes it was asked with, and stays one when better classes are known: nothing that was
-paid for is thrown away. The fit is by least squares, weighted by noise and counting, with a prior around the
+**The fit** finds the classes under which all releases are most likely: pairs, and the statistics of EM iterations, each
+with its own noise. An EM iteration queries Σ_i x_i r(x_i)ᵀ, where x are the indicators of a respondent and r the
+probabilities of some classes that are known by then. Of respondents of other classes θ this sum has a mean n E_θ[x
+r(x)ᵀ]. So its release is a measurement of θ, whatever the classes of the query, and remains one when better classes are
+known: no release is wasted. The fit is by least squares, weighted by noise and counting, with a prior around the
 frequencies; the means are taken over simulated respondents. All of it is post-processing of what was released.
 """
 
@@ -28,7 +29,7 @@ from odeco.models.lca.classes import Classes
 from odeco.models.lca.start import as_probabilities
 from odeco.privacy.holders.answers import Bits, Questions, places_of_pairs
 
-#: So many splits of the questions into views are compared by the tables.
+#: Number of splits of the questions into views that are compared by the tables.
 _N_SPLITS = 20
 
 #: No share of respondents who answered a question is taken for smaller.
@@ -37,7 +38,7 @@ _LEAST_ANSWERED = 0.01
 #: Every class answers, in this share, as all respondents together do.
 _BACKGROUND = 0.02
 
-#: Vectors of a view are shortened to so many times their root mean square.
+#: Vectors of a view are clipped to this multiple of their root mean square.
 _LENGTHS = 1.25
 
 
@@ -67,7 +68,7 @@ class PairTables:
 
     @classmethod
     def of(cls, released: FloatArray, deviation: float, questions: Questions, n_rows: int) -> PairTables:
-        """Return the tables of released pairs of so many respondents, with noise of this standard deviation."""
+        """Return the tables of released pairs of `n_rows` respondents, with noise of this standard deviation."""
         counts = np.zeros((questions.n_answers,) * 2)
         counts[places_of_pairs(questions)] = released
         counts += counts.T
@@ -193,10 +194,10 @@ def classes_at_random(tables: PairTables, n_components: int, rng: np.random.Gene
 #: As many respondents as there are, within these bounds, are simulated with the classes found so far.
 _LEAST_SIMULATED, _MOST_SIMULATED = 300, 3_000
 
-#: So many steps of the search are taken with them.
+#: Iterations of the optimiser with each simulated sample.
 _N_SEARCH = 25
 
-#: So many such rounds begin from the best of several starts; one from each of the others.
+#: Number of such rounds from the best of several starts; one from each of the others.
 _N_ROUNDS = 3
 
 #: The most steps of the search with pairs alone, where nothing is simulated.
@@ -221,7 +222,7 @@ _Term = tuple[float, FloatArray, FloatArray]
 
 @dataclass(frozen=True, eq=False)
 class ReleasedStep:
-    """A sum of a likelihood step with noise, answers x k; the classes that it was asked with; the noise's deviation."""
+    """The noisy statistics of an EM iteration, answers x k; the classes of the query; the deviation of the noise."""
 
     classes: Classes
     released: FloatArray
@@ -261,7 +262,7 @@ class Matching:
     n_rows, n_components : int
         Numbers of respondents and of classes.
     steps : tuple of ReleasedStep
-        The likelihood steps so far.
+        The EM iterations released so far.
     """
 
     tables: PairTables

@@ -206,7 +206,7 @@ def _first_left_vector(
     if size == 1:
         return start
     squared = scipy.sparse.linalg.LinearOperator((size, size), matvec=times, dtype=np.float64)
-    # The start of a power iteration needs few digits; singular values that lie close together need not be told apart.
+    # The start of a power iteration needs few digits; singular values that lie close together need not be separated.
     vectors: FloatArray = scipy.sparse.linalg.eigsh(squared, k=1, v0=start, tol=1e-6)[1]
     return vectors[:, 0]
 
