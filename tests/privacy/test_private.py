@@ -474,7 +474,8 @@ def test_nothing_comes_back_but_what_is_listed():
     errors = {"angle_errors", "weight_errors", "noise_floors", "clear"}
     ways_to_look = {"verdict", "summary", "to_frame", "plot", "with_names"}
     held = {"components", "weights", "vectors", "order", "privacy", "names", "norm_bound"}
-    assert public == held | errors | ways_to_look
+    ways_to_files = {"check", "from_arrays", "is_in", "permuted", "to_arrays"}
+    assert public == held | errors | ways_to_look | ways_to_files
     assert {field.name for field in dataclasses.fields(PrivateDecomposition)} <= public
     with pytest.raises(dataclasses.FrozenInstanceError):
         result.privacy = None
