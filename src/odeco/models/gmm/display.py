@@ -46,11 +46,19 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Fl
         heights[:, columns],
         component_names(model.weights),
         [names[column] for column in columns],
-        "mean, in standard deviations within components",
+        "mean, in standard deviations",
     )
     fact = f"{_SHAPES[model.covariance_type]}, fitted to {fit.info.n_samples:,} rows; start: {fit.info.init}."
-    facts = (fact, *_only_column(model, names))
-    return Description(_verdict(fit, privacy), facts, tuple(components), (_Plane(model, rows), table))
+    verdict, alone = _verdict(fit, privacy), _only_column(model)
+    if alone is None:
+        return Description(verdict, (fact,), tuple(components), (_Plane(model, rows), table))
+    name, share = names[alone[0]], alone[1]
+    verdict = verdict.replace("components,", f"components that only {name} separates,", 1)
+    advice = (
+        f"{name} has {share:.1%} of the variance between means. If columns have different units, bring them to one "
+        "scale first."
+    )
+    return Description(verdict, (fact, advice), tuple(components), (_Plane(model, rows), table))
 
 
 def _verdict(fit: Fit, privacy: PrivacyReport | None) -> str:
@@ -63,19 +71,16 @@ def _verdict(fit: Fit, privacy: PrivacyReport | None) -> str:
     return separation_verdict(fit.params.posterior(rows)[0], "component")
 
 
-def _only_column(model: Gaussians, names: list[str]) -> list[str]:
-    """Return a sentence about the column that alone separates spheres, if there is one: it may be one of other units.
+def _only_column(model: Gaussians) -> tuple[int, float] | None:
+    """Return the column that alone separates spheres, and its share, if there is one: it may be one of other units.
 
     Spheres have the same variance in all columns, so the column with the largest numbers decides. Ellipsoids have not.
     """
     between = model.weights @ (model.means - model.origin) ** 2
     column, total = int(np.argmax(between)), float(between.sum())
     if model.covariance_type != "spherical" or len(between) == 1 or not total > 0 or between[column] < _ALONE * total:
-        return []
-    return [
-        f"Only {names[column]} separates them: it has {between[column] / total:.1%} of the variance between means. If "
-        "columns have different units, bring them to one scale first."
-    ]
+        return None
+    return column, float(between[column]) / total
 
 
 @dataclass(frozen=True, eq=False)
