@@ -87,7 +87,7 @@ class RankEvidence(State):
 
 
 def evidence_from_deflation(weights: FloatArray, remaining: FloatArray, dimension: int, order: int) -> RankEvidence:
-    """CPFits each weight, in order of discovery, against the noise that could be in what remained after it.
+    """Test each weight, in order of discovery, against the noise that could be in what remained after it.
 
     `remaining` holds for each component the squared norm of the tensor without this component and those before it. If
     all of that is noise, a Gaussian symmetric tensor of squared norm N², then its variance at every unit vector is

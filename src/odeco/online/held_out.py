@@ -71,24 +71,24 @@ class HeldOut:
         self.tensor = DenseTensor(symmetrize(fitted))
         self._held = [DenseTensor(symmetrize(core)) for core in held]
         problem = SymmetricProblem(self.tensor, self.tensor.squared_norm())
-        self._judge = CPFits(problem, np.random.default_rng(seed), max_rank=most)
+        self._fits = CPFits(problem, np.random.default_rng(seed), max_rank=most)
         self.most = most
 
     def fit(self, rank: int) -> Components:
         """Return the best fit of `rank` components to the rows for that."""
-        return self._judge.fit(rank).components
+        return self._fits.fit(rank).components
 
     def gain(self, rank: int) -> float:
         """Return the root of what the last of `rank` components takes off the squared misfit there."""
-        return math.sqrt(max(0.0, self._judge.fit(rank).explained - self._judge.fit(rank - 1).explained))
+        return math.sqrt(max(0.0, self._fits.fit(rank).explained - self._fits.fit(rank - 1).explained))
 
     def exhausted(self, rank: int) -> bool:
         """Return whether a fit leaves nothing but rounding error."""
-        return self._judge.exhausted(rank)
+        return self._fits.exhausted(rank)
 
     def extend(self, rank: int) -> None:
         """Fit one component more than `rank`: started where the last fit leaves most, and all anew."""
-        self._judge.add(rank, self._judge.next(rank)[0])
+        self._fits.add(rank, self._fits.next(rank)[0])
 
     def worth(self, old: Components, new: Components) -> FloatArray:
         """Return for each group what half a step from one fit to another is worth."""
@@ -109,7 +109,7 @@ class HeldOut:
         worth = []
         for index in range(components.n_components):
             others = np.delete(components.vectors, index, axis=1)
-            weights = fitted_weights(self._judge.problem, others) if others.shape[1] else np.empty(0)
+            weights = fitted_weights(self._fits.problem, others) if others.shape[1] else np.empty(0)
             worth.append(self.worth(Components(weights, others, components.order), components))
         return worth
 
@@ -150,7 +150,7 @@ class Following(NamedTuple):
 
 
 def judge_held_out(rows: HeldOut) -> tuple[RankEvidence, Components]:
-    """CPFits how many components the moment has; return why, and their fit.
+    """Select the number of components of the moment; return the evidence, and their fit.
 
     Kept is what chance hardly ever shows, and then what is more likely to be there than not: in doubt the best guess.
     """

@@ -1,7 +1,4 @@
-"""The moment of rows held in memory.
-
-The moment of a stream: fresh rows for every question, each row read once.
-"""
+"""Moments of rows as oracles: of rows held in memory, and of a stream, where every query reads fresh rows."""
 
 from __future__ import annotations
 

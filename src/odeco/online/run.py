@@ -1,8 +1,8 @@
-"""A run: a solver, the sum over rows that its question needs, and the policy that says when a batch is complete.
+"""A run: a solver, the sum over rows that its query needs, and the policy that says when a batch is complete.
 
-A solver asks one question at a time. A run adds up what the question needs over the rows that it gets, pulled or
-pushed. When its policy says that the batch is complete, the mean over the batch goes to the solver, which then has its
-next question. `BatchMean` makes the plain mean; in a private run `odeco.online.private.NoisyMean` adds noise.
+A solver makes one query at a time. A run adds up what the query needs over the rows that it gets, pulled or pushed.
+When its policy says that the batch is complete, the mean over the batch goes to the solver, which then has its next
+query. `BatchMean` makes the plain mean; in a private run `odeco.online.private.NoisyMean` adds noise.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ class CountingSolver(State, FiniteSolver):
 
     @property
     def done(self) -> bool:
-        """Whether the number of components is found: in passes, once it is judged; else, once it is beyond doubt."""
+        """Whether the number of components is found: in passes, once it is selected; else, once it is beyond doubt."""
         evidence = self.rank_evidence
         return evidence is not None and (self.per_pass or evidence.confidence >= SURE)
 
@@ -165,7 +165,7 @@ class CountingSolver(State, FiniteSolver):
 
     @property
     def components(self) -> Components:
-        """The components, once they are judged; none before."""
+        """The components, once their number is selected; none before."""
         empty = Components(np.empty(0), np.empty((self.probes.shape[0], 0)), self.order)
         return empty if self.found is None else self.found
 
@@ -210,7 +210,7 @@ class CountingSolver(State, FiniteSolver):
     def _settled_question(self) -> CountingSolver:
         """Go on with the next question, or judge."""
         if self.query == "core":
-            return self._judged()
+            return self._selected()
         if self.fitted is None:
             raise self._too_few_rows()
         with one_blas_thread():  # results must not depend on the number of threads
@@ -253,8 +253,8 @@ class CountingSolver(State, FiniteSolver):
         held[group] = held[group] + (n_rows / n_held[group]) * (reply - held[group])
         return replace(self, held=tuple(held), n_held=n_held)
 
-    def _judged(self) -> CountingSolver:
-        """CPFits how many components there are; then all rows of the core fit them."""
+    def _selected(self) -> CountingSolver:
+        """Select the number of components; then all rows of the core fit them."""
         if self.fitted is None or not np.all(self.n_held):
             raise self._too_few_rows()
         if not np.any(self.fitted):
@@ -268,11 +268,11 @@ class CountingSolver(State, FiniteSolver):
         inside = refine(SymmetricProblem(whole_core, whole_core.squared_norm()), start).components.sorted_by_weight()
         found = Components(inside.weights, self.probes @ inside.vectors, self.order)
         if self.per_pass or evidence.confidence >= SURE:
-            judged = replace(self, fitted=None, n_fitted=0, held=(), n_held=np.zeros_like(self.n_held))
+            selected = replace(self, fitted=None, n_fitted=0, held=(), n_held=np.zeros_like(self.n_held))
         else:
             again = self.attempt + 1
-            judged = self._beginning(dimension, self.order, self.seed, per_pass=False, attempt=again)
-        return replace(judged, found=found, rank_evidence=evidence)
+            selected = self._beginning(dimension, self.order, self.seed, per_pass=False, attempt=again)
+        return replace(selected, found=found, rank_evidence=evidence)
 
     def _too_few_rows(self) -> RankError:
         n_rows = self.n_fitted + int(self.n_held.sum())

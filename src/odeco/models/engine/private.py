@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
-from odeco._util.types import FloatArray
+from odeco._util.types import FloatArray, IndexArray
 from odeco.privacy.calibration import adversary_accuracy
 from odeco.privacy.holders.protocol import NeighbourRelation
 from odeco.privacy.ledger_file import Guarantee
@@ -214,3 +215,56 @@ def simulate_releases(
 
     agreements = [program(releaser, rng) for _ in range(_SIMULATIONS)]
     return tuple(made[-1].log), np.stack(agreements)
+
+
+def plan_by_assignments(
+    program: Callable[[Callable[[np.random.Generator], SimulatedSums], np.random.Generator], FloatArray],
+    guarantee: Guarantee,
+    n_records: int,
+    n_simulated: int,
+    *,
+    unit: str,
+    neighbour_relation: NeighbourRelation,
+    seed: int,
+    n_components: int,
+    threshold: float,
+    records: str,
+    simulated: str,
+    assigned: str,
+) -> PrivatePlan:
+    """Return the plan of a program whose agreement is the share of rows that are assigned as by the true model.
+
+    `simulated` and `assigned` are the words of the verdict for what was simulated, and for what agrees; the other
+    arguments are those of `simulate_releases` and `PrivatePlan`.
+    """
+    releases, agreements = simulate_releases(
+        program,
+        guarantee,
+        n_records,
+        n_simulated,
+        record=unit,
+        neighbour_relation=neighbour_relation,
+        rng=np.random.default_rng(seed),
+    )
+    agreement = float(np.median(agreements))
+    expected = "would be found" if agreement >= threshold else "would not be found"
+    return PrivatePlan(
+        unit=unit,
+        epsilon=guarantee.epsilon,
+        delta=guarantee.delta,
+        mu=guarantee.mu,
+        n_records=n_records,
+        n_components=n_components,
+        releases=releases,
+        agreements=(agreement,),
+        threshold=threshold,
+        records=records,
+        verdict=f"{n_components} simulated {simulated}, {expected}: {agreement:.0%} of {assigned}",
+    )
+
+
+def matched_share(first: IndexArray, second: IndexArray, k: int) -> float:
+    """Return the share of rows on which two assignments agree, with components matched such that it is largest."""
+    table = np.zeros((k, k))
+    np.add.at(table, (first, second), 1)
+    return float(table[linear_sum_assignment(-table)].sum() / len(first))

@@ -15,13 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from odeco._util.arguments import check_count, check_number
-from odeco._util.types import FloatArray, IndexArray
+from odeco._util.types import FloatArray
 from odeco.models.engine.gaussians import Gaussians
 from odeco.models.engine.moments import SecondMoment
-from odeco.models.engine.private import PrivatePlan, Releaser, SimulatedSums, simulate_releases
+from odeco.models.engine.private import PrivatePlan, Releaser, SimulatedSums, matched_share, plan_by_assignments
 from odeco.models.gmm.start import Span, means_of_core, span_of
 from odeco.privacy.holders.protocol import NeighbourRelation
 from odeco.privacy.holders.rows import CONSTANT, BoundedRows, unpacked_cube, unpacked_matrix
@@ -214,37 +213,19 @@ def plan_mixture(
         releaser = simulated(np.random.default_rng(seed_of_noise))
         found, _ = find_private_mixture(held, releaser, k, reg_covar=1e-6, seed=seed_of_starts)
         own, other = (model.posterior(rows)[0].argmax(axis=1) for model in (truth, found))
-        return np.array([_matched(own, other, k)])
+        return np.array([matched_share(own, other, k)])
 
-    releases, agreements = simulate_releases(
+    return plan_by_assignments(
         program,
         guarantee,
         n,
         size,
-        record="row",
-        neighbour_relation=neighbour_relation,
-        rng=np.random.default_rng(seed),
-    )
-    agreement = float(np.median(agreements))
-    expected = "would be found" if agreement >= _FOUND else "would not be found"
-    return PrivatePlan(
         unit="row",
-        epsilon=epsilon,
-        delta=delta,
-        mu=guarantee.mu,
-        n_records=n,
+        neighbour_relation=neighbour_relation,
+        seed=seed,
         n_components=k,
-        releases=releases,
-        agreements=(agreement,),
         threshold=_FOUND,
         records=f"rows of {d:,} features, divided by the bound of their norm",
-        verdict=f"{k} simulated spheres, {separation:g} deviations apart, {expected}: {agreement:.0%} of rows assigned "
-        "as the truth assigns them",
+        simulated=f"spheres, {separation:g} deviations apart",
+        assigned="rows assigned as the truth assigns them",
     )
-
-
-def _matched(first: IndexArray, second: IndexArray, k: int) -> float:
-    """Return the share of rows on which two assignments agree, with components matched such that it is largest."""
-    table = np.zeros((k, k))
-    np.add.at(table, (first, second), 1)
-    return float(table[linear_sum_assignment(-table)].sum() / len(first))

@@ -12,13 +12,12 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from odeco._util.arguments import check_count
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.models.engine.em import EMResult, em
-from odeco.models.engine.private import PrivatePlan, Releaser, SimulatedSums, simulate_releases
+from odeco.models.engine.private import PrivatePlan, Releaser, SimulatedSums, matched_share, plan_by_assignments
 from odeco.models.hmm.baum_welch import HMM, HMMStatistics
 from odeco.models.hmm.emissions import Categorical
 from odeco.models.hmm.start import Triples, hmm_of_triples
@@ -165,32 +164,20 @@ def plan_hmm(
         releaser = simulated(np.random.default_rng(seed_of_noise))
         held = PrivateSequences(rows, np.full(size, length), v)
         found = find_private_hmm(held, releaser, k, max_iter=100, tol=1e-6, seed=seed_of_start)[0].params
-        table = np.zeros((k, k))
-        np.add.at(table, tuple(hmm.posterior(rows, begins).argmax(axis=1) for hmm in (truth, found)), 1)
-        return np.array([table[linear_sum_assignment(-table)].sum() / rows.size])
+        own, other = (hmm.posterior(rows, begins).argmax(axis=1) for hmm in (truth, found))
+        return np.array([matched_share(own, other, k)])
 
-    releases, agreements = simulate_releases(
+    return plan_by_assignments(
         program,
         guarantee,
         n,
         size,
-        record="sequence",
-        neighbour_relation=neighbour_relation,
-        rng=np.random.default_rng(seed),
-    )
-    agreement = float(np.median(agreements))
-    expected = "would be found" if agreement >= _FOUND else "would not be found"
-    return PrivatePlan(
         unit="sequence",
-        epsilon=epsilon,
-        delta=delta,
-        mu=guarantee.mu,
-        n_records=n,
+        neighbour_relation=neighbour_relation,
+        seed=seed,
         n_components=k,
-        releases=releases,
-        agreements=(agreement,),
         threshold=_FOUND,
         records=f"sequences of about {length:,} of {v:,} symbols",
-        verdict=f"{k} simulated states, each of which lasts for two symbols, {expected}: {agreement:.0%} of symbols "
-        "assigned to the same state as by the true model",
+        simulated="states, each of which lasts for two symbols",
+        assigned="symbols assigned to the same state as by the true model",
     )
