@@ -59,6 +59,37 @@ def test_a_nested_column_of_a_table_is_named(suffix, tmp_path):
         odeco.decompose_stream(table, 1)
 
 
+MODELS = {
+    "mixture": models.TensorMixture,
+    "hidden Markov model": models.TensorHMM,
+    "independent components": models.TensorICA,
+    "latent classes": models.LatentClasses,
+    "topics": models.TensorLDA,
+    "communities": models.Communities,
+}
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_nested_column_of_a_table_in_memory_is_named_by_every_model(name, method):
+    arrow, pandas = pytest.importorskip("pyarrow"), pytest.importorskip("pandas")
+    columns = {"a": [1.0, 2.0, 3.0], "c": [[1, 2], [3], []]}
+    tables = {
+        "list<item: int64>": arrow.table(columns),
+        "struct<x: int64>": arrow.table({"a": [1.0, 2.0], "c": [{"x": 1}, {"x": 2}]}),
+        "a list": pandas.DataFrame(columns),
+    }
+    for kind, table in tables.items():
+        with pytest.raises(TypeError, match=f"Column 'c' holds {kind}. Write its parts as columns"):
+            getattr(MODELS[name](2), method)(table)
+
+
+def test_texts_in_an_adjacency_matrix_are_refused():
+    arrow = pytest.importorskip("pyarrow")
+    with pytest.raises(TypeError, match="An adjacency matrix must hold numbers"):
+        models.Communities(2).fit(arrow.table({"a": [1.0, 2.0], "b": ["x", "y"]}))
+
+
 @pytest.mark.parametrize("read", [read_text_table, read_graph])
 def test_a_table_that_is_not_utf_8_is_named(read, tmp_path):
     (tmp_path / "t.csv").write_bytes("größe,b\n1,2\n".encode("latin-1"))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, final, runtime_checkabl
 import numpy as np
 from scipy.sparse import csr_array
 
-from odeco._util.arguments import check_count
+from odeco._util.arguments import check_count, check_unmasked
 from odeco._util.types import DataArray
 from odeco.errors import SourceError
 from odeco.io import errors as _errors
@@ -266,6 +266,32 @@ def names_of(data: Any) -> tuple[str, ...] | None:
         if all(isinstance(label, str | int | float | tuple) for label in labels):
             return tuple(map(str, labels))
     return None
+
+
+def check_cells(data: Any) -> None:
+    """Raise if an array is masked, or if a column of a table holds lists or records."""
+    check_unmasked(data, "array X")
+    for column, kind in nested_columns(data):
+        raise TypeError(
+            f"The columns of a table must hold single values. Column {column!r} holds {kind}. {NESTED_REMEDY}"
+        )
+
+
+#: What to do about a column that holds lists or records.
+NESTED_REMEDY = "Write its parts as columns of their own, or leave it out."
+
+
+def nested_columns(data: Any) -> Iterator[tuple[Any, object]]:
+    """Yield the name and the type of each column of a pandas, polars or pyarrow table that holds lists or records."""
+    if hasattr(data, "schema") and hasattr(data, "num_columns"):  # pyarrow
+        yield from ((field.name, field.type) for field in data.schema if field.type.num_fields)
+    elif hasattr(data, "columns") and hasattr(data, "dtypes"):
+        for place, (name, dtype) in enumerate(zip(data.columns, data.dtypes, strict=True)):
+            if hasattr(dtype, "is_nested"):  # polars
+                yield from [(name, dtype)] if dtype.is_nested() else []
+            elif dtype.kind == "O" and hasattr(data, "iloc"):  # pandas, whose cells may be any objects
+                cells = (cell for cell in data.iloc[:, place] if isinstance(cell, list | tuple | dict | np.ndarray))
+                yield from ((name, f"a {type(cell).__name__}") for cell in cells)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ import numpy as np
 
 from odeco._util.types import FloatArray, IndexArray
 from odeco.errors import DocumentError
+from odeco.io.source import NESTED_REMEDY, nested_columns
 
 #: Between the cells of a record.
 DELIMITERS = ",;\t"
@@ -244,7 +245,7 @@ def _as_cell(text: str) -> str | None:
 
 
 def _arrow_table(path: Path) -> TextTable:
-    from pyarrow import ArrowException, feather, parquet, types  # type: ignore[import-untyped]  # optional
+    from pyarrow import ArrowException, feather, parquet  # type: ignore[import-untyped]  # optional
 
     try:
         table = parquet.read_table(path) if path.suffix == ".parquet" else feather.read_table(path)
@@ -252,11 +253,9 @@ def _arrow_table(path: Path) -> TextTable:
         raise
     except (ArrowException, OSError) as error:
         raise ValueError(f"{path} must be complete and undamaged. It is not: {error}. Make it again.") from error
-    nested = [field.name for field in table.schema if types.is_nested(field.type)]
-    if nested:
+    for name, kind in nested_columns(table):
         raise ValueError(
-            f"The columns of {path} must hold single values. Column {nested[0]!r} holds "
-            f"{table.schema.field(nested[0]).type}. Write its parts as columns of their own, or leave it out."
+            f"The columns of {path} must hold single values. Column {name!r} holds {kind}. {NESTED_REMEDY}"
         )
     cells = np.empty((table.num_rows, table.num_columns), dtype=object)
     for place, column in enumerate(table.columns):

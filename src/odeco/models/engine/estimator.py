@@ -25,12 +25,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from odeco._util.arguments import check_saved_state, check_unmasked
+from odeco._util.arguments import check_saved_state
 from odeco._util.files import faults_of, load_arrays, save_arrays
 from odeco._util.schema import Sizes, array, plain_settings, record, require, size, text, whole
 from odeco._util.state import check_names
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
+from odeco.io.source import check_cells
 from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit
 from odeco.models.engine.parameters import (
@@ -245,7 +246,7 @@ class Estimator(_Fitted):
 
     def _encode(self, X: Any, context: Any = None) -> tuple[Any, Any]:
         """Return rows as a stream buffers them, and the context; without one, that before any row."""
-        check_unmasked(X, "array X")
+        check_cells(X)
         return validate_data(self, X, reset=context is None, dtype=np.float64), context or self._SPEC.Context()
 
     def _hold(self, X: Any, spec: Any) -> tuple[Any, Any]:

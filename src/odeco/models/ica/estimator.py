@@ -10,8 +10,9 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from odeco._util.arguments import check_count, check_unmasked
+from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray
+from odeco.io.source import check_cells
 from odeco.models.engine.estimator import Estimator, fitted
 from odeco.models.engine.parameters import Constraint, count, number, param
 from odeco.models.ica.spec import ICASpec
@@ -150,7 +151,7 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
 
     def _encode(self, X: Any, context: Any = None) -> tuple[FloatArray, Any]:
         """Return rows, and the context, of which there is nothing to know."""
-        check_unmasked(X, "array X")
+        check_cells(X)
         rows: FloatArray = validate_data(self, X, reset=context is None, dtype=np.float64, order="C")
         return rows, context or self._SPEC.Context()
 

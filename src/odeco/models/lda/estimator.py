@@ -18,7 +18,7 @@ from odeco._util.types import FloatArray
 from odeco.display.progress import reporting
 from odeco.errors import VocabularyError, WordCountError
 from odeco.io.rows import check_private_structure, check_structure, to_csr
-from odeco.io.source import is_on_cluster
+from odeco.io.source import check_cells, is_on_cluster
 from odeco.models.engine.description import Description
 from odeco.models.engine.estimator import Learnt, PrivateEstimator, fitted
 from odeco.models.engine.parameters import N_JOBS, Constraint, choice, count, n_components, param
@@ -381,7 +381,7 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
     ) -> tuple[Any, Any]:
         """Return checked word counts as a CSR array, and what is known of their columns."""
         _refuse_texts(X)
-        check_unmasked(X, "array X")
+        check_cells(X)
         if sparse.issparse(X):
             X = to_csr(X)
             check_structure(X)

@@ -39,7 +39,12 @@ def as_sparse(matrix: Any) -> Any:
         rows = to_csr(matrix)
         check_structure(rows)
         return rows
-    return sparse.csr_array(np.asarray(matrix))
+    array = np.asarray(matrix)
+    if array.dtype.kind == "O":
+        raise TypeError(
+            "An adjacency matrix must hold numbers. Got texts or other objects. Convert them with astype(float)."
+        )
+    return sparse.csr_array(array)
 
 
 def as_links(rows: Any) -> Any:
