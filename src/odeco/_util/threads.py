@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -32,70 +33,103 @@ def map_blocks(work: Callable[[Block], Result], blocks: Iterable[Block], *, para
     The linear algebra library runs on one thread either way, so that both ways give bit-identical results.
     """
     with one_blas_thread():
-        n_threads = _n_threads() if parallel and not getattr(_ALONE, "depth", 0) else 1
+        n_threads = _n_threads() if parallel and not _ALONE.blocks else 1
         if n_threads > 1:
             yield from _pool(os.getpid(), n_threads).map(work, blocks)
         else:
             yield from map(work, blocks)
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
+def one_thread() -> AbstractContextManager[None]:
     """Keep the work of this thread to itself inside a ``with`` block: others have theirs, as in a worker of a cluster.
 
     The linear algebra library is held to one thread as well.
     """
-    _ALONE.depth = getattr(_ALONE, "depth", 0) + 1
-    try:
-        with one_blas_thread():
-            yield
-    finally:
-        _ALONE.depth -= 1
+    return _Hold(_ALONE.blocks)
 
 
 def one_blas_thread() -> AbstractContextManager[None]:
     """Limit the linear algebra library to one thread inside a ``with`` block."""
-    return _HOLD
+    return _Hold(set())
+
+
+class _Alone(threading.local):
+    """The ``with`` blocks in which the current thread works by itself."""
+
+    def __init__(self) -> None:
+        self.blocks: set[int] = set()
 
 
 class _Hold(AbstractContextManager[None]):
-    """The limit of the linear algebra library to one thread. There is one limit for the whole process.
+    """One ``with`` block that holds the linear algebra library to one thread, and is listed in `blocks`.
 
-    The first thread that enters sets the limit, and the last that leaves lifts it. If each thread set and lifted a
-    limit of its own, two that overlap could leave the library with one thread for ever.
+    An interrupt, or an exception of a trace function, may come while a block is entered or left, so that ``__exit__``
+    is not called or not completed. The hold then ends when this object is deleted, which is when the traceback is.
+    """
+
+    def __init__(self, blocks: set[int]) -> None:
+        self._blocks = blocks
+
+    def __enter__(self) -> None:
+        key, blocks = id(self), self._blocks
+        # Not __del__, which would run after every block, and in which an interrupt is lost.
+        _LIMIT.unfinished[key] = weakref.ref(self, lambda _: _LIMIT.release(key, blocks))
+        blocks.add(key)
+        _LIMIT.holds.add(key)
+        _LIMIT.update()
+
+    def __exit__(self, *_: object) -> None:
+        _LIMIT.release(id(self), self._blocks)
+
+
+class _Limit:
+    """The limit of the linear algebra library to one thread. There is one for the whole process.
+
+    The first block that is entered sets the limit, and the last that is left lifts it. If each block set and lifted a
+    limit of its own, two threads that overlap could leave the library with one thread for ever.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._holders = 0
-        self._before: list[int | None] = []
+        # A block that the garbage collector deletes may end its hold in the middle of an update in the same thread.
+        self._lock = threading.RLock()
+        self.holds: set[int] = set()
+        self.unfinished: dict[int, weakref.ref[_Hold]] = {}
+        self.before: list[int | None] = []
 
     @property
     def outside(self) -> int | None:
         """The number of threads that the library had before it was held, or None if that is not known."""
-        return max((number for number in self._before if number is not None), default=None)
+        return max((number for number in self.before if number is not None), default=None)
 
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._holders == 0:
-                self._before = list(map(attrgetter("num_threads"), _blas()))
-                _set_threads([1] * len(self._before))
-            self._holders += 1
+    def release(self, key: int, blocks: set[int]) -> None:
+        """End the hold of a block. It stays unfinished until this is done, so that it is done again if interrupted."""
+        blocks.discard(key)
+        self.holds.discard(key)
+        self.update()
+        self.unfinished.pop(key, None)
 
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._holders -= 1
-            if self._holders == 0:
-                _set_threads(self._before)
+    def update(self) -> None:
+        """Set the limit if a block holds the library, and lift it if none does."""
+        # In one line: a trace function is called where the line changes. If it raised between the end of the work and
+        # the release of the lock, no other thread would ever get the lock. (Signals are not handled there.)
+        with self._lock: self._update()  # noqa: E701  # fmt: skip
+
+    def _update(self) -> None:
+        if self.holds and not self.before:
+            self.before = list(map(attrgetter("num_threads"), _blas()))
+            _set_threads([1] * len(self.before))
+        elif self.before and not self.holds:
+            _set_threads(self.before)
+            self.before = []  # only now, so that an update that was interrupted is done again
 
 
-_HOLD = _Hold()
+_LIMIT = _Limit()
 
-_ALONE = threading.local()
+_ALONE = _Alone()
 
 # A child forked while another thread held the limit would wait for ever for it to be released.
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_HOLD.__init__)  # type: ignore[misc]
+    os.register_at_fork(after_in_child=_LIMIT.__init__)  # type: ignore[misc]
 
 
 @cache
@@ -123,7 +157,7 @@ def _pool(process: int, n_threads: int) -> ThreadPoolExecutor:  # noqa: ARG001 -
 
 def _work_alone() -> None:
     """Let a thread of the pool do by itself what its work cuts into blocks: all others may be waiting for it."""
-    _ALONE.depth = 1
+    _ALONE.blocks.add(0)
 
 
 def _n_threads() -> int:
@@ -131,4 +165,4 @@ def _n_threads() -> int:
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     cores = min(available, int(wanted)) if wanted.isdigit() and int(wanted) > 0 else available
-    return cores if _HOLD.outside is None else min(cores, _HOLD.outside)
+    return cores if _LIMIT.outside is None else min(cores, _LIMIT.outside)
