@@ -17,6 +17,7 @@ from odeco.errors import (
     StreamEndedError,
 )
 from odeco.online.decomposer import OnlineDecomposer
+from odeco.online.halves import split_half
 from odeco.online.stream import decompose_stream
 from odeco.power.power_method import operator_norm
 from odeco.private.recipe import decompose_privately, plan_privacy
@@ -51,5 +52,6 @@ __all__ = [
     "paper",
     "plan_privacy",
     "save_result",
+    "split_half",
     "symmetrize",
 ]

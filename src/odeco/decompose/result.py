@@ -18,6 +18,7 @@ from odeco.cp.selection import Left
 from odeco.display.shown import Shown
 from odeco.privacy.report import PrivacyReport
 from odeco.tensors.components import Components
+from odeco.tensors.interchange import as_pyttb, as_tensorly, read_pyttb, read_tensorly
 
 #: What a decomposition leaves, as the end of a sentence.
 _LEFT = {
@@ -325,6 +326,32 @@ class AsymmetricDecomposition(Shown, State):
             entries = entries[..., None, :] * factor
         total: FloatArray = np.sum(entries, axis=-1)
         return total
+
+    def to_tensorly(self) -> Any:
+        """Return a `tensorly.cp_tensor.CPTensor`, for TensorLy and tlviz."""
+        return as_tensorly(self.weights, self.factors)
+
+    def to_pyttb(self) -> Any:
+        """Return a `pyttb.ktensor`."""
+        return as_pyttb(self.weights, self.factors)
+
+    @classmethod
+    def from_tensorly(cls, tensor: Any) -> Self:
+        """Read a CP tensor of TensorLy; nothing is known of its residuals, which are NaN, nor of its convergence."""
+        return cls._from_factors(*read_tensorly(tensor))
+
+    @classmethod
+    def from_pyttb(cls, tensor: Any) -> Self:
+        """Read a `pyttb.ktensor`, as `from_tensorly` does."""
+        return cls._from_factors(*read_pyttb(tensor))
+
+    @classmethod
+    def _from_factors(cls, weights: FloatArray, factors: list[FloatArray]) -> Self:
+        order = np.argsort(-np.abs(weights), kind="stable")
+        factors[0] = factors[0] * np.where(weights < 0, -1.0, 1.0)
+        unknown = np.full(weights.size, np.nan)
+        sorted_factors = tuple(factor[:, order] for factor in factors)
+        return cls(np.abs(weights)[order], sorted_factors, unknown, np.zeros(weights.size, dtype=bool))
 
 
 def largest_cosine(vectors: FloatArray) -> tuple[float, tuple[int, int]]:

@@ -1,6 +1,7 @@
 """Decompose the moment of rows that arrive in a stream or lie in files larger than memory."""
 
 from odeco.online.decomposer import OnlineDecomposer
+from odeco.online.halves import SplitHalf, split_half
 from odeco.online.moments import SampleMoment, StreamMoment
 from odeco.online.run import Progress
 from odeco.online.stream import decompose_stream
@@ -11,6 +12,8 @@ __all__ = [
     "Progress",
     "RowSum",
     "SampleMoment",
+    "SplitHalf",
     "StreamMoment",
     "decompose_stream",
+    "split_half",
 ]

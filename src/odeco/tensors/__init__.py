@@ -1,7 +1,7 @@
 """Symmetric tensors as oracles: known only by their products T(I, u, …, u) with blocks of vectors."""
 
 from odeco.tensors.asymmetric import AsymmetricTensor
-from odeco.tensors.components import Components, incoherence, match
+from odeco.tensors.components import Components, Match, incoherence, match
 from odeco.tensors.dense import DenseTensor, as_oracle, symmetrize
 from odeco.tensors.oracle import Oracle, SensitiveOracle, check_oracle
 from odeco.tensors.packed import PackedTensor, SparseTensor
@@ -10,6 +10,7 @@ __all__ = [
     "AsymmetricTensor",
     "Components",
     "DenseTensor",
+    "Match",
     "Oracle",
     "PackedTensor",
     "SensitiveOracle",

@@ -18,6 +18,7 @@ from odeco._util.files import load_state, save_arrays
 from odeco._util.schema import unit_vectors
 from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray, IndexArray
+from odeco.tensors.interchange import as_pyttb, as_tensorly, common_factor, read_pyttb, read_tensorly, unit_factors
 from odeco.tensors.oracle import Oracle
 
 #: In this many times more dimensions than components, a d x d matrix would be far larger than they are.
@@ -117,6 +118,33 @@ class Components(State, Oracle):
         """Read what `save` wrote."""
         return load_state(path, "components", cls)
 
+    def to_tensorly(self) -> Any:
+        """Return a `tensorly.cp_tensor.CPTensor` with the vectors along every axis, for TensorLy and tlviz."""
+        return as_tensorly(self.weights, [self.vectors] * self.order)
+
+    def to_pyttb(self) -> Any:
+        """Return a `pyttb.ktensor` with the vectors along every axis."""
+        return as_pyttb(self.weights, [self.vectors] * self.order)
+
+    @classmethod
+    def from_tensorly(cls, tensor: Any, *, tol: float = 1e-6) -> Self:
+        """Read a CP tensor of TensorLy: `to_tensorly` returns it, and so does `parafac`.
+
+        The vectors of a term must agree along all axes, up to sign and length, within a distance of `tol` between unit
+        vectors. Those along the first axis are taken.
+        """
+        return cls._from_factors(*read_tensorly(tensor), tol)
+
+    @classmethod
+    def from_pyttb(cls, tensor: Any, *, tol: float = 1e-6) -> Self:
+        """Read a `pyttb.ktensor`, as `from_tensorly` does."""
+        return cls._from_factors(*read_pyttb(tensor), tol)
+
+    @classmethod
+    def _from_factors(cls, weights: FloatArray, factors: list[FloatArray], tol: float) -> Self:
+        vectors, signs = common_factor(factors, tol)
+        return cls(weights * signs, vectors, len(factors))
+
     def _image(self, block: FloatArray) -> FloatArray:
         overlaps: FloatArray = self.vectors.T @ block
         return self.vectors @ (self.weights[:, None] * overlaps ** (self.order - 1))
@@ -165,6 +193,20 @@ class HasComponents(Protocol):
         ...
 
 
+class HasFactors(Protocol):
+    """Anything with weights and a matrix for each axis: asymmetric results, and CP tensors of TensorLy."""
+
+    @property
+    def weights(self) -> Any:
+        """The k weights."""
+        ...
+
+    @property
+    def factors(self) -> Any:
+        """One matrix for each axis, with k columns of any length."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Match:
     """Which found component stands for which true one, and how well.
@@ -174,14 +216,20 @@ class Match:
     found_index : array of integers
         For each true component, the index of the one that was found, or −1 if there is none.
     cosines : array
-        For each true component, its inner product with the one that was found, in [0, 1]; 0 if there is none.
+        For each true component, its inner product with the one that was found, in [0, 1]; 0 if there is none. For terms
+        a ⊗ b ⊗ … it is the product of the cosines along all axes.
     weight_errors : array
         For each true component, the weight that was found minus the true weight. A missing weight counts as 0.
+    factor_match_score : float
+        The mean over components of the product of the cosines along all axes, times one minus the relative difference
+        of the weights, |λ − λ'| / max(|λ|, |λ'|): 1 for equal decompositions. A component without a partner counts as
+        0, on either side (Acar, Dunlavy, Kolda and Mørup 2011).
     """
 
     found_index: IndexArray
     cosines: FloatArray
     weight_errors: FloatArray
+    factor_match_score: float
 
     @property
     def angles(self) -> FloatArray:
@@ -204,11 +252,12 @@ def shown_angle(error: float) -> str:
     return f"{error:.2g}" if error < math.pi / 2 else "not determined"
 
 
-def match(found: HasComponents, truth: HasComponents) -> Match:
-    """Pair found components with true ones so that the sum of their cosines is largest.
+def match(found: HasComponents | HasFactors, truth: HasComponents | HasFactors) -> Match:
+    """Pair found components with true ones, or those of two fits, so that the sum of their cosines is largest.
 
-    At odd orders (λ, v) and (−λ, −v) are the same component; at even orders (λ, v) and (λ, −v) are. So a
-    found vector is given the sign of the true one before cosines and weights are compared.
+    Both may be symmetric or asymmetric: `Components`, any result of odeco, and CP tensors of TensorLy. At odd orders
+    (λ, v) and (−λ, −v) are the same component; at even orders (λ, v) and (λ, −v) are; of a term λ a ⊗ b ⊗ … any two
+    signs may change. So a found component is given the sign of the true one before cosines and weights are compared.
 
     Examples
     --------
@@ -218,21 +267,44 @@ def match(found: HasComponents, truth: HasComponents) -> Match:
     >>> result = odeco.match(found, truth)
     >>> result.found_index, result.cosines, result.weight_errors.round(6)
     (array([1, 0]), array([1., 1.]), array([0. , 0.1]))
+    >>> round(result.factor_match_score, 3)
+    0.955
     """
-    if found.order != truth.order or found.vectors.shape[0] != truth.vectors.shape[0]:
-        raise ValueError(
-            "Found and true components must share dimension and order. "
-            f"Got dimension {found.vectors.shape[0]}, order {found.order} "
-            f"and dimension {truth.vectors.shape[0]}, order {truth.order}."
-        )
-    inner: FloatArray = truth.vectors.T @ found.vectors
+    if hasattr(found, "factors") or hasattr(truth, "factors"):
+        (found_weights, found_factors), (true_weights, true_factors) = _as_terms(found), _as_terms(truth)
+        sizes, true_sizes = ([len(factor) for factor in factors] for factors in (found_factors, true_factors))
+        if sizes != true_sizes:
+            raise ValueError(f"Found and true terms must share their shape. Got {sizes} and {true_sizes}.")
+        pairs = zip(true_factors, found_factors, strict=True)
+        inner: FloatArray = np.prod([true.T @ other for true, other in pairs], axis=0)
+        products, signs = inner, np.sign(inner)
+    else:
+        if found.order != truth.order or found.vectors.shape[0] != truth.vectors.shape[0]:
+            raise ValueError(
+                "Found and true components must share dimension and order. "
+                f"Got dimension {found.vectors.shape[0]}, order {found.order} "
+                f"and dimension {truth.vectors.shape[0]}, order {truth.order}."
+            )
+        found_weights, true_weights = found.weights, truth.weights
+        inner = truth.vectors.T @ found.vectors
+        products, signs = inner**truth.order, np.sign(inner) if truth.order % 2 else np.ones_like(inner)
     rows, columns = scipy.optimize.linear_sum_assignment(np.abs(inner), maximize=True)
-    found_index = np.full(truth.weights.size, -1)
-    cosines, weights = np.zeros(truth.weights.size), np.zeros(truth.weights.size)
+    found_index = np.full(true_weights.size, -1)
+    cosines, weights = np.zeros(true_weights.size), np.zeros(true_weights.size)
     found_index[rows], cosines[rows] = columns, np.abs(inner[rows, columns])
-    flips = np.sign(inner[rows, columns]) if truth.order % 2 == 1 else 1.0
-    weights[rows] = found.weights[columns] * flips
-    return Match(found_index, cosines, weights - truth.weights)
+    weights[rows] = found_weights[columns] * signs[rows, columns]
+    errors = weights - true_weights
+    larger = np.maximum(np.maximum(np.abs(weights), np.abs(true_weights)), np.finfo(np.float64).tiny)[rows]
+    alike = np.maximum(1 - np.abs(errors[rows]) / larger, 0.0)
+    n_components = max(found_weights.size, true_weights.size, 1)
+    return Match(found_index, cosines, errors, float(np.abs(products[rows, columns]) @ alike) / n_components)
+
+
+def _as_terms(given: HasComponents | HasFactors) -> tuple[FloatArray, list[FloatArray]]:
+    """Return weights and a matrix of unit vectors for each axis."""
+    if hasattr(given, "factors"):
+        return unit_factors(given.weights, given.factors)
+    return given.weights, [given.vectors] * given.order
 
 
 def incoherence(components: Components) -> float:
