@@ -15,6 +15,8 @@ from sealing import record
 import odeco
 from odeco.models import TensorLDA
 from odeco.privacy import EntryLevel, RecordLevel, epsilon_of, gdp_mu, sensitivity
+from odeco.privacy.holders.answers import HeldAnswers, Questions
+from odeco.privacy.holders.documents import BoundedCounts, WordVotes
 from odeco.privacy.noise import SeededNoiseForTests, grid_of, rounding_slack
 from odeco.private import decompose_privately, plan_privacy
 
@@ -310,3 +312,55 @@ def test_a_stream_of_documents_ends_where_they_are_too_many_for_delta():
     with pytest.raises(ValueError, match=r"^`delta` must be below 1/n = 0\.00833 for 120 documents\. Got 0\.01\."):
         model.partial_fit(counts)
     assert model.privacy_.charges == charges
+
+
+# ---- labels of users, types of entries, warnings in threads -------------------------------------------------------
+
+
+def as_objects(labels):
+    made = np.empty(len(labels), dtype=object)
+    made[:] = labels
+    return made
+
+
+HOLDERS_OF_USERS = {
+    "rows": lambda groups: RecordLevel(np.eye(len(groups)), norm_bound=1.0, groups=groups),
+    "documents": lambda groups: BoundedCounts(np.eye(len(groups)), groups=groups),
+    "votes": lambda groups: WordVotes(np.eye(len(groups)), np.arange(len(groups)).astype(str), groups=groups),
+}
+
+
+@pytest.mark.parametrize("make", HOLDERS_OF_USERS.values(), ids=HOLDERS_OF_USERS)
+def test_labels_of_users_that_sorting_would_scatter_are_refused(make):
+    # Sorted as objects, the two rows of user 1 stay apart: NaN is neither smaller nor larger, and so are sets. Each
+    # would be a unit of its own, and the user would move an answer twice as far as declared.
+    sets = [frozenset({1}), frozenset({2}), frozenset({1})]
+    for labels in ([1.0, math.nan, 1.0], [1.0, math.nan, 2.0], sets, ["a", None, "a"], [[1], [2], [1]]):
+        with pytest.raises(ValueError, match="`groups` must hold labels that can be sorted"):
+            make(as_objects(labels))
+    for labels in (as_objects(["b", "a", "b"]), as_objects([1, 0.5, True]), np.array([1.0, math.nan, 1.0])):
+        assert make(labels).n_units == 2
+
+
+def test_whether_a_tensor_is_refused_does_not_depend_on_an_entry():
+    # NumPy makes whole numbers of the first list, and objects of the second: neighbours, of which one was refused.
+    for entry in (2**64 - 1, 2**64):
+        with pytest.raises(TypeError, match="must be an array"):
+            EntryLevel([[[entry]]])
+    with pytest.raises(TypeError, match="masked"):
+        EntryLevel(np.ma.masked_array(np.ones((2, 2, 2)), mask=True))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_sum_over_respondents_gives_no_warning_about_one_of_them():
+    # Threads do not inherit np.errstate, and the views of some respondents overflow where those of others do not.
+    questions = Questions(np.full(3, 2))
+    codes = np.random.default_rng(0).integers(-1, 2, (5_000, 3))
+    maps = tuple(np.full((6, 2), size) for size in (1e300, 1e155, 1.7e308))
+    held = HeldAnswers(questions.indicators(codes), questions)
+    assert np.isfinite(held.core(maps, (1.0, 1.0, 1.0)).answer()).all()
+
+    def overflowing(given):
+        return np.exp(1e5 * given[:, :2])
+
+    assert np.isfinite(held.step(overflowing, 2).answer()).all()

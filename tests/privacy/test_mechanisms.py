@@ -136,13 +136,13 @@ def test_a_mechanism_that_cannot_be_used_says_which_can():
             TENSOR,
             {"groups": np.arange(6)},
             "`groups` must be given for unit='user' and for no other. Got unit='entry' and groups. "
-            "Pass one label a row, or unit='record'.",
+            "Pass one label per row, or unit='record'.",
         ),
         (
             TOPICS,
             {**ROWS, "unit": "user"},
             "`groups` must be given for unit='user' and for no other. Got unit='user' and groups=None. "
-            "Pass one label a row, or unit='record'.",
+            "Pass one label per row, or unit='record'.",
         ),
         (
             TENSOR,

@@ -501,7 +501,7 @@ def test_nothing_comes_back_but_what_is_listed():
         ({"unit": "person"}, r"^`unit` must be one of 'entry', 'record', 'user'\. Got 'person'\.$"),
         (
             {"unit": "user", "groups": [1, 2]},
-            r"^`groups` must hold one label a row: shape \(10,\)\. Got shape \(2,\)\.$",
+            r"^`groups` must hold one label per row: shape \(10,\)\. Got shape \(2,\)\.$",
         ),
         ({"n_iterations": 0}, r"^`n_iterations` must be an int of at least 1"),
         ({"mechanism": "subspace", "order": 4}, r"^mechanism='subspace' takes tensors of order 3\. Got order 4\."),

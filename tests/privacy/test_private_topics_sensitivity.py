@@ -135,7 +135,7 @@ def test_documents_that_are_none_count_as_empty_without_a_word():
 def test_what_is_no_corpus_is_refused():
     with pytest.raises(TypeError, match=r"Private counts must be a NumPy array or a CSR array.*Got list"):
         BoundedCounts([[1, 2]])
-    with pytest.raises(ValueError, match="`groups` must hold one label a row"):
+    with pytest.raises(ValueError, match="`groups` must hold one label per row"):
         BoundedCounts(np.eye(3), groups=[1, 2])
     with pytest.raises(ValueError, match="neighbour_relation"):
         BoundedCounts(np.eye(3), neighbour_relation="swap")

@@ -220,7 +220,7 @@ def test_stop_words_do_not_vote_and_the_most_voted_words_are_kept():
         ({"delta": 0.5}, "`delta` must be below 1/n"),
         ({"epsilon": 0.0}, "epsilon"),
         ({"share": 1.5}, "share"),
-        ({"groups": [1, 2]}, "`groups` must hold one label a row"),
+        ({"groups": [1, 2]}, "`groups` must hold one label per row"),
         ({"words_per_unit": 0}, "words_per_unit"),
     ],
 )

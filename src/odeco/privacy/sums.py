@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from odeco._util.arguments import check_choice
+from odeco._util.threads import Block, map_blocks
 from odeco._util.types import FloatArray
 from odeco.privacy.calibration import check_delta_for
 from odeco.privacy.holders.protocol import RELATIONS, ROUNDOFF, NeighbourRelation
@@ -42,6 +45,14 @@ class Query:
     size: int
     bound: float
     signed: bool
+
+
+def sum_over_blocks(work: Callable[[Block], FloatArray], blocks: Iterable[Block]) -> FloatArray:
+    """Return the sum of ``work(block)`` over blocks of records, added in their order."""
+    # A warning about the data would be an answer without noise. Threads do not inherit this setting of NumPy.
+    quiet_work = np.errstate(all="ignore")(work)
+    total: FloatArray = sum(map_blocks(quiet_work, blocks, parallel=True))  # type: ignore[assignment]
+    return total
 
 
 class PrivateSums:

@@ -76,7 +76,7 @@ def as_holder(data: Any, mechanism: str, settings: dict[str, Any]) -> EntryLevel
     if (unit == "user") != ("groups" in given):
         raise ValueError(
             f"`groups` must be given for unit='user' and for no other. Got unit={unit!r} and "
-            f"groups{'' if 'groups' in given else '=None'}. Pass one label a row, or unit='record'."
+            f"groups{'' if 'groups' in given else '=None'}. Pass one label per row, or unit='record'."
         )
     check_used_by_unit(unit, given)
     given.setdefault("neighbour_relation", default_neighbours(unit, mechanism))

@@ -10,10 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.privacy.clip import as_probabilities
-from odeco.privacy.sums import Query
+from odeco.privacy.sums import Query, sum_over_blocks
 
 #: Indicators take a byte each. Products are made of blocks of them in double precision.
 Bits: TypeAlias = npt.NDArray[np.uint8]
@@ -111,11 +110,12 @@ class HeldAnswers:
         """Return the query of how often two answers to different questions were given together, for a before b."""
         questions, (rows, columns) = self.questions, places_of_pairs(self.questions)
 
+        def work(block: Bits) -> FloatArray:
+            numbers = block.astype(np.float64)
+            return numbers.T @ numbers
+
         def answer() -> FloatArray:
-            total = np.zeros((questions.n_answers,) * 2)
-            for part in map_blocks(_products, blocks_of(self.marked), parallel=True):
-                total += part
-            return total[rows, columns]
+            return sum_over_blocks(work, blocks_of(self.marked))[rows, columns]
 
         what = f"pairs of answers to two of {questions.sizes.size} questions, {len(rows)} numbers"
         return Query(what, answer, len(rows), bound=bound_of_pairs(questions), signed=False)
@@ -130,10 +130,7 @@ class HeldAnswers:
             return a.T @ (b[:, :, None] * c[:, None, :]).reshape(len(a), k * k)
 
         def answer() -> FloatArray:
-            total = np.zeros((k, k * k))
-            for part in map_blocks(work, blocks_of(self.marked), parallel=True):
-                total += part
-            return total.reshape(k, k, k)
+            return sum_over_blocks(work, blocks_of(self.marked)).reshape(k, k, k)
 
         what = f"third moment of three views, {k} x {k} x {k} numbers"
         return Query(what, answer, k**3, bound=math.prod(lengths), signed=True)
@@ -147,27 +144,17 @@ class HeldAnswers:
             return product
 
         def answer() -> FloatArray:
-            first, *rest = map_blocks(work, blocks_of(self.marked), parallel=True)
-            for part in rest:
-                first = first + part
-            return first
+            return sum_over_blocks(work, blocks_of(self.marked))
 
         size = self.questions.n_answers * n_classes
         what = f"answers by class, step {number}, {self.questions.n_answers} x {n_classes} numbers"
         return Query(what, answer, size, bound=bound_of_step(self.questions), signed=False)
 
 
-def _products(block: Bits) -> FloatArray:
-    numbers = block.astype(np.float64)
-    return numbers.T @ numbers
-
-
 def shortened(vectors: FloatArray, most: float) -> FloatArray:
-    """Return the rows, those that are longer than `most` shortened to it."""
+    """Return the rows, those that are longer than `most` shortened to it; one whose norm overflows becomes zero."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    # Nothing here may overflow or divide by zero: in a thread of its own, NumPy would warn, and that is a release.
-    clipped: FloatArray = vectors * (most / np.maximum(norms, most))
-    return clipped
+    return np.where(np.isfinite(norms), vectors * (most / np.maximum(norms, most)), 0.0)
 
 
 def places_of_pairs(questions: Questions) -> tuple[IndexArray, IndexArray]:

@@ -25,8 +25,7 @@ from odeco._util.arguments import check_choice, check_count
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import check_private_structure
-from odeco.privacy.holders.protocol import RELATIONS, ROUNDOFF, NeighbourRelation
-from odeco.privacy.holders.records import row_weights
+from odeco.privacy.holders.protocol import RELATIONS, ROUNDOFF, NeighbourRelation, units_of
 from odeco.privacy.noise import grid_of
 
 #: The bins of the histogram of lengths begin here: from 1 to 4,096 words, about three to an octave.
@@ -78,20 +77,17 @@ class BoundedCounts:
         self.neighbour_relation = neighbour_relation
         clean = _blank_invalid(counts)
         self.n_documents, self.n_words = (int(size) for size in clean.shape)
-        _, self.n_units = row_weights(groups, self.n_documents)
+        units, self.n_units = units_of(groups, self.n_documents)
         self.of_users = groups is not None
-        self._set_units(clean, groups)
+        self._set_units(clean, units)
 
-    def _set_units(self, clean: Any, groups: Any) -> None:
+    def _set_units(self, clean: Any, units: IndexArray) -> None:
         """Put the documents of each unit next to each other, and number the different words of each unit."""
-        if groups is None:
-            self._unit_documents = np.arange(self.n_documents + 1)
-        else:
-            unit = np.unique(np.asarray(groups), return_inverse=True)[1]
-            clean = clean[np.argsort(unit, kind="stable")]
-            self._unit_documents = np.append(0, np.cumsum(np.bincount(unit, minlength=self.n_units)))
+        if self.of_users:
+            clean = clean[np.argsort(units, kind="stable")]
+        self._unit_documents = np.append(0, np.cumsum(np.bincount(units)))
         self._entries, self._words, self._counts = clean.indptr.astype(np.int64), clean.indices, clean.data
-        if groups is None:
+        if not self.of_users:
             self._unit_slots, self._slot_words = self._entries, self._words
             self._slots = np.arange(self._words.size) - np.repeat(self._entries[:-1], np.diff(self._entries))
             return
@@ -253,7 +249,7 @@ class WordVotes:
         check_choice("neighbour_relation", neighbour_relation, tuple(RELATIONS))
         self._most = check_count("words_per_unit", words_per_unit)
         check_private_structure(counts)
-        _, self.n_units = row_weights(groups, int(counts.shape[0]))
+        units, self.n_units = units_of(groups, int(counts.shape[0]))
         self.unit = "document" if groups is None else "user"
         replaced = neighbour_relation == "replace"
         self.sensitivity = math.sqrt(2) if replaced else 1.0
@@ -262,7 +258,7 @@ class WordVotes:
         )
         self.neighbours = f"{whom}, {RELATIONS[neighbour_relation]}; public: {public}"
         self._words = words
-        self._held = _words_of_units(counts, words, groups, frozenset(stop_words))
+        self._held = _words_of_units(counts, words, None if groups is None else units, frozenset(stop_words))
 
     def threshold(self, scale: float, delta: float) -> float:
         """Return what noisy votes must reach, so that words of one unit alone pass with probability at most `delta`.
@@ -291,16 +287,15 @@ def _step(scale: float) -> float:
 
 
 @np.errstate(all="ignore")  # a warning about the data would be an answer without noise
-def _words_of_units(counts: Any, words: NDArray[np.str_], groups: Any, stop_words: frozenset[str]) -> Any:
+def _words_of_units(counts: Any, words: NDArray[np.str_], units: IndexArray | None, stop_words: frozenset[str]) -> Any:
     """Return which unit holds which word, as a CSR array of ones; a count that is no positive number is none."""
     counts = sparse.csr_array(counts, copy=True)
     counts.sum_duplicates()
     usable = ~np.isin(np.char.lower(words), sorted(stop_words))
     counts.data = ((counts.data > 0) & usable[counts.indices]).astype(np.int64)
     counts.eliminate_zeros()
-    if groups is not None:
-        owner = np.unique(np.asarray(groups), return_inverse=True)[1]
-        joining = sparse.csr_array((np.ones(owner.size, dtype=np.int64), (owner, np.arange(owner.size))))
+    if units is not None:
+        joining = sparse.csr_array((np.ones(units.size, dtype=np.int64), (units, np.arange(units.size))))
         counts = sparse.csr_array(joining @ counts)
         counts.data = np.ones_like(counts.data)
     counts.sort_indices()

@@ -7,7 +7,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from odeco._util.arguments import check_choice, check_number
+from odeco._util.arguments import check_choice, check_number, check_unmasked
 from odeco._util.types import FloatArray
 from odeco.privacy import sensitivity
 from odeco.privacy.holders.protocol import ROUNDOFF, DataHolder, check_order_three, column_pairs, pack, unpack
@@ -74,6 +74,9 @@ class EntryLevel(DataHolder):
         entry_limit: float | None = None,
     ) -> None:
         check_choice("neighbour_relation", neighbour_relation, ("distinct", "literal"))
+        check_unmasked(entries, "tensor")
+        if not hasattr(entries, "dtype"):  # the type that NumPy gives to a list, and so an error, depends on its values
+            raise TypeError(f"A private tensor must be an array. Got {type(entries).__name__}. Convert it.")
         array = np.asarray(entries)
         if array.ndim < 3 or len(set(array.shape)) != 1 or array.size == 0 or array.dtype.kind not in "fiub":
             raise ValueError(

@@ -126,6 +126,32 @@ class DataHolder(SensitiveOracle):
     def _slab_sensitivity(self, basis: FloatArray) -> float: ...
 
 
+def units_of(groups: Any, n_rows: int) -> tuple[IndexArray, int]:
+    """Return the unit of each row, counted from 0, and the number of units: users if there are groups, else rows.
+
+    All rows with equal labels must be one unit: if the rows of a user were two units, each would be hidden, and the
+    user would not. NumPy finds equal labels by sorting. Objects without a total order, as NaN has none, may be apart
+    after that, so they are refused. Labels are public, and so is an error about them.
+    """
+    if groups is None:
+        return np.arange(n_rows), n_rows
+    labels = np.asarray(groups)
+    if labels.shape != (n_rows,):
+        raise ValueError(f"`groups` must hold one label per row: shape ({n_rows},). Got shape {labels.shape}.")
+    try:
+        names, units = np.unique(labels, return_inverse=True)
+        known = names.tolist()
+        sortable = not labels.dtype.hasobject or len(set(known)) == len(known) == sum(name == name for name in known)
+    except TypeError:  # they cannot be compared, or have no hash
+        sortable = False
+    if not sortable:
+        raise ValueError(
+            "`groups` must hold labels that can be sorted, and none may be missing. Got objects that cannot, or NaN. "
+            "Number the users, or name them by texts."
+        )
+    return units, int(names.size)
+
+
 def check_order_three(order: int) -> None:
     """Raise unless the order is 3; some queries exist for that order only."""
     if order != 3:

@@ -24,6 +24,7 @@ from odeco.privacy.holders.protocol import (
     check_order_three,
     column_pairs,
     packed_slab,
+    units_of,
 )
 
 #: Rows are added up in chunks of this many, so that rounding errors grow with the number of chunks, not of rows.
@@ -135,7 +136,8 @@ class RecordLevel(DataHolder):
                 raise ValueError("Rows must not be empty. Got 0 rows. Their number is public, so this is no leak.")
             self._rows = self._admitted(checked)
             (self._rows if isinstance(self._rows, np.ndarray) else self._rows.data).setflags(write=False)
-        self._weights, self.n_units = row_weights(groups, self.n_rows)
+        units, self.n_units = units_of(groups, self.n_rows)
+        self._weights: FloatArray = 1 / np.bincount(units)[units]  # one over the number of rows of the same unit
         self._weights.setflags(write=False)
         self.unit = "record" if groups is None else "user"
         self.seal()
@@ -320,17 +322,6 @@ class RecordLevel(DataHolder):
 
 def _place(number: int) -> slice:
     return slice(number * ROWS_AT_ONCE, (number + 1) * ROWS_AT_ONCE)
-
-
-def row_weights(groups: Any, n_rows: int) -> tuple[FloatArray, int]:
-    """Return what each row counts, one over the number of rows of its user, and the number of users."""
-    if groups is None:
-        return np.ones(n_rows), n_rows
-    labels = np.asarray(groups)
-    if labels.shape != (n_rows,):
-        raise ValueError(f"`groups` must hold one label a row: shape ({n_rows},). Got shape {labels.shape}.")
-    names, index, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    return 1 / sizes[index], int(names.size)
 
 
 def _projected(rows: Any, basis: FloatArray) -> FloatArray:

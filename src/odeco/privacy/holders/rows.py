@@ -23,10 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray
 from odeco.privacy.clip import as_probabilities, clipped_rows
-from odeco.privacy.sums import Query
+from odeco.privacy.sums import Query, sum_over_blocks
 from odeco.tensors.dense import sum_of_cubes
 
 #: The constant coordinate c of `seconds`: through it the means of features are part of their second moment. They need
@@ -116,10 +115,8 @@ class BoundedRows:
             signed=False,
         )
 
-    def _sum(self, block_sum: Any) -> FloatArray:
-        parts = zip(_blocks(self._rows), _blocks(self._there), strict=True)
-        total: FloatArray = sum(map_blocks(block_sum, parts, parallel=True))
-        return total
+    def _sum(self, block_sum: Callable[[tuple[FloatArray, FloatArray]], FloatArray]) -> FloatArray:
+        return sum_over_blocks(block_sum, zip(_blocks(self._rows), _blocks(self._there), strict=True))
 
 
 def _blocks(rows: FloatArray) -> Iterator[FloatArray]:
