@@ -131,7 +131,7 @@ def private_section(rows: list[list[str]]) -> Section:
 def digits_section(figures: Figures) -> tuple[Section, str]:
     """Learn clusters of images, and show the mean of each."""
     images, truth = load_digits(return_X_y=True)
-    model = TensorMixture(N_CLUSTERS, covariance_type="diag", reg_covar=1.0, random_state=0).fit(images)
+    model = TensorMixture(N_CLUSTERS, random_state=0).fit(images)
     score = adjusted_rand_score(truth, model.predict(images))
     figure = Figure(figsize=(10, 1.7), layout="constrained")
     for axes, mean, weight in zip(figure.subplots(1, N_CLUSTERS), model.means_, model.weights_, strict=True):

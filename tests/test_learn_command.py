@@ -381,6 +381,10 @@ def test_every_registered_model_has_a_command_a_reader_and_a_meaning():
 
 @pytest.mark.filterwarnings("always")
 def test_an_index_among_the_columns_is_named_and_warned_of(clusters, capsys):
-    shown, said = learn(capsys, "mixture", clusters[0], "-k", 3)
-    assert "Columns used: id, width, height, mass." in shown
-    assert "Column 0, 'id', outweighs all others" in said
+    for option in ((), ("--standardize", "no")):
+        shown, said = learn(capsys, "mixture", clusters[0], "-k", 3, *option)
+        assert "Columns used: id, width, height, mass." in shown
+        assert "Column 0, 'id', outweighs all others" in said
+    shown, said = learn(capsys, "mixture", clusters[0], "-k", 3, "--standardize", "yes")
+    assert "Columns were standardised" in shown
+    assert said == ""

@@ -27,7 +27,8 @@ class DominantColumnWarning(UserWarning):
     n_components : int
         How many components were found.
     agreement : float or None
-        For a model: how well its components agree with those that do not depend on units, as an adjusted Rand index.
+        For a model: how well its components agree with those that do not depend on units; 1 if they are the same. Of
+        mixtures it is the adjusted Rand index of the labels, of sources the share of the directions that both have.
     """
 
     def __init__(
@@ -39,9 +40,8 @@ class DominantColumnWarning(UserWarning):
         if agreement is not None:
             super().__init__(
                 f"{called} outweighs all others: it has {100 * share:.3g} % of the variance of the rows. The "
-                "components depend on units: columns of equal variance, each with its own variance within a "
-                f"component, give others (adjusted Rand index {agreement:.2f}). Drop the column if it is an index or "
-                "a label, or bring all columns to one scale, with scikit-learn's StandardScaler for example."
+                f"components depend on units: columns of equal variance give others (agreement {agreement:.2f} of 1). "
+                "Drop the column if it is an index or a label, or pass standardize=True."
             )
             return
         others = {1: "", 2: " Component 1 leans on it too."}.get(

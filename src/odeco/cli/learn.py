@@ -122,6 +122,7 @@ def _option(declared: Any, model: RegisteredModel) -> Callable[[Any], Any]:
         type=click.Choice(constraint.choices) if constraint.choices else constraint.kind,
         default=declared.default,
         show_default=declared.default is not None,
+        callback=lambda _context, _parameter, value: constraint.kind(value) if constraint.choices else value,
         metavar=None if constraint.choices else option.strip("-")[0].upper(),
         help=declared.metadata["help"],
     )

@@ -260,10 +260,8 @@ class Estimator(_Fitted):
         with self._features_kept_on_failure():
             if guarantee is None:
                 rows, base = self._encode(X, **side)
-                data = spec.prepare(rows, base)
-                fit = spec.fit(data, base, seed)
-                spec.check_units(data, fit, vars(self).get("feature_names_in_", []), seed)
-                self._learnt = Learnt(spec, seed, fit, None)
+                spec.names = vars(self).get("feature_names_in_", ())
+                self._learnt = Learnt(spec, seed, spec.fit_rows(rows, base, seed), None)
             else:
                 holder, base = self._hold(X, spec, **side)
                 k, relation = spec.settings.n_components, spec.settings.neighbour_relation
@@ -290,6 +288,7 @@ class Estimator(_Fitted):
             if before is None or before.stream is None:
                 seed = self._draw_seed()
                 rows, base = self._encode(X, **side)
+                spec.names = vars(self).get("feature_names_in_", ())
                 if spec.Stream is None:
                     raise NotImplementedError(f"{type(self).__name__} cannot learn in one pass. Call fit.")
                 stream = spec.Stream.begin(base, seed, rows)

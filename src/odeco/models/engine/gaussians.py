@@ -160,8 +160,11 @@ class Gaussians(State):
         sums = weighted_sums(centred, squares, shares, self.covariances.ndim)
         return GaussianStatistics(float(len(block)), float(likelihoods.sum()), *sums, self.origin)
 
-    def m_step(self, statistics: GaussianStatistics, floor: float) -> Gaussians:
-        """Return the Gaussians of the largest likelihood; `floor` is added to every variance, so that none is zero."""
+    def m_step(self, statistics: GaussianStatistics, floor: float | FloatArray) -> Gaussians:
+        """Return the Gaussians of the largest likelihood.
+
+        `floor` is added to every variance, so that none is zero: one number, or one for each feature.
+        """
         counts, d = statistics.counts, self.means.shape[1]
         known = counts > _MIN_COUNT
         totals = np.where(known, counts, 1.0)
@@ -178,6 +181,14 @@ class Gaussians(State):
             np.where(known[:, None], statistics.origin + offsets, self.means),
             np.where(known.reshape(-1, *(1,) * (covariances.ndim - 1)), covariances, self.covariances),
         )
+
+    def rescaled(self, scale: FloatArray) -> Gaussians:
+        """Return the mixture of rows whose columns are multiplied by `scale`; spheres become axis-aligned."""
+        if self.covariances.ndim == 3:
+            covariances = self.covariances * np.outer(scale, scale)
+        else:
+            covariances = self.covariances.reshape(len(self.weights), -1) * scale**2
+        return Gaussians(self.weights, self.means * scale, covariances)
 
     def draw(self, n_rows: int, random: Any) -> tuple[FloatArray, IndexArray]:
         """Draw rows, and return them with the component of each; `random` is a generator of NumPy, new or old."""

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import numpy as np
+
 from odeco._util.arguments import check_choice, check_count, check_norm_bound, check_number
 from odeco.privacy.calibration import check_delta, check_epsilon
 
@@ -24,14 +26,14 @@ class Constraint:
     ----------
     check : callable
         Takes the name and the value of a parameter; returns the value as the library needs it, or raises.
-    kind : type
-        The type of a value on the command line.
+    kind : callable
+        Makes a value of its text on the command line.
     choices : tuple of str
-        The possible values, if there are few.
+        The possible texts, if there are few.
     """
 
     check: Callable[[str, Any], Any]
-    kind: type = str
+    kind: Callable[[Any], Any] = str
     choices: tuple[str, ...] = ()
 
 
@@ -108,6 +110,20 @@ def n_components(default: Any) -> Any:
 def _check_jobs(name: str, value: Any) -> int | None:
     return None if value is None or value == -1 else check_count(name, value)
 
+
+_STANDARDIZE: dict[str, Any] = {"auto": "auto", "yes": True, "no": False}
+
+
+def _check_standardize(name: str, value: Any) -> Any:
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, str) and value == "auto":
+        return value
+    raise ValueError(f"`{name}` must be True, False or 'auto'. Got {value!r}. Pass one of these.")
+
+
+#: Whether columns are standardised (`odeco.models.engine.units`).
+STANDARDIZE = Constraint(_check_standardize, _STANDARDIZE.__getitem__, tuple(_STANDARDIZE))
 
 #: The number of threads: None and −1 for all cores, 1 for one.
 N_JOBS = Constraint(_check_jobs, int)

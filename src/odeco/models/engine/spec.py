@@ -51,6 +51,8 @@ class Spec:
         What a component is called: "component", "class", "state".
     settings : Estimator
         A copy of the estimator with checked parameters, fixed for the life of a stream.
+    names : sequence of str
+        The names of the columns, for warnings; none if rows have none.
     """
 
     Params: ClassVar[type[State]]
@@ -68,6 +70,7 @@ class Spec:
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
+        self.names: Sequence[str] = ()
 
     @classmethod
     def parts(cls) -> dict[str, type[State]]:
@@ -90,8 +93,15 @@ class Spec:
     def describe(self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None) -> Description:
         """Return what there is to say and to draw about a fit; `rows` are optional rows to draw with it."""
 
-    def check_units(self, data: Any, fit: Fit, names: Sequence[str], seed: int) -> None:
-        """Warn if a fit to these data depends on the units of columns; `names` are theirs, or none."""
+    def fit_rows(self, rows: Any, base: Any, seed: int) -> Fit:
+        """Return the model of rows, and warn if it depends on the units of columns."""
+        data = self.prepare(rows, base)
+        fit = self.fit(data, base, seed)
+        self.check_units(data, fit, seed)
+        return fit
+
+    def check_units(self, data: Any, fit: Fit, seed: int) -> None:
+        """Warn if a fit to these data depends on the units of columns."""
 
     def verify(self, state: Any) -> None:
         """Raise `ValueError` if the parts of a fit or a stream, read from a file of anyone, contradict each other."""

@@ -171,9 +171,10 @@ class OnlineEM(BlockStream):
 
     def absorb(self, spec: EMSpec, block: Any) -> Self:
         """Return the stream after a block."""
-        data, law = spec.prepare(block, self.context), spec.forgetting
+        law = spec.forgetting
         if self.params is None:
-            first = spec.fit(data, self.context, self.seed)
+            first = spec.fit_rows(block, self.context, self.seed)
+            data = spec.prepare(block, first.context)
             total, carry = spec.statistics(first.params, data, first.context, self.carry)
             return replace(
                 self,
@@ -185,6 +186,7 @@ class OnlineEM(BlockStream):
                 statistics=total,
                 average=total if law.averaged else None,
             )
+        data = spec.prepare(block, self.context)
         context = spec.update_context(self.context, data)
         params = spec.m_step(self.statistics, self.params, context)
         new, carry = spec.statistics(params, data, context, self.carry)
@@ -201,7 +203,7 @@ class OnlineEM(BlockStream):
     def result(self, spec: EMSpec) -> Fit:
         """Return the model of all rows; before the first block is complete, exactly what `fit` gives."""
         if self.params is None:
-            return spec.fit(spec.prepare(self.waiting, self.context), self.context, self.seed)
+            return spec.fit_rows(self.waiting, self.context, self.seed)
         last = self.absorb(spec, self.waiting) if len(self.buffer) else self
         total = last.average if spec.forgetting.averaged else last.statistics
         info = replace(

@@ -33,12 +33,12 @@ _SHAPES = {"spherical": "spheres", "diag": "axis-aligned ellipsoids", "full": "e
 
 
 def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: FloatArray | None) -> Description:
-    """Return a mixture in words and pictures."""
-    model: Gaussians = fit.params
-    heights = model.standardized_means
+    """Return a mixture in words and pictures; `rows` are scaled as the model is."""
+    model, scale = fit.params, fit.context.scale
+    heights, means = model.standardized_means, in_own_units(fit).means
     components = [
         ComponentRow(float(weight), ", ".join(f"{names[column]} {mean[column]:.4g}" for column in columns))
-        for weight, mean, columns in zip(model.weights, model.means, most_characteristic(heights), strict=True)
+        for weight, mean, columns in zip(model.weights, means, most_characteristic(heights), strict=True)
     ]
     # The columns that separate components best come first.
     columns = np.argsort(-(model.weights @ heights**2), kind="stable")[:_MAX_COLUMNS]
@@ -49,16 +49,22 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Fl
         "mean, in standard deviations",
     )
     fact = f"{_SHAPES[model.covariance_type]}, fitted to {fit.info.n_samples:,} rows; start: {fit.info.init}."
-    verdict, alone = _verdict(fit, privacy), _only_column(model)
+    verdict, alone = _verdict(fit, privacy), None if scale.size else _only_column(model)
     if alone is None:
-        return Description(verdict, (fact,), tuple(components), (_Plane(model, rows), table))
+        facts = (fact, "Columns were standardised; means are in the units of the rows.") if scale.size else (fact,)
+        return Description(verdict, facts, tuple(components), (_Plane(model, rows), table))
     name, share = names[alone[0]], alone[1]
     verdict = verdict.replace("components,", f"components that only {name} separates,", 1)
     advice = (
-        f"{name} has {share:.1%} of the variance between means. If columns have different units, bring them to one "
-        "scale first."
+        f"{name} has {share:.1%} of the variance between means. If columns have different units, pass standardize=True."
     )
     return Description(verdict, (fact, advice), tuple(components), (_Plane(model, rows), table))
+
+
+def in_own_units(fit: Fit) -> Gaussians:
+    """Return the mixture of rows in their own units."""
+    model: Gaussians = fit.params
+    return model.rescaled(fit.context.scale) if fit.context.scale.size else model
 
 
 def _verdict(fit: Fit, privacy: PrivacyReport | None) -> str:

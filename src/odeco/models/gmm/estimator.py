@@ -13,7 +13,9 @@ from odeco._util.arguments import check_count, check_unmasked
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.estimator import EMEstimator, PrivateEstimator, fitted
 from odeco.models.engine.gaussians import COVARIANCE_TYPES, CovarianceType
-from odeco.models.engine.parameters import N_JOBS, NORM_BOUND, choice, count, n_components, number, param
+from odeco.models.engine.parameters import N_JOBS, NORM_BOUND, STANDARDIZE, choice, count, n_components, number, param
+from odeco.models.engine.units import Standardize
+from odeco.models.gmm.display import in_own_units
 from odeco.models.gmm.spec import MixtureContext, MixtureSpec
 from odeco.privacy.holders.rows import BoundedRows
 
@@ -38,7 +40,13 @@ class TensorMixture(PrivateEstimator, EMEstimator):
     tol : float
         EM ends when an iteration raises the mean log-likelihood of a row by less than this.
     reg_covar : float
-        Every variance gets this share of the mean variance of the features, so that none is zero.
+        Every variance gets this share of the variance of its feature in all rows, so that none is zero. The variance of
+        a sphere gets this share of the mean variance of the features.
+    standardize : bool or "auto"
+        Whether features are divided by their standard deviations first. Parameters, scores and samples are in the units
+        of the rows all the same. ``"auto"`` tries it if the ranges of features differ by more than a factor of 100, and
+        takes the better of both mixtures by the Bayesian information criterion. Private mixtures are never standardised
+        by their rows.
     n_starts : int
         Number of starts by k-means++ beside those of the third moment; twice this number if rows are few.
     epsilon, delta : float, optional
@@ -61,7 +69,10 @@ class TensorMixture(PrivateEstimator, EMEstimator):
     Attributes
     ----------
     weights_, means_, covariances_ : array
-        The mixture, as in scikit-learn's `GaussianMixture`; largest component first.
+        The mixture, as in scikit-learn's `GaussianMixture`; largest component first. Spheres of standardised features
+        have one variance for each feature.
+    scale_ : array or None
+        The standard deviations that features were divided by; None if they were not standardised.
     n_components_ : int
         Number of components.
     lower_bound_ : float
@@ -92,9 +103,10 @@ class TensorMixture(PrivateEstimator, EMEstimator):
 
     `summary` calls components well apart if at least 95 % of rows drawn from the mixture can be assigned to their own
     component, and overlapping if at least 75 %; in both cases at least half of the errors of always guessing the
-    largest component must be avoided. This is about the mixture, whose components depend on the units of columns. If
-    one column has 90 % of the variance, `fit` also looks for components that do not depend on units, and warns
-    (`odeco.DominantColumnWarning`) if they are others.
+    largest component must be avoided. This is about the mixture, whose components depend on the units of columns unless
+    it was standardised. If it was not, and one column has 90 % of the variance, `fit` also looks for components that
+    do not depend on units, and warns (`odeco.DominantColumnWarning`) if they are others. `partial_fit` does so when
+    its first block is complete.
 
     **Private mixtures.** With `epsilon`, `delta` and `norm_bound`, noisy sums over rows are all that is learnt from
     them: the second moment, the third moment of rows whitened by it, and the statistics of one EM iteration
@@ -127,7 +139,13 @@ class TensorMixture(PrivateEstimator, EMEstimator):
     covariance_type: CovarianceType = param(
         "spherical", choice(*COVARIANCE_TYPES), "The shape of a cluster.", option="--covariance"
     )
-    reg_covar: float = param(1e-6, number(), "The share of the mean variance that is added to every variance.")
+    reg_covar: float = param(1e-6, number(), "The share of the variance of all rows that is added to every variance.")
+    standardize: Standardize = param(
+        "auto",
+        STANDARDIZE,
+        "Divide columns by their standard deviations; 'auto' tries it if ranges differ by more than a factor of 100.",
+        option="--standardize",
+    )
     n_starts: int = param(5, count(0, 1000), "The number of starts by k-means++.")
     norm_bound: float | None = param(
         None, NORM_BOUND, "For --epsilon: longer rows are scaled down to this norm.", option="--norm-bound"
@@ -138,15 +156,20 @@ class TensorMixture(PrivateEstimator, EMEstimator):
     _KIND: ClassVar = "mixture"
 
     weights_ = fitted("params.weights", "The probability of each component.")
-    means_ = fitted("params.means", "The mean of each component.")
-    covariances_ = fitted("params.covariances", "The variance of each component, its variances, or its covariances.")
+    means_ = fitted(lambda fit: in_own_units(fit).means, "The mean of each component.")
+    covariances_ = fitted(
+        lambda fit: in_own_units(fit).covariances, "The variance of each component, its variances, or its covariances."
+    )
+    scale_ = fitted(
+        lambda fit: fit.context.scale if fit.context.scale.size else None, "What features were divided by, or None."
+    )
     lower_bound_ = fitted("info.log_likelihood", "The mean log-likelihood of a row before the last iteration.")
 
     def sample(self, n_samples: int = 1) -> tuple[FloatArray, IndexArray]:
         """Draw rows from the mixture; return them, and the component of each. Rows of one component are together."""
         check_is_fitted(self)
         n_samples = check_count("n_samples", n_samples)
-        rows, labels = self._fit_for("sample").params.draw(n_samples, check_random_state(self.random_state))
+        rows, labels = in_own_units(self._fit_for("sample")).draw(n_samples, check_random_state(self.random_state))
         return rows, labels
 
     def plot(self, X: Any = None) -> Any:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
-from odeco._util.schema import require
+from odeco._util.schema import Sizes, array, require
 from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray
-from odeco.errors import DominantColumnWarning
 from odeco.models.engine.description import Description
 from odeco.models.engine.em import em
 from odeco.models.engine.fit import Fit, Info, largest_first
 from odeco.models.engine.gaussians import Gaussians, GaussianStatistics
 from odeco.models.engine.private import Releaser
 from odeco.models.engine.spec import EMSpec
+from odeco.models.engine.units import fit_in_units, warn_of_dominant_column
 from odeco.models.gmm.display import describe
 from odeco.models.gmm.private import find_private_mixture
 from odeco.models.gmm.start import Start, can_be_spectral, second_moment, seeded_start, spectral_start, whitened_start
@@ -37,16 +36,30 @@ _FEW_ROWS = 2_000
 #: Third powers of numbers with such a variance stay in the range of double precision.
 _MIN_VARIANCE, _MAX_VARIANCE = 1e-140, 1e140
 
-#: A column with this share of the variance may decide alone what is found: its deviation is three times that of all
-#: others together. It does if components that do not depend on units agree less than this with those found.
-_DOMINANT, _AGREEING = 0.9, 0.8
+
+def _check_floor(value: Any, where: str, sizes: Sizes) -> None:
+    array(*("n_features",)[: value.ndim], low=0)(value, where, sizes)
 
 
 @dataclass(frozen=True, eq=False)
 class MixtureContext(State):
-    """What is added to every variance; zero before any row."""
+    """What belongs to the rows.
 
-    floor: float = array_field(low=0, default=0.0)
+    Attributes
+    ----------
+    floor : float or array
+        What is added to every variance: one number for spheres, else one for each feature; zero before any row.
+    scale : array
+        What features are divided by; empty if rows are taken as they are.
+    """
+
+    floor: Any = array_field(rule=_check_floor, default=0.0)
+    scale: FloatArray = array_field(None, low=np.finfo(np.float64).tiny, default=np.zeros(0))
+
+    @property
+    def log_volume(self) -> float:
+        """The logarithm of the volume of rows, divided by that of scaled rows."""
+        return float(np.log(self.scale).sum())
 
 
 class MixtureSpec(EMSpec):
@@ -62,12 +75,14 @@ class MixtureSpec(EMSpec):
 
     def update_context(self, context: MixtureContext, data: FloatArray) -> MixtureContext:
         """Return the variance floor of the first rows."""
-        if context.floor:
+        if np.any(context.floor):
             return context
         with np.errstate(over="ignore"):
-            spread = float(np.ptp(data, axis=0).max())
-        # Squares of such differences would overflow.
-        variance = second_moment(data, parallel=self.parallel).variance if spread < _MAX_VARIANCE else np.inf
+            ranges = np.ptp(data, axis=0)
+        spread, moment = float(ranges.max()), None
+        if spread < _MAX_VARIANCE:  # squares of larger differences would overflow
+            moment = second_moment(data, parallel=self.parallel)
+        variance = np.inf if moment is None else moment.variance
         if not (spread == 0 or _MIN_VARIANCE < variance < _MAX_VARIANCE):
             raise ValueError(
                 f"The variance of rows must be between {_MIN_VARIANCE:g} and {_MAX_VARIANCE:g}, so that its powers are "
@@ -75,8 +90,32 @@ class MixtureSpec(EMSpec):
                 "rows by a constant."
             )
         # Rows that are all the same have no variance: any positive one describes them.
-        floor = self.settings.reg_covar * variance if variance > 0 else 1.0
-        return MixtureContext(max(floor, float(np.finfo(np.float64).tiny)))
+        share = self.settings.reg_covar
+        floor: Any = share * variance if variance > 0 else 1.0
+        if moment is not None and self.settings.covariance_type != "spherical":
+            own = np.diagonal(moment.covariance)
+            floor = np.where((ranges > 0) & (own > 0), share * own, floor)
+        tiny = float(np.finfo(np.float64).tiny)
+        return replace(context, floor=np.maximum(floor, tiny) if np.ndim(floor) else max(floor, tiny))
+
+    def prepare(self, rows: FloatArray, context: MixtureContext) -> FloatArray:
+        """Return rows, standardised if those of the fit were."""
+        return rows / context.scale if context.scale.size else rows
+
+    def fit(self, data: FloatArray, base: MixtureContext, seed: int) -> Fit:
+        """Return the mixture of rows, which are standardised first if the settings or the rows ask for it."""
+        super_fit, n = super().fit, len(data)
+
+        def fit(scale: FloatArray | None) -> Fit:
+            if scale is None:
+                return super_fit(data, base, seed)
+            return super_fit(data / scale, replace(base, scale=scale), seed)
+
+        def criterion(found: Fit) -> float:
+            """Return minus half of the Bayesian information criterion."""
+            return n * found.info.log_likelihood - self.n_parameters(found.params) * math.log(n) / 2
+
+        return fit_in_units(fit, data, self.settings.standardize, criterion)
 
     def starts(
         self, data: FloatArray, trial: FloatArray, context: MixtureContext, k: int, rng: np.random.Generator, seed: int
@@ -96,13 +135,15 @@ class MixtureSpec(EMSpec):
         found += [seeded_start(_some(trial, n_rows, rng), moment, k, rng) for _ in range(n_seeded)]
         return [(each.name, each.gaussians(settings.covariance_type, context.floor)) for each in found]
 
-    def posterior(self, params: Gaussians, block: FloatArray, context: Any) -> tuple[FloatArray, FloatArray]:
-        """Return the responsibilities of components for each row, and the log-density of each."""
-        return params.posterior(block)
+    def posterior(self, params: Gaussians, block: FloatArray, context: MixtureContext) -> tuple[FloatArray, FloatArray]:
+        """Return the responsibilities of components for each row, and the log-density of each in its own units."""
+        posterior, log_densities = params.posterior(block)
+        return posterior, log_densities - context.log_volume
 
-    def e_step(self, params: Gaussians, block: FloatArray, context: Any) -> GaussianStatistics:
+    def e_step(self, params: Gaussians, block: FloatArray, context: MixtureContext) -> GaussianStatistics:
         """Return the sufficient statistics of a block of rows."""
-        return params.e_step(block)
+        statistics = params.e_step(block)
+        return replace(statistics, log_likelihood=statistics.log_likelihood - len(block) * context.log_volume)
 
     def m_step(self, statistics: GaussianStatistics, params: Gaussians, context: MixtureContext) -> Gaussians:
         """Return the Gaussians of the largest likelihood."""
@@ -112,35 +153,43 @@ class MixtureSpec(EMSpec):
         """Return the number of free parameters."""
         return params.n_parameters
 
-    def check_units(self, data: FloatArray, fit: Fit, names: Sequence[str], seed: int) -> None:
+    def check_units(self, data: FloatArray, fit: Fit, seed: int) -> None:
         """Warn if one column has nearly all of the variance, and components that do not depend on units are others.
 
-        Those are found in columns of equal variance, each with its own variance within components.
+        Those are found in standardised columns, each with its own variance within components. They must be likelier:
+        if not, EM ended in a worse maximum, which says nothing about units.
         """
-        k, rng = len(fit.params.weights), np.random.default_rng(seed)
-        some = self.trial(data, k, rng)
-        variances = some.var(axis=0)
-        column, total = int(np.argmax(variances)), float(variances.sum())
-        if k == 1 or len(variances) == 1 or not total > 0 or variances[column] < _DOMINANT * total:
+        k = len(fit.params.weights)
+        if k == 1 or fit.context.scale.size:
             return
-        rows = (some - some.mean(axis=0)) / np.sqrt(np.where(variances > 0, variances, 1.0))
-        kind = self.settings.covariance_type
-        own_variances = MixtureSpec(replace(self.settings, covariance_type="diag" if kind == "spherical" else kind))
-        other = own_variances.learn(rows, own_variances.update_context(MixtureContext(), rows), k, seed)[1].params
-        pairs = ((fit.params, some), (other, rows))
-        agreement = adjusted_rand_score(*(model.posterior(seen)[0].argmax(axis=1) for model, seen in pairs))
-        if agreement < _AGREEING:
-            name = str(names[column]) if len(names) else None
-            share = float(variances[column]) / total
-            warnings.warn(DominantColumnWarning(column, name, share, k, float(agreement)), stacklevel=4)
+        some = self.trial(data, k, np.random.default_rng(seed))
+        variances = some.var(axis=0)
+
+        def agreement() -> float:
+            context = MixtureContext(scale=np.sqrt(np.where(variances > 0, variances, 1.0)))
+            rows, kind = (some - some.mean(axis=0)) / context.scale, self.settings.covariance_type
+            other = MixtureSpec(replace(self.settings, covariance_type="diag" if kind == "spherical" else kind))
+            params = other.learn(rows, other.update_context(context, rows), k, seed)[1].params
+            own, own_scores = self.posterior(fit.params, some, fit.context)
+            independent, scores = other.posterior(params, rows, context)
+            if scores.mean() < own_scores.mean():
+                return 1.0
+            return float(adjusted_rand_score(own.argmax(axis=1), independent.argmax(axis=1)))
+
+        warn_of_dominant_column(variances, self.names, k, agreement)
 
     def verify(self, state: Any) -> None:
-        """Require covariances of one kind."""
-        if state.params is not None:
-            require(
-                state.params.covariance_type == self.settings.covariance_type,
-                "its covariances must be of the kind that its settings name",
-            )
+        """Require covariances of one kind, with their floor, and one scale for each feature."""
+        scale, params = state.context.scale, state.params
+        require(
+            scale.size == 0 or (params is not None and scale.size == params.means.shape[1]),
+            "it must have a scale for each feature after a fit, or none",
+        )
+        if params is not None:
+            kind = self.settings.covariance_type
+            require(params.covariance_type == kind, "its covariances must be of the kind that its settings name")
+            several = np.ndim(state.context.floor) == 1
+            require(several == (kind != "spherical"), "its variance floor must be of the kind of its covariances")
             statistics = getattr(state, "statistics", None)
             require(
                 statistics is None or statistics.seconds.ndim == state.params.covariances.ndim,
@@ -153,6 +202,11 @@ class MixtureSpec(EMSpec):
             raise ValueError(
                 "A private mixture has spheres, all of one variance: nothing more can be released without much more "
                 f"noise. Got covariance_type={self.settings.covariance_type!r}. Pass 'spherical'."
+            )
+        if self.settings.standardize is True:
+            raise ValueError(
+                "A private mixture must not be standardised by its rows: their standard deviations are private. Got "
+                "standardize=True. Divide the columns by public numbers, and leave it out."
             )
 
     def learn_privately(self, holder: Any, context: MixtureContext, releaser: Releaser, *, seed: int) -> Fit:
@@ -167,7 +221,7 @@ class MixtureSpec(EMSpec):
         self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: FloatArray | None = None
     ) -> Description:
         """Return the mixture in words and pictures."""
-        return describe(fit, names, privacy, rows)
+        return describe(fit, names, privacy, None if rows is None else self.prepare(rows, fit.context))
 
 
 def _some(rows: FloatArray, size: int, rng: np.random.Generator) -> FloatArray:

@@ -164,8 +164,8 @@ class Start:
     covariance: FloatArray
     name: str
 
-    def gaussians(self, kind: CovarianceType, floor: float) -> Gaussians:
-        """Return the start with covariances of a kind, to which a floor is added."""
+    def gaussians(self, kind: CovarianceType, floor: float | FloatArray) -> Gaussians:
+        """Return the start with covariances of a kind, to which a floor is added, as in `Gaussians.m_step`."""
         k, d = self.means.shape
         if kind == "spherical":
             covariances = np.full(k, np.trace(self.covariance) / d + floor)

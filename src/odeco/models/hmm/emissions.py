@@ -167,10 +167,11 @@ class Gaussian(State):
     @classmethod
     def of_rows(cls, rows: FloatArray, n_states: int, *, full: bool) -> Gaussian:
         """Return states that all have the distribution of the rows."""
-        origin = rows.mean(axis=0)
-        variances = rows.var(axis=0)
+        origin, variances = rows.mean(axis=0), rows.var(axis=0)
         largest = variances.max(initial=0.0)
-        variances = np.maximum(variances, 1e-12 * largest if largest > 0 else 1.0)
+        # A column that does not vary has no unit: any positive variance will do.
+        varies = (np.ptp(rows, axis=0) > 0) & (variances > 1 / np.finfo(np.float64).max)
+        variances = np.where(varies, variances, 1e-12 * largest if largest > 0 else 1.0)
         # One feature has nothing to be correlated with.
         covariance = np.diag(variances) if full and len(variances) > 1 else variances
         return cls(np.tile(origin, (n_states, 1)), np.stack([covariance] * n_states), origin, variances)

@@ -43,7 +43,8 @@ def describe(fit: Fit, names: list[str]) -> Description:
     numbers = [str(source) for source in range(k)]
     table = HeatMap(correlations, names, numbers, "correlation of columns with sources")
     fact = f"Fitted to {fit.info.n_samples:,} rows of {len(names)} columns, {fit.info.n_iter} Newton iterations."
-    return Description(verdict, (fact,), tuple(components), (table, _Densities(params.counts[:_MAX_DENSITIES])))
+    facts = (fact, "Directions are those of standardised columns.") if fit.context.standardized else (fact,)
+    return Description(verdict, facts, tuple(components), (table, _Densities(params.counts[:_MAX_DENSITIES])))
 
 
 def _shape(counts: FloatArray) -> str:

@@ -14,7 +14,8 @@ from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray
 from odeco.io.source import check_cells
 from odeco.models.engine.estimator import Estimator, fitted
-from odeco.models.engine.parameters import Constraint, count, number, param
+from odeco.models.engine.parameters import STANDARDIZE, Constraint, count, number, param
+from odeco.models.engine.units import Standardize
 from odeco.models.ica.spec import ICASpec
 from odeco.models.ica.start import scaled
 from odeco.models.ica.unmixing import Unmixing
@@ -39,13 +40,17 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
     ----------
     n_components : int, None or "auto"
         Number k of sources. An int below the number of columns first keeps the k leading directions of the covariance,
-        as scikit-learn does. None takes one source for each direction in which rows vary. ``"auto"`` searches in all
-        of these, and keeps the sources that are significantly non-Gaussian in held-out rows.
+        as scikit-learn does; see `standardize`. None takes one source for each direction in which rows vary. ``"auto"``
+        searches in all of these, and keeps the sources that are significantly non-Gaussian in held-out rows.
     max_iter : int
         The largest number of Newton iterations.
     tol : float
         Iterations end when none changes the unmixing matrix, relative to itself, by more than this, or by more than
         1/√n, as n rows determine no more.
+    standardize : bool or "auto"
+        For an int `n_components` below the number of columns: whether the leading directions are those of columns
+        divided by their standard deviations. ``"auto"`` tries it if the ranges of columns differ by more than a factor
+        of 100, and takes the likelier sources. All other sources do not depend on the units of columns.
     random_state : int, RandomState instance or None
         Draws the starts, the rows in which sources are found if there are many, and what `sample` draws.
 
@@ -78,8 +83,11 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
     and not on how they are cut into batches. The number of sources and their order are those of the first block. After
     `fit`, `partial_fit` begins a new stream.
 
-    ``"auto"`` takes rows as independent. Neighbouring rows of a slow signal are not, and it then keeps too many
-    sources. There is no private mode: one row can move the fourth cumulant without bound.
+    If directions are chosen in columns as they are, and one column has 90 % of the variance and decides which, there is
+    a warning (`odeco.DominantColumnWarning`).
+
+    ``n_components="auto"`` takes rows as independent. Neighbouring rows of a slow signal are not, and it then keeps too
+    many sources. There is no private mode: one row can move the fourth cumulant without bound.
 
     References
     ----------
@@ -105,6 +113,13 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
     )
     max_iter: int = param(50, count(), "The largest number of Newton iterations.")
     tol: float = param(1e-4, number(), "Iterations end when a step is smaller.")
+    standardize: Standardize = param(
+        "auto",
+        STANDARDIZE,
+        "For -k below the number of columns: divide columns by their standard deviations; 'auto' tries it if ranges "
+        "differ by more than a factor of 100.",
+        option="--standardize",
+    )
 
     _SPEC: ClassVar = ICASpec
     _KIND: ClassVar = "sources model"

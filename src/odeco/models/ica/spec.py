@@ -10,15 +10,18 @@ this holds for few rows as well.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from odeco._util.state import State, array_field
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.spec import Spec
+from odeco.models.engine.units import fit_in_units, warn_of_dominant_column
 from odeco.models.ica.display import describe
 from odeco.models.ica.newton import NewtonResult, ScoreStatistics, fit_scores, histogram, newton, power_sums
 from odeco.models.ica.start import BLOCK, blocks_of, cumulant_start, scaled, second_moment, unit_exponents, whiten
@@ -39,17 +42,25 @@ _ODD_VARIANCE, _EVEN_VARIANCE = 1 / (3 * math.sqrt(3)) - 1 / 8, 1 / math.sqrt(3)
 _MIN_ROWS = 2
 
 
+@dataclass(frozen=True, eq=False)
+class ICAContext(State):
+    """Whether the leading directions are those of standardised columns."""
+
+    standardized: bool = array_field(kind="b", default=False)
+
+
 class ICASpec(Spec):
     """Independent component analysis. Sources are found in the first block of rows, and refined on all."""
 
     Params: ClassVar = Unmixing
+    Context: ClassVar = ICAContext
     Stream: ClassVar = ICAStream
     first_block, next_block = 5 * BLOCK, BLOCK
     component = "source"
 
     settings: TensorICA
 
-    def fit(self, data: FloatArray, base: Any, seed: int) -> Fit:
+    def fit(self, data: FloatArray, base: ICAContext, seed: int) -> Fit:
         """Return the sources of all rows."""
         k, n = self.settings.n_components, len(data)
         if n < _MIN_ROWS:
@@ -59,11 +70,23 @@ class ICASpec(Spec):
                 f"`n_components` must be at most the number of columns. Got {k}, and rows have {data.shape[1]}. "
                 "Lower n_components, or pass None."
             )
-        exponents = unit_exponents(data, by_column=k in (None, "auto", data.shape[1]))
+        if k in (None, "auto", data.shape[1]):  # all directions: the units of columns do not matter
+            return self._fit(data, base, seed, standardized=False)
+        return fit_in_units(
+            lambda scale: self._fit(data, base, seed, standardized=scale is not None),
+            data,
+            self.settings.standardize,
+            lambda found: float(found.params.log_likelihoods(data).mean()),
+        )
+
+    def _fit(self, data: FloatArray, base: ICAContext, seed: int, *, standardized: bool) -> Fit:
+        """Return the sources in the leading directions of standardised columns, or of columns as they are."""
+        k, n = self.settings.n_components, len(data)
+        exponents = unit_exponents(data, by_column=standardized or k in (None, "auto", data.shape[1]))
         rows = scaled(data, exponents)
         moment = second_moment(rows)
         with one_blas_thread():
-            whitener = whiten(moment.covariance, None if k == "auto" else k).forward
+            whitener = whiten(moment.covariance, None if k == "auto" else k, standardized=standardized).forward
             chosen = rows
             if n > self.first_block:
                 places = np.random.default_rng([seed, 1]).choice(n, self.first_block, replace=False)
@@ -89,7 +112,21 @@ class ICASpec(Spec):
         information = found.step.information[order]
         params = Unmixing(exponents, moment.mean, moment.covariance, unmixing, whitener.T.copy(), information, counts)
         params.check_finite()
-        return Fit(params, base, Info(n, n_iter=n_iter, converged=found.converged, init="cumulants"))
+        context = replace(base, standardized=standardized)
+        return Fit(params, context, Info(n, n_iter=n_iter, converged=found.converged, init="cumulants"))
+
+    def check_units(self, data: FloatArray, fit: Fit, seed: int) -> None:
+        """Warn if one column has nearly all of the variance, and decides which directions are kept."""
+        k, covariance = self.settings.n_components, fit.params.covariance
+        if fit.context.standardized or not isinstance(k, int) or k == len(covariance):
+            return
+
+        def agreement() -> float:
+            """Return the mean squared canonical correlation of the directions with those of standardised columns."""
+            other = whiten(covariance, k, standardized=True).forward
+            return float(np.sum(np.square(fit.params.whitening @ covariance @ other))) / k
+
+        warn_of_dominant_column(np.diagonal(covariance), self.names, k, agreement)
 
     def describe(
         self,

@@ -74,22 +74,28 @@ def blocks_of(rows: FloatArray) -> Iterator[FloatArray]:
         yield rows[first : first + BLOCK]
 
 
-def whiten(covariance: FloatArray, n_directions: int | None) -> Whitener:
+def whiten(covariance: FloatArray, n_directions: int | None, *, standardized: bool = False) -> Whitener:
     """Return the whitener of the leading directions of the covariance, or of all directions in which rows vary.
 
     All directions are found in columns of variance 1, so that the units of columns do not matter. The leading
-    directions do depend on the units, which are left as they are, as in scikit-learn.
+    directions do depend on the units. These are left as they are, as in scikit-learn, unless `standardized`.
     """
     rank, scale = _rank_and_scale(covariance)
-    if n_directions is None or n_directions == rank == len(covariance):
-        inner = Whitener.from_moment(covariance / np.outer(scale, scale), rank)
-        return Whitener(inner.forward / scale[:, None], inner.backward * scale[:, None])
-    if n_directions > rank:
+    if n_directions is not None and n_directions > rank:
         raise ValueError(
             f"`n_components` must be at most the number of directions in which rows vary. Got {n_directions}, and rows "
             f"vary in {rank}. Lower n_components, or pass None."
         )
-    return Whitener.from_moment(covariance, n_directions)
+    if n_directions is None or standardized or n_directions == rank == len(covariance):
+        inner = Whitener.from_moment(covariance / np.outer(scale, scale), n_directions or rank)
+        return Whitener(inner.forward / scale[:, None], inner.backward * scale[:, None])
+    try:
+        return Whitener.from_moment(covariance, n_directions)
+    except ValueError:
+        raise ValueError(
+            f"Columns must have similar scales for {n_directions} leading directions to be found beside the strongest. "
+            f"Their standard deviations are from {scale.min():.3g} to {scale.max():.3g}. Pass standardize=True."
+        ) from None
 
 
 def _rank_and_scale(covariance: FloatArray) -> tuple[int, FloatArray]:

@@ -51,11 +51,12 @@ class ICAStream(BlockStream):
         """Return the stream after a block: the sources of the first, or a step with any other."""
         before = self.params
         if before is None:
-            first = spec.fit(block, self.context, self.seed)
+            first = spec.fit_rows(block, self.context, self.seed)
             found = first.params
             return replace(
                 self,
                 n_blocks=1,
+                context=first.context,
                 n_iter=first.info.n_iter,
                 scatter=found.covariance * len(block),
                 powers=power_sums(found.unmixing, (scaled(block, found.exponents) - found.mean).T),
@@ -88,12 +89,12 @@ class ICAStream(BlockStream):
     def result(self, spec: ICASpec) -> Fit:
         """Return the sources of all rows, those in the buffer included."""
         if self.params is None:
-            return spec.fit(self.waiting, self.context, self.seed)
+            return spec.fit_rows(self.waiting, self.context, self.seed)
         last = self.absorb(spec, self.waiting) if len(self.buffer) else self
         params: Unmixing = last.params  # type: ignore[assignment]
         n_directions = len(self.params.whitening) if isinstance(spec.settings.n_components, int) else None
         with one_blas_thread():
-            whitening = whiten(params.covariance, n_directions).forward.T
+            whitening = whiten(params.covariance, n_directions, standardized=self.context.standardized).forward.T
             # The directions that the first block chose have become more certain; with all of them this changes nothing.
             unmixing = params.unmixing @ params.covariance @ whitening.T @ whitening
         information = score_means(fit_scores(last.powers), last.powers)[1]
