@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 from scipy import sparse
 
 from odeco import Components, Oracle, symmetrize
@@ -16,7 +17,7 @@ from odeco.models.lda.moments import WordMoment
 from odeco.online import SampleMoment
 from odeco.privacy import EntryLevel, RecordLevel
 from odeco.reproduction.baselines import TensorSketch
-from odeco.tensors import AsymmetricTensor, DenseTensor, PackedTensor, SparseTensor
+from odeco.tensors import AsymmetricTensor, DenseTensor, DeviceTensor, PackedTensor, SparseTensor
 
 
 def random_symmetric(dimension: int, order: int, generator: np.random.Generator) -> np.ndarray:
@@ -42,6 +43,15 @@ def _dense_fortran(generator, dimension, order):
 
 def _dense_single(generator, dimension, order):
     return DenseTensor(random_symmetric(dimension, order, generator).astype(np.float32))
+
+
+def _device(generator, dimension, order):
+    return DeviceTensor(pytest.importorskip("array_api_strict").asarray(random_symmetric(dimension, order, generator)))
+
+
+def _device_single(generator, dimension, order):
+    entries = random_symmetric(dimension, order, generator).astype(np.float32)
+    return DeviceTensor(pytest.importorskip("torch").asarray(entries))
 
 
 def _packed(generator, dimension, order):
@@ -132,6 +142,8 @@ ORACLES: dict[str, Callable[[np.random.Generator, int, int], Oracle]] = {
     "dense": _dense,
     "dense, Fortran order": _dense_fortran,
     "dense, single precision": _dense_single,
+    "another library": _device,
+    "another library, single precision": _device_single,
     "packed": _packed,
     "sparse": _sparse,
     "asymmetric": _asymmetric,

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odeco._util.arguments import check_count
+from odeco._util.arrays import as_numpy
 from odeco.io import errors as _errors
 from odeco.io.rows import is_sparse, row_slice
 from odeco.io.source import (
@@ -307,7 +308,7 @@ def as_matrix(block: Any, name: str, row: int) -> Any:
     if isinstance(block, np.ma.MaskedArray):
         raise _errors.masked_values()
     try:
-        array = np.asarray(block)
+        array = as_numpy(block)
     except ValueError as error:  # rows of different lengths
         raise _errors.bad_type(f"the block at row {row:,} of {name}", None, type(block).__name__) from error
     if array.ndim != 2:

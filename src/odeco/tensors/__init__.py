@@ -3,6 +3,7 @@
 from odeco.tensors.asymmetric import AsymmetricTensor
 from odeco.tensors.components import Components, Match, incoherence, match
 from odeco.tensors.dense import DenseTensor, as_oracle, symmetrize
+from odeco.tensors.device import DeviceTensor
 from odeco.tensors.oracle import Oracle, SensitiveOracle, check_oracle
 from odeco.tensors.packed import PackedTensor, SparseTensor
 
@@ -10,6 +11,7 @@ __all__ = [
     "AsymmetricTensor",
     "Components",
     "DenseTensor",
+    "DeviceTensor",
     "Match",
     "Oracle",
     "PackedTensor",

@@ -12,8 +12,10 @@ from typing import Any, final
 
 import numpy as np
 
+from odeco._util.arrays import is_foreign
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import DataArray, FloatArray
+from odeco.tensors.device import DeviceTensor
 from odeco.tensors.entries import EntryTensor, as_entries, check_symmetric
 from odeco.tensors.oracle import Oracle
 
@@ -200,8 +202,10 @@ def symmetrize(entries: Any) -> DataArray:
 
 
 def as_oracle(tensor: Any) -> Oracle:
-    """Return an oracle as it is, and a symmetric array as a `DenseTensor`."""
-    return tensor if isinstance(tensor, Oracle) else DenseTensor(tensor)
+    """Return an oracle as it is, and a symmetric array as a `DenseTensor`, or a `DeviceTensor` of another library."""
+    if isinstance(tensor, Oracle):
+        return tensor
+    return DeviceTensor(tensor) if is_foreign(tensor) else DenseTensor(tensor)
 
 
 def sum_of_cubes(rows: FloatArray) -> FloatArray:

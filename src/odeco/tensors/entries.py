@@ -14,6 +14,7 @@ from typing import Any, final
 import numpy as np
 
 from odeco._util.arguments import MINIMUM_ORDER, check_unmasked
+from odeco._util.arrays import as_numpy
 from odeco._util.scale import largest, put_back, times_power_of_two, unit_exponent
 from odeco._util.threads import map_blocks
 from odeco._util.types import DataArray, FloatArray
@@ -172,21 +173,26 @@ class InUnit(Oracle):
 def as_entries(array: Any, *, name: str = "tensor", equal_sizes: bool = True) -> DataArray:
     """Return the entries of a tensor as a checked floating-point array; only integers are copied."""
     check_unmasked(array, name)
-    entries = _as_floats(np.asarray(array), name)
-    if entries.ndim < MINIMUM_ORDER:
-        raise ValueError(
-            f"The {name} must have order 3 or more. Got order {entries.ndim}, shape {entries.shape}. "
-            "For a matrix use numpy.linalg.eigh."
-        )
-    if entries.size == 0:
-        raise ValueError(f"The {name} must not be empty. Got shape {entries.shape}. Check how it was made.")
-    if equal_sizes and len(set(entries.shape)) > 1:
-        raise ValueError(
-            f"The {name} must have equal sizes. Got shape {entries.shape}. "
-            "For an asymmetric one call odeco.decompose_asymmetric."
-        )
+    entries = _as_floats(as_numpy(array), name)
+    check_shape(entries.shape, name, equal_sizes=equal_sizes)
     check_finite(entries, name)
     return entries
+
+
+def check_shape(shape: tuple[int, ...], name: str, *, equal_sizes: bool) -> None:
+    """Raise unless the shape is that of a tensor of order 3 or more that is not empty."""
+    if len(shape) < MINIMUM_ORDER:
+        raise ValueError(
+            f"The {name} must have order 3 or more. Got order {len(shape)}, shape {shape}. "
+            "For a matrix use numpy.linalg.eigh."
+        )
+    if 0 in shape:
+        raise ValueError(f"The {name} must not be empty. Got shape {shape}. Check how it was made.")
+    if equal_sizes and len(set(shape)) > 1:
+        raise ValueError(
+            f"The {name} must have equal sizes. Got shape {shape}. "
+            "For an asymmetric one call odeco.decompose_asymmetric."
+        )
 
 
 def as_values(array: Any, shape: tuple[int, ...], name: str, what: str) -> DataArray:
