@@ -249,15 +249,15 @@ MUTANTS = [
     Mutant(
         "the price of blanking a record out is taken for replacing it",
         "privacy/sensitivity.py",
-        "    if not replace:\n        return 1.0\n",
-        "    return 1.0\n",
+        "        if not self.replace:\n            return 1.0\n",
+        "        return 1.0\n",
         "test_sensitivity.py",
         "no_record_moves",
     ),
     Mutant(
         "signed records get the price of non-negative ones",
         "privacy/sensitivity.py",
-        "math.sqrt(2) if order % 2 == 0 or nonnegative else 2.0",
+        "math.sqrt(2) if order % 2 == 0 or self.nonnegative else 2.0",
         "math.sqrt(2)",
         "test_private.py",
         "no_record_neighbour",

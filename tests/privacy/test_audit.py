@@ -11,6 +11,7 @@ from odeco.errors import BudgetExhausted
 from odeco.online import SampleMoment
 from odeco.privacy import EntryLevel, RecordLevel, audit, gdp_mu, sensitivity, worst_entries, worst_records
 from odeco.privacy.noise import SecureNoise, SeededNoiseForTests
+from odeco.privacy.sensitivity import RecordSensitivities
 
 PAIRS = {
     "literal": lambda: worst_entries(2, "literal"),
@@ -103,12 +104,12 @@ def test_all_entries_of_a_tensor_are_certified_under_the_distinct_relation():
 
 def test_a_block_with_the_noise_of_its_worst_column_is_flagged(monkeypatch):
     # max over columns in place of the root of the largest eigenvalue: √2 too little for two equal columns.
-    true_image = sensitivity.record_image
+    true_image = RecordSensitivities.image
 
-    def of_worst_column(block, *arguments, **settings):
-        return max(true_image(block[:, [i]], *arguments, **settings) for i in range(block.shape[1]))
+    def of_worst_column(bounds, block):
+        return max(true_image(bounds, block[:, [i]]) for i in range(block.shape[1]))
 
-    monkeypatch.setattr(sensitivity, "record_image", of_worst_column)
+    monkeypatch.setattr(RecordSensitivities, "image", of_worst_column)
     first, second, _ = PAIRS["replace"]()
     settings = {"mu": 1.0, "n_runs": 20_000, "noise": SeededNoiseForTests(0)}
     assert audit(first, second, BLOCKS["joint"], **settings).violated
@@ -116,13 +117,13 @@ def test_a_block_with_the_noise_of_its_worst_column_is_flagged(monkeypatch):
 
 @pytest.mark.parametrize("question", ["slab", "core"])
 def test_a_core_without_the_factor_for_replacing_is_flagged(monkeypatch, question):
-    true_core = sensitivity.record_core
+    true_core = RecordSensitivities.core
 
-    def too_small(*arguments, open_axis=False, **settings):
+    def too_small(bounds, matrix, *, open_axis=False):
         mutated = open_axis == (question == "slab")
-        return true_core(*arguments, open_axis=open_axis, **settings) * (0.5 if mutated else 1.0)
+        return true_core(bounds, matrix, open_axis=open_axis) * (0.5 if mutated else 1.0)
 
-    monkeypatch.setattr(sensitivity, "record_core", too_small)
+    monkeypatch.setattr(RecordSensitivities, "core", too_small)
     first, second, _ = PAIRS["replace"]()
     settings = {"mu": 1.0, "n_runs": 20_000, "release": "core", "n_images": 1, "noise": SeededNoiseForTests(0)}
     assert audit(first, second, BLOCKS["core"], **settings).violated

@@ -14,10 +14,11 @@ from sealing import record
 
 import odeco
 from odeco.models import TensorLDA
-from odeco.privacy import EntryLevel, RecordLevel, epsilon_of, gdp_mu, sensitivity
+from odeco.privacy import EntryLevel, RecordLevel, epsilon_of, gdp_mu
 from odeco.privacy.holders.answers import HeldAnswers, Questions
 from odeco.privacy.holders.documents import BoundedCounts, WordVotes
 from odeco.privacy.noise import SeededNoiseForTests, grid_of, rounding_slack
+from odeco.privacy.sensitivity import RecordSensitivities
 from odeco.private import decompose_privately, plan_privacy
 
 D = 4
@@ -96,7 +97,7 @@ def test_signed_records_refute_root_two_at_an_odd_order():
         RecordLevel(np.eye(2)[:1], norm_bound=1.0).image(question)
         - RecordLevel(-np.eye(2)[:1], norm_bound=1.0).image(question)
     )
-    assert moved > 1.99 > 1.4 * sensitivity.record_image(question, nonnegative=True, **settings)
+    assert moved > 1.99 > 1.4 * RecordSensitivities(nonnegative=True, **settings).image(question)
 
 
 def test_non_negative_records_get_less_noise_and_the_plan_and_the_report_say_so():
@@ -239,7 +240,7 @@ def test_what_records_declare_covers_the_rounding_errors_of_both_neighbours():
         rounding_error(each.image(u), exact_image(data, u)) for each, data in zip(held, (rows, other), strict=True)
     ]
     assert min(errors) > 0
-    true_bound = sensitivity.record_image(u, 1.0, 3000, replace=True)
+    true_bound = RecordSensitivities(1.0, 3000, replace=True).image(u)
     assert held[0].sensitivity(u) - true_bound >= sum(errors)
 
 
@@ -267,7 +268,7 @@ def test_what_a_stream_declares_covers_the_rounding_errors_of_both_neighbours():
         charge = online._account.ledger.charges[0]
         paid.append(charge.sensitivity - rounding_slack(3, grid_of(charge.scale)))
     assert min(errors) > 0
-    assert min(paid) - sensitivity.record_image(question, 1.0, n, replace=True) >= sum(errors)
+    assert min(paid) - RecordSensitivities(1.0, n, replace=True).image(question) >= sum(errors)
 
 
 # ---- streams ------------------------------------------------------------------------------------------------------

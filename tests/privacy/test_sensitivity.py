@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odeco.privacy import sensitivity
-from odeco.privacy import sensitivity as _entries
+from odeco.privacy.sensitivity import RecordSensitivities
 
 SQRT3, SQRT5 = math.sqrt(3), math.sqrt(5)
 
@@ -166,7 +166,7 @@ def test_neighbours_move_cores_exactly_as_declared(matrix):
 def test_above_the_exact_dimension_the_bounds_hold(question, monkeypatch):
     exact_image = sensitivity.distinct_entry_image(question)
     cores = [sensitivity.distinct_entry_core(question, open_axis=is_open) for is_open in (False, True)]
-    monkeypatch.setattr(_entries, "EXACT_DIMENSION", 0)
+    monkeypatch.setattr(sensitivity, "EXACT_DIMENSION", 0)
     assert sensitivity.distinct_entry_image(question) >= exact_image * (1 - 1e-12)
     bounds = [sensitivity.distinct_entry_core(question, open_axis=is_open) for is_open in (False, True)]
     assert all(bound >= core * (1 - 1e-12) for bound, core in zip(bounds, cores, strict=True))
@@ -219,11 +219,8 @@ def test_no_record_moves_an_answer_further_than_declared_and_some_as_far_where_c
     gram = np.abs(block.T @ block)
     single = block.shape[1] == 1
     simple = single or np.allclose(gram, np.eye(len(gram))) or np.allclose(gram, 1)
-    for answer, declare in (
-        (record_image_of, sensitivity.record_image),
-        (record_value_of, sensitivity.record_value),
-    ):
-        declared = declare(block, BOUND, N_RECORDS, order=order, replace=replace)
+    bounds = RecordSensitivities(BOUND, N_RECORDS, order, replace=replace)
+    for answer, declared in ((record_image_of, bounds.image(block)), (record_value_of, bounds.value(block))):
         moved = furthest_record(block, answer, order, replace=replace)
         assert moved <= declared * (1 + 1e-12)
         odd_or_removed = order % 2 == 1 or not replace
@@ -233,15 +230,16 @@ def test_no_record_moves_an_answer_further_than_declared_and_some_as_far_where_c
 
 def test_one_unit_vector_costs_what_the_table_says():
     u = unit(np.random.default_rng(2).standard_normal((6, 1)))
-    for declare in (sensitivity.record_image, sensitivity.record_value):
-        assert declare(u, BOUND, N_RECORDS, replace=False) == pytest.approx(BOUND**3 / N_RECORDS)
-        assert declare(u, BOUND, N_RECORDS, replace=True) == pytest.approx(2 * BOUND**3 / N_RECORDS)
+    for factor, replace in ((1, False), (2, True)):
+        bounds = RecordSensitivities(BOUND, N_RECORDS, replace=replace)
+        assert bounds.image(u) == pytest.approx(factor * BOUND**3 / N_RECORDS)
+        assert bounds.value(u) == pytest.approx(factor * BOUND**3 / N_RECORDS)
 
 
 def test_ten_random_candidates_cost_hardly_more_than_one_and_equal_ones_their_root():
     block = unit(np.random.default_rng(4).standard_normal((100, 10)))
-    assert 1 <= sensitivity.record_image(block, 1.0, 1, replace=False) < 1.1
-    assert sensitivity.record_image(block[:, [0] * 10], 1.0, 1, replace=False) == pytest.approx(math.sqrt(10))
+    assert 1 <= RecordSensitivities(1.0, 1, replace=False).image(block) < 1.1
+    assert RecordSensitivities(1.0, 1, replace=False).image(block[:, [0] * 10]) == pytest.approx(math.sqrt(10))
 
 
 def test_the_block_formula_for_records_is_a_bound_and_not_attained_by_three_vectors_in_a_plane():
@@ -249,7 +247,7 @@ def test_the_block_formula_for_records_is_a_bound_and_not_attained_by_three_vect
     block = np.array([np.cos(angles), np.sin(angles)])
     moved = furthest_record(block, record_image_of, 3, replace=False) * N_RECORDS / BOUND**3
     assert moved == pytest.approx(math.sqrt(9 / 8), rel=1e-6)
-    assert sensitivity.record_image(block, 1.0, 1, replace=False) == pytest.approx(math.sqrt(3 / 2))
+    assert RecordSensitivities(1.0, 1, replace=False).image(block) == pytest.approx(math.sqrt(3 / 2))
 
 
 @pytest.mark.parametrize("order", [2, 3, 4])
@@ -271,13 +269,11 @@ def test_records_move_cores_and_the_tensor_itself_as_declared(order):
             removed = np.linalg.norm(cores, axis=1).max()
             replaced = max(np.linalg.norm(cores - one, axis=1).max() for one in cores)
             for moved, replace in ((removed, False), (replaced, True)):
-                declared = sensitivity.record_core(
-                    matrix, BOUND, N_RECORDS, order=order, replace=replace, open_axis=is_open
-                )
+                bounds = RecordSensitivities(BOUND, N_RECORDS, order, replace=replace)
+                declared = bounds.core(matrix, open_axis=is_open)
                 assert moved == pytest.approx(declared, rel=1e-9)
                 if matrix.shape[1] == dimension:
-                    entries = sensitivity.record_entries(BOUND, N_RECORDS, order=order, replace=replace)
-                    assert declared == pytest.approx(entries, rel=1e-12)
+                    assert declared == pytest.approx(bounds.entries(), rel=1e-12)
 
 
 # ---- mutants: what the tests above would say to the mistakes that one makes ---------------------------------------
@@ -303,7 +299,7 @@ def test_forgetting_the_number_of_candidates_is_refuted_by_a_neighbour(literal):
 
 def test_add_remove_declared_for_replace_is_refuted_by_a_record():
     u = unit(np.random.default_rng(10).standard_normal((5, 1)))
-    removed = sensitivity.record_image(u, BOUND, N_RECORDS, replace=False)
+    removed = RecordSensitivities(BOUND, N_RECORDS, replace=False).image(u)
     assert furthest_record(u, record_image_of, 3, replace=True) > 1.98 * removed
 
 

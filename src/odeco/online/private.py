@@ -19,7 +19,6 @@ from odeco.io.rows import is_sparse
 from odeco.online.run import BatchMean, Run
 from odeco.online.sums import RowSum
 from odeco.power.solver import Solver
-from odeco.privacy import sensitivity
 from odeco.privacy.calibration import check_delta_for, gdp_mu
 from odeco.privacy.clip import clipped_rows
 from odeco.privacy.found import Found, found_in_core, found_in_entries, found_in_images
@@ -29,6 +28,7 @@ from odeco.privacy.ledger_file import Account
 from odeco.privacy.oracle import MERGE_COSINE, merge_duplicates
 from odeco.privacy.release import Releaser
 from odeco.privacy.report import PrivacyReport
+from odeco.privacy.sensitivity import RecordSensitivities
 from odeco.tensors.components import Components
 
 #: The largest number of digits of powers of rows before or after the point: their sums neither over- nor underflow.
@@ -125,14 +125,13 @@ class NoisyMean(BatchMean):
     (longer rows are scaled down to it, rows that are not finite count as zeros; what becomes of a row depends on that
     row alone).
 
-    **Sensitivity** of the mean over a batch of n rows: `sensitivity.record_image` for the block of candidates as one
-    release, `sensitivity.record_core` for a core, `sensitivity.record_entries` for all distinct entries, each
-    multiplied by the root of how often it stands in the tensor, so that their norm is that of the tensor; that of
-    another batch is 0. The rounding errors of the computed mean
-    are part of what is declared. In whatever order n terms of absolute value at most Bᵖ times the gain of the question
-    are added up, and where each is made of inner products of length d, their mean errs by at most n + c d + 16 units of
-    roundoff times that, c being the number of inner products; the order may differ between neighbours (CSR rows are
-    cut by the numbers they store), so twice this is added.
+    **Sensitivity** of the mean over a batch of n rows: that of `RecordSensitivities` for the image of the block of
+    candidates as one release, for a core, or for all distinct entries, each multiplied by the root of how often it
+    stands in the tensor, so that their norm is that of the tensor; that of another batch is 0. The rounding errors of
+    the computed mean are part of what is declared. In whatever order n terms of absolute value at most Bᵖ times the
+    gain of the question are added up, and where each is made of inner products of length d, their mean errs by at most
+    n + c d + 16 units of roundoff times that, c being the number of inner products; the order may differ between
+    neighbours (CSR rows are cut by the numbers they store), so twice this is added.
 
     **Guarantee.** Question and sensitivity follow from public numbers and earlier noisy answers. The noise is 1/μ
     times the sensitivity, so each answer is μ-GDP for a row of its batch, and says nothing about others given what came
@@ -275,17 +274,15 @@ class NoisyMean(BatchMean):
         return notes.found
 
     def _sensitivity(self, total: RowSum) -> float:
-        bound, n_rows, p = self.guarantee.norm_bound, total.n_rows, total.order
-        block, replaced = total.block, self.guarantee.replace
-        n_products, gain = 0, 1.0
+        bound, n_rows, p, block = self.guarantee.norm_bound, total.n_rows, total.order, total.block
+        sensitivities = RecordSensitivities(bound, n_rows, p, replace=self.guarantee.replace)
         if total.question == "entries":
-            exact = sensitivity.record_entries(bound, n_rows, order=p, replace=replaced)
+            exact, n_products, gain = sensitivities.entries(), 0, 1.0
         elif total.question == "core":
-            exact = sensitivity.record_core(block, bound, n_rows, order=p, replace=replaced)
-            n_products, gain = p, float(np.linalg.norm(block)) ** p
+            exact, n_products, gain = sensitivities.core(block), p, float(np.linalg.norm(block)) ** p
         else:
-            exact = sensitivity.record_image(block, bound, n_rows, order=p, replace=replaced)
-            n_products, gain = p - 1, float(np.linalg.norm(np.linalg.norm(block, axis=0) ** (p - 1)))
+            gains = np.linalg.norm(block, axis=0) ** (p - 1)
+            exact, n_products, gain = sensitivities.image(block), p - 1, float(np.linalg.norm(gains))
         depth = n_rows + n_products * block.shape[0] + 16
         return float(exact + 2 * depth * ROUNDOFF * bound**p * gain)
 

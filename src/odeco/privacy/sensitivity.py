@@ -24,6 +24,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -259,117 +261,159 @@ def _best_triple(limits: FloatArray, best_third: Callable[[IndexArray, IndexArra
     return best
 
 
-def record_image(
-    block: FloatArray,
-    norm_bound: float,
-    n_records: int,
-    *,
-    order: int = 3,
-    replace: bool,
-    nonnegative: bool = False,
-) -> float:
-    """Return (B^p/n) √λ_max((UᵀU)^∘(p−1)) for T = (1/n) Σ x ⊗ … ⊗ x: B^p/n for one unit vector; doubled if `replace`.
+@dataclass(frozen=True)
+class EntrySensitivities:
+    """The sensitivities of a symmetric tensor, of which a neighbour changes one entry.
 
-    At an even order, and for `nonnegative` records, replacing costs √2 instead of 2.
+    Attributes
+    ----------
+    literal : bool
+        Whether neighbours are those of the paper (literal), or differ in one distinct entry.
+    order : int
+        The order p of the tensor.
+    change : float
+        How far a neighbour may move an entry.
+    """
+
+    literal: bool
+    order: int = 3
+    change: float = 1.0
+
+    moment: ClassVar[None] = None  # a tensor has no rows, and so no second moment
+
+    def image(self, block: FloatArray) -> float:
+        """Return the sensitivity of T(I, u, …, u) for all columns u together."""
+        return self.change * (literal_image if self.literal else distinct_entry_image)(block, self.order)
+
+    def value(self, block: FloatArray) -> float:
+        """Return the sensitivity of T(u, …, u) for all columns u together."""
+        return self.change * (literal_value if self.literal else distinct_entry_value)(block, self.order)
+
+    def core(self, matrix: FloatArray, *, open_axis: bool = False) -> float:
+        """Return the sensitivity of T(W, W, W), or of T(I, W, W) (`open_axis`), at order 3."""
+        return self.change * (literal_core if self.literal else distinct_entry_core)(matrix, open_axis=open_axis)
+
+    @property
+    def noise_in_image(self) -> float:
+        """The noise in a coordinate of an image at order 3 if all entries are released with noise 1/μ, times μ."""
+        return math.sqrt(2) * self.change
+
+
+@dataclass(frozen=True)
+class RecordSensitivities:
+    """The sensitivities of T = (1/n) Σ x ⊗ … ⊗ x, of which a neighbour changes one record.
 
     Neighbours: record, added or removed (n public), or replaced.
 
-    The power ∘(p−1) is entry by entry: the Hadamard square of the Gram matrix for p = 3.
+    Attributes
+    ----------
+    norm_bound : float
+        The bound B on the norm of a record.
+    n_records : int
+        The number n of records.
+    order : int
+        The order p of the tensor.
+    replace : bool
+        Whether a record may be replaced, or only blanked.
+    nonnegative : bool
+        Whether no entry of a record is negative.
 
-    Derivation: A ↦ (A(I, u_τ, …, u_τ))_τ applies to every slice of a tensor A the linear map with rows u_τ ⊗ … ⊗ u_τ
-    (p − 1 factors). Its largest singular value is the root of the largest eigenvalue of the Gram matrix of its rows,
-    and ⟨u ⊗ … ⊗ u, w ⊗ … ⊗ w⟩ = ⟨u, w⟩^(p−1). So the answers move by at most that times the norm by which the tensor
-    moves. Blanking x moves the tensor by x ⊗ … ⊗ x/n, of norm at most B^p/n. Replacing x by y moves it by
+    Notes
+    -----
+    *Replacing.* Blanking x moves the tensor by x ⊗ … ⊗ x/n, of norm at most B^p/n. Replacing x by y moves it by
     (x ⊗ … ⊗ x − y ⊗ … ⊗ y)/n, whose squared norm is (|x|^2p + |y|^2p − 2⟨x, y⟩^p)/n². At odd p this is largest,
     (2B^p/n)², for y = −x. At even p the last term only helps: at most 2B^2p/n². So it does at every p if no entry of a
-    record is negative, since then ⟨x, y⟩ ≥ 0.
-
-    Tight: attained for one column (x = Bu, and y = −x at odd p), for orthogonal columns and for equal ones. For other
-    blocks it is a bound: x ⊗ x is one of many matrices of norm |x|². For three vectors at 120° in a plane it is 15 %
-    too high; for ten random ones in 100 dimensions about 5 %. At even p, or `nonnegative`, and with `replace` it is a
-    bound.
+    record is negative, since then ⟨x, y⟩ ≥ 0. So replacing costs 2 times as much as blanking at an odd order, and √2
+    times at an even order and for `nonnegative` records.
     """
-    return _replacing(order, replace, nonnegative) * (norm_bound**order / n_records * _leading_gain(block, order - 1))
 
+    norm_bound: float
+    n_records: int
+    order: int = 3
+    replace: bool = field(kw_only=True)
+    nonnegative: bool = field(default=False, kw_only=True)
 
-def record_value(
-    block: FloatArray,
-    norm_bound: float,
-    n_records: int,
-    *,
-    order: int = 3,
-    replace: bool,
-    nonnegative: bool = False,
-) -> float:
-    """Return (B^p/n) √λ_max((UᵀU)^∘p) for T(u, …, u) of T = (1/n) Σ x ⊗ … ⊗ x: B^p/n for one unit vector.
+    def image(self, block: FloatArray) -> float:
+        """Return (B^p/n) √λ_max((UᵀU)^∘(p−1)) for T(I, u, …, u) of all columns u: B^p/n for one unit vector.
 
-    Replacing costs 2 times that at an odd order; at an even order, and for `nonnegative` records, √2 times for a block,
-    and nothing more for one column.
+        Replacing multiplies it. The power ∘(p−1) is entry by entry: the Hadamard square of the Gram matrix for p = 3.
 
-    Neighbours: record, added or removed (n public), or replaced.
+        Derivation: A ↦ (A(I, u_τ, …, u_τ))_τ applies to every slice of a tensor A the linear map with rows u_τ ⊗ … ⊗
+        u_τ (p − 1 factors). Its largest singular value is the root of the largest eigenvalue of the Gram matrix of its
+        rows, and ⟨u ⊗ … ⊗ u, w ⊗ … ⊗ w⟩ = ⟨u, w⟩^(p−1). So the answers move by at most that times the norm by which the
+        tensor moves.
 
-    Derivation: as for `record_image`, with the linear functionals A ↦ ⟨A, u_τ ⊗ … ⊗ u_τ⟩ (p factors). At even p every
-    ⟨x, u⟩^p is between 0 and (B|u|)^p, so two of them are never further apart than the larger.
-    For records without negative entries, let v and w be the positive and the negative part of u: then ⟨x, u⟩^p is at
-    most (B|v|)^p, and at odd p at least −(B|w|)^p. As |v|² + |w|² = |u|² and p ≥ 2, |v|^p + |w|^p ≤ |u|^p.
+        Tight: attained for one column (x = Bu, and y = −x at odd p), for orthogonal columns and for equal ones. For
+        other blocks it is a bound: x ⊗ x is one of many matrices of norm |x|². For three vectors at 120° in a plane it
+        is 15 % too high; for ten random ones in 100 dimensions about 5 %. At even p, or `nonnegative`, and with
+        `replace` it is a bound.
+        """
+        return self._replacing(self.order) * (self._blanking(self.order) * _leading_gain(block, self.order - 1))
 
-    Tight: attained for one column and for orthogonal or equal columns (even p, or `nonnegative`, with `replace`: for
-    one column without negative entries, and for two or more such orthogonal ones).
-    """
-    single = replace and (order % 2 == 0 or nonnegative) and block.shape[1] == 1
-    factor = 1.0 if single else _replacing(order, replace, nonnegative)
-    return factor * (norm_bound**order / n_records * _leading_gain(block, order))
+    def value(self, block: FloatArray) -> float:
+        """Return (B^p/n) √λ_max((UᵀU)^∘p) for T(u, …, u) of all columns u: B^p/n for one unit vector.
 
+        Replacing multiplies it, except at an even order, and for `nonnegative` records, for one column.
 
-def record_core(
-    matrix: FloatArray,
-    norm_bound: float,
-    n_records: int,
-    *,
-    order: int = 3,
-    replace: bool,
-    open_axis: bool = False,
-    nonnegative: bool = False,
-) -> float:
-    """Return (B|W|)^p/n for T(W, …, W), or B^p|W|^(p−1)/n for T(I, W, …, W) (`open_axis`).
+        Derivation: as for `image`, with the linear functionals A ↦ ⟨A, u_τ ⊗ … ⊗ u_τ⟩ (p factors). At even p every
+        ⟨x, u⟩^p is between 0 and (B|u|)^p, so two of them are never further apart than the larger.
+        For records without negative entries, let v and w be the positive and the negative part of u: then ⟨x, u⟩^p is
+        at most (B|v|)^p, and at odd p at least −(B|w|)^p. As |v|² + |w|² = |u|² and p ≥ 2, |v|^p + |w|^p ≤ |u|^p.
 
-    |W| is the largest singular value. Replacing costs 2 times that at an odd order, √2 times at an even one and for
-    `nonnegative` records.
+        Tight: attained for one column and for orthogonal or equal columns (even p, or `nonnegative`, with `replace`:
+        for one column without negative entries, and for two or more such orthogonal ones).
+        """
+        one_sided = block.shape[1] == 1 and (self.order % 2 == 0 or self.nonnegative)
+        factor = 1.0 if one_sided else self._replacing(self.order)
+        return factor * (self._blanking(self.order) * _leading_gain(block, self.order))
 
-    Neighbours: record, added or removed (n public), or replaced. The norm is that of the whole array.
+    def core(self, matrix: FloatArray, *, open_axis: bool = False) -> float:
+        """Return (B|W|)^p/n for T(W, …, W), or B^p|W|^(p−1)/n for T(I, W, …, W) (`open_axis`); replacing multiplies it.
 
-    Derivation: the core of x ⊗ … ⊗ x is y ⊗ … ⊗ y with y = Wᵀx, of norm |y|^p ≤ (B|W|)^p; with an open axis one
-    factor is x itself. Replacing as in `record_image`: T ↦ T(W, …, W) is linear, with largest singular value |W|^p.
+        |W| is the largest singular value. The norm is that of the whole array.
 
-    Tight: attained by x along the leading left singular vector of W, and y = −x; at an even order if the two
-    leading singular values are equal, as for orthonormal columns.
-    """
-    gain = float(np.linalg.norm(matrix, 2)) ** (order - open_axis)
-    return _replacing(order, replace, nonnegative) * norm_bound**order / n_records * gain
+        Derivation: the core of x ⊗ … ⊗ x is y ⊗ … ⊗ y with y = Wᵀx, of norm |y|^p ≤ (B|W|)^p; with an open axis one
+        factor is x itself. Replacing: T ↦ T(W, …, W) is linear, with largest singular value |W|^p.
 
+        Tight: attained by x along the leading left singular vector of W, and y = −x; at an even order if the two
+        leading singular values are equal, as for orthonormal columns.
+        """
+        return self.entries() * float(np.linalg.norm(matrix, 2)) ** (self.order - open_axis)
 
-def record_entries(
-    norm_bound: float, n_records: int, *, order: int = 3, replace: bool, nonnegative: bool = False
-) -> float:
-    """Return B^p/n for the tensor (1/n) Σ x ⊗ … ⊗ x itself; if `replace`, 2 times that.
+    def entries(self, order: int | None = None) -> float:
+        """Return B^p/n for the tensor itself; replacing multiplies it. With `order` for a moment of that order.
 
-    At an even order, and for `nonnegative` records, to replace costs √2 times that.
+        It holds for the whole array and, being no larger there, for each set of indices stored once. Order 2 is the
+        second moment.
 
-    Neighbours: record, added or removed (n public), or replaced. It holds for the whole array and, being no larger
-    there, for each set of indices stored once. Order 2 is the second moment.
+        Derivation: |x ⊗ … ⊗ x| = |x|^p.
 
-    Derivation: |x ⊗ … ⊗ x| = |x|^p; replacing as in `record_image`.
+        Tight: attained by x along an axis, with y = −x, or y along another axis at an even order or `nonnegative`.
+        """
+        order = self.order if order is None else order
+        return self._replacing(order) * self.norm_bound**order / self.n_records
 
-    Tight: attained by x along an axis, with y = −x, or y along another axis at an even order or `nonnegative`.
-    """
-    return _replacing(order, replace, nonnegative) * norm_bound**order / n_records
+    @property
+    def noise_in_image(self) -> float:
+        """The noise in a coordinate of an image at order 3 if all entries are released with noise 1/μ, times μ."""
+        return self.entries() / math.sqrt(3)
 
+    @property
+    def moment(self) -> float:
+        """The sensitivity of the second moment in the scale of the weights.
 
-def _replacing(order: int, replace: bool, nonnegative: bool) -> float:
-    """Return how many times the norm of one record's tensor two records' tensors can be apart."""
-    if not replace:
-        return 1.0
-    return math.sqrt(2) if order % 2 == 0 or nonnegative else 2.0
+        A component of weight λ in the moment of order p has at least λ/B^(p−2) in the second, as |⟨x, v⟩| ≤ B.
+        """
+        return self.entries(2) * self.norm_bound ** (self.order - 2)
+
+    def _blanking(self, order: int) -> float:
+        return self.norm_bound**order / self.n_records
+
+    def _replacing(self, order: int) -> float:
+        """Return how many times the norm of one record's tensor two records' tensors can be apart."""
+        if not self.replace:
+            return 1.0
+        return math.sqrt(2) if order % 2 == 0 or self.nonnegative else 2.0
 
 
 def _leading_gain(block: FloatArray, power: int) -> float:

@@ -5,21 +5,18 @@ An argument that would have no effect is refused by its name.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from odeco._util.arguments import check_choice, check_norm_bound, check_number
+from odeco._util.arguments import check_choice
 from odeco._util.threads import one_blas_thread
-from odeco.privacy import sensitivity
 from odeco.privacy.holders.entries import EntryLevel
-from odeco.privacy.holders.protocol import RELATIONS, UNITS, Unit
+from odeco.privacy.holders.protocol import UNITS, Unit
 from odeco.privacy.holders.records import RecordLevel
 from odeco.privacy.plan import MechanismPlan, PrivacyPlan, Prospect
 from odeco.private.mechanisms import MECHANISMS
-from odeco.private.mechanisms.mechanism import Sensitivities, Setting
+from odeco.private.mechanisms.mechanism import Setting
 from odeco.tensors.dense import DenseTensor
 
 #: The value of `mechanism` that leaves the choice to the plan.
@@ -145,45 +142,3 @@ def _ranked(setting: Setting) -> tuple[MechanismPlan, ...]:
 def _best(ranked: tuple[MechanismPlan, ...]) -> MechanismPlan:
     """Return the first that needs no remark: it assumes nothing further about the data."""
     return next(plan for plan in ranked if not plan.remark)
-
-
-def holder_sensitivities(holder: EntryLevel | RecordLevel) -> Sensitivities:
-    """Return the sensitivities that follow from the public numbers of a holder: shape and bounds, never values."""
-    if isinstance(holder, EntryLevel):
-        return entry_sensitivities(holder.neighbour_relation, holder.entry_change, holder.order)
-    known = (holder.neighbour_relation, holder.norm_bound, holder.n_units, holder.order)
-    return row_sensitivities(*known, nonnegative=holder.nonnegative)
-
-
-def entry_sensitivities(neighbour_relation: str, entry_change: float, order: int) -> Sensitivities:
-    """Return how far the answers of a tensor move when one entry changes."""
-    check_choice("neighbour_relation", neighbour_relation, ("distinct", "literal"))
-    change = check_number("entry_change", entry_change, 0, math.inf)
-    literal = neighbour_relation == "literal"
-    image = sensitivity.literal_image if literal else sensitivity.distinct_entry_image
-    core = sensitivity.literal_core if literal else sensitivity.distinct_entry_core
-    return Sensitivities(
-        image=lambda block: change * image(block, order),
-        core=lambda basis: change * core(basis),
-        slab=lambda basis: change * core(basis, open_axis=True),
-        entries=math.sqrt(2) * change,
-        moment=None,
-    )
-
-
-def row_sensitivities(
-    neighbour_relation: str, norm_bound: float | None, n_units: int, order: int, *, nonnegative: bool
-) -> Sensitivities:
-    """Return how far the answers of the moment of rows move when one row, or one user's, changes."""
-    check_choice("neighbour_relation", neighbour_relation, tuple(RELATIONS))
-    bound = check_norm_bound(norm_bound)
-    replace = neighbour_relation == "replace"
-    known: Any = {"norm_bound": bound, "n_records": n_units, "replace": replace, "nonnegative": nonnegative}
-    return Sensitivities(
-        image=partial(sensitivity.record_image, order=order, **known),
-        core=partial(sensitivity.record_core, order=order, **known),
-        slab=partial(sensitivity.record_core, order=order, open_axis=True, **known),
-        entries=sensitivity.record_entries(order=order, **known) / math.sqrt(3),
-        # A component of weight λ in the moment of order p has at least λ/B^(p−2) in the second, as |⟨x, v⟩| ≤ B.
-        moment=sensitivity.record_entries(order=2, **known) * bound ** (order - 2),
-    )

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from odeco._util.arguments import MINIMUM_ORDER, as_generator, check_choice, check_count
+from odeco._util.arguments import (
+    MINIMUM_ORDER,
+    as_generator,
+    check_choice,
+    check_count,
+    check_norm_bound,
+    check_number,
+)
 from odeco._util.types import RngLike
 from odeco.decompose.result import PrivateDecomposition
 from odeco.display.progress import following
 from odeco.power.power_method import Schedule
 from odeco.privacy.calibration import check_delta, check_delta_for, check_epsilon
-from odeco.privacy.holders.protocol import UNITS, Unit
+from odeco.privacy.holders.protocol import RELATIONS, UNITS, Unit
 from odeco.privacy.holders.records import RecordLevel
 from odeco.privacy.ledger import Ledger
 from odeco.privacy.ledger_file import LedgerFile, as_ledger
@@ -22,6 +30,7 @@ from odeco.privacy.noise import NoiseSource, SecureNoise
 from odeco.privacy.plan import PrivacyPlan
 from odeco.privacy.release import Releaser, Releases
 from odeco.privacy.report import PrivacyReport
+from odeco.privacy.sensitivity import EntrySensitivities, RecordSensitivities
 from odeco.privacy.sources import PrivateRows
 from odeco.private.mechanisms import MECHANISMS
 from odeco.private.mechanisms.mechanism import Calibration, Setting, Task
@@ -32,10 +41,7 @@ from odeco.private.planner import (
     check_used_by_unit,
     choose,
     default_neighbours,
-    entry_sensitivities,
-    holder_sensitivities,
     plan_all,
-    row_sensitivities,
 )
 from odeco.tensors.components import Components
 
@@ -169,8 +175,7 @@ def decompose_privately(
     if holder.unit != "entry":
         check_delta_for(delta, holder.n_units, holder.unit)
     search = _search(holder.dimension, n_components, n_restarts, n_iterations)
-    sensitivities = holder_sensitivities(holder)
-    setting = Setting(holder.dimension, holder.order, search, epsilon, delta, sensitivities, calibration)
+    setting = Setting(holder.dimension, holder.order, search, epsilon, delta, holder.sensitivities, calibration)
     planned = choose(mechanism, setting)
     own = Ledger(setting.mu, within=None if ledger is None else as_ledger(ledger))
     with following(callback, progress) as report_to:
@@ -248,12 +253,16 @@ def plan_privacy(
     search = _search(d, n_components, n_restarts, n_iterations)
     relation = default_neighbours(unit, AUTO) if neighbour_relation is None else neighbour_relation
     p = check_count("order", MINIMUM_ORDER if order is None else order, MINIMUM_ORDER)
+    check_choice("neighbour_relation", relation, ("distinct", "literal") if unit == "entry" else tuple(RELATIONS))
+    sensitivities: EntrySensitivities | RecordSensitivities
     if unit == "entry":
-        sensitivities = entry_sensitivities(relation, 1.0 if entry_change is None else entry_change, p)
+        change = 1.0 if entry_change is None else check_number("entry_change", entry_change, 0, math.inf)
+        sensitivities = EntrySensitivities(relation == "literal", p, change)
     else:
         n_units = check_count("n_units", n_units)
         check_delta_for(delta, n_units, unit)
-        sensitivities = row_sensitivities(relation, norm_bound, n_units, p, nonnegative=bool(nonnegative))
+        known = (check_norm_bound(norm_bound), n_units, p)
+        sensitivities = RecordSensitivities(*known, replace=relation == "replace", nonnegative=bool(nonnegative))
     setting = Setting(d, p, search, epsilon, delta, sensitivities)
     return plan_all(setting, unit, relation, n_units=n_units, norm_bound=norm_bound)
 

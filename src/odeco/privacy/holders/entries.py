@@ -9,8 +9,8 @@ import numpy as np
 
 from odeco._util.arguments import check_choice, check_number, check_unmasked
 from odeco._util.types import FloatArray
-from odeco.privacy import sensitivity
 from odeco.privacy.holders.protocol import ROUNDOFF, DataHolder, check_order_three, column_pairs, pack, unpack
+from odeco.privacy.sensitivity import EntrySensitivities
 
 EntryNeighbours = Literal["literal", "distinct"]
 
@@ -90,6 +90,7 @@ class EntryLevel(DataHolder):
         self.entry_units = (1.0, 2.0, 6.0) if self._literal else (1.0, 1.0, 1.0)
         self.dimension, self.order = int(array.shape[0]), array.ndim
         self.n_units = math.comb(self.dimension + self.order - 1, self.order)
+        self.sensitivities = EntrySensitivities(self._literal, self.order, self.entry_change)
         with np.errstate(all="ignore"):  # a warning about the data would be an answer without noise
             symmetric = _lower_entries(array)
         symmetric = np.where(np.isfinite(symmetric), symmetric, 0.0)
@@ -141,29 +142,24 @@ class EntryLevel(DataHolder):
         return (once @ basis)[:, first, second] * factors
 
     def _sensitivity(self, block: FloatArray) -> float:
-        declare = sensitivity.literal_image if self._literal else sensitivity.distinct_entry_image
-        return self.entry_change * declare(block, self.order) + self._block_rounding(block, self.order - 1)
+        return self.sensitivities.image(block) + self._block_rounding(block, self.order - 1)
 
     def _value_sensitivity(self, block: FloatArray) -> float:
-        declare = sensitivity.literal_value if self._literal else sensitivity.distinct_entry_value
-        return self.entry_change * declare(block, self.order) + self._block_rounding(block, self.order)
+        return self.sensitivities.value(block) + self._block_rounding(block, self.order)
 
     def _core_sensitivity(self, basis: FloatArray) -> float:
-        declare = sensitivity.literal_core if self._literal else sensitivity.distinct_entry_core
-        return self.entry_change * declare(basis) + self._rounding(3, np.array([np.linalg.norm(basis) ** 3]))
+        return self.sensitivities.core(basis) + self._rounding(3, np.linalg.norm(basis) ** 3)
 
     def _slab_sensitivity(self, basis: FloatArray) -> float:
-        declare = sensitivity.literal_core if self._literal else sensitivity.distinct_entry_core
-        single = declare(basis, open_axis=True)
-        return self.entry_change * single + self._rounding(3, np.array([np.linalg.norm(basis) ** 2]))
+        return self.sensitivities.core(basis, open_axis=True) + self._rounding(3, np.linalg.norm(basis) ** 2)
 
     def _block_rounding(self, block: FloatArray, n_contractions: int) -> float:
-        return self._rounding(n_contractions, np.linalg.norm(block, axis=0) ** n_contractions)
-
-    def _rounding(self, n_contractions: int, gains: FloatArray) -> float:
         """Return how far rounding can move two neighbours' answers apart, the columns of a block taken together."""
+        return self._rounding(n_contractions, np.linalg.norm(np.linalg.norm(block, axis=0) ** n_contractions))
+
+    def _rounding(self, n_contractions: int, gain: np.floating[Any]) -> float:
         largest = self.entry_limit * math.sqrt(self.dimension) ** self.order
-        return 2 * n_contractions * self.dimension * ROUNDOFF * largest * float(np.linalg.norm(gains))
+        return 2 * n_contractions * self.dimension * ROUNDOFF * largest * float(gain)
 
 
 def _lower_entries(array: Any) -> FloatArray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Protocol, final, runtime_checkable
 
 import numpy as np
@@ -14,7 +15,6 @@ from odeco._util.arguments import MINIMUM_ORDER, check_choice, check_count, chec
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.io.rows import as_rows, check_private_rows, stored_numbers
-from odeco.privacy import sensitivity
 from odeco.privacy.clip import clipped_rows
 from odeco.privacy.holders.protocol import (
     RELATIONS,
@@ -26,6 +26,7 @@ from odeco.privacy.holders.protocol import (
     packed_slab,
     units_of,
 )
+from odeco.privacy.sensitivity import RecordSensitivities
 
 #: Rows are added up in chunks of this many, so that rounding errors grow with the number of chunks, not of rows.
 ROWS_AT_ONCE = 1024
@@ -140,6 +141,9 @@ class RecordLevel(DataHolder):
         self._weights: FloatArray = 1 / np.bincount(units)[units]  # one over the number of rows of the same unit
         self._weights.setflags(write=False)
         self.unit = "record" if groups is None else "user"
+        known = (self.norm_bound, self.n_units, self.order)
+        replaced = neighbour_relation == "replace"
+        self.sensitivities = RecordSensitivities(*known, replace=replaced, nonnegative=nonnegative)
         self.seal()
 
     @property
@@ -161,7 +165,7 @@ class RecordLevel(DataHolder):
 
     def second_moment_sensitivity(self) -> float:
         """Return the largest Euclidean change of `second_moment`, every entry counted as often as it stands there."""
-        return self._exact(sensitivity.record_entries, order=2) + self._rounding(0, self.norm_bound**2)
+        return self.sensitivities.entries(2) + self._rounding(0, self.norm_bound**2)
 
     def packed(self) -> FloatArray:
         """Return the distinct entries, each divided by its `packed_units`."""
@@ -183,8 +187,8 @@ class RecordLevel(DataHolder):
         return total / self.n_units / self.packed_units()
 
     def packed_sensitivity(self) -> float:
-        """Return Bᵖ/n, twice that if replaced (see `sensitivity.record_entries`), and the rounding."""
-        return self._exact(sensitivity.record_entries) + self._rounding(0, self.norm_bound**self.order)
+        """Return Bᵖ/n, twice that if replaced (see `RecordSensitivities.entries`), and the rounding."""
+        return self.sensitivities.entries() + self._rounding(0, self.norm_bound**self.order)
 
     def _image(self, block: FloatArray) -> FloatArray:
         def part(rows: Any, weights: FloatArray, _scratch: FloatArray) -> FloatArray:
@@ -236,30 +240,24 @@ class RecordLevel(DataHolder):
         return self._added_up(shape, part, n_scratch).T * (factors / self.n_units)
 
     def _sensitivity(self, block: FloatArray) -> float:
-        exact = self._exact(sensitivity.record_image, block)
-        gains = np.linalg.norm(block, axis=0) ** (self.order - 1)
-        return exact + self._rounding(self.order - 1, self.norm_bound**self.order * float(np.linalg.norm(gains)))
+        return self.sensitivities.image(block) + self._block_rounding(block, self.order - 1)
 
     def _value_sensitivity(self, block: FloatArray) -> float:
-        exact = self._exact(sensitivity.record_value, block)
-        gains = np.linalg.norm(block, axis=0) ** self.order
-        return exact + self._rounding(self.order, self.norm_bound**self.order * float(np.linalg.norm(gains)))
+        return self.sensitivities.value(block) + self._block_rounding(block, self.order)
 
     def _core_sensitivity(self, basis: FloatArray) -> float:
         with one_blas_thread():  # matrices this small are slowed down by threads that wait for each other
-            exact = self._exact(sensitivity.record_core, basis)
+            exact = self.sensitivities.core(basis)
         return exact + self._rounding(self.order, (self.norm_bound * float(np.linalg.norm(basis))) ** self.order)
 
     def _slab_sensitivity(self, basis: FloatArray) -> float:
         with one_blas_thread():
-            exact = self._exact(sensitivity.record_core, basis, order=3, open_axis=True)
+            exact = replace(self.sensitivities, order=3).core(basis, open_axis=True)
         return exact + self._rounding(2, self.norm_bound**3 * float(np.linalg.norm(basis)) ** 2)
 
-    def _exact(self, declare: Callable[..., float], *query: FloatArray, **settings: Any) -> float:
-        """Return a sensitivity of records, for the public numbers of this holder."""
-        replace = self.neighbour_relation == "replace"
-        settings = {"order": self.order, "replace": replace, "nonnegative": self.nonnegative, **settings}
-        return declare(*query, self.norm_bound, self.n_units, **settings)
+    def _block_rounding(self, block: FloatArray, n_products: int) -> float:
+        gains = np.linalg.norm(block, axis=0) ** n_products
+        return self._rounding(n_products, self.norm_bound**self.order * float(np.linalg.norm(gains)))
 
     def _rounding(self, n_products: int, largest: float) -> float:
         """Return how far rounding can move two neighbours' answers apart, if `n_products` inner products go in."""

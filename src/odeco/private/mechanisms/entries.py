@@ -51,7 +51,7 @@ class Input(Mechanism):
 
     def plan(self, setting: Setting) -> MechanismPlan:
         """Say what would be found: the noise is there once, so it must be small enough to start, and to end, well."""
-        noise, d = setting.sensitivities.entries / setting.mu, setting.dimension
+        noise, d = setting.sensitivities.noise_in_image / setting.mu, setting.dimension
         signal = noise * max(_ACCURACY * math.sqrt(d), _START * d**0.75)
         remark = "" if d <= MOST_DIMENSION else f"takes {8 * d**3 / 2**30:.1f} GiB"
         return MechanismPlan(self.name, 1, noise, signal, remark=remark)
@@ -114,7 +114,7 @@ class Core(Mechanism):
         d = setting.dimension
         widths = self.widths(d, setting.search.n_components)
         bases = [setting.random_basis(width) for width in widths]
-        noises = [setting.sensitivities.slab(basis) / setting.mu for basis in bases[:-1]]
+        noises = [setting.sensitivities.core(basis, open_axis=True) / setting.mu for basis in bases[:-1]]
         core = setting.sensitivities.core(bases[-1]) / setting.mu
 
         def reached(weight: float, shares: FloatArray) -> float:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -25,22 +24,12 @@ from odeco.privacy.found import Found
 from odeco.privacy.holders.protocol import DataHolder
 from odeco.privacy.plan import MechanismPlan
 from odeco.privacy.release import Releaser
+from odeco.privacy.sensitivity import EntrySensitivities, RecordSensitivities
 
 Calibration = Literal["exact", "paper"]
 
 #: The cosine from which on a component counts as found.
 FOUND = 0.9
-
-
-@dataclass(frozen=True)
-class Sensitivities:
-    """How far a neighbour can move the answers, from public numbers alone and without rounding errors."""
-
-    image: Callable[[FloatArray], float]  # of T(I, u, …, u) for all columns u of a block together
-    core: Callable[[FloatArray], float]  # of T(Q, …, Q)
-    slab: Callable[[FloatArray], float]  # of T(I, W, W)
-    entries: float  # of an entry with three different indices, times √2: that of the noise in an image
-    moment: float | None  # of the second moment, in the scale of the weights; None for a tensor, which has no rows
 
 
 @dataclass(frozen=True)
@@ -52,7 +41,7 @@ class Setting:
     search: Schedule  # the paper's k, L and R
     epsilon: float
     delta: float
-    sensitivities: Sensitivities
+    sensitivities: EntrySensitivities | RecordSensitivities  # without rounding errors
     calibration: Calibration = "exact"
 
     @cached_property
