@@ -235,6 +235,34 @@ def test_states_of_symbols_in_several_sequences(tmp_path, capsys):
     assert TensorHMM.load(tmp_path / "model.npz").symbol_names_ == ["buy", "look", "pay", "read"]
 
 
+def test_private_states_of_a_log(tmp_path, capsys):
+    """Four symbols, of which two belong to each state: a table of 4 x 4 x 4 triples shows them at this budget."""
+    rng = np.random.default_rng(2)
+    lines = []
+    for who in range(400):
+        states = np.cumsum(rng.random(50) > 0.9) % 2
+        lines += [f"{who:03},{['buy', 'pay', 'read', 'look'][2 * state + rng.integers(2)]}" for state in states]
+    path, out = tmp_path / "log.csv", tmp_path / "model.npz"
+    path.write_text("\n".join(["who,event", *lines, "000,unknown"]))
+    table = ("--symbol", "event", "--sequence", "who")
+    private = ("--epsilon", 4, "--delta", 1e-6, "--symbols", "buy,pay,read,look", "--length", 50)
+    shown, said = learn(capsys, "hmm", path, "-k", 2, *table, *private, "--out", out)
+    assert "400 sequences of about 50 of 4 symbols" in shown
+    assert "is for one sequence of 400 sequences" in said
+    model = TensorHMM.load(out)
+    assert model.privacy_.epsilon == 4
+    assert model.symbol_names_ == ["buy", "pay", "read", "look"]
+    own = model.emissionprob_[np.argmax(model.emissionprob_[:, 0])]
+    assert own[:2].sum() > 0.9
+    for wrong in (table[:2], table[2:], (*table, "--time", "who"), (*table, "--drop", "who")):
+        _, said = learn(capsys, "hmm", path, "-k", 2, *wrong, *private, code=2)
+        assert "with a --symbol and a --sequence column" in said
+    path.write_text("\n".join(["who,event", *lines, ",secret"]))
+    _, said = learn(capsys, "hmm", path, "-k", 2, *table, *private, code=1)
+    assert "nothing was released" in said
+    assert "secret" not in said
+
+
 @pytest.mark.parametrize("symbols", [True, False])
 def test_a_log_in_the_order_of_time_gives_the_states_that_sorted_sequences_give(symbols, tmp_path, capsys):
     """Rows of several users are mixed; labels stay with their rows."""

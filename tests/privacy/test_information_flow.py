@@ -332,6 +332,36 @@ def classes_command(*options):
     return run
 
 
+def states_command(*options):
+    """Return ``odeco learn hmm`` on a table of events, the lines of each of 40 sequences being what they are."""
+
+    def run(lines):
+        Path("data").mkdir()
+        Path("data/log.csv").write_bytes(b"user,event\n" + b"\n".join(lines) + b"\n")
+        arguments = ["learn", "hmm", "data/log.csv", "--symbol", "event", "--sequence", "user", "-k", "2"]
+        arguments += ["--epsilon", "1", "--delta", "1e-6", "--symbols", "a,b,c", "--length", "5"]
+        arguments += ["--out", "model.npz", "--report", "page.html", *options]
+        with mock.patch.object(sys, "argv", ["odeco", *arguments]):
+            return run_command(arguments)
+
+    return run
+
+
+def lines_of_events():
+    """Return the rows of 40 sequences: symbols, others than are known, and sequences of other lengths and orders."""
+    events = np.random.default_rng(4).choice([b"a", b"b", b"c"], size=(N, 6))
+    good = [b"u%02d,%s" % (user, event) for user in range(N) for event in events[user]]
+    bad = [b"", b"d", b'"a,b"', b'"a\n\nb"', b"\xff", b"\x00", b'""""', b"NA", b"1e400"]
+    return {
+        "symbols": good,
+        "one is no symbol": [*good[:-1], b'u%02d,"x\r\n\r\ny"' % (N - 1)],
+        "none is a symbol": [b"u%02d,%s" % (user, bad[user % len(bad)]) for user in range(N)],
+        "one long": [*good, *[b"u07,a"] * 500],
+        "short": [b"u%02d,c" % user for user in range(N)],
+        "reversed": good[::-1],
+    }
+
+
 def lines_of_answers():
     """Return records of a survey: answers, others than are known, and no answers."""
     codes = np.random.default_rng(4).integers(0, 3, size=(N, 3))
@@ -493,6 +523,8 @@ ENTRY_POINTS = {
     "classes command": (classes_command(), lines_of_answers()),
     "classes command, JSON": (classes_command("--json"), lines_of_answers()),
     "sequences": (hidden_states(), SEQUENCES),
+    "states command": (states_command(), lines_of_events()),
+    "states command, JSON": (states_command("--json"), lines_of_events()),
     "sequences, add_remove": (hidden_states(neighbour_relation="add_remove"), SEQUENCES),
     "mixture, longdouble": (mixture(), LONG),
     "topics, longdouble": (topics(), LONG),

@@ -20,7 +20,7 @@ from odeco.cli.faults import command_line
 from odeco.cli.options import read_private_rows, read_rows
 from odeco.cli.output import Output, as_cell, console, csv_cell, deliver, emit_json
 from odeco.io.graphs import read_graph
-from odeco.io.tables import answers_named, number_symbols, order_sequences, read_text_table
+from odeco.io.tables import answers_named, number_symbols, order_sequences, read_text_table, symbols_named
 
 #: The columns that are used are listed up to this number.
 _MAX_NAMED = 20
@@ -100,13 +100,23 @@ def _read_rows(file: Path, *, private: bool, columns: list[str] | None, drop: li
 def _read_sequences(
     file: Path,
     *,
-    private: bool,  # noqa: ARG001 - no private sequences yet
+    private: bool,
     symbol: str | None,
     sequence: str | None,
     time: str | None,
     columns: list[str] | None,
     drop: list[str] | None,
+    symbols: str | None,
+    length: int,
 ) -> Data:
+    if private and symbols is not None:
+        others = [each for each in (time, columns, drop) if each is not None]
+        if symbol is None or sequence is None or others:
+            raise click.UsageError(
+                "Private sequences are rows of a table with a --symbol and a --sequence column, in their order. Pass "
+                "both, and leave out --time, --columns and --drop."
+            )
+        return _read_private_sequences(file, symbol, sequence, symbols_named(symbols), length)
     table = None if symbol is None and sequence is None and time is None else read_text_table(file)
     groups, times = (None if table is None or name is None else table.column(name) for name in (sequence, time))
     names: Sequence[str] | None
@@ -135,6 +145,27 @@ def _read_sequences(
         parameters={"emissions": emissions},
         restore=order.restore,
         remark=" ".join(remarks),
+    )
+
+
+def _read_private_sequences(file: Path, symbol: str, sequence: str, symbols: list[str], length: int) -> Data:
+    """Read private sequences; their names are public, and so is their order, which is alphabetical."""
+    table = read_text_table(file, private=True)
+    groups = table.column(sequence)
+    if any(cell is None for cell in groups):
+        raise ValueError(
+            f"Every row of {file} must name its sequence in the column {sequence}. Some do not, and nothing was "
+            "released. Leave them out. Which rows is not said, because the run is private."
+        )
+    numbers = np.unique(groups.astype(np.str_), return_inverse=True)[1]
+    codes, lengths = {name: code for code, name in enumerate(symbols)}, np.bincount(numbers)
+    rows = np.array([codes.get(cell, -1) for cell in table.column(symbol)], np.int64)
+    return Data(
+        rows[np.argsort(numbers, kind="stable"), None],
+        [symbol],
+        fit={"lengths": lengths, "symbol_names": symbols},
+        parameters={"emissions": "categorical", "n_symbols": len(symbols)},
+        public={"n_sequences": lengths.size, "length": length, "n_symbols": len(symbols)},
     )
 
 
@@ -177,7 +208,21 @@ INPUTS = {
             ),
             _options.columns,
             _options.drop,
+            click.option(
+                "--symbols",
+                metavar="A,B | FILE",
+                help="For --epsilon: the possible symbols, or a .txt file with one per line.",
+            ),
+            click.option(
+                "--length",
+                type=click.IntRange(3),
+                default=100,
+                show_default=True,
+                metavar="N",
+                help="For --epsilon: the usual length of a sequence, a public guess; only the plan depends on it.",
+            ),
         ),
+        {"symbols": "--symbols"},
     ),
     "answers": Input(
         _read_answers,

@@ -88,11 +88,16 @@ MODELS = (
         summary="Hidden states of sequences: a hidden Markov model.",
         text="With --symbol the rows are symbols (texts); without it they are numbers. Rows are grouped by --sequence, "
         "and each sequence is in the order of the table, or of --time. The names of the symbols, in alphabetical "
-        "order, are stored with the model and printed.",
+        "order, are stored with the model and printed. With --epsilon, --delta and --symbols the model does not reveal "
+        "any single sequence, whatever its length. The symbols and the names of the sequences are public; a sequence "
+        "with another symbol counts as blank. A plan is printed first, from public numbers; on a terminal, you are "
+        "asked before anything is spent. A private table is a .csv or .tsv file.",
         examples=(
             "hmm log.csv --symbol event --sequence user -k 5 --labels states.csv",
             "hmm prices.csv --columns return,volume -k 3 --report page.html",
+            "hmm log.csv --symbol event --sequence user -k 5 --epsilon 1 --delta 1e-6 --symbols open,read,close",
         ),
+        plan="plan_hmm",
     ),
     RegisteredModel(
         command="ica",

@@ -278,13 +278,24 @@ def answers_named(text: str, columns: Sequence[str]) -> dict[str, list[str]]:
         The questions of the table.
     """
     if not text.endswith(".json"):
-        own = [cell.strip() for cell in next(csv.reader([text], skipinitialspace=True), [])]
-        return dict.fromkeys(columns, own)
+        return dict.fromkeys(columns, _listed(text))
     with open_text(Path(text)) as file:
         named = json.load(file)
     if not isinstance(named, dict) or not all(isinstance(own, list) for own in named.values()):
         raise ValueError(f'{text} must hold an object such as {{"question": ["yes", "no"]}}. It holds something else.')
     return {name: [str(cell) for cell in own] for name, own in named.items()}
+
+
+def symbols_named(text: str) -> list[str]:
+    """Return the possible symbols that ``--symbols`` names: with commas between them, or a file with one per line."""
+    if not text.endswith(".txt"):
+        return _listed(text)
+    with open_text(Path(text)) as file:
+        return [line.strip() for line in file if line.strip()]
+
+
+def _listed(text: str) -> list[str]:
+    return [cell.strip() for cell in next(csv.reader([text], skipinitialspace=True), [])]
 
 
 @dataclass(frozen=True, eq=False)
