@@ -21,12 +21,13 @@ import numpy as np
 from private_variational import TRIED, learn_variationally
 from topic_corpora import Corpus, read_parts
 
+from odeco.models.engine.private import SimulatedSums
 from odeco.models.lda.inference import completion_perplexity
 from odeco.models.lda.private import DEFAULT_CONCENTRATION
 from odeco.models.lda.private_estimate import estimate_private_topics
-from odeco.models.lda.private_releases import ReleasePlan, SimulatedReleases, plan_releases
-from odeco.privacy import gdp_mu
+from odeco.models.lda.private_releases import ReleasePlan, plan_releases, signal_of
 from odeco.privacy.holders.documents import BoundedCounts
+from odeco.privacy.ledger_file import Guarantee
 
 #: A rule is said to be worse than another from here on.
 NOTICED = 0.01
@@ -43,24 +44,26 @@ def choose_private(folder: Path, name: str, k: int, epsilons: list[float], draws
         if variational:
             _choose_variational(choice, k, epsilon, delta, share)
         else:
-            _check_rules(choice, k, epsilon, share / gdp_mu(epsilon, delta), draws)
+            _check_rules(choice, k, Guarantee(epsilon, delta), n_reported, draws)
 
 
-def _check_rules(choice: Corpus, k: int, epsilon: float, unit_noise: float, draws: int) -> None:
-    held = BoundedCounts(choice.train, neighbour_relation="add_remove")
-    plan = plan_releases(held.n_words, k, n_units=held.n_units, unit_noise=unit_noise)
+def _check_rules(choice: Corpus, k: int, guarantee: Guarantee, n_reported: int, draws: int) -> None:
+    held = BoundedCounts(choice.train)
+    plan = plan_releases(held.n_words, k, signal_of(n_reported, guarantee.mu, "add_remove"))
 
     def learn(plan: ReleasePlan, concentration: float) -> Callable[[int], tuple[Any, Any]]:
         def learnt(draw: int) -> tuple[Any, Any]:
             rng = np.random.default_rng(draw)
-            answers = SimulatedReleases(held, unit_noise, rng)
-            law = estimate_private_topics(answers, plan, k, concentration=concentration, rng=rng).generative
+            sums = SimulatedSums(
+                guarantee, n_reported, held.n_units, record="document", neighbour_relation="add_remove", rng=rng
+            )
+            law = estimate_private_topics(held, sums, plan, k, concentration=concentration, rng=rng).generative
             return law.topics, law.alpha
 
         return learnt
 
     own = _perplexity(choice, learn(plan, DEFAULT_CONCENTRATION), draws)
-    print(f"epsilon = {epsilon:g}: {own:,.0f} by the rules", flush=True)
+    print(f"epsilon = {guarantee.epsilon:g}: {own:,.0f} by the rules", flush=True)
     better = []
     for name, other, concentration in _other_ways(plan):
         found = _perplexity(choice, learn(other, concentration), draws)
@@ -88,7 +91,7 @@ def _other_ways(plan: ReleasePlan) -> Iterator[Way]:
 
 def _dealt(plan: ReleasePlan, **shares: float) -> ReleasePlan:
     changed = replace(plan, **shares)  # type: ignore[arg-type]
-    left = sum(plan.steps) + plan.total - changed.total
+    left = 1 - changed.lengths - changed.words - changed.pairs  # the shares sum to one
     return replace(changed, steps=tuple(left * step / sum(plan.steps) for step in plan.steps))
 
 

@@ -21,8 +21,8 @@ from scipy.sparse.linalg import eigsh
 from odeco._util.types import FloatArray
 from odeco.io.rows import row_slice
 from odeco.models.lda.counts import FEWEST_WORDS, CountChunk, count_chunks, multiply, triple_core
+from odeco.models.lda.fitting import CONCENTRATIONS
 from odeco.models.lda.spectral import ReducedMoments, SpectralTopics, topics_for
-from odeco.models.lda.start import CONCENTRATIONS
 from odeco.privacy import Ledger, gdp_mu
 from odeco.privacy.holders.protocol import ROUNDOFF
 from odeco.privacy.noise import SecureNoise

@@ -25,13 +25,15 @@ from private_variational import best_settings, learn_variationally
 from scipy.optimize import linear_sum_assignment
 
 from odeco.models import TensorLDA
+from odeco.models.engine.private import SimulatedSums
 from odeco.models.lda.inference import coherence, completion_perplexity
 from odeco.models.lda.private import DEFAULT_CONCENTRATION
 from odeco.models.lda.private_estimate import NoisySums, estimate_private_topics, word_frequencies
-from odeco.models.lda.private_releases import SimulatedReleases, plan_releases
+from odeco.models.lda.private_releases import plan_releases, signal_of
 from odeco.privacy import gdp_mu
 from odeco.privacy.holders.documents import BoundedCounts
 from odeco.privacy.holders.protocol import NeighbourRelation
+from odeco.privacy.ledger_file import Guarantee
 
 if TYPE_CHECKING:
     from topic_corpora import Corpus
@@ -156,16 +158,15 @@ def _ours(
 
 def _unjudged(train: Any, k: int, seed: int, *, epsilon: float, delta: float, relation: Any) -> Fitted:
     """Return what another draw of noise gives, without how far to trust it: that takes two thirds of a fit."""
-    held = BoundedCounts(train, neighbour_relation=relation)
-    noise, rng = held.sensitivity(1) / gdp_mu(epsilon, delta), np.random.default_rng(seed)
-    plan = plan_releases(held.n_words, k, n_units=held.n_units, unit_noise=noise)
-    answers = SimulatedReleases(held, noise, rng)
-    law = estimate_private_topics(answers, plan, k, concentration=DEFAULT_CONCENTRATION, rng=rng).generative
+    held, guarantee, rng = BoundedCounts(train), Guarantee(epsilon, delta), np.random.default_rng(seed)
+    plan, n_units = plan_releases(held.n_words, k, signal_of(held.n_units, guarantee.mu, relation)), held.n_units
+    sums = SimulatedSums(guarantee, n_units, n_units, record="document", neighbour_relation=relation, rng=rng)
+    law = estimate_private_topics(held, sums, plan, k, concentration=DEFAULT_CONCENTRATION, rng=rng).generative
     return law.topics, law.alpha, None
 
 
 def _unigram(train: Any, seed: int, *, epsilon: float, delta: float) -> Fitted:
     held, scale = BoundedCounts(train, neighbour_relation=RELATION), 1 / gdp_mu(epsilon, delta)
     noise = np.random.default_rng(seed).normal(scale=scale, size=held.n_words)
-    frequencies, _ = word_frequencies(NoisySums(held.words() + noise, np.full(held.n_words, scale)))
+    frequencies, _ = word_frequencies(NoisySums.of(held.words().answer() + noise, scale))
     return frequencies[None, :], np.ones(1), None

@@ -23,14 +23,15 @@ from topic_corpora import read_corpus
 
 from odeco.datasets.planted import planted_topics
 from odeco.models import TensorLDA
+from odeco.models.engine.private import SimulatedSums
 from odeco.models.lda.params import CLEAR
 from odeco.models.lda.private import DEFAULT_CONCENTRATION
 from odeco.models.lda.private_estimate import estimate_private_topics
-from odeco.models.lda.private_releases import SimulatedReleases, plan_releases
+from odeco.models.lda.private_releases import plan_releases, signal_of
 from odeco.models.lda.trust import similarity
-from odeco.privacy import gdp_mu
 from odeco.privacy.holders.documents import BoundedCounts
 from odeco.privacy.holders.protocol import NeighbourRelation
+from odeco.privacy.ledger_file import Guarantee
 
 EDGES = (-1.0, 0.2, 0.4, 0.6, CLEAR, 0.8, 0.9, 1.01)
 RELATION: NeighbourRelation = "add_remove"
@@ -119,13 +120,12 @@ def text(folder: Path, names: list[str], epsilons: list[float], n_seeds: int) ->
 
 
 def without_noise(counts: Any, k: int, epsilon: float) -> Any:
-    """Return the topics of the same releases, with a thousandth of their noise."""
-    n_documents, n_words = counts.shape
-    scale = 1 / gdp_mu(epsilon, n_documents**-2.0)
-    plan = plan_releases(n_words, k, n_units=n_documents, unit_noise=scale)
-    rng = np.random.default_rng(0)
-    answers = SimulatedReleases(BoundedCounts(counts), 1e-3 * scale, rng)
-    return estimate_private_topics(answers, plan, k, concentration=DEFAULT_CONCENTRATION, rng=rng).evidence.topics
+    """Return the topics of the same releases, with about a thousandth of their noise."""
+    held, guarantee, rng = BoundedCounts(counts), Guarantee(epsilon, counts.shape[0] ** -2.0), np.random.default_rng(0)
+    n = held.n_units
+    plan = plan_releases(held.n_words, k, signal_of(n, guarantee.mu, "add_remove"))
+    sums = SimulatedSums(guarantee, n, n // 1000 + 1, record="document", neighbour_relation="add_remove", rng=rng)
+    return estimate_private_topics(held, sums, plan, k, concentration=DEFAULT_CONCENTRATION, rng=rng).evidence.topics
 
 
 def main() -> None:

@@ -125,20 +125,19 @@ MUTANTS = [
     ),
     Mutant(
         "topics: pairs of words without noise",
-        "models/lda/private_releases.py",
-        "        return self._release(what, lambda: self.held.pairs(words), size, share)",
-        "        answer = self._release(what, lambda: self.held.pairs(words), size, share)\n"
-        "        return self.held.pairs(words), answer[1]",
+        "models/lda/private_estimate.py",
+        "        packed, deviation = releaser.release(held.pairs(chosen), share=plan.pairs)\n",
+        "        _, deviation = releaser.release(held.pairs(chosen), share=plan.pairs)\n"
+        "        packed = held.pairs(chosen).answer()\n",
         "test_private_topics_noise.py",
         "same_releases",
     ),
     Mutant(
-        "topics: a likelihood step with a thousandth of the noise",
-        "models/lda/private_releases.py",
-        "        return self._release(what, lambda: ask(topics.T, scales, smoothing), topics.size, share)",
-        "        answer, scale = self._release(what, lambda: ask(topics.T, scales, smoothing), topics.size, share)\n"
-        "        exact = ask(topics.T, scales, smoothing)\n"
-        "        return exact + (answer - exact) / 1000, scale",
+        "topics: an EM step with a thousandth of the noise",
+        "models/lda/private_estimate.py",
+        "        model.update(*releaser.release(query, share=share))\n",
+        "        answer, scale = releaser.release(query, share=share)\n"
+        "        model.update(query.answer() + (answer - query.answer()) / 1000, scale)\n",
         "test_private_topics_noise.py",
         "same_releases",
     ),
@@ -160,17 +159,17 @@ MUTANTS = [
     ),
     Mutant(
         "topics: to replace a document is taken for blanking it",
-        "privacy/holders/documents.py",
-        'math.sqrt(2) if self.neighbour_relation == "replace" else 1.0',
+        "privacy/sums.py",
+        'replaced if self.neighbour_relation == "replace" else 1.0',
         "1.0",
         "test_private_topics_sensitivity.py",
         "neighbouring",
     ),
     Mutant(
         "topics: no slack for rounding",
-        "privacy/holders/documents.py",
-        "return factor + 2 * ROUNDOFF * (size + 8 + self.n_units * (self.n_units + 8))",
-        "return factor + 0 * size * ROUNDOFF",
+        "privacy/sums.py",
+        "(factor + 2 * ROUNDOFF * (8 * query.size + 8 + self.n_records * (self.n_records + 8)))",
+        "(factor + 0 * ROUNDOFF)",
         "test_private_topics_sensitivity.py",
         "rounding_errors",
     ),

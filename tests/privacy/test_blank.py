@@ -30,7 +30,7 @@ CODES = RNG.integers(0, 2, size=(6, 3))
 CLASSES = Classes(np.array([0.5, 0.5]), np.concatenate([RNG.dirichlet(np.ones(size), 2).T for size in QUESTIONS.sizes]))
 MAPS = tuple(RNG.standard_normal((QUESTIONS.n_answers, 2)) for _ in range(3))
 BLOCK = np.linalg.qr(RNG.standard_normal((D, 2)))[0]
-TOPICS = RNG.dirichlet(np.ones(D), 2).T.astype(np.float32)
+TOPICS = RNG.dirichlet(np.ones(D), 2)
 
 
 def records(ask):
@@ -47,7 +47,7 @@ def responsibilities(rows):
 
 
 def documents(ask):
-    return lambda counts: ask(BoundedCounts(np.array(counts)))
+    return lambda counts: ask(BoundedCounts(np.array(counts))).answer()
 
 
 def votes(counts):

@@ -11,6 +11,8 @@ import pytest
 from scipy import sparse
 
 from odeco.privacy.holders.documents import LENGTH_EDGES, BoundedCounts
+from odeco.privacy.ledger_file import Guarantee
+from odeco.privacy.sums import PrivateSums
 
 N_WORDS = 6
 TOPICS = np.random.default_rng(5).dirichlet(np.ones(N_WORDS), 3)
@@ -19,8 +21,14 @@ QUESTIONS = {
     "lengths": (lambda held: held.lengths(), LENGTH_EDGES.size),
     "words": (lambda held: held.words(), N_WORDS),
     "pairs": (lambda held: held.pairs(np.array([0, 1, 3, 4, 5])), 10),
-    "responsibilities": (lambda held: held.responsibilities(TOPICS.T, SCALES, 0.3), 3 * N_WORDS),
+    "responsibilities": (lambda held: held.responsibilities(TOPICS, SCALES, 0.3), 3 * N_WORDS),
 }
+
+
+def declared_for(held, query):
+    """Return the sensitivity that is charged for a query."""
+    settings = {"record": held.unit, "neighbour_relation": held.neighbour_relation}
+    return PrivateSums(Guarantee(1.0, 1e-6), held.n_units, **settings).sensitivity(query)
 
 
 def random_document(generator):
@@ -55,7 +63,10 @@ def test_no_neighbouring_corpus_moves_an_answer_by_more_than_declared(question, 
             BoundedCounts(sparse.csr_array(data), groups=groups, neighbour_relation=relation)
             for data in (corpus, neighbour)
         ]
-        moved, declared = float(np.linalg.norm(ask(held[0]) - ask(held[1]))), held[0].sensitivity(size)
+        queries = [ask(each) for each in held]
+        answers = [query.answer() for query in queries]
+        assert all(query.size == answer.size == size for query, answer in zip(queries, answers, strict=True))
+        moved, declared = float(np.linalg.norm(answers[0] - answers[1])), declared_for(held[0], queries[0])
         assert moved <= declared
         worst = max(worst, moved / declared)
     # What the unit of the first trial adds, and what takes its place, are orthogonal and of norm 1: the bound itself.
@@ -66,13 +77,14 @@ def test_no_neighbouring_corpus_moves_an_answer_by_more_than_declared(question, 
 def test_the_rounding_errors_of_a_sum_are_within_what_is_declared_for_them(question):
     generator = np.random.default_rng(1)
     documents = np.array([random_document(generator) for _ in range(400)])
-    ask, size = QUESTIONS[question]
+    ask, _ = QUESTIONS[question]
     held = BoundedCounts(documents, neighbour_relation="add_remove")
-    single = [ask(BoundedCounts(documents[row : row + 1])) for row in range(400)]
+    query = ask(held)
+    single = [ask(BoundedCounts(documents[row : row + 1])).answer() for row in range(400)]
     # What each document adds is the same in a sum over all as alone; these are added up without rounding.
     exact = [sum(map(Fraction, column)) for column in zip(*(each.ravel().tolist() for each in single), strict=True)]
-    errors = [abs(Fraction(value) - true) for value, true in zip(ask(held).ravel().tolist(), exact, strict=True)]
-    slack = held.sensitivity(size) - 1
+    errors = [abs(Fraction(value) - true) for value, true in zip(query.answer().ravel().tolist(), exact, strict=True)]
+    slack = declared_for(held, query) - 1
     assert 0 < math.sqrt(sum(float(error) ** 2 for error in errors)) < slack / 2
     norms = [float(np.linalg.norm(each)) for each in single]
     assert all(norm == 0 or abs(norm - 1) < slack / 2 for norm in norms)
@@ -85,9 +97,9 @@ def test_what_a_document_adds_depends_on_no_other_document():
     own[:3] += 2
     added = []
     for before in (others[:9], others[9:]):
-        alone = [ask(BoundedCounts(np.vstack([own, np.zeros((9, N_WORDS))]))) for ask, _ in QUESTIONS.values()]
-        beside = [ask(BoundedCounts(np.vstack([own, before]))) for ask, _ in QUESTIONS.values()]
-        rest = [ask(BoundedCounts(np.vstack([0 * own, before]))) for ask, _ in QUESTIONS.values()]
+        alone = [ask(BoundedCounts(np.vstack([own, np.zeros((9, N_WORDS))]))).answer() for ask, _ in QUESTIONS.values()]
+        beside = [ask(BoundedCounts(np.vstack([own, before]))).answer() for ask, _ in QUESTIONS.values()]
+        rest = [ask(BoundedCounts(np.vstack([0 * own, before]))).answer() for ask, _ in QUESTIONS.values()]
         for a, b, c in zip(alone, beside, rest, strict=True):
             assert np.allclose(a, b - c, atol=1e-14)
         added.append(alone)
@@ -99,13 +111,13 @@ def test_answers_are_what_their_formulas_say():
     held = BoundedCounts(counts)
     roots = np.sqrt(counts)
     unit = roots[:2] / np.linalg.norm(roots[:2], axis=1, keepdims=True)
-    assert np.allclose(held.words(), unit.sum(axis=0))
-    assert np.allclose(held.pairs(np.array([0, 1, 2])), [1.0, 0.0, 1.0])  # one pair of words each, of norm 1
-    assert held.lengths().sum() == 2
+    assert np.allclose(held.words().answer(), unit.sum(axis=0))
+    assert np.allclose(held.pairs(np.array([0, 1, 2])).answer(), [1.0, 0.0, 1.0])  # one pair of words each, of norm 1
+    assert held.lengths().answer().sum() == 2
     # Two topics without a word in common: the other words of both documents are of the second topic, or as likely of
     # the first, but for the smoothing.
     topics = np.array([[1.0, 1e-9, 1e-9, 1e-9], [1e-9, 1.0, 1.0, 1.0]])
-    dealt = held.responsibilities(topics.T, np.ones(4), 1e-3)
+    dealt = held.responsibilities(topics, np.ones(4), 1e-3).answer()
     assert np.allclose(dealt[2], [0.0, 4 / 5], atol=1e-3)  # beside it the second word, nine times
     assert np.allclose(dealt[0], [0.0, 2 / math.sqrt(5)], atol=2e-3)  # beside it the second word once
     assert np.allclose(dealt[1], [1 / math.sqrt(5), 3 / 5], atol=2e-3)
@@ -114,10 +126,10 @@ def test_answers_are_what_their_formulas_say():
 def test_the_documents_of_a_user_are_weighed_alike_added_up_and_scaled_to_norm_1():
     counts = np.array([[9.0, 0.0], [0.0, 4.0], [1.0, 0.0]])
     users = BoundedCounts(counts, groups=np.array(["a", "b", "a"]))
-    assert np.allclose(users.words(), [1.0, 1.0])
+    assert np.allclose(users.words().answer(), [1.0, 1.0])
     together = BoundedCounts(counts, groups=np.zeros(3))
-    assert np.allclose(together.words(), np.array([2.0, 1.0]) / math.sqrt(5))
-    assert np.linalg.norm(together.lengths()) == pytest.approx(1.0)
+    assert np.allclose(together.words().answer(), np.array([2.0, 1.0]) / math.sqrt(5))
+    assert np.linalg.norm(together.lengths().answer()) == pytest.approx(1.0)
 
 
 def test_documents_that_are_none_count_as_empty_without_a_word():
@@ -129,7 +141,7 @@ def test_documents_that_are_none_count_as_empty_without_a_word():
         warnings.simplefilter("error")
         first, second = BoundedCounts(bad), BoundedCounts(clean)
         for ask, _ in QUESTIONS.values():
-            assert np.array_equal(ask(first), ask(second))
+            assert np.array_equal(ask(first).answer(), ask(second).answer())
 
 
 def test_what_is_no_corpus_is_refused():

@@ -16,7 +16,7 @@ with needed_by("odeco.models"):
     from odeco.models.lda.estimator import TensorLDA
     from odeco.models.lda.params import TopicDiagnostics, TopicTrust
     from odeco.models.lda.private_vocabulary import PrivateVocabulary, choose_vocabulary_privately
-    from odeco.models.lda.trust import TopicsPlan, plan_topics
+    from odeco.models.lda.trust import plan_topics
     from odeco.models.mmsb.estimator import Communities
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "TopicDiagnostics",
     "TopicSummary",
     "TopicTrust",
-    "TopicsPlan",
     "UnreliableTopicsWarning",
     "choose_vocabulary_privately",
     "plan_classes",

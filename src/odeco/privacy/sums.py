@@ -13,7 +13,7 @@ from odeco._util.threads import Block, map_blocks
 from odeco._util.types import FloatArray
 from odeco.privacy.calibration import check_delta_for
 from odeco.privacy.holders.protocol import RELATIONS, ROUNDOFF, NeighbourRelation
-from odeco.privacy.ledger import Ledger
+from odeco.privacy.ledger import ALL_DATA, Charge, Ledger
 from odeco.privacy.ledger_file import Guarantee, as_ledger
 from odeco.privacy.noise import NoiseSource, SecureNoise, noise_scale
 from odeco.privacy.release import Releaser
@@ -68,6 +68,12 @@ class PrivateSums:
         The name of a record in messages, such as "row" or "respondent".
     neighbour_relation : {"replace", "add_remove"}
         Whether a neighbour replaces one record or blanks it; see `odeco.privacy.holders.protocol.RELATIONS`.
+    neighbours : str, optional
+        The neighbour relation in words, for `report`; by default as `neighbour_relation` says.
+    earlier : tuple of Charge
+        Releases about other pieces of the data that the same guarantee covers.
+    data : str
+        The piece of the data that the queries are about; see `Ledger`.
     noise : NoiseSource, optional
         The source of the noise; by default the operating system.
 
@@ -92,14 +98,20 @@ class PrivateSums:
         *,
         record: str,
         neighbour_relation: NeighbourRelation = "replace",
+        neighbours: str = "",
+        earlier: tuple[Charge, ...] = (),
+        data: str = ALL_DATA,
         noise: NoiseSource | None = None,
     ) -> None:
         check_choice("neighbour_relation", neighbour_relation, tuple(RELATIONS))
         check_delta_for(guarantee.delta, n_records, record)
         self.guarantee, self.n_records, self.record = guarantee, n_records, record
         self.neighbour_relation = neighbour_relation
+        self.neighbours = neighbours or f"one {record}, {RELATIONS[neighbour_relation]}; their number is public"
         ledger = Ledger(guarantee.mu, within=as_ledger(guarantee.ledger))
-        self._releaser = Releaser(ledger, SecureNoise() if noise is None else noise)
+        for charge in earlier:
+            ledger.charge(**charge.to_fields())
+        self._releaser = Releaser(ledger, SecureNoise() if noise is None else noise, data)
 
     def sensitivity(self, query: Query) -> float:
         """Return how far a neighbour can move the sum that a query asks for."""
@@ -130,13 +142,14 @@ class PrivateSums:
             noise_multiplier=multiplier,
         )
 
-    def report(self, mechanism: str) -> PrivacyReport:
-        """Return the guarantee of all releases so far."""
+    def report(self, mechanism: str, *, private: bool = True) -> PrivacyReport:
+        """Return the guarantee of all releases so far; there is none if the noise of earlier ones is known."""
         return PrivacyReport.of(
             self._releaser,
             epsilon=self.guarantee.epsilon,
             delta=self.guarantee.delta,
             unit=self.record,
-            neighbours=f"one {self.record}, {RELATIONS[self.neighbour_relation]}; their number is public",
+            neighbours=self.neighbours,
             mechanism=mechanism,
+            private=private,
         )

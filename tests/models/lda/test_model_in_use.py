@@ -14,7 +14,7 @@ from scipy import sparse
 from odeco._util.files import read_contents
 from odeco.cli.topics import fit as fit_command
 from odeco.datasets.planted import planted_topics
-from odeco.errors import UnreliableTopicsWarning, VocabularyError
+from odeco.errors import VocabularyError
 from odeco.models import TensorLDA
 from odeco.models.lda.display import lift, relevance, representative_documents, summarise_topics
 
@@ -240,20 +240,28 @@ def test_texts_are_learnt_privately_with_words_that_the_same_guarantee_covers():
     assert model.n_samples_seen_ == 4001
 
 
-def test_fewer_topics_are_learnt_where_there_are_fewer_words(tmp_path):
-    counts = np.array([[2, 1, 1], [1, 2, 1], [1, 1, 2], [3, 0, 1]])
-    said = r"Got n_components=10 and 4 documents that support 3 topics, which were fitted\. Lower n_components"
-    with pytest.warns(UnreliableTopicsWarning, match=said):
-        model = TensorLDA(max_iter=0, random_state=0).fit(counts)
-    assert (model.n_components, model.n_components_, model.topic_word_.shape) == (10, 3, (3, 3))
-    with pytest.warns(UnreliableTopicsWarning, match=said):
-        stream = TensorLDA(max_iter=0, random_state=0).partial_fit(counts)
-    stream.save(tmp_path / "stream.npz")
-    assert TensorLDA.load(tmp_path / "stream.npz").partial_fit(counts).topic_word_.shape == (3, 3)
-    with pytest.warns(UnreliableTopicsWarning, match=r"Got n_components=10 and 4 documents that support 3"):
-        TensorLDA(epsilon=1.0, delta=1e-3, random_state=0).fit(counts)
-    with pytest.raises(ValueError, match=r"Got n_components=3, and enough for 2\. Pass more of them, or none\.$"):
-        TensorLDA(epsilon=1.0, delta=1e-3, public=counts[:2], random_state=0).fit(counts)
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_more_topics_than_words_or_documents_support_are_refused_with_the_largest_number(method):
+    counts = np.array([[2, 1, 1, 0], [1, 2, 1, 0], [1, 1, 2, 0], [3, 0, 1, 0], [1, 0, 1, 0]])
+
+    def refused(most, k, documents=counts, **settings):
+        said = rf"`n_components` must be at most {most} for these documents.* Got n_components={k}, "
+        with pytest.raises(ValueError, match=said):
+            getattr(TensorLDA(k, max_iter=0, random_state=0, **settings), method)(documents)
+
+    refused(3, 4)  # of four columns, three are words that occur
+    refused(2, 3, counts[[0, 1, 4]])  # of three documents, two have three words
+    private = {"epsilon": 1.0, "delta": 1e-3}
+    refused(4, 5, **private)  # the columns, whether or not their words occur
+    refused(3, 4, counts[:3], **private)
+    refused(2, 3, **private, public=counts[:2])
+    assert getattr(TensorLDA(3, max_iter=0, random_state=0), method)(counts).topic_word_.shape == (3, 4)
+
+
+def test_no_topic_is_learnt_before_their_number_is_checked(monkeypatch):
+    monkeypatch.setattr("odeco.models.lda.spectral._find_basis", lambda *_: pytest.fail("the work has begun"))
+    with pytest.raises(ValueError, match="must be at most 4"):
+        TensorLDA(5, random_state=0).fit(np.eye(4, dtype=int) + 1)
 
 
 def test_documents_that_say_nearly_the_same_are_shown_once(model):

@@ -13,8 +13,8 @@ from scipy.optimize import linear_sum_assignment
 from odeco.datasets.planted import planted_topics
 from odeco.errors import UnreliableTopicsWarning
 from odeco.models import TensorLDA
+from odeco.models.lda.fitting import _midpoint
 from odeco.models.lda.spectral import ReducedMoments, misfit_for
-from odeco.models.lda.start import _midpoint
 
 
 @pytest.mark.slow

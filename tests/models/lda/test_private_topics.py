@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import numpy as np
 import pytest
@@ -17,13 +16,14 @@ from odeco.datasets.planted import planted_topics
 from odeco.errors import FileFormatError, UnreliableTopicsWarning
 from odeco.models import TensorLDA, choose_vocabulary_privately, plan_topics
 from odeco.models.lda.private import learn_privately
-from odeco.models.lda.private_releases import PrivateReleases, SimulatedReleases, plan_releases
+from odeco.models.lda.private_releases import plan_releases, signal_of
 from odeco.models.lda.trust import similarity
-from odeco.privacy import Ledger, gdp_mu
+from odeco.privacy import gdp_mu
+from odeco.privacy.calibration import epsilon_of
 from odeco.privacy.holders.documents import BoundedCounts
 from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.noise import SeededNoiseForTests
-from odeco.privacy.release import Releaser
+from odeco.privacy.sums import PrivateSums
 
 
 @pytest.mark.slow
@@ -33,22 +33,20 @@ def test_an_attacker_who_knows_all_but_the_noise_certifies_the_claimed_mu_and_no
     # Rates near 0.16 from 1,000 runs have a standard error of 0.0116, and mu, of slope 1/0.24 in each, one of 0.068.
     mu, n_runs = 2.0, 1_000
     held = [BoundedCounts(np.kron([[1.0, 0.0], [0.0, 1.0]][i : i + 1], np.full(3, 12.0))) for i in range(2)]
-    plan = plan_releases(6, 2, n_units=1, unit_noise=1.0)
+    plan, guarantee = plan_releases(6, 2, 1.0), Guarantee(epsilon_of(mu, 1e-3), 1e-3)
     topics, scales, words = np.random.default_rng(0).dirichlet(np.ones(6), 2), np.ones(6), np.arange(6)
-    asks = [
-        (lambda each: each.words(plan.words)),
-        (lambda each: each.pairs(words, plan.pairs)),
-        *(partial(lambda share, each: each.step(topics, scales, 0.5, share), share) for share in plan.steps),
+    queries = [
+        [each.words(), each.pairs(words), *(each.responsibilities(topics, scales, 0.5) for _ in plan.steps)]
+        for each in held
     ]
-    silent = [SimulatedReleases(each, 0.0, np.random.default_rng(0)) for each in held]
-    exact = [[ask(each)[0] for ask in asks] for each in silent]
+    shares, exact = [plan.words, plan.pairs, *plan.steps], [[query.answer() for query in each] for each in queries]
     wrong = []
     for truth in range(2):
         noise, mistakes = SeededNoiseForTests(truth), 0
         for _ in range(n_runs):
-            answers, ratio = PrivateReleases(held[truth], Releaser(Ledger(mu), noise), mu), 0.0
-            for ask, first, second in zip(asks, *exact, strict=True):
-                answer, scale = ask(answers)
+            sums, ratio = PrivateSums(guarantee, 1, record="document", noise=noise), 0.0
+            for query, share, first, second in zip(queries[truth], shares, *exact, strict=True):
+                answer, scale = sums.release(query, share=share)
                 ratio += float(np.sum((answer - (first + second) / 2) * (second - first))) / scale**2
             mistakes += (ratio > 0) != bool(truth)
         wrong.append(mistakes / n_runs)
@@ -80,13 +78,13 @@ def test_planted_topics_of_100_000_documents_are_found_at_epsilon_1():
 
 def test_every_release_has_noise_for_its_share_of_the_budget():
     corpus = planted_topics(3_000, 20, [0.5, 0.5], document_length=30, rng=1)
-    held, guarantee = BoundedCounts(corpus.counts), Guarantee(2.0, 1e-6)
-    _, privacy = learn_privately(held, 2, concentration=1.0, guarantee=guarantee, seed=0, noise=SeededNoiseForTests(0))
+    spec, held = TensorLDA(2, epsilon=2.0, delta=1e-6)._specify(), BoundedCounts(corpus.counts)
+    _, privacy = learn_privately(spec, held, spec.Context(), seed=0, noise=SeededNoiseForTests(0))
     mu = gdp_mu(2.0, 1e-6)
-    plan = plan_releases(20, 2, n_units=3_000, unit_noise=held.sensitivity(1) / mu)
+    plan = plan_releases(20, 2, signal_of(3_000, mu, "replace"))
     assert not privacy.private  # the noise is known
-    assert plan.total == pytest.approx(1.0)
     shares = (plan.lengths, plan.words, plan.pairs, *plan.steps)
+    assert sum(shares) == pytest.approx(1.0)
     for charge, share in zip(privacy.charges, shares, strict=True):
         assert charge.sensitivity / charge.scale == pytest.approx(math.sqrt(share) * mu, rel=1e-6)
         assert charge.sensitivity >= math.sqrt(2)
@@ -411,7 +409,7 @@ def test_the_planner_expects_little_of_few_documents_and_all_topics_of_many():
     # The noise of a step is 10 for each of 300 numbers: 100 documents are lost in it, 50,000 are not.
     few, many = (plan_topics(3, n_units=number, **settings) for number in (100, 50_000))
     assert few.n_expected < many.n_expected == 3
-    assert np.mean(few.similarity) < 0.5 < np.mean(many.similarity)
+    assert few.agreement < 0.5 < many.agreement
     assert "of 3 topics in simulated text of this kind 3 would be clear" in str(many)
     assert "pairs of the 100 most frequent words" in str(many)
     with pytest.raises(ValueError, match="`n_words` must be"):

@@ -14,7 +14,7 @@ pytest.importorskip("numba")
 
 from odeco.models.lda import gibbs as gibbs_sampler
 from odeco.models.lda.corpus import refine_batch, refine_topics
-from odeco.models.lda.gibbs import Sampler, Tokens, choose_lanes, exceedances, learn_alpha, learn_eta
+from odeco.models.lda.gibbs import Sampler, Sweep, Tokens, choose_lanes, exceedances, learn_alpha, learn_eta
 from odeco.models.lda.gibbs_kernels import LARGEST_COUNT, sweep_documents
 
 # Two documents over three words, two topics: 2^5 states, so that every law below can be written out.
@@ -139,14 +139,14 @@ def test_counts_follow_from_the_topics_after_every_sweep(n_lanes, monkeypatch):
     sampler = Sampler(tokens, np.full(4, 0.3), 0.1, seed=1, n_jobs=2)
     sampler.start(topics[:, tokens.vocabulary])
     for _ in range(3):
-        sampler.sweep(average=True)
-        again = np.zeros_like(sampler.shared.table)
+        sampler.sweep(Sweep(average=True))
+        again = np.zeros_like(sampler.state.table)
         np.add.at(again, (tokens.words, sampler.topics), 1)
-        np.testing.assert_array_equal(sampler.shared.table, again)
-        np.testing.assert_array_equal(sampler.shared.totals, again.sum(axis=0))
+        np.testing.assert_array_equal(sampler.state.table, again)
+        np.testing.assert_array_equal(sampler.state.totals, again.sum(axis=0))
     assert sampler.topics.max() < 4
     # Expected counts add up to the tokens of each word, up to the rounding of single precision.
-    np.testing.assert_allclose(sampler.mean_counts().sum(axis=0), np.bincount(tokens.words), rtol=1e-4)
+    np.testing.assert_allclose(sampler.state.mean_counts().sum(axis=0), np.bincount(tokens.words), rtol=1e-4)
 
 
 def test_the_result_does_not_depend_on_the_number_of_threads():
@@ -230,9 +230,8 @@ def test_the_prior_that_a_sampler_is_given_is_the_start():
     for total in (0.1, 50.0):
         sampler = Sampler(tokens, np.full(4, total), 0.05, seed=0, n_jobs=1)
         sampler.start(topics[:, tokens.vocabulary])
-        sampler.sweep(average=True)
-        sampler.learn_alpha()
-        answers.append(sampler.alpha)
+        sampler.sweep(Sweep(average=True))
+        answers.append(sampler.state.alpha)
     assert answers[0].sum() < answers[1].sum()
 
 

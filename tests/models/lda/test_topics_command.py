@@ -193,13 +193,13 @@ def test_a_saved_model_says_what_it_is(folder, fitted):
     assert "words" in text
 
 
-def test_more_topics_than_words_are_not_learnt(folder, monkeypatch, capsys):
+def test_more_topics_than_words_are_refused_with_the_largest_number(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     arguments = ["topics", "corpus.txt", "-k", "61", "--max-share", "1", "--max-iter", "0", "--json"]
-    assert odeco_command(arguments) == 0
+    assert odeco_command(arguments) == 1
     said = capsys.readouterr()
-    assert len(json.loads(said.out)["topics"]) == 60
-    assert "1,350 documents that support 60" in said.err
+    assert said.out == ""
+    assert "`n_components` must be at most 60 for these documents" in " ".join(said.err.split())
 
 
 def test_a_saved_model_has_a_page_with_documents_if_they_are_given(folder, fitted, monkeypatch, capsys):
@@ -362,7 +362,7 @@ def test_a_dry_run_looks_at_the_number_of_documents_and_at_nothing_else(folder, 
     # A vocabulary of noisy votes takes a fifth of mu squared and a tenth of delta: the topics have less.
     assert odeco_command(["topics", "corpus.txt", *private, "--n-words", "60", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)["plan"]
-    assert plan["n_units"] == 1500
+    assert plan["n_records"] == 1500
     assert plan["delta"] == pytest.approx(0.9e-6)
     assert plan["mu"] == pytest.approx(math.sqrt(0.8) * gdp_mu(4.0, 0.9e-6), rel=1e-6)
 

@@ -26,17 +26,8 @@ from odeco.models.lda.corpus import RefinedTopics, sum_leaves, sums_of_part
 from odeco.models.lda.counts import UNIT_DOCUMENTS, DocumentWeight, as_counts, count_chunks
 from odeco.models.lda.inference import document_topics, log_likelihood, long_enough, split_chosen, spread_evenly
 from odeco.models.lda.moments import WordSums
-from odeco.models.lda.params import LdaSettings, TopicParams
-from odeco.models.lda.vocabulary import (
-    MAX_SHARE,
-    MAX_WORDS,
-    MIN_DOCUMENTS,
-    STOP_WORDS,
-    Tokenizer,
-    Words,
-    count_words,
-    select_vocabulary,
-)
+from odeco.models.lda.params import LdaSettings
+from odeco.models.lda.vocabulary import Tokenizer, Words, count_words, select_vocabulary
 from odeco.online.dask.client import check_versions, find_cluster, result_of, versions
 from odeco.online.dask.partitions import ClusterRows, Piece, from_delayed
 from odeco.online.dask.requests import Order, ask, check_count_of, leaf_height, read, work_on
@@ -82,7 +73,7 @@ class Look(NamedTuple):
 
 @dataclass
 class ClusterCorpus:
-    """Documents on a cluster."""
+    """Documents on a cluster, with the methods of `LocalCorpus`."""
 
     rows: ClusterRows
     settings: LdaSettings
@@ -105,7 +96,7 @@ class ClusterCorpus:
 
     def sums(self, basis: FloatArray | None = None, *, core: bool = True) -> WordSums:
         """Return the sums over all documents."""
-        task = (self._task(), self.settings.document_weight, core)
+        task = (_task(self.rows), self.settings.document_weight, core)
         order = Order(sum_words, task, (basis, self.vocabulary), UNIT_DOCUMENTS)
         parts = [part for part, _ in ask(self.rows, order, [(0, 0, self.n_documents)]) if part is not None]
         return sums_of_part(
@@ -133,7 +124,7 @@ class ClusterCorpus:
         for (start, stop, _), (first, last) in zip(looks, itertools.pairwise(edges), strict=True):
             ranks = chosen[(chosen >= first) & (chosen < last)] - first
             if ranks.size:
-                futures += work_on(self.rows, pick, (self._task(), ranks), [(start, stop)])
+                futures += work_on(self.rows, pick, (_task(self.rows), ranks), [(start, stop)])
         found = [result_of(future) for future in futures]
         counts = sparse.vstack(found, format="csr") if found else sparse.csr_array((0, self.n_words))
         return split_chosen(counts, seed=seed)
@@ -142,13 +133,10 @@ class ClusterCorpus:
         self, topic_word: FloatArray, *, n_sweeps: int, seed: int, eta: float | None, callback: Callable[[int], object]
     ) -> RefinedTopics:
         """Return topics after some Gibbs sweeps."""
-        looks = self._looked()
-        lengths = np.zeros(max(len(look.lengths) for _, _, look in looks), dtype=np.int64)
-        for _, _, look in looks:
-            lengths[: len(look.lengths)] += look.lengths
+        lengths = _padded_sum([look.lengths for _, _, look in self._looked()])
         return refine_on_cluster(
             self.rows,
-            self._task(),
+            _task(self.rows),
             topic_word,
             totals=self.word_totals(),
             lengths=lengths,
@@ -159,15 +147,12 @@ class ClusterCorpus:
             callback=callback,
         )
 
-    def _task(self) -> CountTask:
-        return CountTask(self.rows.n_features, self.rows.name, versions())
-
     def _looked(self) -> list[tuple[int, int, Look]]:
         """Return what is known of each stretch of documents; the first time, workers look at them."""
         if not self._looks:
             height = leaf_height(UNIT_DOCUMENTS, [self.n_documents], self.rows.cluster.n_threads)
             ranges = nodes(0, self.n_documents, UNIT_DOCUMENTS, height)
-            futures = work_on(self.rows, look_at, (self._task(),), ranges)
+            futures = work_on(self.rows, look_at, (_task(self.rows),), ranges)
             self._looks += [(*cut, result_of(future)) for cut, future in zip(ranges, futures, strict=True)]
         return self._looks
 
@@ -179,7 +164,9 @@ class ClusterCorpus:
         for level in levels:
             place = max(number for number in range(len(looks)) if number == 0 or before[number] < level)
             start, stop, _ = looks[place]
-            futures += work_on(self.rows, find_document, (self._task(), float(level), before[place]), [(start, stop)])
+            futures += work_on(
+                self.rows, find_document, (_task(self.rows), float(level), before[place]), [(start, stop)]
+            )
         return [int(result_of(future)) for future in futures]
 
 
@@ -213,11 +200,16 @@ def look_at(task: CountTask, pieces: list[Piece], blocks: list[Any]) -> Look:
     totals, lengths, n_long = np.zeros(task.n_words, dtype=np.int64), np.zeros(1, dtype=np.int64), 0
     for _, counts in task.read(pieces, blocks):
         totals += np.bincount(counts.indices, weights=counts.data, minlength=task.n_words).astype(np.int64)
-        own = np.bincount(np.asarray(counts.sum(axis=1), dtype=np.int64))
-        longest = max(len(own), len(lengths))
-        lengths = np.pad(lengths, (0, longest - len(lengths))) + np.pad(own, (0, longest - len(own)))
+        lengths = _padded_sum([lengths, np.bincount(np.asarray(counts.sum(axis=1), dtype=np.int64))])
         n_long += long_enough(counts).size
     return Look(totals, lengths, n_long)
+
+
+def _padded_sum(histograms: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    total = np.zeros(max(map(len, histograms)), dtype=np.int64)
+    for each in histograms:
+        total[: len(each)] += each
+    return total
 
 
 def pick(task: CountTask, ranks: IndexArray, pieces: list[Piece], blocks: list[Any]) -> Any:
@@ -272,12 +264,9 @@ def count_words_on_cluster(
     texts: Any,
     words: Sequence[str] | None = None,
     *,
-    min_documents: int = MIN_DOCUMENTS,
-    max_share: float = MAX_SHARE,
-    max_words: int = MAX_WORDS,
-    stop_words: Iterable[str] = STOP_WORDS,
     tokenizer: Tokenizer = "words",
     client: Any = None,
+    **limits: Any,
 ) -> tuple[ClusterRows, Words]:
     """Count the words of texts on a cluster: the given ones, or those that may distinguish topics.
 
@@ -288,11 +277,14 @@ def count_words_on_cluster(
         ``dask.dataframe.read_parquet("/shared/*.parquet")["text"]``.
     words : sequence of str, optional
         The words to count. Without them the texts are read once more, and words are left out that are rare,
-        everywhere, or stop words; the other parameters are those of ``odeco topics``.
+        everywhere, or stop words.
     tokenizer : {"words", "blanks"}
         What a word is; see `TensorLDA.fit_text`.
     client : dask.distributed.Client, optional
         The cluster; by default that of the process.
+    **limits
+        Which words are left out: `min_documents`, `max_share`, `max_words` and `stop_words`, as for
+        `TensorLDA.fit_text`.
 
     Returns
     -------
@@ -316,14 +308,7 @@ def count_words_on_cluster(
         )
         n_rows = [each.n_documents for each in found]
         whole = _joined(found)
-        places = select_vocabulary(
-            *whole,
-            min_documents=min_documents,
-            max_share=max_share,
-            max_words=max_words,
-            stop_words=stop_words,
-        )
-        words = whole.words[places].tolist()
+        words = whole.words[select_vocabulary(*whole, **limits)].tolist()
     counted = dask.delayed(_counted, pure=False)
     blocks = [counted(part, list(words), tokenizer) for part in parts]
     rows = from_delayed(blocks, n_features=len(words) if n_rows else None, n_rows=n_rows, client=client)
@@ -357,9 +342,10 @@ def _counted(texts: Iterable[str], words: list[str], tokenizer: Tokenizer) -> An
     return count_words(texts, words, tokenizer=tokenizer).counts
 
 
-def proportions_on_cluster(rows: ClusterRows, params: TopicParams, n_iterations: int) -> Any:
+def proportions_on_cluster(model: TensorLDA, X: Any) -> Any:
     """Return the expected proportions of topics in each document as a Dask array, computed when it is needed."""
     dask, array = import_module("dask"), import_module("dask.array")
+    rows, params, n_iterations = as_cluster_counts(model, X), model._learnt.fit.params, model.max_inference_iter
     held = dask.delayed((params.topic_word, params.alpha), pure=True, traverse=False)
     infer, task, parts = dask.delayed(infer_topics, pure=True), _task(rows), []
     for start, stop in nodes(0, rows.n_rows, UNIT_DOCUMENTS, UNIT_DOCUMENTS):
@@ -371,8 +357,9 @@ def proportions_on_cluster(rows: ClusterRows, params: TopicParams, n_iterations:
     return array.concatenate(parts)
 
 
-def likelihood_on_cluster(rows: ClusterRows, params: TopicParams, n_iterations: int) -> tuple[float, float]:
+def likelihood_on_cluster(model: TensorLDA, X: Any) -> tuple[float, float]:
     """Return the log-likelihood of the words of all documents, and how many words they have."""
+    rows, params, n_iterations = as_cluster_counts(model, X), model._learnt.fit.params, model.max_inference_iter
     held = rows.cluster.hold((params.topic_word, params.alpha))
     ranges = nodes(0, rows.n_rows, UNIT_DOCUMENTS, UNIT_DOCUMENTS)
     futures = work_on(rows, measure_likelihood, (_task(rows), held, n_iterations), ranges)

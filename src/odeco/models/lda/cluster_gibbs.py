@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from odeco._util.types import FloatArray
 from odeco.io.rows import join_rows
-from odeco.models.lda.corpus import RefinedTopics, Sweep, initial_priors, smooth_with_frequencies, sweep_schedule
+from odeco.models.lda.corpus import RefinedTopics, initial_priors, smooth_with_frequencies, sweep_schedule
 from odeco.models.lda.gibbs import (
     GibbsState,
     Lane,
     LaneUpdate,
+    Sweep,
     Tokens,
     choose_lanes,
     lane_levels,
@@ -30,7 +31,7 @@ from odeco.online.dask.client import Cluster, result_of, tried_again, wait_for
 from odeco.online.dask.partitions import ClusterRows, Piece
 from odeco.online.dask.requests import work_on
 
-#: LaneUpdate are merged before further lanes are begun.
+#: Updates of lanes are merged before further lanes are begun.
 _MERGE_PRIORITY = 10
 
 
@@ -140,10 +141,7 @@ def sweep_lane(
 
 def merge(shared: GibbsState, sweep: Sweep | None, *changes: LaneUpdate) -> GibbsState:
     """Return what is known after a sweep, or after the first draw, with the priors learnt from it."""
-    if sweep is None:
-        return shared.merge(changes)
-    after = shared.next_sweep().merge(changes, average=sweep.average).update_alpha()
-    return after.update_eta() if sweep.learns_eta else after
+    return shared.merge(changes) if sweep is None else shared.next_sweep().after(changes, sweep)
 
 
 def finish(shared: GibbsState) -> tuple[NDArray[np.float32], FloatArray, float]:

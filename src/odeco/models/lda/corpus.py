@@ -1,6 +1,6 @@
 """The documents that topics are learnt from, on one machine or on a cluster; and their Gibbs sampling.
 
-`Corpus` is all that learning needs of documents.
+Learning needs of documents what `LocalCorpus` has; `ClusterCorpus` has the same.
 
 **Gibbs sampling** refines approximate topics. Documents are divided into lanes, whose number depends on the corpus
 only. In a sweep each lane works on its own copy of the word-topic counts as they were when the sweep began, with its
@@ -14,18 +14,24 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.lda.counts import UNIT_DOCUMENTS, CountChunk, count_chunks
-from odeco.models.lda.gibbs import Sampler, Tokens
+from odeco.models.lda.gibbs import Sampler, Sweep, Tokens
 from odeco.models.lda.inference import split_sample
 from odeco.models.lda.moments import WordSums
 from odeco.models.lda.params import LdaSettings
 from odeco.online.sums import Part, carried, collected
+
+if TYPE_CHECKING:
+    from odeco.models.lda.cluster import ClusterCorpus
+
+#: Documents, on one machine or on a cluster.
+Corpus: TypeAlias = "LocalCorpus | ClusterCorpus"
 
 #: The prior of a topic's words starts here if it is to be learnt.
 _START_ETA = 0.05
@@ -156,22 +162,11 @@ def refine_topics(
     totals = np.bincount(tokens.words, minlength=len(tokens.vocabulary))
     sampler.start(smooth_with_frequencies(topic_word[:, tokens.vocabulary], totals))
     for number, sweep in enumerate(sweep_schedule(n_sweeps, eta), start=1):
-        sampler.sweep(average=sweep.average)
-        sampler.learn_alpha()
-        if sweep.learns_eta:
-            sampler.learn_eta()
+        sampler.sweep(sweep)
         if callback is not None:
             callback(number)
-    return RefinedTopics.from_words(
-        tokens.vocabulary, counts.shape[1], sampler.mean_counts(), sampler.alpha, sampler.eta
-    )
-
-
-class Sweep(NamedTuple):
-    """What is done with a sweep: whether it counts in the mean, and whether the prior of words is learnt from it."""
-
-    average: bool
-    learns_eta: bool
+    state = sampler.state
+    return RefinedTopics.from_words(tokens.vocabulary, counts.shape[1], state.mean_counts(), state.alpha, state.eta)
 
 
 def sweep_schedule(n_sweeps: int, eta: float | None) -> list[Sweep]:
@@ -232,62 +227,29 @@ def refine_batch(
     sampler.start((known + eta) / (totals + tokens.n_features * eta)[:, None], known, totals)
     n_averaged = max(1, n_sweeps // 2)
     for sweep in range(1, n_sweeps + 1):
-        sampler.sweep(average=sweep > n_sweeps - n_averaged)
-        sampler.learn_alpha()
-    return BatchTopics(tokens.vocabulary, sampler.mean_counts(), sampler.alpha)
-
-
-class Corpus(Protocol):
-    """Documents: sums over them, a sample of them, and Gibbs sweeps over them."""
-
-    @property
-    def n_documents(self) -> int:
-        """Number of documents."""
-
-    @property
-    def n_words(self) -> int:
-        """The size of the vocabulary."""
-
-    def among(self, vocabulary: IndexArray) -> Self:
-        """Return the same documents over a smaller vocabulary that holds all words of documents of three words."""
-
-    def sums(self, basis: FloatArray | None = None, *, core: bool = True) -> WordSums:
-        """Return the sums over all documents in a basis; see `WordSums`."""
-
-    def split(self) -> tuple[Self, Self]:
-        """Return two halves of the documents.
-
-        Consecutive documents often repeat each other, as replies do, or versions of one text. Blocks of √n documents
-        therefore go to the two halves in turn: what only a few neighbours share is then mostly in one of them.
-        """
-
-    def word_totals(self) -> FloatArray:
-        """Return how often each word occurs."""
-
-    def completion_halves(self, seed: int) -> tuple[Any, Any]:
-        """Return the two halves of a sample of documents; see `split_sample`."""
-
-    def refined(
-        self, topic_word: FloatArray, *, n_sweeps: int, seed: int, eta: float | None, callback: Callable[[int], object]
-    ) -> RefinedTopics:
-        """Return topics after some Gibbs sweeps; see `refine_topics`."""
+        sampler.sweep(Sweep(average=sweep > n_sweeps - n_averaged))
+    return BatchTopics(tokens.vocabulary, sampler.state.mean_counts(), sampler.state.alpha)
 
 
 class LocalCorpus:
-    """Documents in the memory of this process, as checked counts."""
+    """Documents in the memory of this process, as checked counts: sums over them, a sample, and Gibbs sweeps."""
 
     def __init__(self, counts: Any, settings: LdaSettings, chunks: tuple[CountChunk, ...] | None = None) -> None:
         self._counts, self._settings, self._chunks = counts, settings, chunks
         self.n_documents, self.n_words = (int(size) for size in counts.shape)
 
     def among(self, vocabulary: IndexArray) -> LocalCorpus:
-        """Return the same documents over a smaller vocabulary."""
+        """Return the same documents over a smaller vocabulary that holds all words of documents of three words."""
         narrow = LocalCorpus(self._counts, self._settings, tuple(chunk.among(vocabulary) for chunk in self._cut()))
         narrow.n_words = vocabulary.size
         return narrow
 
     def split(self) -> tuple[LocalCorpus, LocalCorpus]:
-        """Return two halves of the documents, in alternating blocks of √n."""
+        """Return two halves of the documents, in alternating blocks of √n.
+
+        Consecutive documents often repeat each other, as replies do, or versions of one text. What only a few
+        neighbours share is then mostly in one of the halves.
+        """
         second = np.arange(self.n_documents) // math.isqrt(self.n_documents) % 2 == 1
         first_half, second_half = (
             LocalCorpus(self._counts[np.flatnonzero(own)], self._settings) for own in (~second, second)
@@ -295,7 +257,7 @@ class LocalCorpus:
         return first_half, second_half
 
     def sums(self, basis: FloatArray | None = None, *, core: bool = True) -> WordSums:
-        """Return the sums over all documents, added in the same tree as on a cluster."""
+        """Return the sums over all documents in a basis (`WordSums`), added in the same tree as on a cluster."""
         settings = self._settings
 
         def start() -> WordSums:
@@ -310,13 +272,13 @@ class LocalCorpus:
         return np.asarray(self._counts.sum(axis=0))
 
     def completion_halves(self, seed: int) -> tuple[Any, Any]:
-        """Return the two halves of a sample of documents."""
+        """Return the two halves of a sample of documents; see `split_sample`."""
         return split_sample(self._counts, seed=seed)
 
     def refined(
         self, topic_word: FloatArray, *, n_sweeps: int, seed: int, eta: float | None, callback: Callable[[int], object]
     ) -> RefinedTopics:
-        """Return topics after some Gibbs sweeps."""
+        """Return topics after some Gibbs sweeps; see `refine_topics`."""
         counts, n_jobs = self._counts.astype(np.int64), self._settings.n_jobs
         return refine_topics(
             counts, topic_word, n_sweeps=n_sweeps, seed=seed, n_jobs=n_jobs, eta=eta, callback=callback

@@ -254,13 +254,13 @@ def triple_core(chunk: CountChunk, inside: FloatArray, basis: FloatArray, *, par
     m = inside.shape[1]
 
     def documents(part: slice) -> FloatArray:
-        return _sorted_cubes(weighted[part], inside[part])
+        return _cubes(weighted[part], inside[part], symmetric=True)
 
     def words(part: slice) -> FloatArray:
         local, columns = basis[chunk.words[part]], row_slice(chunk.columns, part.start, part.stop)
         repeated: FloatArray = columns @ weighted
         repeated -= (2 / 3) * (columns @ chunk.triple)[:, None] * local
-        return _cubes(repeated, local)
+        return _cubes(repeated, local, symmetric=False)
 
     total, twice = np.zeros((m, m, m)), np.zeros((m, m, m))
     parallel = parallel and (chunk.rows.shape[0] + chunk.words.size) * m**3 >= _PARALLEL_WORK
@@ -278,13 +278,17 @@ def triple_core(chunk: CountChunk, inside: FloatArray, basis: FloatArray, *, par
     return total
 
 
-def _sorted_cubes(weighted: FloatArray, rows: FloatArray) -> FloatArray:
-    """Return Σᵢ wᵢ yᵢ ⊗ yᵢ ⊗ yᵢ, given w y and y, as m matrix products: only the sixth of entries with a ≤ b ≤ c."""
-    m = rows.shape[1]
+def _cubes(left: FloatArray, right: FloatArray, *, symmetric: bool) -> FloatArray:
+    """Return Σᵢ leftᵢ ⊗ rightᵢ ⊗ rightᵢ as m matrix products, only the entries [a, b, c] with b ≤ c.
+
+    Of a symmetric sum, where left is a multiple of right in every term, only those with a ≤ b ≤ c: a sixth.
+    """
+    m = right.shape[1]
     total = np.zeros((m, m, m))
-    left, right = (np.ascontiguousarray(each.T) for each in (weighted, rows))  # so that parts are in one piece
+    left, right = np.ascontiguousarray(left.T), np.ascontiguousarray(right.T)  # so that parts are in one piece
     for b in range(m):
-        total[: b + 1, b, b:] = left[: b + 1] @ (right[b:] * right[b]).T
+        rows = slice(b + 1 if symmetric else m)
+        total[rows, b, b:] = left[rows] @ (right[b:] * right[b]).T
     return total
 
 
@@ -297,13 +301,3 @@ def _fill_from_sorted(total: FloatArray) -> None:
         total[b:, b, : b + 1] = sorted_ones.T
         total[b:, : b + 1, b] = sorted_ones.T
         total[b, b:, : b + 1] = sorted_ones.T
-
-
-def _cubes(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Return Σᵢ leftᵢ ⊗ rightᵢ ⊗ rightᵢ as m matrix products, only the entries [a, b, c] with b ≤ c."""
-    m = right.shape[1]
-    total = np.zeros((m, m, m))
-    left, right = np.ascontiguousarray(left.T), np.ascontiguousarray(right.T)
-    for b in range(m):
-        total[:, b, b:] = left @ (right[b:] * right[b]).T
-    return total

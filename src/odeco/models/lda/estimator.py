@@ -25,16 +25,13 @@ from odeco.models.engine.parameters import N_JOBS, Constraint, choice, count, n_
 from odeco.models.engine.private import guarantee_of
 from odeco.models.lda.counts import DocumentWeight, as_counts
 from odeco.models.lda.inference import document_topics, log_likelihood
-from odeco.models.lda.params import Callback, TopicTrust, warn_if_fewer, warn_if_unreliable
-from odeco.models.lda.private import PrivateTopicStream, learn_privately, update_privately
-from odeco.models.lda.private_estimate import PublicTopics
+from odeco.models.lda.params import Callback, TopicTrust, warn_if_unreliable
+from odeco.models.lda.private import learn_privately, update_privately
 from odeco.models.lda.private_vocabulary import PrivateVocabulary
-from odeco.models.lda.spec import TopicContext, TopicSpec, fit_public
-from odeco.models.lda.stream import TopicStream
+from odeco.models.lda.spec import TopicContext, TopicSpec
 from odeco.models.lda.text import TopicWords
 from odeco.models.lda.vocabulary import MAX_ITER, Tokenizer, Words, check_word_lengths
 from odeco.privacy.holders.documents import BoundedCounts
-from odeco.privacy.ledger_file import Guarantee
 
 
 def _positive_or(alternative: Any) -> Constraint:
@@ -61,10 +58,9 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
     Parameters
     ----------
     n_components : int or "auto"
-        Number k of topics. Fewer are learnt, with a warning, if there are fewer distinct words, or fewer documents of
-        three words. ``"auto"`` takes the number, at most 100, for which the directions of word pairs stand clear
-        of noise and two halves of the documents agree on most topics; `diagnostics_.selection_scores`
-        lists the numbers tried. `partial_fit` needs a number.
+        Number k of topics, at most that of distinct words, and of documents of three words. ``"auto"`` takes the
+        number, at most 100, for which the directions of word pairs stand clear of noise and two halves of the documents
+        agree on most topics; `diagnostics_.selection_scores` lists the numbers tried. `partial_fit` needs a number.
     doc_topic_concentration : float or "auto"
         The sum α₀ of the Dirichlet parameters that the moments are corrected with; it is small if a document has few
         topics. ``"auto"`` takes the value with which half of a document's words best predict the other half.
@@ -250,7 +246,7 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
             The cluster; by default that of the process, for Dask collections only.
         """
         spec, private = self._specify_topics(), self._is_private(groups, vocabulary)
-        seed, on_cluster = self._draw_seed(), client is not None or is_on_cluster(X)
+        seed, on_cluster, privacy = self._draw_seed(), client is not None or is_on_cluster(X), None
         if private and on_cluster:
             raise ValueError(
                 "A private model is fitted on one machine. Got rows of a cluster. Pass an array of counts."
@@ -260,20 +256,18 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
             reporting(callback, progress=progress, verbose=self.verbose, silent=private) as report,
         ):
             if private:
-                counts, context = self._hold(X, spec, words=words, tokenizer=tokenizer)
-                self._learnt = self._learn_privately(spec, counts, context, groups, vocabulary, seed)
+                held, context = self._hold(X, spec, groups=groups, words=words, tokenizer=tokenizer)
+                fit, privacy = learn_privately(spec, held, context, vocabulary, seed=seed)
             elif on_cluster:
                 from odeco.models.lda.cluster import ClusterCorpus, as_cluster_counts  # which imports Dask
 
                 rows = as_cluster_counts(self, X, client, reset=True)
-                context = self._context(words, tokenizer)
-                fit = spec.fit(ClusterCorpus(rows, spec.algorithm), context, seed, report)
-                self._learnt = Learnt(spec, seed, fit, None)
+                fit = spec.fit(ClusterCorpus(rows, spec.algorithm), self._context(words, tokenizer), seed, report)
             else:
                 counts, context = self._encode(X, words=words, tokenizer=tokenizer)
-                self._learnt = Learnt(spec, seed, spec.fit(spec.prepare(counts, context), context, seed, report), None)
-        params, n_documents = self._learnt.fit.params, self._learnt.fit.info.n_samples
-        warn_if_fewer(self.n_components, len(params.alpha), n_documents)
+                fit = spec.fit(spec.prepare(counts, context), context, seed, report)
+            self._learnt = Learnt(spec, seed, fit, None, privacy)
+        params = self._learnt.fit.params
         if params.trust is None or params.trust.known:
             warn_if_unreliable(params.diagnostics)
         return self
@@ -291,8 +285,8 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
 
         The topics are computed when they are next needed. If anything ends the call early, an interrupt included,
         the model is as it was before; a model that takes more than 256 MB is not copied for that, and must then be
-        loaded again from where it was last saved. The first batch should hold at least k documents of three words:
-        with fewer, fewer topics are learnt, with a warning, in all batches.
+        loaded again from where it was last saved. The first batch must have at least k distinct words, and k documents
+        of three words.
 
         `words` and `tokenizer` are as for `fit`; those of the first batch are kept.
 
@@ -301,30 +295,35 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
         which batch is not known. Take words that were not read off these documents.
         """
         with self._lock(), self._features_kept_on_failure():
-            spec = self._specify_topics()
+            spec: Any = self._specify_topics()
             if spec.settings.n_components == "auto":
                 raise ValueError(
                     "`n_components` must be an int for partial_fit. Got 'auto'. Fit a first part of the documents with "
                     "'auto' and take its n_components_."
                 )
             private = self._is_private(None, vocabulary, in_batches=True)
-            learnt = vars(self).get("_learnt")
+            learnt, side = vars(self).get("_learnt"), {"words": words, "tokenizer": tokenizer}
             before = learnt if learnt is not None and isinstance(learnt.stream, spec.Stream) else None
             if private:
-                self._check_private_stream(vocabulary)
-                after = self._update_privately(spec, before, X, words, tokenizer)
-            elif before is None:
+                self._check_private_stream(vocabulary, before)
+            stream: Any = None
+            privacy = None
+            if before is None:
                 seed = self._draw_seed()
-                rows, context = self._encode(X, words=words, tokenizer=tokenizer)
-                after = Learnt(spec, seed, None, spec.Stream.begin(context, seed, rows).update(spec, rows))
+            else:  # the settings of the first batch hold for all
+                spec, seed, stream, privacy = before.spec, before.seed, before.stream, before.privacy
+            known = None if stream is None else stream.context
+            if private:
+                held, context = self._hold(X, spec, reset=stream is None, **side)
+                stream, privacy = update_privately(spec, stream, privacy, held, known or context, seed=seed)
             else:
-                rows, _ = self._encode(X, before.stream.context, words=words)
-                before.computed = None  # the topics before this batch may be large, and can be computed again
-                after = Learnt(before.spec, before.seed, None, before.stream.update(before.spec, rows))
-            self._learnt = after
-        if before is None:
-            k = cast("TopicStream | PrivateTopicStream", after.stream).n_components
-            warn_if_fewer(self.n_components, k, self.n_samples_seen_)
+                rows, context = self._encode(X, known, **side)
+                if before is None:
+                    stream = spec.Stream.begin(context, seed, rows)
+                else:
+                    before.computed = None  # the topics before this batch may be large, and can be computed again
+                stream = stream.update(spec, rows)
+            self._learnt = Learnt(spec, seed, None, stream, privacy)
         return self
 
     def transform(self, X: Any) -> FloatArray:
@@ -334,12 +333,9 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
         """
         check_is_fitted(self)
         if is_on_cluster(X):
-            from odeco.models.lda.cluster import as_cluster_counts, proportions_on_cluster
+            from odeco.models.lda.cluster import proportions_on_cluster
 
-            n_rounds = self._specify_topics().algorithm.max_inference_iter
-            return cast(
-                "FloatArray", proportions_on_cluster(as_cluster_counts(self, X), self._learnt.fit.params, n_rounds)
-            )
+            return cast("FloatArray", proportions_on_cluster(self, X))
         return self._proportions(self._encode(X, self._learnt.fit.context)[0].astype(np.int64))
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002 - scikit-learn's signature
@@ -376,9 +372,7 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
     def _specify_topics(self) -> TopicSpec:
         return cast("TopicSpec", self._specify())
 
-    def _encode(
-        self, X: Any, context: Any = None, words: Any = None, tokenizer: Tokenizer | None = None
-    ) -> tuple[Any, Any]:
+    def _encode(self, X: Any, context: Any = None, words: Any = None, tokenizer: Any = None) -> tuple[Any, Any]:
         """Return checked word counts as a CSR array, and what is known of their columns."""
         _refuse_texts(X)
         check_cells(X)
@@ -390,9 +384,9 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
         return counts, given if context is None else context
 
     def _hold(
-        self, X: Any, spec: Any, *, words: Any = None, tokenizer: Tokenizer | None = None, reset: bool = True
-    ) -> tuple[Any, TopicContext]:
-        """Return private word counts as an array, without a message that depends on one of them, and their context.
+        self, X: Any, spec: Any, *, groups: Any = None, words: Any = None, tokenizer: Any = None, reset: bool = True
+    ) -> tuple[BoundedCounts, TopicContext]:
+        """Return the holder of private word counts, without a message that depends on one of them, and their context.
 
         What NumPy makes of a list, and its message about a cell that is no number, depends on the cells. So only arrays
         of numbers are accepted, and finiteness is not checked here.
@@ -408,7 +402,8 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
             raise TypeError("Private word counts must be numbers. Got another type of array or column. Convert them.")
         check_private_structure(X)
         counts = validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
-        return counts, self._context(words, tokenizer, spec.settings.public)
+        held = BoundedCounts(counts, groups=groups, neighbour_relation=spec.settings.neighbour_relation)
+        return held, self._context(words, tokenizer, spec.settings.public)
 
     def _context(self, words: Any, tokenizer: Tokenizer | None, public: Any = None) -> TopicContext:
         """Return what is known of the columns."""
@@ -417,66 +412,6 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
             return context
         counts = as_counts(public, self.n_features_in_)
         return replace(context, public_counts=counts.data, public_words=counts.indices, public_starts=counts.indptr)
-
-    def _learn_privately(
-        self,
-        spec: TopicSpec,
-        counts: Any,
-        context: TopicContext,
-        groups: Any,
-        vocabulary: PrivateVocabulary | None,
-        seed: int,
-    ) -> Learnt:
-        """Fit with all of ε and δ, or with what a private vocabulary has left of them."""
-        settings, guarantee = spec.settings, cast("Guarantee", guarantee_of(spec))
-        held = BoundedCounts(counts, groups=groups, neighbour_relation=settings.neighbour_relation)
-        left = guarantee
-        if vocabulary is not None:
-            vocabulary.check_fits(n_words=held.n_words, unit=settings.unit, neighbours=held.neighbours)
-            epsilon, delta = vocabulary.left(guarantee.epsilon, guarantee.delta)
-            left = replace(guarantee, epsilon=epsilon, delta=delta)
-            context = replace(context, words=vocabulary.words) if context.words is None else context
-        fit, privacy = learn_privately(
-            held,
-            min(settings.n_components, held.n_words),
-            concentration=spec.algorithm.concentration,
-            guarantee=left,
-            public=self._public_topics(spec, context, seed),
-            context=context,
-            seed=seed,
-        )
-        if vocabulary is not None:
-            privacy = vocabulary.combined(privacy, guarantee.epsilon, guarantee.delta)
-        return Learnt(spec, seed, fit, None, privacy)
-
-    def _update_privately(
-        self, spec: TopicSpec, before: Learnt | None, X: Any, words: Any, tokenizer: Tokenizer | None
-    ) -> Learnt:
-        """Return what is learnt after one more batch, which is queried with the whole budget."""
-        settings, guarantee = spec.settings, cast("Guarantee", guarantee_of(spec))
-        counts, context = self._hold(X, spec, words=words, tokenizer=tokenizer, reset=before is None)
-        seed = self._draw_seed() if before is None else before.seed
-        stream = None if before is None else cast("PrivateTopicStream", before.stream)
-        after, privacy = update_privately(
-            stream,
-            None if before is None else before.privacy,
-            BoundedCounts(counts, neighbour_relation=settings.neighbour_relation),
-            min(settings.n_components, self.n_features_in_),
-            context=context if stream is None else stream.context,
-            concentration=spec.algorithm.concentration,
-            guarantee=guarantee,
-            forget=spec.algorithm.forget,
-            public=self._public_topics(spec, context, seed) if stream is None else None,
-            seed=seed,
-        )
-        return Learnt(spec if before is None else before.spec, seed, None, cast("Any", after), privacy)
-
-    def _public_topics(self, spec: TopicSpec, context: TopicContext, seed: int) -> PublicTopics | None:
-        counts = context.public(self.n_features_in_)
-        if counts is None:
-            return None
-        k = min(spec.settings.n_components, self.n_features_in_)
-        return PublicTopics(fit_public(counts, replace(spec.algorithm, n_components=k), seed=seed))
 
     def _is_private(self, groups: Any, vocabulary: Any = None, *, in_batches: bool = False) -> bool:
         """Return whether the model is private; raise if the arguments of a fit do not go together."""
@@ -499,8 +434,15 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
             )
         return private
 
-    def _check_private_stream(self, vocabulary: Any) -> None:
+    def _check_private_stream(self, vocabulary: Any, before: Learnt | None) -> None:
         """Raise if a private stream of batches cannot honour the settings."""
+        for name in ("epsilon", "delta", "neighbour_relation", "n_components"):
+            now, then = getattr(self, name), getattr(self if before is None else before.spec.settings, name)
+            if now != then:
+                raise ValueError(
+                    "All batches of a private stream must have the same epsilon, delta, neighbours and number of "
+                    f"topics. It began with {name}={then!r}. Got {now!r}. Set it back, or begin a new model."
+                )
         if vocabulary is not None:
             raise ValueError(
                 "The words of a private stream must not be chosen from its documents: which batch a vocabulary has "
@@ -520,18 +462,17 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
 
     def _proportions(self, counts: Any) -> FloatArray:
         """Return the proportions of topics in documents whose columns are known to be the words of the model."""
-        settings, params = self._specify_topics().algorithm, self._learnt.fit.params
-        n_rounds, n_jobs = settings.max_inference_iter, settings.n_jobs
+        spec, params = self._specify_topics(), self._learnt.fit.params
+        n_rounds, n_jobs = spec.settings.max_inference_iter, spec.algorithm.n_jobs
         return document_topics(counts, params.topic_word, params.alpha, n_iterations=n_rounds, n_jobs=n_jobs)
 
     def _likelihood(self, X: Any) -> tuple[float, float]:
         """Return the log-likelihood of the words of documents, and the number of their words."""
         check_is_fitted(self)
         if is_on_cluster(X):
-            from odeco.models.lda.cluster import as_cluster_counts, likelihood_on_cluster
+            from odeco.models.lda.cluster import likelihood_on_cluster
 
-            n_rounds = self._specify_topics().algorithm.max_inference_iter
-            return likelihood_on_cluster(as_cluster_counts(self, X), self._learnt.fit.params, n_rounds)
+            return likelihood_on_cluster(self, X)
         counts = self._encode(X, self._learnt.fit.context)[0].astype(np.int64)
         proportions = self._proportions(counts)
         return float(np.sum(log_likelihood(counts, self.topic_word_, proportions))), float(counts.sum())

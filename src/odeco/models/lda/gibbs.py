@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,6 +204,13 @@ class LaneUpdate:
     expected: NDArray[np.float32]
 
 
+class Sweep(NamedTuple):
+    """What is done with a sweep: whether it counts in the mean, and whether the prior of words is learnt from it."""
+
+    average: bool
+    learns_eta: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class GibbsState:
     """What all lanes know when a sweep begins. No array in it is ever changed.
@@ -258,7 +265,7 @@ class GibbsState:
         return rows
 
     def draw(self, lane: Lane, rows: NDArray[np.float32]) -> None:
-        """Draw the first topics of a lane, given topics as `padded` makes them."""
+        """Draw the first topics of a lane, given topics as `pad` makes them."""
         kernels.draw_topics(
             lane.first, lane.last, lane.starts, lane.words, lane.topics, rows, self._padded_alpha(), len(self.alpha),
             _START_STEPS, self._lane_seed(lane.number),
@@ -302,17 +309,16 @@ class GibbsState:
         n_averaged = self.n_averaged + average
         return replace(self, table=table, totals=totals, histogram=histogram, expected=expected, n_averaged=n_averaged)
 
-    def update_alpha(self) -> GibbsState:
-        """Return the same with the prior of a document's topics moved towards the most likely one."""
-        largest = int(np.flatnonzero(self.histogram.any(axis=0)).max(initial=0))
-        tails = exceedances(self.histogram[:, : largest + 1])
+    def after(self, changes: Iterable[LaneUpdate], sweep: Sweep) -> GibbsState:
+        """Return what is known after a sweep: counts, and the priors, moved towards the most likely ones."""
+        merged = self.merge(changes, average=sweep.average)
+        largest = int(np.flatnonzero(merged.histogram.any(axis=0)).max(initial=0))
+        tails = exceedances(merged.histogram[:, : largest + 1])
         lengths = exceedances(np.pad(self.lengths, (0, max(0, 2 - len(self.lengths)))))
-        return replace(self, alpha=learn_alpha(self.alpha, tails, lengths, _ALPHA_STEPS))
-
-    def update_eta(self) -> GibbsState:
-        """Return the same with the prior of a topic's words moved towards the most likely one."""
-        counts = self.table[:, : len(self.alpha)]
-        return replace(self, eta=learn_eta(self.eta, counts, self.n_features, _ETA_STEPS))
+        alpha, eta = learn_alpha(self.alpha, tails, lengths, _ALPHA_STEPS), self.eta
+        if sweep.learns_eta:
+            eta = learn_eta(eta, merged.table[:, : len(alpha)], self.n_features, _ETA_STEPS)
+        return replace(merged, alpha=alpha, eta=eta)
 
     def mean_counts(self) -> NDArray[np.float32]:
         """Return how many tokens of each word are expected to have each topic, k x m: the mean over averaged sweeps."""
@@ -345,24 +351,14 @@ class Sampler:
 
     def __init__(self, tokens: Tokens, alpha: FloatArray, eta: float, *, seed: int, n_jobs: int) -> None:
         lengths = np.bincount(np.diff(tokens.starts), minlength=1)
-        self.shared = GibbsState.begin(alpha, eta, seed, tokens.n_features, lengths, len(tokens.vocabulary))
-        n_lanes = choose_lanes(len(tokens.words), max(1, self.shared.table.size))
+        self.state = GibbsState.begin(alpha, eta, seed, tokens.n_features, lengths, len(tokens.vocabulary))
+        n_lanes = choose_lanes(len(tokens.words), max(1, self.state.table.size))
         self.topics = np.zeros(len(tokens.words), dtype=np.uint16)
         self._lanes = [
             Lane(number, *span, tokens.starts, tokens.words, self.topics)
             for number, span in enumerate(tokens.lanes(n_lanes))
         ]
         self._n_jobs = max(1, min(os.cpu_count() or 1 if n_jobs < 0 else n_jobs, len(self._lanes)))
-
-    @property
-    def alpha(self) -> FloatArray:
-        """Prior of a document's topics."""
-        return self.shared.alpha
-
-    @property
-    def eta(self) -> float:
-        """Prior of a topic's words."""
-        return self.shared.eta
 
     def start(
         self,
@@ -381,39 +377,26 @@ class Sampler:
         known_totals : ndarray of shape (k,), optional
             Totals of the other tokens, over all words.
         """
-        shared, rows = self.shared, self.shared.pad(topic_word)
+        state, rows = self.state, self.state.pad(topic_word)
 
         def draw(lane: Lane) -> LaneUpdate:
-            shared.draw(lane, rows)
-            return shared.count(lane)
+            state.draw(lane, rows)
+            return state.count(lane)
 
-        before = shared if known is None else replace(shared, table=shared.pad(known))
-        after = before.merge(self._each_lane(draw))
+        before = state if known is None else replace(state, table=state.pad(known))
+        self.state = before.merge(self._each_lane(draw))
         if known_totals is not None:
-            after.totals[: len(after.alpha)] += known_totals
-        self.shared = after
+            self.state.totals[: len(state.alpha)] += known_totals
 
-    def sweep(self, *, average: bool) -> None:
-        """Draw the topic of every token anew; take the probabilities into the mean if `average`."""
-        shared = self.shared.next_sweep()
-        self.shared = shared.merge(self._each_lane(lambda lane: shared.sweep(lane, average=average)), average=average)
-
-    def learn_alpha(self) -> None:
-        """Move the prior of a document's topics towards the most likely one for the topics just drawn."""
-        self.shared = self.shared.update_alpha()
-
-    def learn_eta(self) -> None:
-        """Move the prior of a topic's words towards the most likely one for the topics just drawn."""
-        self.shared = self.shared.update_eta()
-
-    def mean_counts(self) -> NDArray[np.float32]:
-        """Return how many tokens of each word are expected to have each topic, k x m: the mean over averaged sweeps."""
-        return self.shared.mean_counts()
+    def sweep(self, sweep: Sweep) -> None:
+        """Draw the topic of every token anew, and learn the priors."""
+        state = self.state.next_sweep()
+        self.state = state.after(self._each_lane(lambda lane: state.sweep(lane, average=sweep.average)), sweep)
 
     def _each_lane(self, work: Callable[[Lane], Result]) -> Iterator[Result]:
         """Yield the result of the work of each lane, in the order of the lanes.
 
-        Releases are large. At most one more of them than there are threads exists at a time: one can be added up while
+        Updates are large. At most one more of them than there are threads exists at a time: one can be added up while
         the threads work on the next.
         """
         if self._n_jobs == 1:

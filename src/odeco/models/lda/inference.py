@@ -8,9 +8,7 @@ leading words.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +17,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
+from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.lda.gibbs_kernels import compiled
 
@@ -129,16 +128,9 @@ def _words_that_occur(counts: Any, topic_word: FloatArray) -> tuple[NDArray[np.i
 
 def _for_each_block(work: Callable[[int, int], None], n_documents: int, n_jobs: int) -> None:
     """Call `work` with the first row of every block of documents and the row after its last."""
-    n_threads = os.cpu_count() or 1 if n_jobs < 0 else n_jobs
     starts = range(0, n_documents, _BLOCK)
-    stops = [min(start + _BLOCK, n_documents) for start in starts]
-    if n_threads <= 1 or len(starts) <= 1:
-        for start, stop in zip(starts, stops, strict=True):
-            work(start, stop)
-        return
-    with ThreadPoolExecutor(n_threads) as pool:
-        for _ in pool.map(work, starts, stops):
-            pass
+    for _ in map_blocks(lambda start: work(start, min(start + _BLOCK, n_documents)), starts, parallel=n_jobs != 1):
+        pass
 
 
 @compiled

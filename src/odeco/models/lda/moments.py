@@ -144,6 +144,11 @@ class WordSums:
         """Number of documents with at least three words."""
         return self.n_documents - self.n_empty - self.n_short
 
+    @property
+    def n_supported(self) -> int:
+        """The largest number of topics: that of distinct words, or of documents of three words if that is less."""
+        return min(self.words_that_occur().size, self.n_usable)
+
     def update(self, counts: Any) -> None:
         """Add documents that are given as counts, documents x words."""
         self.add(

@@ -30,18 +30,16 @@ MAX_AUTO = 100
 
 @dataclass(frozen=True)
 class LdaSettings:
-    """Checked settings, as `TensorLDA` has them; `concentration` is None if it is to be selected."""
+    """Checked settings of a fit, as `TensorLDA` has them; `concentration` is None if it is to be selected."""
 
     n_components: int | Literal["auto"]
     concentration: float | None
     max_iter: int
-    topic_word_prior: float | None
-    document_weight: DocumentWeight
-    n_oversamples: int
-    n_passes: int
-    forget: float | None
-    max_inference_iter: int
-    n_jobs: int
+    topic_word_prior: float | None = None
+    document_weight: DocumentWeight = "length"
+    n_oversamples: int = 10
+    n_passes: int = 4
+    n_jobs: int = -1
 
     @property
     def parallel(self) -> bool:
@@ -266,19 +264,6 @@ def diagnose(
         residuals=topics.residuals,
         explained=topics.explained,
         negative_mass=topics.negative_mass,
-    )
-
-
-def warn_if_fewer(asked: int | str, learnt: int, n_documents: int) -> None:
-    """Warn if fewer topics were fitted than requested."""
-    if isinstance(asked, str) or asked == learnt:
-        return
-    warnings.warn(
-        "There must be at least as many distinct words, and documents of three words, as topics. Got "
-        f"n_components={asked} and {n_documents:,} documents that support {learnt} topics, which were fitted. "
-        "Lower n_components, or pass more documents.",
-        UnreliableTopicsWarning,
-        stacklevel=3,  # the line of the user that called fit
     )
 
 

@@ -17,29 +17,32 @@ on. `Evidence` accumulates what was released; no document is kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from odeco._util.schema import require
 from odeco._util.state import State, array_field, part_field
 from odeco._util.types import FloatArray
-from odeco.models.engine.fit import Fit, Info, NoContext
+from odeco.models.engine.fit import Fit, Info
+from odeco.models.engine.private import guarantee_of
+from odeco.models.lda.corpus import LocalCorpus
+from odeco.models.lda.fitting import fit_topics
 from odeco.models.lda.params import TopicDiagnostics, TopicParams, TopicTrust
 from odeco.models.lda.private_estimate import Evidence, PrivateEstimate, PublicTopics, estimate_private_topics
-from odeco.models.lda.private_releases import PrivateReleases, plan_releases, public_is_enough
+from odeco.models.lda.private_releases import ReleasePlan, plan_releases, public_is_enough, signal_of
+from odeco.models.lda.private_vocabulary import PrivateVocabulary
 from odeco.models.lda.trust import measure_trust
 from odeco.privacy.calibration import check_delta_for
 from odeco.privacy.holders.documents import BoundedCounts
-from odeco.privacy.ledger import Charge, Ledger
-from odeco.privacy.ledger_file import Guarantee, as_ledger
-from odeco.privacy.noise import NoiseSource, SecureNoise
-from odeco.privacy.release import Releaser
+from odeco.privacy.ledger_file import Guarantee
+from odeco.privacy.noise import NoiseSource
 from odeco.privacy.report import PrivacyReport
+from odeco.privacy.sums import PrivateSums
 
 if TYPE_CHECKING:
-    from odeco.models.lda.spec import TopicSpec
+    from odeco.models.lda.spec import TopicContext, TopicSpec
 
 #: The mechanism, as `PrivacyReport` names it, and what is added if it started from public documents.
 _MECHANISM = "word frequencies, pairs of frequent words, and EM steps over all words"
@@ -53,35 +56,28 @@ _FURTHER = 10
 
 
 def learn_privately(
+    spec: TopicSpec,
     held: BoundedCounts,
-    n_components: int,
+    context: TopicContext,
+    vocabulary: PrivateVocabulary | None = None,
     *,
-    concentration: float | None,
-    guarantee: Guarantee,
     seed: int,
-    public: PublicTopics | None = None,
-    context: State | None = None,
     noise: NoiseSource | None = None,
 ) -> tuple[Fit, PrivacyReport]:
-    """Fit k topics under differential privacy, and return them with the guarantee.
+    """Fit topics to all documents under differential privacy, and return them with the guarantee.
 
     Parameters
     ----------
+    spec : TopicSpec
+        The settings of the model.
     held : BoundedCounts
         The holder of the documents.
-    n_components : int
-        Number k of topics.
-    concentration : float or None
-        The concentration α₀; None takes 1.
-    guarantee : Guarantee
-        The budget.
+    context : TopicContext
+        The words of the columns, and public documents.
+    vocabulary : PrivateVocabulary, optional
+        The words, if they were chosen from the same documents. Topics are learnt with what is left of ε and δ.
     seed : int
         Seed of everything that is drawn after the releases; the noise does not depend on it.
-    public : PublicTopics, optional
-        What public documents say. If they suffice (`public_is_enough`) no pairs are released, and the steps get their
-        share; otherwise it is not used.
-    context : State, optional
-        The words of the columns, for the fit that is returned.
     noise : NoiseSource, optional
         The source of the noise; by default the operating system.
 
@@ -90,43 +86,88 @@ def learn_privately(
     Every release is a Gaussian mechanism of √share μ for a sum of sensitivity 1, or √2 (`BoundedCounts`), whose
     query depends on earlier releases only; the shares sum to one, so all together are μ-GDP.
     """
-    unit = "user" if held.of_users else "document"
-    check_delta_for(guarantee.delta, held.n_units, unit)
-    mu, rng = guarantee.mu, np.random.default_rng(seed)
-    releaser = Releaser(Ledger(mu, within=as_ledger(guarantee.ledger)), SecureNoise() if noise is None else noise)
-    unit_noise = held.sensitivity(1) / mu
-    public = _usable(public, held, n_components, unit_noise)
-    plan = plan_releases(
-        held.n_words, n_components, n_units=held.n_units, unit_noise=unit_noise, started=public is not None
-    )
-    found = estimate_private_topics(
-        PrivateReleases(held, releaser, mu),
-        plan,
-        n_components,
-        concentration=DEFAULT_CONCENTRATION if concentration is None else concentration,
-        rng=rng,
-        public=public,
-    ).largest_first()
-    trust = measure_trust(found, plan, n_units=held.n_units, unit_noise=unit_noise, rng=rng)
-    report = PrivacyReport.of(
-        releaser,
-        epsilon=guarantee.epsilon,
-        delta=guarantee.delta,
-        unit=unit,
-        neighbours=held.neighbours,
-        mechanism=_MECHANISM if public is None else _MECHANISM + _STARTED,
-    )
+    guarantee = cast("Guarantee", guarantee_of(spec))
+    _check_n_topics(spec, held)
+    left = guarantee
+    if vocabulary is not None:
+        vocabulary.check_fits(n_words=held.n_words, unit=held.unit, neighbours=held.neighbours)
+        left = vocabulary.left(guarantee)
+        context = replace(context, words=vocabulary.words) if context.words is None else context
+    rng, sums = np.random.default_rng(seed), _private_sums(held, left, noise=noise)
+    found, plan = _estimate(spec, held, sums, rng, public=_public_topics(spec, context, held, seed))
+    found = found.largest_first()
+    trust = measure_trust(found, plan, left, held.n_units, held.neighbour_relation, rng)
+    report = sums.report(_mechanism(found))
+    if vocabulary is not None:
+        report = vocabulary.combined(report, guarantee)
     info = Info(held.n_documents, n_iter=found.n_steps)
-    return Fit(_params(found, trust, held.n_documents), context or NoContext(), info), report
+    return Fit(_params(found, trust, held.n_documents), context, info), report
 
 
-def _usable(public: PublicTopics | None, held: BoundedCounts, k: int, unit_noise: float) -> PublicTopics | None:
-    """Return what public documents say if they suffice to start topics from, otherwise None."""
-    if public is None:
+def _check_n_topics(spec: TopicSpec, held: BoundedCounts) -> None:
+    """Raise if there are fewer words than topics, or fewer documents; both numbers are public."""
+    k, most = spec.settings.n_components, min(held.n_words, held.n_documents)
+    if k > most:
+        raise ValueError(
+            f"`n_components` must be at most {most:,} for these documents: there must be at least as many words in the "
+            f"vocabulary, and documents, as topics. Got n_components={k}, n_samples={held.n_documents} and "
+            f"n_features={held.n_words}. Lower it, or pass more documents."
+        )
+
+
+def _private_sums(held: BoundedCounts, guarantee: Guarantee, **further: Any) -> PrivateSums:
+    """Return what releases the queries of a holder; `further` arguments are those of `PrivateSums`."""
+    return PrivateSums(
+        guarantee,
+        held.n_units,
+        record=held.unit,
+        neighbour_relation=held.neighbour_relation,
+        neighbours=held.neighbours,
+        **further,
+    )
+
+
+def _public_topics(spec: TopicSpec, context: TopicContext, held: BoundedCounts, seed: int) -> PublicTopics | None:
+    """Return how many words of each kind public documents have in each of their topics; None if there are none."""
+    counts, settings = context.public(held.n_words), spec.algorithm
+    if counts is None:
         return None
-    n_public = float(public.counts.sum())
-    enough = public_is_enough(n_public, held.n_words, k, n_units=held.n_units, unit_noise=unit_noise)
-    return public if enough else None
+    try:
+        fitted = fit_topics(LocalCorpus(counts, settings), settings, seed=seed, callback=lambda *_: None)
+    except ValueError as error:
+        raise ValueError(f"Topics of the public documents could not be learnt. {error}") from error
+    return PublicTopics(np.maximum(fitted.topic_word * fitted.totals[:, None] - fitted.eta, 0.0))
+
+
+def _estimate(
+    spec: TopicSpec,
+    held: BoundedCounts,
+    sums: PrivateSums,
+    rng: np.random.Generator,
+    *,
+    public: PublicTopics | None = None,
+    before: Evidence | None = None,
+) -> tuple[PrivateEstimate, ReleasePlan]:
+    """Make the releases, and return the topics that follow, with the plan of the releases.
+
+    Public documents are used only if they suffice (`public_is_enough`). Then, and after earlier batches, no pairs are
+    released, and the steps get their share.
+    """
+    k, concentration = spec.settings.n_components, spec.algorithm.concentration
+    signal = signal_of(held.n_units, sums.guarantee.mu, held.neighbour_relation)
+    if public is not None and not public_is_enough(float(public.counts.sum()), held.n_words, k, signal):
+        public = None
+    plan = plan_releases(held.n_words, k, signal, started=public is not None or before is not None)
+    if concentration is None:
+        concentration = DEFAULT_CONCENTRATION
+    found = estimate_private_topics(
+        held, sums, plan, k, concentration=concentration, rng=rng, public=public, before=before
+    )
+    return found, plan
+
+
+def _mechanism(found: PrivateEstimate) -> str:
+    return _MECHANISM if found.evidence.public is None else _MECHANISM + _STARTED
 
 
 def _params(found: PrivateEstimate, trust: TopicTrust, n_documents: int) -> TopicParams:
@@ -172,8 +213,6 @@ class PrivateTopicStream(State):
         The words of the columns.
     n_seen, n_batches : int
         Number of documents and of batches.
-    unit_noise : float
-        Standard deviation of the noise of a release that has the whole budget of a batch.
     estimate : PrivateEstimate
         The topics after the last batch, with all that was released, accumulated.
     """
@@ -182,134 +221,78 @@ class PrivateTopicStream(State):
     context: Any = part_field()
     n_seen: int = array_field(kind="i", low=1)
     n_batches: int = array_field(kind="i", low=1)
-    unit_noise: float = array_field(low=0)
     estimate: PrivateEstimate = part_field(PrivateEstimate)
 
-    @property
-    def n_components(self) -> int:
-        """Number of topics."""
-        return int(self.estimate.evidence.shares.size)
-
-    def result(self, spec: TopicSpec) -> Fit:  # noqa: ARG002 - as every stream has it
+    def result(self, spec: TopicSpec) -> Fit:
         """Return the topics after the last batch, with how far to trust them.
 
         That is measured after the first batch. Later batches release no pairs, so after them it is unknown (`trust`).
         """
-        evidence = self.estimate.evidence
-        noise, k = self.unit_noise * self.n_batches**0.5, evidence.shares.size
-        started = evidence.public is not None
-        plan = plan_releases(evidence.scales.size, k, n_units=self.n_seen, unit_noise=noise, started=started)
+        evidence, relation = self.estimate.evidence, spec.settings.neighbour_relation
+        guarantee = cast("Guarantee", guarantee_of(spec))
+        # The noise of B batches adds up to √B times that of one: n documents count as n/√B with the noise of one batch.
+        n_units = max(1, round(self.n_seen / self.n_batches**0.5))
+        signal, started = signal_of(n_units, guarantee.mu, relation), evidence.public is not None
+        plan = plan_releases(evidence.scales.size, evidence.shares.size, signal, started=started)
         rng = np.random.default_rng([self.seed, self.n_batches, 1])
-        trust = measure_trust(self.estimate, plan, n_units=self.n_seen, unit_noise=noise, rng=rng)
+        trust = measure_trust(self.estimate, plan, guarantee, n_units, relation, rng)
         info = Info(self.n_seen, n_iter=self.estimate.n_steps)
         return Fit(_params(self.estimate, trust, self.n_seen), self.context, info)
 
     def verify(self, spec: TopicSpec, n_features: int) -> None:
         """Raise `ValueError` unless the stream, which may come from a file of anyone, can go on."""
-        k, wanted = self.estimate.evidence.shares.size, spec.settings.n_components
-        require(isinstance(wanted, int) and min(wanted, n_features) == k, "it must have the topics of its parameters")
+        k = self.estimate.evidence.shares.size
+        require(k == spec.settings.n_components, "it must have the topics of its parameters")
         pairs = self.estimate.pairs
         require(pairs is None or int(pairs.words.max(initial=0)) < n_features, "its pairs must be of its words")
 
 
 def update_privately(
+    spec: TopicSpec,
     before: PrivateTopicStream | None,
     privacy: PrivacyReport | None,
     held: BoundedCounts,
-    n_components: int,
+    context: TopicContext,
     *,
-    context: State,
-    concentration: float | None,
-    guarantee: Guarantee,
-    forget: float | None,
     seed: int,
-    public: PublicTopics | None = None,
     noise: NoiseSource | None = None,
 ) -> tuple[PrivateTopicStream, PrivacyReport]:
     """Return the stream after one more batch, with its guarantee; the stream before stays as it is.
 
     Parameters
     ----------
+    spec, noise
+        As for `learn_privately`.
     before, privacy : PrivateTopicStream or None, PrivacyReport or None
         The stream so far, and its guarantee.
     held : BoundedCounts
         The holder of the documents of the batch.
-    n_components, concentration, guarantee, public, noise
-        As for `learn_privately`; `public` counts with the first batch only.
-    context : State
-        The words of the columns.
-    forget : float or None
-        A document counts half after this many further documents.
+    context : TopicContext
+        Of the first batch: the words of the columns, and public documents, which count with that batch only.
     seed : int
-        Seed of a stream that begins.
+        Seed of the stream.
 
     Notes
     -----
     Each release names its batch as the data that it is about. Batches are divided by position, and neighbours replace
     a document or blank it at its place, so the pieces satisfy what `Ledger` requires of them. δ must be below one over
-    the number of all documents of the stream.
+    the number of all documents of the stream. A batch has a ledger of its own that has paid for the earlier ones, so a
+    batch that fails leaves no trace.
     """
-    number = 1 if before is None else before.n_batches + 1
-    n_documents = held.n_documents + (0 if before is None else before.n_seen)
-    seed = seed if before is None else before.seed
+    guarantee, public, evidence = cast("Guarantee", guarantee_of(spec)), None, None
+    number, n_documents, forget = 1, held.n_documents, spec.settings.forget
+    if before is None:
+        _check_n_topics(spec, held)
+        public = _public_topics(spec, context, held, seed)
+    else:
+        number, n_documents, evidence = before.n_batches + 1, n_documents + before.n_seen, before.estimate.evidence
+        if forget is not None:
+            evidence = evidence.discounted(0.5 ** (held.n_documents / forget))
     check_delta_for(guarantee.delta, n_documents, "document")
-    if before is not None and privacy is not None:
-        _check_same(before, privacy, held, n_components, guarantee)
-    mu, rng = guarantee.mu, np.random.default_rng([seed, number])
-    ledger = _ledger(mu, () if privacy is None else privacy.charges)
-    releaser = Releaser(ledger, SecureNoise() if noise is None else noise, data=f"batch {number}")
-    public = _usable(public, held, n_components, held.sensitivity(1) / mu)
-    plan = plan_releases(
-        held.n_words,
-        n_components,
-        n_units=held.n_units,
-        unit_noise=held.sensitivity(1) / mu,
-        started=public is not None or before is not None,
-    )
-    found = estimate_private_topics(
-        PrivateReleases(held, releaser, mu),
-        plan,
-        n_components,
-        concentration=DEFAULT_CONCENTRATION if concentration is None else concentration,
-        rng=rng,
-        public=public,
-        before=None if before is None else _discounted(before.estimate.evidence, held.n_documents, forget),
-    )
+    earlier = () if privacy is None else privacy.charges
+    sums = _private_sums(held, guarantee, earlier=earlier, data=f"batch {number}", noise=noise)
+    found, _ = _estimate(spec, held, sums, np.random.default_rng([seed, number]), public=public, before=evidence)
     if before is None:
         found = found.largest_first()
-    report = PrivacyReport.of(
-        releaser,
-        epsilon=guarantee.epsilon,
-        delta=guarantee.delta,
-        unit="document",
-        neighbours=held.neighbours,
-        mechanism=_MECHANISM if found.evidence.public is None else _MECHANISM + _STARTED,
-        private=privacy is None or privacy.private,
-    )
-    first = report.charges[0]  # with a share of 1 its noise would be sensitivity / μ
-    unit_noise = first.sensitivity / (mu if report.private else first.mu)
-    return PrivateTopicStream(seed, context, n_documents, number, unit_noise, found), report
-
-
-def _discounted(evidence: Evidence, n_documents: int, forget: float | None) -> Evidence:
-    return evidence if forget is None else evidence.discounted(0.5 ** (n_documents / forget))
-
-
-def _ledger(mu: float, charges: tuple[Charge, ...]) -> Ledger:
-    """Return a ledger of its own that has paid for earlier batches: a batch that fails leaves no trace."""
-    ledger = Ledger(mu)
-    for charge in charges:
-        ledger.charge(**charge.to_fields())
-    return ledger
-
-
-def _check_same(
-    before: PrivateTopicStream, privacy: PrivacyReport, held: BoundedCounts, n_components: int, guarantee: Guarantee
-) -> None:
-    now = (guarantee.epsilon, guarantee.delta, held.neighbours, n_components)
-    then = (privacy.epsilon, privacy.delta, privacy.neighbours, before.estimate.evidence.shares.size)
-    if privacy.private and now != then:
-        raise ValueError(
-            "All batches of a private stream must have the same epsilon, delta, neighbours and number of topics. "
-            f"It began with {then}. Got {now}. Set them back, or begin a new model."
-        )
+    report = sums.report(_mechanism(found), private=privacy is None or privacy.private)
+    return PrivateTopicStream(seed, context, n_documents, number, found), report

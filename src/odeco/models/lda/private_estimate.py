@@ -12,6 +12,7 @@ import numpy as np
 from odeco._util.schema import require
 from odeco._util.state import State, array_field, part_field
 from odeco._util.types import FloatArray
+from odeco.models.engine.private import Releaser
 from odeco.models.lda.deconvolve import (
     GenerativeModel,
     confusion_matrix,
@@ -21,8 +22,8 @@ from odeco.models.lda.deconvolve import (
     simulate,
 )
 from odeco.models.lda.pairs import NoisyPairs, matrix_of_pairs, starting_topics
-from odeco.models.lda.private_releases import ReleasePlan, Releases
-from odeco.privacy.holders.documents import LENGTH_EDGES
+from odeco.models.lda.private_releases import ReleasePlan
+from odeco.privacy.holders.documents import LENGTH_EDGES, BoundedCounts
 
 #: The number of points of the prior of a frequency, and of iterations that fit it.
 _N_POINTS, _N_DENOISE_ROUNDS = 60, 200
@@ -42,6 +43,11 @@ class NoisySums(State):
 
     values: FloatArray = array_field(None)
     deviations: FloatArray = array_field(None, low=0)
+
+    @classmethod
+    def of(cls, values: FloatArray, deviation: float) -> NoisySums:
+        """Return the sums of one release, in which the noise of all is the same."""
+        return cls(values, np.full(values.size, deviation))
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
@@ -227,7 +233,8 @@ class _Step:
 
 
 def estimate_private_topics(
-    answers: Releases,
+    held: BoundedCounts,
+    releaser: Releaser,
     plan: ReleasePlan,
     n_components: int,
     *,
@@ -240,8 +247,10 @@ def estimate_private_topics(
 
     Parameters
     ----------
-    answers : Releases
-        Answers queries with noise.
+    held : BoundedCounts
+        The holder of the documents, private or simulated.
+    releaser : Releaser
+        Answers its queries with noise.
     plan : ReleasePlan
         The queries, with their shares of the budget.
     n_components : int
@@ -256,7 +265,8 @@ def estimate_private_topics(
         The evidence of earlier batches, and of public documents before them; then no pairs are released either.
     """
     public = public if before is None else before.public
-    lengths, words = NoisySums(*_filled(answers.lengths(plan.lengths))), NoisySums(*_filled(answers.words(plan.words)))
+    lengths = NoisySums.of(*releaser.release(held.lengths(), share=plan.lengths))
+    words = NoisySums.of(*releaser.release(held.words(), share=plan.words))
     if before is not None:
         lengths, words = _added(before.lengths, lengths), before.words.combined(words)
     frequencies, _ = word_frequencies(words)
@@ -267,7 +277,7 @@ def estimate_private_topics(
         topics = public.topics(frequencies)
     elif plan.pairs > 0:
         chosen = np.sort(np.argsort(-frequencies, kind="stable")[: plan.n_pair_words])
-        packed, deviation = answers.pairs(chosen, plan.pairs)
+        packed, deviation = releaser.release(held.pairs(chosen), share=plan.pairs)
         pairs = NoisyPairs(chosen, matrix_of_pairs(packed, chosen.size), deviation)
         topics = starting_topics(pairs.matrix, chosen, frequencies, n_components, rng)
     else:
@@ -275,7 +285,8 @@ def estimate_private_topics(
     scales = _scales(frequencies, plan.power) if before is None else before.scales
     model = _Model(lengths, words, scales, topics, shares, concentration, public, before, rng)
     for share in plan.steps:
-        model.update(*answers.step(model.topics, scales, concentration / n_components, share))
+        query = held.responsibilities(model.topics, scales, concentration / n_components)
+        model.update(*releaser.release(query, share=share))
     return model.estimate(pairs)
 
 
@@ -361,11 +372,6 @@ class _Model:
             self.lengths, self.words, self.scales, self.gram, self.image, self.topics, self.shares, self.public
         )
         return PrivateEstimate(evidence, self.background, deviations, self.generative, len(self.steps), pairs)
-
-
-def _filled(answer: tuple[FloatArray, float]) -> tuple[FloatArray, FloatArray]:
-    values, deviation = answer
-    return values, np.full(values.size, deviation)
 
 
 def _added(first: NoisySums, second: NoisySums) -> NoisySums:

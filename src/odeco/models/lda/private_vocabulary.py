@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +21,7 @@ from odeco.models.lda.vocabulary import STOP_WORDS, CountedWords, Words, count_w
 from odeco.privacy.calibration import check_delta, check_delta_for, check_epsilon, epsilon_of, gdp_mu
 from odeco.privacy.holders.documents import WordVotes
 from odeco.privacy.ledger import Ledger
-from odeco.privacy.ledger_file import LedgerFile, as_ledger
+from odeco.privacy.ledger_file import Guarantee, LedgerFile, as_ledger
 from odeco.privacy.noise import NoiseSource, SecureNoise
 from odeco.privacy.release import Releaser
 from odeco.privacy.report import PrivacyReport
@@ -67,11 +67,12 @@ class PrivateVocabulary:
     scale: float
     privacy: PrivacyReport
 
-    def left(self, epsilon: float, delta: float) -> tuple[float, float]:
+    def left(self, guarantee: Guarantee) -> Guarantee:
         """Return the guarantee that is left for learning, if (ε, δ) is that of vocabulary and topics together.
 
         With δ' for the threshold and μ for the votes, it is the δ − δ' and the ε of √(gdp_mu(ε, δ − δ')² − μ²).
         """
+        epsilon, delta = guarantee.epsilon, guarantee.delta
         spent = sum(charge.delta for charge in self.privacy.charges)
         squares = gdp_mu(epsilon, delta - spent) ** 2 - self.privacy.mu**2 if delta > spent else 0.0
         if not squares > 0:
@@ -79,19 +80,19 @@ class PrivateVocabulary:
                 f"`epsilon` and `delta` must be more than the vocabulary has cost, mu = {self.privacy.mu:.4g} and "
                 f"delta = {spent:.4g}. Got ({epsilon!r}, {delta!r}). Pass those that it was chosen with."
             )
-        return epsilon_of(math.sqrt(squares), delta - spent), delta - spent
+        return replace(guarantee, epsilon=epsilon_of(math.sqrt(squares), delta - spent), delta=delta - spent)
 
-    def combined(self, learnt: PrivacyReport, epsilon: float, delta: float) -> PrivacyReport:
+    def combined(self, learnt: PrivacyReport, guarantee: Guarantee) -> PrivacyReport:
         """Return the guarantee (ε, δ) of vocabulary and topics together, from one ledger with all that was released."""
         charges = (*self.privacy.charges, *learnt.charges)
         spent = math.fsum(charge.delta for charge in charges)
-        ledger = Ledger(gdp_mu(epsilon, delta - spent), delta_limit=spent)
+        ledger = Ledger(gdp_mu(guarantee.epsilon, guarantee.delta - spent), delta_limit=spent)
         for charge in charges:
             ledger.charge(**charge.to_fields())
         return PrivacyReport.of(
             Releaser(ledger),
-            epsilon=epsilon,
-            delta=delta,
+            epsilon=guarantee.epsilon,
+            delta=guarantee.delta,
             unit=learnt.unit,
             neighbours=self.privacy.neighbours,
             mechanism=f"{self.privacy.mechanism}; {learnt.mechanism}",

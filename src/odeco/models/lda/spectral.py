@@ -16,7 +16,7 @@ pairs and triples of topics are known in the new basis without loss, and only wh
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
@@ -35,25 +35,17 @@ from odeco.tensors.dense import symmetrize
 #: A direction counts as absent if its eigenvalue is below this share of the largest.
 RANK_TOLERANCE = 1e-10
 
-#: The third moment in the basis may take this many bytes.
-_MAX_CORE = 2**30
+#: A basis may have this many directions: the third moment in it then takes 1 GiB.
+_MAX_DIRECTIONS = 512
 
 
-def sum_moments(
-    corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Callback
-) -> tuple[WordSums, LdaSettings]:
-    """Find a basis for the moments of documents, and return their sums in it; raise if no document can be used.
-
-    Also return the settings with as many topics as the documents support: no more than distinct words, or documents of
-    three words.
-    """
+def sum_moments(corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Callback) -> WordSums:
+    """Find a basis for the moments of documents, and return their sums in it; raise if there are too many topics."""
     words = corpus.sums()
     check_usable(words)
-    n_distinct = int(np.count_nonzero(words.first_moment()))
-    supported = replace(settings, n_components=min(int(settings.n_components), n_distinct, words.n_usable))
-    _check_memory(supported, corpus.n_words)
-    basis = _find_basis(corpus, words.words_that_occur(), supported, seed, callback)
-    return corpus.sums(basis), supported
+    _check_n_topics(settings, words)
+    basis = _find_basis(corpus, words.words_that_occur(), settings, seed, callback)
+    return corpus.sums(basis)
 
 
 def sum_halves(corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Callback) -> tuple[WordSums, WordSums]:
@@ -65,15 +57,17 @@ def sum_halves(corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Ca
     return first.sums(basis), second.sums(basis)
 
 
-def _check_memory(settings: LdaSettings, n_words: int) -> None:
-    """Raise if the third moment in the basis would take more than `_MAX_CORE` bytes, before it is computed."""
-    m = settings.basis_size(n_words)
-    if 8 * m**3 > _MAX_CORE:
-        largest = round((_MAX_CORE / 8) ** (1 / 3)) - settings.n_oversamples
+def _check_n_topics(settings: LdaSettings, words: WordSums) -> None:
+    """Raise if the documents do not support that many topics, or if their third moment would not fit into memory."""
+    k, most = int(settings.n_components), words.n_supported
+    reason = "there must be at least as many distinct words, and documents of three words, as topics"
+    affordable = max(_MAX_DIRECTIONS - settings.n_oversamples, 0)
+    if words.n_words > _MAX_DIRECTIONS and affordable < most:
+        most, reason = affordable, "the third moment of k topics has (k + n_oversamples)**3 numbers, at most 1 GiB"
+    if k > most:
         raise ValueError(
-            f"`n_components` must be at most {largest:,} for these documents: the third moment of k topics has "
-            f"(k + n_oversamples)**3 numbers. Got n_components={settings.n_components}, which takes "
-            f"{8 * m**3 / 2**30:.1f} GiB. Lower it."
+            f"`n_components` must be at most {most:,} for these documents: {reason}. Got n_components={k}, "
+            f"n_samples={words.n_documents} and n_features={words.n_words}. Lower it, or pass more documents."
         )
 
 

@@ -19,11 +19,11 @@ from odeco._util.types import FloatArray
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.lda.corpus import LocalCorpus, refine_batch, refine_topics
 from odeco.models.lda.counts import blocks, count_chunks
+from odeco.models.lda.fitting import SpectralFit, fit_spectral
 from odeco.models.lda.inference import completion_scores, split_sample
 from odeco.models.lda.moments import SavedSums, WordSums
 from odeco.models.lda.params import LdaSettings, TopicDiagnostics, TopicParams, diagnose
 from odeco.models.lda.spectral import SpectralTopics, move_basis, reduce_moments, sum_moments, topics_for
-from odeco.models.lda.start import SpectralFit, fit_spectral
 
 if TYPE_CHECKING:
     from odeco.models.lda.spec import TopicSpec
@@ -89,11 +89,6 @@ class TopicStream(State):
         return cls(seed, base)
 
     @property
-    def n_components(self) -> int:
-        """Number of topics."""
-        return 0 if self.diagnostics is None else self.diagnostics.n_components
-
-    @property
     def n_seen(self) -> int:
         """Number of documents seen."""
         return 0 if self.sums is None else self.sums.n_documents
@@ -110,16 +105,17 @@ class TopicStream(State):
         in_place = sum(array.nbytes for array in self.to_arrays("").values()) > _MAX_COPIED
         if in_place:
             object.__setattr__(self, "_changed_in_place", True)  # the arrays of this stream are those of the next
-        settings = replace(spec.algorithm, n_components=self.diagnostics.n_components)
+        settings = spec.algorithm
         sums = WordSums.restore(
             self.sums, document_weight=settings.document_weight, parallel=settings.parallel, copy=not in_place
         )
         counts = self.topic_counts if in_place or self.topic_counts is None else self.topic_counts.copy()
-        return self._next(settings, sums, counts, rows)
+        return self._next(settings, sums, counts, rows, spec.settings.forget)
 
     def _first(self, settings: LdaSettings, rows: Any) -> TopicStream:
-        sums, settings = sum_moments(LocalCorpus(rows, settings), settings, seed=self.seed, callback=lambda *_: None)
-        found = fit_spectral(sums, LocalCorpus(rows, settings), settings, seed=self.seed)
+        corpus = LocalCorpus(rows, settings)
+        sums = sum_moments(corpus, settings, seed=self.seed, callback=lambda *_: None)
+        found = fit_spectral(sums, corpus, settings, seed=self.seed)
         begun = replace(
             self,
             n_batches=1,
@@ -145,11 +141,14 @@ class TopicStream(State):
             documents_behind_alpha=float(rows.shape[0]),
         )
 
-    def _next(self, settings: LdaSettings, sums: WordSums, topic_counts: Any, rows: Any) -> TopicStream:
+    def _next(
+        self, settings: LdaSettings, sums: WordSums, topic_counts: Any, rows: Any, forget: float | None
+    ) -> TopicStream:
         """Return the stream after one more batch; `sums` and `topic_counts` change in place."""
-        forget, topics, after = settings.forget, None, replace(self, n_batches=self.n_batches + 1)
-        if forget is not None:
-            sums.decay(0.5 ** (rows.shape[0] / forget))
+        topics, after = None, replace(self, n_batches=self.n_batches + 1)
+        kept = 1.0 if forget is None else 0.5 ** (rows.shape[0] / forget)
+        if kept < 1:
+            sums.decay(kept)
         sums.add(count_chunks(rows, document_weight=settings.document_weight, first=sums.n_documents))
         if sums.n_documents >= self.next_move:
             lifting = move_basis(sums, int(settings.n_components))
@@ -162,7 +161,7 @@ class TopicStream(State):
             next_move = sums.n_documents + max(step, _MIN_BEFORE_MOVE)
             topics, after = found.topics, replace(after, next_move=next_move, **_found(found))
         if topic_counts is not None and settings.max_iter:
-            after = after._refine(settings, sums, topic_counts, rows.astype(np.int64), topics, self._batch_seed())
+            after = after._refine(settings, sums, topic_counts, rows.astype(np.int64), topics, kept, self._batch_seed())
         return replace(after, sums=sums.save(), topic_counts=topic_counts)
 
     def _refine(
@@ -172,9 +171,13 @@ class TopicStream(State):
         topic_counts: Any,
         rows: Any,
         topics: SpectralTopics | None,
+        kept: float,
         seed: int,
     ) -> TopicStream:
-        """Assign the words of a batch to the topics, given the counts so far, and add them to these in place."""
+        """Assign the words of a batch to the topics, given the counts so far, and add them to these in place.
+
+        `kept` is the share of the earlier documents that is not forgotten.
+        """
         alpha, behind = self.alpha, self.documents_behind_alpha
         if topics is not None and self._spectral_is_better(settings, sums, topic_counts, rows, topics):
             # All words so far would have about half of their number as weight by now: see below.
@@ -187,9 +190,7 @@ class TopicStream(State):
         )
         # Early batches were assigned by poorer topics: a batch counts in proportion to the documents before it.
         n_batch = rows.shape[0]
-        memory = 1 - n_batch / sums.n_documents
-        if settings.forget is not None:
-            memory *= 0.5 ** (n_batch / settings.forget)
+        memory = (1 - n_batch / sums.n_documents) * kept
         topic_counts *= np.float32(memory)
         topic_counts[:, batch.words] += batch.topic_counts
         behind = memory * behind + n_batch
@@ -232,11 +233,9 @@ class TopicStream(State):
         parts = (self.sums, self.diagnostics, self.coordinates)
         require(all(part is not None for part in parts), "it must hold all of its stream")
         if self.coordinates is not None and self.diagnostics is not None:
-            k, wanted = self.diagnostics.n_components, spec.settings.n_components
+            k = self.diagnostics.n_components
             require(self.coordinates.shape[1] <= k, "its stream must have found no more topics than it has")
-            require(
-                isinstance(wanted, int) and wanted >= k, "its stream must have at most the topics of its parameters"
-            )
+            require(k == spec.settings.n_components, "its stream must have the topics of its parameters")
             require(self.diagnostics.weights.size == k, "its diagnostics must be those of its topics")
         if self.topic_counts is not None:
             require(self.alpha.size == self.topic_counts.shape[0], "its stream must have a prior for every topic")

@@ -15,23 +15,22 @@ come out again whether it is right or not, and trust would be too high. It is th
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray
+from odeco.models.engine.private import PlannedRelease, PrivatePlan, SimulatedSums
 from odeco.models.lda.deconvolve import GenerativeModel, simulate
 from odeco.models.lda.pairs import add_further_topics
 from odeco.models.lda.params import CLEAR, TopicTrust
 from odeco.models.lda.private_estimate import PrivateEstimate, estimate_private_topics
-from odeco.models.lda.private_releases import ReleasePlan, SimulatedReleases, plan_releases
-from odeco.privacy.calibration import adversary_accuracy, gdp_mu
+from odeco.models.lda.private_releases import ReleasePlan, plan_releases, signal_of
 from odeco.privacy.holders.documents import BoundedCounts
 from odeco.privacy.holders.protocol import NeighbourRelation
-from odeco.privacy.report import in_plain_words
+from odeco.privacy.ledger_file import Guarantee
 
 #: The run is repeated this many times. If the truth is like one more run, it is below the lowest of these in one case
 #: of five.
@@ -45,9 +44,9 @@ _SIMULATED_WORDS = 200_000
 def measure_trust(
     found: PrivateEstimate,
     plan: ReleasePlan,
-    *,
+    guarantee: Guarantee,
     n_units: int,
-    unit_noise: float,
+    neighbour_relation: NeighbourRelation,
     rng: np.random.Generator,
 ) -> TopicTrust:
     """Find the topics again in documents that are drawn from them.
@@ -58,10 +57,12 @@ def measure_trust(
         The topics.
     plan : ReleasePlan
         How they were found.
+    guarantee : Guarantee
+        The budget that they were found with.
     n_units : int
         Number of documents, or of users; public.
-    unit_noise : float
-        Standard deviation of the noise of a release that has the whole budget.
+    neighbour_relation : {"replace", "add_remove"}
+        As for `TensorLDA`.
     rng : Generator
         Draws documents and noise.
 
@@ -73,9 +74,10 @@ def measure_trust(
     k = found.evidence.shares.size
     if found.pairs is None and k > 1:
         return TopicTrust(np.full(k, np.nan), found.deviations)
-    drawn_from = add_further_topics(found.generative, found.pairs, rng)
-    again = _RepeatedRuns(found.generative.topics, drawn_from, plan, n_units, unit_noise)
-    similarities, distances, n_shown = again.runs(rng)
+    topics, drawn_from = found.generative.topics, add_further_topics(found.generative, found.pairs, rng)
+    similarities, distances, n_shown, _ = _repeat_run(
+        topics, drawn_from, plan, guarantee, n_units, neighbour_relation, rng
+    )
     moved = np.mean(distances**2, axis=0)
     # The deviations say which words are surer than others, given the topics of each step. That these are noisy too
     # makes all of them larger: how much is seen from the topics that were found again.
@@ -83,7 +85,7 @@ def measure_trust(
     factors = np.sqrt(np.maximum(moved / stated, 1.0))
     # Noise has its part in what sets a topic apart. A topic whose part is all of it is near to the frequencies of all
     # words, and what comes out again of that is chance.
-    apart = np.sum((found.generative.topics - found.frequencies) ** 2, axis=1)
+    apart = np.sum((topics - found.frequencies) ** 2, axis=1)
     signal = np.sqrt(np.clip(1 - stated / np.maximum(apart, np.finfo(float).tiny), 0.0, 1.0))
     cosines = np.minimum(similarities.min(axis=0), signal)
     if found.pairs is not None and found.pairs.n_clear() <= 1 < min(n_shown):
@@ -92,51 +94,39 @@ def measure_trust(
     return TopicTrust(cosines, found.deviations * factors[:, None])
 
 
-def expected_similarity(
-    generative: GenerativeModel, plan: ReleasePlan, *, n_units: int, unit_noise: float, rng: np.random.Generator
-) -> FloatArray:
-    """Return how much would be found of each topic in simulated documents: the lowest cosine of several runs."""
-    lowest: FloatArray = (
-        _RepeatedRuns(generative.topics, generative, plan, n_units, unit_noise).runs(rng)[0].min(axis=0)
-    )
-    return lowest
+def _repeat_run(
+    topics: FloatArray,
+    generative: GenerativeModel,
+    plan: ReleasePlan,
+    guarantee: Guarantee,
+    n_units: int,
+    neighbour_relation: NeighbourRelation,
+    rng: np.random.Generator,
+) -> tuple[FloatArray, FloatArray, list[int], tuple[PlannedRelease, ...]]:
+    """Repeat a private run on documents that are drawn from a generative model, with the topics sought or with others.
 
-
-@dataclass(frozen=True, eq=False)
-class _RepeatedRuns:
-    """Private runs on documents that are drawn from a generative model, with the topics sought or with further ones."""
-
-    topics: FloatArray
-    generative: GenerativeModel
-    plan: ReleasePlan
-    n_units: int
-    unit_noise: float
-
-    def runs(self, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, list[int]]:
-        """Return the cosines and the distances of the topics and what each run finds of them, both runs x k.
-
-        And how many directions of pairs of words stand clear of noise in each; 0 if no pairs are released.
-        """
-        frequencies = self.generative.alpha / self.generative.alpha.sum() @ self.generative.topics
-        cosines, distances, n_shown = [], [], []
-        for _ in range(_N_AGAIN):
-            run = self._run(rng)
-            found = run.evidence.topics
-            all_cosines = _cosines(self.topics, found, frequencies)
-            places = linear_sum_assignment(-all_cosines)
-            cosines.append(np.clip(all_cosines[places], -1.0, 1.0))
-            distances.append(np.linalg.norm(found[places[1]] - self.topics, axis=1))
-            n_shown.append(0 if run.pairs is None else run.pairs.n_clear())
-        return np.array(cosines), np.array(distances), n_shown
-
-    def _run(self, rng: np.random.Generator) -> PrivateEstimate:
-        generative, k = self.generative, self.topics.shape[0]
-        n_drawn = min(self.n_units, max(1, round(_SIMULATED_WORDS / generative.mean_length)))
+    Returns the cosines and the distances of the topics and what each run finds of them, both runs x k; how many
+    directions of pairs of words stand clear of noise in each run, 0 if no pairs are released; and the releases of the
+    last run. No ledger is charged.
+    """
+    budget = Guarantee(guarantee.epsilon, guarantee.delta)
+    law: Any = {"record": "document", "neighbour_relation": neighbour_relation, "rng": rng}
+    frequencies = generative.alpha / generative.alpha.sum() @ generative.topics
+    concentration = float(generative.alpha.sum())
+    # Of fewer documents, signal and noise shrink in proportion; that they are fewer makes topics less like each other.
+    n_drawn = min(n_units, max(1, round(_SIMULATED_WORDS / generative.mean_length)))
+    cosines, distances, n_shown = [], [], []
+    for _ in range(_N_AGAIN):
         held = BoundedCounts(simulate(generative, n_drawn, rng).counts())
-        # Both signal and noise shrink in proportion. That fewer documents are drawn makes topics less like each other.
-        answers = SimulatedReleases(held, self.unit_noise * n_drawn / self.n_units, rng)
-        concentration = float(generative.alpha.sum())
-        return estimate_private_topics(answers, self.plan, k, concentration=concentration, rng=rng)
+        sums = SimulatedSums(budget, n_units, n_drawn, **law)
+        run = estimate_private_topics(held, sums, plan, len(topics), concentration=concentration, rng=rng)
+        found = run.evidence.topics
+        all_cosines = _cosines(topics, found, frequencies)
+        places = linear_sum_assignment(-all_cosines)
+        cosines.append(np.clip(all_cosines[places], -1.0, 1.0))
+        distances.append(np.linalg.norm(found[places[1]] - topics, axis=1))
+        n_shown.append(0 if run.pairs is None else run.pairs.n_clear())
+    return np.array(cosines), np.array(distances), n_shown, tuple(sums.log)
 
 
 def similarity(truth: FloatArray, found: FloatArray, frequencies: FloatArray) -> FloatArray:
@@ -164,63 +154,6 @@ _OFFSET = 2.7
 _CONTRAST = 1.5
 
 
-@dataclass(frozen=True)
-class TopicsPlan:
-    """What a private `TensorLDA` would release, and how many topics can be expected; ``str`` gives a table.
-
-    Attributes
-    ----------
-    epsilon, delta, mu : float
-        The budget.
-    n_units, n_words, n_components, document_length : int
-        What it was made for.
-    noise : float
-        Standard deviation of the noise of a release that has the whole budget; a document adds an array of norm 1.
-    releases : ReleasePlan
-        What is released, with which share of μ².
-    similarity : tuple of float
-        For each topic of simulated text, the cosine of what would be found with the truth, largest first, without the
-        frequencies of all words: the lowest of four runs, as in `TopicTrust`.
-    """
-
-    epsilon: float
-    delta: float
-    mu: float
-    n_units: int
-    n_words: int
-    n_components: int
-    document_length: int
-    noise: float
-    releases: ReleasePlan
-    similarity: tuple[float, ...]
-
-    @property
-    def n_expected(self) -> int:
-        """How many topics can be expected to be clear."""
-        return sum(each >= CLEAR for each in self.similarity)
-
-    def __str__(self) -> str:
-        plan = self.releases
-        rows = [
-            ("lengths of documents", plan.lengths),
-            (f"frequencies of {self.n_words:,} words", plan.words),
-            (f"pairs of the {plan.n_pair_words:,} most frequent words", plan.pairs),
-            *((f"EM step {i}: words by {self.n_components} topics", share) for i, share in enumerate(plan.steps, 1)),
-        ]
-        lines = [
-            f"epsilon {self.epsilon:g}, delta {self.delta:g} (mu {self.mu:.4g}); {self.n_units:,} units of "
-            f"{self.document_length:,} words, each adds an array of norm 1 to every release",
-            f"{'release':<44}{'share':>7}{'noise':>9}",
-        ]
-        lines += [f"{what:<44}{share:>7.0%}{self.noise / math.sqrt(share):>9.4g}" for what, share in rows if share > 0]
-        lines.append(
-            f"of {self.n_components} topics in simulated text of this kind {self.n_expected} would be clear "
-            f"(mean cosine {np.mean(self.similarity):.2f})"
-        )
-        lines.append(in_plain_words(adversary_accuracy(self.mu), "unit"))
-        return "\n".join(lines)
-
-
 def plan_topics(
     n_components: int,
     *,
@@ -231,8 +164,8 @@ def plan_topics(
     document_length: int = 50,
     neighbour_relation: NeighbourRelation = "replace",
     seed: int = 0,
-) -> TopicsPlan:
-    """Say what a private model would release, and simulate how many topics it would find; no document is needed.
+) -> PrivatePlan:
+    """Return what a private model would release, and how many topics it would find in simulated documents.
 
     Parameters
     ----------
@@ -252,35 +185,40 @@ def plan_topics(
     Notes
     -----
     The text is simulated: frequencies of words as 1/(rank + 2.7), topics that multiply them by e^(1.5 z) with z normal,
-    and documents with few topics each (α₀ = 1). Topics of real text may be harder to find, or easier.
+    and documents with few topics each (α₀ = 1). Topics of real text may be harder to find, or easier. The agreement of
+    a topic is the cosine of what would be found with the truth, without the frequencies of all words: the lowest of
+    four runs, as in `TopicTrust`.
 
     Examples
     --------
     >>> from odeco.models import plan_topics
     >>> plan = plan_topics(3, n_units=5_000, n_words=200, epsilon=1.0, delta=1e-8)
-    >>> 0 <= plan.n_expected <= 3, round(plan.releases.total, 6)
+    >>> 0 <= plan.n_expected <= 3, round(sum(release.share for release in plan.releases), 6)
     (True, 1.0)
     """
     k = check_count("n_components", n_components)
     n_units, n_words = check_count("n_units", n_units), check_count("n_words", n_words, 2)
     document_length = check_count("document_length", document_length, 2)
-    mu = gdp_mu(epsilon, delta)
-    noise = (math.sqrt(2) if neighbour_relation == "replace" else 1.0) / mu
-    releases = plan_releases(n_words, k, n_units=n_units, unit_noise=noise)
+    guarantee = Guarantee(epsilon, delta)
+    plan = plan_releases(n_words, k, signal_of(n_units, guarantee.mu, neighbour_relation))
     rng = np.random.default_rng(seed)
     topics = np.exp(_CONTRAST * rng.standard_normal((k, n_words))) / (np.arange(n_words) + _OFFSET)
     topics /= topics.sum(axis=1, keepdims=True)
     generative = GenerativeModel(topics, np.full(k, 1 / k), np.array([document_length]), np.ones(1))
-    cosines = np.sort(expected_similarity(generative, releases, n_units=n_units, unit_noise=noise, rng=rng))[::-1]
-    return TopicsPlan(
-        epsilon,
-        delta,
-        mu,
-        n_units,
-        n_words,
-        k,
-        document_length,
-        noise,
-        releases,
-        tuple(float(each) for each in cosines),
+    cosines, _, _, releases = _repeat_run(topics, generative, plan, guarantee, n_units, neighbour_relation, rng)
+    agreements = tuple(float(each) for each in np.sort(cosines.min(axis=0))[::-1])
+    n_clear = sum(each >= CLEAR for each in agreements)
+    return PrivatePlan(
+        unit="unit",
+        epsilon=guarantee.epsilon,
+        delta=guarantee.delta,
+        mu=guarantee.mu,
+        n_records=n_units,
+        n_components=k,
+        releases=releases,
+        agreements=agreements,
+        threshold=CLEAR,
+        records=f"units of {document_length:,} words, each adds an array of norm 1 to every release",
+        verdict=f"of {k} topics in simulated text of this kind {n_clear} would be clear "
+        f"(mean cosine {np.mean(agreements):.2f})",
     )

@@ -137,28 +137,8 @@ def count_words(
     return CountedWords(sparse.csr_array(counts), names, names.size)
 
 
-def prune_words(
-    counted: CountedWords,
-    *,
-    min_documents: int = MIN_DOCUMENTS,
-    max_share: float = MAX_SHARE,
-    max_words: int = MAX_WORDS,
-    stop_words: Iterable[str] = STOP_WORDS,
-) -> CountedWords:
-    """Keep the words that may distinguish topics: those that are neither rare, nor everywhere, nor stop words.
-
-    Parameters
-    ----------
-    counted : CountedWords
-        Counts of all words.
-    min_documents : int
-        A word is kept only if at least this many documents hold it.
-    max_share : float
-        A word is kept only if at most this share of the documents holds it.
-    max_words : int
-        If more words than this are left, those that occur most often are kept.
-    stop_words : iterable of str
-        These words are left out in any case.
+def prune_words(counted: CountedWords, **limits: Any) -> CountedWords:
+    """Keep the words that may distinguish topics; `limits` are those of `select_vocabulary`.
 
     Examples
     --------
@@ -169,16 +149,8 @@ def prune_words(
     counts = counted.counts
     # A CSR array may store zeros; a document holds a word only if its count is above zero.
     frequency = np.bincount(counts.indices, counts.data > 0, minlength=counts.shape[1])
-    places = select_vocabulary(
-        counted.words,
-        frequency,
-        np.asarray(counts.sum(axis=0)).ravel(),
-        counts.shape[0],
-        min_documents=min_documents,
-        max_share=max_share,
-        max_words=max_words,
-        stop_words=stop_words,
-    )
+    totals = np.asarray(counts.sum(axis=0)).ravel()
+    places = select_vocabulary(counted.words, frequency, totals, counts.shape[0], **limits)
     return CountedWords(sparse.csr_array(counts[:, places]), counted.words[places], counted.n_found)
 
 
@@ -188,12 +160,30 @@ def select_vocabulary(
     totals: NDArray[Any],
     n_documents: int,
     *,
-    min_documents: int,
-    max_share: float,
-    max_words: int,
-    stop_words: Iterable[str],
+    min_documents: int = MIN_DOCUMENTS,
+    max_share: float = MAX_SHARE,
+    max_words: int = MAX_WORDS,
+    stop_words: Iterable[str] = STOP_WORDS,
 ) -> IndexArray:
-    """Return which words `prune_words` keeps, given how many documents hold each, and how often it occurs in all."""
+    """Return the places of words that are neither rare, nor everywhere, nor stop words.
+
+    Parameters
+    ----------
+    words : array of str
+        All words.
+    frequency, totals : arrays
+        How many documents hold each word, and how often it occurs in all.
+    n_documents : int
+        Number of documents.
+    min_documents : int
+        A word is kept only if at least this many documents hold it.
+    max_share : float
+        A word is kept only if at most this share of the documents holds it.
+    max_words : int
+        If more words than this are left, those that occur most often are kept.
+    stop_words : iterable of str
+        These words are left out in any case.
+    """
     kept = (frequency >= min_documents) & (frequency <= max_share * n_documents)
     kept &= ~np.isin(np.char.lower(words), sorted(stop_words))
     places = np.flatnonzero(kept)

@@ -21,6 +21,7 @@ the memberships of one end would reveal it.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -144,10 +145,12 @@ def choose_concentration(links: Any, settings: LdaSettings, *, seed: int) -> flo
 
 def _scores(known: Any, held_out: Any, links: Any, settings: LdaSettings, *, seed: int) -> list[float]:
     """Return the log-likelihood of held-out links under communities learnt from the others, for each candidate."""
-    sums, supported = sum_moments(LocalCorpus(known, settings), settings, seed=seed, callback=lambda *_: None)
+    corpus = LocalCorpus(known, settings)
+    k = min(int(settings.n_components), corpus.sums().n_supported)  # fewer links may support fewer communities
+    sums = sum_moments(corpus, replace(settings, n_components=k), seed=seed, callback=lambda *_: None)
     sums.drop_basis()
-    reduced = reduce_moments(sums, supported.n_components)
-    spectrum = Spectrum.of(known, int(supported.n_components))
+    reduced = reduce_moments(sums, k)
+    spectrum = Spectrum.of(known, k)
     degrees = np.asarray(links.sum(axis=0), dtype=np.float64)
     scores, near = [], None
     for candidate in CANDIDATES:

@@ -23,9 +23,9 @@ from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.spec import Spec
 from odeco.models.lda.corpus import LocalCorpus
+from odeco.models.lda.fitting import fit_topics
 from odeco.models.lda.inference import document_topics
 from odeco.models.lda.params import LdaSettings
-from odeco.models.lda.spec import fit_topics
 from odeco.models.mmsb.blocks import Spectrum, agree, block_matrix
 from odeco.models.mmsb.display import describe
 from odeco.models.mmsb.graph import as_adjacency
@@ -88,7 +88,9 @@ class CommunitySpec(Spec):
                 f"There must be at least as many nodes as communities. Got {data.shape[0]} nodes and n_components={k}. "
                 "Pass fewer communities."
             )
-        k = count_communities(data) if k == "auto" else int(k)
+        # There are no more communities than nodes with three links.
+        most = LocalCorpus(data, self._as_topics(1, None)).sums().n_supported
+        k = min(count_communities(data) if k == "auto" else int(k), most)
         if concentration == "auto":
             concentration = choose_concentration(data, self._as_topics(k, None), seed=seed)
         topics = self._as_topics(k, concentration)
@@ -99,7 +101,7 @@ class CommunitySpec(Spec):
             spectrum,
             found.topic_word,
             found.alpha,
-            n_iterations=topics.max_inference_iter,
+            n_iterations=self.settings.max_inference_iter,
             n_jobs=topics.n_jobs,
         )
         params = CommunityParams(
@@ -113,8 +115,7 @@ class CommunitySpec(Spec):
 
     def memberships(self, links: Any, params: CommunityParams) -> FloatArray:
         """Return the memberships of nodes, from their links to the nodes of the model."""
-        settings = self._as_topics(len(params.prior), None)
-        n_iterations, n_jobs = settings.max_inference_iter, settings.n_jobs
+        n_iterations, n_jobs = self.settings.max_inference_iter, self.settings.n_jobs or -1
         return document_topics(links, params.profiles, params.prior, n_iterations=n_iterations, n_jobs=n_jobs)
 
     def describe(self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None) -> Description:
@@ -128,16 +129,4 @@ class CommunitySpec(Spec):
 
     def _as_topics(self, k: int, concentration: float | None) -> LdaSettings:
         """Return the settings of the topic model that communities are."""
-        n_jobs = self.settings.n_jobs
-        return LdaSettings(
-            n_components=k,
-            concentration=concentration,
-            max_iter=self.settings.n_sweeps,
-            topic_word_prior=None,
-            document_weight="length",
-            n_oversamples=10,
-            n_passes=4,
-            forget=None,
-            max_inference_iter=self.settings.max_inference_iter,
-            n_jobs=-1 if n_jobs is None else n_jobs,
-        )
+        return LdaSettings(k, concentration, self.settings.n_sweeps, n_jobs=self.settings.n_jobs or -1)

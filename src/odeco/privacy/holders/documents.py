@@ -1,9 +1,9 @@
 """Holders of private documents: word counts, and votes for words. No document, or no user, adds more than 1 to a sum.
 
 **Word counts** (`BoundedCounts`). The features of a document are the square roots of its counts. Every query is a sum
-over units (documents, or users with all of their documents) of an array that is computed from one unit's features and
-from public numbers, and has Euclidean norm 1 or is 0. One bound therefore holds for every query, and a document does
-not weigh more by being long.
+over units (documents, or users with all of their documents) of an array without negative entries that is computed from
+one unit's features and from public numbers, and has Euclidean norm 1 or is 0. One bound therefore holds for every
+query, and a document does not weigh more by being long.
 
 **Votes** (`WordVotes`). Every unit divides one vote among its distinct words: each of s words gets 1/√s, so that the
 contribution of a unit has Euclidean norm 1 (Gopi et al., *Differentially private set union*, 2020).
@@ -25,8 +25,9 @@ from odeco._util.arguments import check_choice, check_count
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import check_private_structure
-from odeco.privacy.holders.protocol import RELATIONS, ROUNDOFF, NeighbourRelation, units_of
+from odeco.privacy.holders.protocol import RELATIONS, NeighbourRelation, units_of
 from odeco.privacy.noise import grid_of
+from odeco.privacy.sums import Query
 
 #: The bins of the histogram of lengths begin here: from 1 to 4,096 words, about three to an octave.
 LENGTH_EDGES: IndexArray = np.unique(np.round(np.geomspace(1, 4096, 37)).astype(np.int64))
@@ -45,7 +46,7 @@ _LANES = 4
 
 
 class BoundedCounts:
-    """Sums over n documents, or users, to each of which none adds an array of norm above 1.
+    """Queries of sums over n documents, or users, to each of which none adds an array of norm above 1.
 
     Parameters
     ----------
@@ -60,16 +61,11 @@ class BoundedCounts:
 
     Notes
     -----
-    **Sensitivity.** A unit adds an array u without negative entries and of norm 1, or 0, to a sum. u is a function of
-    the unit's own documents and of the arguments of the query, which are public or were released before. Blanking
-    the unit moves the sum by |u| ≤ 1. Replacing it, so that it adds v instead, moves the sum by |u − v|, and
-    |u − v|² = |u|² + |v|² − 2⟨u, v⟩ ≤ 2, since ⟨u, v⟩ ≥ 0: that is √2, not 2. Documents of a user are first added up,
-    and the sum, which has no negative entry, is divided by its norm: a user adds no more than a document does.
-
-    **Rounding.** The norm of m numbers is computed with a relative error of at most m + 8 units of roundoff; m is at
-    most the size of the answer. In whatever order they are added up, n units of norm 1 give a sum that errs by at most
-    n + 8 units of roundoff times n. Twice the sum of both is part of the sensitivity that is declared: two neighbours
-    may round in opposite directions.
+    **Bound.** A unit adds an array u without negative entries and of norm 1, or 0, to a sum. u is a function of the
+    unit's own documents and of the arguments of the query, which are public or were released before. So the bound of
+    every query is 1, and ⟨u, v⟩ ≥ 0 for any two units. Documents of a user are first added up, and the sum, which has
+    no negative entry, is divided by its norm: a user adds no more than a document does. The sensitivities that follow,
+    1 if a unit is blanked and √2 if it is replaced, with the rounding errors, are in `odeco.privacy.sums.PrivateSums`.
     """
 
     def __init__(self, counts: Any, *, groups: Any = None, neighbour_relation: NeighbourRelation = "replace") -> None:
@@ -107,13 +103,49 @@ class BoundedCounts:
         )
         return f"{whom}, {act}; {public} and the vocabulary are public"
 
-    def sensitivity(self, size: int) -> float:
-        """Return how far a neighbour can move an answer of `size` numbers: 1, or √2 if units are replaced."""
-        factor = math.sqrt(2) if self.neighbour_relation == "replace" else 1.0
-        return factor + 2 * ROUNDOFF * (size + 8 + self.n_units * (self.n_units + 8))
+    @property
+    def unit(self) -> str:
+        """Whom the guarantee protects: a document, or a user."""
+        return "user" if self.of_users else "document"
 
-    def lengths(self) -> FloatArray:
-        """Return a histogram of the lengths of documents with the bins `LENGTH_EDGES`; empty documents are in none."""
+    def lengths(self) -> Query:
+        """Return the query of the histogram of lengths with the bins `LENGTH_EDGES`; empty documents are in none."""
+        return _bounded(f"lengths of documents, {LENGTH_EDGES.size} bins", self._lengths, LENGTH_EDGES.size)
+
+    def words(self) -> Query:
+        """Return the query of the sum of the features, V numbers: those of a unit have norm 1."""
+        alone, ones = np.ones((self.n_words, 1), dtype=np.float32), np.ones(self.n_words)
+        what = f"frequencies of {self.n_words} words"
+        return _bounded(what, lambda: self._responsibilities(alone, ones, 1.0, 0)[:, 0], self.n_words)
+
+    def pairs(self, words: IndexArray) -> Query:
+        """Return the query of the products of the features of two of these words in one document."""
+        size = math.comb(words.size, 2)
+        what = f"pairs of the {words.size} most frequent words, {size} numbers"
+        return _bounded(what, lambda: self._pairs(words), size)
+
+    def responsibilities(self, topics: FloatArray, scales: FloatArray, smoothing: float) -> Query:
+        """Return the query of the scaled features by topic, divided according to the other words of the document.
+
+        Parameters
+        ----------
+        topics : array, k x V
+            The probability of every word in every topic, all of them positive; public.
+        scales : array
+            The factor of the feature of each word; public.
+        smoothing : float
+            A document has this many words of every topic beside its own.
+
+        Returns
+        -------
+        Query
+            Of V x k numbers.
+        """
+        k, n_words = topics.shape
+        what = f"EM step: words by topic, given the other words of a document, {n_words} x {k} numbers"
+        return _bounded(what, lambda: self._responsibilities(topics.T, scales, smoothing, N_ROUNDS), topics.size)
+
+    def _lengths(self) -> FloatArray:
         sizes = np.add.reduceat(np.append(self._counts, 0.0), self._entries[:-1]) if self.n_documents else np.zeros(0)
         used = np.diff(self._entries) > 0
         bins = np.searchsorted(LENGTH_EDGES, sizes[used], side="right") - 1
@@ -125,13 +157,7 @@ class BoundedCounts:
         np.add.at(totals, bins, repeated / norms[unit])
         return totals
 
-    def words(self) -> FloatArray:
-        """Return the sum of the features, V numbers: those of a unit have norm 1."""
-        alone = np.ones((self.n_words, 1), dtype=np.float32)
-        return self.responsibilities(alone, np.ones(self.n_words), 1.0, n_rounds=0)[:, 0]
-
-    def pairs(self, words: IndexArray) -> FloatArray:
-        """Return the products of the features of two of these words in one document, v(v−1)/2 numbers."""
+    def _pairs(self, words: IndexArray) -> FloatArray:
         from odeco.privacy.holders.document_kernels import add_pairs  # Numba takes a second
 
         places = np.full(self.n_words, -1)
@@ -145,26 +171,7 @@ class BoundedCounts:
         matrix = self._in_lanes(add, (words.size, words.size))
         return matrix[np.triu_indices(words.size, 1)]
 
-    def responsibilities(
-        self, topics: Any, scales: FloatArray, smoothing: float, *, n_rounds: int = N_ROUNDS
-    ) -> FloatArray:
-        """Return the scaled features of the words by topic, divided according to the other words of the document.
-
-        Parameters
-        ----------
-        topics : array, V x k
-            The chance of every word in every topic, all of them positive; public.
-        scales : array
-            The factor of the feature of each word; public.
-        smoothing : float
-            A document has this many words of every topic beside its own.
-        n_rounds : int
-            Number of rounds in which the shares of topics in a document are found.
-
-        Returns
-        -------
-        array, V x k
-        """
+    def _responsibilities(self, topics: Any, scales: FloatArray, smoothing: float, n_rounds: int) -> FloatArray:
         from odeco.privacy.holders.document_kernels import add_responsibilities  # Numba takes a second
 
         table, small = np.ascontiguousarray(topics, dtype=np.float32), np.float32(smoothing)
@@ -187,6 +194,10 @@ class BoundedCounts:
 
         total: FloatArray = np.sum(list(map_blocks(lane_total, range(_LANES), parallel=True)), axis=0)
         return total
+
+
+def _bounded(what: str, answer: Callable[[], FloatArray], size: int) -> Query:
+    return Query(what, answer, size, bound=1.0, signed=False)
 
 
 @np.errstate(all="ignore")  # a warning about the data would be an answer without noise

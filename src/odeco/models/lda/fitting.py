@@ -1,4 +1,4 @@
-"""Spectral topics: the start of a fit. The number of topics and the concentration α₀ are selected here.
+"""The fit to all documents: spectral topics, for which k and the concentration α₀ are selected, and Gibbs sweeps.
 
 **The concentration** is selected by document completion. The moments of pairs do not depend on α₀, and on real text the
 triples say little about it. Topics are therefore computed for several α₀, and half of the words of a document predict
@@ -23,46 +23,81 @@ right.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.lda.corpus import Corpus
-from odeco.models.lda.inference import completion_scores
+from odeco.models.lda.inference import clearly_better, completion_scores
 from odeco.models.lda.moments import WordSums
-from odeco.models.lda.params import LdaSettings, TopicDiagnostics, diagnose
+from odeco.models.lda.params import MAX_AUTO, Callback, LdaSettings, TopicDiagnostics, TopicParams, diagnose
 from odeco.models.lda.spectral import (
     ReducedMoments,
     SpectralTopics,
     misfit_for,
     reduce_moments,
+    sum_halves,
+    sum_moments,
     topics_for,
 )
 
-#: The candidates for α₀ are about a factor of two apart.
-CONCENTRATIONS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+
+def fit_topics(corpus: Corpus, settings: LdaSettings, *, seed: int, callback: Callback) -> TopicParams:
+    """Fit topics to all documents; `callback` receives every stage of the work."""
+    scores = None
+    if settings.n_components == "auto":
+        halves = sum_halves(corpus, settings, seed=seed, callback=callback)
+        sums = halves[0] + halves[1]
+        callback("number of topics", 0, 1)
+        most = min(reduce_moments(sums, "auto").directions.shape[1], MAX_AUTO)
+        k, scores = select_n_topics(halves, most, concentration=settings.concentration, seed=seed)
+        settings = replace(settings, n_components=k)
+        del halves  # they may be large
+    else:
+        sums = sum_moments(corpus, settings, seed=seed, callback=callback)
+    sums.drop_basis()
+    found = fit_spectral(sums, corpus, settings, seed=seed)
+    if scores is not None:
+        found = replace(found, diagnostics=replace(found.diagnostics, selection_scores=scores))
+    del sums  # they may be large, and the sweeps take memory too
+    fitted = _refined(corpus, found, settings, seed, callback) if settings.max_iter else None
+    if fitted is None:
+        n_tokens, prior = float(corpus.word_totals().sum()), settings.topic_word_prior
+        fitted = TopicParams.from_shares(
+            found.topics.topic_word, found.topics.alpha, n_tokens, prior, found.diagnostics
+        )
+    return fitted
 
 
-#: The candidate with this index is tried first.
-_START = 4
+def _refined(
+    corpus: Corpus, found: SpectralFit, settings: LdaSettings, seed: int, callback: Callback
+) -> TopicParams | None:
+    """Return the topics after some Gibbs sweeps, or None if they do not predict the words of documents clearly better.
 
-
-#: The search stops in a direction after a candidate that is this many standard errors worse than the best.
-_HOPELESS = 4.0
-
-
-#: Predictions are as good if a word loses less than this of its log-likelihood: one 400th of the perplexity.
-_UNNOTICED = 2.5e-3
-
-
-#: Between the neighbours of the selected candidate, the α₀ that leaves least of the third moment is tried as well.
-#: Golden section finds it in this many steps: each raises a factor of four to the power 0.62, so it is met to 5 %.
-_N_SECTIONS = 8
-
-
-_GOLDEN = (math.sqrt(5) - 1) / 2
+    Sweeps do not help where documents mix all topics evenly: the moments are then exact, and sweeps move slowly.
+    """
+    callback("sweeps", 0, settings.max_iter)
+    spectral = found.topics
+    refined = corpus.refined(
+        spectral.topic_word,
+        n_sweeps=settings.max_iter,
+        seed=seed,
+        eta=settings.topic_word_prior,
+        callback=lambda sweep: callback("sweeps", sweep, settings.max_iter),
+    )
+    topic_word = refined.topic_word
+    totals = corpus.word_totals()
+    halves, frequencies = corpus.completion_halves(seed), totals / totals.sum()
+    before, after = (
+        completion_scores(halves, topics, alpha, frequencies, n_jobs=settings.n_jobs)
+        for topics, alpha in ((spectral.topic_word, spectral.alpha), (topic_word, refined.alpha))
+    )
+    if not clearly_better(after, before):
+        return None
+    sizes = refined.topic_counts.sum(axis=1, dtype=np.float64) + refined.eta * corpus.n_words
+    return TopicParams(topic_word, sizes, refined.alpha, refined.eta, found.diagnostics)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +148,30 @@ def fit_spectral(
     topics = topics_for(concentration, reduced, sums, seed=seed, near=near, before=earlier)
     diagnostics = diagnose(reduced, topics, sums.n_documents, sums)
     return SpectralFit(topics, diagnostics, concentration, reduced.directions @ topics.coordinates)
+
+
+#: The candidates for α₀ are about a factor of two apart.
+CONCENTRATIONS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+
+
+#: The candidate with this index is tried first.
+_START = 4
+
+
+#: The search stops in a direction after a candidate that is this many standard errors worse than the best.
+_HOPELESS = 4.0
+
+
+#: Predictions are as good if a word loses less than this of its log-likelihood: one 400th of the perplexity.
+_UNNOTICED = 2.5e-3
+
+
+#: Between the neighbours of the selected candidate, the α₀ that leaves least of the third moment is tried as well.
+#: Golden section finds it in this many steps: each raises a factor of four to the power 0.62, so it is met to 5 %.
+_N_SECTIONS = 8
+
+
+_GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,40 +266,31 @@ _CONCENTRATION = 1.0
 _SAME = 0.5
 
 
-@dataclass(frozen=True, eq=False)
-class TopicSelection:
-    """A number of topics, and what speaks for it.
-
-    Attributes
-    ----------
-    n_components : int
-        The number that was chosen.
-    scores : array, c x 2
-        Numbers of topics that were tried, and how many of each were replicated in the other half of the documents.
-    """
-
-    n_components: int
-    scores: IndexArray
-
-
 def select_n_topics(
     halves: tuple[WordSums, WordSums], most: int, *, concentration: float | None, seed: int
-) -> TopicSelection:
-    """Choose the number of topics, up to a most that noise allows.
+) -> tuple[int, IndexArray]:
+    """Select the number of topics.
 
     Parameters
     ----------
     halves : two WordSums
         The moments of two halves of the documents, in one basis.
     most : int
-        How many directions stand clear of noise in all documents.
+        The largest number: how many directions stand clear of noise in all documents.
     concentration : float or None
         The α₀ to compare topics with.
     seed : int
         Seed of the searches.
+
+    Returns
+    -------
+    n_topics : int
+        The number that was selected.
+    scores : array, c x 2
+        Numbers of topics that were tried, and how many of each were replicated in the other half of the documents.
     """
     if any(half.n_usable == 0 for half in halves):
-        return TopicSelection(most, np.zeros((0, 2), dtype=np.int64))
+        return most, np.zeros((0, 2), dtype=np.int64)
     alpha = _CONCENTRATION if concentration is None else concentration
     tried = {most: _n_replicated(halves, most, alpha, seed)}
     for k in (each for each in TOPIC_NUMBERS if each < most and 2 * tried[most] < most):
@@ -249,7 +299,7 @@ def select_n_topics(
             break
     while (between := _midpoint(tried)) is not None:
         tried[between] = _n_replicated(halves, between, alpha, seed)
-    return TopicSelection(_largest_replicated(tried), np.array(sorted(tried.items()), dtype=np.int64))
+    return _largest_replicated(tried), np.array(sorted(tried.items()), dtype=np.int64)
 
 
 def _largest_replicated(tried: dict[int, int]) -> int:
