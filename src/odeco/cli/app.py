@@ -109,7 +109,7 @@ def _set_debug(context: click.Context, parameter: click.Parameter, value: bool) 
 @click.group(
     cls=_Commands,
     params=[_debug_option()],
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True},
     epilog=EXIT_CODES,
 )
 @click.version_option(__version__, prog_name="odeco", message="%(prog)s %(version)s")

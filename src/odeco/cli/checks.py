@@ -54,13 +54,10 @@ number of processes. figure1 takes about ten minutes on two cores, the others le
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("odeco-reproduce"),
-    show_default=True,
     metavar="FOLDER",
     help="Folder for tables (CSV), figures (PNG, SVG) and the page (HTML).",
 )
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Equal seeds give bit-identical results."
-)
+@click.option("--seed", type=click.IntRange(0), default=0, help="Equal seeds give bit-identical results.")
 @click.option(
     "--processes", type=click.IntRange(1), default=None, metavar="N", help="Worker processes; by default one per core."
 )
@@ -125,16 +122,8 @@ def _n_cores() -> int:
 
 
 @click.command("audit")
-@click.option(
-    "--unit",
-    type=click.Choice(["entry", "record"]),
-    default="record",
-    show_default=True,
-    help="Whom the guarantee protects.",
-)
-@click.option(
-    "--dimension", type=click.IntRange(3), default=10, show_default=True, metavar="D", help="Size of the tensor."
-)
+@click.option("--unit", type=click.Choice(["entry", "record"]), default="record", help="Whom the guarantee protects.")
+@click.option("--dimension", type=click.IntRange(3), default=10, metavar="D", help="Size of the tensor.")
 @click.option("--n-records", type=int, metavar="N", help="For --unit record: number of rows; 1000 by default.")
 @click.option("--norm-bound", type=float, metavar="B", help="For --unit record: largest norm of a row; 1 by default.")
 @click.option(
@@ -143,14 +132,13 @@ def _n_cores() -> int:
 @click.option("--epsilon", type=float, help="The ε of the guarantee; with --delta.")
 @click.option("--delta", type=float, help="The δ of the guarantee; with --epsilon.")
 @click.option("--mu", type=float, help="The budget as the μ of a Gaussian mechanism, instead.")
-@click.option("--n-images", type=int, default=3, show_default=True, help="Number of images that the adversary sees.")
-@click.option("--n-runs", type=int, default=100_000, show_default=True, help="Number of transcripts of each neighbour.")
-@click.option("--confidence", type=float, default=0.95, show_default=True, help="Confidence of the bound.")
+@click.option("--n-images", type=int, default=3, help="Number of images that the adversary sees.")
+@click.option("--n-runs", type=int, default=100_000, help="Number of transcripts of each neighbour.")
+@click.option("--confidence", type=float, default=0.95, help="Confidence of the bound.")
 @click.option(
     "--noise-share",
     type=float,
     default=1.0,
-    show_default=True,
     help="Test the auditor: 0.95 makes the noise 5 % too small without telling the ledger, and must be noticed.",
 )
 @_options.json_output

@@ -12,7 +12,7 @@ import odeco
 from odeco.cli import options as _options
 from odeco.cli.faults import Interrupted, Interrupts, Terminated, command_line
 from odeco.cli.options import check_selection, load_names, load_tensor
-from odeco.cli.output import columns_called, deliver_result, note, show_result
+from odeco.cli.output import Outputs, columns_called, deliver_result, note
 from odeco.display.progress import progress_bar
 from odeco.io.coerce import as_source
 
@@ -20,16 +20,12 @@ from odeco.io.coerce import as_source
 @click.command("decompose")
 @click.argument("file", type=_options.FILE)
 @_options.n_components_or_auto
-@_options.n_restarts
-@_options.n_iterations
-@click.option(
-    "--tol", type=float, default=1e-10, show_default=True, help="Relative residual to reach; 0: a fixed count."
-)
+@_options.power_method
+@click.option("--tol", type=float, default=1e-10, help="Relative residual to reach; 0: a fixed count.")
 @click.option(
     "--method",
     type=click.Choice(["auto", "cp", "power"]),
     default="auto",
-    show_default=True,
     help="cp: fit all components together, orthogonal or not. power: Algorithm 1, for orthogonal ones. auto: cp, "
     "unless another option needs power.",
 )
@@ -44,20 +40,7 @@ from odeco.io.coerce import as_source
 @_options.seed
 @_options.outputs
 def decompose(
-    file: Path,
-    n_components: int | str,
-    whiten: str | None,
-    symmetrize: bool,
-    asymmetric: bool,
-    key: str | None,
-    seed: int,
-    as_json: bool,
-    out: Path | None,
-    report: Path | None,
-    names: Path | None,
-    top: int,
-    threads: int | None,
-    **settings: Any,
+    file: Path, symmetrize: bool, asymmetric: bool, key: str | None, seed: int, outputs: Outputs, **settings: Any
 ) -> None:
     r"""Decompose the symmetric tensor in FILE (.npy or .npz, order 3 or more) into weights and unit vectors.
 
@@ -68,36 +51,32 @@ def decompose(
       odeco decompose tensor.npz --key T -k 3 --whiten tensor --json
       odeco decompose unequal.npy --asymmetric -k auto
     """
-    if asymmetric and names is not None:
-        raise click.UsageError("--names is for the one axis of a symmetric tensor, and does not go with --asymmetric.")
-    if asymmetric and (symmetrize or whiten is not None):
-        raise click.UsageError("--asymmetric goes with neither --symmetrize nor --whiten.")
-    with _options.limited(threads):
+    if asymmetric:
+        whiten = settings.pop("whiten")
+        _options.check_usage(
+            {
+                "--names is for the one axis of a symmetric tensor, and does not go with --asymmetric.": outputs.names,
+                "--asymmetric goes with neither --symmetrize nor --whiten.": symmetrize or whiten,
+            }
+        )
+    with _options.limited(outputs.threads):
         tensor = load_tensor(file, key)
-        labels = load_names(names, tensor.shape[0] if tensor.ndim else 0)
+        labels = load_names(outputs.names, tensor.shape[0] if tensor.ndim else 0)
         if symmetrize:
             tensor = odeco.symmetrize(tensor)
         with progress_bar(only_on_terminal=True) as show_progress:
             show_progress("checking the tensor")
+            wanted = settings["n_components"]
 
             def show(search: Any) -> None:
                 found = search.components.n_components
-                total = None if isinstance(n_components, str) else n_components
-                show_progress(search.status, found, total, f"{found} found")
+                show_progress(search.status, found, None if wanted == "auto" else wanted, f"{found} found")
 
             recipe: Any = odeco.decompose_asymmetric if asymmetric else odeco.decompose
-            if not asymmetric:
-                settings["whiten"] = whiten
-            result = recipe(tensor, n_components, callback=show, rng=seed, **settings)
+            result = recipe(tensor, callback=show, rng=seed, **settings)
     if labels is not None:
         result = result.with_names(labels)
-    deliver_result(
-        result,
-        out=out,
-        report=report,
-        title=f"Components of {file.name}",
-        show=lambda: show_result(result, as_json=as_json, top=top),
-    )
+    deliver_result(result, outputs, title=f"Components of {file.name}")
 
 
 @click.command("stream")
@@ -107,40 +86,31 @@ def decompose(
     "--method",
     type=click.Choice(["core", "power", "entries"]),
     default="core",
-    show_default=True,
     help="core: find the span, decompose a small core. power: Algorithm 2 of the paper, fresh rows each iteration. "
     "entries: the whole moment at once, up to 400 columns.",
 )
 @click.option("--batch-size", type=int, metavar="N", help="Rows per image; required by --method power.")
-@_options.n_restarts
-@_options.n_iterations
+@_options.power_method
 @click.option(
     "--n-polish", type=int, metavar="N", help="Number of refining passes, with --method core or entries.  [default: 1]"
 )
-@click.option("--order", type=int, default=3, show_default=True, help="Order of the moment.")
+@click.option("--order", type=int, default=3, help="Order of the moment.")
 @_options.columns
-@_options.drop
 @_options.seed
 @click.option("--checkpoint", type=_options.CHECKPOINT, metavar="FILE", help="Save the state of the run in this file.")
-@click.option("--checkpoint-seconds", type=float, default=30.0, show_default=True, help="Seconds between checkpoints.")
+@click.option("--checkpoint-seconds", type=float, default=30.0, help="Seconds between checkpoints.")
 @click.option("--resume", is_flag=True, help="Continue from the checkpoint, if there is one.")
 @_options.scheduler
 @_options.outputs
 def stream(
     files: tuple[Path, ...],
-    n_components: int | str,
     columns: list[str] | None,
     drop: list[str] | None,
     seed: int,
     checkpoint: Path | None,
     resume: bool,
     scheduler: str | None,
-    as_json: bool,
-    out: Path | None,
-    report: Path | None,
-    names: Path | None,
-    top: int,
-    threads: int | None,
+    outputs: Outputs,
     **settings: Any,
 ) -> None:
     r"""Decompose the moment E[x ⊗ x ⊗ x] of the rows x in FILEs, read block by block and never held as a whole.
@@ -158,22 +128,23 @@ def stream(
       odeco stream rows.npy -k 5 --method power --batch-size 10000
       odeco stream '/shared/day-*.npy' -k 5 --scheduler tcp://host:8786
     """
-    if resume and checkpoint is None:
-        raise click.UsageError("--resume needs --checkpoint FILE, the file to go on from.")
-    if checkpoint is not None and checkpoint.exists() and not resume:
-        raise click.UsageError(
+    begun = checkpoint is not None and checkpoint.exists()
+    _options.check_usage(
+        {
+            "--resume needs --checkpoint FILE, the file to go on from.": resume and checkpoint is None,
             f"{checkpoint} must not exist yet. It does: a run that was interrupted. Pass --resume to go on from it, or "
-            "remove it to begin again."
-        )
-    if checkpoint is not None and resume and not checkpoint.exists():
+            "remove it to begin again.": begun and not resume,
+        }
+    )
+    if resume and not begun:
         note(f"no checkpoint {checkpoint}: beginning at the first row")
     data: Any = str(files[0]) if len(files) == 1 else [str(path) for path in files]
     check_selection(columns, drop)
     source = as_source(data, columns=columns, drop=drop)
-    labels = load_names(names, source.n_features, getattr(source, "columns", None))
+    labels = load_names(outputs.names, source.n_features, getattr(source, "columns", None))
     n_rows = 0
     with (
-        _options.limited(threads),
+        _options.limited(outputs.threads),
         _options.connected(scheduler) as client,
         Interrupts() as interrupts,
         progress_bar(only_on_terminal=True) as show_progress,
@@ -191,7 +162,6 @@ def stream(
         try:
             result = odeco.decompose_stream(
                 data,
-                n_components,  # type: ignore[arg-type]
                 columns=columns,
                 drop=drop,
                 rng=seed,
@@ -207,15 +177,7 @@ def stream(
     again = None
     if checkpoint is not None:
         again = f"{checkpoint} holds the run as it ended: run the command again with --resume and another path"
-    result = result.with_names(labels)
-    deliver_result(
-        result,
-        out=out,
-        report=report,
-        title=title,
-        show=lambda: show_result(result, as_json=as_json, top=top),
-        again=again,
-    )
+    deliver_result(result.with_names(labels), outputs, title=title, again=again)
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
 

@@ -29,9 +29,7 @@ from odeco.tensors.entries import check_finite, check_symmetric
 
 @click.command("report")
 @click.argument("file", type=_options.FILE)
-@click.option(
-    "--out", type=_options.OUTPUT, default="odeco-report.html", show_default=True, help="Where to write the page."
-)
+@click.option("--out", type=_options.OUTPUT, default="odeco-report.html", help="Where to write the page.")
 @click.option("--title", help="Title of the page; by default it names the file.")
 @_options.names
 @click.option(

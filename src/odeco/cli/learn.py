@@ -72,14 +72,12 @@ def make_command(model: RegisteredModel) -> click.Command:
     def run(file: Path, **values: Any) -> None:
         _learn(model, estimator, needs, file, values)
 
-    decorators: list[Callable[[Any], Any]] = [
+    add_options = _options.group(
         click.argument("file", type=_options.FILE),
         *declared,
-        *source.options,
+        source.options,
         *([budget_options(f"{estimator._SPEC.record}s")] if model.plan else []),
-        _options.seed,
-        _options.json_output,
-        _options.out,
+        *(_options.seed, _options.json_output, _options.out),
         click.option(
             "--labels",
             "labels_path",
@@ -87,13 +85,10 @@ def make_command(model: RegisteredModel) -> click.Command:
             metavar="FILE",
             help=f"Write the {model.components} of each row there, as .csv.",
         ),
-        _options.report,
-        _options.threads,
-    ]
-    for decorate in reversed(decorators):
-        run = decorate(run)
+        *(_options.report, _options.threads),
+    )
     text = _help("\n\n".join(filter(None, (model.summary, model.text))), model.examples)
-    return click.command(model.command, help=text)(run)
+    return click.command(model.command, help=text)(add_options(run))
 
 
 def _private_needs(model: RegisteredModel, estimator: Any) -> dict[str, str]:
@@ -111,7 +106,6 @@ def _option(declared: Any, model: RegisteredModel) -> Callable[[Any], Any]:
             option,
             "--n-components",
             default="auto",
-            show_default=True,
             metavar="K",
             callback=_options.number_or_auto,
             help=f"Number of {model.components}; 'auto' chooses it by the data.",
@@ -121,7 +115,6 @@ def _option(declared: Any, model: RegisteredModel) -> Callable[[Any], Any]:
         declared.name,
         type=click.Choice(constraint.choices) if constraint.choices else constraint.kind,
         default=declared.default,
-        show_default=declared.default is not None,
         callback=lambda _context, _parameter, value: constraint.kind(value) if constraint.choices else value,
         metavar=None if constraint.choices else option.strip("-")[0].upper(),
         help=declared.metadata["help"],

@@ -69,14 +69,14 @@ class Input:
     ----------
     read : callable
         Takes a file, whether it is private, and the values of the options; returns `Data`.
-    options : tuple of callable
-        Decorators that add its options.
+    options : callable
+        A decorator that adds its options.
     private_options : dict of str to str
         Further options that a private fit needs, by the names of their arguments.
     """
 
     read: Callable[..., Data]
-    options: tuple[Callable[[Any], Any], ...] = ()
+    options: Callable[[Any], Any]
     private_options: dict[str, str] = field(default_factory=dict)
 
 
@@ -191,10 +191,10 @@ def _read_graph(file: Path, *, private: bool) -> Data:  # noqa: ARG001 - no priv
 
 #: By the names that `odeco.cli.models` has for them.
 INPUTS = {
-    "rows": Input(_read_rows, (_options.columns, _options.drop)),
+    "rows": Input(_read_rows, _options.columns),
     "sequences": Input(
         _read_sequences,
-        (
+        _options.group(
             click.option("--symbol", metavar="COLUMN", help="The column of a table that holds symbols, one per row."),
             click.option(
                 "--sequence",
@@ -207,7 +207,6 @@ INPUTS = {
                 help="The column of times, numbers or ISO 8601; by default rows are in the order of the table.",
             ),
             _options.columns,
-            _options.drop,
             click.option(
                 "--symbols",
                 metavar="A,B | FILE",
@@ -217,7 +216,6 @@ INPUTS = {
                 "--length",
                 type=click.IntRange(3),
                 default=100,
-                show_default=True,
                 metavar="N",
                 help="For --epsilon: the usual length of a sequence, a public guess; only the plan depends on it.",
             ),
@@ -226,9 +224,8 @@ INPUTS = {
     ),
     "answers": Input(
         _read_answers,
-        (
+        _options.group(
             _options.columns,
-            _options.drop,
             click.option(
                 "--answers",
                 metavar="A,B | FILE",
@@ -238,7 +235,7 @@ INPUTS = {
         ),
         {"answers": "--answers"},
     ),
-    "graph": Input(_read_graph),
+    "graph": Input(_read_graph, _options.group()),
 }
 
 

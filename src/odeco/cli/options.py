@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import fields
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from tokenize import TokenError
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import numpy as np
-from numpy.lib import format as npy_format
 from threadpoolctl import threadpool_limits
 
 from odeco._util.files import announced_arrays, read_array, try_to_write, was_written_by_odeco
-from odeco.cli.output import note
-from odeco.errors import FileFormatError
+from odeco.cli.output import Outputs, note
 from odeco.io.coerce import as_source
+from odeco.io.npy import load_npy
 from odeco.io.rows import is_sparse, join_rows
 from odeco.privacy.sources import open_private
-
-scheduler = click.option(
-    "--scheduler",
-    metavar="ADDRESS",
-    help="Work on a Dask cluster: the address of its scheduler, such as tcp://host:8786, or its scheduler file. The "
-    "workers must find the FILEs under the same paths.",
-)
-
 
 #: Seconds to wait for the scheduler of a cluster.
 _CONNECT_SECONDS = 10
@@ -59,8 +50,6 @@ def connected(address: str | None) -> Iterator[Any]:
         note(f"cluster at {client.scheduler.address}: {len(client.nthreads()):,} workers, {n_threads:,} threads{link}")
         yield client
 
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 FILE = click.Path(path_type=Path)
 
@@ -118,6 +107,24 @@ def number_or_auto(context: click.Context, parameter: click.Parameter, value: st
         raise click.BadParameter(text, context, parameter) from None
 
 
+def check_usage(mistakes: Mapping[str, object]) -> None:
+    """Raise for the first of some mistakes in a command line, given as texts with their conditions, that is made."""
+    for text, made in mistakes.items():
+        if made:
+            raise click.UsageError(text)
+
+
+def group(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a decorator that adds some options, in this order."""
+
+    def add(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
 n_components = click.option("-k", "--n-components", type=int, required=True, metavar="K", help="Number of components.")
 
 n_components_or_auto = click.option(
@@ -129,16 +136,17 @@ n_components_or_auto = click.option(
     help="Number of components; 'auto' keeps those that stand clear of the noise.",
 )
 
-n_restarts = click.option("--n-restarts", type=int, metavar="L", help="Candidates per component (the paper's L).")
+power_method = group(
+    click.option("--n-restarts", type=int, metavar="L", help="Candidates per component (the paper's L)."),
+    click.option("--n-iterations", type=int, metavar="R", help="Iterations per candidate (the paper's R)."),
+)
 
-n_iterations = click.option("--n-iterations", type=int, metavar="R", help="Iterations per candidate (the paper's R).")
+neighbour_relation = click.option(
+    "--neighbour-relation", metavar="NAME", help="distinct or literal (entries); replace or add_remove (rows)."
+)
 
 seed = click.option(
-    "--seed",
-    type=int,
-    default=0,
-    show_default=True,
-    help="Seed of the random starts. Equal seeds give bit-identical results.",
+    "--seed", type=int, default=0, help="Seed of the random starts. Equal seeds give bit-identical results."
 )
 
 threads = click.option("--threads", type=click.IntRange(1), metavar="N", help="Largest number of threads.")
@@ -158,24 +166,40 @@ names = click.option(
     "--names", type=FILE, metavar="FILE", help="A text file with the names of the coordinates, one per line."
 )
 
-columns = click.option(
-    "--columns", metavar="A,B,C", callback=listed, help="The columns of a table to read, by name and in this order."
+columns = group(
+    click.option(
+        "--columns", metavar="A,B,C", callback=listed, help="The columns of a table to read, by name and in this order."
+    ),
+    click.option("--drop", metavar="A,B", callback=listed, help="The columns of a table to leave out, such as an id."),
 )
 
-drop = click.option(
-    "--drop", metavar="A,B", callback=listed, help="The columns of a table to leave out, such as an id."
+text_column = click.option(
+    "--column", metavar="NAME", help="The column of tables, or field of JSON lines, that holds the text."
 )
 
-top = click.option(
-    "--top", type=click.IntRange(0), default=5, show_default=True, help="Number of largest coordinates to show."
+scheduler = click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Work on a Dask cluster: the address of its scheduler, such as tcp://host:8786, or its scheduler file. The "
+    "workers must find the FILEs under the same paths.",
+)
+
+_outputs = group(
+    *(json_output, out, report, names),
+    click.option("--top", type=click.IntRange(0), default=5, help="Number of largest coordinates to show."),
+    threads,
 )
 
 
-def outputs(function: Function) -> Function:
-    """Add the options about the output of a decomposition."""
-    for option in (threads, top, names, report, out, json_output):
-        function = option(function)
-    return function
+def outputs(function: Callable[..., Any]) -> Any:
+    """Add the options about the output of a decomposition, which the function gets as one argument."""
+
+    @wraps(function)
+    def run(**given: Any) -> Any:
+        own = Outputs(**{each.name: given.pop(each.name) for each in fields(Outputs)})
+        return function(outputs=own, **given)
+
+    return _outputs(run)
 
 
 def limited(n_threads: int | None) -> AbstractContextManager[Any]:
@@ -250,41 +274,19 @@ def _check_destination(parameter: click.Parameter, path: Path, others: list[Path
     try_to_write(path)
 
 
-_FAULTS = (EOFError, ValueError, TypeError, SyntaxError, TokenError, KeyError)
-
-
 def load_tensor(path: Path, key: str | None) -> np.ndarray[Any, Any]:
     """Return the tensor in a ``.npy`` file, mapped into memory, or in a ``.npz`` archive."""
     if path.suffix == ".npy":
         return load_npy(path)
     if path.suffix != ".npz":
         raise ValueError(f"A tensor must be in a .npy or .npz file. Got {path}. Write it with numpy.save.")
-    try:
-        held = list(announced_arrays(path))
-        if key is None and len(held) == 1:
-            key = held[0]
-        if key in held:
-            return read_array(path, key)
-    except FileFormatError:
-        raise
-    except _FAULTS as error:
-        raise ValueError(f"{path} must be an archive of plain arrays. It is not: {error}. Make it again.") from error
-    listed = ", ".join(held) or "nothing"
+    held = list(announced_arrays(path))
+    if key is None and len(held) == 1:
+        key = held[0]
+    if key in held:
+        return read_array(path, key)
     got = "none was named" if key is None else f"Got {key!r}"
-    raise ValueError(f"One array of {path} must be named, of: {listed}. {got}. Pass --key NAME.")
-
-
-def load_npy(path: Path) -> np.ndarray[Any, Any]:
-    """Return the array in a ``.npy`` file, mapped into memory and never unpickled."""
-    try:
-        with path.open("rb") as file:
-            npy_format.read_magic(file)  # else an archive or a pickle under this name would be looked into
-        array: np.ndarray[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except _FAULTS as error:
-        raise ValueError(
-            f"{path} must be a complete .npy file of numbers. It is not: {error}. Make it again."
-        ) from error
-    return array
+    raise ValueError(f"One array of {path} must be named, of: {', '.join(held) or 'nothing'}. {got}. Pass --key NAME.")
 
 
 def load_names(path: Path | None, dimension: int, columns: Sequence[str] | None = None) -> list[str] | None:

@@ -122,6 +122,18 @@ def result_table(result: AnyResult, n_top: int) -> Table:
 
 
 @dataclass(frozen=True)
+class Outputs:
+    """The values of the options about the output of a decomposition."""
+
+    as_json: bool
+    out: Path | None
+    report: Path | None
+    names: Path | None
+    top: int
+    threads: int | None
+
+
+@dataclass(frozen=True)
 class Output:
     """A file that a command writes, if a path is given."""
 
@@ -196,15 +208,14 @@ def _saved_elsewhere(name: str, save: Callable[[Path], object]) -> str:
 
 def deliver_result(
     result: AnyResult,
+    given: Outputs,
     *,
-    out: Path | None,
-    report: Path | None,
     title: str,
-    show: Callable[[], object],
+    show: Callable[[], object] | None = None,
     again: str | None = None,
     spent: str = "",
 ) -> None:
-    """Print a result and write its files, as `deliver` does."""
+    """Print a result, by default as a table or as JSON, and write its files, as `deliver` does."""
 
     def save(path: Path) -> None:
         save_result(result, path, command=command_line())
@@ -214,17 +225,16 @@ def deliver_result(
 
         write_report(result, path, title=title, command=command_line())
 
-    is_table = out is not None and out.suffix.lower() == ".csv"
-    main = Output(out, (lambda path: write_csv(result, path)) if is_table else save)
-    deliver(show, main, Output(report, write_page), save=("result.npz", save), again=again, spent=spent)
+    def show_result() -> None:
+        if given.as_json:
+            emit_json(result_document(result))
+        else:
+            print_result(result, given.top)
 
-
-def show_result(result: AnyResult, *, as_json: bool, top: int) -> None:
-    """Print a result, as a table or as JSON."""
-    if as_json:
-        emit_json(result_document(result))
-    else:
-        print_result(result, top)
+    is_table = given.out is not None and given.out.suffix.lower() == ".csv"
+    main = Output(given.out, (lambda path: write_csv(result, path)) if is_table else save)
+    rescue = ("result.npz", save)
+    deliver(show or show_result, main, Output(given.report, write_page), save=rescue, again=again, spent=spent)
 
 
 def print_result(result: AnyResult, n_top: int) -> None:

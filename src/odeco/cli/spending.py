@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -16,12 +16,13 @@ from odeco.cli.output import note
 from odeco.privacy.calibration import epsilon_of, gdp_mu
 from odeco.privacy.ledger_file import LedgerFile
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 
+def budget_options(what: str, *, required: bool = False) -> Callable[[Any], Any]:
+    """Return a decorator with the options of a private run: the guarantee, the ledger, and whether to ask.
 
-def budget_options(what: str, *, required: bool = False) -> Callable[[Function], Function]:
-    """Add the options of a private run: the guarantee, the ledger, and whether to ask. `what` is protected."""
-    options = (
+    `what` is protected.
+    """
+    return _options.group(
         click.option("--epsilon", type=float, required=required, metavar="E", help="The ε of a private run."),
         click.option(
             "--delta", type=float, required=required, metavar="D", help=f"Its δ, far below 1 / number of {what}."
@@ -37,13 +38,6 @@ def budget_options(what: str, *, required: bool = False) -> Callable[[Function],
         ),
         click.option("--yes", is_flag=True, help="Spend without asking. Without a terminal there is no question."),
     )
-
-    def add(function: Function) -> Function:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return add
 
 
 @dataclass(frozen=True)

@@ -82,57 +82,37 @@ def topics() -> None:
 @click.option(
     "--python-documentation", is_flag=True, help="Read the documentation of Python's library instead of FILEs."
 )
-@click.option("--column", metavar="NAME", help="The column of tables, or field of JSON lines, that holds the text.")
+@_options.text_column
 @click.option(
     "--min-documents",
     type=click.IntRange(1),
     default=defaults.MIN_DOCUMENTS,
-    show_default=True,
     help="Leave out words that occur in fewer documents.",
 )
 @click.option(
     "--max-share",
     type=click.FloatRange(0, 1, min_open=True),
     default=defaults.MAX_SHARE,
-    show_default=True,
     help="Leave out words that occur in a larger share of the documents.",
 )
 @click.option(
-    "--max-words",
-    type=click.IntRange(1),
-    default=defaults.MAX_WORDS,
-    show_default=True,
-    help="Largest number of words to keep.",
+    "--max-words", type=click.IntRange(1), default=defaults.MAX_WORDS, help="Largest number of words to keep."
 )
-@click.option(
-    "--stop-words", default="english", show_default=True, metavar="LIST", help="english, none, or a file of words."
-)
-@click.option(
-    "--vocabulary",
-    type=_options.FILE,
-    metavar="FILE",
-    help="Count only these words, one per line.",
-)
+@click.option("--stop-words", default="english", metavar="LIST", help="english, none, or a file of words.")
+@click.option("--vocabulary", type=_options.FILE, metavar="FILE", help="Count only these words, one per line.")
 @click.option(
     "--tokenizer",
     type=click.Choice(["words", "blanks"]),
     default="words",
-    show_default=True,
     help="How text is split into words: as described above, or at blanks.",
 )
 @click.option(
-    "--max-iter",
-    type=click.IntRange(0),
-    default=defaults.MAX_ITER,
-    show_default=True,
-    metavar="N",
-    help="Number of Gibbs sweeps.",
+    "--max-iter", type=click.IntRange(0), default=defaults.MAX_ITER, metavar="N", help="Number of Gibbs sweeps."
 )
 @click.option(
     "--held-out",
     type=click.FloatRange(0, 1, max_open=True),
     default=0.1,
-    show_default=True,
     metavar="SHARE",
     help="Share of the documents to hold out, to measure perplexity. 0 uses all for learning.",
 )
@@ -141,7 +121,6 @@ def topics() -> None:
     "--unit",
     type=click.Choice(["document", "user"]),
     default="document",
-    show_default=True,
     help="Whom the guarantee protects: one document, or all documents of one user.",
 )
 @click.option(
@@ -169,7 +148,6 @@ def topics() -> None:
     "--document-length",
     type=click.IntRange(2),
     default=50,
-    show_default=True,
     metavar="L",
     help="For --dry-run: approximate number of words in a document.",
 )
@@ -177,11 +155,7 @@ def topics() -> None:
 @_options.seed
 @_options.threads
 @click.option(
-    "--top",
-    type=click.IntRange(1),
-    default=defaults.TOP_WORDS,
-    show_default=True,
-    help="Number of words to show for each topic.",
+    "--top", type=click.IntRange(1), default=defaults.TOP_WORDS, help="Number of words to show for each topic."
 )
 @click.option("--out", type=_options.OUTPUT, metavar="FILE", help="Write the model, as .npz without pickle.")
 @_options.report
@@ -325,7 +299,7 @@ def _stages(show_progress: Callable[..., object], check: Callable[[], None]) -> 
 @topics.command("apply")
 @click.argument("model", type=_options.FILE)
 @click.argument("files", type=_options.FILE, nargs=-1, required=True, metavar="FILE...")
-@click.option("--column", metavar="NAME", help="The column of tables, or field of JSON lines, that holds the text.")
+@_options.text_column
 @click.option("--out", type=_options.OUTPUT, metavar="FILE", help="Write a .csv or .npz file instead of CSV on stdout.")
 @_options.threads
 @_options.json_output

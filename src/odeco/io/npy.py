@@ -27,6 +27,20 @@ HEADER_FAULTS = (
 )
 
 
+def load_npy(path: Path) -> np.memmap[Any, Any]:
+    """Return the array in a ``.npy`` file, mapped into memory and never unpickled.
+
+    Only the header is read, and its shape compared with the size of the file.
+    """
+    with path.open("rb") as file:
+        try:
+            npy_format.read_magic(file)  # np.load would also read an archive or a pickle of this name
+            array: np.memmap[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        except HEADER_FAULTS as error:
+            raise _errors.cannot_open(path.name, path, error) from error
+    return array
+
+
 class NpyFile(Source):
     """The rows of a ``.npy`` file, mapped into memory a few blocks at a time.
 
@@ -42,15 +56,7 @@ class NpyFile(Source):
 
     def __init__(self, path: Path, batch_rows: int | None) -> None:
         self.name, self.path, self._file = path.name, path, path
-        try:
-            with path.open("rb") as file:
-                npy_format.read_magic(file)  # np.load would also read an archive or a pickle of this name
-            # Reads the header only, and compares its shape with the size of the file.
-            array: np.memmap[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except FileNotFoundError:
-            raise
-        except HEADER_FAULTS as error:
-            raise _errors.cannot_open(path.name, path, error) from error
+        array = load_npy(path)
         if array.ndim != 2:
             raise _errors.bad_shape(path.name, path, array.shape)
         working_type(array.dtype, path.name, path)
