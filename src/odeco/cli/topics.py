@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -182,14 +183,13 @@ def fit(
         LastingInterrupt() as interrupt,
     ):
         if client is None:
-            with progress_bar(only_on_terminal=True) as show_progress:
-                read = read_for_learning(files, given, private=private, show=_stages(show_progress, interrupt.check))
+            with _stages(interrupt) as show:
+                read = read_for_learning(files, given, private=private, show=show)
             ledger = agree_to_learn(read, given) if private else None  # without a bar, which would hide the question
-            with progress_bar(only_on_terminal=True) as show_progress:
-                learnt = learn(read, n_components, given, ledger=ledger, show=_stages(show_progress, interrupt.check))
+            with _stages(interrupt) as show:
+                learnt = learn(read, n_components, given, ledger=ledger, show=show)
         else:
-            with progress_bar(only_on_terminal=True) as show_progress:
-                show = _stages(show_progress, interrupt.check)
+            with _stages(interrupt) as show:
                 learnt = learn_on_cluster(files, n_components, given, client, show)
 
     def show_topics() -> None:
@@ -213,87 +213,88 @@ def _check_usage(
     files: tuple[Path, ...], documentation: bool, n_components: int | str, given: dict[str, Any], private: bool
 ) -> None:
     """Raise if options contradict each other."""
-    if documentation == bool(files):
-        raise click.UsageError("Either FILEs or --python-documentation must be given, and not both.")
     context = click.get_current_context()
-    explicit = {name for name in given if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    explicit = [name for name in given if context.get_parameter_source(name) is not ParameterSource.DEFAULT]
+    neither_nor = documentation == bool(files)
+    _options.check_usage({"Either FILEs or --python-documentation must be given, and not both.": neither_nor})
     if given["scheduler"] is not None:
-        _check_cluster(files, explicit, private)
+        _check_cluster(documentation, explicit, private)
         return
     for path in (*files, *([given["public"]] if given["public"] is not None else [])):
         if str(path) != "-" and not path.exists():
             raise FileNotFoundError(2, "No such file or directory", str(path))
-    unused = [name for name in _PRUNING if name in explicit]
-    if given["vocabulary"] is not None and unused:
-        raise click.UsageError(f"With --vocabulary all its words are counted. Leave out {_option(unused[0])}.")
-    if (given["unit"] == "user") != (given["groups"] is not None):
-        raise click.UsageError("--unit user and --groups FILE need each other. Pass both or neither.")
+    chooses = _first(explicit, *_PRUNING)
+    about = _first(explicit, "public", "dry_run", "groups", "ledger", "budget")
+    about = {"--groups": "--unit user", "--budget": "--ledger"}.get(about, about)
+    _options.check_usage(
+        {
+            f"With --vocabulary all its words are counted. Leave out {chooses}.": given["vocabulary"] and chooses,
+            "--unit user and --groups FILE need each other. Pass both or neither.": (given["unit"] == "user")
+            != (given["groups"] is not None),
+            f"{about} is about private runs. Pass --epsilon and --delta, or leave it out.": about and not private,
+        }
+    )
     if private:
         _check_private(n_components, explicit, given)
-    elif given["public"] is not None or given["dry_run"]:
-        named = "--public" if given["public"] is not None else "--dry-run"
-        raise click.UsageError(f"{named} is about private runs. Pass --epsilon and --delta, or leave it out.")
-    elif given["groups"] is not None or given["ledger"] is not None or given["budget"] is not None:
-        named = "--unit user" if given["groups"] is not None else "--ledger"
-        raise click.UsageError(f"{named} is about private runs. Pass --epsilon and --delta, or leave it out.")
 
 
-def _check_cluster(files: tuple[Path, ...], explicit: set[str], private: bool) -> None:
+def _check_cluster(documentation: bool, explicit: list[str], private: bool) -> None:
     """Raise if an option cannot be used on a cluster."""
-    if private:
-        raise click.UsageError("A private run works on one machine. Leave out --scheduler.")
     pruning = () if "column" in explicit and "vocabulary" not in explicit else _PRUNING
-    unused = [name for name in (*pruning, "held_out", "report", "groups", "public", "dry_run") if name in explicit]
-    if unused or not files:
-        named = _option(unused[0]) if unused else "--python-documentation"
-        raise click.UsageError(f"With --scheduler word counts are read as they are. Leave out {named}.")
+    unused = _first(explicit, *pruning, "held_out", "report", "groups", "public", "dry_run")
+    unused = unused or ("--python-documentation" if documentation else "")
+    _options.check_usage(
+        {
+            "A private run works on one machine. Leave out --scheduler.": private,
+            f"With --scheduler word counts are read as they are. Leave out {unused}.": unused,
+        }
+    )
 
 
-def _check_private(n_components: int | str, explicit: set[str], given: dict[str, Any]) -> None:
+def _check_private(n_components: int | str, explicit: list[str], given: dict[str, Any]) -> None:
     """Raise if a private run lacks an option, or has one that would read documents without noise."""
-    if given["epsilon"] is None or given["delta"] is None:
-        raise click.UsageError(
-            "A private run needs both --epsilon and --delta. Choose δ far below 1 / number of documents, such as 1e-6."
-        )
+    exact = _first(explicit, "min_documents", "max_share")
+    unused = "" if given["dry_run"] else _first(explicit, "n_words", "document_length")
+    if given["dry_run"] and given["vocabulary"] is not None:
+        unused = _first(explicit, "n_words")
+    again = _first([name for name in explicit if given[name]], "max_iter", "held_out")
+    _options.check_usage(
+        {
+            "A private run needs both --epsilon and --delta. Choose δ far below 1 / number of documents, such as "
+            "1e-6.": given["epsilon"] is None or given["delta"] is None,
+            f"{exact} counts documents without noise. Leave it out: a private run chooses words by noisy votes, or "
+            "takes those of --vocabulary FILE.": exact,
+            "A private run needs -k as a number. Its output says how many topics are clear of noise.": n_components
+            == "auto",
+            f"{unused} is for --dry-run without --vocabulary. Leave it out.": unused,
+            f"{again} would read the documents again, without noise. Leave it out.": again,
+        }
+    )
     check_budget(given["ledger"], given["budget"])
-    exact = [name for name in ("min_documents", "max_share") if name in explicit]
-    if exact:
-        raise click.UsageError(
-            f"{_option(exact[0])} counts documents without noise. Leave it out: a private run chooses words by noisy "
-            "votes, or takes those of --vocabulary FILE."
-        )
-    if n_components == "auto":
-        raise click.UsageError(
-            "A private run needs -k as a number. Its output says how many topics are clear of noise."
-        )
-    unused = [name for name in ("n_words", "document_length") if name in explicit and not given["dry_run"]]
-    if unused or (given["dry_run"] and given["n_words"] is not None and given["vocabulary"] is not None):
-        named = _option(unused[0]) if unused else "--n-words"
-        raise click.UsageError(f"{named} is for --dry-run without --vocabulary. Leave it out.")
-    for name in ("max_iter", "held_out"):
-        if name in explicit and given[name] > 0:
-            raise click.UsageError(f"{_option(name)} would read the documents again, without noise. Leave it out.")
 
 
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")
+def _first(explicit: list[str], *names: str) -> str:
+    """Return the first of some options that was given, or nothing."""
+    return next((f"--{name.replace('_', '-')}" for name in names if name in explicit), "")
 
 
-def _stages(show_progress: Callable[..., object], check: Callable[[], None]) -> Callable[[str, int, int | None], None]:
-    """Return a function that shows the stage of the work and how much of it is done, unless it was interrupted."""
-    show_progress("reading")
+@contextmanager
+def _stages(interrupt: LastingInterrupt) -> Iterator[Callable[[str, int, int | None], None]]:
+    """Yield a function that shows the stage of the work and how much of it is done, unless it was interrupted."""
+    with progress_bar(only_on_terminal=True) as show_progress:
+        show_progress("reading")
 
-    def show(stage: str, done: int, total: int | None) -> None:
-        check()
-        count = f"{done:,} documents" if stage == "reading" and done else ""
-        if stage == "sweeps" and done:
-            count = f"{done:,} of {total:,}"
-        elif stage in ("triples", "sweeps"):
-            stage += " (the first run compiles, once)"  # loops are kept on disk for later runs
-        # A stage of one step shows that work goes on, not a bar that stands still.
-        show_progress(stage, done, total if total != 1 else None, count)
+        def show(stage: str, done: int, total: int | None) -> None:
+            interrupt.check()
+            count = f"{done:,} documents" if stage == "reading" and done else ""
+            if stage == "sweeps" and done:
+                count = f"{done:,} of {total:,}"
+            elif stage in ("triples", "sweeps"):
+                stage += " (the first run compiles, once)"  # loops are kept on disk for later runs
+            # A stage of one step shows that work goes on, not a bar that stands still.
+            show_progress(stage, done, total if total != 1 else None, count)
 
-    return show
+        yield show
 
 
 @topics.command("apply")
@@ -317,8 +318,8 @@ def apply(
       odeco topics apply model.npz new.txt
       odeco topics apply model.npz new.csv --column text --out shares.csv
     """
-    if out is not None and out.suffix not in (".csv", ".npz"):
-        raise click.UsageError(f"--out must end in .csv or .npz. Got {out}. Rename it.")
+    bad_suffix = out is not None and out.suffix not in (".csv", ".npz")
+    _options.check_usage({f"--out must end in .csv or .npz. Got {out}. Rename it.": bad_suffix})
     # scikit-learn may be missing
     from odeco.cli.topics_files import proportions_table, read_for_model, write_proportions
     from odeco.models.lda.display import infer_proportions
@@ -328,12 +329,7 @@ def apply(
     learnt.n_jobs = threads
     if not hasattr(learnt, "words_"):
         raise ValueError(f"{model} must know its words to count those of new documents. It does not. Learn it again.")
-    with (
-        _options.limited(threads),
-        progress_bar(only_on_terminal=True) as show_progress,
-        LastingInterrupt() as interrupt,
-    ):
-        show = _stages(show_progress, interrupt.check)
+    with _options.limited(threads), LastingInterrupt() as interrupt, _stages(interrupt) as show:
         corpus = read_for_model(learnt.words_, files, column=column, show=show, tokenizer=learnt.tokenizer_)
         show("finding topics", 0, None)
         proportions = infer_proportions(learnt, corpus.counted.counts)
@@ -346,11 +342,10 @@ def apply(
         else:
             note(f"{proportions.shape[0]:,} documents, {proportions.shape[1]:,} topics")
 
-    deliver(
-        show_proportions,
-        Output(out, lambda path: write_proportions(path, proportions, corpus.names)),
-        save=("proportions.npz", lambda path: write_proportions(path, proportions, corpus.names)),
-    )
+    def save(path: Path) -> None:
+        write_proportions(path, proportions, corpus.names)
+
+    deliver(show_proportions, Output(out, save), save=("proportions.npz", save))
 
 
 topics.add_command(apply, "transform")
