@@ -99,7 +99,7 @@ def test_a_null_is_named(tmp_path):
     n_rows, error = read_until_error(as_source(tmp_path / "a.parquet", batch_rows=5))
     assert str(error) == (
         "Row 15 of a.parquet holds no number in column 'n' (a null). Nothing of its block was used; "
-        "fill or drop the row (the first is row 0) and read again."
+        "fix or drop the row (the first is row 0) and read again."
     )
     assert (n_rows, error.path, error.row) == (15, tmp_path / "a.parquet", 15)
 

@@ -16,12 +16,13 @@ from rich.table import Table
 from odeco._util.files import Contents, announced_arrays, read_array, read_contents
 from odeco.cli import options as _options
 from odeco.cli.models import MODELS
-from odeco.cli.options import load_names, load_npy
+from odeco.cli.options import load_names
 from odeco.cli.output import Output, as_cell, console, deliver, emit_json
 from odeco.decompose.files import load_result
 from odeco.decompose.result import AsymmetricDecomposition
 from odeco.errors import FileFormatError
 from odeco.io.coerce import as_source
+from odeco.io.npy import load_npy
 from odeco.privacy.calibration import epsilon_of
 from odeco.privacy.ledger_file import LedgerFile, read_charges
 from odeco.tensors.entries import check_finite, check_symmetric

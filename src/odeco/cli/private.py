@@ -102,7 +102,8 @@ def private(files: tuple[Path, ...], outputs: Outputs, **given: Any) -> None:
     ledger, dimension, n_units = given["ledger"], given["dimension"], given["n_units"]
     labels, unit, order = load_groups(given["groups"]), given["unit"], given["order"]
     with _options.limited(outputs.threads):
-        data, columns = None, None
+        data: Any = None
+        columns = None
         if files and unit == "entry":
             data = load_tensor(files[0], given["key"])
             dimension, order = data.shape[-1] if data.shape else 0, max(data.ndim, 3)

@@ -14,15 +14,13 @@ from numpy.typing import NDArray
 
 from odeco._util.arguments import check_count
 from odeco._util.arrays import as_numpy
-from odeco.io import errors as _errors
+from odeco.io.errors import source_error
 from odeco.io.rows import is_sparse, row_slice
 from odeco.io.source import (
     BLOCK_BYTES,
     BLOCK_STORED,
     Source,
     Stamp,
-    check_not_empty,
-    describe,
     discard,
     names_of,
     rows_per_block,
@@ -44,10 +42,10 @@ class ArraySource(Source):
 
     def __init__(self, array: NDArray[Any], batch_rows: int | None) -> None:
         if array.ndim != 2:
-            raise _errors.bad_shape(self.name, None, array.shape)
+            raise self.fault("shape", shape=array.shape)
         working_type(array.dtype, self.name, None)
         self.n_rows, self.n_features = array.shape
-        check_not_empty(self)
+        self._check_not_empty()
         # Slicing a memmap is slow; a plain array reads the same pages.
         self._array = np.asarray(array)
         self._map = _mapping(array)
@@ -60,7 +58,7 @@ class ArraySource(Source):
     def fingerprint(self) -> str:
         """Return kind, shape, number type, and a checksum of evenly spaced rows."""
         rows = _spaced_rows(len(self._array), self._array[0].nbytes)
-        return describe(self, "array", self._array.dtype, _checksum(*(self._array[row] for row in rows)))
+        return self._describe("array", self._array.dtype, _checksum(*(self._array[row] for row in rows)))
 
     def _blocks(self, row: int) -> Iterator[NDArray[Any]]:
         touched = 0
@@ -81,14 +79,14 @@ class SparseSource(Source):
 
     def __init__(self, matrix: Any, batch_rows: int | None) -> None:
         if matrix.format != "csr":
-            raise _errors.not_csr("the sparse matrix", None, matrix.format.upper())
+            raise source_error("not CSR", "the sparse matrix", what=matrix.format.upper())
         if matrix.ndim != 2:
-            raise _errors.bad_shape(self.name, None, matrix.shape)
+            raise self.fault("shape", shape=matrix.shape)
         working_type(matrix.dtype, self.name, None)
         self.n_rows, self.n_features = matrix.shape
-        check_not_empty(self)
+        self._check_not_empty()
         if matrix.indptr[0] != 0:
-            raise _errors.bad_pointers(self.name, None, 0)
+            raise self.fault("pointers", 0)
         self._matrix, self._batch_rows = matrix, batch_rows
 
     def fingerprint(self) -> str:
@@ -97,8 +95,7 @@ class SparseSource(Source):
         for row in _spaced_rows(matrix.shape[0], matrix.data.nbytes // matrix.shape[0]):
             places = slice(*matrix.indptr[row : row + 2])
             parts += [matrix.indices[places], matrix.data[places]]
-        checksum = _checksum(*parts)
-        return describe(self, "csr", self._matrix.dtype, self._matrix.indptr[-1], checksum)
+        return self._describe("csr", matrix.dtype, matrix.indptr[-1], _checksum(*parts))
 
     def _blocks(self, row: int) -> Iterator[Any]:
         n_rows = self._matrix.shape[0]
@@ -106,7 +103,7 @@ class SparseSource(Source):
             stop = row + rows_within(self._matrix.indptr[row:], self._batch_rows)
             falling = np.flatnonzero(np.diff(self._matrix.indptr[row : stop + 1]) < 0)
             if falling.size:
-                raise _errors.bad_pointers(self.name, None, row + int(falling[0]))
+                raise self.fault("pointers", row + int(falling[0]))
             yield row_slice(self._matrix, row, stop)
             row = stop
 
@@ -117,7 +114,7 @@ class SlicedSource(Source):
     def __init__(self, data: Any, batch_rows: int | None) -> None:
         self.name = f"the {type(data).__name__}"
         self.n_rows, self.n_features = (int(size) for size in data.shape)
-        check_not_empty(self)
+        self._check_not_empty()
         self._data = data
         self._sliced = getattr(data, "iloc", data)  # what pandas slices by position
         if hasattr(data, "iloc"):
@@ -129,7 +126,7 @@ class SlicedSource(Source):
         """Return kind, shape, number type, and a checksum of a few rows: each may be in a different chunk."""
         rows = _spaced_rows(self.n_rows or 0, 1, most=_MAX_FETCHED_ROWS)
         parts = [as_matrix(self._sliced[row : row + 1], self.name, row) for row in rows]
-        return describe(self, type(self._data).__name__, getattr(self._data, "dtype", "?"), _checksum(*parts))
+        return self._describe(type(self._data).__name__, getattr(self._data, "dtype", "?"), _checksum(*parts))
 
     def _blocks(self, row: int) -> Iterator[Any]:
         # Whole chunks are read: a chunk is decompressed as a whole, and would be so again for every block in it.
@@ -197,6 +194,7 @@ class IterableSource(Source):
     """
 
     identified = False
+    _facts = ("stream",)
 
     def __init__(
         self,
@@ -216,26 +214,22 @@ class IterableSource(Source):
             if self._first.shape[0]:
                 break
         if self._first is None or not self._first.shape[0]:
-            raise _errors.no_rows(name, None, "no rows")
+            raise self.fault("empty", what="no rows")
         self.n_features = int(self._first.shape[1])
         self._is_sparse = is_sparse(self._first)
-        check_not_empty(self)
+        self._check_not_empty()
         self._rows_of_a_pass = n_rows
-
-    def fingerprint(self) -> str:
-        """Return kind and width: no more of a stream is known before it is read."""
-        return describe(self, "stream")
 
     def _blocks(self, row: int) -> Iterator[Any]:
         if self._first is not None:
             first, self._first = self._first, None
             return discard(self._pieces(first, self._iterator), row, self.name)
         if not self.repeatable:
-            raise _errors.already_read(self.name)
+            raise self.fault("already read")
         iterator = iter(self._start())
         if iterator is self._iterator:
             self.repeatable = False
-            raise _errors.already_read(self.name)
+            raise self.fault("already read")
         self._iterator = iterator
         return discard(self._pieces(None, iterator), row, self.name)
 
@@ -244,11 +238,11 @@ class IterableSource(Source):
         for given in chain(() if first is None else (first,), iterator):
             block = as_matrix(given, self.name, row)
             if is_sparse(block) != self._is_sparse:
-                raise _errors.mixed_kinds(self.name, None, row)
+                raise self.fault("mixed", row)
             row += block.shape[0]
             yield from split(block, _rows_at_a_time(block, self._batch_rows))
         if self._rows_of_a_pass not in (None, row):
-            raise _errors.wrong_length(self.name, None, self._rows_of_a_pass or 0, row)
+            raise self.fault("changed length", row, announced=self._rows_of_a_pass)
         self._rows_of_a_pass = row
 
 
@@ -263,14 +257,14 @@ class AdaptedSource(Source):
         self.n_features = check_count("n_features", source.n_features, 0)
         self.n_rows, self.columns = getattr(source, "n_rows", None), getattr(source, "columns", None)
         self.repeatable = getattr(source, "repeatable", not is_one_shot(source))
-        check_not_empty(self)
+        self._check_not_empty()
         self._source, self._batch_rows, self._read = source, batch_rows, False
         self.identified = source.identified if isinstance(source, Source) else self._own_fingerprint is not None
 
     def fingerprint(self) -> str:
         """Return the fingerprint of the source itself, or else its kind and shape."""
         own = self._own_fingerprint
-        return str(own()) if own is not None else describe(self, type(self._source).__name__)
+        return str(own()) if own is not None else self._describe(type(self._source).__name__)
 
     @property
     def _own_fingerprint(self) -> Callable[[], str] | None:
@@ -279,7 +273,7 @@ class AdaptedSource(Source):
 
     def _blocks(self, row: int) -> Iterator[Any]:
         if self._read and not self.repeatable:
-            raise _errors.already_read(self.name)
+            raise self.fault("already read")
         self._read = True
         seek = getattr(self._source, "iterate_from", None)
         if callable(seek):
@@ -301,18 +295,19 @@ def is_one_shot(data: Any) -> bool:
 
 def as_matrix(block: Any, name: str, row: int) -> Any:
     """Return a block of a user's object as a two-dimensional array or CSR matrix, without a copy."""
+    where = f"the block at row {row:,} of {name}"
     if is_sparse(block):
         if block.format != "csr":
-            raise _errors.not_csr(f"the block at row {row:,} of {name}", None, block.format.upper())
+            raise source_error("not CSR", where, what=block.format.upper())
         return block
     if isinstance(block, np.ma.MaskedArray):
-        raise _errors.masked_values()
+        raise source_error("masked", "the array")
     try:
         array = as_numpy(block)
     except ValueError as error:  # rows of different lengths
-        raise _errors.bad_type(f"the block at row {row:,} of {name}", None, type(block).__name__) from error
+        raise source_error("type", where, what=type(block).__name__) from error
     if array.ndim != 2:
-        raise _errors.bad_shape(f"the block at row {row:,} of {name}", None, array.shape, row)
+        raise source_error("shape", where, None, row, shape=array.shape)
     return array
 
 

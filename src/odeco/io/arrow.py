@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odeco.errors import SourceError
-from odeco.io import errors as _errors
 from odeco.io.arrays import IterableSource, is_one_shot
-from odeco.io.source import ALL, Selection, Source, check_not_empty, describe, names_of, rows_per_block
+from odeco.io.errors import source_error
+from odeco.io.source import ALL, FileSource, Selection, Source, names_of, rows_per_block
 
 #: The first bytes of Arrow's file format; its stream format begins with others.
 _MAGIC = b"ARROW1"
@@ -23,7 +23,7 @@ _MAGIC = b"ARROW1"
 _BUFFER = 1 << 16
 
 
-class ArrowFile(Source):
+class ArrowFile(FileSource):
     """The rows of a Parquet, Arrow or Feather file whose columns are all numbers.
 
     Notes
@@ -33,7 +33,6 @@ class ArrowFile(Source):
     Here about one row group, or one record batch, is in memory at a time.
     """
 
-    sparse: ClassVar[bool] = False
     #: Whether a null is read as NaN; otherwise it is an error.
     nulls_are_nan: ClassVar[bool] = False
 
@@ -41,31 +40,24 @@ class ArrowFile(Source):
     _chosen: list[str] | None = None
 
     def __init__(self, path: Path, batch_rows: int | None, selection: Selection = ALL) -> None:
-        arrow = import_arrow(path.name)
-        self.name, self.path, self._file = path.name, path, path
-        self._faults = (arrow.ArrowException, OSError, UnicodeDecodeError)
+        super().__init__(path)
+        self._faults = (import_arrow(path.name).ArrowException, OSError, UnicodeDecodeError)
         self._is_parquet = path.suffix.lower() == ".parquet"
-        with path.open("rb") as file:  # so that a missing file is not reported as damaged
+        with path.open("rb") as file:
             self._is_stream = not self._is_parquet and file.read(len(_MAGIC)) != _MAGIC
-        try:
-            with ExitStack() as opened:
-                schema, self.n_rows = self._look(opened)
-                self.columns = tuple(schema.names)
-        except self._faults as error:
-            raise _errors.cannot_open(path.name, path, error) from error
+        with self._opening(), ExitStack() as opened:
+            schema, self.n_rows = self._look(opened)
+            self.columns = tuple(schema.names)
         places, fields = selection.places(self.columns, path.name, path), list(schema)
         if places is not None:
             fields = [fields[place] for place in places]
             self.columns = tuple(field.name for field in fields)
             self._chosen = list(self.columns)
         self.n_features = len(fields)
-        check_not_empty(self)
-        self._type = common_type(fields, path.name, path)
-        self._rows = rows_per_block(self.n_features, self._type.itemsize, batch_rows)
-
-    def fingerprint(self) -> str:
-        """Return kind, shape, number type, which columns are read, and the file's name, size and time."""
-        return describe(self, "arrow", self._type, *([] if self._chosen is None else self._chosen))
+        self._check_not_empty()
+        dtype = common_type(fields, path.name, path)
+        self._rows = rows_per_block(self.n_features, dtype.itemsize, batch_rows)
+        self._facts = ("arrow", dtype, *(self._chosen or []))
 
     def _look(self, opened: ExitStack) -> tuple[Any, int | None]:
         """Return the schema and the number of rows, which Arrow's stream format does not state."""
@@ -74,14 +66,14 @@ class ArrowFile(Source):
             return reader.schema_arrow, reader.metadata.num_rows
         if self._is_stream:
             return reader.schema, None
-        return reader.schema, import_arrow(self.name, ".dataset").dataset(str(self._file), format="ipc").count_rows()
+        return reader.schema, import_arrow(self.name, ".dataset").dataset(str(self.path), format="ipc").count_rows()
 
     def _open(self, opened: ExitStack) -> Any:
         if self._is_parquet:
             parquet = import_arrow(self.name, ".parquet")
-            return opened.enter_context(parquet.ParquetFile(self._file, buffer_size=_BUFFER, pre_buffer=False))
+            return opened.enter_context(parquet.ParquetFile(self.path, buffer_size=_BUFFER, pre_buffer=False))
         # Not memory-mapped: the pages would stay in the resident size until the end of the pass.
-        file = opened.enter_context(import_arrow(self.name).OSFile(str(self._file)))
+        file = opened.enter_context(import_arrow(self.name).OSFile(str(self.path)))
         ipc = import_arrow(self.name, ".ipc")
         return opened.enter_context(ipc.open_stream(file) if self._is_stream else ipc.open_file(file))
 
@@ -168,11 +160,10 @@ def rows_of_batches(
             dtype = common_type(batch.schema, name, path)
         step = rows_per_block(batch.num_columns, dtype.itemsize, batch_rows)
         for start in range(max(0, row - at), batch.num_rows, step):
-            part = batch.slice(start, step)
-            yield _with_nan(part, dtype) if nulls_are_nan else _as_array(part, dtype, name, path, at + start)
+            yield _as_array(batch.slice(start, step), dtype, name, path, at + start, nulls_are_nan=nulls_are_nan)
         at += batch.num_rows
     if at < row:
-        raise _errors.too_short(name, path, row, at)
+        raise source_error("short", name, path, at, wanted=row)
 
 
 def _scan(dataset: Any, batch_rows: int | None) -> Iterator[Any]:
@@ -183,34 +174,25 @@ def _scan(dataset: Any, batch_rows: int | None) -> Iterator[Any]:
     return batches
 
 
-def _as_array(batch: Any, dtype: np.dtype[Any], name: str, path: Path | None, first_row: int) -> NDArray[Any]:
+def _as_array(
+    batch: Any, dtype: np.dtype[Any], name: str, path: Path | None, first_row: int, *, nulls_are_nan: bool
+) -> NDArray[Any]:
+    """Return a record batch as an array; a null becomes NaN, or is an error."""
     rows: NDArray[Any] = np.empty((batch.num_rows, batch.num_columns), dtype)
     nulls = []
     for number, column in enumerate(batch.columns):
-        if column.null_count:
-            missing = column.is_null().to_numpy(zero_copy_only=False)
-            nulls.append((int(np.argmax(missing)), batch.schema.names[number]))
-        else:
+        if not column.null_count:
             rows[:, number] = column.to_numpy(zero_copy_only=False)
-    if nulls:
-        bad, column_name = min(nulls)
-        raise SourceError(
-            f"Row {first_row + bad:,} of {name} holds no number in column {column_name!r} (a null). Nothing of its "
-            "block was used; fill or drop the row (the first is row 0) and read again.",
-            path=path,
-            row=first_row + bad,
-        )
-    return rows
-
-
-def _with_nan(batch: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return a batch with NaN for every null."""
-    rows: NDArray[Any] = np.empty((batch.num_rows, batch.num_columns), dtype)
-    for number, column in enumerate(batch.columns):
+            continue
         missing = column.is_null().to_numpy(zero_copy_only=False)
+        nulls.append((int(np.argmax(missing)), batch.schema.names[number]))
         # Nulls are dropped first: pyarrow would convert a column of integers with nulls to floats.
         rows[~missing, number] = column.drop_null().to_numpy(zero_copy_only=False)
         rows[missing, number] = np.nan
+    if nulls and not nulls_are_nan:
+        bad, column_name = min(nulls)
+        what = f"no number in column {column_name!r} (a null)"
+        raise source_error("not finite", name, path, first_row + bad, what=what)
     return rows
 
 

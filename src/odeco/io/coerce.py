@@ -17,20 +17,17 @@ from scipy.sparse import issparse
 
 from odeco._util.arguments import check_count
 from odeco.errors import SourceError
-from odeco.io import errors as _errors
 from odeco.io.arrays import AdaptedSource, ArraySource, IterableSource, SlicedSource, SparseSource, is_one_shot
 from odeco.io.arrow import ArrowFile, arrow_stream, is_arrow_data
+from odeco.io.errors import source_error
 from odeco.io.npy import NpyFile, NpzFile
 from odeco.io.rows import row_slice
-from odeco.io.source import ALL, BatchSource, Block, Selection, Source, Stamp
+from odeco.io.source import ALL, BatchSource, Block, FileSource, Selection, Source
 from odeco.io.text_rows import CsvFile, Extent, SvmlightFile, scan_svmlight
 
 SVMLIGHT = (".svm", ".svmlight", ".libsvm")
 
 SUFFIXES = (".npy", ".npz", ".parquet", ".arrow", ".feather", *SVMLIGHT, ".csv", ".tsv")
-
-
-File = NpyFile | NpzFile | ArrowFile | SvmlightFile | CsvFile
 
 
 def as_source(
@@ -99,7 +96,7 @@ def as_source(
     n_features = None if n_features is None else check_count("n_features", n_features)
     source = _coerce(data, batch_rows, n_features, Selection.of(columns, drop))
     if n_features not in (None, source.n_features):
-        raise _errors.wrong_width(source.name, source.path, 0, n_features or 0, source.n_features)
+        raise source.fault("width", 0, n_features=n_features, given=source.n_features)
     return source
 
 
@@ -123,16 +120,14 @@ def _coerce(data: Any, batch_rows: int | None, n_features: int | None, selection
 
 def _array(data: Any, batch_rows: int | None) -> Source:
     if isinstance(data, np.ma.MaskedArray):
-        raise _errors.masked_values()
+        raise source_error("masked", "the array")
     return ArraySource(data, batch_rows)
 
 
 def _iterable(data: Any, batch_rows: int | None) -> Source:
+    if not hasattr(data, "__iter__"):  # a callable
+        return IterableSource(data, "the stream", batch_rows)
     return IterableSource(lambda: iter(data), "the stream", batch_rows, repeatable=not is_one_shot(data))
-
-
-def _callable(data: Any, batch_rows: int | None) -> Source:
-    return IterableSource(data, "the stream", batch_rows)
 
 
 def _has_two_axes(data: Any) -> bool:
@@ -150,7 +145,7 @@ _KINDS: tuple[tuple[Callable[[Any], bool], Callable[[Any, int | None], Source]],
     (is_arrow_data, arrow_stream),
     (lambda data: hasattr(data, "__getitem__") and _has_two_axes(data), SlicedSource),
     (lambda data: hasattr(data, "__iter__") and not isinstance(data, bytes | bytearray | dict | set), _iterable),
-    (callable, _callable),
+    (callable, _iterable),
 )
 
 
@@ -189,7 +184,7 @@ def check_suffixes(paths: Sequence[Path]) -> None:
                 path=path,
             )
         if path.exists() and not path.is_file():  # reading a pipe or a device might never end
-            raise _errors.cannot_open(path.name, path, "it is not a regular file")
+            raise source_error("damaged", path.name, path, reason="it is not a regular file")
 
 
 def open_files(
@@ -199,62 +194,40 @@ def open_files(
     check_suffixes(paths)
     # A svmlight file does not state its width, and may have no entry in the last columns: the width is that of all.
     extents = {path: scan_svmlight(path) for path in paths if path.suffix.lower() in SVMLIGHT}
-    files = [_open_file(path, batch_rows, _together(path, extents), n_features, selection) for path in paths]
-    return files[0] if len(files) == 1 else FilesSource(files)
-
-
-def _together(path: Path, extents: dict[Path, Extent]) -> Extent | None:
-    if path not in extents:
-        return None
     lowest = min((extent.lowest for extent in extents.values() if extent.lowest is not None), default=None)
     highest = max((extent.highest for extent in extents.values() if extent.highest is not None), default=None)
-    return Extent(extents[path].n_rows, lowest, highest)
 
+    def open_file(path: Path) -> FileSource:
+        suffix = path.suffix.lower()
+        if suffix in (".csv", ".tsv"):
+            return CsvFile(path, batch_rows, selection)
+        if suffix in (".parquet", ".arrow", ".feather"):
+            return ArrowFile(path, batch_rows, selection)
+        selection.places(None, path.name, path)  # the columns of the others have no names
+        if path in extents:
+            return SvmlightFile(path, batch_rows, Extent(extents[path].n_rows, lowest, highest), n_features)
+        return NpyFile(path, batch_rows) if suffix == ".npy" else NpzFile(path, batch_rows)
 
-def _open_file(
-    path: Path, batch_rows: int | None, extent: Extent | None, n_features: int | None, selection: Selection
-) -> File:
-    stamp = Stamp.of(path)
-    file = _open_kind(path, batch_rows, extent, n_features, selection)
-    file.stamp = stamp  # taken before anything was read, so that a change at any time after that is noticed
-    return file
-
-
-def _open_kind(
-    path: Path, batch_rows: int | None, extent: Extent | None, n_features: int | None, selection: Selection
-) -> File:
-    suffix = path.suffix.lower()
-    if suffix in (".csv", ".tsv"):
-        return CsvFile(path, batch_rows, selection)
-    if suffix in (".parquet", ".arrow", ".feather"):
-        return ArrowFile(path, batch_rows, selection)
-    selection.places(None, path.name, path)  # the columns of the others have no names
-    if extent is not None:
-        return SvmlightFile(path, batch_rows, extent, n_features)
-    return NpyFile(path, batch_rows) if suffix == ".npy" else NpzFile(path, batch_rows)
+    files = [open_file(path) for path in paths]
+    return files[0] if len(files) == 1 else FilesSource(files)
 
 
 class FilesSource(Source):
     """The rows of several files, one file after the other. Errors name the file and the row within it."""
 
-    def __init__(self, files: list[File]) -> None:
-        first = files[0]
+    def __init__(self, files: list[FileSource]) -> None:
         for file in files[1:]:
-            check_alike(first, file)
+            check_alike(files[0], file)
         self.name = f"the {len(files):,} files"
-        self.n_features, self.sparse = first.n_features, first.sparse
-        self.columns = first.columns
-        counts = [file.n_rows for file in files]
-        known = [count for count in counts if count is not None]
-        self.n_rows = sum(known) if len(known) == len(counts) else None
+        self.n_features, self.columns = files[0].n_features, files[0].columns
+        known = [file.n_rows for file in files if file.n_rows is not None]
+        self.n_rows = sum(known) if len(known) == len(files) else None
         self._files = files
 
     def fingerprint(self) -> str:
         """Return kind, shape, number of files, and a checksum of their fingerprints."""
         together = "\n".join(file.fingerprint() for file in self._files)
-        digest = hashlib.sha256(together.encode()).hexdigest()[:16]
-        rows = "?" if self.n_rows is None else self.n_rows
-        return f"files:{rows}x{self.n_features}:{len(self._files)}:{digest}"
+        return self._describe("files", len(self._files), hashlib.sha256(together.encode()).hexdigest()[:16])
 
     def _blocks(self, row: int) -> Iterator[Any]:
         left = row
@@ -272,7 +245,7 @@ class FilesSource(Source):
             else:
                 left -= file.n_rows
         if left:
-            raise _errors.too_short(self.name, None, row, row - left)
+            raise self.fault("short", row - left, wanted=row)
 
     def _checked(self, blocks: Iterator[Any], row: int) -> Iterator[Block]:  # noqa: ARG002 - every file has checked its own
         return blocks
@@ -287,7 +260,7 @@ def pieces_of(source: Any, start: int, stop: int) -> list[tuple[Source, int, int
     pieces: list[tuple[Source, int, int]] = []
     first = 0
     for file in files:
-        if not isinstance(file, File) or file.n_rows is None:
+        if not isinstance(file, FileSource) or file.n_rows is None:
             return None
         begins, ends = max(start, first) - first, min(stop, first + file.n_rows) - first
         if begins < ends:
@@ -296,7 +269,7 @@ def pieces_of(source: Any, start: int, stop: int) -> list[tuple[Source, int, int
     return pieces
 
 
-def check_alike(first: File, other: File) -> None:
+def check_alike(first: FileSource, other: FileSource) -> None:
     """Raise if two files cannot be read as one, by their headers only."""
     if first.n_features != other.n_features:
         what, has = "width", [f"{first.n_features:,} columns", f"{other.n_features:,}"]

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from odeco.errors import SourceError
-from odeco.io import errors as _errors
 from odeco.io.arrays import RESIDENT_BYTES, rows_within
-from odeco.io.source import Source, check_not_empty, describe, rows_per_block, split, working_type
+from odeco.io.errors import source_error
+from odeco.io.source import FileSource, rows_per_block, split, working_type
 
 #: What NumPy raises for a header that is cut short or is not a Python expression.
 HEADER_FAULTS = (
@@ -37,11 +37,11 @@ def load_npy(path: Path) -> np.memmap[Any, Any]:
             npy_format.read_magic(file)  # np.load would also read an archive or a pickle of this name
             array: np.memmap[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         except HEADER_FAULTS as error:
-            raise _errors.cannot_open(path.name, path, error) from error
+            raise source_error("damaged", path.name, path, reason=error) from error
     return array
 
 
-class NpyFile(Source):
+class NpyFile(FileSource):
     """The rows of a ``.npy`` file, mapped into memory a few blocks at a time.
 
     Notes
@@ -51,23 +51,19 @@ class NpyFile(Source):
     4 MB: the pages of every buffer are new to the process, and every number is copied.)
     """
 
-    sparse: ClassVar[bool] = False
     _faults = (OSError, ValueError, EOFError)
 
     def __init__(self, path: Path, batch_rows: int | None) -> None:
-        self.name, self.path, self._file = path.name, path, path
+        super().__init__(path)
         array = load_npy(path)
         if array.ndim != 2:
-            raise _errors.bad_shape(path.name, path, array.shape)
+            raise self.fault("shape", shape=array.shape)
         working_type(array.dtype, path.name, path)
         self.n_rows, self.n_features = array.shape
-        check_not_empty(self)
+        self._check_not_empty()
         self._by_rows, self._offset, self._type = bool(array.flags.c_contiguous), array.offset, array.dtype
         self._rows = rows_per_block(self.n_features, array.itemsize, batch_rows)
-
-    def fingerprint(self) -> str:
-        """Return kind, shape, number type, and the file's name, size and time."""
-        return describe(self, "npy", self._type)
+        self._facts = ("npy", self._type)
 
     def _blocks(self, row: int) -> Iterator[NDArray[Any]]:
         n_rows = self.n_rows or 0
@@ -80,13 +76,13 @@ class NpyFile(Source):
 
     def _map(self, start: int, stop: int) -> NDArray[Any]:
         offset = self._offset + start * self.n_features * self._type.itemsize
-        return np.asarray(np.memmap(self._file, self._type, "r", offset, (stop - start, self.n_features)))
+        return np.asarray(np.memmap(self.path, self._type, "r", offset, (stop - start, self.n_features)))
 
     def _gather(self, start: int, stop: int) -> NDArray[Any]:
         # Stored by columns, a few rows are scattered over the whole file, and a mapping would read the pages around
         # each number; so the part of every column is read by itself.
         columns = np.empty((self.n_features, stop - start), self._type)
-        with self._file.open("rb", buffering=0) as file:
+        with self.path.open("rb", buffering=0) as file:
             for number, column in enumerate(columns):
                 file.seek(self._offset + (number * (self.n_rows or 0) + start) * self._type.itemsize)
                 if file.readinto(column) != column.nbytes:
@@ -109,7 +105,7 @@ _MAX_FORMAT_BYTES = 1 << 10
 _MAX_BLOCK_BYTES, _MAX_INFLATION = 1 << 27, 32
 
 
-class NpzFile(Source):
+class NpzFile(FileSource):
     """The rows of a CSR matrix in a ``.npz`` file, compressed or not.
 
     The file must hold ``data``, ``indices``, ``indptr`` and ``shape``; a ``format``, if there is one, must be CSR.
@@ -120,33 +116,23 @@ class NpzFile(Source):
     _faults = (*HEADER_FAULTS, zipfile.BadZipFile, zlib.error, RuntimeError)
 
     def __init__(self, path: Path, batch_rows: int | None) -> None:
-        self.name, self.path, self._file, self._batch_rows = path.name, path, path, batch_rows
-        try:
-            with zipfile.ZipFile(path) as archive, ExitStack() as opened:
-                self._check_parts(archive)
-                shape = [int(size) for size in _Part(archive, "shape", opened).read(2)]
-                parts = {name: _Part(archive, name, opened) for name in _PARTS}
-        except (FileNotFoundError, SourceError):
-            raise
-        except self._faults as error:
-            raise _errors.cannot_open(path.name, path, error) from error
-        self.n_rows, self.n_features = shape
-        self._file_size = path.stat().st_size
-        self._type, self._stored = parts["data"].dtype, parts["data"].size
-        working_type(self._type, path.name, path)
-        check_not_empty(self)
-        sizes = (parts["indices"].size, parts["indptr"].size)
-        if sizes != (self._stored, self.n_rows + 1) or {parts[part].dtype.kind for part in _PARTS[1:]} - set("iu"):
-            raise _errors.cannot_open(path.name, path, "data, indices and indptr do not fit together")
-
-    def fingerprint(self) -> str:
-        """Return kind, shape, number type, number of stored numbers, and the file's name, size and time."""
-        return describe(self, "npz", self._type, self._stored)
+        super().__init__(path)
+        with self._opening(), zipfile.ZipFile(path) as archive, ExitStack() as opened:
+            self._check_parts(archive)
+            self.n_rows, self.n_features = (int(size) for size in _Part(archive, "shape", opened).read(2))
+            data, indices, indptr = (_Part(archive, name, opened) for name in _PARTS)
+        self._batch_rows, self._file_size = batch_rows, path.stat().st_size
+        working_type(data.dtype, path.name, path)
+        self._check_not_empty()
+        sizes = (indices.size, indptr.size)
+        if sizes != (data.size, self.n_rows + 1) or {indices.dtype.kind, indptr.dtype.kind} - set("iu"):
+            raise self.fault("damaged", reason="data, indices and indptr do not fit together")
+        self._facts = ("npz", data.dtype, data.size)
 
     def _check_parts(self, archive: zipfile.ZipFile) -> None:
         held = {name.removesuffix(".npy") for name in archive.namelist()}
         if not held >= {*_PARTS, "shape"}:
-            raise _errors.not_csr(self.name, self.path, ", ".join(sorted(held)) or "nothing")
+            raise self.fault("not CSR", what=", ".join(sorted(held)) or "nothing")
         if "format" in held:
             if archive.getinfo("format.npy").file_size > _MAX_FORMAT_BYTES:
                 raise ValueError("its format is not a word")
@@ -154,15 +140,15 @@ class NpzFile(Source):
                 kind = npy_format.read_array(file, allow_pickle=False).item()
             kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
             if kind != "csr":
-                raise _errors.not_csr(self.name, self.path, kind.upper())
+                raise self.fault("not CSR", what=kind.upper())
 
     def _blocks(self, row: int) -> Iterator[Any]:
-        with zipfile.ZipFile(self._file) as archive, ExitStack() as opened:
+        with zipfile.ZipFile(self.path) as archive, ExitStack() as opened:
             data, indices, indptr = (_Part(archive, name, opened) for name in _PARTS)
             indptr.skip(row)
             pointers = indptr.read(1).astype(np.int64)
             if not 0 <= pointers[0] <= data.left or (row == 0 and pointers[0] != 0):
-                raise _errors.bad_pointers(self.name, self.path, row)
+                raise self.fault("pointers", row)
             data.skip(int(pointers[0]))
             indices.skip(int(pointers[0]))
             while indptr.left or len(pointers) > 1:
@@ -172,13 +158,14 @@ class NpzFile(Source):
                 rows = rows_within(pointers, self._batch_rows)
                 stored = int(pointers[rows] - pointers[0])
                 if (np.diff(pointers[: rows + 1]) < 0).any() or stored > data.left:
-                    raise _errors.bad_pointers(self.name, self.path, row + _first_fall(pointers, data.left))
+                    wrong = (np.diff(pointers) < 0) | (pointers[1:] - pointers[0] > data.left)
+                    raise self.fault("pointers", row + int(np.argmax(wrong)))
                 size = stored * (data.dtype.itemsize + indices.dtype.itemsize)
                 if size > max(_MAX_BLOCK_BYTES, _MAX_INFLATION * self._file_size):
                     raise SourceError(
                         f"A row of {self.name} must not be far larger than its file. Row {row:,} takes {size:,} bytes, "
                         f"the file {self._file_size:,}. If that is right, write the file without compression.",
-                        path=self._file,
+                        path=self.path,
                         row=row,
                     )
                 yield csr_array(
@@ -233,8 +220,3 @@ def _place_in_file(archive: zipfile.ZipFile, name: str) -> tuple[str, int] | Non
     if len(lengths) < 4:
         return None
     return path, entry.header_offset + _LOCAL_HEADER + sum(int.from_bytes(lengths[i : i + 2], "little") for i in (0, 2))
-
-
-def _first_fall(pointers: NDArray[np.int64], left: int) -> int:
-    wrong = (np.diff(pointers) < 0) | (pointers[1:] - pointers[0] > left)
-    return int(np.argmax(wrong))

@@ -10,8 +10,8 @@ import numpy as np
 
 from odeco._util.arguments import check_count
 from odeco.errors import SourceError
-from odeco.io import errors as _errors
 from odeco.io.coerce import as_source
+from odeco.io.errors import source_error
 from odeco.io.rows import is_sparse, join_rows, row_slice, stored_numbers
 from odeco.io.source import BatchSource, Block, Source
 
@@ -97,7 +97,7 @@ class Passes:
                 self._digest.update(rows)
                 yield rows
         if left:
-            raise _errors.too_short("the data", None, row, row - left)
+            raise source_error("short", "the data", None, row - left, wanted=row)
         whole, before = str(self._digest), self._whole
         if before is not None and whole != before:
             raise SourceError(
@@ -189,6 +189,6 @@ def _join(pieces: list[Any]) -> Block:
     sparse = [is_sparse(piece) for piece in pieces]
     if len(set(sparse)) > 1:
         before = pieces[: sparse.index(not sparse[0])]
-        raise _errors.mixed_kinds("one batch", None, sum(piece.shape[0] for piece in before))
+        raise source_error("mixed", "one batch", None, sum(piece.shape[0] for piece in before))
     joined: Block = join_rows(pieces)
     return joined

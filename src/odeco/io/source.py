@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias, final, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, final, runtime_checkable
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -15,8 +16,7 @@ from scipy.sparse import csr_array
 from odeco._util.arguments import check_count, check_unmasked
 from odeco._util.types import DataArray
 from odeco.errors import SourceError
-from odeco.io import errors as _errors
-from odeco.io.errors import as_subject
+from odeco.io.errors import as_subject, source_error
 from odeco.io.rows import all_finite, csr_fault, csr_view, first_bad_row, is_sparse, row_slice, stored_numbers
 
 #: A block of rows as algorithms read it: float32 or float64, dense or CSR. Read-only by convention: it may be
@@ -95,6 +95,8 @@ class Source(ABC):
     stamp: Stamp | None = None
     #: What reading may raise when a file is damaged.
     _faults: tuple[type[Exception], ...] = ()
+    #: The kind of the source, and what else its fingerprint has besides its shape and its file.
+    _facts: tuple[Any, ...] = ("rows",)
 
     def __iter__(self) -> Iterator[Block]:
         return self.iterate_from(0)
@@ -104,12 +106,33 @@ class Source(ABC):
         """Start a fresh pass at `row`, counted from 0, by seeking where that is possible."""
         row = check_count("row", row, 0)
         if self.n_rows is not None and row > self.n_rows:
-            raise _errors.too_short(self.name, self.path, row, self.n_rows)
+            raise self.fault("short", self.n_rows, wanted=row)
         return self._checked(self._blocks(row), row)
 
-    @abstractmethod
+    def fault(self, kind: str, row: int | None = None, **facts: Any) -> SourceError:
+        """Return an error about these rows; see `source_error`."""
+        return source_error(kind, self.name, self.path, row, **facts)
+
     def fingerprint(self) -> str:
-        """Return a short string that very probably changes if the rows do; cheap, so not a checksum of them."""
+        """Return a short string that very probably changes if the rows do; cheap, so not a checksum of them.
+
+        It has the kind of the source, its shape, further facts, and the name, size and modification time of the file.
+        """
+        return self._describe(*self._facts)
+
+    def _describe(self, kind: str, *more: object) -> str:
+        rows = "?" if self.n_rows is None else self.n_rows
+        parts = [kind, f"{rows}x{self.n_features}", *more]
+        if self.path is not None:
+            status = self.path.stat()
+            parts += [self.path.name, status.st_size, status.st_mtime_ns]
+        return ":".join(str(part) for part in parts)
+
+    def _check_not_empty(self) -> None:
+        """Raise if there are no columns, or if it is known that there are no rows."""
+        if self.n_features <= 0 or (self.n_rows is not None and self.n_rows <= 0):
+            rows = "an unknown number of" if self.n_rows is None else f"{self.n_rows:,}"
+            raise self.fault("empty", what=f"{rows} rows and {self.n_features:,} columns")
 
     @abstractmethod
     def _blocks(self, row: int) -> Iterator[Any]:
@@ -124,7 +147,7 @@ class Source(ABC):
             except SourceError:
                 raise
             except self._faults as error:
-                raise _errors.cannot_read_on(self.name, self.path, row, error) from error
+                raise self.fault("damaged later", row, reason=error) from error
             if block is None:
                 break
             self._check_unchanged(row)  # opening and mapping took time
@@ -132,9 +155,9 @@ class Source(ABC):
             row += checked.shape[0]
             yield checked
         if start == row == 0:
-            raise _errors.no_rows(self.name, self.path, "no rows")
+            raise self.fault("empty", what="no rows")
         if self.n_rows is not None and row != self.n_rows:
-            raise _errors.wrong_length(self.name, self.path, self.n_rows, row)
+            raise self.fault("changed length", row, announced=self.n_rows)
 
     def _check_unchanged(self, row: int) -> None:
         """Raise if the file is not as it was when it was opened."""
@@ -156,39 +179,47 @@ class Source(ABC):
         )
 
 
+class FileSource(Source):
+    """The base of the readers of files."""
+
+    path: Path
+    sparse: ClassVar[bool] = False
+
+    def __init__(self, path: Path) -> None:
+        self.name, self.path = path.name, path
+        self.stamp = Stamp.of(path)  # before anything is read, so that a change at any time after that is noticed
+
+    @contextmanager
+    def _opening(self) -> Iterator[None]:
+        """Turn what a damaged file raises into an error that names it."""
+        try:
+            yield
+        except SourceError:
+            raise
+        except self._faults as error:
+            raise self.fault("damaged", reason=error) from error
+
+
 def as_block(block: Any, source: Source, first_row: int) -> Block:
     """Return a block as float32 or float64; raise an error that names the first row that is not valid."""
-    name, path, width = source.name, source.path, source.n_features
     if block.ndim != 2:
-        raise _errors.bad_shape(name, path, block.shape, first_row)
-    if block.shape[1] != width:
-        raise _errors.wrong_width(name, path, first_row, width, block.shape[1])
-    dtype = working_type(block.dtype, name, path)
+        raise source.fault("shape", first_row, shape=block.shape)
+    if block.shape[1] != source.n_features:
+        raise source.fault("width", first_row, n_features=source.n_features, given=block.shape[1])
+    dtype = working_type(block.dtype, source.name, source.path)
     rows: Any = block
     if is_sparse(block):
         fault = csr_fault(block)
-        if fault is not None and fault.kind == "index":
-            raise SourceError(
-                f"Column indices of {name} must be in [0, {width - 1:,}]. Row {first_row + fault.row:,} holds "
-                f"{fault.index:,}. The file or matrix is damaged, or its width is wrong; make it again.",
-                path=path,
-                row=first_row + fault.row,
-            )
         if fault is not None:
-            raise _errors.bad_pointers(name, path, first_row + fault.row)
+            raise source.fault(fault.kind, first_row + fault.row, index=fault.index, largest=source.n_features - 1)
         if not (isinstance(block, csr_array) and block.dtype == dtype):
-            rows = csr_view(block.data.astype(dtype, copy=False), block.indices, block.indptr, width)
+            rows = csr_view(block.data.astype(dtype, copy=False), block.indices, block.indptr, source.n_features)
     else:
         rows = block.astype(dtype, copy=False)
     if not all_finite(stored_numbers(rows)):
         bad = first_bad_row(rows)
         if bad is not None:
-            raise SourceError(
-                f"Row {first_row + bad[0]:,} of {name} holds {bad[1]}. Nothing of its block was used; fix or drop the "
-                "row (the first is row 0) and read again.",
-                path=path,
-                row=first_row + bad[0],
-            )
+            raise source.fault("not finite", first_row + bad[0], what=bad[1])
     checked: Block = rows
     return checked
 
@@ -199,29 +230,12 @@ def working_type(dtype: np.dtype[Any], name: str, path: Path | None) -> np.dtype
         return np.dtype(np.float64 if dtype.itemsize == 8 else np.float32)
     if dtype.kind in "iub":
         return np.dtype(np.float64)
-    raise _errors.bad_type(name, path, dtype)
-
-
-def check_not_empty(source: Source) -> None:
-    """Raise if a source has no columns, or is known to have no rows."""
-    if source.n_features <= 0 or (source.n_rows is not None and source.n_rows <= 0):
-        rows = "an unknown number of" if source.n_rows is None else f"{source.n_rows:,}"
-        raise _errors.no_rows(source.name, source.path, f"{rows} rows and {source.n_features:,} columns")
+    raise source_error("type", name, path, what=dtype)
 
 
 def rows_per_block(n_features: int, itemsize: int, batch_rows: int | None) -> int:
     """Return the number of dense rows in a block: `batch_rows` if given, else about 4 MB."""
     return batch_rows or max(1, BLOCK_BYTES // max(1, n_features * itemsize))
-
-
-def describe(source: Source, kind: str, *more: object) -> str:
-    """Return a fingerprint: kind, shape, further facts, and the name, size and modification time of the file."""
-    rows = "?" if source.n_rows is None else source.n_rows
-    parts = [kind, f"{rows}x{source.n_features}", *more]
-    if source.path is not None:
-        status = source.path.stat()
-        parts += [source.path.name, status.st_size, status.st_mtime_ns]
-    return ":".join(str(part) for part in parts)
 
 
 def split(block: Any, rows: int) -> Iterator[Any]:
@@ -243,7 +257,7 @@ def discard(blocks: Iterable[Any], n: int, name: str, path: Path | None = None) 
             yield row_slice(block, left, n_rows) if left else block
         left = max(0, left - n_rows)
     if left:
-        raise _errors.too_short(name, path, n, n - left)
+        raise source_error("short", name, path, n - left, wanted=n)
 
 
 def is_on_cluster(data: Any) -> bool:
@@ -340,7 +354,7 @@ class Selection:
             return [names.index(wanted) for wanted in self.columns]
         kept = [place for place, each in enumerate(names) if each not in (self.drop or ())]
         if not kept:
-            raise _errors.no_rows(name, path, "no other columns than those that are dropped")
+            raise source_error("empty", name, path, what="no other columns than those that are dropped")
         return kept
 
     def of_table(self, data: Any) -> Any:

@@ -18,22 +18,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from odeco.errors import SourceError
-from odeco.io import errors as _errors
-from odeco.io.source import (
-    ALL,
-    BLOCK_BYTES,
-    Selection,
-    Source,
-    check_not_empty,
-    describe,
-    discard,
-    rows_per_block,
-    split,
-)
+from odeco.io.errors import source_error
+from odeco.io.source import ALL, BLOCK_BYTES, FileSource, Selection, Source, discard, rows_per_block, split
 from odeco.io.tables import Record, find_delimiter, read_records, split_record
 
 
-class CsvFile(Source):
+class CsvFile(FileSource):
     """The rows of a CSV file (see `odeco.io.tables`), with or without a first record of names.
 
     Notes
@@ -42,7 +32,6 @@ class CsvFile(Source):
     from a row; a record of both names and numbers is an error, so that no row is lost.
     """
 
-    sparse: ClassVar[bool] = False
     _faults = (OSError, csv.Error)
 
     #: The number of cells in a record, and the positions of those that are read; None for all.
@@ -50,36 +39,29 @@ class CsvFile(Source):
     _places: list[int] | None = None
 
     def __init__(self, path: Path, batch_rows: int | None, selection: Selection = ALL) -> None:
-        self.name, self.path, self._file = path.name, path, path
-        try:
+        super().__init__(path)
+        with self._opening():
             first = next((line for line in self._lines() if line.strip()), "")
             self._delimiter = find_delimiter(first, path.suffix.lower())
             names, row = [*map(self._cells, islice(self._records(), 2)), [], []][:2]
-        except FileNotFoundError:
-            raise
-        except self._faults as error:
-            raise _errors.cannot_open(path.name, path, error) from error
         self._has_names = all(_as_number(cell) is None for cell in names)
         if not self._has_names:
             row = names
         if not row:
-            raise _errors.no_rows(path.name, path, "no rows of numbers")
+            raise self.fault("empty", what="no rows of numbers")
         self.n_features = self._n_cells = len(row)
         self.columns = tuple(names) if self._has_names and len(names) == len(row) else None
         self._places = selection.places(self.columns, path.name, path)
         if self._places is not None and self.columns is not None:
             self.columns = tuple(self.columns[place] for place in self._places)
             self.n_features = len(self.columns)
-        check_not_empty(self)
+        self._check_not_empty()
         self._rows = rows_per_block(self.n_features, 8, batch_rows)
-
-    def fingerprint(self) -> str:
-        """Return kind, number of columns, which of them are read, and the name, size and time of the file."""
-        return describe(self, "csv", *([] if self._places is None else self._places))
+        self._facts = ("csv", *(self._places or []))
 
     def _lines(self) -> Iterator[str]:
         # Bytes that are not text become a character that is not a number, so that an error names the row.
-        with self._file.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        with self.path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             yield from file
 
     def _records(self) -> Iterator[Record]:
@@ -92,7 +74,7 @@ class CsvFile(Source):
         records = self._records()
         n_skipped = sum(1 for _ in islice(records, row + self._has_names)) - self._has_names
         if n_skipped < row:
-            raise _errors.too_short(self.name, self.path, row, n_skipped)
+            raise self.fault("short", n_skipped, wanted=row)
         while block := list(islice(records, self._rows)):
             rows = self._parse([record.text for record in block])
             if rows is None:
@@ -125,19 +107,28 @@ class CsvFile(Source):
     def _blame(self, records: list[Record], first_row: int) -> SourceError:
         """Return the error for the first of some records that is not a row of numbers."""
         for row, record in enumerate(records, start=first_row):
-            cells, column = self._cells(record), None
+            cells, column = self._cells(record), ""
             read = range(len(cells)) if self._places is None else self._places
             if len(cells) != self._n_cells:
                 must = f"{self._n_cells:,} {'numbers' if self._places is None else 'fields'}"
                 given = record.text.strip()
             elif wrong := [at for at, place in enumerate(read) if _as_number(cells[place]) is None]:
                 must, given = "all numbers", cells[read[wrong[0]]]
-                column = None if self.columns is None else self.columns[wrong[0]]
+                column = "" if self.columns is None else self.columns[wrong[0]]
             else:
                 continue
-            return _errors.bad_line(self.name, self._file, row, record.line, must, given, column)
+            return _bad_line(self, row, record.line, must, given, column)
         # numpy.loadtxt rejects some numbers that Python accepts, such as 1_000.
-        return _errors.cannot_read_on(self.name, self.path, first_row, "its lines are not numbers")
+        return self.fault("damaged later", first_row, reason="its lines are not numbers")
+
+
+def _bad_line(source: Source, row: int, line: int, must: str, given: str, column: str = "") -> SourceError:
+    """Return the error for a line of a text file that is not a row; `column` names the cell at fault."""
+    shown = repr(given if len(given) <= 40 else given[:37] + "...")
+    remedy = "Fix or drop the line"
+    if column:
+        shown, remedy = f"{shown} in column {column!r}", f"{remedy}, or leave the column out with `drop`,"
+    return source.fault("line", row, line=line, must=must, given=shown, remedy=remedy)
 
 
 def _as_number(cell: str) -> float | None:
@@ -161,7 +152,7 @@ class Extent:
     highest: int | None
 
 
-class SvmlightFile(Source):
+class SvmlightFile(FileSource):
     """The rows of a svmlight (libsvm) file.
 
     Parameters
@@ -184,24 +175,21 @@ class SvmlightFile(Source):
 
     sparse: ClassVar[bool] = True
     _faults = (OSError,)
+    _facts = ("svmlight",)
 
     def __init__(self, path: Path, batch_rows: int | None, extent: Extent, n_features: int | None = None) -> None:
-        self.name, self.path, self._file = path.name, path, path
+        super().__init__(path)
         self.n_rows, self._batch_rows = extent.n_rows, batch_rows
         self._base = 0 if extent.lowest == 0 else 1
         self.n_features = n_features or (0 if extent.highest is None else extent.highest + 1 - self._base)
-        check_not_empty(self)
-
-    def fingerprint(self) -> str:
-        """Return kind, shape, and the file's name, size and time."""
-        return describe(self, "svmlight")
+        self._check_not_empty()
 
     def _blocks(self, row: int) -> Iterator[Any]:
         return discard(self._from_start(row), row, self.name, self.path)
 
     def _from_start(self, unread: int) -> Iterator[Any]:
         row = 0
-        for line, text in text_pieces(self._file):
+        for line, text in text_pieces(self.path):
             rows = self._rows(text)
             if not rows:
                 continue
@@ -228,8 +216,8 @@ class SvmlightFile(Source):
         for row, (line, label, text) in enumerate(rows):
             if parse_rows(rows[row : row + 1]) is None:
                 given = (label + b" " + text).decode("utf-8", "replace")
-                return _errors.bad_line(self.name, self._file, first_row + row, first_line + line, _MUST, given)
-        return _errors.cannot_read_on(self.name, self.path, first_row, f"its lines must be {_MUST}")
+                return _bad_line(self, first_row + row, first_line + line, _MUST, given)
+        return self.fault("damaged later", first_row, reason=f"its lines must be {_MUST}")
 
 
 def scan_svmlight(path: Path) -> Extent:
@@ -248,7 +236,7 @@ def scan_svmlight(path: Path) -> Extent:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise _errors.cannot_open(path.name, path, error) from error
+        raise source_error("damaged", path.name, path, reason=error) from error
     return Extent(n_rows, seen[0] if seen else None, seen[-1] if seen else None)
 
 

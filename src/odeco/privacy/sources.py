@@ -28,14 +28,13 @@ from scipy.sparse import csr_array
 
 from odeco._util.arguments import check_count
 from odeco.errors import SourceError
-from odeco.io import errors as _errors
 from odeco.io.arrow import ArrowFile
 from odeco.io.coerce import SVMLIGHT, check_alike, check_suffixes, files_of
-from odeco.io.errors import as_subject
+from odeco.io.errors import as_subject, source_error
 from odeco.io.npy import NpyFile, NpzFile
 from odeco.io.reading import cut_into
 from odeco.io.rows import is_sparse
-from odeco.io.source import Block, Source, Stamp, check_not_empty, rows_per_block, working_type
+from odeco.io.source import Block, FileSource, Source, rows_per_block, working_type
 from odeco.io.tables import find_delimiter, not_well_formed
 from odeco.io.text_rows import CsvFile, Row, SvmlightFile, parse_rows, split_lines, text_pieces
 
@@ -98,7 +97,7 @@ def open_private(
         check_count("first_index", first_index, 0, 1)
     rows = PrivateRows([_open(path, width, first_index, header) for path in named])
     if width not in (None, rows.n_features):
-        raise _errors.wrong_width(named[0].name, named[0], 0, width or 0, rows.n_features)
+        raise source_error("width", named[0].name, named[0], 0, n_features=width, given=rows.n_features)
     return rows
 
 
@@ -151,13 +150,6 @@ def _check_given(name: str, value: object, what: str, wanted: bool, kind: str) -
 
 
 def _open(path: Path, n_features: int | None, first_index: int | None, header: bool | None) -> Source:
-    stamp = Stamp.of(path)
-    file = _open_kind(path, n_features, first_index, header)
-    file.stamp = stamp  # taken before anything was read, so that a change at any time after that is noticed
-    return file
-
-
-def _open_kind(path: Path, n_features: int | None, first_index: int | None, header: bool | None) -> Source:
     suffix = path.suffix.lower()
     if suffix in SVMLIGHT:
         return _PrivateSvmlightFile(path, n_features or 0, first_index or 0)
@@ -214,10 +206,10 @@ class _PrivateSvmlightFile(SvmlightFile):
     """A svmlight file of which every line is a record; a line that is not a row counts as blank."""
 
     def __init__(self, path: Path, n_features: int, first_index: int) -> None:
-        self.name, self.path, self._file = path.name, path, path
+        FileSource.__init__(self, path)
         self.n_features, self._base, self._batch_rows = n_features, first_index, None
         self.n_rows = sum(text.removesuffix(b"\n").count(b"\n") + 1 for _, text in text_pieces(path))
-        check_not_empty(self)
+        self._check_not_empty()
 
     def _rows(self, text: bytes) -> list[Row]:
         return split_lines(text)
@@ -235,8 +227,9 @@ class _PrivateCsvFile(CsvFile):
     """A CSV file whose records with a cell that is not a number are NaN, and so count as blank."""
 
     def __init__(self, path: Path, n_features: int, *, has_names: bool) -> None:
-        self.name, self.path, self._file, self._has_names = path.name, path, path, has_names
-        self._delimiter, self.columns = "\t" if path.suffix.lower() == ".tsv" else ",", None
+        FileSource.__init__(self, path)
+        self._has_names, self.columns = has_names, None
+        self._delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
         try:
             if has_names:
                 first = next((line for line in self._lines() if line.strip()), "")
@@ -250,7 +243,7 @@ class _PrivateCsvFile(CsvFile):
         if not all(widths):
             raise not_well_formed(path.name)
         self.n_rows = len(widths) - has_names
-        check_not_empty(self)
+        self._check_not_empty()
         self._rows = rows_per_block(self.n_features, 8, None)
 
     def _parse(self, texts: list[str]) -> NDArray[np.float64]:
