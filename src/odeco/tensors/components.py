@@ -18,6 +18,7 @@ from odeco._util.files import load_state, save_arrays
 from odeco._util.schema import unit_vectors
 from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray, IndexArray
+from odeco.tensors.coordinates import flattening_coordinates
 from odeco.tensors.interchange import as_pyttb, as_tensorly, common_factor, read_pyttb, read_tensorly, unit_factors
 from odeco.tensors.oracle import Oracle
 
@@ -155,6 +156,14 @@ class Components(State, Oracle):
             return None
         gram: FloatArray = self.vectors.T @ self.vectors
         return self.vectors @ (np.outer(self.weights, self.weights) * gram ** (self.order - 1)) @ self.vectors.T
+
+    def flattening(self) -> FloatArray:
+        """Return Σ λᵢ pᵢ qᵢᵀ with the packed powers p and q of the vectors."""
+        rows, columns = flattening_coordinates(self.dimension, self.order)
+        powers = rows.powers(self.vectors)
+        right = powers if columns is rows else columns.powers(self.vectors)
+        matrix: FloatArray = (powers * self.weights) @ right.T
+        return matrix
 
     def _inside(self, basis: FloatArray) -> FloatArray:
         inside: FloatArray = basis.T @ self.vectors

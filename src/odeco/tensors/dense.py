@@ -15,6 +15,7 @@ import numpy as np
 from odeco._util.arrays import is_foreign
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import DataArray, FloatArray
+from odeco.tensors.coordinates import flattened
 from odeco.tensors.device import DeviceTensor
 from odeco.tensors.entries import EntryTensor, as_entries, check_symmetric
 from odeco.tensors.oracle import Oracle
@@ -118,6 +119,9 @@ class DenseTensor(EntryTensor):
         for each in self._over_first_index(gram, self.dimension):  # in the order of the index
             total += each
         return total
+
+    def _unit_flattening(self) -> FloatArray:
+        return flattened(self._scaled)
 
     def _unit_inside(self, basis: FloatArray) -> FloatArray:
         def contract(index: int) -> FloatArray:

@@ -19,6 +19,7 @@ from odeco._util.scale import largest, put_back, times_power_of_two, unit_expone
 from odeco._util.threads import map_blocks
 from odeco._util.types import DataArray, FloatArray
 from odeco.tensors.components import Components
+from odeco.tensors.coordinates import flattened
 from odeco.tensors.oracle import Oracle, polarised_inside, slice_by_images
 
 
@@ -70,6 +71,15 @@ class EntryTensor(Oracle):
         """Return M Mᵀ for the unfolding M, or None if that is not known."""
         known = self._unit_unfolding_gram()
         return None if known is None else put_back(known, 2 * self.exponent, "squares of the entries")
+
+    @final
+    def flattening(self) -> FloatArray:
+        """Return the tensor as a matrix between packed coordinates."""
+        return self._put_back(self._unit_flattening(), "entries of the flattening")
+
+    def _unit_flattening(self) -> FloatArray:
+        """Return the flattening of the entries in their unit."""
+        return flattened(self._unit_inside(np.eye(self.dimension)))
 
     def _unit_inside(self, basis: FloatArray) -> FloatArray:
         """Return T(Q, …, Q) for the entries in their unit."""
@@ -139,6 +149,12 @@ class InUnit(Oracle):
         if isinstance(self.oracle, EntryTensor):
             return self.oracle._unit_unfolding_gram()
         return self.oracle.unfolding_gram() if isinstance(self.oracle, Components) else None
+
+    def flattening(self) -> FloatArray:
+        """Return the flattening in the unit."""
+        if isinstance(self.oracle, EntryTensor):
+            return self.oracle._unit_flattening()
+        return self._scaled(self.oracle.flattening())
 
     def _inside(self, basis: FloatArray) -> FloatArray:
         if isinstance(self.oracle, EntryTensor):

@@ -16,6 +16,13 @@ from odeco._util.arguments import MINIMUM_ORDER, check_count, check_unmasked
 from odeco._util.scale import times_power_of_two
 from odeco._util.threads import map_blocks
 from odeco._util.types import DataArray, FloatArray, IndexArray
+from odeco.tensors.coordinates import (
+    binomials,
+    flattening_coordinates,
+    n_arrangements,
+    places_of,
+    sorted_tuples,
+)
 from odeco.tensors.dense import image_from_slabs
 from odeco.tensors.entries import EntryTensor, as_entries, as_values, check_symmetric
 
@@ -129,6 +136,13 @@ class PackedTensor(EntryTensor):
             total += part
         return total
 
+    def _unit_flattening(self) -> FloatArray:
+        rows, columns = flattening_coordinates(self.dimension, self.order)
+        pairs = [np.repeat(rows.tuples, columns.size, axis=1), np.tile(columns.tuples, rows.size)]
+        entries = self._scaled[places_of(np.concatenate(pairs))].reshape(rows.size, columns.size)
+        matrix: FloatArray = entries * rows.scales[:, None] * columns.scales
+        return matrix
+
     def _places_of(self, rows: IndexArray) -> IndexArray:
         """Return the place of entry (row, a) for every sorted row of p − 1 indices and every a.
 
@@ -141,41 +155,10 @@ class PackedTensor(EntryTensor):
         for r, index in enumerate(rows):
             before = index[:, None] <= inserted
             position += before
-            place += np.where(before, _binomials(index + r, r + 1)[:, None], _binomials(index + r + 1, r + 2)[:, None])
+            place += np.where(before, binomials(index + r, r + 1)[:, None], binomials(index + r + 1, r + 2)[:, None])
         for r in range(self.order):
-            place += np.where(position == r, _binomials(inserted + r, r + 1), 0)
+            place += np.where(position == r, binomials(inserted + r, r + 1), 0)
         return place
-
-
-def sorted_tuples(dimension: int, length: int) -> IndexArray:
-    """Return all i₀ ≤ i₁ ≤ … < `dimension` as the columns of an array, in colexicographic order.
-
-    The tuples of a smaller dimension come first, in the same order.
-    """
-    tuples = np.arange(dimension)[None, :]
-    for shorter in range(1, length):
-        counts = [math.comb(last + shorter, shorter) for last in range(dimension)]
-        heads = np.concatenate([tuples[:, :count] for count in counts], axis=1)
-        tuples = np.concatenate([heads, np.repeat(np.arange(dimension), counts)[None, :]])
-    return tuples
-
-
-def n_arrangements(indices: IndexArray) -> FloatArray:
-    """Return in how many orders the entries of each sorted column can be written: p! over the factorials of repeats."""
-    repeats = np.ones(indices.shape[1])
-    run = np.ones(indices.shape[1])
-    for previous, current in itertools.pairwise(indices):
-        run = np.where(previous == current, run + 1, 1)
-        repeats *= run
-    return math.factorial(indices.shape[0]) / repeats
-
-
-def _binomials(top: IndexArray, bottom: int) -> IndexArray:
-    """Return C(top, bottom) for an array of integers, exactly."""
-    result = np.ones_like(top)
-    for factor in range(bottom):
-        result = result * (top - factor) // (factor + 1)
-    return result
 
 
 #: Numbers in the intermediate products of one chunk of terms.
@@ -231,6 +214,7 @@ class SparseTensor(EntryTensor):
         arrangements = n_arrangements(distinct)
         self.n_entries = distinct.shape[1]
         self._squared_norm = float(arrangements @ weights**2)
+        self._distinct, self._values = distinct, weights
         # T(u,…,u) is the sum of value · arrangements · Πᵣ u[iᵣ], and T(I,u,…,u) is its gradient divided by p. So each
         # position r of an entry gives one term in row iᵣ, with the other indices as its factors. Terms are sorted by
         # row, so that the terms of one row lie together and can be added up as a run.
@@ -244,6 +228,16 @@ class SparseTensor(EntryTensor):
     def _unit_squared_norm(self) -> float:
         """Return the sum of the squares of all entries, each counted with all its permutations."""
         return self._squared_norm
+
+    def _unit_flattening(self) -> FloatArray:
+        """Put every entry where its indices are split into those of a row and those of a column."""
+        rows, columns = flattening_coordinates(self.dimension, self.order)
+        matrix = np.zeros((rows.size, columns.size))
+        for chosen in itertools.combinations(range(self.order), rows.degree):
+            row = places_of(self._distinct[list(chosen)])
+            column = places_of(np.delete(self._distinct, chosen, axis=0))
+            matrix[row, column] = self._values * rows.scales[row] * columns.scales[column]
+        return matrix
 
     def _unit_image(self, block: FloatArray) -> FloatArray:
         block = np.ascontiguousarray(block)

@@ -27,7 +27,8 @@ from odeco.power.solver import normalise, uniform_starts
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor, as_oracle
 from odeco.tensors.oracle import Oracle
-from odeco.tensors.packed import PackedTensor, sorted_tuples
+from odeco.tensors.coordinates import sorted_tuples
+from odeco.tensors.packed import PackedTensor
 
 
 def ss_hopm(

@@ -1,0 +1,355 @@
+"""Subspace power method: more components than dimensions, from the flattening of a symmetric tensor of order 4 or more.
+
+The flattening of Σ λᵢ aᵢ⊗ᵖ is Σ λᵢ pᵢ qᵢᵀ, where pᵢ and qᵢ are the powers of degrees h = ⌊p/2⌋ and g = ⌈p/2⌉ of aᵢ in
+packed coordinates. Its rank is the number k of components, also where k is larger than d, and its rows span the qᵢ. For
+an orthonormal basis R of that span, f(x) = ‖Rᵀx⊗ᵍ‖² on the unit sphere is at most 1, and up to a number of components
+(`largest_rank`) it is 1 at the aᵢ alone. So components are found by power iteration on f. They are subtracted from the
+flattening by Wedderburn's rank reduction, which leaves the span of the others (Kileel and Pereira, *Subspace power
+method for symmetric tensor decomposition*, arXiv:1912.04007).
+
+A block of starts is iterated as one, and all components that it reaches are subtracted together.
+
+Noise E of variance s in every coordinate leaves the span, and the other singular values of the flattening follow the
+law of Marchenko and Pastur; at even orders, where the flattening is symmetric, the eigenvalues follow Wigner's
+semicircle law, whose squares have the same shape. `FlatteningSpectrum.n_clear` counts the singular values that stand
+clear of this law.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import scipy  # it imports its submodules when they are used
+
+from odeco._util.arguments import as_generator, check_count
+from odeco._util.threads import one_blas_thread
+from odeco._util.types import BoolArray, FloatArray, IndexArray, RngLike
+from odeco.errors import RankError
+from odeco.tensors.components import Components
+from odeco.tensors.coordinates import PackedCoordinates, flattening_coordinates
+
+#: Singular values up to this multiple of the rounding error of the largest are rounding error themselves.
+_ROUNDING_MULTIPLE = 1000.0
+
+#: A law is compared with more singular values than this.
+_FEWEST_FOR_A_LAW = 5
+
+#: The chance that the largest singular value of noise exceeds the edge, and the law of Tracy and Widom (real case) as a
+#: gamma law: its shape, its scale, and its shift to the left (Chiani 2014).
+_EDGE_CHANCE, _TRACY_WIDOM = 1e-3, (46.446, 0.186054, 9.84801)
+
+#: The number of starts: a multiple of the components that are left, between these bounds.
+_STARTS_PER_COMPONENT, _MIN_STARTS, _MAX_STARTS = 2, 16, 128
+
+#: Iterations between two looks at which starts have reached a component, the largest number of looks, and the share of
+#: the starts after whose arrival no others are waited for.
+_STAGE, _MAX_STAGES, _ENOUGH = 25, 8, 0.4
+
+#: Blocks of starts without any arrival, after which the best of them is taken for a component.
+_MAX_BLOCKS = 4
+
+#: The shift, in units of 1 − f, with which the iteration does not cycle; it vanishes at a component.
+_SHIFT = 0.35
+
+#: A start has reached a component if 1 − f is at most this, or this multiple of what noise takes off f.
+_ARRIVED, _NOISE_FACTOR = 1e-6, 3.0
+
+#: Arrived starts are iterated until they move less than this, at most this number of times.
+_POLISHED, _POLISH_STEPS = 1e-7, 100
+
+#: Steps in the whole span before a start is tested.
+_CORRECTION = 4
+
+#: Two vectors whose cosine differs from 1 by less than this are the same component, and a power whose part outside of
+#: the span of others is less than this is none of its own.
+_SAME, _LEAST_NEW = 1e-5, 1e-3
+
+
+def largest_rank(dimension: int, order: int) -> int:
+    """Return the largest number of generic components that the subspace power method can tell apart; 0 at order 3.
+
+    At even orders p = 2h this is C(d+h−1, h) − d: from there on the span of the powers has other powers in it (Kileel
+    and Pereira, Proposition 3.1). At odd orders p = 2h+1 it is C(d+h−1, h), the number of rows of the flattening.
+    """
+    if order < 4:
+        return 0
+    n_rows = math.comb(dimension + order // 2 - 1, order // 2)
+    return max(0, n_rows - dimension if order % 2 == 0 else n_rows)
+
+
+@dataclass(frozen=True, eq=False)
+class FlatteningSpectrum:
+    """The singular values of a flattening M = L D Rᵀ, largest first.
+
+    Attributes
+    ----------
+    values : array
+        The singular values; at even orders, eigenvalues with their sign, largest in absolute value first.
+    left, right : arrays
+        The singular vectors, one in each column; the same array at even orders.
+    rounding : float
+        The relative rounding error of the entries.
+    """
+
+    values: FloatArray
+    left: FloatArray
+    right: FloatArray
+    rounding: float
+
+    @classmethod
+    def of(cls, flattening: FloatArray, rounding: float) -> FlatteningSpectrum:
+        """Return the spectrum of a flattening."""
+        with one_blas_thread():  # the bits of a decomposition depend on the number of threads
+            if flattening.shape[0] == flattening.shape[1]:
+                values, vectors = np.linalg.eigh(flattening)
+                first = np.argsort(-np.abs(values), kind="stable")
+                basis = vectors[:, first]
+                return cls(values[first], basis, basis, rounding)
+            left, values, right = np.linalg.svd(flattening, full_matrices=False)
+        return cls(values, left, right.T, rounding)
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the flattening is a symmetric matrix, as at even orders."""
+        return self.left is self.right
+
+    @cached_property
+    def n_usable(self) -> int:
+        """How many singular values are not rounding error."""
+        sizes = np.abs(self.values)
+        return int(np.sum(sizes > _ROUNDING_MULTIPLE * self.rounding * sizes[0]))
+
+    @cached_property
+    def margins(self) -> FloatArray:
+        """For each singular value but the smallest ones, its size over the edge of noise with those after it.
+
+        The edge is what the largest of n singular values exceeds with a chance of 1 in 1,000. If it is one of noise, it
+        has about e times their mean square, where e is the edge of the law of many. So the sum of the other squares is
+        divided by n − e.
+        """
+        squares = self.values**2
+        n_rows = np.arange(squares.size, _FEWEST_FOR_A_LAW, -1.0)
+        after = np.append(np.cumsum(squares[::-1])[::-1], 0.0)[1 : n_rows.size + 1]
+        shape, scale, shift = _TRACY_WIDOM
+        if self.symmetric:
+            # Either the largest or the smallest eigenvalue may be the one that exceeds it.
+            quantile = scale * float(scipy.special.gammainccinv(shape, _EDGE_CHANCE / 2)) - shift
+            edges, typical = (2 + quantile * n_rows ** (-2 / 3)) ** 2, np.full_like(n_rows, 4.0)
+        else:
+            quantile = scale * float(scipy.special.gammainccinv(shape, _EDGE_CHANCE)) - shift
+            n_columns = self.right.shape[0] - squares.size + n_rows
+            sums = np.sqrt(n_rows) + np.sqrt(n_columns)
+            width = sums * (1 / np.sqrt(n_rows) + 1 / np.sqrt(n_columns)) ** (1 / 3)
+            edges, typical = (sums**2 + quantile * width) / n_columns, sums**2 / n_columns
+        noise = np.maximum(edges * after / np.maximum(n_rows - typical, 1.0), np.finfo(np.float64).tiny)
+        margins: FloatArray = np.sqrt(squares[: n_rows.size] / noise)
+        return margins
+
+    @cached_property
+    def n_clear(self) -> int:
+        """How many singular values stand clear of the noise that those after them show, or of rounding error.
+
+        Among more components than not, the first singular values do not stand clear of the others. So the last one that
+        does is looked for. A part of the bulk of noise, from its smallest value on, has a relatively lower edge than
+        all of it, so that no value of the bulk is clear of those after it.
+        """
+        if self.n_usable < self.values.size:
+            return self.n_usable
+        clear = np.flatnonzero(self.margins > 1)
+        return int(clear[-1]) + 1 if clear.size else 0
+
+    def noise_after(self, rank: int) -> float:
+        """Return the mean square of the singular values after the first `rank` ones: s times the free columns."""
+        return float(np.mean(self.values[rank:] ** 2)) if rank < self.values.size else 0.0
+
+
+def subspace_power_method(
+    flattening: FloatArray,
+    dimension: int,
+    order: int,
+    n_components: int | Literal["auto"],
+    rng: RngLike = None,
+    *,
+    spectrum: FlatteningSpectrum | None = None,
+) -> Components:
+    """Return the components of a symmetric tensor that is given by its flattening.
+
+    Their weights fit the flattening best for their vectors. With noise, a least-squares fit from here improves all of
+    them together (`odeco.cp.overcomplete`).
+
+    Parameters
+    ----------
+    flattening : array, C(d+h−1, h) x C(d+g−1, g) with h = ⌊p/2⌋ and g = ⌈p/2⌉
+        The tensor as a matrix between packed coordinates (`odeco.tensors.coordinates`).
+    dimension, order : int
+        The d and p of the tensor; p is 4 or more.
+    n_components : int or "auto"
+        The number k of components; ``"auto"`` is the number of singular values that stand clear of the noise.
+    rng : None, int or numpy.random.Generator
+        Draws the starts.
+    spectrum : FlatteningSpectrum, optional
+        The spectrum of the flattening, if it is known.
+
+    Raises
+    ------
+    RankError
+        If the flattening has a rank below `n_components`; the components of that rank are in ``error.found``.
+
+    Notes
+    -----
+    Deviations from the paper: blocks of starts; all components that a block reaches are subtracted at once; the shift
+    is proportional to 1 − f; and a start counts as arrived by what noise is expected to take off f.
+
+    Examples
+    --------
+    >>> import numpy as np, odeco
+    >>> from odeco.cp.subspace_power import subspace_power_method
+    >>> vectors = np.random.default_rng(0).standard_normal((6, 9))
+    >>> truth = odeco.Components(np.ones(9), vectors, order=4)
+    >>> found = subspace_power_method(truth.flattening(), 6, 4, "auto", rng=0)
+    >>> found.n_components, bool(odeco.match(found, truth).cosines.min() > 1 - 1e-9)
+    (9, True)
+    """
+    generator = as_generator(rng)
+    if spectrum is None:
+        rounding = float(np.finfo(flattening.dtype).eps)
+        spectrum = FlatteningSpectrum.of(np.asarray(flattening, np.float64), rounding)
+    most = max(dimension, largest_rank(dimension, order))
+    if isinstance(n_components, str):
+        n_components = min(most, spectrum.n_clear)
+    k = check_count("n_components", n_components, 0, most, f" for a tensor of dimension {dimension} and order {order}")
+    rows, columns = flattening_coordinates(dimension, order)
+    rank = min(k, spectrum.n_usable)
+    with one_blas_thread():
+        vectors = _components_of_span(spectrum, rank, rows, columns, generator)
+        gram: FloatArray = (vectors.T @ vectors) ** order
+        values = np.sum(rows.powers(vectors) * (flattening @ columns.powers(vectors)), axis=0)
+        weights = scipy.linalg.lstsq(gram, values)[0] if rank else np.zeros(0)
+    found = Components(weights, vectors, order)
+    if rank < k:
+        raise RankError(
+            f"The tensor must have {k} components. Its flattening has rank {rank}. Pass n_components={rank}.", found
+        )
+    return found
+
+
+class _Span:
+    """The span of the rows of a flattening, and what noise takes off f at a component.
+
+    To first order noise E turns the basis R of the span by Eᵀ L D⁻ᵀ outside of it, so that a power q = R c loses
+    ‖Eᵀ L D⁻ᵀ c‖², which is about s times the number of free columns times ‖D⁻ᵀ c‖².
+    """
+
+    def __init__(self, spectrum: FlatteningSpectrum, rank: int, columns: PackedCoordinates) -> None:
+        self.basis, self.columns = spectrum.right[:, :rank], columns
+        self._values, self._noise = spectrum.values[:rank, None], spectrum.noise_after(rank)
+
+    def arrived(self, block: FloatArray) -> tuple[BoolArray, FloatArray]:
+        """Return which vectors are components, and the values of f."""
+        inside = self.basis.T @ self.columns.powers(block)
+        values = np.einsum("ml,ml->l", inside, inside)
+        lost = _NOISE_FACTOR * self._noise * np.sum((inside / self._values) ** 2, axis=0)
+        return 1 - values <= np.maximum(_ARRIVED, lost), values
+
+    def polish(self, block: FloatArray) -> FloatArray:
+        """Return the limits of unit vectors under the power method, largest f first."""
+        inside = self.basis.T @ self.columns.powers(block)
+        for _ in range(_POLISH_STEPS):
+            moved = self.columns.contract(self.basis @ inside, block)
+            moved /= np.linalg.norm(moved, axis=0)
+            change = float(np.max(np.linalg.norm(moved - block, axis=0), initial=0.0))
+            block, inside = moved, self.basis.T @ self.columns.powers(moved)
+            if change <= _POLISHED:
+                break
+        largest_first: IndexArray = np.argsort(-np.einsum("ml,ml->l", inside, inside), kind="stable")
+        return block[:, largest_first]
+
+
+def _components_of_span(
+    spectrum: FlatteningSpectrum,
+    rank: int,
+    rows: PackedCoordinates,
+    columns: PackedCoordinates,
+    generator: np.random.Generator,
+) -> FloatArray:
+    """Return unit vectors whose powers lie in the span of the leading singular vectors, as far as noise lets them."""
+    left, right, core = spectrum.left[:, :rank], spectrum.right[:, :rank], np.diag(spectrum.values[:rank])
+    span = _Span(spectrum, rank, columns)
+    found = np.empty((rows.dimension, 0))
+    while found.shape[1] < rank:
+        new = _next_components(span, right, found, generator)
+        found = np.hstack([found, new])
+        # Wedderburn: M − P W Qᵀ with W = (Qᵀ M⁺ P)⁻¹ has the rank of M less that of P.
+        inside_right = right.T @ columns.powers(new)
+        inside_left = inside_right if columns is rows else left.T @ rows.powers(new)
+        solved_left = np.linalg.solve(core, inside_left)
+        solved_right = solved_left if columns is rows else np.linalg.solve(core.T, inside_right)
+        core = core - inside_left @ np.linalg.solve(inside_right.T @ solved_left, inside_right.T)
+        kept_right = _complement(solved_left)
+        kept_left = kept_right if columns is rows else _complement(solved_right)
+        core = kept_left.T @ core @ kept_right
+        right = right @ kept_right
+        left = right if columns is rows else left @ kept_left
+    return found
+
+
+def _next_components(
+    span: _Span, right: FloatArray, found: FloatArray, generator: np.random.Generator
+) -> FloatArray:
+    """Return the different components that a block of starts reaches; at least one.
+
+    `right` is the basis of what the components found leave of the span.
+    """
+    columns, n_left = span.columns, right.shape[1]
+    n_starts = min(_MAX_STARTS, max(_MIN_STARTS, _STARTS_PER_COMPONENT * n_left))
+    best, best_value = np.empty((columns.dimension, 1)), -1.0
+    for _ in range(_MAX_BLOCKS):
+        block = generator.standard_normal((columns.dimension, n_starts))
+        block /= np.linalg.norm(block, axis=0)
+        arrived, n_arrived = np.empty((columns.dimension, 0)), -1
+        for _ in range(_MAX_STAGES):
+            block = _iterate(right, block, columns, _STAGE)
+            # What was subtracted has left its errors in `right`; the whole span has those of the tensor alone.
+            near = _iterate(span.basis, block, columns, _CORRECTION)
+            here, values = span.arrived(near)
+            if values.max() > best_value:
+                best, best_value = near[:, [int(np.argmax(values))]], float(values.max())
+            n_before, n_arrived = n_arrived, arrived.shape[1] + int(np.sum(here))
+            arrived, block = np.hstack([arrived, near[:, here]]), block[:, ~here]
+            if n_arrived >= min(n_left, _ENOUGH * n_starts) or n_arrived == n_before > 0 or block.shape[1] == 0:
+                break
+        reached = _different(span.polish(arrived), found, right, columns) if n_arrived else arrived
+        if reached.shape[1]:
+            return reached[:, :n_left]
+    return best
+
+
+def _iterate(right: FloatArray, block: FloatArray, columns: PackedCoordinates, n_steps: int) -> FloatArray:
+    """Return unit vectors after steps of the shifted power method."""
+    for _ in range(n_steps):
+        inside = right.T @ columns.powers(block)
+        missing = np.clip(1 - np.einsum("ml,ml->l", inside, inside), 0, 1)
+        block = columns.contract(right @ inside, block) + _SHIFT * missing * block
+        block /= np.linalg.norm(block, axis=0)
+    return block
+
+
+def _different(block: FloatArray, found: FloatArray, right: FloatArray, columns: PackedCoordinates) -> FloatArray:
+    """Return the vectors that differ from those before them and from those found, with linearly independent powers."""
+    before = np.triu(np.abs(block.T @ block), 1).max(axis=0, initial=0.0)
+    before = np.maximum(before, np.abs(found.T @ block).max(axis=0, initial=0.0))
+    block = block[:, before <= 1 - _SAME]
+    inside = right.T @ columns.powers(block)
+    _, root, pivots = scipy.linalg.qr(inside, mode="economic", pivoting=True)
+    sizes = np.abs(np.diagonal(root))
+    return block[:, np.sort(pivots[: int(np.sum(sizes > _LEAST_NEW))])]
+
+
+def _complement(vectors: FloatArray) -> FloatArray:
+    """Return an orthonormal basis of the complement of the span of the columns."""
+    basis: FloatArray = np.linalg.qr(vectors, mode="complete")[0][:, vectors.shape[1] :]
+    return basis
