@@ -17,7 +17,7 @@ from odeco.models.lda.moments import WordMoment
 from odeco.online import SampleMoment
 from odeco.privacy import EntryLevel, RecordLevel
 from odeco.reproduction.baselines import TensorSketch
-from odeco.tensors import AsymmetricTensor, DenseTensor, DeviceTensor, PackedTensor, SparseTensor
+from odeco.tensors import AsymmetricTensor, DenseTensor, DeviceTensor, FlattenedTensor, PackedTensor, SparseTensor
 
 
 def random_symmetric(dimension: int, order: int, generator: np.random.Generator) -> np.ndarray:
@@ -56,6 +56,10 @@ def _device_single(generator, dimension, order):
 
 def _packed(generator, dimension, order):
     return PackedTensor.from_dense(random_symmetric(dimension, order, generator))
+
+
+def _flattened(generator, dimension, order):
+    return FlattenedTensor(DenseTensor(random_symmetric(dimension, order, generator)).flattening(), dimension, order)
 
 
 def _sparse(generator, dimension, order):
@@ -145,6 +149,7 @@ ORACLES: dict[str, Callable[[np.random.Generator, int, int], Oracle]] = {
     "another library": _device,
     "another library, single precision": _device_single,
     "packed": _packed,
+    "flattened": _flattened,
     "sparse": _sparse,
     "asymmetric": _asymmetric,
     "samples": _samples,

@@ -27,7 +27,7 @@ import scipy  # it imports its submodules when they are used
 
 from odeco._util.arguments import as_generator, check_count
 from odeco._util.threads import one_blas_thread
-from odeco._util.types import BoolArray, FloatArray, IndexArray, RngLike
+from odeco._util.types import BoolArray, DataArray, FloatArray, IndexArray, RngLike
 from odeco.errors import RankError
 from odeco.tensors.components import Components
 from odeco.tensors.coordinates import PackedCoordinates, flattening_coordinates
@@ -297,9 +297,7 @@ def _components_of_span(
     return found
 
 
-def _next_components(
-    span: _Span, right: FloatArray, found: FloatArray, generator: np.random.Generator
-) -> FloatArray:
+def _next_components(span: _Span, right: FloatArray, found: FloatArray, generator: np.random.Generator) -> FloatArray:
     """Return the different components that a block of starts reaches; at least one.
 
     `right` is the basis of what the components found leave of the span.
@@ -349,7 +347,7 @@ def _different(block: FloatArray, found: FloatArray, right: FloatArray, columns:
     return block[:, np.sort(pivots[: int(np.sum(sizes > _LEAST_NEW))])]
 
 
-def _complement(vectors: FloatArray) -> FloatArray:
+def _complement(vectors: DataArray) -> FloatArray:
     """Return an orthonormal basis of the complement of the span of the columns."""
-    basis: FloatArray = np.linalg.qr(vectors, mode="complete")[0][:, vectors.shape[1] :]
+    basis: FloatArray = np.linalg.qr(vectors, mode="complete")[0].astype(np.float64)[:, vectors.shape[1] :]
     return basis

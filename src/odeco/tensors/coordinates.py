@@ -50,7 +50,7 @@ class PackedCoordinates:
 
     def powers(self, block: FloatArray) -> FloatArray:
         """Return the coordinates of u ⊗ … ⊗ u for every column u of a block."""
-        products = block[self.tuples[0]] * self.scales[:, None]
+        products: FloatArray = block[self.tuples[0]] * self.scales[:, None]
         for indices in self.tuples[1:]:
             products *= block[indices]
         return products

@@ -25,9 +25,9 @@ from odeco.io.rows import as_rows, is_sparse, row_slice
 from odeco.power.power_method import Schedule, run
 from odeco.power.solver import normalise, uniform_starts
 from odeco.tensors.components import Components
+from odeco.tensors.coordinates import sorted_tuples
 from odeco.tensors.dense import DenseTensor, as_oracle
 from odeco.tensors.oracle import Oracle
-from odeco.tensors.coordinates import sorted_tuples
 from odeco.tensors.packed import PackedTensor
 
 
