@@ -10,6 +10,9 @@ entry, of all of them without the m-th, and without the m-th and the n-th. Then,
 and likewise for every axis. Making one factor longer and another one shorter in proportion changes nothing: conjugate
 gradients take no step in such a direction.
 
+A tensor that is symmetric along some axes has terms with one vector for all of them, a ⊗ a ⊗ c. If the tensor and the
+points are symmetric, so are image and step: a fit that starts there stays there, and only rounding errors are removed.
+
 A pencil of two random slices A D Bᵀ and A E Bᵀ gives A. The product of A⁻¹ with the unfolding has one term in each row,
 b ⊗ c ⊗ …, whose vectors are the leading ones of its own unfoldings.
 """
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy  # it imports its submodules when they are used
@@ -40,26 +44,95 @@ _MAX_DIRECT = 500
 _MIN_DAMPING = 1e-9
 
 
+@dataclass(frozen=True)
+class PartlySymmetricNoise(ProductNoise):
+    """Noise with independent entries up to the symmetry along some axes, at products a ⊗ … ⊗ a ⊗ c ⊗ ….
+
+    If a occurs m times, the bound of `ProductNoise` on the variance of a difference has m terms 2 − 2 c for the cosine
+    c of a and a'. They are the variance of √m ⟨g, a⟩, so that the mean of the largest value is at most √(m d) + Σ √dᵢ.
+    """
+
+    symmetric: tuple[int, ...]
+
+    @property
+    def _free(self) -> list[int]:
+        """The sizes of the other axes."""
+        return [size for axis, size in enumerate(self.parts) if axis not in self.symmetric]
+
+    @property
+    def n_entries(self) -> int:
+        """The distinct ones."""
+        return math.prod(self._free) * _n_distinct(self.parts[self.symmetric[0]], len(self.symmetric))
+
+    @property
+    def freedom(self) -> int:
+        """A unit vector for all symmetric axes together and for each of the others, and a weight."""
+        return self.parts[self.symmetric[0]] + sum(self._free) - len(self._free)
+
+    @property
+    def unit(self) -> float:
+        """√(m d) + Σ √dᵢ."""
+        repeated = math.sqrt(len(self.symmetric) * self.parts[self.symmetric[0]])
+        return repeated + sum(math.sqrt(size) for size in self._free)
+
+
+def _n_distinct(dimension: int, order: int) -> int:
+    """Return the number of distinct entries of a symmetric tensor."""
+    return math.comb(dimension + order - 1, order)
+
+
 class AsymmetricProblem(CPProblem):
-    """An asymmetric tensor and the least-squares fit of its terms."""
+    """An asymmetric tensor and the least-squares fit of its terms.
+
+    Attributes
+    ----------
+    symmetric : tuple of int
+        The axes along which the tensor is symmetric, and the vectors of a term are the same; there may be none.
+    """
 
     oracle: AsymmetricTensor
 
-    def __init__(self, tensor: AsymmetricTensor) -> None:
-        self.oracle, self.parts, self.order = tensor, tensor.parts, tensor.order
+    def __init__(self, tensor: AsymmetricTensor, symmetric: tuple[int, ...] = ()) -> None:
+        self.oracle, self.parts, self.order, self.symmetric = tensor, tensor.parts, tensor.order, symmetric
         self.whole = float(np.vdot(tensor.entries, tensor.entries))
-        self.n_entries = math.prod(tensor.parts)
+        self.n_entries = self.noise.n_entries
 
     @property
     def noise(self) -> ProductNoise:
         """The law of the largest value of noise at products of unit vectors."""
-        return ProductNoise(self.parts)
+        return PartlySymmetricNoise(self.parts, self.symmetric) if self.symmetric else ProductNoise(self.parts)
+
+    @property
+    def _sign_rows(self) -> slice:
+        """The place of the piece that has the sign of a weight: that of the first axis without symmetry."""
+        axis = next(axis for axis in range(self.order) if axis not in self.symmetric)
+        return slice(sum(self.parts[:axis]), sum(self.parts[: axis + 1]))
+
+    def _shared(self, vectors: FloatArray, *, signed: bool) -> FloatArray:
+        """Return vectors with the mean of their pieces along symmetric axes in place of each of them.
+
+        If `signed`, pieces get the sign of the first one before, and the other axis that has the sign makes up for it.
+        """
+        if not self.symmetric:
+            return vectors
+        pieces, signs = split(vectors.copy(), self.parts), np.ones(vectors.shape[1])
+        first = self.symmetric[0]
+        for axis in self.symmetric[1:]:
+            if signed:
+                flips = np.where(np.sum(pieces[first] * pieces[axis], axis=0) < 0, -1.0, 1.0)
+                pieces[axis], signs = pieces[axis] * flips, signs * flips
+        mean: FloatArray = np.mean([pieces[axis] for axis in self.symmetric], axis=0)
+        for axis in self.symmetric:
+            pieces[axis] = mean
+        shared = np.concatenate(pieces)
+        shared[self._sign_rows] *= signs
+        return shared
 
     def as_points(self, components: Components) -> tuple[FloatArray, FloatArray]:
-        """Return vectors whose pieces have the p-th root of the weight as their length; the first one has the sign."""
+        """Return vectors whose pieces have the p-th root of the weight as their length; one of them has the sign."""
         points = components.vectors * math.sqrt(self.order) * np.abs(components.weights) ** (1 / self.order)
-        points[: self.parts[0]] *= np.where(components.weights < 0, -1.0, 1.0)
-        return np.ones_like(components.weights), points
+        points[self._sign_rows] *= np.where(components.weights < 0, -1.0, 1.0)
+        return np.ones_like(components.weights), self._shared(points, signed=True)
 
     def from_points(self, signs: FloatArray, points: FloatArray) -> Components:  # noqa: ARG002
         """Return the terms that these points stand for."""
@@ -87,7 +160,8 @@ class AsymmetricProblem(CPProblem):
             descent = images - np.concatenate([piece @ each for piece, each in zip(pieces, own, strict=True)])
             damped = [each + damping * np.diag(np.diagonal(each)) for each in own]
             if points.size <= _MAX_DIRECT:
-                return np.linalg.solve(_matrix(pieces, damped, mixed), descent.ravel()).reshape(points.shape)
+                step = np.linalg.solve(_matrix(pieces, damped, mixed), descent.ravel()).reshape(points.shape)
+                return self._shared(step, signed=False)
             inverses = [np.linalg.pinv(each, hermitian=True) for each in damped]
 
             def product(step: FloatArray) -> FloatArray:
@@ -99,7 +173,7 @@ class AsymmetricProblem(CPProblem):
             def precondition(residual: FloatArray) -> FloatArray:
                 return np.concatenate([each @ inverses[m] for m, each in enumerate(split(residual, parts))])
 
-            return conjugate_gradients(product, descent, precondition)
+            return self._shared(conjugate_gradients(product, descent, precondition), signed=False)
 
     def residuals(self, components: Components, points: FloatArray, images: FloatArray) -> FloatArray:  # noqa: ARG002
         """Return the root mean square over the axes of ‖T(I, b, c, …) − C(I, b, c, …)‖."""
@@ -132,7 +206,11 @@ class AsymmetricProblem(CPProblem):
 
     def without(self, components: Components) -> AsymmetricProblem:
         """Return the tensor minus terms."""
-        return AsymmetricProblem(AsymmetricTensor(self.oracle.entries - entries_of(components, self.parts)))
+        return self._like(self.oracle.entries - entries_of(components, self.parts))
+
+    def _like(self, entries: DataArray) -> AsymmetricProblem:
+        """Return the problem of another tensor with the same symmetry."""
+        return AsymmetricProblem(AsymmetricTensor(entries), self.symmetric)
 
     def run(self, plan: Schedule, generator: np.random.Generator) -> Components:
         """Return what the power method finds in the symmetric embedding."""
@@ -140,12 +218,23 @@ class AsymmetricProblem(CPProblem):
         return Components(self.oracle.term_weights(found.weights), found.vectors, self.order)
 
     def spectra(self, width: int, generator: np.random.Generator) -> Spectra:  # noqa: ARG002
-        """Return the spectra of the unfoldings along each axis."""
-        return spectra_of_axes(self.oracle.entries, self.oracle.rounding)
+        """Return the spectra of the unfoldings along each axis; of symmetric ones they are the same."""
+        spectra = spectra_of_axes(self.oracle.entries, self.oracle.rounding).spectra
+        if not self.symmetric:
+            return Spectra(spectra)
+        # Columns that the symmetry makes equal are counted once; see `odeco.cp.rank`.
+        first, n_shared = self.symmetric[0], len(self.symmetric)
+        dimension = self.parts[first]
+        each = [
+            replace(spectrum, n_columns=spectrum.n_columns // dimension**n * _n_distinct(dimension, n))
+            for axis, spectrum in enumerate(spectra)
+            for n in [n_shared - (axis in self.symmetric)]
+        ]
+        return Spectra(tuple(each[first if axis in self.symmetric else axis] for axis in range(self.order)))
 
     def inside(self, bases: Sequence[FloatArray]) -> AsymmetricProblem:
         """Return the tensor in the coordinates of an orthonormal basis for each axis."""
-        return AsymmetricProblem(AsymmetricTensor(_contract(self.oracle.entries, bases)))
+        return self._like(_contract(self.oracle.entries, bases))
 
     def outside(self, bases: Sequence[FloatArray], components: Components) -> Components:
         """Return terms of the core as terms of the tensor."""
@@ -156,7 +245,7 @@ class AsymmetricProblem(CPProblem):
 
     def divided(self, scales: Sequence[FloatArray]) -> AsymmetricProblem:
         """Return the tensor in coordinates that are divided by the scales of each axis."""
-        return AsymmetricProblem(AsymmetricTensor(_contract(self.oracle.entries, [np.diag(1 / s) for s in scales])))
+        return self._like(_contract(self.oracle.entries, [np.diag(1 / scale) for scale in scales]))
 
     def slice_vectors(self, rank: int, generator: np.random.Generator) -> FloatArray:
         """Return vectors along two axes that belong together in a random slice, and random ones along the others."""
@@ -188,7 +277,9 @@ class AsymmetricProblem(CPProblem):
 
     def normalised(self, directions: FloatArray, generator: np.random.Generator) -> FloatArray:
         """Return unit vectors; random ones in place of zeros."""
-        return normalise(directions, self.parts, generator.standard_normal(directions.shape))
+        random = generator.standard_normal(directions.shape)
+        vectors = normalise(directions, self.parts, random)
+        return normalise(self._shared(vectors, signed=True), self.parts, random) if self.symmetric else vectors
 
 
 def split(vectors: FloatArray, parts: tuple[int, ...]) -> list[FloatArray]:
@@ -244,11 +335,14 @@ def gram_of_terms(vectors: FloatArray, parts: tuple[int, ...]) -> FloatArray:
         return _product([len(parts) * (piece.T @ piece) for piece in split(vectors, parts)])
 
 
-def term_angle_errors(terms: Components, parts: tuple[int, ...], deviation: float) -> list[FloatArray]:
+def term_angle_errors(
+    terms: Components, parts: tuple[int, ...], deviation: float, symmetric: tuple[int, ...] = ()
+) -> list[FloatArray]:
     """Return for each axis the standard errors of the vectors, as angles in radians, at most π/2.
 
     They are those of a fit in which the other factors are known: what the error of one factor does to another is
-    neglected. Between orthogonal terms there is no such effect, and across the span of the terms there never is.
+    neglected. Between orthogonal terms there is no such effect, and across the span of the terms there never is. A
+    vector that m axes share is the mean of m estimates whose errors are independent.
     """
     points = terms.vectors * math.sqrt(len(parts)) * np.abs(terms.weights) ** (1 / len(parts))
     pieces = split(points, parts)
@@ -258,6 +352,7 @@ def term_angle_errors(terms: Components, parts: tuple[int, ...], deviation: floa
         for axis, gram in enumerate(grams):
             inverse = np.linalg.pinv(_product(grams, axis), hermitian=True)
             turned = (parts[axis] - 1) * np.maximum(np.diagonal(inverse), 0.0) / np.diagonal(gram)
+            turned = turned / len(symmetric) if axis in symmetric else turned
             errors.append(np.minimum(deviation * np.sqrt(turned), math.pi / 2))
     return errors
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -30,13 +30,14 @@ from odeco.display.progress import following
 from odeco.power.power_method import PowerSolver, Schedule, run
 from odeco.tensors.asymmetric import AsymmetricTensor
 from odeco.tensors.components import Components
-from odeco.tensors.entries import InUnit
+from odeco.tensors.entries import InUnit, check_axes, check_symmetric
 
 
 def decompose_asymmetric(
     tensor: Any,
     n_components: int | Literal["auto"],
     *,
+    symmetric: Sequence[int] | None = None,
     method: Method = "auto",
     n_restarts: int | None = None,
     n_iterations: int | None = None,
@@ -50,6 +51,11 @@ def decompose_asymmetric(
     Terms need not be orthogonal, and their number need not be known: all are fitted together by least squares, and the
     result says what kind they are and how far to trust it. Their vectors should be linearly independent along each
     axis, so that there are at most as many terms as the smallest axis has entries.
+
+    A tensor that is symmetric along some of its axes, such as covariance matrices of several groups, has terms with the
+    same vector along all of them: with ``symmetric=(0, 1)`` the terms are λ a ⊗ a ⊗ c, exactly, and noise is taken to
+    have the same symmetry. If noise has broken it, average first with ``symmetrize(T, axes=(0, 1))``, which also
+    reduces the noise.
 
     With ``method="power"``, which `n_restarts`, `n_iterations` and ``tol=0`` imply, this is the power method, for
     factors that are orthogonal: the array is treated as a symmetric tensor of dimension d₁ + d₂ + …, which is never
@@ -71,6 +77,14 @@ def decompose_asymmetric(
     (array([5., 2.]), [(2, 2), (3, 2), (4, 2)])
     >>> result.verdict
     '2 components, orthogonal; they explain 100 % of T, nothing is left'
+
+    Two covariance matrices with common eigenvectors:
+
+    >>> T = np.stack([np.diag([3.0, 1.0]), np.diag([1.0, 2.0])], axis=-1)
+    >>> a, same, c = odeco.decompose_asymmetric(T, 2, symmetric=(0, 1), rng=0).factors
+    >>> np.array_equal(a, same), abs(a).round(6)
+    (True, array([[1., 0.],
+           [0., 1.]]))
     """
     entries = tensor if isinstance(tensor, AsymmetricTensor) else AsymmetricTensor(tensor)
     oracle, generator = InUnit(entries), as_generator(rng)
@@ -79,6 +93,15 @@ def decompose_asymmetric(
         "n_iterations": n_iterations is not None,
         "tol=0": check_tolerance(tol) == 0,
     }
+    shared = () if symmetric is None else check_axes(symmetric, entries.parts)
+    if len(shared) == oracle.order:
+        raise ValueError(f"`symmetric` must leave out an axis. Got all axes, {shared}. Call odeco.decompose.")
+    if shared:
+        check_symmetric(entries.entries, shared)
+        if method == "power" or any(needs_power.values()):
+            raise ValueError(
+                '`symmetric` needs method="cp". Got method="power", n_restarts, n_iterations or tol=0. Leave them out.'
+            )
     chosen = choose_method(method, needs_power)
     automatic = isinstance(n_components, str) and n_components == "auto"
     if chosen == "power" and automatic:
@@ -94,7 +117,7 @@ def decompose_asymmetric(
         unit = Unit.of(oracle, generator)
         total = None if automatic else k
         with unit.kept(), following(callback, progress, total) as report:
-            found = _terms_together(unit, entries, k, generator, tol, report, automatic=automatic)
+            found = _terms_together(unit, entries, shared, k, generator, tol, report, automatic=automatic)
         found = unit.put_back(found)
         warn_if_unconverged(found, stacklevel=2)
         factors = tuple(factors_of(found.components, entries.parts))
@@ -144,6 +167,7 @@ def _terms_by_loop(
 def _terms_together(
     unit: Unit,
     entries: AsymmetricTensor,
+    symmetric: tuple[int, ...],
     n_components: int,
     generator: np.random.Generator,
     tolerance: float,
@@ -154,14 +178,15 @@ def _terms_together(
     """Fit all terms of an asymmetric tensor together, `n_components` or at most as many, with their structure."""
     tensor = AsymmetricTensor(times_power_of_two(entries.entries.astype(np.float64), -unit.exponent))
     tensor.rounding = entries.rounding
+    problem = AsymmetricProblem(tensor, symmetric)
     if automatic:
-        selection = select_rank(AsymmetricProblem(tensor), generator, max_rank=n_components, callback=report)
+        selection = select_rank(problem, generator, max_rank=n_components, callback=report)
         require_signal(unit, selection)
     else:
-        selection = fit_rank(AsymmetricProblem(tensor), n_components, generator, callback=report)
+        selection = fit_rank(problem, n_components, generator, callback=report)
     terms = selection.fit.components.sorted_by_weight()
     deviation = selection.deviation if selection.left != "nothing" else 0.0
-    errors = term_angle_errors(terms, tensor.parts, deviation)
+    errors = term_angle_errors(terms, tensor.parts, deviation, symmetric)
     factors = factors_of(terms, tensor.parts)
     return replace(
         sorted_fit(tensor, selection, tolerance, np.sqrt(np.mean(np.square(errors), axis=0))),

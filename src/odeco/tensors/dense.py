@@ -7,7 +7,7 @@ all, a third of the tensor is read, and a third of the products of the unfolding
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -17,7 +17,7 @@ from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import DataArray, FloatArray
 from odeco.tensors.coordinates import flattened
 from odeco.tensors.device import DeviceTensor
-from odeco.tensors.entries import EntryTensor, as_entries, check_symmetric
+from odeco.tensors.entries import EntryTensor, as_entries, check_axes, check_symmetric
 from odeco.tensors.oracle import Oracle
 
 #: Below this dimension handing a slab to a thread takes longer than contracting it.
@@ -181,8 +181,10 @@ class DenseTensor(EntryTensor):
         return np.stack(list(rows)).astype(np.float64)
 
 
-def symmetrize(entries: Any) -> DataArray:
+def symmetrize(entries: Any, axes: Sequence[int] | None = None) -> DataArray:
     """Return the average of an array over all permutations of its axes, the nearest symmetric tensor to it.
+
+    With `axes`, such as ``(0, 1)``, only these are permuted, for ``decompose_asymmetric(…, symmetric=(0, 1))``.
 
     Examples
     --------
@@ -193,15 +195,17 @@ def symmetrize(entries: Any) -> DataArray:
     >>> T[0, 0, 1], T[0, 1, 0], T[1, 0, 0]
     (np.float64(1.0), np.float64(1.0), np.float64(1.0))
     """
-    result = as_entries(entries)
-    # An array that is symmetric in its first m axes becomes symmetric in m + 1 axes if it is averaged over all swaps of
-    # axis m + 1 with one before it, and no swap.
-    for last in range(1, result.ndim):
-        total = result.copy()
-        for axis in range(last):
-            total += np.swapaxes(result, axis, last)
-        total /= last + 1
-        result = total
+    result = as_entries(entries, equal_sizes=axes is None)
+    permuted = range(result.ndim) if axes is None else check_axes(axes, result.shape)
+    # An array that is symmetric in m of the axes becomes symmetric in m + 1 of them if it is averaged over all swaps of
+    # the next one with one before it, and no swap.
+    for n_before, last in enumerate(permuted):
+        if n_before:
+            total = result.copy()
+            for axis in permuted[:n_before]:
+                total += np.swapaxes(result, axis, last)
+            total /= n_before + 1
+            result = total
     return result
 
 

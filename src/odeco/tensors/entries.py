@@ -7,8 +7,11 @@ by a power of two changes no digit.
 
 from __future__ import annotations
 
+import itertools
 import math
+import numbers
 from abc import abstractmethod
+from collections.abc import Iterable, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -254,16 +257,16 @@ def _as_floats(entries: Any, name: str) -> DataArray:
     return checked
 
 
-def check_symmetric(entries: DataArray) -> None:
+def check_symmetric(entries: DataArray, axes: Sequence[int] | None = None) -> None:
     """Raise if two entries that must be equal differ by more than rounding, naming both.
 
-    Swaps of neighbouring indices generate every permutation, so only those are compared.
+    Swaps of neighbouring indices generate every permutation, so only those are compared; with `axes`, of these indices.
     """
     tolerance = math.sqrt(np.finfo(entries.dtype).eps)
     allowed = tolerance * max(abs(float(entries.max())), abs(float(entries.min())))
     slices = range(entries.shape[0])
-    for axis in range(entries.ndim - 1):
-        swapped = np.swapaxes(entries, axis, axis + 1)
+    for axis, other_axis in itertools.pairwise(range(entries.ndim) if axes is None else axes):
+        swapped = np.swapaxes(entries, axis, other_axis)
 
         def difference(first: int, other: DataArray = swapped) -> float:
             gap = entries[first] - other[first]
@@ -274,11 +277,30 @@ def check_symmetric(entries: DataArray) -> None:
                 rest = np.argwhere(np.abs(entries[first] - swapped[first]) > allowed)[0]
                 index = [first, *(int(i) for i in rest)]
                 mirror = list(index)
-                mirror[axis], mirror[axis + 1] = mirror[axis + 1], mirror[axis]
+                mirror[axis], mirror[other_axis] = mirror[other_axis], mirror[axis]
+                where, remedy = "", "odeco.symmetrize(T), or odeco.decompose_asymmetric for an asymmetric one"
+                if axes is not None:
+                    where, remedy = f" along axes {tuple(axes)}", f"odeco.symmetrize(T, axes={tuple(axes)})"
                 raise ValueError(
-                    f"The tensor is not symmetric: {_entry(entries, index)} but {_entry(entries, mirror)}. Call "
-                    "odeco.symmetrize(T), or odeco.decompose_asymmetric for an asymmetric one."
+                    f"The tensor is not symmetric{where}: {_entry(entries, index)} but {_entry(entries, mirror)}. Call "
+                    f"{remedy}."
                 )
+
+
+def check_axes(axes: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the axes along which a tensor is symmetric, in rising order; raise if it cannot be."""
+    given = tuple(axes) if isinstance(axes, Iterable) else (axes,)
+    whole = all(isinstance(axis, numbers.Integral) and 0 <= int(axis) < len(shape) for axis in given)
+    if not whole or len(set(given)) != len(given) or len(given) < 2:
+        raise ValueError(
+            f"Axes must be two or more different ints in [0, {len(shape) - 1}] for a tensor of shape {shape}. "
+            f"Got {axes!r}."
+        )
+    chosen = tuple(sorted(int(axis) for axis in given))
+    sizes = {shape[axis] for axis in chosen}
+    if len(sizes) > 1:
+        raise ValueError(f"A tensor that is symmetric along axes {chosen} has equal sizes there. Got shape {shape}.")
+    return chosen
 
 
 def _entry(entries: DataArray, index: tuple[int, ...] | list[int]) -> str:
