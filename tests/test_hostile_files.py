@@ -16,6 +16,8 @@ from odeco._util import schema as _schema
 from odeco._util.files import load_arrays, save_arrays
 from odeco.errors import SourceError
 from odeco.io import as_source
+from odeco.models import Communities, TensorLDA
+from odeco.models.lda.moments import correction_factors
 
 N_CASES = 15
 
@@ -28,8 +30,36 @@ def test_damaged_files_are_refused_by_name_or_read_as_other_good_files(kind, tmp
     assert "refused" in fates
 
 
+@pytest.mark.parametrize("name", ["state.components.weights", "state.values", "state.images"])
+def test_a_tracker_whose_squares_overflow_is_refused(name, tmp_path):
+    path = tmp_path / "run.ckpt"
+    fuzz.KINDS["run, tracking"][1](path)
+    arrays = dict(np.load(path, allow_pickle=False))
+    arrays[name].reshape(-1)[0] = 1e308
+    with path.open("wb") as file:
+        np.savez(file, **arrays)
+    with pytest.raises(odeco.FileFormatError, match=r"run\.ckpt"):
+        odeco.OnlineDecomposer.load(path)
+
+
+def test_a_stream_of_topics_without_earlier_coordinates_orders_them_by_size(tmp_path):
+    path = tmp_path / "topics.npz"
+    fuzz.KINDS["topic stream"][1](path)
+    arrays = dict(np.load(path, allow_pickle=False))
+    arrays["stream.coordinates"][:] = 0
+    np.savez(path, **arrays)
+    model = TensorLDA.load(path)
+    assert np.all(np.diff(model.diagnostics_.weights) >= 0)
+
+
+def test_a_concentration_whose_square_overflows_leaves_the_factors_at_their_limits():
+    assert correction_factors(1e308) == (1.0, 2.0)
+    with pytest.raises(ValueError, match="`concentration` must be a number above 0 and below 1e"):
+        Communities(2, concentration=1e308).fit(np.ones((9, 9)))
+
+
 def run_limited(script, folder, megabytes=1500):
-    """Run a script in a process that may take so much memory and no more."""
+    """Run a script in a process that may take at most this much memory."""
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({megabytes} << 20,) * 2)\n"
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     return subprocess.run(

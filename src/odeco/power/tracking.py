@@ -128,7 +128,11 @@ class Tracker(State):
         """Raise `ValueError` if the fields of a file contradict each other."""
         k, evidence = self.components.n_components, self.rank_evidence
         require(1 <= k <= self.components.dimension, "there must be 1 to d components")
-        require(bool(np.all(np.any(self.images, axis=0))), "no mean image may be zero")
+        with np.errstate(over="ignore"):
+            lengths = np.linalg.norm(self.images, axis=0)
+            squares = np.square([self.components.weights, self.values])
+        require(bool(np.all((lengths > 0) & np.isfinite(lengths))), "mean images must have positive, finite lengths")
+        require(bool(np.all(np.isfinite(squares))), "the squares of its weights must be finite")
         require(evidence is None or evidence.rank == k, "its rank must be the number of its components")
 
     def advance(self, reply: FloatArray, n_rows: int | None = None) -> Tracker:

@@ -375,6 +375,7 @@ def corrected_core(
 
 def correction_factors(concentration: float) -> tuple[float, float]:
     """Return the factors of the mixed terms, α₀/(α₀+2), and of the cube of the mean, 2α₀²/(α₀+1)(α₀+2)."""
+    concentration = min(concentration, 1e100)  # the factors are 1 and 2 from there on, and the square stays finite
     return concentration / (concentration + 2), 2 * concentration**2 / ((concentration + 1) * (concentration + 2))
 
 

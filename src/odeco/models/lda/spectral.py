@@ -374,7 +374,7 @@ def _start(whiten: FloatArray, core: FloatArray, near: FloatArray | None) -> Flo
 
 def _order(coordinates: FloatArray, weights: FloatArray, before: FloatArray | None) -> IndexArray:
     """Return the order of the topics before, or else that of their size, which falls with the weight."""
-    if before is None or before.shape != coordinates.shape or not weights.size:
+    if before is None or before.shape != coordinates.shape or not weights.size or not before.any(axis=0).all():
         return np.argsort(weights, kind="stable")
     ones = np.ones(weights.size)
     return match(Components(ones, coordinates), Components(ones, before)).found_index

@@ -22,7 +22,7 @@ from odeco.models.mmsb.stream import GraphContext
 
 
 def _check_concentration(name: str, value: Any) -> Any:
-    return value if isinstance(value, str) and value == "auto" else check_number(name, value, 0.0, np.inf)
+    return value if isinstance(value, str) and value == "auto" else check_number(name, value, 0.0, 1e100)
 
 
 @dataclass(eq=False, repr=False)
