@@ -11,7 +11,7 @@ import pytest
 
 import odeco
 from odeco.cp.fit import refine
-from odeco.cp.rank import SIGNIFICANCE, Spectra, chance_of_noise, clear_height, spectrum_of
+from odeco.cp.rank import SIGNIFICANCE, chance_of_noise, clear_height
 from odeco.cp.selection import expected_undetected, select_rank
 from odeco.cp.symmetric import SymmetricProblem, standard_errors
 from odeco.decompose.symmetric import warn_if_unconverged
@@ -167,13 +167,17 @@ def test_noise_alone_has_no_components(seed):
 
 def test_the_spectrum_of_noise_is_clear_of_nothing_and_that_of_components_is_not():
     generator = np.random.default_rng(1)
-    noise = DenseTensor(odeco.symmetrize(generator.standard_normal((30, 30, 30))))
-    assert spectrum_of(noise, 10, generator).n_clear == 0
-    assert Spectra((spectrum_of(noise, 10, generator),)).rest_is_noise(0)
+
+    def spectra(entries):
+        return SymmetricProblem(DenseTensor(entries)).spectra(10, generator)
+
+    noise = odeco.symmetrize(generator.standard_normal((30, 30, 30)))
+    assert spectra(noise).n_clear == 0
+    assert spectra(noise).rest_is_noise(0)
     entries, _ = planted(30, 7, 0.3, 0.01)
-    assert spectrum_of(DenseTensor(entries), 10, generator).n_clear == 7
+    assert spectra(entries).n_clear == 7
     flat, _ = planted(30, 30, 0, 0)  # equally strong in all directions: no noise is as even, or as uneven, as that
-    assert not Spectra((spectrum_of(DenseTensor(flat), 30, generator),)).rest_is_noise(0)
+    assert not spectra(flat).rest_is_noise(0)
 
 
 def test_a_gap_between_components_and_noise_makes_sure_and_none_makes_unsure():

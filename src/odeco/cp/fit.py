@@ -19,6 +19,7 @@ None of them always succeeds, so they take turns until two fits agree.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.rank import NoiseLaw, Spectra
 from odeco.power.power_method import Schedule
-from odeco.power.solver import normalise
+from odeco.power.solver import choose_shifts, normalise, power_step, uniform_starts
 from odeco.tensors.components import Components
 from odeco.tensors.oracle import Oracle
 
@@ -63,6 +64,10 @@ _MIN_STRENGTH = 1e-8
 #: Power iteration begins at the vectors of this number of random slices, and at as many random vectors. Nearly
 #: orthogonal components are reached in about log₂ log₂ of the precision plus log₂ k steps.
 SLICES, _POWER_STEPS = 2, 20
+
+#: The search for the strongest component: the numbers of its random starts and, at most, of their images. It ends when
+#: the largest value has risen by less than this share over the last images.
+_SEARCH_STARTS, _SEARCH_IMAGES, _SEARCH_GAIN, _SEARCH_PATIENCE = 12, 50, 1e-3, 4
 
 #: Vectors whose cosine is above this have reached, or are approaching, the same component.
 _CLOSE = 0.9
@@ -146,6 +151,35 @@ class CPProblem(ABC):
     @abstractmethod
     def run(self, plan: Schedule, generator: np.random.Generator) -> Components:
         """Return what the power method finds."""
+
+    def strongest(self, generator: np.random.Generator) -> Components:
+        """Return the strongest component that power iteration of several random vectors finds, to about a hundredth.
+
+        It ends when the largest value hardly rises any more. Values err by the square of the error of a vector, and a
+        component that is kept is fitted anew.
+        """
+        oracle, order = self.oracle, self.oracle.order
+        block = uniform_starts(generator, oracle.parts, _SEARCH_STARTS)
+        signs, shifts, values, best = np.ones(_SEARCH_STARTS), np.zeros(_SEARCH_STARTS), np.zeros(_SEARCH_STARTS), []
+        for n_images in range(1, _SEARCH_IMAGES + 1):
+            images = oracle.image(block)
+            before, values = values, np.einsum("il,il->l", block, images)
+            signs, shifts = choose_shifts(
+                signs,
+                shifts,
+                before,
+                values,
+                order=order,
+                n_images=n_images,
+                may_shift=True,
+                rounding=oracle.rounding,
+            )
+            best.append(float(np.max(signs * values)))
+            if n_images > _SEARCH_PATIENCE and best[-1] <= (1 + _SEARCH_GAIN) * best[-1 - _SEARCH_PATIENCE]:
+                break
+            block = power_step(block, images, signs, shifts, oracle.parts)
+        vector = block[:, [int(np.argmax(signs * values))]]
+        return Components(self.values(vector), vector, order)
 
     # Starts
 
@@ -255,21 +289,30 @@ def refine(
 
 
 def fit_in_span(
-    problem: CPProblem, rank: int, leading: Sequence[tuple[FloatArray, FloatArray]], generator: np.random.Generator
+    problem: CPProblem,
+    rank: int,
+    leading: Sequence[tuple[FloatArray, FloatArray]],
+    generator: np.random.Generator,
+    variance: float | None = None,
 ) -> Fit:
     """Return the best fit of `rank` components, started in the span of the leading directions of each unfolding.
 
-    `leading` has the directions and their singular values.
+    `leading` has the directions and their singular values. A fit that leaves no more in this span than noise of the
+    given variance at a unit vector is taken at once.
     """
     bases, scales = [basis for basis, _ in leading], [_halfway(strengths) for _, strengths in leading]
     core = problem.inside(bases)
+    enough = _SAME**2 * core.whole
+    if variance is not None:  # noise in the core, without what the components fit: its mean and two standard deviations
+        free = max(1, core.noise.n_entries - rank * core.noise.freedom)
+        enough = max(enough, variance * (free + 2 * math.sqrt(2 * free)))
 
     def fit_from(start: Components) -> Fit:
         return refine(core, start, negligible=_START_NEGLIGIBLE, max_steps=_START_STEPS)
 
     best = fit_from(_whitened_start(core, rank, scales, generator))
     for attempt in range(1, _MAX_STARTS):
-        if core.whole - best.explained <= _SAME**2 * core.whole:
+        if core.whole - best.explained <= enough:
             break
         if attempt % 3 == 1:
             start = _exchanged(core, best.components, generator)

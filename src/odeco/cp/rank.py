@@ -19,6 +19,7 @@ take the place of the unfolding.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -301,7 +302,7 @@ _ROUNDING_OF_ENTRIES = 32.0
 #: A bulk of noise has the variance of its law up to this factor. Of d eigenvalues it fluctuates by a few parts in d.
 _VARIANCE_FACTOR = 2.0
 
-#: Fewer eigenvalues than this do not tell a law.
+#: Fewer eigenvalues than this may follow a law by chance.
 FEWEST_FOR_A_LAW = 12
 
 
@@ -373,18 +374,21 @@ class Spectra:
         """How many eigenvalues of some unfolding stand clear of the noise."""
         return max(spectrum.n_clear for spectrum in self.spectra)
 
+    def n_rest(self, rank: int) -> int:
+        """Return the number of eigenvalues after the first `rank` ones, over all unfoldings."""
+        return sum(max(0, spectrum.eigenvalues.size - rank) for spectrum in self.spectra)
+
     def rest_is_noise(self, rank: int) -> bool:
-        """Return whether the eigenvalues after the first `rank` ones spread as those of noise do, not more nor less."""
+        """Return whether the eigenvalues after the first `rank` ones spread as those of noise do, not more nor less.
+
+        Fewer than `FEWEST_FOR_A_LAW` of them may do so by chance.
+        """
         if self.n_usable <= rank:
             return True
-        rests = [spectrum.eigenvalues.size - rank for spectrum in self.spectra]
-        spread_out = [
-            (spectrum.spread(rank), rest) for spectrum, rest in zip(self.spectra, rests, strict=True) if rest > 0
-        ]
-        n_rest = sum(rest for _, rest in spread_out)
-        if n_rest < FEWEST_FOR_A_LAW or any(each.n_usable < each.eigenvalues.size for each in self.spectra):
+        if any(spectrum.n_usable < spectrum.eigenvalues.size for spectrum in self.spectra):
             return False
-        spread = sum(each * rest for each, rest in spread_out) / n_rest
+        rests = [(spectrum, spectrum.eigenvalues.size - rank) for spectrum in self.spectra]
+        spread = sum(each.spread(rank) * rest for each, rest in rests if rest > 0) / self.n_rest(rank)
         return 1 / _VARIANCE_FACTOR <= spread <= _VARIANCE_FACTOR
 
     def noise_after(self, rank: int) -> float | None:
@@ -402,14 +406,18 @@ class Spectra:
 
 
 def spectrum_of(
-    oracle: Oracle, width: int, generator: np.random.Generator, entries: FloatArray | None = None
+    oracle: Oracle,
+    width: int,
+    generator: np.random.Generator,
+    gram: FloatArray | None,
+    entries: Callable[[], FloatArray] | None = None,
 ) -> Spectrum:
     """Return the spectrum of the unfolding, or that of the images of at least `width` random vectors.
 
-    A Gram matrix has squares of singular values, so that those below 1e-7 of the largest are lost in rounding errors.
-    Where this happens, and the entries are given, they are computed from these.
+    `gram` is the Gram matrix of the unfolding, if it is known. It has squares of singular values, so that those below
+    1e-7 of the largest are lost in rounding errors. Where this happens, they are computed from the entries, if these
+    can be had.
     """
-    gram = oracle.unfolding_gram()
     if gram is None:
         with one_blas_thread():
             return _spectrum_of_images(oracle, width, generator)
@@ -417,7 +425,7 @@ def spectrum_of(
     spectrum = _spectrum_of_gram(gram, n_columns, oracle.rounding)
     if spectrum.n_usable == spectrum.eigenvalues.size or entries is None:
         return spectrum
-    return _spectrum_of_unfolding(entries.reshape(entries.shape[0], -1), n_columns, oracle.rounding)
+    return _spectrum_of_unfolding(entries().reshape(oracle.dimension, -1), n_columns, oracle.rounding)
 
 
 def spectra_of_axes(entries: DataArray, rounding: float) -> Spectra:
@@ -444,7 +452,10 @@ def _spectrum_of_gram(gram: FloatArray, n_columns: int, rounding: float) -> Spec
 def _spectrum_of_unfolding(unfolding: DataArray, n_columns: int, rounding: float) -> Spectrum:
     """Return the spectrum from singular values themselves, which are accurate to the rounding of the largest."""
     with one_blas_thread():
-        left, strengths, _ = np.linalg.svd(unfolding.astype(np.float64, copy=False), full_matrices=False)
+        matrix: DataArray = unfolding.astype(np.float64, copy=False)
+        if matrix.shape[1] > matrix.shape[0]:  # the triangular factor has the same left singular vectors, and is small
+            matrix = scipy.linalg.qr(matrix.T, mode="r", check_finite=False)[0][: matrix.shape[0]].T
+        left, strengths, _ = np.linalg.svd(matrix, full_matrices=False)
     return Spectrum(strengths**2, left, n_columns, (_ROUNDING_OF_ENTRIES * rounding * float(strengths[0])) ** 2)
 
 

@@ -26,15 +26,21 @@ from scipy.special import stdtr
 
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
-from odeco.cp.fit import CPProblem, Fit, fit_by_pencils, fit_in_span, polish, refine, removal_costs
-from odeco.cp.rank import SIGNIFICANCE, SURE, RankEvidence
+from odeco.cp.fit import (
+    CPProblem,
+    Fit,
+    fit_by_pencils,
+    fit_in_span,
+    polish,
+    power_limits,
+    refine,
+    removal_costs,
+    with_weights,
+)
+from odeco.cp.rank import FEWEST_FOR_A_LAW, SIGNIFICANCE, SURE, RankEvidence
 from odeco.errors import RankError
 from odeco.power.power_method import Schedule, zero_image_error
 from odeco.tensors.components import Components
-
-#: The search for one more component in the residual. It ends at a residual of 1e-2, because values err by the square of
-#: that, and a component that is kept is fitted anew.
-_NEXT = Schedule(1, n_restarts=12, n_iterations=25, tolerance=1e-2)
 
 #: A residual up to this multiple of the relative rounding error is rounding error, that of the fit included: it grows
 #: with the root of the condition number of the Gauss-Newton matrix.
@@ -48,6 +54,9 @@ _NOISE_FACTOR, _N_PENCILS = 2.0, 6
 
 #: Pencils are tried only if the squared norm of the noise is at most this share of that of the tensor.
 _LITTLE_NOISE = 1e-4
+
+#: Components that may be hidden are fitted by this number of steps, before it is known whether there are any.
+_QUICK_STEPS = 5
 
 #: One component after another is found to this residual, before all are fitted together.
 _LOOP_TOLERANCE = 1e-6
@@ -124,11 +133,12 @@ class CPFits:
             if rank == 0:
                 self._fits[0] = refine(self.problem, self.nothing)
             elif rank <= self.spectrum.n_usable:
-                self._fits[rank] = fit_in_span(self.problem, rank, self.spectrum.leading(rank), self.generator)
+                leading = self.spectrum.leading(rank)
+                self._fits[rank] = fit_in_span(self.problem, rank, leading, self.generator, self._variance(rank))
                 self._improve(rank)
             else:
                 left = self.problem.without(self.fit(rank - 1).components)
-                self._fits[rank] = self._with_one_more(rank - 1, left.run(_NEXT, self.generator))
+                self._fits[rank] = self._with_one_more(rank - 1, left.strongest(self.generator))
         return self._fits[rank]
 
     def report(self, status: str) -> None:
@@ -162,6 +172,13 @@ class CPFits:
         eps = max(self.problem.oracle.rounding, np.finfo(np.float64).eps)
         return self.whole * ((_ROUNDING_OF_FIT * eps) ** 2 if self.problem.has_entries else 100 * eps)
 
+    def _variance(self, rank: int) -> float | None:
+        """Return the variance of noise at a unit vector, if the unfolding has it beside `rank` clear directions."""
+        noise = self.spectrum.noise_after(rank)
+        if noise is None or not self.problem.has_entries or self.spectrum.n_clear < rank:
+            return None
+        return noise / self.noise.n_entries
+
     def _improve(self, rank: int) -> None:
         """Start again at matrix pencils if a fit leaves more than the noise in the unfolding, or ran out of steps.
 
@@ -178,14 +195,34 @@ class CPFits:
             for found in fit_by_pencils(self.problem, rank, leading, self.generator, _N_PENCILS):
                 self.offer(found)
 
-    def deviation(self, rank: int, *, spare: int = 0) -> float:
-        """Return the standard deviation of the residual at a unit vector.
+    def deviation(self, rank: int) -> float:
+        """Return the standard deviation of the residual at a unit vector."""
+        free = self.noise.n_entries - rank * self.noise.freedom
+        return math.sqrt(max(self.misfit(rank), self._floor) / max(free, 1.0))
 
-        One of `spare` components that fit noise takes the square of the largest value of noise.
+    def hidden_heights(self, rank: int, found: Fit) -> FloatArray:
+        """Return the heights of components if those beyond `rank` ones fit nothing but noise; none if all do so.
+
+        Where many components of similar weight are left, none is higher than the noise that the others look like
+        together. So the noise is what a fit with more components leaves, where one that fits noise takes the square of
+        its largest value. They fit more than noise if their mean height is above that of noise.
         """
-        misfit, noise = max(self.misfit(rank), self._floor), self.noise
-        free = noise.n_entries - (rank - spare) * noise.freedom - spare * (noise.typical * noise.unit) ** 2
-        return math.sqrt(misfit / max(free, 1.0))
+        noise, n_more = self.noise, found.components.n_components - rank
+        free = noise.n_entries - rank * noise.freedom - n_more * (noise.typical * noise.unit) ** 2
+        deviation = math.sqrt(max(self._misfit(found), self._floor) / max(free, 1.0))
+        won = max(0.0, self.misfit(rank) - self._misfit(found))
+        if self.height(math.sqrt(won / n_more), deviation) <= noise.typical:
+            return np.empty(0)
+        heights: FloatArray = np.sqrt(removal_costs(self.problem, found.components)) / (deviation * noise.unit)
+        return heights
+
+    def fit_quickly(self, rank: int, n_more: int) -> Fit:
+        """Fit up to `n_more` components of what a fit leaves beside its own, by a few steps."""
+        known = self.fit(rank).components
+        block = self.generator.standard_normal((self.problem.oracle.dimension, 2 * n_more))
+        new = power_limits(self.problem.without(known).oracle, block, max_count=n_more)
+        start = with_weights(self.problem, np.hstack([known.vectors, new]), self.generator)
+        return refine(self.problem, start, max_steps=_QUICK_STEPS)
 
     @property
     def nothing(self) -> Components:
@@ -212,8 +249,13 @@ class CPFits:
             return self.nothing, 1.0
         self.report(f"looking at what {rank} components leave")
         left = self.problem.without(self.fit(rank).components)
-        one = left.run(_NEXT, self.generator)
-        return one, self.noise.chance(self.height(float(one.weights[0]), self.deviation(rank)))
+        one = left.strongest(self.generator)
+        chance = self.noise.chance(self.height(float(one.weights[0]), self.deviation(rank)))
+        if SIGNIFICANCE < chance < _USUAL_CHANCE:  # not clear: look again
+            again = left.strongest(self.generator)
+            one = max(one, again, key=lambda each: abs(float(each.weights[0])))
+            chance = self.noise.chance(self.height(float(one.weights[0]), self.deviation(rank)))
+        return one, chance
 
     def height(self, amount: float, deviation: float) -> float:
         """Return a weight in the unit of the law of the noise (√d standard deviations for a symmetric tensor)."""
@@ -224,6 +266,8 @@ class CPFits:
         components = self.fit(rank).components
         others = np.delete(np.arange(rank), int(np.argmin(removal_costs(self.problem, components))))
         fewer = Components(components.weights[others], components.vectors[:, others], components.order)
+        if rank > self.spectrum.n_clear:  # otherwise the unfolding says that fewer do not suffice
+            self.fit(rank - 1)
         self.offer(refine(self.problem, fewer))
         return math.sqrt(self.lowered(rank - 1, rank))
 
@@ -295,13 +339,21 @@ def _last_height(fits: CPFits, rank: int) -> float:
 
 
 def _first_guess(fits: CPFits) -> int:
-    """Return the rank of the unfolding, or all directions if what remains of it does not look like noise."""
-    rank, deep = (min(number, fits.max_rank) for number in (fits.spectrum.n_clear, fits.spectrum.n_usable))
-    if fits.spectrum.rest_is_noise(rank) or deep <= rank:
+    """Return the rank of the unfolding, or more if what remains of it is not noise.
+
+    Components that hide each other are looked for quickly. If none is found although the rest of the spectrum is not
+    that of noise, all directions are fitted.
+    """
+    spectrum = fits.spectrum
+    rank, deep = (min(number, fits.max_rank) for number in (spectrum.n_clear, spectrum.n_usable))
+    if deep <= rank or (spectrum.rest_is_noise(rank) and spectrum.n_rest(rank) >= FEWEST_FOR_A_LAW):
         return rank
-    won = math.sqrt(fits.lowered(rank, deep) / (deep - rank))
-    height = fits.height(won, fits.deviation(deep, spare=deep - rank))
-    return deep if height > fits.noise.typical else rank
+    heights = fits.hidden_heights(rank, fits.fit_quickly(rank, deep - rank))
+    if heights.size:
+        return max(rank, int(np.sum(heights > fits.noise.typical)))
+    if spectrum.rest_is_noise(rank):
+        return rank
+    return deep if fits.hidden_heights(rank, fits.fit(deep)).size else rank
 
 
 def _evidence(fits: CPFits, rank: int, one: Components, chance: float, last: float) -> RankEvidence:

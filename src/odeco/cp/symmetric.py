@@ -102,22 +102,23 @@ class SymmetricProblem(CPProblem):
         return self.oracle.value(vectors)
 
     @cached_property
-    def _entries(self) -> FloatArray | None:
-        """The entries of the tensor; None if they are too many, or known to less than double precision."""
-        oracle = self.oracle
-        few = oracle.dimension**self.order <= _MAX_RESIDUAL_ENTRIES
-        exact = oracle.rounding <= np.finfo(np.float64).eps and oracle.unfolding_gram() is not None
-        return oracle.inside(np.eye(oracle.dimension)) if few and exact else None
+    def _unfolding_gram(self) -> FloatArray | None:
+        return self.oracle.unfolding_gram()
 
     @property
     def has_entries(self) -> bool:
-        """Whether the entries are at hand."""
-        return self._entries is not None
+        """Whether the entries can be had: they are few enough, and known in double precision."""
+        oracle = self.oracle
+        few = oracle.dimension**self.order <= _MAX_RESIDUAL_ENTRIES
+        return few and oracle.rounding <= float(np.finfo(np.float64).eps) and self._unfolding_gram is not None
+
+    @cached_property
+    def _entries(self) -> FloatArray:
+        return self.oracle.inside(np.eye(self.oracle.dimension))
 
     def misfit(self, components: Components) -> float:
         """Return ‖T − C‖² from the entries."""
-        entries = self.oracle.inside(np.eye(self.oracle.dimension)) if self._entries is None else self._entries
-        return float(np.sum((entries - components.to_dense()) ** 2))
+        return float(np.sum((self._entries - components.to_dense()) ** 2))
 
     def without(self, components: Components) -> SymmetricProblem:
         """Return the tensor minus components."""
@@ -154,7 +155,8 @@ class SymmetricProblem(CPProblem):
 
     def spectra(self, width: int, generator: np.random.Generator) -> Spectra:
         """Return the spectrum of the unfolding, or of the images of at least `width` random vectors."""
-        return Spectra((spectrum_of(self.oracle, width, generator, self._entries),))
+        entries = (lambda: self._entries) if self.has_entries else None
+        return Spectra((spectrum_of(self.oracle, width, generator, self._unfolding_gram, entries),))
 
     def inside(self, bases: Sequence[FloatArray]) -> SymmetricProblem:
         """Return the tensor in the coordinates of an orthonormal basis, as entries if they are few enough."""

@@ -6,7 +6,8 @@ For points xᵢ with signs sᵢ and their Gram matrix G, powers taken entry by e
     H(Δ) = Δ SGᵖ⁻¹S + (p−1) X ((SGᵖ⁻²S) ∘ ΔᵀX).
 
 For steps Δ orthogonal to all xᵢ the second term is zero, and a k x k system is all there is to solve. Steps in the span
-of the xᵢ are k² numbers, found by conjugate gradients. So a step costs O(d k² + n k³).
+of the xᵢ are k² numbers. Few are solved for directly; more are found by n conjugate gradient iterations, so that a step
+costs O(d k² + n k³).
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ _MAX_ITERATIONS, _TOLERANCE = 60, 1e-3
 #: Damping is at least this, so that the matrix can be inverted.
 _MIN_DAMPING = 1e-12
 
+#: Up to this number of components the system in their span is solved directly, which is then faster.
+_MAX_DIRECT = 10
+
 
 def gauss_newton_step(
     points: FloatArray,
@@ -33,9 +37,13 @@ def gauss_newton_step(
     order: int,
     *,
     damping: float,
-    tolerance: float = _TOLERANCE,
+    tolerance: float | None = None,
 ) -> FloatArray:
-    """Return the step Δ with H(Δ) = descent, with Levenberg's and Marquardt's damping of the first term of H."""
+    """Return the step Δ with H(Δ) = descent, with Levenberg's and Marquardt's damping of the first term of H.
+
+    With a tolerance, conjugate gradients end at this relative residual. Without one, the step is solved for directly
+    where that is faster.
+    """
     with one_blas_thread():  # results must not depend on the number of threads
         gram: FloatArray = points.T @ points
         inner = (signs[:, None] * signs) * gram ** (order - 1)
@@ -51,7 +59,13 @@ def gauss_newton_step(
             result: FloatArray = step @ damped + root @ (outer * (step.T @ root))
             return result
 
-        along = conjugate_gradients(product, inside, lambda residual: residual @ inverse, tolerance=tolerance)
+        if tolerance is None and points.shape[1] <= _MAX_DIRECT:
+            mixed = np.einsum("aj,ji,bi->aibj", root, outer, root)
+            matrix = np.einsum("ab,ij->aibj", np.eye(inside.shape[0]), damped) + mixed
+            along = np.linalg.solve(matrix.reshape(inside.size, inside.size), inside.ravel()).reshape(inside.shape)
+        else:
+            goal = tolerance or _TOLERANCE
+            along = conjugate_gradients(product, inside, lambda residual: residual @ inverse, tolerance=goal)
         step: FloatArray = across + basis @ along
     return step
 
