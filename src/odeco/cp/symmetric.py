@@ -6,7 +6,8 @@ O(d k² + n k³) besides.
 
 If the noise has the same variance at every unit vector, a least-squares fit has the covariance σ² H⁻¹ for small noise.
 Its part across the span of the components has a closed form. Its part in the span has k² unknowns: up to a number of
-components the system is solved exactly; beyond it, the effect of one component's error on the others is neglected.
+components the system is solved exactly; beyond it, the effect of one component's error on the others is neglected, or,
+if there are more components than dimensions and so much of it, estimated by random probes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from odeco._util.types import FloatArray
 from odeco.cp.fit import CPProblem, real_eigenvectors
 from odeco.cp.rank import Spectra, SymmetricNoise, spectrum_of
 from odeco.cp.whitening import Whitened, Whitener
-from odeco.power.gauss_newton_step import gauss_newton_step
+from odeco.power.gauss_newton_step import conjugate_gradients, gauss_newton_step
 from odeco.power.power_method import Schedule, run
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor, symmetrize
@@ -38,8 +39,12 @@ _TRACY_WIDOM = (46.446, 0.186054, 9.84801)
 #: A residual with more entries than this is not formed.
 _MAX_RESIDUAL_ENTRIES = 2**22
 
-#: Up to this number of components the system in their span is solved exactly for the errors: it has k² unknowns.
+#: Up to this number of components the system in their span is solved exactly for the errors: it has k² unknowns, or d k
+#: if there are more components than dimensions.
 _MAX_EXACT = 24
+
+#: The number of probes that estimate the diagonal of the inverse of a larger system.
+_N_PROBES = 16
 
 
 class SymmetricProblem(CPProblem):
@@ -218,7 +223,7 @@ def standard_errors(components: Components, deviation: float) -> tuple[FloatArra
         outer = order * (order - 1) * gram ** (order - 2)
         across = np.diagonal(_inverse(inner))
         n_inside = min(k, dimension)
-        if k <= _MAX_EXACT:
+        if min(k, dimension) * k <= _MAX_EXACT**2:
             basis, root = np.linalg.qr(vectors)
             n_inside = basis.shape[1]
             matrix = np.einsum("ab,ij->aibj", np.eye(n_inside), inner) + np.einsum("aj,ji,bi->aibj", root, outer, root)
@@ -227,6 +232,8 @@ def standard_errors(components: Components, deviation: float) -> tuple[FloatArra
             blocks = np.einsum("aibi->iab", covariance)
             along = np.einsum("ai,iab,bi->i", root, blocks, root)
             beside = np.einsum("iaa->i", blocks) - along
+        elif k > dimension:
+            along, beside = _estimated_variances(vectors, inner, outer)
         else:  # H has the own second term of each component, which counts (p − 1) times along it
             along = across / order
             beside = (n_inside - 1) * across
@@ -234,6 +241,33 @@ def standard_errors(components: Components, deviation: float) -> tuple[FloatArra
     angles = np.minimum(deviation * np.sqrt(turned) / np.abs(components.weights), math.pi / 2)
     weights: FloatArray = deviation * np.sqrt(np.maximum(along, 0.0)) * order
     return weights, angles
+
+
+def _estimated_variances(vectors: FloatArray, inner: FloatArray, outer: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return estimates of the diagonal blocks of H⁻¹ for more components than dimensions: along vᵢ, and beside it.
+
+    For random signs z the mean of z ∘ H⁻¹z is the diagonal of H⁻¹ (Hutchinson). Probes sᵢ vᵢ with random signs sᵢ give
+    the part along vᵢ, probes with random entries the trace.
+    """
+    generator, preconditioner = np.random.default_rng(0), _inverse(inner)
+
+    def product(step: FloatArray) -> FloatArray:
+        image: FloatArray = step @ inner + vectors @ (outer * (step.T @ vectors))
+        return image
+
+    along, trace = np.zeros(vectors.shape[1]), np.zeros(vectors.shape[1])
+    for _ in range(_N_PROBES):
+        for probe, total in (
+            (vectors * generator.choice([-1.0, 1.0], vectors.shape[1]), along),
+            (generator.choice([-1.0, 1.0], vectors.shape), trace),
+        ):
+            solved = conjugate_gradients(product, probe, lambda residual: residual @ preconditioner, tolerance=1e-2)
+            total += np.einsum("il,il->l", probe, solved) / _N_PROBES
+    # The diagonal of an inverse is at least the inverse of the diagonal: no estimate may be below that.
+    least = 1 / (np.diagonal(inner) + np.diagonal(outer))
+    along = np.maximum(along, least)
+    beside = np.maximum(trace - along, (vectors.shape[0] - 1) / np.diagonal(inner))
+    return along, beside
 
 
 def _inverse(matrix: FloatArray) -> FloatArray:

@@ -28,7 +28,7 @@ _LEFT = {
 }
 
 
-Kind = Literal["orthogonal", "independent", "unexplained"]
+Kind = Literal["orthogonal", "independent", "overcomplete", "unexplained"]
 
 #: A cosine counts as zero if it is at most this number of standard errors, or the root of the rounding error.
 _MOST_ERRORS, _ROUNDING = 5.0, 1e-7
@@ -36,6 +36,7 @@ _MOST_ERRORS, _ROUNDING = 5.0, 1e-7
 _WORDS: dict[Kind, str] = {
     "orthogonal": "orthogonal",
     "independent": "independent but not orthogonal",
+    "overcomplete": "more than dimensions",
     "unexplained": "but they do not explain it",
 }
 
@@ -51,9 +52,9 @@ class Structure(State):
 
     Attributes
     ----------
-    kind : {"orthogonal", "independent", "unexplained"}
-        Whether components are orthogonal within their errors; independent only; or leave something behind that is
-        neither noise nor explained by as many components as were looked for.
+    kind : {"orthogonal", "independent", "overcomplete", "unexplained"}
+        Whether components are orthogonal within their errors; linearly independent only; more than dimensions; or leave
+        something behind that is neither noise nor explained by as many components as were looked for.
     largest_cosine : float
         The largest cosine of two components, without its sign.
     left : {"nothing", "noise", "more"}
@@ -62,7 +63,7 @@ class Structure(State):
         The reason, in words.
     """
 
-    kind: Kind = array_field(rule=text_array("orthogonal", "independent", "unexplained"))
+    kind: Kind = array_field(rule=text_array("orthogonal", "independent", "overcomplete", "unexplained"))
     largest_cosine: float = array_field(low=0, high=2)
     left: Left = array_field(rule=text_array("nothing", "noise", "more"))
     reason: str = array_field(kind="U")
@@ -362,11 +363,14 @@ def largest_cosine(vectors: FloatArray) -> tuple[float, tuple[int, int]]:
     return float(cosines[place]), (int(place[0]), int(place[1]))
 
 
-def structure_of(vectors: FloatArray, angle_errors: FloatArray, *, left: Left, complete: bool) -> Structure:
+def structure_of(
+    vectors: FloatArray, angle_errors: FloatArray, *, left: Left, complete: bool, overcomplete: bool = False
+) -> Structure:
     """Tell whether components are orthogonal within their errors.
 
     An error of angle e spreads over the d − 1 directions around a vector, so that the cosine of two vectors deviates by
-    √((e² + e'²)/(d − 1)). `complete` says whether more components could not have been fitted.
+    √((e² + e'²)/(d − 1)). `complete` says whether more components could not have been fitted, `overcomplete` whether
+    more components than dimensions can be unique.
     """
     if left == "more" and complete:
         reason = (
@@ -383,6 +387,9 @@ def structure_of(vectors: FloatArray, angle_errors: FloatArray, *, left: Left, c
     cosine, (first, second) = largest_cosine(vectors)
     if not beyond.any():
         return Structure("orthogonal", cosine, left, f"the largest cosine of two is {cosine:.2g}, within its error")
+    if overcomplete and vectors.shape[1] > vectors.shape[0]:
+        reason = f"there are {vectors.shape[0]} dimensions; the largest cosine of two components is {cosine:.2g}"
+        return Structure("overcomplete", cosine, left, reason)
     where = np.where(beyond, cosines, 0.0)
     first, second = (int(i) for i in np.unravel_index(int(np.argmax(where)), where.shape))
     reason = (

@@ -14,10 +14,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from odeco._util.arguments import as_generator, check_choice, check_n_components, check_tolerance
+from odeco._util.arguments import as_generator, check_choice, check_count, check_n_components, check_tolerance
 from odeco._util.scale import norm_exponent, put_back
 from odeco._util.types import FloatArray, RngLike
 from odeco.cp.fit import fitted_weights, refine
+from odeco.cp.overcomplete import fit_overcomplete, select_overcomplete
 from odeco.cp.rank import (
     MAX_AUTOMATIC,
     RankEvidence,
@@ -27,6 +28,7 @@ from odeco.cp.rank import (
     no_signal_error,
 )
 from odeco.cp.selection import RankSelection, Stage, fit_rank, select_rank
+from odeco.cp.subspace_power import largest_rank
 from odeco.cp.symmetric import SymmetricProblem, standard_errors
 from odeco.cp.whitening import Whitened, Whitener
 from odeco.decompose.result import Decomposition, structure_of
@@ -241,17 +243,26 @@ def _fit(
     problem = SymmetricProblem(oracle, squared_norm(oracle, rng=generator))
     automatic = isinstance(n_components, str) and n_components == "auto"
     if automatic:
-        selection = select_rank(problem, generator, max_rank=min(oracle.dimension, MAX_AUTOMATIC), callback=report)
+        found = select_overcomplete(oracle, generator, callback=report)
+        most = min(oracle.dimension, MAX_AUTOMATIC)
+        selection = found or select_rank(problem, generator, max_rank=most, callback=report)
         require_signal(unit, selection)
     else:
-        k = check_n_components(n_components, oracle.dimension)
-        selection = fit_rank(problem, k, generator, callback=report)
+        d, order = oracle.dimension, oracle.order
+        what = f" for a tensor of dimension {d} and order {order} (more cannot be told apart)"
+        k = check_count("n_components", n_components, 1, max(d, largest_rank(d, order)), what)
+        if k > d:
+            selection = fit_overcomplete(oracle, k, generator, callback=report)
+        else:
+            selection = fit_rank(problem, k, generator, callback=report)
     components = selection.fit.components.sorted_by_weight()
     weight_errors, angle_errors = standard_errors(components, selection.deviation)
     return replace(
         sorted_fit(oracle, selection, tolerance, angle_errors),
         explained=explained_by(oracle, components),
-        structure=structure_of(components.vectors, angle_errors, left=selection.left, complete=automatic),
+        structure=structure_of(
+            components.vectors, angle_errors, left=selection.left, complete=automatic, overcomplete=True
+        ),
         weight_errors=weight_errors,
         angle_errors=angle_errors,
     )

@@ -74,6 +74,14 @@ class PackedCoordinates:
         rows = (entries * lower.scales[:, None, None]).reshape(lower.size, -1)
         return lower.contract(rows, np.tile(block, self.dimension)).reshape(self.dimension, self.dimension, -1)
 
+    def gram_of_unfolding(self, packed: FloatArray) -> FloatArray:
+        """Return the d x d matrix of Σ ⟨S[a], S[b]⟩ over the tensors S in all columns."""
+        rows = (packed / self.scales[:, None])[self._places].reshape(-1, self.dimension, packed.shape[1])
+        total = np.zeros((self.dimension, self.dimension))
+        for row, count in zip(rows, self.lower.scales**2, strict=True):
+            total += count * (row @ row.T)
+        return total
+
     @cached_property
     def lower(self) -> PackedCoordinates:
         """The coordinates of one degree less."""

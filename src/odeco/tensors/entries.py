@@ -153,11 +153,12 @@ class InUnit(Oracle):
             return self.oracle._unit_unfolding_gram()
         return self.oracle.unfolding_gram() if isinstance(self.oracle, Components) else None
 
-    def flattening(self) -> FloatArray:
-        """Return the flattening in the unit."""
+    def flattening(self) -> FloatArray | None:
+        """Return the flattening in the unit, or None if that is not known."""
         if isinstance(self.oracle, EntryTensor):
             return self.oracle._unit_flattening()
-        return self._scaled(self.oracle.flattening())
+        known = self.oracle.flattening()
+        return None if known is None else self._scaled(known)
 
     def _inside(self, basis: FloatArray) -> FloatArray:
         if isinstance(self.oracle, EntryTensor):

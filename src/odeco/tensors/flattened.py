@@ -9,7 +9,7 @@ import numpy as np
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.tensors.components import Components
-from odeco.tensors.coordinates import flattening_coordinates
+from odeco.tensors.coordinates import flattened, flattening_coordinates
 from odeco.tensors.oracle import Oracle
 
 
@@ -55,6 +55,17 @@ class FlattenedTensor(Oracle):
     def flattening(self) -> FloatArray:
         """Return the matrix."""
         return self.matrix
+
+    def unfolding_gram(self) -> FloatArray:
+        """Return M Mᵀ for the d x dᵖ⁻¹ unfolding M."""
+        with one_blas_thread():
+            gram: FloatArray = self.rows.gram_of_unfolding(self.matrix)
+        return gram
+
+    def within(self, basis: FloatArray) -> FlattenedTensor:
+        """Return the tensor in the coordinates of an orthonormal basis."""
+        core = flattened(self.inside(basis))
+        return FlattenedTensor(core, basis.shape[1], self.order, rounding=self.rounding)
 
     def minus(self, components: Components) -> FlattenedTensor:
         """Return the tensor minus components, as a flattening."""

@@ -18,7 +18,6 @@ import numpy as np
 
 from odeco._util.arguments import as_generator, check_unmasked
 from odeco._util.types import FloatArray, RngLike
-from odeco.tensors.coordinates import flattened
 
 #: Numbers in a block of vectors when a core is computed from images.
 _NUMBERS_AT_ONCE = 2**22
@@ -106,13 +105,14 @@ class Oracle(ABC):
         """Return M Mᵀ for the d x dᵖ⁻¹ unfolding M of the tensor, or None if that would take d² images or more."""
         return None
 
-    def flattening(self) -> FloatArray:
+    def flattening(self) -> FloatArray | None:
         """Return T as a matrix from packed coordinates of degree ⌈p/2⌉ to those of degree ⌊p/2⌋.
 
         Entry (I, J) is T[I, J] times the root of the number of arrangements of the tuples I and J
-        (`odeco.tensors.coordinates`), so that the matrix has the norm of the tensor.
+        (`odeco.tensors.coordinates`), so that the matrix has the norm of the tensor. None if it would have to be made
+        from many images.
         """
-        return flattened(self.inside(np.eye(self.dimension)))
+        return None
 
     @abstractmethod
     def _image(self, block: FloatArray) -> FloatArray: ...
@@ -192,9 +192,10 @@ class Sum(Oracle):
         """The sizes of the parts of a vector."""
         return self.first.parts
 
-    def flattening(self) -> FloatArray:
-        """Return the sum of the flattenings."""
-        return self.first.flattening() + self.second.flattening()
+    def flattening(self) -> FloatArray | None:
+        """Return the sum of the flattenings, or None if one is not known."""
+        first, second = self.first.flattening(), self.second.flattening()
+        return None if first is None or second is None else first + second
 
     def _image(self, block: FloatArray) -> FloatArray:
         return self.first.image(block) + self.second.image(block)
@@ -233,9 +234,10 @@ class Scaled(Oracle):
         gram = self.oracle.unfolding_gram()
         return None if gram is None else self.factor**2 * gram
 
-    def flattening(self) -> FloatArray:
-        """Return c times the flattening of A."""
-        return self.factor * self.oracle.flattening()
+    def flattening(self) -> FloatArray | None:
+        """Return c times the flattening of A, or None if that is not known."""
+        matrix = self.oracle.flattening()
+        return None if matrix is None else self.factor * matrix
 
     def _image(self, block: FloatArray) -> FloatArray:
         return self.factor * self.oracle.image(block)

@@ -1,0 +1,275 @@
+"""CP fits with more components than dimensions, at order 4 and above, and their number.
+
+The flattening of the tensor has the number of components for its rank, and `odeco.cp.subspace_power` finds them in its
+span. From there all are fitted together by least squares (`odeco.cp.fit.refine`). Three tests follow, as for fewer
+components (`odeco.cp.selection`):
+
+* The fit must leave no more than the noise that the other singular values of the flattening show. If it leaves more, it
+  is started again with other starts.
+* What it leaves must look like noise: its largest value on the sphere is compared with that of Gaussian noise.
+* A component must be worth its place. What the squared misfit gains by it, with all others fitted anew, is to first
+  order the square of its weight over its standard error, in units of the variance of the noise (Wald's test).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from odeco._util.threads import one_blas_thread
+from odeco._util.types import FloatArray
+from odeco.cp.fit import Fit, polish, refine
+from odeco.cp.rank import SIGNIFICANCE, SURE, RankEvidence
+from odeco.cp.selection import Left, RankSelection, Stage, expected_undetected
+from odeco.cp.subspace_power import FlatteningSpectrum, largest_rank, subspace_power_method
+from odeco.cp.symmetric import SymmetricProblem, standard_errors
+from odeco.power.power_method import Schedule
+from odeco.tensors.components import Components
+from odeco.tensors.coordinates import flattened
+from odeco.tensors.flattened import FlattenedTensor
+from odeco.tensors.oracle import Oracle
+
+#: A flattening with more entries than this is not formed, and one with more rows or columns is not searched for a rank.
+_MAX_ENTRIES, _MAX_ROWS = 2**27, 2000
+
+#: Eigenvalues of the Gram matrix of the unfolding up to this multiple of the rounding error of the largest are zero.
+_ROUNDING_MULTIPLE = 100.0
+
+#: Starts of the subspace power method, and the multiple of the noise in the flattening that a good fit leaves.
+_N_STARTS, _NOISE_FACTOR = 4, 1.5
+
+#: A residual up to this multiple of the relative rounding error is rounding error, that of the fit included.
+_ROUNDING_OF_FIT = 4096.0
+
+#: A fit whose misfit is below this share of the squared norm is continued to the last digit.
+_LITTLE = 1e-12
+
+#: The largest number of components that are added to, or removed from, the rank of the flattening.
+_MAX_CHANGES = 5
+
+#: The search for one more component in the residual.
+_NEXT = Schedule(1, n_restarts=12, n_iterations=25, tolerance=1e-2)
+
+#: p-values above these are unremarkable; smaller ones lower the confidence in proportion.
+_USUAL_CHANCE, _USUAL_SPLIT = 0.3, 0.1
+
+#: Chances are computed up to this multiple of the height that noise exceeds with a chance of `SIGNIFICANCE`.
+_HIGH = 3.0
+
+
+class FlattenedProblem(SymmetricProblem):
+    """The least-squares fit of a tensor that is given by its flattening."""
+
+    def __init__(self, tensor: FlattenedTensor) -> None:
+        super().__init__(tensor, tensor.squared_norm())
+        self.tensor = tensor
+
+    @property
+    def has_entries(self) -> bool:
+        """The flattening has them."""
+        return True
+
+    @cached_property
+    def spectrum(self) -> FlatteningSpectrum:
+        """The singular values of the flattening."""
+        return FlatteningSpectrum.of(self.tensor.matrix, self.tensor.rounding)
+
+    def misfit(self, components: Components) -> float:
+        """Return ‖T − C‖² from the flattening."""
+        return self.tensor.minus(components).squared_norm()
+
+    def without(self, components: Components) -> FlattenedProblem:
+        """Return the tensor minus components."""
+        return FlattenedProblem(self.tensor.minus(components))
+
+    @property
+    def rounding_error(self) -> float:
+        """The squared norm up to which a residual counts as rounding error."""
+        relative = _ROUNDING_OF_FIT * max(self.oracle.rounding, float(np.finfo(np.float64).eps))
+        return float(self.whole * relative**2)
+
+    def expected_misfit(self, rank: int) -> float:
+        """Return the squared norm that noise leaves beside `rank` components, by the other singular values."""
+        n_rows, n_columns = self.tensor.matrix.shape
+        variance = self.spectrum.noise_after(rank) / max(1, n_columns - rank)
+        free = max(0.0, 1 - rank * self.oracle.dimension / self.n_entries)
+        return max(self.rounding_error, _NOISE_FACTOR * variance * n_rows * n_columns * free)
+
+    def deviation(self, fit: Fit) -> float:
+        """Return the standard deviation of the noise at a unit vector, if a fit leaves nothing else."""
+        free = self.n_entries - fit.components.n_components * self.oracle.dimension
+        return math.sqrt(max(self.misfit(fit.components), self.rounding_error) / max(free, 1))
+
+
+Callback = Callable[[Stage], object]
+
+
+def flattened_problem(oracle: Oracle, flattening: FloatArray) -> tuple[FlattenedProblem, FloatArray]:
+    """Return the problem of an oracle with this flattening, and a basis of its coordinates.
+
+    The basis spans the unfolding, so that a tensor that does not depend on all directions is searched in those that it
+    depends on.
+    """
+    dimension = oracle.dimension
+    tensor = FlattenedTensor(flattening, dimension, oracle.order, rounding=oracle.rounding)
+    with one_blas_thread():
+        values, vectors = np.linalg.eigh(tensor.unfolding_gram())
+    used = values > _ROUNDING_MULTIPLE * max(oracle.rounding, float(np.finfo(np.float64).eps)) * values[-1]
+    if used.all():
+        return FlattenedProblem(tensor), np.eye(dimension)
+    basis = vectors[:, used]
+    return FlattenedProblem(tensor.within(basis)), basis
+
+
+def fit_overcomplete(
+    oracle: Oracle, rank: int, generator: np.random.Generator, *, callback: Callback | None = None
+) -> RankSelection:
+    """Fit a given number of components, which may be larger than the dimension."""
+    n_rows, n_columns = _shape(oracle)
+    if n_rows * n_columns > _MAX_ENTRIES:
+        raise ValueError(
+            f"At most {_MAX_ENTRIES:,} entries of a flattening are held in memory, which more components than "
+            f"dimensions need. Got dimension {oracle.dimension} and order {oracle.order}, with {n_rows:,} x "
+            f"{n_columns:,} of them. Pass n_components of at most {oracle.dimension}."
+        )
+    known = oracle.flattening()
+    flattening = flattened(oracle.inside(np.eye(oracle.dimension))) if known is None else known
+    problem, basis = flattened_problem(oracle, flattening)
+    most = max(basis.shape[1], largest_rank(basis.shape[1], oracle.order))
+    if rank > most:
+        raise ValueError(
+            f"`n_components` must be at most {most}, because the tensor depends on {basis.shape[1]} directions only. "
+            f"Got {rank}."
+        )
+    with one_blas_thread():
+        fit = _best_fit(problem, rank, generator, callback)
+        _, chance = _next(problem, fit, generator)
+        return _outside(basis, RankSelection(fit, None, problem.deviation(fit), _left(problem, fit, chance)))
+
+
+def select_overcomplete(
+    oracle: Oracle, generator: np.random.Generator, *, callback: Callback | None = None
+) -> RankSelection | None:
+    """Fit the number of components that the flattening suggests.
+
+    None if it is not larger than the dimension, or if no flattening is known.
+    """
+    flattening = oracle.flattening() if oracle.order > 3 and max(_shape(oracle)) <= _MAX_ROWS else None
+    if flattening is None:
+        return None
+    problem, basis = flattened_problem(oracle, flattening)
+    dimension, order = problem.oracle.dimension, problem.oracle.order
+    most = largest_rank(dimension, order)
+    rank = problem.spectrum.n_clear
+    if not dimension < rank <= most:
+        return None
+    with one_blas_thread():
+        fit = _best_fit(problem, rank, generator, callback)
+        one, chance = _next(problem, fit, generator)
+        for _ in range(_MAX_CHANGES):
+            if chance > SIGNIFICANCE or fit.components.n_components == most:
+                break
+            fit = refine(problem, _joined(fit.components, one))
+            one, chance = _next(problem, fit, generator)
+        for _ in range(_MAX_CHANGES):
+            heights = _heights(problem, fit)
+            weakest = int(np.argmin(heights))
+            if problem.noise.chance(float(heights[weakest])) <= SIGNIFICANCE:
+                break
+            fit = refine(problem, _without(fit.components, weakest))
+            one, chance = _next(problem, fit, generator)
+        evidence = _evidence(problem, fit, one, chance)
+        return _outside(basis, RankSelection(fit, evidence, problem.deviation(fit), _left(problem, fit, chance)))
+
+
+def _shape(oracle: Oracle) -> tuple[int, int]:
+    """Return the numbers of rows and of columns of the flattening."""
+    degrees = (oracle.order // 2, oracle.order - oracle.order // 2)
+    n_rows, n_columns = (math.comb(oracle.dimension + degree - 1, degree) for degree in degrees)
+    return n_rows, n_columns
+
+
+def _best_fit(problem: FlattenedProblem, rank: int, generator: np.random.Generator, callback: Callback | None) -> Fit:
+    """Return the first fit that leaves no more than the noise in the flattening, or the best of several."""
+    oracle, expected = problem.oracle, problem.expected_misfit(rank)
+    best = refine(problem, Components(np.empty(0), np.empty((oracle.dimension, 0)), oracle.order))
+    best_misfit = problem.whole
+    for _ in range(_N_STARTS):
+        if callback is not None:
+            callback(Stage(f"fitting {rank} components", best.components))
+        start = subspace_power_method(
+            problem.tensor.matrix, oracle.dimension, oracle.order, rank, generator, spectrum=problem.spectrum
+        )
+        fit = refine(problem, start)
+        misfit = problem.misfit(fit.components)
+        if problem.rounding_error < misfit <= _LITTLE * problem.whole:
+            fit = polish(problem, fit.components)
+            misfit = problem.misfit(fit.components)
+        if best.components.n_components == 0 or misfit < best_misfit:
+            best, best_misfit = fit, misfit
+        if best_misfit <= expected:
+            break
+    return best
+
+
+def _next(problem: FlattenedProblem, fit: Fit, generator: np.random.Generator) -> tuple[Components, float]:
+    """Return the strongest component of what a fit leaves, and the probability that noise has one as strong."""
+    if problem.misfit(fit.components) <= problem.rounding_error:
+        return _without(fit.components, slice(None)), 1.0
+    one = problem.without(fit.components).run(_NEXT, generator)
+    height = abs(float(one.weights[0])) / (problem.deviation(fit) * problem.noise.unit)
+    return one, problem.noise.chance(height)
+
+
+def _left(problem: FlattenedProblem, fit: Fit, chance: float) -> Left:
+    if problem.misfit(fit.components) <= problem.rounding_error:
+        return "nothing"
+    return "noise" if chance > SIGNIFICANCE else "more"
+
+
+def _heights(problem: FlattenedProblem, fit: Fit) -> FloatArray:
+    """Return what each component is worth, in the unit of the law of the noise."""
+    errors = standard_errors(fit.components, problem.deviation(fit))[0]
+    heights: FloatArray = np.abs(fit.components.weights) / (errors * problem.noise.unit)
+    return heights
+
+
+def _evidence(problem: FlattenedProblem, fit: Fit, one: Components, chance: float) -> RankEvidence:
+    """Return each weight with the chance that it is noise, and how certain the rank is."""
+    rank, spectrum, noise = fit.components.n_components, problem.spectrum, problem.noise
+    heights, clear = _heights(problem, fit), noise.clear
+    kept = np.array([noise.chance(height) for height in np.minimum(heights, _HIGH * clear)])
+    exhausted = problem.misfit(fit.components) <= problem.rounding_error
+    deviation = problem.deviation(fit)
+    hidden, split = 0.0, 1.0
+    if not exhausted:
+        hidden, split = expected_undetected(heights, clear), problem.split_chance(fit.components, deviation)
+    confidence = math.exp(-hidden) * (1 - float(kept.max())) * min(1.0, chance / _USUAL_CHANCE, split / _USUAL_SPLIT)
+    agrees = spectrum.n_clear == rank and problem.misfit(fit.components) <= problem.expected_misfit(rank)
+    confidence = confidence if agrees and chance > SIGNIFICANCE else 0.0
+    others = {rank - 1, rank + 1, spectrum.n_clear} - {rank} if confidence < SURE else set()
+    weights = np.concatenate([fit.components.weights, one.weights])
+    levels = np.full(weights.size, noise.typical * noise.unit * deviation)
+    chances = np.concatenate([kept, [chance][: one.n_components]])
+    return RankEvidence(rank, weights, levels, chances, confidence, (rank, *sorted(others)))
+
+
+def _joined(first: Components, second: Components) -> Components:
+    weights, vectors = np.concatenate([first.weights, second.weights]), np.hstack([first.vectors, second.vectors])
+    return Components(weights, vectors, first.order)
+
+
+def _without(components: Components, index: int | slice) -> Components:
+    kept = np.delete(np.arange(components.n_components), index)
+    return Components(components.weights[kept], components.vectors[:, kept], components.order)
+
+
+def _outside(basis: FloatArray, selection: RankSelection) -> RankSelection:
+    """Return a selection in the coordinates of the whole tensor."""
+    found = selection.fit.components
+    components = Components(found.weights, basis @ found.vectors, found.order)
+    return replace(selection, fit=replace(selection.fit, components=components))

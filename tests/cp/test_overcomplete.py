@@ -1,0 +1,97 @@
+"""decompose with more components than dimensions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import odeco
+from odeco.tensors import DenseTensor, PackedTensor, SparseTensor
+
+
+def planted(dimension, k, *, order=4, noise=0.0, seed=0):
+    """Return random components with weights of both signs, and the entries of their tensor with Gaussian noise."""
+    generator = np.random.default_rng(seed)
+    vectors = generator.standard_normal((dimension, k))
+    weights = generator.uniform(1, 2, k) * (generator.choice([-1, 1], k) if order % 2 == 0 else 1)
+    truth = odeco.Components(weights, vectors / np.linalg.norm(vectors, axis=0), order)
+    entries = odeco.symmetrize(truth.to_dense())
+    error = odeco.symmetrize(generator.standard_normal(entries.shape))
+    return truth, entries + noise * np.linalg.norm(entries) / np.linalg.norm(error) * error
+
+
+@pytest.mark.parametrize(("order", "dimension", "k"), [(4, 6, 11), (4, 10, 20), (4, 10, 30), (5, 6, 12), (6, 5, 15)])
+@pytest.mark.parametrize("noise", [0.0, 1e-4])
+def test_the_number_is_found_with_the_components(order, dimension, k, noise):
+    truth, entries = planted(dimension, k, order=order, noise=noise)
+    result = odeco.decompose(entries, "auto", rng=0)
+    assert len(result.weights) == k
+    assert result.rank_evidence.confidence > 0.95
+    assert result.structure.kind == "overcomplete"
+    assert result.structure.left == ("noise" if noise else "nothing")
+    assert result.converged.all()
+    matched = odeco.match(result, truth)
+    assert matched.cosines.min() > 1 - max(1e-12, (100 * noise) ** 2)
+    if noise:
+        # Errors in units of their standard errors have a mean square of 1, here over k and k (d − 1) of them.
+        ratios = matched.angles / result.angle_errors[matched.found_index]
+        assert 0.7 < np.sqrt(np.mean(ratios**2)) < 1.4
+    given = odeco.decompose(entries, k, rng=0)
+    assert odeco.match(given, truth).cosines.min() > 1 - max(1e-12, (100 * noise) ** 2)
+
+
+def test_any_kind_of_tensor_and_any_scale():
+    truth, entries = planted(6, 10)
+    indices = np.unique(np.sort(np.indices(entries.shape).reshape(4, -1).T), axis=0)
+    for tensor in (
+        truth,
+        PackedTensor.from_dense(entries),
+        SparseTensor(indices, entries[tuple(indices.T)], 6),
+        DenseTensor(entries * 2.0**-900),
+        odeco.Components(truth.weights * 2.0**-900, truth.vectors, 4),
+    ):
+        for k in (10, "auto"):
+            found = odeco.decompose(tensor, k, rng=0)
+            assert len(found.weights) == 10
+            assert odeco.match(found, truth).cosines.min() > 1 - 1e-9
+
+
+def test_components_in_a_subspace_are_found_there():
+    truth, _ = planted(6, 10)
+    basis = np.linalg.qr(np.random.default_rng(1).standard_normal((9, 6)))[0]
+    inside = odeco.Components(truth.weights, basis @ truth.vectors, 4)
+    result = odeco.decompose(inside, "auto", rng=0)
+    assert len(result.weights) == 10
+    assert odeco.match(result, inside).cosines.min() > 1 - 1e-9
+    with pytest.raises(ValueError, match="at most 15"):
+        odeco.decompose(inside, 20, rng=0)
+
+
+def test_more_than_can_be_told_apart_are_refused_with_the_largest_number():
+    _, entries = planted(6, 10)
+    with pytest.raises(ValueError, match=r"in \[1, 15\].*Got 16"):
+        odeco.decompose(entries, 16, rng=0)
+
+
+def test_more_than_there_are_say_how_many_there_are():
+    truth, entries = planted(6, 10)
+    with pytest.raises(odeco.errors.RankError) as caught:
+        odeco.decompose(entries, 12, rng=0)
+    assert odeco.match(caught.value.found, truth).cosines.min() > 1 - 1e-9
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_alone_shows_no_components(seed):
+    entries = odeco.symmetrize(np.random.default_rng(seed).standard_normal((8,) * 4))
+    try:
+        result = odeco.decompose(entries, "auto", rng=0)
+    except odeco.errors.RankError:
+        return
+    assert result.rank_evidence.confidence < 0.95
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_number_that_noise_hides_is_not_stated_with_confidence(seed):
+    truth, entries = planted(5, 9, noise=0.03, seed=seed)
+    result = odeco.decompose(entries, "auto", rng=0)
+    assert len(result.weights) == truth.n_components or result.rank_evidence.confidence < 0.95
