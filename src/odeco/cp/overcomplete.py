@@ -27,6 +27,7 @@ from odeco.cp.rank import SIGNIFICANCE, SURE, RankEvidence
 from odeco.cp.selection import Left, RankSelection, Stage, expected_undetected
 from odeco.cp.subspace_power import FlatteningSpectrum, largest_rank, subspace_power_method
 from odeco.cp.symmetric import SymmetricProblem, standard_errors
+from odeco.errors import RankError
 from odeco.power.power_method import Schedule
 from odeco.tensors.components import Components
 from odeco.tensors.coordinates import flattened
@@ -94,7 +95,7 @@ class FlattenedProblem(SymmetricProblem):
 
     def expected_misfit(self, rank: int) -> float:
         """Return the squared norm that noise leaves beside `rank` components, by the other singular values."""
-        n_rows, n_columns = self.tensor.matrix.shape
+        n_rows, n_columns = self.tensor.rows.size, self.tensor.columns.size
         variance = self.spectrum.noise_after(rank) / max(1, n_columns - rank)
         free = max(0.0, 1 - rank * self.oracle.dimension / self.n_entries)
         return max(self.rounding_error, _NOISE_FACTOR * variance * n_rows * n_columns * free)
@@ -136,8 +137,8 @@ def fit_overcomplete(
             f"dimensions need. Got dimension {oracle.dimension} and order {oracle.order}, with {n_rows:,} x "
             f"{n_columns:,} of them. Pass n_components of at most {oracle.dimension}."
         )
-    known = oracle.flattening()
-    flattening = flattened(oracle.inside(np.eye(oracle.dimension))) if known is None else known
+    matrix = oracle.flattening()
+    flattening = flattened(oracle.inside(np.eye(oracle.dimension))) if matrix is None else matrix
     problem, basis = flattened_problem(oracle, flattening)
     most = max(basis.shape[1], largest_rank(basis.shape[1], oracle.order))
     if rank > most:
@@ -146,9 +147,16 @@ def fit_overcomplete(
             f"Got {rank}."
         )
     with one_blas_thread():
-        fit = _best_fit(problem, rank, generator, callback)
+        known = min(rank, problem.spectrum.n_usable)
+        fit = _best_fit(problem, known, generator, callback)
+        if known < rank:
+            raise RankError(
+                f"The tensor must have {rank} components. Its flattening has rank {known}. Pass n_components={known}; "
+                "the components found are in `error.found`.",
+                _outside(basis, fit.components).sorted_by_weight(),
+            )
         _, chance = _next(problem, fit, generator)
-        return _outside(basis, RankSelection(fit, None, problem.deviation(fit), _left(problem, fit, chance)))
+        return _selection(problem, basis, fit, None, chance)
 
 
 def select_overcomplete(
@@ -183,7 +191,7 @@ def select_overcomplete(
             fit = refine(problem, _without(fit.components, weakest))
             one, chance = _next(problem, fit, generator)
         evidence = _evidence(problem, fit, one, chance)
-        return _outside(basis, RankSelection(fit, evidence, problem.deviation(fit), _left(problem, fit, chance)))
+        return _selection(problem, basis, fit, evidence, chance)
 
 
 def _shape(oracle: Oracle) -> tuple[int, int]:
@@ -225,10 +233,15 @@ def _next(problem: FlattenedProblem, fit: Fit, generator: np.random.Generator) -
     return one, problem.noise.chance(height)
 
 
-def _left(problem: FlattenedProblem, fit: Fit, chance: float) -> Left:
+def _selection(
+    problem: FlattenedProblem, basis: FloatArray, fit: Fit, evidence: RankEvidence | None, chance: float
+) -> RankSelection:
+    """Return a fit in the coordinates of the whole tensor, with what it leaves."""
+    left: Left = "noise" if chance > SIGNIFICANCE else "more"
     if problem.misfit(fit.components) <= problem.rounding_error:
-        return "nothing"
-    return "noise" if chance > SIGNIFICANCE else "more"
+        left = "nothing"
+    outside = replace(fit, components=_outside(basis, fit.components))
+    return RankSelection(outside, evidence, problem.deviation(fit), left)
 
 
 def _heights(problem: FlattenedProblem, fit: Fit) -> FloatArray:
@@ -268,8 +281,5 @@ def _without(components: Components, index: int | slice) -> Components:
     return Components(components.weights[kept], components.vectors[:, kept], components.order)
 
 
-def _outside(basis: FloatArray, selection: RankSelection) -> RankSelection:
-    """Return a selection in the coordinates of the whole tensor."""
-    found = selection.fit.components
-    components = Components(found.weights, basis @ found.vectors, found.order)
-    return replace(selection, fit=replace(selection.fit, components=components))
+def _outside(basis: FloatArray, components: Components) -> Components:
+    return Components(components.weights, basis @ components.vectors, components.order)

@@ -255,14 +255,15 @@ def _estimated_variances(vectors: FloatArray, inner: FloatArray, outer: FloatArr
         image: FloatArray = step @ inner + vectors @ (outer * (step.T @ vectors))
         return image
 
+    def products_with_inverse(probe: FloatArray) -> FloatArray:
+        solved = conjugate_gradients(product, probe, lambda residual: residual @ preconditioner, tolerance=1e-2)
+        products: FloatArray = np.einsum("il,il->l", probe, solved)
+        return products
+
     along, trace = np.zeros(vectors.shape[1]), np.zeros(vectors.shape[1])
     for _ in range(_N_PROBES):
-        for probe, total in (
-            (vectors * generator.choice([-1.0, 1.0], vectors.shape[1]), along),
-            (generator.choice([-1.0, 1.0], vectors.shape), trace),
-        ):
-            solved = conjugate_gradients(product, probe, lambda residual: residual @ preconditioner, tolerance=1e-2)
-            total += np.einsum("il,il->l", probe, solved) / _N_PROBES
+        along += products_with_inverse(vectors * generator.choice([-1.0, 1.0], vectors.shape[1])) / _N_PROBES
+        trace += products_with_inverse(generator.choice([-1.0, 1.0], vectors.shape)) / _N_PROBES
     # The diagonal of an inverse is at least the inverse of the diagonal: no estimate may be below that.
     least = 1 / (np.diagonal(inner) + np.diagonal(outer))
     along = np.maximum(along, least)
