@@ -17,7 +17,15 @@ from odeco.models.lda.moments import WordMoment
 from odeco.online import SampleMoment
 from odeco.privacy import EntryLevel, RecordLevel
 from odeco.reproduction.baselines import TensorSketch
-from odeco.tensors import AsymmetricTensor, DenseTensor, DeviceTensor, FlattenedTensor, PackedTensor, SparseTensor
+from odeco.tensors import (
+    AsymmetricTensor,
+    DenseTensor,
+    DeviceTensor,
+    FlattenedTensor,
+    PackedTensor,
+    SparseAsymmetricTensor,
+    SparseTensor,
+)
 
 
 def random_symmetric(dimension: int, order: int, generator: np.random.Generator) -> np.ndarray:
@@ -69,6 +77,12 @@ def _sparse(generator, dimension, order):
 def _asymmetric(generator, dimension, order):
     sizes = generator.integers(1, dimension + 1, size=order)
     return AsymmetricTensor(generator.standard_normal(sizes))
+
+
+def _sparse_asymmetric(generator, dimension, order):
+    sizes = generator.integers(1, dimension + 1, size=order)
+    indices = generator.integers(sizes, size=(3 * dimension, order))
+    return SparseAsymmetricTensor(indices, generator.standard_normal(len(indices)), sizes)
 
 
 def _samples(generator, dimension, order):
@@ -152,6 +166,7 @@ ORACLES: dict[str, Callable[[np.random.Generator, int, int], Oracle]] = {
     "flattened": _flattened,
     "sparse": _sparse,
     "asymmetric": _asymmetric,
+    "asymmetric, sparse": _sparse_asymmetric,
     "samples": _samples,
     "samples, CSR": _samples_csr,
     "words of documents": _word_counts,

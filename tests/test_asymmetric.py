@@ -20,10 +20,11 @@ from odeco.cp.asymmetric import (
 )
 from odeco.cp.fit import refine
 from odeco.cp.rank import SIGNIFICANCE, ProductNoise
+from odeco.cp.sparse import SparseProblem
 from odeco.decompose import AsymmetricDecomposition
 from odeco.decompose.page import write_report
 from odeco.power import Schedule
-from odeco.tensors import AsymmetricTensor
+from odeco.tensors import AsymmetricTensor, SparseAsymmetricTensor
 
 SHAPES = [((10, 12, 14), 5), ((6, 7, 8, 9), 4)]
 
@@ -265,3 +266,89 @@ def test_what_is_not_symmetric_along_the_axes_is_refused():
     np.testing.assert_array_equal(averaged, (entries + entries.transpose(1, 0, 2)) / 2)
     with pytest.raises(ValueError, match="Axes must be"):
         odeco.symmetrize(entries, axes=(0,))
+
+
+def sparse_terms(shape, k, n_support, seed):
+    """Return terms whose vectors have few non-zero coordinates, and the coordinates and values of their entries."""
+    generator = np.random.default_rng(seed)
+    factors = [np.zeros((size, k)) for size in shape]
+    for factor in factors:
+        for column in factor.T:
+            column[generator.choice(column.size, n_support, replace=False)] = generator.normal(1, 1, n_support)
+    terms = as_terms(factors, np.linspace(2, 1, k))
+    indices, values = [], []
+    for term in range(k):
+        vectors = [factor[:, term] for factor in factors_of(terms, shape)]
+        grid = np.stack(np.meshgrid(*(np.flatnonzero(v) for v in vectors), indexing="ij"), axis=-1)
+        grid = grid.reshape(-1, len(shape))
+        indices.append(grid)
+        products = [vector[column] for vector, column in zip(vectors, grid.T, strict=True)]
+        values.append(terms.weights[term] * np.prod(products, axis=0))
+    return terms, np.concatenate(indices), np.concatenate(values)
+
+
+@pytest.mark.parametrize("shape", [(20, 25, 30), (3000, 2000, 1500), (12, 1200, 13, 14)])
+@pytest.mark.parametrize("count", [4, "auto"])
+def test_terms_of_a_sparse_tensor_are_found_without_its_zeros(shape, count):
+    terms, indices, values = sparse_terms(shape, 4, 6, seed=0)
+    tensor = SparseAsymmetricTensor(indices, values, shape)
+    result = odeco.decompose_asymmetric(tensor, count, rng=0)
+    assert result.verdict.startswith("4 components")
+    assert result.explained == pytest.approx(1)
+    np.testing.assert_allclose(result.weights, terms.weights, rtol=1e-7)
+    for found, true in zip(result.factors, factors_of(terms, shape), strict=True):
+        np.testing.assert_allclose(np.abs(np.sum(found * true, axis=0)), 1, atol=1e-10)
+
+
+def test_a_sparse_tensor_is_the_dense_one():
+    shape, generator = (6, 7, 8), np.random.default_rng(0)
+    terms, indices, values = sparse_terms(shape, 3, 3, seed=1)
+    dense = np.zeros(shape)
+    np.add.at(dense, tuple(indices.T), values)  # where terms overlap, entries are listed twice
+    assert len(np.unique(indices, axis=0)) < len(indices)
+    noise = 0.01 * generator.standard_normal(shape)
+    everywhere = np.stack(np.indices(shape), axis=-1).reshape(-1, 3)
+    tensor = SparseAsymmetricTensor(
+        np.concatenate([indices, everywhere]), np.concatenate([values, noise.ravel()]), shape
+    )
+    expected, block = AsymmetricTensor(dense + noise), generator.standard_normal((21, 4))
+    np.testing.assert_allclose(tensor.image(block), expected.image(block), atol=1e-12)
+    assert tensor.squared_norm() == pytest.approx(expected.squared_norm())
+    bases = [np.linalg.qr(generator.standard_normal((size, 3)))[0] for size in shape]
+    np.testing.assert_allclose(tensor.contract(bases), np.einsum("ijk,ia,jb,kc", dense + noise, *bases), atol=1e-12)
+    found, true = (odeco.decompose_asymmetric(each, "auto", rng=0) for each in (tensor, expected))
+    assert odeco.match(found, true).factor_match_score == pytest.approx(1, abs=1e-5)
+    assert found.verdict == true.verdict
+    looped = odeco.decompose_asymmetric(tensor, 2, method="power", rng=0)
+    np.testing.assert_allclose(
+        looped.weights, odeco.decompose_asymmetric(expected, 2, method="power", rng=0).weights, rtol=1e-9
+    )
+    left = SparseProblem(tensor).without(terms).oracle
+    np.testing.assert_allclose(
+        left.image(block), AsymmetricTensor(noise).image(block), atol=1e-9 * np.abs(expected.image(block)).max()
+    )
+
+
+@pytest.mark.parametrize("exponent", [-700, 400])
+def test_terms_of_a_sparse_tensor_scale_with_it(exponent):
+    _, indices, values = sparse_terms((8, 9, 10), 3, 4, seed=0)
+    expected = odeco.decompose_asymmetric(SparseAsymmetricTensor(indices, values, (8, 9, 10)), "auto", rng=0)
+    scaled = SparseAsymmetricTensor(indices, np.ldexp(values, exponent), (8, 9, 10))
+    result = odeco.decompose_asymmetric(scaled, "auto", rng=0)
+    np.testing.assert_array_equal(result.factors[0], expected.factors[0])
+    np.testing.assert_array_equal(np.ldexp(result.weights, -exponent), expected.weights)
+
+
+def test_what_is_no_sparse_tensor_is_refused():
+    with pytest.raises(ValueError, match="must lie in the axes of shape"):
+        SparseAsymmetricTensor([[0, 1, 4]], [1.0], (2, 3, 4))
+    with pytest.raises(ValueError, match="one column for each of the 4 axes"):
+        SparseAsymmetricTensor([[0, 1, 2]], [1.0], (2, 3, 4, 5))
+    with pytest.raises(TypeError, match="must be integers"):
+        SparseAsymmetricTensor([[0.5, 1, 2]], [1.0], (2, 3, 4))
+    with pytest.raises(ValueError, match="finite"):
+        SparseAsymmetricTensor([[0, 1, 2]], [np.nan], (2, 3, 4))
+    with pytest.raises(ValueError, match="non-zero entry"):
+        SparseAsymmetricTensor([[0, 1, 2]] * 2, [1.0, -1.0], (2, 3, 4))
+    with pytest.raises(TypeError, match="`symmetric` needs a dense array"):
+        odeco.decompose_asymmetric(SparseAsymmetricTensor([[0, 1, 2]], [1.0], (3, 3, 4)), 1, symmetric=(0, 1))

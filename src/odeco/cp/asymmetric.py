@@ -33,7 +33,7 @@ from odeco.cp.rank import ProductNoise, Spectra, spectra_of_axes
 from odeco.power.gauss_newton_step import conjugate_gradients
 from odeco.power.power_method import Schedule, run
 from odeco.power.solver import normalise
-from odeco.tensors.asymmetric import AsymmetricTensor
+from odeco.tensors.asymmetric import AsymmetricTensor, term_weights
 from odeco.tensors.components import Components
 from odeco.tensors.oracle import Oracle
 
@@ -215,7 +215,7 @@ class AsymmetricProblem(CPProblem):
     def run(self, plan: Schedule, generator: np.random.Generator) -> Components:
         """Return what the power method finds in the symmetric embedding."""
         found = run(self.oracle, plan, rng=generator).components
-        return Components(self.oracle.term_weights(found.weights), found.vectors, self.order)
+        return Components(term_weights(found.weights, self.order), found.vectors, self.order)
 
     def spectra(self, width: int, generator: np.random.Generator) -> Spectra:  # noqa: ARG002
         """Return the spectra of the unfoldings along each axis; of symmetric ones they are the same."""

@@ -294,7 +294,7 @@ def ground_state(order: int) -> float:
 _EDGE_QUANTILE = 3.3
 
 #: Eigenvalues that are smaller than this multiple of the rounding error of the largest are rounding error themselves.
-_ROUNDING_MULTIPLE = 100.0
+ROUNDING_MULTIPLE = 100.0
 
 #: The rounding of entries is noise of about their relative rounding error; a norm up to this multiple counts as such.
 _ROUNDING_OF_ENTRIES = 32.0
@@ -422,7 +422,7 @@ def spectrum_of(
         with one_blas_thread():
             return _spectrum_of_images(oracle, width, generator)
     n_columns = math.comb(oracle.dimension + oracle.order - 2, oracle.order - 1)
-    spectrum = _spectrum_of_gram(gram, n_columns, oracle.rounding)
+    spectrum = spectrum_of_gram(gram, n_columns, oracle.rounding)
     if spectrum.n_usable == spectrum.eigenvalues.size or entries is None:
         return spectrum
     return _spectrum_of_unfolding(entries().reshape(oracle.dimension, -1), n_columns, oracle.rounding)
@@ -435,7 +435,7 @@ def spectra_of_axes(entries: DataArray, rounding: float) -> Spectra:
         others = [other for other in range(entries.ndim) if other != axis]
         with one_blas_thread():
             gram: FloatArray = np.tensordot(entries, entries, axes=(others, others))
-        spectrum = _spectrum_of_gram(gram, entries.size // size, rounding)
+        spectrum = spectrum_of_gram(gram, entries.size // size, rounding)
         if spectrum.n_usable < size:
             unfolding = np.moveaxis(entries, axis, 0).reshape(size, -1)
             spectrum = _spectrum_of_unfolding(unfolding, entries.size // size, rounding)
@@ -443,10 +443,11 @@ def spectra_of_axes(entries: DataArray, rounding: float) -> Spectra:
     return Spectra(tuple(spectra))
 
 
-def _spectrum_of_gram(gram: FloatArray, n_columns: int, rounding: float) -> Spectrum:
+def spectrum_of_gram(gram: FloatArray, n_columns: int, rounding: float) -> Spectrum:
+    """Return the spectrum of an unfolding M from M Mᵀ."""
     with one_blas_thread():  # the bits of a decomposition depend on the number of threads
         values, vectors = np.linalg.eigh(gram)
-    return Spectrum(values[::-1], vectors[:, ::-1], n_columns, _ROUNDING_MULTIPLE * rounding * float(values[-1]))
+    return Spectrum(values[::-1], vectors[:, ::-1], n_columns, ROUNDING_MULTIPLE * rounding * float(values[-1]))
 
 
 def _spectrum_of_unfolding(unfolding: DataArray, n_columns: int, rounding: float) -> Spectrum:
@@ -471,10 +472,10 @@ def _spectrum_of_images(oracle: Oracle, width: int, generator: np.random.Generat
     for more in (True, False):
         images = oracle.image(asked / np.linalg.norm(asked, axis=0))
         left, strengths, _ = np.linalg.svd(images, full_matrices=False)
-        usable = int(np.sum(strengths > _ROUNDING_MULTIPLE * oracle.rounding * strengths[0]))
+        usable = int(np.sum(strengths > ROUNDING_MULTIPLE * oracle.rounding * strengths[0]))
         if more:
             basis = left[:, : max(1, min(usable, width))]
             asked = basis @ generator.standard_normal((basis.shape[1], count))
     n_rows, n_columns = sorted(images.shape)
-    rounding = (_ROUNDING_MULTIPLE * oracle.rounding * float(strengths[0])) ** 2
+    rounding = (ROUNDING_MULTIPLE * oracle.rounding * float(strengths[0])) ** 2
     return Spectrum(strengths[:n_rows] ** 2, left[:, :n_rows], n_columns, rounding)

@@ -10,11 +10,11 @@ from typing import Any, Literal
 import numpy as np
 
 from odeco._util.arguments import as_generator, check_count, check_tolerance
-from odeco._util.scale import times_power_of_two
 from odeco._util.types import RngLike
 from odeco.cp.asymmetric import AsymmetricProblem, explained_by_terms, factors_of, term_angle_errors
 from odeco.cp.rank import MAX_AUTOMATIC
 from odeco.cp.selection import Stage, fit_rank, select_rank
+from odeco.cp.sparse import SparseProblem
 from odeco.decompose.result import AsymmetricDecomposition, Decomposition, structure_of_terms
 from odeco.decompose.symmetric import (
     Method,
@@ -28,7 +28,7 @@ from odeco.decompose.symmetric import (
 )
 from odeco.display.progress import following
 from odeco.power.power_method import PowerSolver, Schedule, run
-from odeco.tensors.asymmetric import AsymmetricTensor
+from odeco.tensors.asymmetric import AsymmetricTensor, SparseAsymmetricTensor, split_terms, term_weights
 from odeco.tensors.components import Components
 from odeco.tensors.entries import InUnit, check_axes, check_symmetric
 
@@ -52,6 +52,8 @@ def decompose_asymmetric(
     result says what kind they are and how far to trust it. Their vectors should be linearly independent along each
     axis, so that there are at most as many terms as the smallest axis has entries.
 
+    A sparse tensor is given as a `SparseAsymmetricTensor`. Its zeros are entries too; only a small core is ever dense.
+
     A tensor that is symmetric along some of its axes, such as covariance matrices of several groups, has terms with the
     same vector along all of them: with ``symmetric=(0, 1)`` the terms are λ a ⊗ a ⊗ c, exactly, and noise is taken to
     have the same symmetry. If noise has broken it, average first with ``symmetrize(T, axes=(0, 1))``, which also
@@ -64,8 +66,9 @@ def decompose_asymmetric(
     Notes
     -----
     What is left is compared with Gaussian noise of independent entries, whose largest value at products of unit vectors
-    is bounded as `ProductNoise` says. In a `Stage` or a `RankError`, a term is a component with the weight λ
-    and the vector (a, b, …)/√p.
+    is bounded as `ProductNoise` says. In a sparse tensor a few entries that are far larger than all others count as
+    terms of their own, because such noise would not have them. In a `Stage` or a `RankError`, a term is a component
+    with the weight λ and the vector (a, b, …)/√p.
 
     Examples
     --------
@@ -86,7 +89,8 @@ def decompose_asymmetric(
     (True, array([[1., 0.],
            [0., 1.]]))
     """
-    entries = tensor if isinstance(tensor, AsymmetricTensor) else AsymmetricTensor(tensor)
+    known = isinstance(tensor, AsymmetricTensor | SparseAsymmetricTensor)
+    entries: AsymmetricTensor | SparseAsymmetricTensor = tensor if known else AsymmetricTensor(tensor)
     oracle, generator = InUnit(entries), as_generator(rng)
     needs_power = {
         "n_restarts": n_restarts is not None,
@@ -97,6 +101,8 @@ def decompose_asymmetric(
     if len(shared) == oracle.order:
         raise ValueError(f"`symmetric` must leave out an axis. Got all axes, {shared}. Call odeco.decompose.")
     if shared:
+        if isinstance(entries, SparseAsymmetricTensor):
+            raise TypeError("`symmetric` needs a dense array. Got a SparseAsymmetricTensor. Leave it out.")
         check_symmetric(entries.entries, shared)
         if method == "power" or any(needs_power.values()):
             raise ValueError(
@@ -143,7 +149,7 @@ def decompose_asymmetric(
 
 def _terms_by_loop(
     oracle: InUnit,
-    entries: AsymmetricTensor,
+    entries: AsymmetricTensor | SparseAsymmetricTensor,
     plan: Schedule,
     generator: np.random.Generator,
     callback: Callable[[PowerSolver], object] | None,
@@ -153,12 +159,12 @@ def _terms_by_loop(
     with unit.kept():
         search = run(oracle, plan, rng=generator, callback=callback)
     found = described(search, tolerance=plan.tolerance or math.sqrt(oracle.rounding))
-    terms = Components(entries.term_weights(found.weights), found.vectors, found.order)
+    terms = Components(term_weights(found.weights, found.order), found.vectors, found.order)
     explained = explained_by_terms(oracle, terms)
     found = unit.put_back(found)
     warn_if_unconverged(found, stacklevel=3)
-    weights = entries.term_weights(found.weights)
-    first, *others = entries.split(found.vectors)
+    weights = term_weights(found.weights, found.order)
+    first, *others = split_terms(found.vectors, entries.parts)
     return AsymmetricDecomposition(
         np.abs(weights), (first * np.sign(weights), *others), found.residuals, found.converged, explained
     )
@@ -166,7 +172,7 @@ def _terms_by_loop(
 
 def _terms_together(
     unit: Unit,
-    entries: AsymmetricTensor,
+    entries: AsymmetricTensor | SparseAsymmetricTensor,
     symmetric: tuple[int, ...],
     n_components: int,
     generator: np.random.Generator,
@@ -176,9 +182,11 @@ def _terms_together(
     automatic: bool,
 ) -> Decomposition:
     """Fit all terms of an asymmetric tensor together, `n_components` or at most as many, with their structure."""
-    tensor = AsymmetricTensor(times_power_of_two(entries.entries.astype(np.float64), -unit.exponent))
-    tensor.rounding = entries.rounding
-    problem = AsymmetricProblem(tensor, symmetric)
+    tensor = entries.over_power_of_two(unit.exponent)
+    if isinstance(tensor, SparseAsymmetricTensor):
+        problem: AsymmetricProblem = SparseProblem(tensor)
+    else:
+        problem = AsymmetricProblem(tensor, symmetric)
     if automatic:
         selection = select_rank(problem, generator, max_rank=n_components, callback=report)
         require_signal(unit, selection)

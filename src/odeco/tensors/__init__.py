@@ -1,6 +1,6 @@
 """Symmetric tensors as oracles: known only by their products T(I, u, …, u) with blocks of vectors."""
 
-from odeco.tensors.asymmetric import AsymmetricTensor
+from odeco.tensors.asymmetric import AsymmetricTensor, SparseAsymmetricTensor
 from odeco.tensors.components import Components, Match, incoherence, match
 from odeco.tensors.dense import DenseTensor, as_oracle, symmetrize
 from odeco.tensors.device import DeviceTensor
@@ -18,6 +18,7 @@ __all__ = [
     "Oracle",
     "PackedTensor",
     "SensitiveOracle",
+    "SparseAsymmetricTensor",
     "SparseTensor",
     "as_oracle",
     "check_oracle",

@@ -1,15 +1,28 @@
-"""An asymmetric tensor as a symmetric one of dimension d₁ + d₂ + …, of which no entry is formed."""
+"""An asymmetric tensor, dense or sparse, as a symmetric one of dimension d₁ + d₂ + …, of which no entry is formed.
+
+The value of this embedding at u = (x, y, …) is p! T(x, y, …), and the part of its image that belongs to x is
+(p−1)! T(I, y, …). A term λ a ⊗ b ⊗ … of T makes (a, b, …)/√p an eigenvector of the embedding, with the eigenvalue
+λ (p−1)! p^(1−p/2). Other signs of a, b, … give 2ᵖ⁻¹ − 1 more eigenvectors, up to a common sign, whose eigenvalues have
+the same absolute value (Ragnarsson and Van Loan 2013).
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, final
 
 import numpy as np
+from scipy.sparse import csr_array
 
+from odeco._util.arguments import check_count
+from odeco._util.scale import times_power_of_two
 from odeco._util.threads import map_blocks
-from odeco._util.types import DataArray, FloatArray
-from odeco.tensors.entries import EntryTensor, as_entries
+from odeco._util.types import DataArray, FloatArray, IndexArray
+from odeco.tensors.components import Components
+from odeco.tensors.entries import EntryTensor, as_coordinates, as_entries, as_values, check_finite
+from odeco.tensors.oracle import Oracle
 
 #: Numbers in the intermediate products of one block of leading indices.
 _BLOCK_SIZE = 2**19
@@ -17,12 +30,7 @@ _BLOCK_SIZE = 2**19
 
 @final
 class AsymmetricTensor(EntryTensor):
-    """The symmetric embedding of a d₁ x d₂ x … x dₚ array T.
-
-    Its value at u = (x, y, …) is p! T(x, y, …), and the part of its image that belongs to x is (p−1)! T(I, y, …). A
-    term λ a ⊗ b ⊗ … of T makes (a, b, …)/√p an eigenvector of the embedding, with the eigenvalue λ (p−1)! p^(1−p/2).
-    Other signs of a, b, … give 2ᵖ⁻¹ − 1 more eigenvectors, up to a common sign, whose eigenvalues have the same
-    absolute value (Ragnarsson and Van Loan 2013).
+    """The symmetric embedding of a d₁ x d₂ x … x dₚ array T; see `odeco.tensors.asymmetric`.
 
     Parameters
     ----------
@@ -54,15 +62,11 @@ class AsymmetricTensor(EntryTensor):
         squares = sum(np.sum(np.square(part, dtype=np.float64)) for part in self._scaled)
         return math.factorial(self.order) * float(squares)
 
-    def split(self, vectors: FloatArray) -> tuple[FloatArray, ...]:
-        """Return the unit vectors a, b, … that the columns (a, b, …)/√p of `vectors` are made of."""
-        pieces = np.split(vectors, np.cumsum(self.parts)[:-1])
-        return tuple(piece / np.linalg.norm(piece, axis=0) for piece in pieces)
-
-    def term_weights(self, eigenvalues: FloatArray) -> FloatArray:
-        """Return the weights λ of the terms of T whose embeddings have the given eigenvalues."""
-        factor: float = self.order ** (self.order / 2 - 1) / math.factorial(self.order - 1)
-        return eigenvalues * factor
+    def over_power_of_two(self, exponent: int) -> AsymmetricTensor:
+        """Return the tensor over 2^exponent, in double precision."""
+        scaled = AsymmetricTensor(times_power_of_two(self.entries.astype(np.float64), -exponent))
+        scaled.rounding = self.rounding
+        return scaled
 
     def _unit_image(self, block: FloatArray) -> FloatArray:
         n_columns = block.shape[1]
@@ -79,6 +83,141 @@ class AsymmetricTensor(EntryTensor):
             for axis, piece in enumerate(others, start=1):
                 total[axis] += piece
         return math.factorial(self.order - 1) * np.concatenate(total)
+
+
+@final
+class SparseAsymmetricTensor(EntryTensor):
+    """The symmetric embedding of a d₁ x d₂ x … x dₚ tensor that stores its non-zero entries.
+
+    Time and memory are proportional to their number.
+
+    Parameters
+    ----------
+    indices : array of integers, n x p
+        Each row holds the coordinates of one entry. Entries that are listed several times are added up.
+    values : array of n numbers
+        The entries, float32 or float64.
+    shape : tuple of int
+        The sizes d₁, d₂, …, dₚ.
+
+    Examples
+    --------
+    >>> from odeco.tensors import SparseAsymmetricTensor
+    >>> tensor = SparseAsymmetricTensor([[0, 1, 2], [3, 1, 0]], [1.0, 2.0], shape=(10_000, 20, 3_000))
+    >>> tensor.dimension, tensor.squared_norm() / 6
+    (13020, 5.0)
+    """
+
+    def __init__(self, indices: Any, values: Any, shape: Sequence[int]) -> None:
+        self._parts = tuple(check_count("shape", size) for size in shape)
+        coordinates = as_coordinates(indices, self._parts)
+        checked = as_values(values, coordinates.shape[:1], "values", "hold one number for each row of `indices`")
+        self.order, self.dimension = len(self._parts), sum(self._parts)
+        self.rounding = float(np.finfo(checked.dtype).eps)
+        distinct, which = np.unique(coordinates, axis=0, return_inverse=True)
+        self.indices: IndexArray = distinct.T
+        self.values: FloatArray = np.bincount(which.ravel(), weights=checked).astype(np.float64, copy=False)
+        check_finite(self.values, "tensor")
+        self._scaled = self._scale(self.values)
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """The sizes d₁, d₂, … of the parts of a vector."""
+        return self._parts
+
+    def over_power_of_two(self, exponent: int) -> SparseAsymmetricTensor:
+        """Return the tensor over 2^exponent."""
+        scaled = SparseAsymmetricTensor(self.indices.T, times_power_of_two(self.values, -exponent), self.parts)
+        scaled.rounding = self.rounding
+        return scaled
+
+    def unfolding(self, axis: int) -> csr_array[Any, Any]:
+        """Return the unfolding along an axis, without the columns that are zero."""
+        others = np.delete(self.indices, axis, axis=0)
+        columns = np.unique(others, axis=1, return_inverse=True)[1].ravel()
+        return csr_array(
+            (self._scaled, (self.indices[axis], columns)), shape=(self.parts[axis], int(columns.max()) + 1)
+        )
+
+    def contract(self, matrices: Sequence[FloatArray]) -> FloatArray:
+        """Return the dense tensor T(Q₁, Q₂, …), with the entries in their unit."""
+        widths = tuple(matrix.shape[1] for matrix in matrices)
+        total = np.zeros((widths[0], math.prod(widths[1:])))
+        length = max(1, _BLOCK_SIZE // total.shape[1])
+        chunks = [slice(start, start + length) for start in range(0, self._scaled.size, length)]
+
+        def part(chunk: slice) -> FloatArray:
+            products = matrices[1][self.indices[1, chunk]]
+            for matrix, index in zip(matrices[2:], self.indices[2:], strict=True):
+                products = (products[:, :, None] * matrix[index[chunk]][:, None, :]).reshape(products.shape[0], -1)
+            first: FloatArray = matrices[0][self.indices[0, chunk]] * self._scaled[chunk, None]
+            return first.T @ products
+
+        for each in map_blocks(part, chunks, parallel=len(chunks) > 1):
+            total += each
+        return total.reshape(widths)
+
+    def _unit_squared_norm(self) -> float:
+        return math.factorial(self.order) * float(self._scaled @ self._scaled)
+
+    def _unit_image(self, block: FloatArray) -> FloatArray:
+        pieces = np.split(block, np.cumsum(self.parts)[:-1])
+
+        def of_axis(axis: int) -> FloatArray:
+            products = np.repeat(self._scaled[:, None], block.shape[1], axis=1)
+            for other, piece in enumerate(pieces):
+                if other != axis:
+                    products *= piece[self.indices[other]]
+            image: FloatArray = self._rows_of[axis] @ products
+            return image
+
+        images = list(map_blocks(of_axis, range(self.order), parallel=self._scaled.size * block.shape[1] > _BLOCK_SIZE))
+        return math.factorial(self.order - 1) * np.concatenate(images)
+
+    @cached_property
+    def _rows_of(self) -> list[csr_array[Any, Any]]:
+        """For each axis the matrix of zeros and ones that adds up what belongs to the same index."""
+        n_entries = self.values.size
+        return [
+            csr_array((np.ones(n_entries), (index, np.arange(n_entries))), shape=(size, n_entries))
+            for index, size in zip(self.indices, self.parts, strict=True)
+        ]
+
+
+@final
+class EmbeddedTerms(Oracle):
+    """The symmetric embedding of the sum of terms λ a ⊗ b ⊗ …, whose vectors are (a, b, …)/√p."""
+
+    def __init__(self, terms: Components, parts: tuple[int, ...]) -> None:
+        self.terms, self._parts = terms, parts
+        self.order, self.dimension = len(parts), sum(parts)
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """The sizes of the parts of a vector."""
+        return self._parts
+
+    def _image(self, block: FloatArray) -> FloatArray:
+        cuts = np.cumsum(self.parts)[:-1]
+        factors = np.split(self.terms.vectors * math.sqrt(self.order), cuts)
+        overlaps = [factor.T @ piece for factor, piece in zip(factors, np.split(block, cuts), strict=True)]
+        images = []
+        for axis, factor in enumerate(factors):
+            others = np.prod([each for other, each in enumerate(overlaps) if other != axis], axis=0)
+            images.append(factor @ (self.terms.weights[:, None] * others))
+        return math.factorial(self.order - 1) * np.concatenate(images)
+
+
+def split_terms(vectors: FloatArray, parts: tuple[int, ...]) -> tuple[FloatArray, ...]:
+    """Return the unit vectors a, b, … that the columns (a, b, …)/√p of `vectors` are made of."""
+    pieces = np.split(vectors, np.cumsum(parts)[:-1])
+    return tuple(piece / np.linalg.norm(piece, axis=0) for piece in pieces)
+
+
+def term_weights(eigenvalues: FloatArray, order: int) -> FloatArray:
+    """Return the weights λ of the terms whose embeddings have the given eigenvalues."""
+    factor: float = order ** (order / 2 - 1) / math.factorial(order - 1)
+    return eigenvalues * factor
 
 
 def _leave_one_out(entries: DataArray, parts: list[DataArray]) -> list[DataArray]:

@@ -20,7 +20,7 @@ from odeco._util.arguments import MINIMUM_ORDER, check_unmasked
 from odeco._util.arrays import as_numpy
 from odeco._util.scale import largest, put_back, times_power_of_two, unit_exponent
 from odeco._util.threads import map_blocks
-from odeco._util.types import DataArray, FloatArray
+from odeco._util.types import DataArray, FloatArray, IndexArray
 from odeco.tensors.components import Components
 from odeco.tensors.coordinates import flattened
 from odeco.tensors.oracle import Oracle, polarised_inside, slice_by_images
@@ -224,6 +224,30 @@ def as_values(array: Any, shape: tuple[int, ...], name: str, what: str) -> DataA
     values = _as_floats(values, f"array `{name}`")
     check_finite(values, f"array `{name}`")
     return values
+
+
+def as_coordinates(indices: Any, sizes: int | tuple[int, ...]) -> IndexArray:
+    """Return the coordinates of stored entries, one row for each; all axes have the same size if one is given."""
+    check_unmasked(indices, "array `indices`")
+    coordinates = np.asarray(indices)
+    order = None if isinstance(sizes, int) else len(sizes)
+    if coordinates.ndim != 2 or coordinates.shape[1] < MINIMUM_ORDER or coordinates.size == 0:
+        raise ValueError(
+            f"`indices` must have shape (n, order) with n positive and order 3 or more. Got shape {coordinates.shape}."
+        )
+    if order not in (None, coordinates.shape[1]):
+        raise ValueError(
+            f"`indices` must have one column for each of the {order} axes of shape {sizes}. "
+            f"Got shape {coordinates.shape}."
+        )
+    if coordinates.dtype.kind not in "iu":
+        raise TypeError(f"`indices` must be integers. Got {coordinates.dtype}. Convert them with indices.astype(int).")
+    if coordinates.min() < 0 or np.any(coordinates.max(axis=0) >= np.asarray(sizes)):
+        allowed = f"[0, {sizes - 1}] for a tensor of dimension" if isinstance(sizes, int) else "the axes of shape"
+        raise ValueError(
+            f"Indices must lie in {allowed} {sizes}. Got {coordinates.min()} to {coordinates.max()}. Count from 0."
+        )
+    return coordinates.astype(np.int64)
 
 
 def check_finite(entries: DataArray, name: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
-from odeco._util.arguments import MINIMUM_ORDER, check_count, check_unmasked
+from odeco._util.arguments import MINIMUM_ORDER, check_count
 from odeco._util.scale import times_power_of_two
 from odeco._util.threads import map_blocks
 from odeco._util.types import DataArray, FloatArray, IndexArray
@@ -24,7 +24,7 @@ from odeco.tensors.coordinates import (
     sorted_tuples,
 )
 from odeco.tensors.dense import image_from_slabs
-from odeco.tensors.entries import EntryTensor, as_entries, as_values, check_symmetric
+from odeco.tensors.entries import EntryTensor, as_coordinates, as_entries, as_values, check_symmetric
 
 _ROWS_AT_ONCE = 2048
 
@@ -189,24 +189,9 @@ class SparseTensor(EntryTensor):
     """
 
     def __init__(self, indices: Any, values: Any, dimension: int) -> None:
-        check_unmasked(indices, "array `indices`")
-        coordinates = np.asarray(indices)
         self.dimension = check_count("dimension", dimension)
-        if coordinates.ndim != 2 or coordinates.shape[1] < MINIMUM_ORDER or coordinates.size == 0:
-            raise ValueError(
-                "`indices` must have shape (n, order) with n positive and order 3 or more. "
-                f"Got shape {coordinates.shape}."
-            )
-        if coordinates.dtype.kind not in "iu":
-            raise TypeError(
-                f"`indices` must be integers. Got {coordinates.dtype}. Convert them with indices.astype(int)."
-            )
+        coordinates = as_coordinates(indices, self.dimension)
         checked = as_values(values, coordinates.shape[:1], "values", "hold one number for each row of `indices`")
-        if coordinates.min() < 0 or coordinates.max() >= dimension:
-            raise ValueError(
-                f"Indices must lie in [0, {dimension - 1}] for a tensor of dimension {dimension}. "
-                f"Got {coordinates.min()} to {coordinates.max()}. Count from 0."
-            )
         self.order = coordinates.shape[1]
         self.rounding = float(np.finfo(checked.dtype).eps)
         distinct, values_once = _merge(coordinates, checked.astype(np.float64))
