@@ -79,6 +79,14 @@ def test_their_number_is_selected(make):
     assert result.rank_evidence.rank == 4
 
 
+def test_more_components_than_dimensions_are_found(make):
+    make, eps = make
+    more = odeco.Components(np.ones(8), np.random.default_rng(0).standard_normal((6, 8)), 4)
+    result = odeco.decompose(make(more.to_dense()), 8, rng=0)
+    # Rounding errors are multiplied by the condition of the flattening, a hundred or so.
+    assert odeco.match(result, more).angles.max() < 1e4 * eps + 1e-7
+
+
 @pytest.mark.parametrize("exponent", [-120, 110])
 def test_entries_of_any_size_are_computed_with(make, exponent):
     make, eps = make

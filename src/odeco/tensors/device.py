@@ -15,6 +15,7 @@ import numpy as np
 from odeco._util.arrays import as_numpy
 from odeco._util.scale import unit_exponent
 from odeco._util.types import FloatArray
+from odeco.tensors.coordinates import flattened
 from odeco.tensors.entries import EntryTensor, as_entries, check_shape, check_symmetric
 
 #: Numbers in an intermediate product on the device: 128 MB in double precision.
@@ -118,6 +119,9 @@ class DeviceTensor(EntryTensor):
             slices = xp.reshape(part, (part.shape[0], size, -1))
             total = total + xp.sum(xp.matmul(slices, xp.matrix_transpose(slices)), axis=0)
         return _as_doubles(total)
+
+    def _unit_flattening(self) -> FloatArray:
+        return flattened(as_numpy(self._scaled))
 
     def _unit_inside(self, basis: FloatArray) -> FloatArray:
         xp, columns = self._xp, None
