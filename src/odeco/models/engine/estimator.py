@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -54,74 +54,12 @@ from odeco.privacy.holders.protocol import NeighbourRelation
 from odeco.privacy.report import PrivacyReport
 from odeco.privacy.sums import PrivateSums
 
-AnyEstimator = TypeVar("AnyEstimator", bound="Estimator")
-
-
 _HEADER = record(
     {"parameters": plain_settings, "settings": plain_settings, "seed": whole(), "n_features": size("n_features")},
     {"privacy": text()},
 )
 
 _FEATURE_NAMES = array("n_features", kind="U")
-
-
-def save_model(model: Estimator, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator.
-
-    The header has the parameters of the estimator and the settings of its fit, which may differ: those of a stream are
-    those of its first batch.
-    """
-    learnt, parameters = model._learnt, plain(model.get_params(deep=False))
-    header: dict[str, Any] = {
-        "parameters": parameters | {"random_state": check_saved_state(model.random_state)},
-        "settings": plain(learnt.spec.settings.get_params(deep=False)) | {"random_state": None},
-        "seed": learnt.seed,
-        "n_features": int(model.n_features_in_),
-    }
-    if learnt.privacy is not None:
-        header["privacy"] = learnt.privacy.to_json()
-    arrays = {} if learnt.computed is None else learnt.computed.to_arrays("fit")
-    if learnt.stream is not None:
-        arrays |= learnt.stream.to_arrays("stream")
-    if "feature_names_in_" in vars(model):
-        arrays["feature_names"] = np.array(model._names())
-    save_arrays(path, model._KIND, header, arrays)
-
-
-def load_model(cls: type[AnyEstimator], path: str | os.PathLike[str]) -> AnyEstimator:
-    """Read what `save_model` wrote."""
-    header, arrays = load_arrays(path, cls._KIND)
-    with faults_of(path):
-        sizes: Sizes = {}
-        _HEADER(header, "", sizes)
-        names = arrays.pop("feature_names", None)
-        if names is not None:
-            _FEATURE_NAMES(names, "feature_names", sizes)
-        model, spec = cls(**header["parameters"]), cls(**header["settings"])._specify()
-        guarantee_of(model._specify())
-        parts, kind = spec.parts(), spec.Stream
-        fit = Fit.from_arrays(arrays, "fit", dict(sizes), parts) if Fit.is_in(arrays, "fit") else None
-        has_stream = kind is not None and kind.is_in(arrays, "stream")
-        stream = kind.from_arrays(arrays, "stream", dict(sizes), parts) if kind is not None and has_stream else None
-        check_names(arrays, {"fit": fit, "stream": stream})
-        require(fit is not None or stream is not None, "it must hold a model or a stream")
-        if stream is not None:
-            require(isinstance(stream.context, spec.Context), "its stream must have the context of the model")
-            stream.verify(spec, header["n_features"])
-        for each in (fit, stream):
-            if each is not None:
-                spec.verify(each)
-        privacy = PrivacyReport.from_json(header["privacy"]) if "privacy" in header else None
-        claimed = privacy is not None
-        require(
-            claimed == (guarantee_of(spec) is not None),
-            "it must have a guarantee if its model is private, and none otherwise",
-        )
-        model.n_features_in_ = header["n_features"]
-        if names is not None:
-            model.feature_names_in_ = names.astype(object)
-        model._learnt = Learnt(spec, header["seed"], fit, stream, privacy)
-    return model
 
 
 class fitted(property):  # noqa: N801 - used as a declaration, like property
@@ -237,12 +175,55 @@ class Estimator(_Fitted):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model, with its stream, to an ``.npz`` file: atomically and without pickle."""
         check_is_fitted(self)
-        save_model(self, path)
+        learnt, parameters = self._learnt, plain(self.get_params(deep=False))
+        # The settings of the fit may differ from the parameters: those of a stream are those of its first batch.
+        header: dict[str, Any] = {
+            "parameters": parameters | {"random_state": check_saved_state(self.random_state)},
+            "settings": plain(learnt.spec.settings.get_params(deep=False)) | {"random_state": None},
+            "seed": learnt.seed,
+            "n_features": int(self.n_features_in_),
+        }
+        if learnt.privacy is not None:
+            header["privacy"] = learnt.privacy.to_json()
+        arrays = {} if learnt.computed is None else learnt.computed.to_arrays("fit")
+        if learnt.stream is not None:
+            arrays |= learnt.stream.to_arrays("stream")
+        if "feature_names_in_" in vars(self):
+            arrays["feature_names"] = np.array(self._names())
+        save_arrays(path, self._KIND, header, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote. A stream goes on as if it had not been interrupted: results are bit-identical."""
-        return load_model(cls, path)
+        header, arrays = load_arrays(path, cls._KIND)
+        with faults_of(path):
+            sizes: Sizes = {}
+            _HEADER(header, "", sizes)
+            names = arrays.pop("feature_names", None)
+            if names is not None:
+                _FEATURE_NAMES(names, "feature_names", sizes)
+            model, spec = cls(**header["parameters"]), cls(**header["settings"])._specify()
+            guarantee_of(model._specify())
+            parts, kind = spec.parts(), spec.Stream
+            fit = Fit.from_arrays(arrays, "fit", dict(sizes), parts) if Fit.is_in(arrays, "fit") else None
+            has_stream = kind is not None and kind.is_in(arrays, "stream")
+            stream = kind.from_arrays(arrays, "stream", dict(sizes), parts) if kind is not None and has_stream else None
+            check_names(arrays, {"fit": fit, "stream": stream})
+            require(fit is not None or stream is not None, "it must hold a model or a stream")
+            if stream is not None:
+                require(isinstance(stream.context, spec.Context), "its stream must have the context of the model")
+                stream.verify(spec, header["n_features"])
+            for each in (fit, stream):
+                if each is not None:
+                    spec.verify(each)
+            privacy = PrivacyReport.from_json(header["privacy"]) if "privacy" in header else None
+            is_private = guarantee_of(spec) is not None
+            require((privacy is not None) == is_private, "it must have a guarantee if its model is private, else none")
+            model.n_features_in_ = header["n_features"]
+            if names is not None:
+                model.feature_names_in_ = spec.names = names.astype(object)
+            model._learnt = Learnt(spec, header["seed"], fit, stream, privacy)
+        return model
 
     def _encode(self, X: Any, context: Any = None) -> tuple[Any, Any]:
         """Return rows as a stream buffers them, and the context; without one, that before any row."""
@@ -325,6 +306,10 @@ class Estimator(_Fitted):
         learnt = self._learnt
         described = learnt.spec.describe(learnt.fit, self._names(), learnt.privacy, rows)
         return described.with_facts(learnt.fit.info, learnt.privacy)
+
+    @property
+    def _n_features_out(self) -> int:  # scikit-learn asks models that transform
+        return int(self.n_components_)
 
     def _lock(self) -> Any:
         with _LOCKS_LOCK:

@@ -98,13 +98,14 @@ def optional(constraint: Constraint) -> Constraint:
     )
 
 
+def or_auto(check: Callable[[str, Any], Any]) -> Constraint:
+    """Require "auto", or what a check requires."""
+    return Constraint(lambda name, value: value if isinstance(value, str) and value == "auto" else check(name, value))
+
+
 def n_components(default: Any) -> Any:
     """Declare the number of components."""
-
-    def check(name: str, value: Any) -> Any:
-        return value if isinstance(value, str) and value == "auto" else check_count(name, value)
-
-    return param(default, Constraint(check), option="-k", positional=True)
+    return param(default, or_auto(check_count), option="-k", positional=True)
 
 
 def _check_jobs(name: str, value: Any) -> int | None:
@@ -115,11 +116,9 @@ _STANDARDIZE: dict[str, Any] = {"auto": "auto", "yes": True, "no": False}
 
 
 def _check_standardize(name: str, value: Any) -> Any:
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    if isinstance(value, str) and value == "auto":
-        return value
-    raise ValueError(f"`{name}` must be True, False or 'auto'. Got {value!r}. Pass one of these.")
+    if not isinstance(value, bool | np.bool_) and not (isinstance(value, str) and value == "auto"):
+        raise ValueError(f"`{name}` must be True, False or 'auto'. Got {value!r}. Pass one of these.")
+    return value if isinstance(value, str) else bool(value)
 
 
 #: Whether columns are standardised (`odeco.models.engine.units`).

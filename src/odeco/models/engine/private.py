@@ -182,72 +182,54 @@ class PrivatePlan:
         return "\n".join(lines)
 
 
-def simulate_releases(
-    program: Callable[[Callable[[np.random.Generator], SimulatedSums], np.random.Generator], FloatArray],
-    guarantee: Guarantee,
-    n_records: int,
-    n_simulated: int,
-    *,
-    record: str,
-    neighbour_relation: NeighbourRelation,
-    rng: np.random.Generator,
-) -> tuple[tuple[PlannedRelease, ...], FloatArray]:
-    """Run a private program on simulated records; return its releases, and the agreements of each simulation.
-
-    Parameters
-    ----------
-    program : callable
-        Takes a function that makes a releaser, with the generator of its noise, and a generator. It draws records,
-        learns from them, and returns the agreements with the truth.
-    guarantee : Guarantee
-        The budget.
-    n_records, n_simulated, record, neighbour_relation
-        As for `SimulatedSums`.
-    rng : numpy Generator
-        Draws the records.
-    """
-    made: list[SimulatedSums] = []
-
-    def releaser(noise: np.random.Generator) -> SimulatedSums:
-        settings: Any = {"record": record, "neighbour_relation": neighbour_relation}
-        made.append(SimulatedSums(guarantee, n_records, n_simulated, rng=noise, **settings))
-        return made[-1]
-
-    agreements = [program(releaser, rng) for _ in range(_SIMULATIONS)]
-    return tuple(made[-1].log), np.stack(agreements)
+#: Takes a generator of noise, and returns a releaser.
+MakeReleaser = Callable[[np.random.Generator], SimulatedSums]
 
 
-def plan_by_assignments(
-    program: Callable[[Callable[[np.random.Generator], SimulatedSums], np.random.Generator], FloatArray],
+def plan_fit(
+    program: Callable[[MakeReleaser, np.random.Generator], FloatArray],
     guarantee: Guarantee,
     n_records: int,
     n_simulated: int,
     *,
     unit: str,
     neighbour_relation: NeighbourRelation,
-    seed: int,
+    rng: np.random.Generator,
     n_components: int,
     threshold: float,
     records: str,
-    simulated: str,
-    assigned: str,
+    verdict: Callable[[FloatArray], str],
+    average: Callable[..., Any] = np.median,
 ) -> PrivatePlan:
-    """Return the plan of a program whose agreement is the share of rows that are assigned as by the true model.
+    """Run a private program on simulated records several times, and return the plan that this gives.
 
-    `simulated` and `assigned` are the words of the verdict for what was simulated, and for what agrees; the other
-    arguments are those of `simulate_releases` and `PrivatePlan`.
+    Parameters
+    ----------
+    program : callable
+        Takes a function that makes a releaser, and a generator. It draws records, learns from them, and returns the
+        agreements with the truth: a number for each component, or one for all.
+    guarantee : Guarantee
+        The budget.
+    n_records, n_simulated, neighbour_relation
+        As for `SimulatedSums`.
+    unit, n_components, threshold, records
+        As for `PrivatePlan`.
+    rng : numpy Generator
+        Draws the records.
+    verdict : callable
+        Takes the agreements, the best first, and returns what can be expected, in words.
+    average : callable
+        Averages the agreements of the simulations.
     """
-    releases, agreements = simulate_releases(
-        program,
-        guarantee,
-        n_records,
-        n_simulated,
-        record=unit,
-        neighbour_relation=neighbour_relation,
-        rng=np.random.default_rng(seed),
-    )
-    agreement = float(np.median(agreements))
-    expected = "would be found" if agreement >= threshold else "would not be found"
+    made: list[SimulatedSums] = []
+
+    def releaser(noise: np.random.Generator) -> SimulatedSums:
+        settings: Any = {"record": unit, "neighbour_relation": neighbour_relation, "rng": noise}
+        made.append(SimulatedSums(guarantee, n_records, n_simulated, **settings))
+        return made[-1]
+
+    simulated = np.stack([program(releaser, rng) for _ in range(_SIMULATIONS)])
+    agreements = np.sort(average(simulated, axis=0))[::-1]
     return PrivatePlan(
         unit=unit,
         epsilon=guarantee.epsilon,
@@ -255,12 +237,18 @@ def plan_by_assignments(
         mu=guarantee.mu,
         n_records=n_records,
         n_components=n_components,
-        releases=releases,
-        agreements=(agreement,),
+        releases=tuple(made[-1].log),
+        agreements=tuple(agreements.tolist()),
         threshold=threshold,
         records=records,
-        verdict=f"{n_components} simulated {simulated}, {expected}: {agreement:.0%} of {assigned}",
+        verdict=verdict(agreements),
     )
+
+
+def assignment_verdict(agreements: FloatArray, threshold: float, simulated: str, assigned: str) -> str:
+    """Return the verdict of a plan whose agreement is the share of rows that are assigned as by the true model."""
+    expected = "would be found" if agreements[0] >= threshold else "would not be found"
+    return f"{simulated}, {expected}: {agreements[0]:.0%} of {assigned}"
 
 
 def matched_share(first: IndexArray, second: IndexArray, k: int) -> float:

@@ -8,7 +8,7 @@ Everything with a default may be replaced by a method of the model. There are no
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from functools import reduce
 from operator import add
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 
 #: For the choice of k, at most this many rows are divided into training and validation rows.
 _SELECTION_ROWS = 15_000
+
+
+def some_rows(rows: Any, size: int, rng: np.random.Generator) -> Any:
+    """Return `size` rows, drawn at random, in their order; all of them if there are no more."""
+    return rows if len(rows) <= size else rows[np.sort(rng.choice(len(rows), size, replace=False, shuffle=False))]
 
 
 class Spec:
@@ -70,7 +75,7 @@ class Spec:
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
-        self.names: Sequence[str] = ()
+        self.names: Any = ()
 
     @classmethod
     def parts(cls) -> dict[str, type[State]]:
@@ -201,8 +206,7 @@ class EMSpec(Spec):
 
     def trial(self, data: Any, k: int, rng: np.random.Generator) -> Any:
         """Return the rows on which starts compete."""
-        size = max(self.trial_size, 200 * k)
-        return data if len(data) <= size else data[np.sort(rng.choice(len(data), size, replace=False, shuffle=False))]
+        return some_rows(data, max(self.trial_size, 200 * k), rng)
 
     def learn(self, data: Any, context: Any, k: int, seed: int) -> tuple[str, EMResult[Any]]:
         """Return k components, and the name of their start: starts compete on some rows, then EM runs over all."""
@@ -241,7 +245,7 @@ class EMSpec(Spec):
 
     def fit(self, data: Any, base: Any, seed: int) -> Fit:
         """Return the model of prepared data."""
-        k, tried, as_good = self.settings.n_components, dict[int, float](), tuple[int, ...]()
+        k, chosen = self.settings.n_components, ChosenNumber(0, {}, clear=True)
         if k != "auto" and len(data) < k:
             raise ValueError(
                 f"There must be at least as many {self.record}s as components. Got n_samples={len(data)} and "
@@ -250,7 +254,7 @@ class EMSpec(Spec):
         context = self.update_context(base, data)
         if k == "auto":
             chosen = self.select_k(data, base, seed)
-            k, tried, as_good = chosen.n_components, chosen.tried, chosen.as_good
+            k = chosen.n_components
         init, found = self.learn(data, context, k, seed)
         info = Info(
             len(data),
@@ -258,8 +262,8 @@ class EMSpec(Spec):
             found.n_iter,
             found.converged,
             init,
-            np.array(list(tried), dtype=np.int64),
-            np.array(list(tried.values()), dtype=np.float64),
-            np.array([number in as_good for number in tried], dtype=bool),
+            np.array(list(chosen.tried), dtype=np.int64),
+            np.array(list(chosen.tried.values()), dtype=np.float64),
+            np.array([number in chosen.as_good for number in chosen.tried], dtype=bool),
         )
         return Fit(found.params, context, info)

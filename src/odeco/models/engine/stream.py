@@ -171,33 +171,25 @@ class OnlineEM(BlockStream):
 
     def absorb(self, spec: EMSpec, block: Any) -> Self:
         """Return the stream after a block."""
-        law = spec.forgetting
-        if self.params is None:
+        law, info, is_first = spec.forgetting, self.info, self.params is None
+        if is_first:
             first = spec.fit_rows(block, self.context, self.seed)
-            data = spec.prepare(block, first.context)
-            total, carry = spec.statistics(first.params, data, first.context, self.carry)
-            return replace(
-                self,
-                n_blocks=1,
-                context=first.context,
-                carry=carry,
-                info=first.info,
-                params=first.params,
-                statistics=total,
-                average=total if law.averaged else None,
-            )
-        data = spec.prepare(block, self.context)
-        context = spec.update_context(self.context, data)
-        params = spec.m_step(self.statistics, self.params, context)
+            params, context, info = first.params, first.context, first.info
+            data = spec.prepare(block, context)
+        else:
+            data = spec.prepare(block, self.context)
+            context = spec.update_context(self.context, data)
+            params = spec.m_step(self.statistics, self.params, context)
         new, carry = spec.statistics(params, data, context, self.carry)
         return replace(
             self,
             n_blocks=self.n_blocks + 1,
             context=context,
             carry=carry,
+            info=info,
             params=params,
-            statistics=law.mix(self.statistics, new),
-            average=self.average + new if law.averaged else None,
+            statistics=new if is_first else law.mix(self.statistics, new),
+            average=None if not law.averaged else new if is_first else self.average + new,
         )
 
     def result(self, spec: EMSpec) -> Fit:

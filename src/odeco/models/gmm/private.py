@@ -11,8 +11,6 @@ program on simulated rows is the plan, which needs no real row.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,11 +18,22 @@ from odeco._util.arguments import check_count, check_number
 from odeco._util.types import FloatArray
 from odeco.models.engine.gaussians import Gaussians
 from odeco.models.engine.moments import SecondMoment
-from odeco.models.engine.private import PrivatePlan, Releaser, SimulatedSums, matched_share, plan_by_assignments
+from odeco.models.engine.private import (
+    MakeReleaser,
+    PrivatePlan,
+    Releaser,
+    assignment_verdict,
+    matched_share,
+    plan_fit,
+)
 from odeco.models.gmm.start import Span, means_of_core, span_of
 from odeco.privacy.holders.protocol import NeighbourRelation
 from odeco.privacy.holders.rows import CONSTANT, BoundedRows, unpacked_cube, unpacked_matrix
 from odeco.privacy.ledger_file import Guarantee
+
+#: The shares of μ² of the second moment, the third moment and the EM iteration. One component needs no more than the
+#: second moment.
+_SHARES = (0.35, 0.35, 0.3)
 
 #: Directions are amplified less than without noise: a weak one would carry all of it.
 _LEAST_SHARE = 0.1
@@ -37,28 +46,6 @@ _CLEAR, _LEAST_ROWS = 5.0, 0.02
 
 #: The variance around means is at least this share of the variance of rows.
 _LEAST_VARIANCE = 1e-3
-
-
-@dataclass(frozen=True)
-class ReleaseShares:
-    """Which share of μ² each release takes; they sum to one.
-
-    Attributes
-    ----------
-    seconds, thirds : float
-        The moments.
-    step : float
-        The EM iteration.
-    """
-
-    seconds: float
-    thirds: float
-    step: float
-
-
-def release_shares(n_components: int) -> ReleaseShares:
-    """Return the shares of the releases for k components. One component needs no more than the second moment."""
-    return ReleaseShares(1.0, 0.0, 0.0) if n_components == 1 else ReleaseShares(0.35, 0.35, 0.3)
 
 
 def find_private_mixture(
@@ -79,16 +66,17 @@ def find_private_mixture(
     seed : int
         Seed of the decomposition; the noise does not depend on it.
     """
-    n, d, k, shares = held.n_records, held.n_features, n_components, release_shares(n_components)
-    packed, _ = releaser.release(held.seconds(), share=shares.seconds)
+    n, d, k = held.n_records, held.n_features, n_components
+    of_seconds, of_thirds, of_step = _SHARES if k > 1 else (1.0, 0.0, 0.0)
+    packed, _ = releaser.release(held.seconds(), share=of_seconds)
     moment = moment_of_seconds(packed, n, d)
     span = span_of(moment, k, _LEAST_SHARE)
     variance = max(span.noise, _LEAST_VARIANCE * abs(moment.variance), float(np.finfo(np.float64).tiny))
     model, n_clear = Gaussians(np.ones(1), clipped_means(moment.mean[None, :]), np.full(1, variance)), 1
     if k > 1:
-        weights, means = _start(held, releaser, span, shares.thirds, seed)
+        weights, means = _start(held, releaser, span, of_thirds, seed)
         model = Gaussians(weights, clipped_means(means), np.full(k, variance))
-        model, n_clear = _step(held, releaser, model, moment, shares.step)
+        model, n_clear = _step(held, releaser, model, moment, of_step)
     floor, bound = reg_covar * max(moment.variance, 0.0), held.norm_bound
     covariances = bound**2 * (_variance(moment, model, variance) + floor)
     return Gaussians(model.weights, bound * model.means, covariances), n_clear
@@ -204,7 +192,7 @@ def plan_mixture(
     separation, guarantee = check_number("separation", separation, 0, math.inf), Guarantee(epsilon, delta)
     size = min(n, _MAX_SIMULATED)
 
-    def program(simulated: Callable[[np.random.Generator], SimulatedSums], rng: np.random.Generator) -> FloatArray:
+    def program(simulated: MakeReleaser, rng: np.random.Generator) -> FloatArray:
         means = separation / math.sqrt(2 * d) * rng.standard_normal((k, d))
         truth = Gaussians(np.full(k, 1 / k), means, np.ones(k))
         rows, _ = truth.draw(size, rng)
@@ -215,17 +203,19 @@ def plan_mixture(
         own, other = (model.posterior(rows)[0].argmax(axis=1) for model in (truth, found))
         return np.array([matched_share(own, other, k)])
 
-    return plan_by_assignments(
+    what = f"{k} simulated spheres, {separation:g} deviations apart"
+    return plan_fit(
         program,
         guarantee,
         n,
         size,
         unit="row",
         neighbour_relation=neighbour_relation,
-        seed=seed,
+        rng=np.random.default_rng(seed),
         n_components=k,
         threshold=_FOUND,
         records=f"rows of {d:,} features, divided by the bound of their norm",
-        simulated=f"spheres, {separation:g} deviations apart",
-        assigned="rows assigned as the truth assigns them",
+        verdict=lambda agreements: assignment_verdict(
+            agreements, _FOUND, what, "rows assigned as the true mixture assigns them"
+        ),
     )

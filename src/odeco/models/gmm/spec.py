@@ -17,7 +17,7 @@ from odeco.models.engine.em import em
 from odeco.models.engine.fit import Fit, Info, largest_first
 from odeco.models.engine.gaussians import Gaussians, GaussianStatistics
 from odeco.models.engine.private import Releaser
-from odeco.models.engine.spec import EMSpec
+from odeco.models.engine.spec import EMSpec, some_rows
 from odeco.models.engine.units import fit_in_units, warn_of_dominant_column
 from odeco.models.gmm.display import describe
 from odeco.models.gmm.private import find_private_mixture
@@ -132,7 +132,7 @@ class MixtureSpec(EMSpec):
         n_seeded = settings.n_starts * (1 if found and len(data) > _FEW_ROWS else 2)
         n_seeded = 1 if k == 1 else max(n_seeded, 0 if found else 1)
         n_rows = max(_SEED_ROWS, _SEED_ROWS_EACH * k)
-        found += [seeded_start(_some(trial, n_rows, rng), moment, k, rng) for _ in range(n_seeded)]
+        found += [seeded_start(some_rows(trial, n_rows, rng), moment, k, rng) for _ in range(n_seeded)]
         return [(each.name, each.gaussians(settings.covariance_type, context.floor)) for each in found]
 
     def posterior(self, params: Gaussians, block: FloatArray, context: MixtureContext) -> tuple[FloatArray, FloatArray]:
@@ -222,8 +222,3 @@ class MixtureSpec(EMSpec):
     ) -> Description:
         """Return the mixture in words and pictures."""
         return describe(fit, names, privacy, None if rows is None else self.prepare(rows, fit.context))
-
-
-def _some(rows: FloatArray, size: int, rng: np.random.Generator) -> FloatArray:
-    """Return `size` rows, drawn at random, or all of them if there are no more."""
-    return rows if len(rows) <= size else rows[np.sort(rng.choice(len(rows), size, replace=False, shuffle=False))]

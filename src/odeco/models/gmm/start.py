@@ -112,16 +112,10 @@ def third_moment(rows: FloatArray, span: Span, *, parallel: bool = False) -> Flo
     for cube, part in map_blocks(block_sums, blocks_of(rows), parallel=parallel):
         total += cube
         tilt += part
-    core: FloatArray = total / n - noise_part(tilt / n, span)
+    # The part of the noise: Σ over three places of t ⊗ N, where t = E[r z] and N = diag(Λ⁻¹, 0).
+    product = np.multiply.outer(tilt / n, np.diag(np.append(1 / span.strengths, 0.0)))
+    core: FloatArray = total / n - (product + product.transpose(1, 0, 2) + product.transpose(1, 2, 0))
     return core
-
-
-def noise_part(tilt: FloatArray, span: Span) -> FloatArray:
-    """Return Σ over three places of t ⊗ N, where t = E[r z] and N = diag(Λ⁻¹, 0)."""
-    inverse = np.append(1 / span.strengths, 0.0)
-    product = np.multiply.outer(tilt, np.diag(inverse))
-    part: FloatArray = product + product.transpose(1, 0, 2) + product.transpose(1, 2, 0)
-    return part
 
 
 def means_of_core(core: FloatArray, span: Span, *, seed: int) -> tuple[FloatArray, FloatArray]:
@@ -198,7 +192,8 @@ def whitened_start(rows: FloatArray, moment: SecondMoment, before: Gaussians, *,
     that of these means, becomes the identity. Components that are elongated alike become spheres; others become more
     like spheres.
     """
-    within = covariance_within(moment, before)
+    offsets = before.means - moment.mean
+    within = moment.covariance - (offsets.T * before.weights) @ offsets
     with one_blas_thread():
         values, vectors = np.linalg.eigh(within)
     roots = np.sqrt(np.maximum(values, max(_NARROWEST * moment.variance, np.finfo(np.float64).tiny)))
@@ -208,13 +203,6 @@ def whitened_start(rows: FloatArray, moment: SecondMoment, before: Gaussians, *,
     return Start(
         start.weights, moment.mean + start.means @ back, back @ start.covariance @ back, "third moment, whitened within"
     )
-
-
-def covariance_within(moment: SecondMoment, model: Gaussians) -> FloatArray:
-    """Return the covariance of rows without that of the means of their components."""
-    offsets = model.means - moment.mean
-    within: FloatArray = moment.covariance - (offsets.T * model.weights) @ offsets
-    return within
 
 
 def seeded_start(rows: FloatArray, moment: SecondMoment, n_components: int, rng: np.random.Generator) -> Start:

@@ -30,11 +30,10 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> Descr
     kind = f"{len(symbol_names)} symbols" if symbol_names else f"{len(names)} features"
     fact = f"Fitted to {info.n_samples:,} {'private sequences' if privacy is not None else 'rows'} of {kind}"
     fact += f"; start: {info.init}." if privacy is not None else f"; mean log-likelihood {info.log_likelihood:.4f}."
+    durations = 1 / np.maximum(1 - np.diagonal(hmm.transitions), 1e-9)  # the mean numbers of consecutive rows
     components = [
-        ComponentRow(
-            float(share), f"lasts {_duration(hmm, state):.1f} rows; {_emitted(hmm, state, names, symbol_names)}"
-        )
-        for state, share in enumerate(stationary)
+        ComponentRow(float(share), f"lasts {duration:.1f} rows; {_emitted(hmm, state, names, symbol_names)}")
+        for state, (share, duration) in enumerate(zip(stationary, durations, strict=True))
     ]
     states = component_names(stationary)
     numbers = [str(state) for state in range(hmm.n_states)]
@@ -68,11 +67,6 @@ def _supported(fit: Fit) -> bool:
     gain = info.n_samples * (info.log_likelihood - fit.context.independent_log_likelihood)
     n_further = hmm.n_parameters - hmm.emissions.n_parameters // hmm.n_states
     return not math.isfinite(gain) or bool(gain > n_further * math.log(info.n_samples) / 2)
-
-
-def _duration(hmm: HMM, state: int) -> float:
-    """Return the mean number of consecutive rows in a state."""
-    return 1 / max(1 - float(hmm.transitions[state, state]), 1e-9)
 
 
 def _emitted(hmm: HMM, state: int, names: list[str], symbol_names: list[str]) -> str:

@@ -33,16 +33,10 @@ from odeco.models.hmm.spec import HMMContext, HMMSpec
 from odeco.privacy.holders.sequences import PrivateSequences
 
 
-def _categorical(fit: Fit, name: str) -> Categorical:
+def _of_symbols(fit: Fit, name: str) -> Fit:
     if not isinstance(fit.params.emissions, Categorical):
         raise AttributeError(f"`{name}` is what a model of symbols has. This TensorHMM has vectors.")
-    return fit.params.emissions
-
-
-def _symbol_names(fit: Fit) -> list[str]:
-    _categorical(fit, "symbol_names_")
-    names: list[str] = fit.context.symbol_names
-    return names
+    return fit
 
 
 def _gaussian(fit: Fit, name: str) -> Gaussian:
@@ -186,9 +180,13 @@ class TensorHMM(PrivateEstimator, EMEstimator):
     stationary_ = fitted("params.stationary", "The share of each state in a long sequence.")
     n_components_ = fitted("params.n_states", "Number of states.")
     emissionprob_ = fitted(
-        lambda fit: _categorical(fit, "emissionprob_").probabilities, "The distribution of symbols in each state."
+        lambda fit: _of_symbols(fit, "emissionprob_").params.emissions.probabilities,
+        "The distribution of symbols in each state.",
     )
-    symbol_names_ = fitted(_symbol_names, "The names of the symbols, or their numbers.")
+    symbol_names_ = fitted(
+        lambda fit: _of_symbols(fit, "symbol_names_").context.symbol_names,
+        "The names of the symbols, or their numbers.",
+    )
     means_ = fitted(lambda fit: _gaussian(fit, "means_").means, "The mean of each state.")
 
     @property

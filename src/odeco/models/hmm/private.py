@@ -9,7 +9,6 @@ views give a start, and EM fits the model to the table. The same program on simu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
@@ -17,7 +16,14 @@ from odeco._util.arguments import check_count
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.models.engine.em import EMResult, em
-from odeco.models.engine.private import PrivatePlan, Releaser, SimulatedSums, matched_share, plan_by_assignments
+from odeco.models.engine.private import (
+    MakeReleaser,
+    PrivatePlan,
+    Releaser,
+    assignment_verdict,
+    matched_share,
+    plan_fit,
+)
 from odeco.models.hmm.baum_welch import HMM, HMMStatistics
 from odeco.models.hmm.emissions import Categorical
 from odeco.models.hmm.start import Triples, hmm_of_triples
@@ -154,7 +160,7 @@ def plan_hmm(
     length, guarantee = check_count("length", length, 3), Guarantee(epsilon, delta)
     size = max(1, min(n, _MAX_SIMULATED // length))
 
-    def program(simulated: Callable[[np.random.Generator], SimulatedSums], rng: np.random.Generator) -> FloatArray:
+    def program(simulated: MakeReleaser, rng: np.random.Generator) -> FloatArray:
         transitions = 0.5 * np.eye(k) + 0.5 * rng.dirichlet(np.ones(k), k)
         emissions = np.maximum(rng.dirichlet(np.full(v, 0.3), k), 1e-9)
         truth = HMM(np.full(k, 1 / k), transitions, Categorical(emissions / emissions.sum(axis=1, keepdims=True)))
@@ -167,17 +173,19 @@ def plan_hmm(
         own, other = (hmm.posterior(rows, begins).argmax(axis=1) for hmm in (truth, found))
         return np.array([matched_share(own, other, k)])
 
-    return plan_by_assignments(
+    what = f"{k} simulated states, each of which lasts for two symbols"
+    return plan_fit(
         program,
         guarantee,
         n,
         size,
         unit="sequence",
         neighbour_relation=neighbour_relation,
-        seed=seed,
+        rng=np.random.default_rng(seed),
         n_components=k,
         threshold=_FOUND,
         records=f"sequences of about {length:,} of {v:,} symbols",
-        simulated="states, each of which lasts for two symbols",
-        assigned="symbols assigned to the same state as by the true model",
+        verdict=lambda agreements: assignment_verdict(
+            agreements, _FOUND, what, "symbols assigned to the same state as by the true model"
+        ),
     )

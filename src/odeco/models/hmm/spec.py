@@ -139,13 +139,7 @@ class HMMSpec(EMSpec):
         return name, replace(found, params=self.ordered(found.params))
 
     def starts(
-        self,
-        data: Sequences,
-        trial: Any,
-        context: HMMContext,
-        k: int,
-        rng: np.random.Generator,
-        seed: int,
+        self, data: Sequences, trial: Any, context: HMMContext, k: int, rng: np.random.Generator, seed: int
     ) -> list[tuple[str, HMM]]:
         """Return two starts from the triples of rows."""
         full = self.settings.covariance_type == "full"
@@ -166,11 +160,7 @@ class HMMSpec(EMSpec):
         return choose_number(score, most=max(1, min(self.max_auto, len(data) // _ROWS_PER_STATE)))
 
     def statistics(
-        self,
-        params: HMM,
-        data: Sequences,
-        context: HMMContext,
-        carry: FloatArray | None = None,
+        self, params: HMM, data: Sequences, context: HMMContext, carry: FloatArray | None = None
     ) -> tuple[HMMStatistics, FloatArray | None]:
         """Return the statistics of sequences; in a stream also the filtered state of the last row."""
         if carry is None:
@@ -243,13 +233,7 @@ class HMMSpec(EMSpec):
         info = Info(holder.n_records, n_iter=found.n_iter, converged=n_clear == k, init=init)
         return Fit(self.ordered(found.params), context, info)
 
-    def describe(
-        self,
-        fit: Fit,
-        names: list[str],
-        privacy: PrivacyReport | None,
-        rows: Any = None,
-    ) -> Description:
+    def describe(self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None) -> Description:
         """Return the model in words and pictures."""
         return describe(fit, names, privacy)
 

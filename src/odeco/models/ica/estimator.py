@@ -14,17 +14,13 @@ from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray
 from odeco.io.source import check_cells
 from odeco.models.engine.estimator import Estimator, fitted
-from odeco.models.engine.parameters import STANDARDIZE, Constraint, count, number, param
+from odeco.models.engine.parameters import STANDARDIZE, count, number, optional, or_auto, param
 from odeco.models.engine.units import Standardize
 from odeco.models.ica.spec import ICASpec
 from odeco.models.ica.start import scaled
 from odeco.models.ica.unmixing import Unmixing
 
-
-def _check_n_components(name: str, value: Any) -> Any:
-    if value is None or (isinstance(value, str) and value == "auto"):
-        return value
-    return check_count(name, value, what=', or None, or "auto"')
+_N_COMPONENTS = optional(or_auto(lambda name, value: check_count(name, value, what=', or None, or "auto"')))
 
 
 @dataclass(eq=False, repr=False)
@@ -109,7 +105,7 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
     """
 
     n_components: int | Literal["auto"] | None = param(  # type: ignore[assignment]
-        None, Constraint(_check_n_components), option="-k", positional=True
+        None, _N_COMPONENTS, option="-k", positional=True
     )
     max_iter: int = param(50, count(), "The largest number of Newton iterations.")
     tol: float = param(1e-4, number(), "Iterations end when a step is smaller.")
@@ -169,7 +165,3 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
         check_cells(X)
         rows: FloatArray = validate_data(self, X, reset=context is None, dtype=np.float64, order="C")
         return rows, context or self._SPEC.Context()
-
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.n_components_)

@@ -103,7 +103,8 @@ class ICASpec(Spec):
 
                 return sum(map_blocks(of_block, blocks_of(rows), parallel=True), ScoreStatistics.zeros(len(matrix)))
 
-            found = self._newton(statistics_at, unmixing, found.scores, n, moment.covariance)
+            limits: Any = {"max_iter": self.settings.max_iter, "tol": self.settings.tol, "n_rows": n}
+            found = newton(statistics_at, unmixing, found.scores, covariance=moment.covariance, **limits)
             unmixing, n_iter = found.unmixing, n_iter + found.n_iter
         with one_blas_thread():
             order = np.argsort(-found.step.information, kind="stable")[:n_sources]
@@ -128,32 +129,21 @@ class ICASpec(Spec):
 
         warn_of_dominant_column(np.diagonal(covariance), self.names, k, agreement)
 
-    def describe(
-        self,
-        fit: Fit,
-        names: list[str],
-        privacy: PrivacyReport | None,
-        rows: Any = None,
-    ) -> Description:
+    def describe(self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None) -> Description:
         """Return the sources in words and pictures."""
         return describe(fit, names)
 
     def _unmix_whitened(self, columns: FloatArray, seed: int) -> NewtonResult:
         """Return the unmixing matrix of whitened rows (k x n, one row per column)."""
         start = cumulant_start(columns, seed=seed)
-        return self._newton(
+        return newton(
             lambda matrix, coefficients: ScoreStatistics.of_rows(matrix, columns, coefficients),
             start,
             fit_scores(power_sums(start, columns)),
-            columns.shape[1],
+            max_iter=self.settings.max_iter,
+            tol=self.settings.tol,
+            n_rows=columns.shape[1],
         )
-
-    def _newton(
-        self, statistics_at: Any, unmixing: FloatArray, scores: FloatArray, n: int, covariance: FloatArray | None = None
-    ) -> NewtonResult:
-        settings = self.settings
-        limits: Any = {"max_iter": settings.max_iter, "tol": settings.tol, "n_rows": n}
-        return newton(statistics_at, unmixing, scores, covariance=covariance, **limits)
 
     def _select_k(self, columns: FloatArray, seed: int) -> int:
         """Return the number of sources, found in half of the rows, that are not Gaussian in the other half."""

@@ -10,7 +10,7 @@ import numpy as np
 from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.fit import Statistics
-from odeco.models.engine.gaussians import weights_rule
+from odeco.models.engine.gaussians import normalize, weights_rule
 from odeco.privacy.holders.answers import Questions
 
 #: Probabilities below this count as this, so that their logarithms are finite.
@@ -39,12 +39,7 @@ class Classes(State):
         """
         joint = given @ np.log(np.maximum(self.answers, _MIN_PROBABILITY))
         joint += np.log(np.maximum(self.weights, _MIN_PROBABILITY))
-        largest = joint.max(axis=1, keepdims=True)
-        joint -= largest
-        np.exp(joint, out=joint)
-        total = joint.sum(axis=1, keepdims=True)
-        joint /= total
-        return joint, (np.log(total) + largest)[:, 0]
+        return normalize(joint)
 
     def responsibilities(self, given: FloatArray) -> FloatArray:
         """Return the responsibility of each class for each respondent."""

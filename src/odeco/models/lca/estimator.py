@@ -204,10 +204,6 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
             raise AttributeError("`log_likelihood_` is exact, and a private model does not have it.")
         return float(fit.info.log_likelihood)
 
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.n_components_)
-
     def _encode(
         self, X: Any, context: AnswersContext | None = None, categories: Any = None
     ) -> tuple[IndexArray, AnswersContext]:

@@ -13,7 +13,7 @@ plan, which needs no real one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,7 @@ from scipy.optimize import linear_sum_assignment
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray
 from odeco.models.engine.fit import largest_first
-from odeco.models.engine.private import PrivatePlan, Releaser, SimulatedSums, simulate_releases
+from odeco.models.engine.private import MakeReleaser, PrivatePlan, Releaser, plan_fit
 from odeco.models.lca.classes import Classes, m_step
 from odeco.models.lca.pairs import (
     Matching,
@@ -84,18 +84,10 @@ def release_shares(questions: Questions, n_components: int, *, n_rows: int, mu: 
     return ReleaseShares(*(_WITH_CORE if enough and signal >= _LITTLE else _WITHOUT_CORE))
 
 
-@dataclass(frozen=True, eq=False)
-class FoundPrivately:
-    """Classes, and the frequencies of all answers."""
-
-    classes: Classes
-    frequencies: FloatArray
-
-
 def find_private_classes(
     held: HeldAnswers, releaser: Releaser, n_components: int, shares: ReleaseShares, *, seed: int
-) -> FoundPrivately:
-    """Return k classes, learnt from noisy sums over respondents.
+) -> tuple[Classes, FloatArray]:
+    """Return k classes, learnt from noisy sums over respondents, and the frequencies of all answers.
 
     Parameters
     ----------
@@ -114,7 +106,7 @@ def find_private_classes(
     released, deviation = releaser.release(held.pairs(), share=shares.pairs)
     tables = PairTables.of(released, deviation, questions, held.n_records)
     if k == 1:
-        return FoundPrivately(Classes(np.ones(1), tables.frequencies[:, None]), tables.frequencies)
+        return Classes(np.ones(1), tables.frequencies[:, None]), tables.frequencies
     matching = Matching(tables, held.n_records, k)
     classes = _start(held, releaser, matching, shares, rng)
     for number, share in enumerate(shares.steps, 1):
@@ -122,7 +114,7 @@ def find_private_classes(
         matching = matching.with_step(ReleasedStep(classes, released, deviation))
         starts = (classes, _maximised(released, deviation, tables, held.n_records))
         classes = matching.best_of(starts, rng)
-    return FoundPrivately(largest_first(classes), tables.frequencies)
+    return largest_first(classes), tables.frequencies
 
 
 def _start(
@@ -213,28 +205,26 @@ def plan_classes(
     answers = np.concatenate([rng.dirichlet(np.ones(size), k).T for size in sizes])
     truth, n_drawn = Classes(np.full(k, 1 / k), answers), min(n_rows, _MAX_SIMULATED)
 
-    def program(simulated: Callable[[np.random.Generator], SimulatedSums], rng: np.random.Generator) -> FloatArray:
+    def program(simulated: MakeReleaser, rng: np.random.Generator) -> FloatArray:
         held = HeldAnswers(questions.indicators(truth.draw(questions, n_drawn, rng)[0]), questions)
-        found = find_private_classes(held, simulated(rng), k, shares, seed=int(rng.integers(2**31)))
-        return likeness(truth, found.classes)
+        return likeness(truth, find_private_classes(held, simulated(rng), k, shares, seed=int(rng.integers(2**31)))[0])
 
-    releases, agreements = simulate_releases(
-        program, guarantee, n_rows, n_drawn, record="respondent", neighbour_relation=neighbour_relation, rng=rng
-    )
-    agreement = np.sort(agreements.mean(axis=0))[::-1]
-    return PrivatePlan(
+    return plan_fit(
+        program,
+        guarantee,
+        n_rows,
+        n_drawn,
         unit="respondent",
-        epsilon=epsilon,
-        delta=delta,
-        mu=guarantee.mu,
-        n_records=n_rows,
+        neighbour_relation=neighbour_relation,
+        rng=rng,
         n_components=k,
-        releases=releases,
-        agreements=tuple(agreement.tolist()),
         threshold=_FOUND,
         records=f"respondents to {sizes.size} questions",
-        verdict=f"of {k} classes of simulated respondents {int(np.sum(agreement >= _FOUND))} would be clear (mean "
-        f"cosine {agreement.mean():.2f})",
+        verdict=lambda agreements: (
+            f"of {k} classes of simulated respondents {int(np.sum(agreements >= _FOUND))} would be clear (mean cosine "
+            f"{agreements.mean():.2f})"
+        ),
+        average=np.mean,
     )
 
 

@@ -12,7 +12,7 @@ from odeco._util.schema import array, require
 from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.description import Description
-from odeco.models.engine.fit import Fit, Info, largest_first
+from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.private import Releaser
 from odeco.models.engine.spec import EMSpec
 from odeco.models.engine.stream import Forgetting
@@ -170,9 +170,9 @@ class ClassSpec(EMSpec):
         """Learn from noisy sums over respondents."""
         k, n, mu = int(self.settings.n_components), holder.n_records, releaser.guarantee.mu
         shares = release_shares(holder.questions, k, n_rows=n, mu=mu)
-        found = find_private_classes(holder, releaser, k, shares, seed=seed)
-        counted = replace(context, counts=found.frequencies * n)
-        return Fit(largest_first(found.classes), counted, Info(n, n_iter=len(shares.steps), init="noisy pairs"))
+        classes, frequencies = find_private_classes(holder, releaser, k, shares, seed=seed)
+        counted = replace(context, counts=frequencies * n)
+        return Fit(classes, counted, Info(n, n_iter=len(shares.steps), init="noisy pairs"))
 
     def describe(self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None) -> Description:
         """Return the classes in words and pictures."""

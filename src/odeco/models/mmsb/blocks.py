@@ -154,29 +154,17 @@ def _by_spectrum(spectrum: Spectrum, profiles: FloatArray) -> FloatArray | None:
         return np.asarray(np.maximum(between, _LEAST_LINKED * np.outer(through, through) / through.sum()))
 
 
+#: Rounds until profiles and memberships agree.
 _N_ROUNDS = 2
-
-
-@dataclass(frozen=True, eq=False)
-class Agreed:
-    """Profiles and memberships that agree.
-
-    Attributes
-    ----------
-    profiles : array, k x n
-        For each community the distribution of its links over nodes.
-    shares : array, n x k
-        The share of a node's links that go through each community.
-    """
-
-    profiles: FloatArray
-    shares: FloatArray
 
 
 def agree(
     links: Any, spectrum: Spectrum, profiles: FloatArray, prior: FloatArray, *, n_iterations: int, n_jobs: int
-) -> Agreed:
-    """Return profiles and memberships that agree, after a few rounds from the profiles of the moments."""
+) -> tuple[FloatArray, FloatArray]:
+    """Return profiles and memberships that agree, after a few rounds from the profiles of the moments.
+
+    Profiles are k x n, and memberships, the shares of a node's links that go through each community, n x k.
+    """
     degrees = np.asarray(links.sum(axis=1), dtype=np.float64)
 
     def shares_at(current: FloatArray) -> FloatArray:
@@ -187,7 +175,7 @@ def agree(
     for _ in range(_N_ROUNDS):
         profiles = _profiles(between, shares, degrees)
         shares = shares_at(profiles)
-    return Agreed(profiles, shares)
+    return profiles, shares
 
 
 def _profiles(between: FloatArray, shares: FloatArray, degrees: FloatArray) -> FloatArray:

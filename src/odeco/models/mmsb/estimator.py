@@ -14,15 +14,11 @@ from odeco._util.arguments import check_count, check_number
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.source import check_cells
 from odeco.models.engine.estimator import Estimator, fitted
-from odeco.models.engine.parameters import N_JOBS, Constraint, count, n_components, param
+from odeco.models.engine.parameters import N_JOBS, count, n_components, or_auto, param
 from odeco.models.lda.inference import log_likelihood
 from odeco.models.mmsb.graph import as_edges, as_links, as_sparse, check_weights, draw_links, from_networkx, is_graph
 from odeco.models.mmsb.spec import CommunitySpec
 from odeco.models.mmsb.stream import GraphContext
-
-
-def _check_concentration(name: str, value: Any) -> Any:
-    return value if isinstance(value, str) and value == "auto" else check_number(name, value, 0.0, 1e100)
 
 
 @dataclass(eq=False, repr=False)
@@ -109,7 +105,9 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     """
 
     n_components: int | Literal["auto"] = n_components(2)
-    concentration: float | Literal["auto"] = param("auto", Constraint(_check_concentration))
+    concentration: float | Literal["auto"] = param(
+        "auto", or_auto(lambda name, value: check_number(name, value, 0.0, 1e100))
+    )
     n_sweeps: int = param(0, count(0, 10**9), "The number of Gibbs sweeps over the links.")
     max_inference_iter: int = param(50, count(1, 10**9))
     n_jobs: int | None = param(None, N_JOBS)
@@ -173,10 +171,6 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         check_is_fitted(self)
         params = self._fit_for("sample").params
         return draw_links(params.memberships, params.profiles, params.degrees, check_random_state(self.random_state))
-
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.n_components_)
 
     def _inferred(self, X: Any) -> tuple[Any, FloatArray]:
         check_is_fitted(self)

@@ -152,14 +152,17 @@ def _scores(known: Any, held_out: Any, links: Any, settings: LdaSettings, *, see
     reduced = reduce_moments(sums, k)
     spectrum = Spectrum.of(known, k)
     degrees = np.asarray(links.sum(axis=0), dtype=np.float64)
+    chance = degrees / degrees.sum()
     scores, near = [], None
     for candidate in CANDIDATES:
         topics = topics_for(candidate, reduced, sums, seed=seed, near=near)
         near = topics.coordinates
-        found = agree(
+        profiles, shares = agree(
             known, spectrum, topics.topic_word, topics.alpha, n_iterations=_N_ITERATIONS, n_jobs=settings.n_jobs
         )
-        scores.append(_likelihood(held_out, found.profiles, found.shares, degrees / degrees.sum(), settings.n_jobs))
+        # A small share of each link is attributed to chance.
+        mixed = (1 - _CHANCE) * profiles + _CHANCE * chance
+        scores.append(float(np.sum(log_likelihood(held_out, mixed, shares, n_jobs=settings.n_jobs))))
     return scores
 
 
@@ -175,9 +178,3 @@ def split_links(links: Any, rng: np.random.Generator) -> tuple[Any, Any]:
         part.sort_indices()
         parts.append(part)
     return parts[0], parts[1]
-
-
-def _likelihood(held_out: Any, profiles: FloatArray, shares: FloatArray, chance: FloatArray, n_jobs: int) -> float:
-    """Return the log-likelihood of held-out links, with a small share of each attributed to chance."""
-    mixed = (1 - _CHANCE) * profiles + _CHANCE * chance
-    return float(np.sum(log_likelihood(held_out, mixed, shares, n_jobs=n_jobs)))

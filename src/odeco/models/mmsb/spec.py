@@ -69,10 +69,8 @@ class CommunitySpec(Spec):
     Params: ClassVar = CommunityParams
     Context: ClassVar = GraphContext
     Stream: ClassVar = LinkStream
-    first_block: ClassVar[int] = 2**18
-    next_block: ClassVar[int] = 2**18
-    record: ClassVar[str] = "node"
-    component: ClassVar[str] = "community"
+    first_block, next_block = 2**18, 2**18
+    record, component = "node", "community"
 
     def prepare(self, rows: Any, context: Any) -> Any:
         """Return the rows of an adjacency matrix as a symmetric CSR array of links."""
@@ -96,19 +94,13 @@ class CommunitySpec(Spec):
         topics = self._as_topics(k, concentration)
         found = fit_topics(LocalCorpus(data, topics), topics, seed=seed, callback=lambda *_: None)
         spectrum = Spectrum.of(data, len(found.alpha))
-        agreed = agree(
-            data,
-            spectrum,
-            found.topic_word,
-            found.alpha,
-            n_iterations=self.settings.max_inference_iter,
-            n_jobs=topics.n_jobs,
-        )
+        limits: Any = {"n_iterations": self.settings.max_inference_iter, "n_jobs": topics.n_jobs}
+        profiles, shares = agree(data, spectrum, found.topic_word, found.alpha, **limits)
         params = CommunityParams(
-            profiles=agreed.profiles,
+            profiles=profiles,
             prior=found.alpha,
-            memberships=agreed.shares,
-            blocks=block_matrix(data, spectrum, found.topic_word, agreed.shares),
+            memberships=shares,
+            blocks=block_matrix(data, spectrum, found.topic_word, shares),
             degrees=np.asarray(data.sum(axis=1), dtype=np.float64),
         )
         return Fit(params, base, Info(data.nnz))
