@@ -22,7 +22,7 @@ from odeco.cp.symmetric import SymmetricProblem, standard_errors
 from odeco.errors import RankError
 from odeco.power.power_method import PowerSolver, Schedule, run, step
 from odeco.tensors.components import Components
-from odeco.tensors.dense import DenseTensor, symmetrize
+from odeco.tensors.dense import SMALL_DIMENSION, DenseTensor, image_from_slabs, symmetrize
 
 #: Steps of all components together end when the share that they explain has not risen by this much
 _GAIN = 1e-4
@@ -68,18 +68,32 @@ def decompose_whitened(
     power step together and are replaced by the orthogonal matrix nearest to their images. On planted topics that takes
     away up to a quarter of the error, and it takes some twenty steps for any number of components.
     """
+    k, rng = core.shape[0], np.random.default_rng(seed)
+    squared_norm = float(sum(np.sum(np.square(part)) for part in core))
     if not core.any():
-        return WhitenedComponents(np.zeros((core.shape[0], 0)), np.zeros(0), np.zeros(0), 0.0)
-    tensor, rng = DenseTensor(core), np.random.default_rng(seed)
-    best, vectors, images = -1.0, core[0], core[0]
+        return WhitenedComponents(np.zeros((k, 0)), np.zeros(0), np.zeros(0), 0.0)
+    if not 0 < squared_norm < math.inf:
+        raise ValueError(
+            f"A whitened moment must be finite and not vanish. Got a squared norm of {squared_norm}. "
+            "Check the size of the data."
+        )
+
+    def ask(vectors: FloatArray) -> tuple[FloatArray, float]:
+        images = _images(core, vectors)
+        weights = np.sum(images * vectors, axis=0)
+        return images * np.where(weights < 0, -1.0, 1.0), float(weights @ weights) / squared_norm
+
+    best, vectors = -1.0, core[0]
     with one_blas_thread():  # for matrices this small, more threads only get in each other's way
         for _ in range(n_starts if start is None else 1):
             begun = start
             if begun is None:
-                begun = np.linalg.eigh(tensor.slice(rng.standard_normal(tensor.dimension)))[1]
-            found, explained = orthogonal_iteration(_asking(tensor), nearest_orthogonal(begun))
+                matrix = core @ rng.standard_normal(k)
+                begun = np.linalg.eigh((matrix + matrix.T) / 2)[1]
+            found, explained = orthogonal_iteration(ask, nearest_orthogonal(begun))
             if explained > best:
-                vectors, images, best = found, tensor.image(found), explained
+                vectors, best = found, explained
+        images = _images(core, vectors)
     weights = np.sum(images * vectors, axis=0)
     residuals = np.linalg.norm(images - weights * vectors, axis=0)
     real = np.abs(weights) > _LEAST_WEIGHT * np.abs(weights).max()
@@ -123,15 +137,14 @@ def orthogonal_iteration(
     return best_vectors, best
 
 
-def _asking(tensor: DenseTensor) -> Callable[[FloatArray], tuple[FloatArray, float]]:
-    whole = tensor.squared_norm()
-
-    def ask(vectors: FloatArray) -> tuple[FloatArray, float]:
-        images = tensor.image(vectors)
-        weights = np.sum(images * vectors, axis=0)
-        return images * np.where(weights < 0, -1.0, 1.0), float(weights @ weights) / whole
-
-    return ask
+def _images(core: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Return T(I, u, u) for every column u of k x L vectors."""
+    k = core.shape[0]
+    if k > SMALL_DIMENSION:
+        return image_from_slabs(lambda start, stop: core[start:stop, :stop, :stop], vectors, core.dtype)
+    pairs = (vectors[:, None, :] * vectors[None, :, :]).reshape(k * k, -1)
+    images: FloatArray = core.reshape(k, -1) @ pairs
+    return images
 
 
 #: Random starts that are tried beside the informed ones.

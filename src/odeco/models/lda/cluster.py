@@ -8,8 +8,9 @@ bit-identical to those of one machine. Of texts, only words and their frequencie
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -99,9 +100,7 @@ class ClusterCorpus:
         task = (_task(self.rows), self.settings.document_weight, core)
         order = Order(sum_words, task, (basis, self.vocabulary), UNIT_DOCUMENTS)
         parts = [part for part, _ in ask(self.rows, order, [(0, 0, self.n_documents)]) if part is not None]
-        return sums_of_part(
-            WordSums(self.n_words, basis, core=core, document_weight=self.settings.document_weight), joined(parts)
-        )
+        return sums_of_part(WordSums(self.n_words, basis, core=core), joined(parts))
 
     def split(self) -> tuple[ClusterCorpus, ClusterCorpus]:
         """Refuse: halves are divided by document, and partitions hold many."""
@@ -129,26 +128,20 @@ class ClusterCorpus:
         counts = sparse.vstack(found, format="csr") if found else sparse.csr_array((0, self.n_words))
         return split_chosen(counts, seed=seed)
 
-    def refined(
-        self, topic_word: FloatArray, *, n_sweeps: int, seed: int, eta: float | None, callback: Callable[[int], object]
-    ) -> RefinedTopics:
+    def refined(self, topic_word: FloatArray, **sweeps: Any) -> RefinedTopics:
         """Return topics after some Gibbs sweeps."""
-        lengths = _padded_sum([look.lengths for _, _, look in self._looked()])
         return refine_on_cluster(
             self.rows,
             _task(self.rows),
             topic_word,
             totals=self.word_totals(),
-            lengths=lengths,
+            lengths=_padded_sum([look.lengths for _, _, look in self._looked()]),
             first_documents=self._first_documents,
-            n_sweeps=n_sweeps,
-            seed=seed,
-            eta=eta,
-            callback=callback,
+            **sweeps,
         )
 
     def _looked(self) -> list[tuple[int, int, Look]]:
-        """Return what is known of each stretch of documents; the first time, workers look at them."""
+        """Return the census of each stretch of documents, which workers take at the first call."""
         if not self._looks:
             height = leaf_height(UNIT_DOCUMENTS, [self.n_documents], self.rows.cluster.n_threads)
             ranges = nodes(0, self.n_documents, UNIT_DOCUMENTS, height)
@@ -183,20 +176,17 @@ def sum_words(
     (counts, document_weight, core), (basis, vocabulary) = task, held
     n_words = counts.n_words if vocabulary is None else int(vocabulary.size)
 
-    def start() -> WordSums:
-        return WordSums(n_words, basis, core=core, document_weight=document_weight, parallel=False)
-
     def leaves() -> Iterator[Any]:
         for first, documents in counts.read(pieces, blocks):
             cut = count_chunks(documents, document_weight=document_weight, first=first)
             yield cut if vocabulary is None else (chunk.among(vocabulary) for chunk in cut)
 
     with one_thread():
-        return sum_leaves(leaves(), start)
+        return sum_leaves(leaves(), partial(WordSums, n_words, basis, core=core, parallel=False))
 
 
 def look_at(task: CountTask, pieces: list[Piece], blocks: list[Any]) -> Look:
-    """Return what is to be known of some documents."""
+    """Return the census of some documents."""
     totals, lengths, n_long = np.zeros(task.n_words, dtype=np.int64), np.zeros(1, dtype=np.int64), 0
     for _, counts in task.read(pieces, blocks):
         totals += np.bincount(counts.indices, weights=counts.data, minlength=task.n_words).astype(np.int64)

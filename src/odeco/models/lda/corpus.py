@@ -13,7 +13,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
+from operator import iadd
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -258,14 +260,9 @@ class LocalCorpus:
 
     def sums(self, basis: FloatArray | None = None, *, core: bool = True) -> WordSums:
         """Return the sums over all documents in a basis (`WordSums`), added in the same tree as on a cluster."""
-        settings = self._settings
-
-        def start() -> WordSums:
-            return WordSums(
-                self.n_words, basis, core=core, document_weight=settings.document_weight, parallel=settings.parallel
-            )
-
-        return sum_chunks(self._cut(), start)
+        return sum_chunks(
+            self._cut(), partial(WordSums, self.n_words, basis, core=core, parallel=self._settings.parallel)
+        )
 
     def word_totals(self) -> FloatArray:
         """Return how often each word occurs."""
@@ -275,14 +272,9 @@ class LocalCorpus:
         """Return the two halves of a sample of documents; see `split_sample`."""
         return split_sample(self._counts, seed=seed)
 
-    def refined(
-        self, topic_word: FloatArray, *, n_sweeps: int, seed: int, eta: float | None, callback: Callable[[int], object]
-    ) -> RefinedTopics:
-        """Return topics after some Gibbs sweeps; see `refine_topics`."""
-        counts, n_jobs = self._counts.astype(np.int64), self._settings.n_jobs
-        return refine_topics(
-            counts, topic_word, n_sweeps=n_sweeps, seed=seed, n_jobs=n_jobs, eta=eta, callback=callback
-        )
+    def refined(self, topic_word: FloatArray, **sweeps: Any) -> RefinedTopics:
+        """Return topics after some Gibbs sweeps; the arguments are those of `refine_topics`."""
+        return refine_topics(self._counts.astype(np.int64), topic_word, n_jobs=self._settings.n_jobs, **sweeps)
 
     def _cut(self) -> tuple[CountChunk, ...]:
         if self._chunks is None:
@@ -311,7 +303,7 @@ def sum_leaves(leaves: Iterable[Iterable[CountChunk]], start: Callable[[], WordS
         sums = start()
         sums.add(leaf)
         n_rows = whole.n_rows + sums.n_documents
-        levels = carried(whole.levels, sums.to_vector(), 0, n_rows, UNIT_DOCUMENTS, _add)
+        levels = carried(whole.levels, sums.to_vector(), 0, n_rows, UNIT_DOCUMENTS, iadd)
         whole = Part(n_rows, UNIT_DOCUMENTS, levels)
     return whole
 
@@ -321,8 +313,3 @@ def sums_of_part(sums: WordSums, part: Part) -> WordSums:
     size = next(array.size for array in part.levels if array is not None)
     sums.set_vector(collected(part.levels, None, np.empty(size)))
     return sums
-
-
-def _add(total: FloatArray, node: Any) -> FloatArray:
-    total += node
-    return total

@@ -138,25 +138,21 @@ def _check_type(dtype: np.dtype[Any]) -> None:
 
 
 def _check_values(array: Any) -> None:
-    """Raise unless every stored number is finite, not negative and whole."""
-    stored, fractional = array.data, array.dtype.kind == "f"
-    if fractional and not np.isfinite(stored).all():
-        place = _named(array, ~np.isfinite(stored))
-        raise WordCountError(f"Word counts must be finite. Got {place}. Replace or drop it.")
-    if (stored < 0).any():
-        place = _named(array, stored < 0)
-        raise WordCountError(
-            f"Word counts must not be negative. Negative values in data: {place}. Check how it was made."
-        )
-    if (stored > _MAX_COUNT).any():
-        place = _named(array, stored > _MAX_COUNT)
-        raise WordCountError(f"Word counts must be at most 2**40. Got {place}. Check how it was made.")
-    if fractional and (stored != np.floor(stored)).any():
-        place = _named(array, stored != np.floor(stored))
-        raise WordCountError(
-            f"Word counts must be whole numbers. Got {place}. "
-            "Pass counts, as of CountVectorizer, not frequencies or tf-idf."
-        )
+    """Raise unless every stored number is finite, not negative, whole, and not too large."""
+    stored = array.data
+    checks = (
+        (np.isfinite, "be finite. Got {}. Replace or drop it."),
+        (lambda data: data >= 0, "not be negative. Negative values in data: {}. Check how it was made."),
+        (lambda data: data <= _MAX_COUNT, "be at most 2**40. Got {}. Check how it was made."),
+        (
+            lambda data: data == np.floor(data),
+            "be whole numbers. Got {}. Pass counts, as of CountVectorizer, not frequencies or tf-idf.",
+        ),
+    )
+    for holds, what in checks:
+        good = holds(stored)
+        if not good.all():
+            raise WordCountError(f"Word counts must {what.format(_named(array, ~good))}")
 
 
 def _named(array: Any, bad: Any) -> str:

@@ -56,9 +56,9 @@ class GenerativeModel(State):
 
 @dataclass(frozen=True, eq=False)
 class SimulatedTokens:
-    """Words one by one: in which document each is, which word, and of which topic; and how long the documents are.
+    """Simulated documents, token by token: the document, word and topic of each; and the lengths of the documents.
 
-    `repeats` says how often the word stands in its document.
+    `repeats` is how often the word of a token occurs in its document.
     """
 
     documents: IndexArray
@@ -112,9 +112,9 @@ _BLOCK = 1024
 
 
 def confusion_matrix(tokens: SimulatedTokens, topics: FloatArray, smoothing: float) -> FloatArray:
-    """Return Q, k x k: how a step with these topics deals the words that are of topic i in truth.
+    """Return Q, k x k: Q[i, j] is the share of the words of topic i that a step with these topics assigns to topic j.
 
-    `topics` are those that the step had, k x V; the documents may come from others, which are taken for the truth.
+    `topics` are those that the step had, k x V. The documents may come from other topics, which count as the truth.
     """
     k = topics.shape[0]
     if k == 1:

@@ -57,7 +57,7 @@ class Perplexity:
 
 @dataclass(frozen=True, eq=False)
 class TopicSummary:
-    """Topics as a reader wants them.
+    """Fitted topics with all that a reader is shown of them.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ def summarise_topics(
     seed: int = 0,
     advice: tuple[str, ...] = (),
 ) -> TopicSummary:
-    """Collect what there is to say about a fitted model.
+    """Return all that a reader is shown of a fitted model.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def summarise_topics(
     held_out : csr_array, optional
         Documents that the model has not seen.
     seed : int
-        Seed of the coin that deals the words of the held-out documents to two halves.
+        Seed of the coin that divides the words of the held-out documents into two halves.
     advice : tuple of str
         Warnings of the fit.
     """
@@ -247,8 +247,7 @@ def relevance(topic_word: FloatArray, shares: FloatArray, weight: float) -> Floa
 
 def leading_words(params: TopicParams, n_words: int, weight: float = 1.0) -> list[IndexArray]:
     """Return the columns of the leading words of each topic by relevance; of private topics only clear words."""
-    shares = params.totals / params.totals.sum()
-    scores = params.topic_word if weight == 1 else relevance(params.topic_word, shares, weight)
+    scores = params.topic_word if weight == 1 else relevance(params.topic_word, params.shares, weight)
     order = np.argsort(-scores, axis=1, kind="stable")
     if params.trust is None:
         return list(order[:, :n_words])
@@ -258,8 +257,7 @@ def leading_words(params: TopicParams, n_words: int, weight: float = 1.0) -> lis
 
 def describe(params: TopicParams, names: list[str]) -> Description:
     """Return topics in words, with their leading words as a heat map."""
-    found, k = params.diagnostics, len(params.alpha)
-    shares = params.totals / params.totals.sum()
+    found, k, shares = params.diagnostics, len(params.alpha), params.shares
     leading = leading_words(params, _DESCRIBED_WORDS, RELEVANCE)
     components = [
         ComponentRow(float(share), ", ".join(names[place] for place in places) or "no word stands clear of noise")

@@ -16,13 +16,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from odeco._util.arguments import check_unmasked
 from odeco._util.types import FloatArray
 from odeco.display.progress import reporting
-from odeco.errors import VocabularyError, WordCountError
+from odeco.errors import WordCountError
 from odeco.io.rows import check_private_structure, check_structure, to_csr
 from odeco.io.source import check_cells, is_on_cluster
 from odeco.models.engine.description import Description
 from odeco.models.engine.estimator import Learnt, PrivateEstimator, fitted
 from odeco.models.engine.parameters import N_JOBS, Constraint, choice, count, n_components, param
-from odeco.models.engine.private import guarantee_of
 from odeco.models.lda.counts import DocumentWeight, as_counts
 from odeco.models.lda.inference import document_topics, log_likelihood
 from odeco.models.lda.params import Callback, TopicTrust, warn_if_unreliable
@@ -30,7 +29,7 @@ from odeco.models.lda.private import learn_privately, update_privately
 from odeco.models.lda.private_vocabulary import PrivateVocabulary
 from odeco.models.lda.spec import TopicContext, TopicSpec
 from odeco.models.lda.text import TopicWords
-from odeco.models.lda.vocabulary import MAX_ITER, Tokenizer, Words, check_word_lengths
+from odeco.models.lda.vocabulary import MAX_ITER, Tokenizer, Words
 from odeco.privacy.holders.documents import BoundedCounts
 
 
@@ -124,7 +123,7 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
     words_ : array of str
         The words that the columns count, if the model knows them (see `fit` and `fit_text`).
     tokenizer_ : str or None
-        How texts were cut into these words, if the model knows it.
+        How texts were split into these words, if the model knows it.
     shares_ : array
         Share of all words that belongs to each topic.
     n_iter_ : int
@@ -143,11 +142,11 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
 
     **Private models.** With `epsilon` and `delta`, noisy sums over documents are all that is learnt from them: a
     histogram of lengths, the frequencies of the words, pairs of the most frequent words, and twice the words of all
-    documents by topic (EM steps). Each document adds an array of norm 1 to each sum, whatever it contains.
-    Neighbours are two corpora of the same size that differ in one document (or all of one user): replaced by any other,
-    or with ``neighbour_relation="add_remove"`` blanked. The number of documents, their users and the vocabulary are
-    public: one that was read off the same documents is covered only if `choose_vocabulary_privately` chose it, for the
-    same neighbours, and is passed to `fit`. A document with a count that is negative, not whole or not finite counts as
+    documents by topic (EM steps). Each document adds an array of norm 1 to each sum, whatever it contains. Neighbours
+    are two corpora of the same size that differ in one document (or all of one user): replaced by any other, or with
+    ``neighbour_relation="add_remove"`` blanked. The number of documents, their users and the vocabulary are public: a
+    vocabulary from the same documents is covered only if `choose_vocabulary_privately` chose it, for the same
+    neighbours, and it is passed to `fit`. A document with a count that is negative, not whole or not finite counts as
     empty, without a message. There are no Gibbs sweeps, which would look at the documents without noise. `partial_fit`
     queries every batch on its own, with the whole budget: a document is in one batch, so each has (ε, δ) as long as no
     document is fed twice. `trust_` says which topics, and which of their words, would be found again under other noise;
@@ -228,15 +227,15 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
         y : object
             Ignored.
         groups : array of labels, optional
-            For ``unit="user"``: whose each document is. Every user counts once.
+            For ``unit="user"``: the user of each document. Every user counts once.
         vocabulary : PrivateVocabulary, optional
-            For private models: the words that `X` counts, if they were read off the same documents by
-            `choose_vocabulary_privately`. What they have cost is then part of ε and δ, and of `privacy_`.
+            For private models: the words that `X` counts, if `choose_vocabulary_privately` chose them from the same
+            documents. What they have cost is then part of ε and δ, and of `privacy_`.
         words : sequence of str, optional
             The words that the columns count, such as ``vectoriser.get_feature_names_out()``. The model keeps them, in
             its file too. By default the names of the columns of a dataframe, or the words of `vocabulary`.
         tokenizer : {"words", "blanks"}, optional
-            How texts were cut into these words, for `transform_text`; see `fit_text`.
+            How texts were split into these words, for `transform_text`; see `fit_text`.
         callback : callable, optional
             Called with the stage ("pairs", "triples", "number of topics" or "sweeps"), how much of it is done, and of
             how much. A private fit does not call it, and shows no progress.
@@ -245,7 +244,8 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
         client : dask.distributed.Client, optional
             The cluster; by default that of the process, for Dask collections only.
         """
-        spec, private = self._specify_topics(), self._is_private(groups, vocabulary)
+        spec = self._specify_topics()
+        private = spec.is_private(groups, vocabulary)
         seed, on_cluster, privacy = self._draw_seed(), client is not None or is_on_cluster(X), None
         if private and on_cluster:
             raise ValueError(
@@ -262,7 +262,8 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
                 from odeco.models.lda.cluster import ClusterCorpus, as_cluster_counts  # which imports Dask
 
                 rows = as_cluster_counts(self, X, client, reset=True)
-                fit = spec.fit(ClusterCorpus(rows, spec.algorithm), self._context(words, tokenizer), seed, report)
+                context = TopicContext.of(rows.n_features, words, tokenizer)
+                fit = spec.fit(ClusterCorpus(rows, spec.algorithm), context, seed, report)
             else:
                 counts, context = self._encode(X, words=words, tokenizer=tokenizer)
                 fit = spec.fit(spec.prepare(counts, context), context, seed, report)
@@ -292,7 +293,7 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
 
         A private model queries each batch with the whole budget (see *Private models*): no document may be fed twice.
         ``unit="user"`` and ``ledger`` are refused, and so is a private `vocabulary`: what it has cost the documents of
-        which batch is not known. Take words that were not read off these documents.
+        each batch is not known. Use a vocabulary that does not come from these documents.
         """
         with self._lock(), self._features_kept_on_failure():
             spec: Any = self._specify_topics()
@@ -301,11 +302,11 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
                     "`n_components` must be an int for partial_fit. Got 'auto'. Fit a first part of the documents with "
                     "'auto' and take its n_components_."
                 )
-            private = self._is_private(None, vocabulary, in_batches=True)
+            private = spec.is_private(None, vocabulary, in_batches=True)
             learnt, side = vars(self).get("_learnt"), {"words": words, "tokenizer": tokenizer}
             before = learnt if learnt is not None and isinstance(learnt.stream, spec.Stream) else None
             if private:
-                self._check_private_stream(vocabulary, before)
+                spec.check_private_stream(None if before is None else before.spec, vocabulary)
             stream: Any = None
             privacy = None
             if before is None:
@@ -319,10 +320,10 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
             else:
                 rows, context = self._encode(X, known, **side)
                 if before is None:
-                    stream = spec.Stream.begin(context, seed, rows)
+                    stream = spec.Stream.begin(spec, context, seed, rows)
                 else:
                     before.computed = None  # the topics before this batch may be large, and can be computed again
-                stream = stream.update(spec, rows)
+                    stream = stream.update(spec, rows)
             self._learnt = Learnt(spec, seed, None, stream, privacy)
         return self
 
@@ -380,7 +381,9 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
             X = to_csr(X)
             check_structure(X)
         counts = as_counts(validate_data(self, X, reset=context is None, accept_sparse="csr", dtype="numeric"))
-        given = self._context(words, tokenizer)  # checked in every batch, though only those of the first are kept
+        given = TopicContext.of(
+            counts.shape[1], words, tokenizer
+        )  # checked in every batch; those of the first are kept
         return counts, given if context is None else context
 
     def _hold(
@@ -403,62 +406,7 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
         check_private_structure(X)
         counts = validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
         held = BoundedCounts(counts, groups=groups, neighbour_relation=spec.settings.neighbour_relation)
-        return held, self._context(words, tokenizer, spec.settings.public)
-
-    def _context(self, words: Any, tokenizer: Tokenizer | None, public: Any = None) -> TopicContext:
-        """Return what is known of the columns."""
-        context = TopicContext(tokenizer=tokenizer or "", words=_checked_words(words, self.n_features_in_))
-        if public is None:
-            return context
-        counts = as_counts(public, self.n_features_in_)
-        return replace(context, public_counts=counts.data, public_words=counts.indices, public_starts=counts.indptr)
-
-    def _is_private(self, groups: Any, vocabulary: Any = None, *, in_batches: bool = False) -> bool:
-        """Return whether the model is private; raise if the arguments of a fit do not go together."""
-        spec = self._specify_topics()
-        private, settings = guarantee_of(spec) is not None, spec.settings
-        if not in_batches and (settings.unit == "user") != (groups is not None):
-            raise ValueError(
-                f"`groups` must be given for unit='user' and for no other. Got unit={settings.unit!r} and "
-                f"groups{'' if groups is not None else '=None'}. Pass one label per document, or unit='document'."
-            )
-        if not private and settings.public is not None:
-            raise ValueError(
-                "`public` is for private models, which start from it. Got it without `epsilon` and `delta`. Pass "
-                "these, or put the public documents with the others."
-            )
-        if not private and vocabulary is not None:
-            raise ValueError(
-                "`vocabulary` is for private models. Got one without `epsilon` and `delta`. Pass these, or leave it "
-                "out."
-            )
-        return private
-
-    def _check_private_stream(self, vocabulary: Any, before: Learnt | None) -> None:
-        """Raise if a private stream of batches cannot honour the settings."""
-        for name in ("epsilon", "delta", "neighbour_relation", "n_components"):
-            now, then = getattr(self, name), getattr(self if before is None else before.spec.settings, name)
-            if now != then:
-                raise ValueError(
-                    "All batches of a private stream must have the same epsilon, delta, neighbours and number of "
-                    f"topics. It began with {name}={then!r}. Got {now!r}. Set it back, or begin a new model."
-                )
-        if vocabulary is not None:
-            raise ValueError(
-                "The words of a private stream must not be chosen from its documents: which batch a vocabulary has "
-                "cost what is not known. Got `vocabulary`. Call fit with all documents, or take a vocabulary from "
-                "elsewhere and leave this out."
-            )
-        if self.unit != "document":
-            raise ValueError(
-                "A private stream protects documents: the documents of a user may be in several batches. "
-                f"Got unit={self.unit!r}. Call fit with all documents, or pass unit='document'."
-            )
-        if self.ledger is not None:
-            raise ValueError(
-                "A private stream keeps its own ledger, by batches: a file that other runs share cannot know which "
-                f"documents a batch held. Got ledger={os.fspath(self.ledger)!r}. Leave it out, or call fit."
-            )
+        return held, TopicContext.of(held.n_words, words, tokenizer, spec.settings.public)
 
     def _proportions(self, counts: Any) -> FloatArray:
         """Return the proportions of topics in documents whose columns are known to be the words of the model."""
@@ -498,17 +446,3 @@ def _refuse_texts(X: Any) -> None:
         first = next(iter(X), None)
     if isinstance(first, str):
         raise WordCountError("Word counts must be numbers, documents x words. Got texts. Call fit_text for texts.")
-
-
-def _checked_words(words: Sequence[str] | Words | None, n_words: int) -> Words | None:
-    """Return the words of the columns as an array, or raise; None if none are given."""
-    if words is None:
-        return None
-    given = [str(word) for word in words]
-    if len(given) != n_words or len(set(given)) != n_words:
-        raise VocabularyError(
-            f"`words` must be one word for each of the {n_words:,} columns, and no word twice. Got {len(given):,}, "
-            f"{len(set(given)):,} of them distinct. Pass those that were counted, in their order."
-        )
-    check_word_lengths(given)
-    return np.array(given, dtype=np.str_)

@@ -226,7 +226,7 @@ class GibbsState:
     lengths : array
         How many documents have 0, 1, 2, … tokens.
     table, totals : arrays
-        Word-topic counts, with as many columns as the kernels want, and their sums.
+        Word-topic counts, padded to the width of the kernels, and their sums.
     histogram : array
         Entry [k, n] is the number of documents with n tokens of topic k in the last sweep.
     expected, n_averaged : array, int
@@ -259,7 +259,7 @@ class GibbsState:
         return cls(prior, float(eta), seed, n_features, lengths, empty, nothing, histogram, empty)
 
     def pad(self, topic_rows: NDArray[Any]) -> NDArray[np.float32]:
-        """Return topics, k x m, as the kernels want them: m rows, padded."""
+        """Return topics, k x m, in the layout of the kernels: m rows, padded."""
         rows = np.zeros(self.table.shape, dtype=np.float32)
         rows[:, : len(self.alpha)] = topic_rows.T
         return rows
@@ -293,7 +293,7 @@ class GibbsState:
         return LaneUpdate(table, totals, histogram, expected)
 
     def next_sweep(self) -> GibbsState:
-        """Return the same, on its way into the next sweep: its draws have other seeds."""
+        """Return the state of the next sweep, whose draws have other seeds."""
         return replace(self, n_swept=self.n_swept + 1)
 
     def merge(self, changes: Iterable[LaneUpdate], *, average: bool = False) -> GibbsState:

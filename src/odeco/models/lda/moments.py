@@ -89,8 +89,6 @@ class WordSums:
     core : bool
         Whether to sum the moments of pairs and triples in the basis, m x m and m x m x m numbers, besides the image of
         the basis under the moment of pairs, V x m numbers.
-    document_weight : {"equal", "length"}
-        Whether a document counts once, or as often as it has words.
     parallel : bool
         Whether to use all cores; results are bit-identical either way.
 
@@ -119,10 +117,9 @@ class WordSums:
         basis: FloatArray | None = None,
         *,
         core: bool = True,
-        document_weight: DocumentWeight = "equal",
         parallel: bool = True,
     ) -> None:
-        self.n_words, self.document_weight, self.parallel = n_words, document_weight, parallel
+        self.n_words, self.parallel = n_words, parallel
         self.basis: FloatArray = np.zeros((n_words, 0)) if basis is None else np.ascontiguousarray(basis)
         m = self.basis.shape[1]
         self.n_documents = self.n_empty = self.n_short = self.n_tokens = 0
@@ -149,11 +146,10 @@ class WordSums:
         """The largest number of topics: that of distinct words, or of documents of three words if that is less."""
         return min(self.words_that_occur().size, self.n_usable)
 
-    def update(self, counts: Any) -> None:
-        """Add documents that are given as counts, documents x words."""
-        self.add(
-            count_chunks(as_counts(counts, self.n_words), document_weight=self.document_weight, first=self.n_documents)
-        )
+    def update(self, counts: Any, document_weight: DocumentWeight = "equal") -> None:
+        """Add documents that are given as counts, documents x words; see `count_chunks`."""
+        checked = as_counts(counts, self.n_words)
+        self.add(count_chunks(checked, document_weight=document_weight, first=self.n_documents))
 
     def add(self, chunks: Iterable[CountChunk]) -> None:
         """Add documents that are cut into chunks already."""
@@ -248,14 +244,8 @@ class WordSums:
         """Return the sums over the documents of both, for partitions that were read apart."""
         if self.basis.shape != other.basis.shape or not np.array_equal(self.basis, other.basis):
             raise ValueError("Sums must share their basis to be added. Got two. Make both with the same basis.")
-        both = WordSums(self.n_words, document_weight=self.document_weight, parallel=self.parallel)
-        both.basis = self.basis
-        for name in _COUNTED:
-            setattr(both, name, getattr(self, name) + getattr(other, name))
-        others = other._summed()
-        for name in _SUMMED:
-            mine = self._summed().get(name)
-            setattr(both, name, None if mine is None else np.asarray(mine + others[name]))
+        both = WordSums(self.n_words, self.basis, core=self._triples is not None, parallel=self.parallel)
+        both.set_vector(self.to_vector() + other.to_vector())
         return both
 
     def to_vector(self) -> FloatArray:
@@ -279,9 +269,9 @@ class WordSums:
         return SavedSums(counts=counts, basis=self.basis, **sums | {"squares": float(self._squares)})
 
     @classmethod
-    def restore(cls, saved: SavedSums, *, document_weight: DocumentWeight, parallel: bool, copy: bool) -> WordSums:
+    def restore(cls, saved: SavedSums, *, parallel: bool, copy: bool) -> WordSums:
         """Return the sums that `save` returned; without `copy`, they share their arrays, which then change."""
-        sums = cls(saved.basis.shape[0], document_weight=document_weight, parallel=parallel)
+        sums = cls(saved.basis.shape[0], parallel=parallel)
         sums.basis = saved.basis.copy() if copy else saved.basis
         for name, number in zip(_COUNTED, saved.counts, strict=True):
             setattr(sums, name, int(number))

@@ -91,7 +91,9 @@ def write_topics_report(
     ...     write_topics_report(summary, f"{folder}/page.html", title="Three topics")
     """
     figures, layout = Figures(), lay_out(summary.topic_word, summary.shares)
-    shown = None if summary.privacy is not None or not examples else _shortened_examples(examples)
+    shown = None
+    if summary.privacy is None and examples:
+        shown = [[(name, _shortened(text), share) for name, text, share in own] for own in examples]
     sections = [
         _explorer(summary, layout, shown),
         *more,
@@ -192,17 +194,13 @@ def _explorer(summary: TopicSummary, layout: TopicMap, examples: Sequence[Sequen
 def _map(summary: TopicSummary, layout: TopicMap, figures: Figures) -> list[Section]:
     if len(summary.shares) < 2:
         return []
-    labels = [_first_word(summary, topic) for topic in range(len(summary.shares))]
+    first = [summary.leading_words(topic, 1) for topic in range(len(summary.shares))]
+    labels = [words[0][0] if words else "–" for words in first]
     lead = (
         "Topics that use the same words are near each other (Hellinger distance, by multidimensional scaling). The "
         "area of a circle is the topic's share; its label is the topic's number and first word."
     )
     return [Section("Map of topics", draw_map(figures, layout, labels), lead, _PLAIN)]
-
-
-def _first_word(summary: TopicSummary, topic: int) -> str:
-    words = summary.leading_words(topic, 1)
-    return words[0][0] if words else "–"
 
 
 def _documents(summary: TopicSummary, examples: Sequence[Sequence[Example]] | None) -> list[Section]:
@@ -217,10 +215,6 @@ def _documents(summary: TopicSummary, examples: Sequence[Sequence[Example]] | No
     ]
     lead = "For each topic the documents in which its share is largest, shortened."
     return [Section("Most typical documents", _parts().documents(topics, _OPEN), lead, _PLAIN)]
-
-
-def _shortened_examples(examples: Sequence[Sequence[Example]]) -> list[list[Example]]:
-    return [[(name, _shortened(text), share) for name, text, share in own] for own in examples]
 
 
 def _shortened(text: str) -> str:

@@ -171,9 +171,9 @@ class TopicTrust(State):
 
     @property
     def clear(self) -> NDArray[np.bool_]:
-        """Which topics are clear: every run finds half of what sets them apart from all words, likeness² ≥ 1/2.
+        """Which topics are clear: every run finds half of what distinguishes them from all words, similarity² ≥ 1/2.
 
-        None is, if that is not known.
+        If the similarity is not known, none is.
         """
         return np.asarray(self.similarity >= CLEAR)
 
@@ -208,6 +208,11 @@ class TopicParams(State):
     eta: float = array_field(low=0)
     diagnostics: TopicDiagnostics = part_field(TopicDiagnostics)
     trust: TopicTrust | None = part_field(TopicTrust, default=None)
+
+    @property
+    def shares(self) -> FloatArray:
+        """Share of all words that belongs to each topic."""
+        return np.asarray(self.totals / self.totals.sum())
 
     @classmethod
     def from_shares(

@@ -5,7 +5,7 @@ Everything here is post-processing of released numbers, whether they come from p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -53,6 +53,10 @@ class NoisySums(State):
         """Raise `ValueError` if the fields of a file contradict each other."""
         require(self.values.size == self.deviations.size > 0, "each of its noisy sums must have a deviation")
         require(bool(np.all(self.deviations > 0)), "its noisy sums must have noise")
+
+    def added(self, other: NoisySums) -> NoisySums:
+        """Return the sums over the documents of both."""
+        return NoisySums(self.values + other.values, np.hypot(self.deviations, other.deviations))
 
     def combined(self, other: NoisySums) -> NoisySums:
         """Return the mean of both by inverse variances; this one is known up to a factor, which the totals set."""
@@ -187,7 +191,7 @@ class Evidence(State):
 
 @dataclass(frozen=True, eq=False)
 class PrivateEstimate(State):
-    """Topics, and how sure they are.
+    """Topics, and how certain they are.
 
     Attributes
     ----------
@@ -225,12 +229,6 @@ class _Step:
     sums: FloatArray
     noise: float
 
-    def weigh(self, frequencies: FloatArray, scales: FloatArray) -> float:
-        """Return how many words there were in all, as far as the sums over topics agree with the frequencies."""
-        weights = scales**2 * frequencies
-        total = float(weights @ self.sums.sum(axis=1) / (weights @ frequencies))
-        return max(total, self.noise)
-
 
 def estimate_private_topics(
     held: BoundedCounts,
@@ -264,15 +262,16 @@ def estimate_private_topics(
     before : Evidence, optional
         The evidence of earlier batches, and of public documents before them; then no pairs are released either.
     """
-    public = public if before is None else before.public
     lengths = NoisySums.of(*releaser.release(held.lengths(), share=plan.lengths))
     words = NoisySums.of(*releaser.release(held.words(), share=plan.words))
     if before is not None:
-        lengths, words = _added(before.lengths, lengths), before.words.combined(words)
+        public, lengths, words = before.public, before.lengths.added(lengths), before.words.combined(words)
     frequencies, _ = word_frequencies(words)
     pairs, shares = None, np.full(n_components, 1 / n_components)
+    scales = np.maximum(frequencies, _LEAST_FREQUENCY) ** plan.power
+    scales /= np.sqrt(np.sum(scales**2 * frequencies))
     if before is not None:
-        topics, shares = before.topics, before.shares
+        topics, shares, scales = before.topics, before.shares, before.scales
     elif public is not None:
         topics = public.topics(frequencies)
     elif plan.pairs > 0:
@@ -282,7 +281,6 @@ def estimate_private_topics(
         topics = starting_topics(pairs.matrix, chosen, frequencies, n_components, rng)
     else:
         topics = np.tile(frequencies, (n_components, 1))
-    scales = _scales(frequencies, plan.power) if before is None else before.scales
     model = _Model(lengths, words, scales, topics, shares, concentration, public, before, rng)
     for share in plan.steps:
         query = held.responsibilities(model.topics, scales, concentration / n_components)
@@ -290,28 +288,21 @@ def estimate_private_topics(
     return model.estimate(pairs)
 
 
+@dataclass(eq=False)
 class _Model:
     """Topics that are improved by every step."""
 
-    def __init__(
-        self,
-        lengths: NoisySums,
-        words: NoisySums,
-        scales: FloatArray,
-        topics: FloatArray,
-        shares: FloatArray,
-        concentration: float,
-        public: PublicTopics | None,
-        before: Evidence | None,
-        rng: np.random.Generator,
-    ) -> None:
-        self.lengths, self.words, self.scales = lengths, words, scales
-        self.topics, self.shares, self.concentration = topics, shares, concentration
-        self.known = np.zeros(topics.T.shape) if public is None else _PUBLIC_WEIGHT * public.counts.T
-        self.public, self.before, self.rng = public, before, rng
-        self.trusted = public is not None or before is not None  # whether the first topics say what is confused
-        self.affinities: FloatArray = np.zeros((0, 0))
-        self.steps: list[_Step] = []
+    lengths: NoisySums
+    words: NoisySums
+    scales: FloatArray
+    topics: FloatArray
+    shares: FloatArray
+    concentration: float
+    public: PublicTopics | None
+    before: Evidence | None
+    rng: np.random.Generator
+    steps: list[_Step] = field(default_factory=list)
+    affinities: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
 
     @property
     def generative(self) -> GenerativeModel:
@@ -327,27 +318,33 @@ class _Model:
         k = self.topics.shape[0]
         self.words = self.words.combined(NoisySums(step.sums.sum(axis=1), noise * np.sqrt(k) / self.scales))
         self.frequencies, self.frequency_deviations = word_frequencies(self.words)
-        for number in range(_N_ROUNDS):
-            self._deconvolve(first=len(self.steps) == 1 and number == 0 and not self.trusted)
+        for _ in range(_N_ROUNDS):
+            self._deconvolve()
 
-    def _deconvolve(self, *, first: bool) -> None:
+    def _deconvolve(self) -> None:
         k = self.topics.shape[0]
         self.gram, self.image = np.zeros((k, k)), np.zeros(self.topics.T.shape)
         if self.before is not None:
             self.gram, self.image = self.before.gram.copy(), self.before.image.copy()
         generative = self.generative
         n_tokens = min(max(_SIMULATED_OF_EACH * self.topics.size, _FEWEST_SIMULATED), _MOST_SIMULATED)
-        tokens = None if first else simulate(generative, max(1, round(n_tokens / generative.mean_length)), self.rng)
+        tokens = None
+        # The first topics say what is confused only if they do not come from noisy pairs.
+        if self.affinities.size or self.public is not None or self.before is not None:
+            tokens = simulate(generative, max(1, round(n_tokens / generative.mean_length)), self.rng)
+        weights = self.scales**2 * self.frequencies
         for step in self.steps:
             confused = np.eye(k) if tokens is None else confusion_matrix(tokens, step.topics, self.concentration / k)
-            total = step.weigh(self.frequencies, self.scales)
+            # How many words there were in all, as far as the sums over topics agree with the frequencies.
+            total = max(float(weights @ step.sums.sum(axis=1) / (weights @ self.frequencies)), step.noise)
             quality = (total / step.noise) ** 2
             self.gram += quality * confused @ confused.T
             self.image += quality / total * step.sums @ confused.T
         self.weights = (self.frequencies * self.scales) ** 2
-        seen = self.known.sum(axis=1)
+        known = np.zeros(self.image.shape) if self.public is None else _PUBLIC_WEIGHT * self.public.counts.T
+        seen = known.sum(axis=1)
         self.precision = (1 + seen) / _SPREAD
-        prior = (self.shares + self.known) / (1 + seen)[:, None]
+        prior = (self.shares + known) / (1 + seen)[:, None]
         image = self.image / self.frequencies[:, None]
         near = self.affinities if self.affinities.size else prior
         affinities = deconvolve(image, self.gram, self.weights, self.precision, prior, near)
@@ -372,13 +369,3 @@ class _Model:
             self.lengths, self.words, self.scales, self.gram, self.image, self.topics, self.shares, self.public
         )
         return PrivateEstimate(evidence, self.background, deviations, self.generative, len(self.steps), pairs)
-
-
-def _added(first: NoisySums, second: NoisySums) -> NoisySums:
-    return replace(first, values=first.values + second.values, deviations=np.hypot(first.deviations, second.deviations))
-
-
-def _scales(frequencies: FloatArray, power: float) -> FloatArray:
-    scales = np.maximum(frequencies, _LEAST_FREQUENCY) ** power
-    normed: FloatArray = scales / np.sqrt(np.sum(scales**2 * frequencies))
-    return normed

@@ -62,10 +62,10 @@ def signal_of(n_units: float, mu: float, neighbour_relation: NeighbourRelation) 
 def public_is_enough(n_public: float, n_words: int, n_components: int, signal: float) -> bool:
     """Return whether public documents of `n_public` words start topics better than private pairs would.
 
-    A topic that they have few words of is known less well than one that is read off noisy pairs, if there is much
-    signal in these: the more documents, and the less noise, words and topics, the more public words it takes. How many
-    was seen on Debian and the Associated Press at ε = 1 to 8, with 1 %, 2 % and 5 % of the documents public: between 10
-    and 27 words of each topic for each unit of signal both starts are within a few hundredths of each other.
+    A topic of which they have few words is known less well than one from noisy pairs with much signal: the more
+    documents, and the less noise, words and topics, the more public words it takes. The threshold comes from Debian and
+    the Associated Press at ε = 1 to 8, with 1 %, 2 % and 5 % of the documents public: with 10 to 27 words of each topic
+    for each unit of signal, both starts are within a few hundredths of each other.
     """
     return n_public / n_components >= _PUBLIC_WORDS * signal / math.sqrt(n_words * n_components)
 
@@ -84,10 +84,10 @@ def plan_releases(n_words: int, n_components: int, signal: float, *, started: bo
 
     Notes
     -----
-    The rules were checked on documents that no figure is reported of: `python benchmarks/topic_choices.py private`
-    changes one of them at a time. On 2,331 documents of Debian none of 16 other ways is better by one in a hundred,
-    neither at ε = 1 nor at ε = 4, median of three draws. On 88 of the Associated Press none is at ε = 1; at ε = 4 twice
-    the share of word frequencies is, by 1.0 %, with 22 documents to evaluate.
+    The rules were checked on documents that are part of no reported figure: `python benchmarks/topic_choices.py
+    private` changes one rule at a time. On 2,331 documents of Debian none of 16 changes lowers the perplexity by one
+    in a hundred, neither at ε = 1 nor at ε = 4 (median of three draws). On 88 documents of the Associated Press none
+    does at ε = 1; at ε = 4 twice the share of word frequencies lowers it by 1.0 %, with 22 documents to evaluate.
     """
     strength = signal / math.sqrt(n_words * n_components)
     much = min(1.0, max(0.0, math.log(strength / _LITTLE) / math.log(_MUCH / _LITTLE)))

@@ -137,7 +137,7 @@ def choose_vocabulary_privately(
     share : float
         Share of μ² that goes to the vocabulary; 1 if nothing else is to be released.
     groups : array of labels, optional
-        Whose each document is; this is public. The unit of privacy is then the user.
+        The user of each document; this is public. The unit of privacy is then the user.
     words_per_unit : int
         A unit with more distinct words than this votes for this number of them.
     max_words : int

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +13,11 @@ from scipy import sparse
 from odeco._util.schema import require
 from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray, IndexArray
+from odeco.errors import VocabularyError
 from odeco.io.rows import check_structure
 from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit, Info
+from odeco.models.engine.private import guarantee_of
 from odeco.models.engine.spec import Spec
 from odeco.models.lda.corpus import Corpus, LocalCorpus
 from odeco.models.lda.counts import as_counts
@@ -23,6 +26,7 @@ from odeco.models.lda.fitting import fit_topics
 from odeco.models.lda.params import Callback, LdaSettings, TopicParams
 from odeco.models.lda.private import PrivateTopicStream
 from odeco.models.lda.stream import TopicStream
+from odeco.models.lda.vocabulary import Tokenizer, check_word_lengths
 from odeco.privacy.report import PrivacyReport
 
 
@@ -45,6 +49,25 @@ class TopicContext(State):
     public_counts: FloatArray | None = array_field("stored", low=0, default=None)
     public_words: IndexArray | None = array_field("stored", kind="i", low=0, default=None)
     public_starts: IndexArray | None = array_field(None, kind="i", low=0, default=None)
+
+    @classmethod
+    def of(cls, n_words: int, words: Any = None, tokenizer: Tokenizer | None = None, public: Any = None) -> Self:
+        """Return the context of `n_words` columns, with checked words and public documents."""
+        names = counts = None
+        if words is not None:
+            given = [str(word) for word in words]
+            if len(given) != n_words or len(set(given)) != n_words:
+                raise VocabularyError(
+                    f"`words` must be one word for each of the {n_words:,} columns, and no word twice. Got "
+                    f"{len(given):,}, {len(set(given)):,} of them distinct. Pass those that were counted, in their "
+                    "order."
+                )
+            check_word_lengths(given)
+            names = np.array(given, dtype=np.str_)
+        if public is not None:
+            counts = as_counts(public, n_words)
+        stored = (None, None, None) if counts is None else (counts.data, counts.indices, counts.indptr)
+        return cls(tokenizer or "", names, *stored)
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
@@ -103,6 +126,53 @@ class TopicSpec(Spec):
             tried_as_good=tried[:, 0] == len(params.alpha),
         )
         return Fit(params, base, info)
+
+    def is_private(self, groups: Any = None, vocabulary: Any = None, *, in_batches: bool = False) -> bool:
+        """Return whether the model is private; raise if the arguments of a fit do not go together."""
+        private, settings = guarantee_of(self) is not None, self.settings
+        if not in_batches and (settings.unit == "user") != (groups is not None):
+            raise ValueError(
+                f"`groups` must be given for unit='user' and for no other. Got unit={settings.unit!r} and "
+                f"groups{'' if groups is not None else '=None'}. Pass one label per document, or unit='document'."
+            )
+        if not private and settings.public is not None:
+            raise ValueError(
+                "`public` is for private models, which start from it. Got it without `epsilon` and `delta`. Pass "
+                "these, or put the public documents with the others."
+            )
+        if not private and vocabulary is not None:
+            raise ValueError(
+                "`vocabulary` is for private models. Got one without `epsilon` and `delta`. Pass these, or leave it "
+                "out."
+            )
+        return private
+
+    def check_private_stream(self, before: Spec | None, vocabulary: Any) -> None:
+        """Raise if a private stream, whose first batch had the specification `before`, cannot have these settings."""
+        settings, then = self.settings, (self if before is None else before).settings
+        for name in ("epsilon", "delta", "neighbour_relation", "n_components"):
+            if getattr(settings, name) != getattr(then, name):
+                raise ValueError(
+                    "All batches of a private stream must have the same epsilon, delta, neighbours and number of "
+                    f"topics. It began with {name}={getattr(then, name)!r}. Got {getattr(settings, name)!r}. Set it "
+                    "back, or begin a new model."
+                )
+        if vocabulary is not None:
+            raise ValueError(
+                "The words of a private stream must not be chosen from its documents: what the vocabulary cost each "
+                "batch is not known. Got `vocabulary`. Call fit with all documents, or take a vocabulary from "
+                "elsewhere and leave this out."
+            )
+        if settings.unit != "document":
+            raise ValueError(
+                "A private stream protects documents: the documents of a user may be in several batches. "
+                f"Got unit={settings.unit!r}. Call fit with all documents, or pass unit='document'."
+            )
+        if settings.ledger is not None:
+            raise ValueError(
+                "A private stream keeps its own ledger, by batches: a file that other runs share cannot know which "
+                f"documents a batch held. Got ledger={os.fspath(settings.ledger)!r}. Leave it out, or call fit."
+            )
 
     def describe(self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None) -> Description:
         """Return the topics in words and as a figure."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -223,18 +223,6 @@ class SpectralTopics:
     coordinates: FloatArray
 
 
-class Moments(Protocol):
-    """The moments that un-whitening needs."""
-
-    def first_moment(self) -> FloatArray:
-        """Return the frequencies of the words."""
-        ...
-
-    def pair_image_of(self, coordinates: FloatArray, /) -> FloatArray:
-        """Return the images of some combinations of the basis under the moment of pairs, one per row."""
-        ...
-
-
 def reduce_moments(sums: WordSums, n_components: int | Literal["auto"]) -> ReducedMoments:
     """Return the moments in the k strongest directions; ``"auto"`` takes all that are clear of noise, at least 1."""
     values, vectors = np.linalg.eigh(sums.pair_core())
@@ -275,7 +263,7 @@ def _noise_level(sums: WordSums) -> float:
 def topics_for(
     concentration: float,
     reduced: ReducedMoments,
-    moments: Moments,
+    moments: Any,
     *,
     seed: int,
     near: FloatArray | None = None,
@@ -289,7 +277,7 @@ def topics_for(
         The concentration α₀.
     reduced : ReducedMoments
         The moments in the k strongest directions.
-    moments : Moments
+    moments : WordSums, or another object with its `first_moment` and `pair_image_of`
         The same moments over all words.
     seed : int
         Seed of the search, and of topics that are drawn at random.

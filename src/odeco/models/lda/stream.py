@@ -52,8 +52,8 @@ class TopicStream(State):
         Number of batches seen.
     next_move : int
         The basis moves when this many documents have been seen.
-    sums : SavedSums or None
-        The moments of all documents so far, in the current basis; None before the first batch.
+    sums : SavedSums
+        The moments of all documents so far, in the current basis.
     coordinates : array, m x k
         Coordinates of the topics, in the basis of the moments, when the basis last moved.
     concentration : float
@@ -72,74 +72,56 @@ class TopicStream(State):
 
     seed: int = array_field(kind="i", low=0)
     context: Any = part_field()
-    n_batches: int = array_field(kind="i", low=0, default=0)
-    next_move: int = array_field(kind="i", low=0, default=0)
-    sums: SavedSums | None = part_field(SavedSums, default=None)
-    coordinates: FloatArray | None = array_field("m", "found", default=None)
-    concentration: float = array_field(low=0, default=0.0)
-    diagnostics: TopicDiagnostics | None = part_field(TopicDiagnostics, default=None)
+    n_batches: int = array_field(kind="i", low=1)
+    next_move: int = array_field(kind="i", low=0)
+    sums: SavedSums = part_field(SavedSums)
+    coordinates: FloatArray = array_field("m", "found")
+    concentration: float = array_field(low=0)
+    diagnostics: TopicDiagnostics = part_field(TopicDiagnostics)
     topic_counts: NDArray[np.float32] | None = array_field("k", "n_features", kind="rows", low=0, default=None)
     alpha: FloatArray = array_field(None, low=0, default=np.zeros(0))
     eta: float = array_field(low=0, default=0.0)
     documents_behind_alpha: float = array_field(low=0, default=0.0)
 
     @classmethod
-    def begin(cls, base: State, seed: int, rows: Any) -> TopicStream:  # noqa: ARG003 - as every stream begins
-        """Return a stream that has seen nothing."""
-        return cls(seed, base)
+    def begin(cls, spec: TopicSpec, context: State, seed: int, rows: Any) -> TopicStream:
+        """Return the stream after the checked counts of the first batch; raise if there are too few."""
+        settings = spec.algorithm
+        corpus = LocalCorpus(rows, settings)
+        sums = sum_moments(corpus, settings, seed=seed, callback=lambda *_: None)
+        found = fit_spectral(sums, corpus, settings, seed=seed)
+        next_move, refined = max(_MIN_BEFORE_MOVE, 2 * sums.n_documents), dict[str, Any]()
+        if settings.max_iter:
+            topics = refine_topics(
+                rows.astype(np.int64),
+                found.topics.topic_word,
+                n_sweeps=settings.max_iter,
+                seed=_batch_seed(seed, 0),
+                n_jobs=settings.n_jobs,
+                eta=settings.topic_word_prior,
+            )
+            refined = {"topic_counts": topics.topic_counts, "alpha": topics.alpha, "eta": float(topics.eta)}
+            refined["documents_behind_alpha"] = float(rows.shape[0])
+        return cls(seed, context, 1, next_move, sums.save(), **_found(found), **refined)
 
     @property
     def n_seen(self) -> int:
         """Number of documents seen."""
-        return 0 if self.sums is None else self.sums.n_documents
+        return self.sums.n_documents
 
     def update(self, spec: TopicSpec, rows: Any) -> TopicStream:
-        """Return the stream after the checked counts of one more batch; raise if the first holds too little.
+        """Return the stream after the checked counts of one more batch.
 
         This stream stays as it was, so that an error or an interrupt loses nothing. Only a stream too large for a copy
         is changed in place; if that is interrupted, it refuses to go on.
         """
         self._check_whole()
-        if self.sums is None or self.diagnostics is None:
-            return self._first(spec.algorithm, rows)
         in_place = sum(array.nbytes for array in self.to_arrays("").values()) > _MAX_COPIED
         if in_place:
             object.__setattr__(self, "_changed_in_place", True)  # the arrays of this stream are those of the next
-        settings = spec.algorithm
-        sums = WordSums.restore(
-            self.sums, document_weight=settings.document_weight, parallel=settings.parallel, copy=not in_place
-        )
+        sums = WordSums.restore(self.sums, parallel=spec.algorithm.parallel, copy=not in_place)
         counts = self.topic_counts if in_place or self.topic_counts is None else self.topic_counts.copy()
-        return self._next(settings, sums, counts, rows, spec.settings.forget)
-
-    def _first(self, settings: LdaSettings, rows: Any) -> TopicStream:
-        corpus = LocalCorpus(rows, settings)
-        sums = sum_moments(corpus, settings, seed=self.seed, callback=lambda *_: None)
-        found = fit_spectral(sums, corpus, settings, seed=self.seed)
-        begun = replace(
-            self,
-            n_batches=1,
-            next_move=max(_MIN_BEFORE_MOVE, 2 * sums.n_documents),
-            sums=sums.save(),
-            **_found(found),
-        )
-        if not settings.max_iter:
-            return begun
-        refined = refine_topics(
-            rows.astype(np.int64),
-            found.topics.topic_word,
-            n_sweeps=settings.max_iter,
-            seed=self._batch_seed(),
-            n_jobs=settings.n_jobs,
-            eta=settings.topic_word_prior,
-        )
-        return replace(
-            begun,
-            topic_counts=refined.topic_counts,
-            alpha=refined.alpha,
-            eta=float(refined.eta),
-            documents_behind_alpha=float(rows.shape[0]),
-        )
+        return self._next(spec.algorithm, sums, counts, rows, spec.settings.forget)
 
     def _next(
         self, settings: LdaSettings, sums: WordSums, topic_counts: Any, rows: Any, forget: float | None
@@ -154,14 +136,15 @@ class TopicStream(State):
             lifting = move_basis(sums, int(settings.n_components))
             step = sums.n_documents if forget is None else min(sums.n_documents, round(forget))
             if topic_counts is None:
-                before: FloatArray = lifting.T @ np.asarray(self.coordinates)
+                before: FloatArray = lifting.T @ self.coordinates
             else:
                 before = _coordinates_of(topic_counts, sums.basis)
             found = fit_spectral(sums, LocalCorpus(rows, settings), settings, seed=self.seed, before=before)
             next_move = sums.n_documents + max(step, _MIN_BEFORE_MOVE)
             topics, after = found.topics, replace(after, next_move=next_move, **_found(found))
         if topic_counts is not None and settings.max_iter:
-            after = after._refine(settings, sums, topic_counts, rows.astype(np.int64), topics, kept, self._batch_seed())
+            seed = _batch_seed(self.seed, self.n_batches)
+            after = after._refine(settings, sums, topic_counts, rows.astype(np.int64), topics, kept, seed)
         return replace(after, sums=sums.save(), topic_counts=topic_counts)
 
     def _refine(
@@ -210,12 +193,8 @@ class TopicStream(State):
     def result(self, spec: TopicSpec) -> Fit:
         """Return the model of all documents so far; the stream stays as it is."""
         self._check_whole()
-        if self.sums is None or self.diagnostics is None or self.coordinates is None:
-            raise ValueError("A stream must have seen documents to have topics. This one has seen none.")
         settings = spec.algorithm
-        sums = WordSums.restore(
-            self.sums, document_weight=settings.document_weight, parallel=settings.parallel, copy=False
-        )
+        sums = WordSums.restore(self.sums, parallel=settings.parallel, copy=False)
         if self.topic_counts is not None:
             known = replace(self.diagnostics, n_documents=sums.n_documents, n_tokens=sums.n_tokens)
             params = TopicParams.from_counts(self.topic_counts, self.alpha, self.eta, known)
@@ -230,13 +209,10 @@ class TopicStream(State):
 
     def verify(self, spec: TopicSpec, n_features: int) -> None:  # noqa: ARG002 - the rules of the fields know it
         """Raise `ValueError` unless the stream, which may come from a file of anyone, can go on."""
-        parts = (self.sums, self.diagnostics, self.coordinates)
-        require(all(part is not None for part in parts), "it must hold all of its stream")
-        if self.coordinates is not None and self.diagnostics is not None:
-            k = self.diagnostics.n_components
-            require(self.coordinates.shape[1] <= k, "its stream must have found no more topics than it has")
-            require(k == spec.settings.n_components, "its stream must have the topics of its parameters")
-            require(self.diagnostics.weights.size == k, "its diagnostics must be those of its topics")
+        k = self.diagnostics.n_components
+        require(self.coordinates.shape[1] <= k, "its stream must have found no more topics than it has")
+        require(k == spec.settings.n_components, "its stream must have the topics of its parameters")
+        require(self.diagnostics.weights.size == k, "its diagnostics must be those of its topics")
         if self.topic_counts is not None:
             require(self.alpha.size == self.topic_counts.shape[0], "its stream must have a prior for every topic")
             require(self.alpha.size == k, "its counts must be those of its topics")
@@ -248,8 +224,9 @@ class TopicStream(State):
                 "large for a copy to be kept. Load the model from where it was last saved."
             )
 
-    def _batch_seed(self) -> int:
-        return int(np.random.SeedSequence([self.seed, self.n_batches]).generate_state(1)[0])
+
+def _batch_seed(seed: int, number: int) -> int:
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
 
 
 def _found(found: SpectralFit) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.fit import Fit
+from odeco.models.engine.estimator import fitted
 from odeco.models.lda.display import draw_topics, leading_words, lift, relevance
 from odeco.models.lda.params import Callback, TopicParams
 from odeco.models.lda.private_vocabulary import choose_vocabulary_privately
@@ -49,7 +49,7 @@ class TopicWords:
     fit: Any
     transform: Any
     _fit_for: Any
-    _is_private: Any
+    _specify_topics: Any
     _proportions: Any
 
     def fit_text(
@@ -67,7 +67,7 @@ class TopicWords:
         callback: Callback | None = None,
         progress: bool = False,
     ) -> Self:
-        """Learn topics from texts, as ``odeco topics`` does; the model keeps the words and how texts were cut.
+        """Learn topics from texts, as ``odeco topics`` does; the model keeps the words and the tokenizer.
 
         Parameters
         ----------
@@ -99,7 +99,8 @@ class TopicWords:
         >>> model.transform_text(["The cat saw a mouse, and a mouse the cat."]).round(1)
         array([[0., 1.]])
         """
-        private, left_out = self._is_private(groups), STOP_WORDS if stop_words == "english" else stop_words
+        private = self._specify_topics().is_private(groups)
+        left_out = STOP_WORDS if stop_words == "english" else stop_words
         given = None if words is None else as_words(words, tokenizer)
         vocabulary, counted = (
             None,
@@ -128,8 +129,8 @@ class TopicWords:
     def transform_text(self, texts: Iterable[str]) -> FloatArray:
         """Return the expected proportions of topics in each text, texts x topics; rows sum to one.
 
-        Texts are cut as those that the model was learnt from. Words that it does not know are passed over; a text
-        without a known word has the mean of all documents.
+        Texts are split as those that the model was learnt from. Words that it does not know are ignored. A text without
+        a known word has the mean of the prior.
         """
         check_is_fitted(self)
         words, tokenizer = [str(word) for word in self.words_], self.tokenizer_
@@ -152,20 +153,16 @@ class TopicWords:
             )
         return np.asarray(known, dtype=np.str_)
 
-    @property
-    def tokenizer_(self) -> Tokenizer | None:
-        """How texts were split into words; None if the model was fitted to counts without naming it."""
-        return self._fit_for("tokenizer_").context.tokenizer or None
-
-    @property
-    def shares_(self) -> FloatArray:
-        """Share of all words that belongs to each topic."""
-        totals = self._params("shares_").totals
-        return np.asarray(totals / totals.sum())
+    tokenizer_ = fitted(
+        lambda fit: fit.context.tokenizer or None,
+        "How texts were split into words; None if the model was fitted to counts without naming it.",
+    )
+    shares_ = fitted("params.shares", "Share of all words that belongs to each topic.")
 
     def lift(self) -> FloatArray:
         """Return how many times more probable each word is in each topic than in all text, k x V."""
-        return lift(self._params("lift").topic_word, self.shares_)
+        params: TopicParams = self._fit_for("lift").params
+        return lift(params.topic_word, params.shares)
 
     def relevance(self, weight: float = RELEVANCE) -> FloatArray:
         """Return how well each word stands for each topic, k x V: λ log p(word | topic) + (1 − λ) log lift.
@@ -175,7 +172,8 @@ class TopicWords:
         weight : float
             λ. With 1 the order of words is that of their probabilities, with 0 that of their lift.
         """
-        return relevance(self._params("relevance").topic_word, self.shares_, weight)
+        params: TopicParams = self._fit_for("relevance").params
+        return relevance(params.topic_word, params.shares, weight)
 
     def top_words(self, n_words: int = TOP_WORDS, *, relevance: float = 1.0) -> list[list[str]]:
         """Return the leading words of each topic, as gensim's `CoherenceModel` takes them.
@@ -209,7 +207,7 @@ class TopicWords:
         formatted : bool
             Whether words come as text, such as ``0.043*"ship" + 0.031*"sea"``, or as pairs.
         """
-        topic_word, names = self._params("show_topics").topic_word, self._known_words()
+        topic_word, names = self._fit_for("show_topics").params.topic_word, self._known_words()
         first = self._leading(num_words, 1.0)[: None if num_topics < 0 else num_topics]
         pairs = [
             (topic, [(str(names[place]), float(topic_word[topic, place])) for place in places])
@@ -233,7 +231,7 @@ class TopicWords:
         proportions = self.transform(X)
         totals = np.asarray(X.sum(axis=0), dtype=np.float64).ravel()
         occurs = totals > 0
-        topic_word = self._params("to_pyldavis").topic_word[:, occurs]
+        topic_word = self._fit_for("to_pyldavis").params.topic_word[:, occurs]
         return {
             "topic_term_dists": topic_word / topic_word.sum(axis=1, keepdims=True),
             "doc_topic_dists": proportions,
@@ -255,10 +253,9 @@ class TopicWords:
         n_columns : int
             How many topics stand side by side.
         """
-        n_columns, fitted = check_count("n_columns", n_columns), self._params("plot_topics")
-        return draw_topics(
-            fitted.topic_word, self.shares_, self._known_words(), self._leading(n_words, relevance), n_columns
-        )
+        params: TopicParams = self._fit_for("plot_topics").params
+        leading, n_columns = self._leading(n_words, relevance), check_count("n_columns", n_columns)
+        return draw_topics(params.topic_word, params.shares, self._known_words(), leading, n_columns)
 
     def _known_words(self) -> Words:
         """Return the words, or the numbers of the columns."""
@@ -269,16 +266,11 @@ class TopicWords:
 
     def _leading(self, n_words: int, weight: float) -> list[IndexArray]:
         """Return the places of the leading words of each topic; of private topics only those that are clear."""
-        return leading_words(self._params("topic_word_"), check_count("n_words", n_words), weight)
-
-    def _params(self, name: str) -> TopicParams:
-        fit: Fit = self._fit_for(name)
-        params: TopicParams = fit.params
-        return params
+        return leading_words(self._fit_for("topic_word_").params, check_count("n_words", n_words), weight)
 
 
 def checked_texts(texts: Iterable[str], private: bool) -> Iterator[str]:
-    """Yield texts, or raise if something is none; a private one that is none counts as empty, without a word."""
+    """Yield texts; raise if one is not a str. In a private model it counts as empty, without a message."""
     if isinstance(texts, str):
         raise TypeError("`texts` must be a sequence of texts. Got one text. Put it into a list.")
     for number, text in enumerate(texts):
@@ -291,7 +283,7 @@ def checked_texts(texts: Iterable[str], private: bool) -> Iterator[str]:
 
 
 def _warn_of_words_in_no_text(words: Sequence[str]) -> None:
-    """Warn if a model that was learnt from counts has words that cutting a text into words cannot find."""
+    """Warn if a model that was learnt from counts has words that the default tokenizer cannot find in a text."""
     n_lost = n_unreachable(words)
     if n_lost:
         warnings.warn(

@@ -1,14 +1,14 @@
 """How far to trust private topics: repeat the private run on simulated documents, under other noise.
 
 The estimated topics are taken as the truth, with further topics if the released pairs of words show more
-(`add_further_topics`). As many documents as there are (or fewer, with less noise in proportion) are drawn from them,
-and the whole private run is repeated on these with fresh noise, several times. A topic that comes out as it went in
-would have been found; one that does not may be noise. Nor can more of a topic be signal than the known variance of the
-noise leaves. No real document is used.
+(`add_further_topics`). The real number of documents (or fewer, with less noise in proportion) is drawn from them, and
+the whole private run is repeated on these several times, with fresh noise. A topic that is recovered would have been
+found; one that is not may be noise. The part of a topic that is signal is also bounded by the known variance of the
+noise. No real document is used.
 
 The released pairs of words show how many topics there are. With public documents, and in the later batches of a stream,
-no pairs are released. If the estimated topics were then taken as all there are, what the public documents say would
-come out again whether it is right or not, and trust would be too high. It is therefore reported as unknown.
+no pairs are released. If the estimated topics were then taken to be all topics, what the public documents say would be
+recovered whether it is right or not, and trust would be too high. It is therefore reported as unknown.
 
 `plan_topics` repeats the run in the same way before any document is touched, on simulated text.
 """
@@ -113,7 +113,7 @@ def _repeat_run(
     law: Any = {"record": "document", "neighbour_relation": neighbour_relation, "rng": rng}
     frequencies = generative.alpha / generative.alpha.sum() @ generative.topics
     concentration = float(generative.alpha.sum())
-    # Of fewer documents, signal and noise shrink in proportion; that they are fewer makes topics less like each other.
+    # With fewer documents, signal and noise shrink in proportion. Their sampling errors are larger, so runs agree less.
     n_drawn = min(n_units, max(1, round(_SIMULATED_WORDS / generative.mean_length)))
     cosines, distances, n_shown = [], [], []
     for _ in range(_N_AGAIN):

@@ -37,8 +37,8 @@ RELEVANCE = 0.6
 
 Words = NDArray[np.str_]
 
-#: How texts are split: into words, by `WORD`, in small letters; or at blanks, into what stands between them, as it is.
-#: A model file holds this name and no pattern, as a pattern from anyone's file could take forever.
+#: How texts are split: into lowercased words, by `WORD`; or at blanks, into what is between them, unchanged. A model
+#: file holds this name and no pattern, as matching a pattern from an untrusted file could take forever.
 Tokenizer = Literal["words", "blanks"]
 
 
@@ -97,9 +97,9 @@ def count_words(
     texts : iterable of str
         The documents. They are read once and not kept.
     words : sequence of str, optional
-        The words to count, each once, and in small letters unless texts are cut at blanks; others are passed over.
+        The words to count, each once, in lower case unless texts are split at blanks. Other words are ignored.
     tokenizer : {"words", "blanks"}
-        How texts are cut; see `Tokenizer`.
+        How texts are split; see `Tokenizer`.
     allow_empty : bool
         Whether documents without any word are counted too. Otherwise they are refused.
 
@@ -221,7 +221,7 @@ def select_words(counted: CountedWords, words: Sequence[str]) -> CountedWords:
 def as_words(lines: Iterable[str], tokenizer: Tokenizer = "words") -> list[str]:
     """Return the words of a list, one per line, each once; empty lines are skipped.
 
-    They are put in small letters, as words of texts are, unless texts are cut at blanks.
+    They are lowercased, as words of texts are, unless texts are split at blanks.
     """
     clean = dict.fromkeys(line.strip().lower() if tokenizer == "words" else line.strip() for line in lines)
     clean.pop("", None)
