@@ -22,15 +22,16 @@ from odeco.power.power_method import PowerSolver, Schedule, operator_norm, run
 from odeco.reproduction import output as _output
 from odeco.reproduction.report import (
     ONE_LOG,
-    Estimate,
     Experiment,
     Finding,
     Transitions,
-    Verdict,
     Within,
     distinct,
     select,
     starts_needed,
+    verdict,
+    verdict_at_most,
+    verdict_near,
 )
 from odeco.reproduction.trials import Records, Settings, generator_for
 from odeco.tensors.components import Components
@@ -42,15 +43,15 @@ LEAST_INNER_PRODUCT = 0.25
 
 PRIMARY_RESTARTS = 4
 
+_PULL_GRID = tuple(np.geomspace(0.01, 2.0, 22).round(4).tolist())
+
 #: Grids of σ that cover every transition with a margin, those that are constant in d and those that fall like 1/d.
-GAUSSIAN_GRID = tuple(np.geomspace(0.1, 2.0, 11).round(4).tolist())
-
-PULL_GRID = tuple(np.geomspace(0.01, 2.0, 22).round(4).tolist())
-
-WEAK_GRID = tuple(np.geomspace(0.08, 1.0, 16).round(4).tolist())
-
-GRIDS = {"gaussian": GAUSSIAN_GRID, "adversarial": PULL_GRID, "weakly correlated": WEAK_GRID, "pull": PULL_GRID}
-
+GRIDS = {
+    "gaussian": tuple(np.geomspace(0.1, 2.0, 11).round(4).tolist()),
+    "adversarial": _PULL_GRID,
+    "weakly correlated": tuple(np.geomspace(0.08, 1.0, 16).round(4).tolist()),
+    "pull": _PULL_GRID,
+}
 
 #: The scalings that the caption names, and the one that the text names for each noise model.
 SCALINGS: dict[str, Callable[[FloatArray], FloatArray]] = {
@@ -100,12 +101,17 @@ def trial(settings: Settings, seed: int) -> Records:
     raw = raw_noise(settings["noise"], d, generator)
     norm = operator_norm(raw, n_restarts=30, tol=1e-4, rng=generator)  # the value is exact to the square of that
     records = []
+    ends = []  # the vectors at which the starts for the first component ended
+
+    def keep_ends(search: PowerSolver) -> None:
+        if not search.found:
+            ends[:] = [search.probes]
+
     for n_restarts in settings["restarts"]:
         for sigma in GRIDS[settings["noise"]]:
-            last = _LastStarts()
             plan = Schedule.default(d, K, n_restarts=n_restarts)
-            found = run(truth + (sigma / norm) * raw, plan, rng=generator, callback=last).components
-            inner = truth.vectors.T @ found.vectors
+            found = run(truth + (sigma / norm) * raw, plan, rng=generator, callback=keep_ends).components
+            inner, ended = truth.vectors.T @ found.vectors, truth.vectors.T @ ends[0]
             records.append(
                 {
                     "n_restarts": n_restarts,
@@ -114,22 +120,10 @@ def trial(settings: Settings, seed: int) -> Records:
                     "noise_norm": norm,
                     "failed": int(np.any(np.diagonal(inner) < LEAST_INNER_PRODUCT)),
                     "failed_in_any_order": int(np.any(inner.max(axis=1) < LEAST_INNER_PRODUCT)),
-                    "starts_lost": float(np.mean(last.overlaps(truth).max(axis=0) < LEAST_INNER_PRODUCT)),
+                    "starts_lost": float(np.mean(ended.max(axis=0) < LEAST_INNER_PRODUCT)),
                 }
             )
     return records
-
-
-class _LastStarts:
-    """Keeps the vectors at which the starts for the first component ended."""
-
-    def __call__(self, search: PowerSolver) -> None:
-        if not search.found:
-            self.candidates = search.probes
-
-    def overlaps(self, truth: Components) -> FloatArray:
-        inner: FloatArray = truth.vectors.T @ self.candidates
-        return inner
 
 
 def transitions(records: Records, noise: str, n_restarts: int, outcome: str = "failed") -> Transitions:
@@ -167,11 +161,7 @@ def _check_row(records: Records, noise: str) -> Finding:
     spreads = {scaling: moved.spread(scale).value for scaling, scale in SCALINGS.items()}
     best, best_power = min(spreads, key=spreads.__getitem__), min(POWERS, key=spreads.__getitem__)
     slope = moved.exponent()
-    verdict: Verdict = "does not hold as stated"
-    if best == name:
-        verdict = "holds"
-    elif best_power == power and slope.near(POWERS[power], ONE_LOG):
-        verdict = "holds up to logs"
+    found = verdict(best == name, best_power == power and slope.near(POWERS[power], ONE_LOG))
     points = ", ".join(f"{d:.0f}: {point:.3g}" for d, point in zip(moved.dimensions, moved.points, strict=True))
     listed = ", ".join(f"{scaling} {spread:.2f}" for scaling, spread in spreads.items())
     others = ", ".join(
@@ -185,9 +175,9 @@ def _check_row(records: Records, noise: str) -> Finding:
         f"The transitions of the failure rate for all d coincide on the axis {name}.",
         RULE,
         f"Transitions at σ = {points} (by d). Spreads: {listed}. Best: {best}. Exponents for {others}.",
-        verdict,
+        found,
         "figure1",
-        REMARKS[noise] if verdict != "holds" else "",
+        REMARKS[noise] if found != "holds" else "",
     )
 
 
@@ -210,11 +200,6 @@ def _check_law(records: Records) -> Finding:
         n: transitions(records, "gaussian", n, "failed_in_any_order").exponent()
         for n in distinct(records, "n_restarts")
     }
-    verdict: Verdict = "does not hold as stated"
-    if slope.near(-0.5):
-        verdict = "holds"
-    elif slope.near(-0.5, ONE_LOG):
-        verdict = "holds up to logs"
     return Finding(
         "Theorem 2.2, round noise: law and set-up",
         "Algorithm 1 tolerates Gaussian noise of operator norm O(λ/√d).",
@@ -222,7 +207,7 @@ def _check_law(records: Records) -> Finding:
         f"standard errors, holds up to logs within {ONE_LOG} more.",
         f"One start: exponent {slope}. Algorithm 1 with L restarts, components in any order: "
         + ", ".join(f"L = {n}: {each}" for n, each in by_restarts.items()),
-        verdict,
+        verdict_near(slope, -0.5),
         "figure1-law",
         "The law is that of one start: its chance depends on σ√d. The figure adds a set-up: with L starts the "
         "transition is where all of them are lost, or where the noise itself has the best value.",
@@ -240,17 +225,11 @@ def _check_counterexample(records: Records) -> Finding:
         "at which half of all starts are lost does not depend on d. Holds: exponent at least 0, up to two standard "
         f"errors; up to logs: {ONE_LOG} less.",
         f"One start: exponent {slope}. Algorithm 1 with L = {largest}, components in any order: {whole}.",
-        _no_smaller(slope, 0.0),
+        verdict_at_most(-slope, 0.0),
         "figure1-law",
         "Lemma C.2, on which the theorem rests, also needs ‖Δ(I, u, u)‖ ≤ λ/(40√d) while the start is still far; "
         "Eq. (4) leaves that out. The three uses in the paper satisfy it (with max for min in Theorem 3.1).",
     )
-
-
-def _no_smaller(slope: Estimate, expected: float) -> Verdict:
-    if slope.value >= expected - 2 * slope.error:
-        return "holds"
-    return "holds up to logs" if slope.value >= expected - 2 * slope.error - ONE_LOG else "does not hold as stated"
 
 
 def _check_starts() -> Finding:
@@ -258,23 +237,23 @@ def _check_starts() -> Finding:
     needed = [starts_needed(k) for k in sizes]
     exponents = np.diff(np.log(needed)) / np.diff(np.log(sizes))
     listed = ", ".join(f"{k}: {n:,.0f}" for k, n in zip(sizes, needed, strict=True))
-    holds = exponents[-1] <= 1.0
     return Finding(
         "Lemma C.1",
         "L = Ω(k/η) random starts contain one that is twice as near to a given component as to any other.",
         "The chance of one start is an integral; the mean number of starts until one is good grows at most like k.",
         f"Starts needed (by k): {listed}; the exponent rises from {exponents[0]:.1f} to {exponents[-1]:.1f}.",
-        "holds" if holds else "does not hold as stated",
+        verdict(exponents[-1] <= 1.0),
         "figure1-law",
         "The largest of k normal variables is √(2 ln k), so twice that is reached with chance k⁻⁴: L grows like k⁴, up "
         "to logs. A gap of 2 is more than the algorithm needs: without noise any gap is enough.",
     )
 
 
-ROWS = {
-    "gaussian": ("Gaussian", ("σ", "σ√d", "σd"), "σ√d"),
-    "adversarial": ("adversarial", ("σ", "σ√d", "σd"), "σd"),
-    "weakly correlated": ("weakly correlated", ("σ", "σ ln d", "σ√d"), "σ ln d"),
+#: The scalings of the panels of each row.
+PANELS = {
+    "gaussian": ("σ", "σ√d", "σd"),
+    "adversarial": ("σ", "σ√d", "σd"),
+    "weakly correlated": ("σ", "σ ln d", "σ√d"),
 }
 
 
@@ -290,23 +269,23 @@ def draw(records: Records) -> dict[str, Any]:
     return {"figure1": _nine_panels(records), "figure1-law": _law_and_set_up(records)}
 
 
+def _by_dimension(axes: Any, records: Records, outcome: str, scaling: str, **wanted: Any) -> None:
+    """Draw the mean outcome against the scaled σ, one line for each dimension."""
+    for d, look in _output.looks(distinct(records, "dimension"), _output.ORDERED_COLOURS, "d = {}"):
+        if chosen := select(records, dimension=d, **wanted):
+            levels, rates = _rates(chosen, outcome)
+            axes.plot(levels * SCALINGS[scaling](np.array(float(d))), rates, clip_on=False, zorder=3, **look)
+    _output.log_axes(axes, "x")
+    axes.set_ylim(0, 1)
+
+
 def _nine_panels(records: Records) -> Any:
     figure, axes = _output.panels(3, 3, height=2.35, sharey=True)
-    for row, (noise, (title, scalings, paper)) in zip(axes, ROWS.items(), strict=True):
+    for row, (noise, scalings) in zip(axes, PANELS.items(), strict=True):
         for panel, scaling in zip(row, scalings, strict=True):
-            for color, marker, d in zip(
-                _output.ORDERED_COLOURS, _output.MARKERS, distinct(records, "dimension"), strict=False
-            ):
-                if not (chosen := select(records, noise=noise, dimension=d, n_restarts=PRIMARY_RESTARTS)):
-                    continue
-                levels, rates = _rates(chosen, "failed")
-                scaled = levels * SCALINGS[scaling](np.array(float(d)))
-                panel.plot(scaled, rates, marker=marker, color=color, label=f"d = {d}", clip_on=False, zorder=3)
-            _output.log_axes(panel, "x")
-            panel.set_xlabel(scaling + ("   (the paper's)" if scaling == paper else ""))
-            panel.set_ylim(0, 1)
-        row[0].set_ylabel(f"{title} noise\nfailure rate")
-    for row in axes:
+            _by_dimension(panel, records, "failed", scaling, noise=noise, n_restarts=PRIMARY_RESTARTS)
+            panel.set_xlabel(scaling + ("   (the paper's)" if scaling == PAPER[noise][0] else ""))
+        row[0].set_ylabel(f"{noise.replace('gauss', 'Gauss')} noise\nfailure rate")
         row[0].legend(loc="upper left", fontsize=7.5)
     return figure
 
@@ -315,31 +294,20 @@ def _law_and_set_up(records: Records) -> Any:
     figure, axes = _output.panels(1, 3, height=3.4)
     law, set_up, pull = axes[0]
     largest = max(distinct(records, "n_restarts"))
-    for color, marker, d in zip(_output.ORDERED_COLOURS, _output.MARKERS, distinct(records, "dimension"), strict=False):
-        if not (chosen := select(records, noise="gaussian", dimension=d, n_restarts=largest)):
-            continue
-        levels, rates = _rates(chosen, "starts_lost")
-        law.plot(levels * np.sqrt(d), rates, marker=marker, color=color, label=f"d = {d}", clip_on=False)
-    _output.log_axes(law, "x")
-    law.set(ylim=(0, 1), xlabel="σ√d", ylabel="starts that reach no component")
+    _by_dimension(law, records, "starts_lost", "σ√d", noise="gaussian", n_restarts=largest)
+    law.set(xlabel="σ√d", ylabel="starts that reach no component")
     law.set_title("Gaussian: one start (law)")
     law.legend()
-    for color, marker, n in zip(_output.METHOD_COLOURS, _output.MARKERS, distinct(records, "n_restarts"), strict=False):
+    for n, look in _output.looks(distinct(records, "n_restarts"), label="L = {}"):
         moved = transitions(records, "gaussian", n, "failed_in_any_order")
-        set_up.errorbar(
-            moved.dimensions, moved.points, yerr=moved.points * moved.errors, marker=marker, color=color,
-            label=f"L = {n}", capsize=2,
-        )  # fmt: skip
+        set_up.errorbar(moved.dimensions, moved.points, yerr=moved.points * moved.errors, capsize=2, **look)
     dimensions = distinct(select(records, noise="gaussian"), "dimension")
     _output.reference_line(set_up, dimensions, (dimensions[-1], moved.points[-1]), -0.5, "∝ 1/√d")
     set_up.set_title("Gaussian: L starts (set-up)")
-    for color, (noise, label) in zip(
-        _output.METHOD_COLOURS,
-        {"pull": "pull outside the span", "weakly correlated": "the paper's model"}.items(),
-        strict=False,
-    ):
+    models = {"pull": "pull outside the span", "weakly correlated": "the paper's model"}
+    for noise, look in _output.looks(list(models)):
         moved = transitions(records, noise, largest, "starts_lost")
-        pull.plot(moved.dimensions, moved.points, marker="o", color=color, label=label)
+        pull.plot(moved.dimensions, moved.points, marker="o", color=look["color"], label=models[noise])
         if noise == "pull":
             _output.reference_line(pull, moved.dimensions, (moved.dimensions[0], moved.points[0]), -0.5, "∝ 1/√d")
     pull.set_title("Uncorrelated noise: one start")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial, wraps
 from pathlib import Path
@@ -53,6 +53,14 @@ def panels(n_rows: int, n_columns: int, *, width: float = 9.2, height: float = 2
     figure = Figure(figsize=(width, height * n_rows), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.subplots(n_rows, n_columns, squeeze=False, **settings)
+
+
+def looks(
+    values: Sequence[Any], colours: Sequence[str] = METHOD_COLOURS, label: str = "{}"
+) -> Iterator[tuple[Any, dict[str, str]]]:
+    """Yield values of which each has a line of its own, with the colour, the marker and the label of the line."""
+    for value, colour, marker in zip(values, colours, MARKERS, strict=False):
+        yield value, {"color": colour, "marker": marker, "label": label.format(value)}
 
 
 def reference_line(axes: Any, x: Any, through: tuple[float, float], exponent: float, label: str) -> None:

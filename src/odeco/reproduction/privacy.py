@@ -29,7 +29,9 @@ from odeco.reproduction.report import (
     medians_of,
     select,
     slope_of,
+    verdict,
     verdict_at_most,
+    verdict_near,
 )
 from odeco.reproduction.trials import Records, Settings, generator_for
 from odeco.tensors.components import Components, incoherence, match
@@ -148,7 +150,7 @@ def _check_guarantee() -> Finding:
         "Algorithm 3 is (ε, δ)-differentially private.",
         "Exact accounting of the noise that it adds gives at most ε, for ε = 0.1, 1 and 10 (K = 330, δ = 1e-6).",
         f"Exact ε: {listed}.",
-        "holds" if all(spent <= claim for claim, spent in exact.items()) else "does not hold as stated",
+        verdict(all(spent <= claim for claim, spent in exact.items())),
         "privacy",
         "Its proof does not give it: with the paper's ε' the composition theorem that it cites gives "
         f"{cited_composition(1.0, 1e-5, n_releases):.2f} for a claim of 1 at δ = 1e-5, and more than ε for every "
@@ -161,7 +163,7 @@ def _check_dimension(records: Records) -> Finding:
     first = {name: slope_of(select(chosen, mechanism=name), "dimension", "weight_for_first") for name in MECHANISMS}
     all_of = {name: slope_of(select(chosen, mechanism=name), "dimension", "weight_for_all") for name in (PAPER, EXACT)}
     worst = max((first[PAPER], first[EXACT]), key=lambda slope: slope.value)
-    mu_0 = [float(np.median([r["mu_0"] for r in select(chosen, dimension=d)])) for d in distinct(chosen, "dimension")]
+    mu_0 = medians_of(chosen, "dimension", "mu_0")[1]
     return Finding(
         "Theorem 4.2, dimension",
         "For constant μ₀ the signal that Algorithm 3 needs to find the first component has no polynomial dependence on "
@@ -182,14 +184,13 @@ def _check_dimension(records: Records) -> Finding:
 def _check_parameters(records: Records) -> Finding:
     in_epsilon = slope_of(select(records, kind="epsilon", mechanism=PAPER), "epsilon", "weight_for_first")
     in_mu = slope_of(select(records, kind="incoherence", mechanism=EXACT), "mu_0", "weight_for_first")
-    holds = in_epsilon.near(-1.0, RESOLUTION) and in_mu.at_most(1.0, RESOLUTION)
     return Finding(
         "Theorem 4.2, ε and μ₀",
         "The weight needed is of order μ₀/ε.",
         f"Exponent -1 in ε (paper's calibration) within two standard errors and {RESOLUTION}, and at most 1 in μ₀ "
         "(exact calibration).",
         f"{in_epsilon} in ε, {in_mu} in μ₀.",
-        "holds" if holds else "does not hold as stated",
+        verdict(in_epsilon.near(-1.0, RESOLUTION) and in_mu.at_most(1.0, RESOLUTION)),
         "privacy",
     )
 
@@ -197,13 +198,11 @@ def _check_parameters(records: Records) -> Finding:
 def _check_input(records: Records) -> list[Finding]:
     chosen = select(records, kind="dimension")
     slope = slope_of(select(chosen, mechanism="input"), "dimension", "weight_for_first")
-    dimensions = np.array(distinct(chosen, "dimension"), float)
-    medians = {name: _medians(chosen, name)[1] for name in MECHANISMS}
-    largest = {name: float(values[-1]) for name, values in medians.items()}
-    crossings = {
-        name: dimensions[-1] * (largest[name] / largest["input"]) ** (4 / 3)  # the exponent of the unfolding
-        for name in (PAPER, EXACT)
-    }
+    dimension = max(distinct(chosen, "dimension"))
+    largest = {name: float(_medians(chosen, name)[1][-1]) for name in MECHANISMS}
+    # From where on input perturbation would need more, with the exponent of the unfolding and one digit.
+    crossings = {name: dimension * (largest[name] / largest["input"]) ** (4 / 3) for name in (PAPER, EXACT)}
+    rounded = {name: f"{float(f'{value:.1g}'):,.0f}" for name, value in crossings.items()}
     listed = ", ".join(f"{name} {weight:,.0f}" for name, weight in largest.items())
     return [
         Finding(
@@ -211,11 +210,7 @@ def _check_input(records: Records) -> list[Finding]:
             "Input perturbation needs an ε, or a weight, that grows linearly with d.",
             f"Exponent of the needed weight in d is 1 within two standard errors; up to logs: {ONE_LOG} more.",
             f"Exponent {slope}.",
-            "holds"
-            if slope.near(1.0)
-            else "holds up to logs"
-            if slope.near(1.0, ONE_LOG)
-            else "does not hold as stated",
+            verdict_near(slope, 1.0),
             "privacy",
             "Random starts would need a weight of order d. The library starts from the leading directions of the "
             "unfolding, which show from order d^(3/4) on. At these d the accuracy asked for, which takes order √d, "
@@ -226,10 +221,9 @@ def _check_input(records: Records) -> list[Finding]:
             "Results like those of Algorithm 3 cannot be achieved by input perturbation.",
             "At the largest d measured, Algorithm 3 (paper's calibration) needs at most the weight of input "
             "perturbation.",
-            f"Weights at d = {dimensions[-1]:.0f}: {listed}. If it grew like d^(3/4) from here, input perturbation "
-            f"would fall behind from d ≈ {_round(crossings[PAPER])} on (against exact calibration: "
-            f"{_round(crossings[EXACT])}).",
-            "holds" if largest[PAPER] <= largest["input"] else "does not hold as stated",
+            f"Weights at d = {dimension}: {listed}. If it grew like d^(3/4) from here, input perturbation would fall "
+            f"behind from d ≈ {rounded[PAPER]} on (against exact calibration: {rounded[EXACT]}).",
+            verdict(largest[PAPER] <= largest["input"]),
             "privacy",
             "Noise once against noise k L (R + 1) times: the constant is worth more than the power of d up to "
             "thousands of dimensions. Beyond, the exponents decide, as the paper says.",
@@ -237,29 +231,20 @@ def _check_input(records: Records) -> list[Finding]:
     ]
 
 
-def _round(value: float) -> str:
-    return f"{float(f'{value:.1g}'):,.0f}"
-
-
-def _medians(
-    records: Records, mechanism: str, variable: str = "dimension", value: str = "weight_for_first"
-) -> tuple[FloatArray, FloatArray]:
-    return medians_of(select(records, mechanism=mechanism), variable, value)
+def _medians(records: Records, mechanism: str, variable: str = "dimension") -> tuple[FloatArray, FloatArray]:
+    return medians_of(select(records, mechanism=mechanism), variable, "weight_for_first")
 
 
 @_output.styled
 def draw(records: Records) -> dict[str, Any]:
     """Return the figures by name."""
     figure, axes = _output.panels(1, 3, height=3.5, sharey=True)
-    for color, marker, name in zip(_output.METHOD_COLOURS, _output.MARKERS, MECHANISMS, strict=False):
-        look = {"color": color, "marker": marker, "label": name}
+    for name, look in _output.looks(list(MECHANISMS)):
         axes[0][0].plot(*_medians(select(records, kind="dimension"), name), **look)
         axes[0][1].plot(*_medians(select(records, kind="epsilon"), name, "epsilon"), **look)
-        if not (chosen := select(records, kind="incoherence", mechanism=name)):
-            continue
-        supports = distinct(chosen, "support")
-        mu_0 = [np.median([r["mu_0"] for r in select(chosen, support=support)]) for support in supports]
-        axes[0][2].plot(mu_0, _medians(chosen, name, "support")[1], **look)
+        if chosen := select(records, kind="incoherence", mechanism=name):
+            mu_0, weights = (medians_of(chosen, "support", value)[1] for value in ("mu_0", "weight_for_first"))
+            axes[0][2].plot(mu_0, weights, **look)
     titles = ("Dimension, ε = 1", "Privacy, d = 50", "Incoherence, d = 50, ε = 1")
     for panel, label, title in zip(axes[0], ("d", "ε", "μ₀"), titles, strict=True):
         _output.log_axes(panel)

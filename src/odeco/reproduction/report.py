@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
@@ -18,7 +17,7 @@ from scipy.optimize import isotonic_regression
 from scipy.special import erf
 
 from odeco._util.types import FloatArray
-from odeco.reproduction.trials import Progress, Records, Settings, Trial, run_trials
+from odeco.reproduction.trials import Records, Settings, Trial, run_trials
 from odeco.tensors.oracle import Oracle
 
 Verdict: TypeAlias = Literal["holds", "holds up to logs", "does not hold as stated"]
@@ -97,25 +96,9 @@ class Experiment:
     evaluate: Callable[[Records], list[Finding]]
     draw: Callable[[Records], dict[str, Any]]
 
-    def run(
-        self,
-        *,
-        quick: bool = False,
-        seed: int = 0,
-        folder: Path,
-        n_processes: int = 1,
-        progress: Progress | None = None,
-    ) -> Report:
-        """Run all trials that are not in `folder` yet, and evaluate them."""
-        records = run_trials(
-            self.name,
-            self.trial,
-            self.tasks(quick),
-            seed=seed,
-            folder=folder,
-            n_processes=n_processes,
-            progress=progress,
-        )
+    def run(self, *, quick: bool = False, seed: int = 0, **how: Any) -> Report:
+        """Run all trials that are not in a folder yet, and evaluate them; `how` is passed to `run_trials`."""
+        records = run_trials(self.name, self.trial, self.tasks(quick), seed=seed, **how)
         command = f"odeco reproduce {self.name}{' --quick' if quick else ''} --seed {seed}"
         findings = tuple(self.evaluate(records))
         return Report(self.name, self.title, command, seed, findings, records, self.draw(records), quick)
@@ -181,6 +164,9 @@ class Estimate:
     def __str__(self) -> str:
         return f"{self.value:.2f} ± {self.error:.2f}"
 
+    def __neg__(self) -> Estimate:
+        return Estimate(-self.value, self.error)
+
     def near(self, expected: float, slack: float = 0.0) -> bool:
         """Return whether the number is `expected`, up to two standard errors and `slack`."""
         return abs(self.value - expected) <= 2 * self.error + slack
@@ -243,15 +229,11 @@ class Transitions:
         """
         generator = np.random.default_rng(0)
         points = np.array([transition(levels, each.mean(axis=0)) for each in outcomes])
-        resampled = np.array(
-            [
-                [
-                    transition(levels, each[generator.integers(len(each), size=len(each))].mean(axis=0))
-                    for each in outcomes
-                ]
-                for _ in range(N_RESAMPLES)
-            ]
-        )
+
+        def resample(each: FloatArray) -> float:
+            return transition(levels, each[generator.integers(len(each), size=len(each))].mean(axis=0))
+
+        resampled = np.array([[resample(each) for each in outcomes] for _ in range(N_RESAMPLES)])
         return cls(np.array(dimensions, float), points, resampled)
 
     @property
@@ -283,11 +265,19 @@ def slope_of(records: Records, variable: str, value: str) -> Estimate:
     return log_slope([record[variable] for record in records], [record[value] for record in records])
 
 
+def verdict(holds: bool, up_to_logs: bool = False) -> Verdict:
+    """Return the verdict on a claim that holds, or else may hold up to logarithms."""
+    return "holds" if holds else "holds up to logs" if up_to_logs else "does not hold as stated"
+
+
 def verdict_at_most(slope: Estimate, expected: float) -> Verdict:
     """Return the verdict on the claim that an exponent is at most the expected one."""
-    if slope.at_most(expected):
-        return "holds"
-    return "holds up to logs" if slope.at_most(expected, ONE_LOG) else "does not hold as stated"
+    return verdict(slope.at_most(expected), slope.at_most(expected, ONE_LOG))
+
+
+def verdict_near(slope: Estimate, expected: float) -> Verdict:
+    """Return the verdict on the claim that an exponent is the expected one."""
+    return verdict(slope.near(expected), slope.near(expected, ONE_LOG))
 
 
 def medians_of(records: Records, variable: str, value: str) -> tuple[FloatArray, FloatArray]:

@@ -21,12 +21,14 @@ from odeco.reproduction import output as _output
 from odeco.reproduction.baselines.sgd import online_sgd, tune_learning_rate
 from odeco.reproduction.report import (
     ONE_LOG,
+    Estimate,
     Experiment,
     Finding,
     distinct,
     medians_of,
     select,
     slope_of,
+    verdict,
     verdict_at_most,
 )
 from odeco.reproduction.trials import Records, Settings, generator_for
@@ -106,24 +108,10 @@ def core(stream: SkewedStream, n_rows: int) -> FloatArray:
 
 def gradient_descent(stream: SkewedStream, n_rows: int) -> FloatArray:
     """Return the angles of stochastic gradient descent over `n_rows` rows; its rate is tuned on other rows."""
-    rate = tune_learning_rate(
-        lambda: stream.blocks(n_rows, stretch=3),
-        stream.n_components,
-        batch_size=SGD_BATCH,
-        learning_rates=SGD_RATES,
-        n_rows=n_rows,
-        n_restarts=SGD_RESTARTS,
-        rng=stream.seed,
-    )
-    found = online_sgd(
-        stream.blocks(n_rows),
-        stream.n_components,
-        batch_size=SGD_BATCH,
-        learning_rate=rate,
-        n_rows=n_rows,
-        n_restarts=SGD_RESTARTS,
-        rng=stream.seed,
-    )
+    k, other_rows = stream.n_components, partial(stream.blocks, n_rows, stretch=3)
+    settings: Any = {"batch_size": SGD_BATCH, "n_rows": n_rows, "n_restarts": SGD_RESTARTS, "rng": stream.seed}
+    rate = tune_learning_rate(other_rows, k, learning_rates=SGD_RATES, **settings)
+    found = online_sgd(stream.blocks(n_rows), k, learning_rate=rate, **settings)
     return match(found, stream.truth).angles
 
 
@@ -131,11 +119,7 @@ K, SIGMA = 3, 1.0
 
 Method: TypeAlias = Callable[[SkewedStream, int], FloatArray]
 
-METHODS: dict[str, Method] = {
-    "Algorithm 2": algorithm_2,
-    "core": core,
-    "SGD": gradient_descent,
-}
+METHODS: dict[str, Method] = {"Algorithm 2": algorithm_2, "core": core, "SGD": gradient_descent}
 
 #: The number of rows that a method reads in all, divided by the number n of rows in each batch.
 ROWS_READ = {"Algorithm 2": K * N_ITERATIONS, "core": 1, "SGD": 1}
@@ -227,15 +211,8 @@ def _memory(stream: SkewedStream) -> dict[str, Any]:
     block = next(stream.blocks(MEMORY_BATCH))
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    found = decompose_stream(
-        iter([block] * (K * 2)),
-        K,
-        method="power",
-        batch_size=MEMORY_BATCH,
-        n_restarts=MEMORY_RESTARTS,
-        n_iterations=2,
-        rng=0,
-    )
+    settings: Any = {"batch_size": MEMORY_BATCH, "n_restarts": MEMORY_RESTARTS, "n_iterations": 2}
+    found = decompose_stream(iter([block] * (K * 2)), K, method="power", rng=0, **settings)
     peak = tracemalloc.get_traced_memory()[1] - before
     tracemalloc.stop()
     return {"peak_bytes": round(peak, -4), "rows_read": found.n_rows, "rows_planned": n_rows}
@@ -243,12 +220,10 @@ def _memory(stream: SkewedStream) -> dict[str, Any]:
 
 def evaluate(records: Records) -> list[Finding]:
     """Return the findings of Section 3."""
-    in_rows = slope_of(select(records, kind="rows", method="Algorithm 2"), "n", "error")
-    in_dimension = slope_of(select(records, kind="dimension", method="Algorithm 2"), "dimension", "error")
-    needed = slope_of(select(records, kind="needed", method="Algorithm 2"), "dimension", "rows_needed")
+    in_rows, core_rows = _slopes(records, "rows", "n", "error")
+    in_dimension, core_dimension = _slopes(records, "dimension", "dimension", "error")
+    needed, core_needed = _slopes(records, "needed", "dimension", "rows_needed")
     found = slope_of(select(records, kind="found"), "dimension", "rows_needed")
-    core_rows = slope_of(select(records, kind="rows", method="core"), "n", "error")
-    core_dimension = slope_of(select(records, kind="dimension", method="core"), "dimension", "error")
     ratio = np.median([r["error"] / r["predicted"] for r in select(records, kind="rows", method="Algorithm 2")])
     return [
         Finding(
@@ -258,7 +233,7 @@ def evaluate(records: Records) -> list[Finding]:
             "components are noisier, which bends the line by less than that).",
             f"Algorithm 2: {in_rows} in n, {in_dimension} in d; median error over the one predicted from the moments "
             f"of a row: {ratio:.2f}. Core: {core_rows} in n, {core_dimension} in d.",
-            "holds" if in_rows.near(-0.5, 0.05) and in_dimension.near(0.5, 0.05) else "does not hold as stated",
+            verdict(in_rows.near(-0.5, 0.05) and in_dimension.near(0.5, 0.05)),
             "streaming",
         ),
         Finding(
@@ -277,9 +252,8 @@ def evaluate(records: Records) -> list[Finding]:
             "Errors of O(1/√d) take Õ(σ²kd²) rows.",
             f"Rows until the error is 2/√d: exponent of d at most 2, up to two standard errors, or {ONE_LOG} more to "
             "hold up to logs.",
-            f"Algorithm 2: {needed}; core: "
-            f"{slope_of(select(records, kind='needed', method='core'), 'dimension', 'rows_needed')}, with "
-            f"{_median_ratio(records):.0f} times fewer rows read at the largest d.",
+            f"Algorithm 2: {needed}; core: {core_needed}, with {_median_ratio(records):.0f} times fewer rows read at "
+            "the largest d.",
             verdict_at_most(needed, 2.0),
             "streaming",
         ),
@@ -288,13 +262,16 @@ def evaluate(records: Records) -> list[Finding]:
     ]
 
 
+def _slopes(records: Records, kind: str, variable: str, value: str) -> list[Estimate]:
+    """Return the exponents of Algorithm 2 and of the core method."""
+    return [slope_of(select(records, kind=kind, method=name), variable, value) for name in ("Algorithm 2", "core")]
+
+
 def _check_memory(records: Records) -> Finding:
     measured = select(records, kind="memory")
     slope = slope_of(measured, "dimension", "peak_bytes")
     exact = all(record["rows_read"] == record["rows_planned"] for record in measured)
-    d = np.array([record["dimension"] for record in measured], float)
-    peak = np.array([record["peak_bytes"] for record in measured], float)
-    numbers = float(np.polyfit(d, peak, 1)[0]) / 8 / (K + MEMORY_RESTARTS)
+    numbers = float(np.polyfit(*medians_of(measured, "dimension", "peak_bytes"), 1)[0]) / 8 / (K + MEMORY_RESTARTS)
     return Finding(
         "Proposition 3.1",
         "Algorithm 2 takes O(d(k + L)) memory and reads n k R rows.",
@@ -302,7 +279,7 @@ def _check_memory(records: Records) -> Finding:
         "read exactly n k R.",
         f"Exponent {slope} (a buffer of constant size lowers it); {numbers:.1f} numbers for each of the d(k + L); rows "
         f"read as stated: {'yes' if exact else 'no'}.",
-        "holds" if slope.at_most(1.0) and exact else "does not hold as stated",
+        verdict(slope.at_most(1.0) and exact),
         "streaming-memory",
     )
 
@@ -329,7 +306,7 @@ def _check_descent(records: Records) -> Finding:
         "descent (Huang et al. 2015; rate tuned on as many other rows, best of 8 starts) finds.",
         f"At {', '.join(f'{count:,}' for count in counts)} rows: {listed}. Core on {most:,} rows: "
         f"{_mean(in_passes, 'share_found'):.0%}, to {_mean(in_passes, 'error_of_found'):.3f} rad.",
-        "holds" if holds else "does not hold as stated",
+        verdict(holds),
         "streaming",
         "The other side: Algorithm 2 uses each row for one of k R answers, so it is as accurate as n rows allow; "
         "gradient descent uses all n k R, and what it finds it finds more accurately. The core method does both.",
@@ -341,12 +318,12 @@ def _mean(records: Records, name: str) -> float:
 
 
 def _median_ratio(records: Records) -> float:
-    largest = max(distinct(select(records, kind="needed"), "dimension"))
-    rows = {
-        method: np.median([r["rows_needed"] for r in select(records, kind="needed", method=method, dimension=largest)])
-        for method in ("Algorithm 2", "core")
-    }
-    return float(ROWS_READ["Algorithm 2"] * rows["Algorithm 2"] / rows["core"])
+    """Return how many more rows Algorithm 2 reads than the core method at the largest dimension."""
+    needed = select(records, kind="needed")
+    own, core_rows = (
+        medians_of(select(needed, method=name), "dimension", "rows_needed")[1][-1] for name in ("Algorithm 2", "core")
+    )
+    return float(ROWS_READ["Algorithm 2"] * own / core_rows)
 
 
 @_output.styled
@@ -354,8 +331,7 @@ def draw(records: Records) -> dict[str, Any]:
     """Return the figures by name."""
     figure, axes = _output.panels(1, 3, height=3.4)
     rows, dimension, needed = axes[0]
-    for color, marker, method in zip(_output.METHOD_COLOURS, _output.MARKERS, METHODS, strict=False):
-        look = {"color": color, "marker": marker, "label": method}
+    for method, look in _output.looks(list(METHODS)):
         rows.plot(*medians_of(select(records, kind="rows", method=method), "rows_read", "error_of_found"), **look)
         if method != "SGD":
             dimension.plot(*medians_of(select(records, kind="dimension", method=method), "dimension", "error"), **look)

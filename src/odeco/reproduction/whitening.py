@@ -16,7 +16,7 @@ from odeco.datasets.planted import APPENDIX_A_WEIGHTS, gaussian_noise, planted_o
 from odeco.power.power_method import Schedule, operator_norm, run
 from odeco.reproduction import output as _output
 from odeco.reproduction.baselines.matrices import random_slice, simultaneous_diagonalization
-from odeco.reproduction.report import Experiment, Finding, distinct, log_slope, select, slope_of
+from odeco.reproduction.report import Experiment, Finding, distinct, log_slope, medians_of, select, slope_of, verdict
 from odeco.reproduction.trials import Records, Settings, generator_for
 from odeco.tensors.components import Components, HasComponents, match
 from odeco.tensors.oracle import Oracle
@@ -120,7 +120,7 @@ def _check_span(records: Records) -> Finding:
         f"At ‖Δ‖ = {SLICE_NOISE}, the error that nine slices of ten keep below: exponent of d at most 1/2, up to two "
         "standard errors.",
         f"Exponent {slope}.",
-        "holds" if slope.at_most(0.5) else "does not hold as stated",
+        verdict(slope.at_most(0.5)),
         "whitening",
     )
 
@@ -134,7 +134,7 @@ def _check_rank(records: Records) -> Finding:
         "For k components of weight 1 the error that nine slices of ten keep below: exponent of k at most "
         f"{ONE_LOG_OF_K} (one ln k over these k), up to two standard errors.",
         f"Exponent {slope}.",
-        "holds" if slope.at_most(ONE_LOG_OF_K) else "does not hold as stated",
+        verdict(slope.at_most(ONE_LOG_OF_K)),
         "whitening",
         "The smallest of k normal variables is of order 1/k, with no concentration: P(|⟨v, θ⟩| < t/√d) ≈ 0.8 t. For a "
         "probability of 0.9 the bound needs a factor of k.",
@@ -152,7 +152,7 @@ def _check_error(records: Records) -> Finding:
         "Error of Algorithm 1 against the operator norm: exponent 1 within two standard errors and 0.05; against d at "
         "a fixed norm: at most 0, up to two standard errors and 0.05.",
         f"{in_noise} in the norm, {in_dimension} in d.",
-        "holds" if in_noise.near(1.0, 0.05) and in_dimension.at_most(0.0, 0.05) else "does not hold as stated",
+        verdict(in_noise.near(1.0, 0.05) and in_dimension.at_most(0.0, 0.05)),
         "whitening",
     )
 
@@ -160,19 +160,15 @@ def _check_error(records: Records) -> Finding:
 def _check_comparison(records: Records) -> Finding:
     largest = max(distinct(records, "dimension"))
     chosen = select(records, dimension=largest)
-    errors = {
-        name: [float(np.median([r["error"] for r in select(chosen, method=name, sigma=s)])) for s in LEVELS]
-        for name in METHODS
-    }
-    rivals = [name for name in METHODS if name != "Algorithm 1"]
-    best = all(ours <= min(errors[name][i] for name in rivals) for i, ours in enumerate(errors["Algorithm 1"]))
+    errors = {name: medians_of(select(chosen, method=name), "sigma", "error")[1] for name in METHODS}
+    best = bool(np.all(errors["Algorithm 1"] <= np.min(list(errors.values()), axis=0)))
     listed = "; ".join(f"{name} {', '.join(f'{error:.3g}' for error in errors[name])}" for name in METHODS)
     return Finding(
         "Appendix B, comparison",
         "Reducing the tensor to one matrix tolerates less noise than Algorithm 1.",
         f"At d = {largest} and every noise level the median error of Algorithm 1 is the smallest of the three methods.",
         f"Median errors (rad) at σ = {', '.join(f'{s:g}' for s in LEVELS)}: {listed}.",
-        "holds" if best else "does not hold as stated",
+        verdict(best),
         "whitening",
     )
 
@@ -183,14 +179,11 @@ def draw(records: Records) -> dict[str, Any]:
     figure, axes = _output.panels(1, 3, height=3.4)
     noise, dimension, rank = axes[0]
     largest = max(distinct(records, "dimension"))
-    for color, marker, name in zip(_output.METHOD_COLOURS, _output.MARKERS, METHODS, strict=False):
-        chosen = select(records, kind="noise", dimension=largest, method=name)
-        medians = [np.median([r["error"] for r in select(chosen, sigma=s)]) for s in LEVELS]
-        noise.plot(LEVELS, medians, color=color, marker=marker, label=name)
-        chosen = select(records, kind="noise", method=name, sigma=LINEAR)
-        sizes = distinct(chosen, "dimension")
-        medians = [np.median([r["error"] for r in select(chosen, dimension=d)]) / LINEAR for d in sizes]
-        dimension.plot(sizes, medians, color=color, marker=marker, label=name)
+    for name, look in _output.looks(list(METHODS)):
+        chosen = select(records, kind="noise", method=name)
+        noise.plot(*medians_of(select(chosen, dimension=largest), "sigma", "error"), **look)
+        sizes, errors = medians_of(select(chosen, sigma=LINEAR), "dimension", "error")
+        dimension.plot(sizes, errors / LINEAR, **look)
     for panel, variable, exponent, label in ((dimension, "dimension", 0.5, "∝ √d"), (rank, "rank", 1.0, "∝ k")):
         kind = "noise" if variable == "dimension" else "rank"
         x, y = _quantiles(select(records, kind=kind, method="span of a slice"), variable)
