@@ -160,9 +160,13 @@ def _work_alone() -> None:
     _ALONE.blocks.add(0)
 
 
+def n_cores() -> int:
+    """Return the number of cores that the process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _n_threads() -> int:
     """Return how many threads may work. The linear algebra library must be held by the caller."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     wanted = os.environ.get("OMP_NUM_THREADS", "")
-    cores = min(available, int(wanted)) if wanted.isdigit() and int(wanted) > 0 else available
+    cores = min(n_cores(), int(wanted)) if wanted.isdigit() and int(wanted) > 0 else n_cores()
     return cores if _LIMIT.outside is None else min(cores, _LIMIT.outside)

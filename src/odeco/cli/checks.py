@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from rich.table import Table
 from scipy import sparse
 
+from odeco._util.threads import n_cores
 from odeco.cli import options as _options
 from odeco.cli.faults import Interrupted, command_line
 from odeco.cli.output import Output, console, deliver, emit_json, note
@@ -69,7 +70,7 @@ def reproduce(experiment: str, quick: bool, out: Path, seed: int, processes: int
     out.mkdir(parents=True, exist_ok=True)
     names = NAMES if experiment == "all" else (experiment,)
     try:
-        reports = [_run(name, quick, seed, out, processes or _n_cores()) for name in names]
+        reports = [_run(name, quick, seed, out, processes or n_cores()) for name in names]
     except KeyboardInterrupt:
         raise Interrupted(f"Interrupted. Finished trials are kept. To go on: {command_line()}") from None
     page = out / ("index.html" if experiment == "all" else f"{experiment}.html")
@@ -117,18 +118,12 @@ def _print_findings(reports: Sequence[Report]) -> None:
         console().print(f"[dim]{report.command}[/dim]")
 
 
-def _n_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @click.command("audit")
 @click.option("--unit", type=click.Choice(["entry", "record"]), default="record", help="Whom the guarantee protects.")
 @click.option("--dimension", type=click.IntRange(3), default=10, metavar="D", help="Size of the tensor.")
 @click.option("--n-records", type=int, metavar="N", help="For --unit record: number of rows; 1000 by default.")
 @click.option("--norm-bound", type=float, metavar="B", help="For --unit record: largest norm of a row; 1 by default.")
-@click.option(
-    "--neighbour-relation", metavar="NAME", help="distinct or literal (entries); replace or add_remove (rows)."
-)
+@_options.neighbour_relation
 @click.option("--epsilon", type=float, help="The ε of the guarantee; with --delta.")
 @click.option("--delta", type=float, help="The δ of the guarantee; with --epsilon.")
 @click.option("--mu", type=float, help="The budget as the μ of a Gaussian mechanism, instead.")
@@ -149,15 +144,12 @@ def audit(
     dimension: int,
     n_records: int | None,
     norm_bound: float | None,
-    neighbour_relation: str | None,
+    neighbour_relation: Any,
     epsilon: float | None,
     delta: float | None,
     mu: float | None,
-    n_images: int,
-    n_runs: int,
-    confidence: float,
-    noise_share: float,
     as_json: bool,
+    **settings: Any,
 ) -> None:
     r"""Attack a configuration as its strongest adversary would, and certify a lower bound on the privacy loss.
 
@@ -171,48 +163,35 @@ def audit(
       odeco audit --mu 2 --unit entry --neighbour-relation literal --json
       odeco audit --mu 2 --noise-share 0.95
     """
-    if (mu is None) == (epsilon is None) or (epsilon is None) != (delta is None):
-        raise click.UsageError("The budget must be given once: as --epsilon with --delta, or as --mu.")
+    _options.check_usage(
+        {
+            "The budget must be given once: as --epsilon with --delta, or as --mu.": (mu is None) == (epsilon is None)
+            or (epsilon is None) != (delta is None),
+            "--n-records and --norm-bound go with --unit record. Leave them out.": unit == "entry"
+            and (n_records is not None or norm_bound is not None),
+        }
+    )
     budget = gdp_mu(epsilon, delta) if epsilon is not None and delta is not None else float(mu or 0.0)
     if unit == "entry":
-        if n_records is not None or norm_bound is not None:
-            raise click.UsageError("--n-records and --norm-bound go with --unit record. Leave them out.")
-        pair = worst_entries(dimension, neighbour_relation or "distinct")  # type: ignore[arg-type]  # checked there
+        pair: Any = worst_entries(dimension, neighbour_relation or "distinct")
     else:
-        rows = 1000 if n_records is None else n_records
-        bound = 1.0 if norm_bound is None else norm_bound
-        pair = worst_records(dimension, rows, bound, neighbour_relation or "replace")  # type: ignore[arg-type,assignment]
-    found = audit_release(
-        *pair, mu=budget, n_images=n_images, n_runs=n_runs, confidence=confidence, noise_share=noise_share
-    )
+        rows, bound = 1000 if n_records is None else n_records, 1.0 if norm_bound is None else norm_bound
+        pair = worst_records(dimension, rows, bound, neighbour_relation or "replace")
+    found = audit_release(*pair, mu=budget, **settings)
     if as_json:
-        emit_json(
-            {
-                "kind": "audit",
-                "claimed_mu": found.claimed_mu,
-                "certified_mu": found.certified_mu,
-                "share": found.share,
-                "confidence": found.confidence,
-                "n_runs": found.n_runs,
-                "violated": found.violated,
-            }
-        )
+        facts = ("claimed_mu", "certified_mu", "share", "confidence", "n_runs", "violated")
+        emit_json({"kind": "audit", **{name: getattr(found, name) for name in facts}})
     else:
         console().print(f"claimed   μ = {found.claimed_mu:.4f}")
         console().print(
-            f"certified μ ≥ {found.certified_mu:.4f}  ({found.share:.1%} of the claim; {confidence:.0%} confidence, "
-            f"{n_runs:,} runs)"
+            f"certified μ ≥ {found.certified_mu:.4f}  ({found.share:.1%} of the claim; {found.confidence:.0%} "
+            f"confidence, {found.n_runs:,} runs)"
         )
         if delta is not None:
-            console().print(
-                f"as ε at δ = {delta:g}: at least {epsilon_of(found.certified_mu, delta):.4g}, claimed {epsilon:g}"
-            )
-        verdict = (
-            "VIOLATED: the privacy loss is larger than claimed."
-            if found.violated
-            else "No violation found; an audit can refute a guarantee, never prove it."
-        )
-        console().print(verdict)
+            certified = epsilon_of(found.certified_mu, delta)
+            console().print(f"as ε at δ = {delta:g}: at least {certified:.4g}, claimed {epsilon:g}")
+        verdict = "No violation found; an audit can refute a guarantee, never prove it."
+        console().print("VIOLATED: the privacy loss is larger than claimed." if found.violated else verdict)
     context.exit(1 if found.violated else 0)
 
 
@@ -256,20 +235,15 @@ def bench(quick: bool, threads: int | None, as_json: bool) -> None:
 
 
 def _jobs(quick: bool) -> list[Callable[[int], Line]]:
-    size = 1000 if quick else 2000
-    dimensions = (50, 100) if quick else (100, 200)
-    n_rows = 20_000 if quick else 200_000
+    """Return the measurements; each takes the number of repeats."""
+    size, dimensions, n_rows = (1000, (50, 100), 20_000) if quick else (2000, (100, 200), 200_000)
     kinds = (np.float64, np.float32)
-    jobs: list[Callable[[int], Line]] = []
-    jobs += [lambda repeats, kind=kind: _product(size, kind, repeats) for kind in kinds]  # type: ignore[misc]
-    jobs += [
-        lambda repeats, d=d, kind=kind: _image(d, kind, repeats)  # type: ignore[misc]
-        for d in dimensions
-        for kind in kinds
+    return [
+        *(partial(_product, size, kind) for kind in kinds),
+        *(partial(_image, d, kind) for d in dimensions for kind in kinds),
+        *(partial(_dense_rows, n_rows, 200, kind) for kind in kinds),
+        partial(_sparse_rows, n_rows // 4, 20_000),
     ]
-    jobs += [lambda repeats, kind=kind: _dense_rows(n_rows, 200, kind, repeats) for kind in kinds]  # type: ignore[misc]
-    jobs += [lambda repeats: _sparse_rows(n_rows // 4, 20_000, repeats)]
-    return jobs
 
 
 def _best(first: Callable[[], object], second: Callable[[], object], repeats: int) -> tuple[float, float]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +11,11 @@ from typing import Any
 import click
 import numpy as np
 
-from odeco._util.files import replacing
 from odeco._util.types import FloatArray
 from odeco.cli import options as _options
 from odeco.cli.faults import command_line
 from odeco.cli.options import read_private_rows, read_rows
-from odeco.cli.output import Output, as_cell, console, csv_cell, deliver, emit_json
+from odeco.cli.output import Output, as_cell, console, csv_text, deliver, emit_json, write_text
 from odeco.io.graphs import read_graph
 from odeco.io.tables import answers_named, number_symbols, order_sequences, read_text_table, symbols_named
 
@@ -265,14 +262,9 @@ class Labels:
 
     def write(self, path: Path) -> None:
         """Write the table as CSV, atomically."""
-        buffer = io.StringIO()
-        writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow(["odeco row", *self.columns])  # a file that begins so may be replaced
-        for number, values in enumerate(self.values.tolist()):
-            name = str(number) if self.rows is None else csv_cell(self.rows[number])
-            writer.writerow([name, *(f"{value:.6g}" for value in values)])
-        with replacing(path) as file:
-            file.write(buffer.getvalue().encode())
+        names = range(len(self.values)) if self.rows is None else self.rows
+        rows = ([name, *(f"{x:.6g}" for x in row)] for name, row in zip(names, self.values.tolist(), strict=True))
+        write_text(path, csv_text(["odeco row", *self.columns], rows))  # a file that begins so may be replaced
 
 
 def deliver_model(

@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +75,21 @@ def as_cell(text: str) -> Text:
 def csv_cell(text: str) -> str:
     """Return a text for a CSV cell that no spreadsheet takes for a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
+def csv_text(heading: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Return a table as CSV. No spreadsheet takes a text of the first column, or of the heading, for a formula."""
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(map(csv_cell, heading))
+    writer.writerows([csv_cell(str(first)), *rest] for first, *rest in rows)
+    return buffer.getvalue()
+
+
+def write_text(path: Path, text: str, *, readable: bool = False) -> None:
+    """Write a text file, atomically."""
+    with replacing(path, readable=readable) as file:
+        file.write(text.encode())
 
 
 def plain(value: Any) -> Any:
@@ -251,11 +266,8 @@ def write_csv(result: AnyResult, path: Path) -> None:
     """Write a result as a table: one line per component, with its properties and all its coordinates."""
     numbers = numbers_of(result)
     factors = result.factors if isinstance(result, AsymmetricDecomposition) else (result.vectors,)
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(map(csv_cell, [*numbers, *coordinate_labels(result)]))
-    for i in range(len(result.weights)):
-        coordinates = (value for factor in factors for value in factor[:, i].tolist())
-        writer.writerow([*(plain(values[i]) for values in numbers.values()), *coordinates])
-    with replacing(path, readable=True) as file:
-        file.write(buffer.getvalue().encode())
+    rows = (
+        [*(plain(values[i]) for values in numbers.values()), *(x for factor in factors for x in factor[:, i].tolist())]
+        for i in range(len(result.weights))
+    )
+    write_text(path, csv_text([*numbers, *coordinate_labels(result)], rows), readable=True)

@@ -5,8 +5,6 @@ Topics are numbered from 0, as in Python.
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,10 +16,10 @@ import click
 import numpy as np
 from rich.table import Table
 
-from odeco._util.files import replacing, save_arrays
+from odeco._util.files import save_arrays
 from odeco._util.types import FloatArray
 from odeco.cli.faults import command_line
-from odeco.cli.output import as_cell, console, csv_cell
+from odeco.cli.output import as_cell, console, csv_text, write_text
 from odeco.datasets.corpora import Document, python_documentation
 from odeco.decompose.files import versions
 from odeco.display.tables import privacy_sentence
@@ -330,8 +328,7 @@ def examples_of(model: TensorLDA, corpus: Corpus, counts: Any) -> list[list[tupl
 def write_proportions(path: Path, proportions: FloatArray, names: tuple[str, ...]) -> None:
     """Write the proportions of topics to a ``.csv`` or ``.npz`` file, atomically."""
     if path.suffix == ".csv":
-        with replacing(path) as file:
-            file.write(proportions_table(proportions, names).encode())
+        write_text(path, proportions_table(proportions, names))
         return
     arrays: dict[str, Any] = {"proportions": proportions}
     if names:
@@ -342,13 +339,10 @@ def write_proportions(path: Path, proportions: FloatArray, names: tuple[str, ...
 
 def proportions_table(proportions: FloatArray, names: tuple[str, ...]) -> str:
     """Return the proportions as CSV: one line per document, one column per topic."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["document", *(f"topic {number}" for number in range(proportions.shape[1]))])
-    for row, values in enumerate(proportions.tolist()):
-        name = names[row] if names else f"row {row}"
-        writer.writerow([csv_cell(name), *(f"{value:.6g}" for value in values)])
-    return buffer.getvalue()
+    heading = ["document", *(f"topic {number}" for number in range(proportions.shape[1]))]
+    shown = names or [f"row {number}" for number in range(len(proportions))]
+    rows = zip(shown, proportions.tolist(), strict=True)
+    return csv_text(heading, ([name, *(f"{share:.6g}" for share in shares)] for name, shares in rows))
 
 
 def page_writer(file: Path, *, title: str | None, documents: Path | None, column: str | None) -> Callable[[Path], None]:

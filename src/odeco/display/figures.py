@@ -82,18 +82,14 @@ class WeightsDisplay(Display):
         width = 0.6 * min(1.0, number / 5)
         axes.grid(axis="y")
         axes.bar(places, self.weights, width, color=[palette.accent] * kept + [palette.muted] * (number - kept))
+        settings: Any = {"ecolor": palette.ink, "capsize": 3, "label": "± 1 standard error"}
         if self.errors is not None:
-            settings: Any = {"fmt": "none", "ecolor": palette.ink, "capsize": 3, "label": "± 1 standard error"}
-            axes.errorbar(places, self.weights, yerr=self.errors, **settings)
+            axes.errorbar(places, self.weights, yerr=self.errors, fmt="none", **settings)
+        settings = {"colors": palette.warm, "linestyles": "dashed", "label": self.floor_name}
         if self.floors is not None:
-            ends = (places - 0.8 * width, places + 0.8 * width)
-            settings = {"colors": palette.warm, "linestyles": "dashed", "label": self.floor_name}
-            axes.hlines(self.floors, *ends, **settings)
+            axes.hlines(self.floors, places - 0.8 * width, places + 0.8 * width, **settings)
         axes.axhline(0, color=palette.line, linewidth=1)
-        axes.set_xlim(-0.7, number - 0.3)
-        axes.set_xticks(places if number <= 20 else np.unique(np.linspace(0, number - 1, 10).astype(int)))
-        axes.set_xlabel("component")
-        axes.set_ylabel("weight")
+        axes.set(xlim=(-0.7, number - 0.3), xticks=_ticks(number, 10), xlabel="component", ylabel="weight")
         if self.errors is not None or self.floors is not None:
             axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.2)
 
@@ -150,6 +146,7 @@ class CosinesDisplay(Display):
     def _draw(self, axes: Any, palette: Palette) -> None:
         number = min(len(self.cosines), _MAX_COSINES)
         rectangle = import_matplotlib(".patches").Rectangle
+        settings: Any = {"ha": "center", "va": "center", "color": palette.ink, "fontsize": 9}
         for row, column in np.ndindex(number, number):
             value = float(self.cosines[row, column])
             # Half as strong as the colour at most, so that the number stays legible on it.
@@ -157,23 +154,16 @@ class CosinesDisplay(Display):
             if row == column:
                 colour, strength = palette.line, 0.5
             if strength > _MIN_STRENGTH:
-                axes.add_patch(
-                    rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, alpha=strength, linewidth=0)
-                )
+                place = (column - 0.5, row - 0.5)
+                axes.add_patch(rectangle(place, 1, 1, facecolor=colour, alpha=strength, linewidth=0))
             if number <= _MAX_WRITTEN and row != column:
-                settings: Any = {"ha": "center", "va": "center", "color": palette.ink, "fontsize": 9}
                 axes.text(column, row, _short(value), **settings)
-        axes.set_xlim(-0.5, number - 0.5)
-        axes.set_ylim(number - 0.5, -0.5)
-        axes.set_aspect("equal")
-        places = np.arange(number) if number <= 20 else np.unique(np.linspace(0, number - 1, 8).astype(int))
-        axes.set_xticks(places)
-        axes.set_yticks(places)
+        left_out = "" if number == len(self.cosines) else f", the first {number} of {len(self.cosines)}"
+        axes.set(xlim=(-0.5, number - 0.5), ylim=(number - 0.5, -0.5), aspect="equal")
+        axes.set(xticks=_ticks(number, 8), yticks=_ticks(number, 8))
         axes.tick_params(length=0)
         axes.spines[["left", "bottom"]].set_visible(False)
-        left_out = "" if number == len(self.cosines) else f", the first {number} of {len(self.cosines)}"
-        axes.set_xlabel(f"component{left_out}")
-        axes.set_ylabel("component")
+        axes.set(xlabel=f"component{left_out}", ylabel="component")
 
 
 @dataclass(eq=False)
@@ -196,17 +186,11 @@ class ConvergenceDisplay(Display):
     def _draw(self, axes: Any, palette: Palette) -> None:
         axes.grid(axis="both")
         for number, history in enumerate(self.histories[:MAX_DRAWN]):
+            turn, place = divmod(number, len(palette.series))
+            look: Any = {"color": palette.series[place], "linestyle": ("-", "--")[turn % 2], "label": str(number)}
             # A logarithmic axis has no 0, so a residual of 0 is drawn at half the rounding unit of a double.
-            axes.plot(
-                np.arange(1, len(history) + 1),
-                np.maximum(history, np.finfo(float).eps / 2),
-                color=palette.series[number % len(palette.series)],
-                linestyle=("-", "--")[number // len(palette.series) % 2],
-                label=str(number),
-            )
-        axes.set_yscale("log")
-        axes.set_xlabel("images")
-        axes.set_ylabel("relative residual")
+            axes.plot(np.arange(1, len(history) + 1), np.maximum(history, np.finfo(float).eps / 2), **look)
+        axes.set(yscale="log", xlabel="images", ylabel="relative residual")
         axes.xaxis.get_major_locator().set_params(integer=True)
         if len(self.histories) > 1:
             n_lines = min(len(self.histories), MAX_DRAWN)
@@ -237,11 +221,10 @@ class VectorDisplay(Display):
             low, high = np.minimum(bottom, 0), np.maximum(top, 0)
             axes.fill_between(starts, low, high, color=palette.accent, step="mid", linewidth=0.4)
         axes.axhline(0, color=palette.line, linewidth=0.8)
-        axes.set_ylim(-limit, limit)
-        axes.set_xlim(-0.5 - 0.005 * dimension, dimension - 0.5 + 0.005 * dimension)
+        margin = 0.5 + 0.005 * dimension
+        axes.set(xlim=(-margin, dimension - 1 + margin), ylim=(-limit, limit), yticks=[])
         axes.spines[["left", "bottom"]].set_visible(False)
         axes.tick_params(length=0)
-        axes.set_yticks([])
 
 
 def cosines_of(result: Any) -> FloatArray:
@@ -256,6 +239,11 @@ def cosines_of(result: Any) -> FloatArray:
 def component_title(result: Any, component: int) -> str:
     """Return the title of a component's figure: its number and its weight."""
     return f"{component}: weight {result.weights[component]:.4g}"
+
+
+def _ticks(number: int, most: int) -> Any:
+    """Return the places of the ticks of components: one for each, or about `most` if there are many."""
+    return np.arange(number) if number <= 20 else np.unique(np.linspace(0, number - 1, most).astype(int))
 
 
 def _short(value: float) -> str:
@@ -328,14 +316,11 @@ def _titled(part: Any, title: str, display: Any) -> None:
 
 
 def _components(part: Any, result: Any, n_top: int, beside: int) -> None:
-    panels = [
-        LeadingDisplay.of(
-            vectors[:, i], names, n_top, component_title(result, i) + (f", axis {axis}" if several else "")
-        )
-        for several in (len(vectors_of(result)) > 1,)
-        for i in range(min(len(result.weights), MAX_DRAWN))
-        for axis, (_, vectors, names) in enumerate(vectors_of(result))
-    ]
+    parts, panels = vectors_of(result), []
+    for i in range(min(len(result.weights), MAX_DRAWN)):
+        for axis, (_, vectors, names) in enumerate(parts):
+            title = component_title(result, i) + (f", axis {axis}" if len(parts) > 1 else "")
+            panels.append(LeadingDisplay.of(vectors[:, i], names, n_top, title))
     grid = part.subplots(math.ceil(len(panels) / beside), beside, squeeze=False).ravel()
     for axes in grid[len(panels) :]:
         axes.set_axis_off()

@@ -39,16 +39,14 @@ class Shown:
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        headings, rows = cells_of(self, n_top=MAX_LEADING, brief=True, most=MAX_SHOWN)
-        return "\n".join(
-            [f"{type(self).__name__}: {self.verdict}", *text_table(headings, rows, n_top=MAX_LEADING), *self._more()]
-        )
+        table = text_table(*cells_of(self, n_top=MAX_LEADING, brief=True, most=MAX_SHOWN))
+        return "\n".join([f"{type(self).__name__}: {self.verdict}", *table, *self._more()])
 
     def _repr_html_(self) -> str:
-        headings, rows = cells_of(self, n_top=MAX_LEADING, brief=True, most=MAX_SHOWN)
+        table = html_table(*cells_of(self, n_top=MAX_LEADING, brief=True, most=MAX_SHOWN))
         more = "".join(f"<p>{line}</p>" for line in self._more())
         title = f"<p><strong>{type(self).__name__}</strong>: {escape(self.verdict)}</p>"
-        return f"<div>{title}{weights_svg(self)}{html_table(headings, rows)}{more}</div>"
+        return f"<div>{title}{weights_svg(self)}{table}{more}</div>"
 
     def _more(self) -> list[str]:
         left_out = len(self.weights) - MAX_SHOWN
@@ -62,8 +60,8 @@ class Shown:
         n_top : int
             Number of largest coordinates to show of each component, by name if they have names.
         """
-        headings, rows = cells_of(self, n_top=n_top)
-        return "\n".join([self.verdict, *text_table(headings, rows, n_top=n_top), *remarks_on(self)])
+        table = text_table(*cells_of(self, n_top=n_top))
+        return "\n".join([self.verdict, *table, *remarks_on(self)])
 
     def to_frame(self, *, vectors: bool = False) -> Any:
         """Return a pandas DataFrame with one row per component, or, with `vectors`, one row per coordinate.

@@ -148,9 +148,9 @@ def printable(text: str, keep: str = "") -> str:
     )
 
 
-def text_table(headings: list[str], rows: list[Any], *, n_top: int) -> list[str]:
+def text_table(headings: list[str], rows: list[Any]) -> list[str]:
     """Return a table as lines: numbers flush right, the largest coordinates flush left."""
-    n_left = sum(heading.startswith("largest ") for heading in headings) if n_top else 0
+    n_left = sum(heading.startswith("largest ") for heading in headings)
     cells = [headings, *rows]
     widths = [max(len(row[place]) for row in cells) for place in range(len(headings))]
     lines = []

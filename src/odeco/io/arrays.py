@@ -152,9 +152,8 @@ def rows_within(pointers: NDArray[Any], batch_rows: int | None) -> int:
 
 def _mapping(array: NDArray[Any]) -> mmap.mmap | None:
     """Return the memory map of an array if its pages can be given back without loss, else None."""
-    if not (isinstance(array, np.memmap) and hasattr(mmap, "MADV_DONTNEED")):
-        return None
-    if array.mode == "c":  # copy on write: the user's changes are in these pages only
+    # Copy on write: the user's changes are in these pages only.
+    if not (isinstance(array, np.memmap) and hasattr(mmap, "MADV_DONTNEED")) or array.mode == "c":
         return None
     base: Any = array
     while base is not None and not isinstance(base, mmap.mmap):
@@ -235,12 +234,11 @@ class IterableSource(Source):
 
     def _pieces(self, first: Any, iterator: Iterator[Any]) -> Iterator[Any]:
         row = 0
-        for given in chain(() if first is None else (first,), iterator):
-            block = as_matrix(given, self.name, row)
-            if is_sparse(block) != self._is_sparse:
+        for piece in _split_all(chain(() if first is None else (first,), iterator), self.name, 0, self._batch_rows):
+            if is_sparse(piece) != self._is_sparse:
                 raise self.fault("mixed", row)
-            row += block.shape[0]
-            yield from split(block, _rows_at_a_time(block, self._batch_rows))
+            row += piece.shape[0]
+            yield piece
         if self._rows_of_a_pass not in (None, row):
             raise self.fault("changed length", row, announced=self._rows_of_a_pass)
         self._rows_of_a_pass = row
@@ -277,14 +275,8 @@ class AdaptedSource(Source):
         self._read = True
         seek = getattr(self._source, "iterate_from", None)
         if callable(seek):
-            return self._pieces(seek(row), row)
-        return discard(self._pieces(self._source, 0), row, self.name)
-
-    def _pieces(self, blocks: Iterable[Any], row: int) -> Iterator[Any]:
-        for given in blocks:
-            block = as_matrix(given, self.name, row)
-            row += block.shape[0]
-            yield from split(block, _rows_at_a_time(block, self._batch_rows))
+            return _split_all(seek(row), self.name, row, self._batch_rows)
+        return discard(_split_all(self._source, self.name, 0, self._batch_rows), row, self.name)
 
 
 def is_one_shot(data: Any) -> bool:
@@ -311,7 +303,12 @@ def as_matrix(block: Any, name: str, row: int) -> Any:
     return array
 
 
-def _rows_at_a_time(block: Any, batch_rows: int | None) -> int:
-    if batch_rows is None and is_sparse(block):
-        return block.shape[0] or 1
-    return rows_per_block(block.shape[1], block.dtype.itemsize, batch_rows)
+def _split_all(blocks: Iterable[Any], name: str, row: int, batch_rows: int | None) -> Iterator[Any]:
+    """Yield blocks of a user's object, of which the first begins at `row`, in pieces of at most `batch_rows` rows."""
+    for given in blocks:
+        block = as_matrix(given, name, row)
+        row += block.shape[0]
+        height = rows_per_block(block.shape[1], block.dtype.itemsize, batch_rows)
+        if batch_rows is None and is_sparse(block):
+            height = block.shape[0] or 1
+        yield from split(block, height)

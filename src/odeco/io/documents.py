@@ -34,15 +34,25 @@ class Text:
 def _texts_in_parquet(path: Path, column: str, *, private: bool) -> Iterator[Text]:
     """Yield the texts of a column; a null is an empty document. In a private run no other column is named."""
     arrow, parquet = import_arrow(path.name), import_arrow(path.name, ".parquet")
+    errors = "replace" if private else "strict"  # an error would depend on a record
     with path.open("rb") as file:  # so that a missing file is not reported as damaged
         try:
             reader = parquet.ParquetFile(file, pre_buffer=False)
-            _check_column(reader.schema_arrow, path.name, column, private)
+            _check_names(list(reader.schema_arrow.names), path.name, column, private)
+            held = reader.schema_arrow.field(column).type  # which is public, as the names are
+            held = getattr(held, "value_type", held)  # of a dictionary
+            if str(held) not in ("string", "large_string"):
+                raise DocumentError(
+                    f"The column {column!r} of {path.name} must hold texts. It holds {held}. Pass another name as "
+                    "`column`."
+                )
             row = 0
             for batch in reader.iter_batches(_ROWS, columns=[column]):
-                for text in _decoded(arrow, batch.column(0), private):
+                cells = batch.column(0)
+                plain = cells.dictionary_decode() if isinstance(cells, arrow.DictionaryArray) else cells
+                for content in plain.cast(arrow.large_binary()).to_pylist():
                     row += 1
-                    yield Text(f"{path.name}, row {row}", text)
+                    yield Text(f"{path.name}, row {row}", "" if content is None else content.decode("utf-8", errors))
         except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
             fault = "" if private else f": {error}"
             raise DocumentError(
@@ -50,25 +60,8 @@ def _texts_in_parquet(path: Path, column: str, *, private: bool) -> Iterator[Tex
             ) from error
 
 
-def _decoded(arrow: Any, column: Any, private: bool) -> Iterator[str]:
-    """Yield the texts of a part of a column; in a private run bytes that are not UTF-8 are replaced."""
-    plain = column.dictionary_decode() if isinstance(column, arrow.DictionaryArray) else column
-    for held in plain.cast(arrow.large_binary()).to_pylist():
-        yield "" if held is None else held.decode("utf-8", "replace" if private else "strict")
-
-
-def _check_column(schema: Any, name: str, column: str, private: bool) -> None:
-    """Raise unless there is one column of that name, of texts; its name and its type are public."""
-    _check_names(list(schema.names), name, column, private)
-    found = schema.field(column).type
-    found = found.value_type if hasattr(found, "value_type") else found  # of a dictionary
-    if str(found) not in ("string", "large_string"):
-        raise DocumentError(
-            f"The column {column!r} of {name} must hold texts. It holds {found}. Pass another name as `column`."
-        )
-
-
 def _check_names(names: list[str], name: str, column: str, private: bool) -> None:
+    """Raise unless there is one column of a name."""
     if names.count(column) != 1:
         # Without a record of names the first record is a document.
         held = "not said, in a private run" if private else ", ".join(repr(each) for each in names) or "none"

@@ -15,6 +15,7 @@ from scipy import sparse
 
 from odeco._util.scale import largest
 from odeco.errors import BadRowError
+from odeco.io.errors import source_error
 
 
 def is_sparse(rows: Any) -> bool:
@@ -45,8 +46,7 @@ def csr_view(
     # Set one by one: the constructor would also copy 64-bit indices that fit into 32 bits.
     view.data, view.indices = data, indices
     view.indptr = pointers.astype(indices.dtype, copy=False)  # SciPy's products copy both if their types differ
-    checked: sparse.csr_array[Any, Any] = view
-    return checked
+    return view  # type: ignore[no-any-return]
 
 
 def join_rows(pieces: list[Any]) -> Any:
@@ -136,19 +136,7 @@ def check_structure(rows: Any) -> None:
     is_csr = sparse.issparse(rows) and getattr(rows, "format", None) == "csr"
     fault = csr_fault(rows) if is_csr else None
     if fault is not None:
-        raise ValueError(_fault_text(fault, rows.shape[1]))
-
-
-def _fault_text(fault: CsrFault, n_features: int) -> str:
-    if fault.kind == "index":
-        return (
-            f"Column indices of CSR rows must be in [0, {n_features - 1:,}]. Row {fault.row:,} holds {fault.index:,}. "
-            "The array is damaged, or its width is wrong; make it again."
-        )
-    return (
-        "The row pointers of CSR rows must start at 0, never fall and stay within the stored values. "
-        f"They break this at row {fault.row:,}. The array is damaged; make it again."
-    )
+        raise source_error(fault.kind, "CSR rows", None, fault.row, index=fault.index, largest=rows.shape[1] - 1)
 
 
 def check_private_rows(rows: Any) -> None:
@@ -205,14 +193,12 @@ def bad_row_error(rows: Any) -> BadRowError:
     bad = first_bad_row(rows)
     if bad is None:
         size = largest(stored_numbers(rows))
+        must, remedy = "small enough for their powers to be finite", "divide"
         if size < 1:
-            return BadRowError(
-                f"Rows must be large enough for their powers not to vanish. The largest entry is {size:.3g}. "
-                "Nothing of this batch was used; multiply all rows by a constant."
-            )
+            must, remedy = "large enough for their powers not to vanish", "multiply"
         return BadRowError(
-            f"Rows must be small enough for their powers to be finite. The largest entry is {size:.3g}. "
-            "Nothing of this batch was used; divide all rows by a constant."
+            f"Rows must be {must}. The largest entry is {size:.3g}. Nothing of this batch was used; {remedy} all rows "
+            "by a constant."
         )
     return BadRowError(
         f"Row {bad[0]:,} holds {bad[1]}. Nothing of this batch was used; fix or drop the row and call partial_fit "

@@ -243,6 +243,7 @@ class PrivateTopicStream(State):
         """Raise `ValueError` unless the stream, which may come from a file of anyone, can go on."""
         k = self.estimate.evidence.shares.size
         require(k == spec.settings.n_components, "it must have the topics of its parameters")
+        check_delta_for(float(spec.settings.delta or 0.0), self.n_seen, "document")
         pairs = self.estimate.pairs
         require(pairs is None or int(pairs.words.max(initial=0)) < n_features, "its pairs must be of its words")
 

@@ -104,6 +104,7 @@ class LinkStream(BlockStream):
         require(bool(np.all(ends == np.rint(ends))), "its nodes must be whole numbers")
         require(buffer.min(initial=0) >= 0, "its links must not be negative")
         require(ends.max(initial=0) < n and self.next_node < n, "its links must be between its nodes")
+        require(self.pairs.dtype == np.int64, "its pairs must be numbers of 64 bits, which others are added to")
         require(bool(np.all(np.diff(self.pairs) > 0)), "its pairs must be in order")
         require(self.pairs.max(initial=0) < n**2, "its pairs must be of its nodes")
         require(len(self.pairs) + len(buffer) <= self.n_seen, "its links must have been counted")

@@ -7,14 +7,14 @@ one objective for all components. Here both methods see the rows once, in small 
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from odeco._util.arguments import MINIMUM_ORDER, as_generator, check_choice, check_count, check_n_components
+from odeco._util import arguments as _arguments
+from odeco._util.arguments import as_generator, check_count, check_n_components, check_number
 from odeco._util.types import FloatArray, RngLike
 from odeco.io.coerce import as_source
 from odeco.io.reading import rebatch
@@ -134,7 +134,7 @@ def online_sgd(
     array([0.7, 0.3])
     """
     settings = _Settings.checked(variant, order, learning_rate, n_restarts, gaussian_variance)
-    return _descend(batches, n_components, settings, batch_size, dimension, n_rows, rng).components
+    return _descend(batches, n_components, settings, batch_size, dimension, n_rows, rng)[0]
 
 
 def tune_learning_rate(
@@ -182,14 +182,13 @@ def tune_learning_rate(
     """
     seed = int(as_generator(rng).integers(2**63))
     scores: dict[float, float] = {}
-    for rate in learning_rates:
-        settings = _Settings.checked(variant, order, rate, n_restarts, gaussian_variance)
+    for given in learning_rates:
+        settings = _Settings.checked(variant, order, given, n_restarts, gaussian_variance)
+        rate = settings.learning_rate
         try:
-            scores[settings.learning_rate] = _descend(
-                rows, n_components, settings, batch_size, None, n_rows, seed
-            ).objective
+            _, scores[rate] = _descend(rows, n_components, settings, batch_size, None, n_rows, seed)
         except DivergedError:
-            scores[settings.learning_rate] = math.inf
+            scores[rate] = math.inf
     best = min(scores, key=scores.__getitem__, default=math.nan)
     if not scores or not math.isfinite(scores[best]):
         raise ValueError(
@@ -269,16 +268,16 @@ class _Settings:
     def checked(
         cls, variant: Variant, order: int | None, learning_rate: float | None, n_restarts: int, gaussian_variance: float
     ) -> _Settings:
-        check_choice("variant", variant, ("huang2015", "ge2015"))
+        _arguments.check_choice("variant", variant, ("huang2015", "ge2015"))
         is_ge = variant == "ge2015"
-        p = check_count("order", (4 if is_ge else 3) if order is None else order, MINIMUM_ORDER)
+        p = check_count("order", (4 if is_ge else 3) if order is None else order, _arguments.MINIMUM_ORDER)
         if is_ge and p != 4:
             raise ValueError(
                 f'`order` must be 4 for variant="ge2015", whose objective pairs the arguments of T. Got {p}. '
                 'Pass variant="huang2015" for other orders.'
             )
-        rate = check_number("learning_rate", 1 / p**2 if learning_rate is None else learning_rate, positive=True)
-        variance = check_number("gaussian_variance", gaussian_variance, positive=False)
+        rate = check_number("learning_rate", 1 / p**2 if learning_rate is None else learning_rate, 0.0, math.inf)
+        variance = check_number("gaussian_variance", gaussian_variance, 0.0, np.finfo(float).max, closed=True)
         if variance and not is_ge:
             raise ValueError(
                 f'`gaussian_variance` must be 0 for variant="huang2015". Got {variance}. '
@@ -293,12 +292,6 @@ class _Settings:
         return residual_slope(vectors, rows, self.order)
 
 
-@dataclass(frozen=True)
-class _Descent:
-    components: Components
-    objective: float
-
-
 def _descend(
     batches: Any,
     n_components: int,
@@ -307,8 +300,8 @@ def _descend(
     dimension: int | None,
     n_rows: int | None,
     rng: RngLike,
-) -> _Descent:
-    """Make one step for each batch, all restarts side by side, and return the best restart."""
+) -> tuple[Components, float]:
+    """Make one step for each batch, all restarts side by side; return the best restart and its objective."""
     size = check_count("batch_size", batch_size)
     source = as_source(batches, n_features=dimension)
     k = check_n_components(n_components, source.n_features)
@@ -362,7 +355,7 @@ def _descend(
     else:
         lengths = np.linalg.norm(found, axis=0)
         found, weights = found / lengths, lengths**settings.order
-    return _Descent(positive_components(weights, found, settings.order), float(objectives[best]) / n_scored)
+    return positive_components(weights, found, settings.order), float(objectives[best]) / n_scored
 
 
 def _moved_on_sphere(
@@ -398,12 +391,3 @@ def _root_mean_square_length(rows: Any) -> float:
     if squared == 0:
         raise ValueError("The first batch must hold a non-zero row. Got zeros only. Check how the rows were made.")
     return math.sqrt(squared)
-
-
-def check_number(name: str, value: Any, *, positive: bool) -> float:
-    """Return a finite number that is positive, or at least not negative."""
-    if isinstance(value, numbers.Real) and not isinstance(value, bool):
-        number = float(value)
-        if math.isfinite(number) and (number > 0 or (number == 0 and not positive)):
-            return number
-    raise ValueError(f"`{name}` must be a {'positive' if positive else 'non-negative'} number. Got {value!r}.")
