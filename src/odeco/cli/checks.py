@@ -137,9 +137,7 @@ def _print_findings(reports: Sequence[Report]) -> None:
     help="Test the auditor: 0.95 makes the noise 5 % too small without telling the ledger, and must be noticed.",
 )
 @_options.json_output
-@click.pass_context
 def audit(
-    context: click.Context,
     unit: str,
     dimension: int,
     n_records: int | None,
@@ -192,7 +190,7 @@ def audit(
             console().print(f"as ε at δ = {delta:g}: at least {certified:.4g}, claimed {epsilon:g}")
         verdict = "No violation found; an audit can refute a guarantee, never prove it."
         console().print("VIOLATED: the privacy loss is larger than claimed." if found.violated else verdict)
-    context.exit(1 if found.violated else 0)
+    click.get_current_context().exit(1 if found.violated else 0)
 
 
 N_CANDIDATES = 32

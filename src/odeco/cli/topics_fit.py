@@ -6,7 +6,6 @@ A dry run prints what a private run would release and find; it reads only the nu
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -65,11 +64,9 @@ def learn_on_cluster(
         rows = as_cluster_rows([str(path) for path in files] if len(files) > 1 else str(files[0]), client)
         words = _words_of(files, given["vocabulary"], rows.n_features)
     note(f"{rows.n_rows:,} documents, {rows.n_features:,} words, on a cluster")
-    model = TensorLDA(n_components, max_iter=given["max_iter"], random_state=given["seed"], n_jobs=given["threads"])
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model.fit(rows, callback=show, words=words, tokenizer=None if given["column"] is None else given["tokenizer"])
-    summary = summarise_topics(model, words, None, seed=given["seed"], advice=_advice(caught))
+    tokenizer = None if given["column"] is None else given["tokenizer"]
+    model, said = _fit(n_components, given, rows, {}, callback=show, words=words, tokenizer=tokenizer)
+    summary = summarise_topics(model, words, None, seed=given["seed"], advice=said)
     kept = CountedWords(rows, words, rows.n_features)
     return Learnt(model, summary, Corpus(kept), kept)
 
@@ -83,16 +80,19 @@ def _counted(files: tuple[Path, ...], given: dict[str, Any], client: Any) -> tup
 
     column = given["column"]
     frame = import_module("dask.dataframe").read_parquet([str(path) for path in files], columns=[column])
-    return count_words_on_cluster(
-        frame[column],
-        None if given["vocabulary"] is None else read_words(given["vocabulary"], given["tokenizer"]),
-        min_documents=given["min_documents"],
-        max_share=given["max_share"],
-        max_words=given["max_words"],
-        stop_words=read_stop_words(given["stop_words"]),
-        tokenizer=given["tokenizer"],
-        client=client,
-    )
+    how = {**_pruning(given), "tokenizer": given["tokenizer"], "client": client}
+    return count_words_on_cluster(frame[column], _vocabulary(given), **how)
+
+
+def _vocabulary(given: dict[str, Any]) -> list[str] | None:
+    """Return the words of --vocabulary."""
+    return None if given["vocabulary"] is None else read_words(given["vocabulary"], given["tokenizer"])
+
+
+def _pruning(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that choose words, as arguments."""
+    names = ("min_documents", "max_share", "max_words")
+    return {**{name: given[name] for name in names}, "stop_words": read_stop_words(given["stop_words"])}
 
 
 def _words_of(files: tuple[Path, ...], path: Path | None, n_words: int) -> Any:
@@ -134,7 +134,7 @@ class ReadDocuments:
 
 def read_for_learning(files: tuple[Path, ...], given: dict[str, Any], *, private: bool, show: Show) -> ReadDocuments:
     """Read documents as the options say."""
-    words = None if given["vocabulary"] is None else read_words(given["vocabulary"], given["tokenizer"])
+    words = _vocabulary(given)
     corpus = read_corpus(
         files,
         column=given["column"],
@@ -164,25 +164,14 @@ def learn(
     corpus, words, private = read.corpus, read.words, given["epsilon"] is not None
     kept, vocabulary = corpus.counted, None
     if words is None and private:
+        chosen = {name: value for name, value in _pruning(given).items() if name in ("max_words", "stop_words")}
         vocabulary = choose_vocabulary_privately(
-            corpus.counted,
-            epsilon=given["epsilon"],
-            delta=given["delta"],
-            groups=read.groups,
-            max_words=given["max_words"],
-            stop_words=read_stop_words(given["stop_words"]),
-            ledger=ledger,
+            corpus.counted, epsilon=given["epsilon"], delta=given["delta"], groups=read.groups, ledger=ledger, **chosen
         )
         kept = select_words(corpus.counted, vocabulary.words.tolist())
         note(_chosen(vocabulary))
     elif words is None:
-        kept = prune_words(
-            kept,
-            min_documents=given["min_documents"],
-            max_share=given["max_share"],
-            max_words=given["max_words"],
-            stop_words=read_stop_words(given["stop_words"]),
-        )
+        kept = prune_words(kept, **_pruning(given))
     elif corpus.tokenizer == "words" and n_unreachable(words):
         note(f"{n_unreachable(words):,} of {len(words):,} words of {given['vocabulary']} occur in no text")
     train, held_out = _split(kept.counts, 0.0 if private else given["held_out"], given["seed"])
@@ -194,36 +183,29 @@ def learn(
         )
         public = known.counted.counts
         note(f"{public.shape[0]:,} public documents, which are NOT protected")
-    model = TensorLDA(
-        n_components,
-        max_iter=given["max_iter"],
-        epsilon=given["epsilon"],
-        delta=given["delta"],
-        unit=given["unit"],
-        public=public,
-        ledger=None if ledger is None else ledger.path,
-        random_state=given["seed"],
-        n_jobs=given["threads"],
+    guarantee: Any = {name: given[name] for name in ("epsilon", "delta", "unit")}
+    guarantee |= {"public": public, "ledger": None if ledger is None else ledger.path}
+    # A model that knows its words is all that is needed to apply it to new texts.
+    words_known: Any = {"words": kept.words, "tokenizer": corpus.tokenizer}
+    model, said = _fit(
+        n_components, given, train, guarantee, groups=read.groups, vocabulary=vocabulary, callback=show, **words_known
     )
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        # A model that knows its words is all that is needed to apply it to new texts.
-        model.fit(
-            train,
-            groups=read.groups,
-            vocabulary=vocabulary,
-            words=kept.words,
-            tokenizer=corpus.tokenizer,
-            callback=show,
-        )
     show("measuring", 0, None)
-    summary = summarise_topics(model, kept.words, train, held_out, seed=given["seed"], advice=_advice(caught))
+    summary = summarise_topics(model, kept.words, train, held_out, seed=given["seed"], advice=said)
     return Learnt(model, summary, corpus, kept)
 
 
-def _advice(caught: Iterable[warnings.WarningMessage]) -> tuple[str, ...]:
-    """Return the warnings of a fit, each once, in the words of the command line."""
-    return tuple(dict.fromkeys(advice(each.message) for each in caught if isinstance(each.message, UserWarning)))
+def _fit(
+    n_components: Any, given: dict[str, Any], counts: Any, guarantee: dict[str, Any], **further: Any
+) -> tuple[TensorLDA, tuple[str, ...]]:
+    """Return a fitted model, and the warnings of the fit, each once, in the words of the command line."""
+    settings = {"max_iter": given["max_iter"], "random_state": given["seed"], "n_jobs": given["threads"]}
+    model = TensorLDA(n_components, **settings, **guarantee)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(counts, **further)
+    said = (advice(each.message) for each in caught if isinstance(each.message, UserWarning))
+    return model, tuple(dict.fromkeys(said))
 
 
 def _chosen(vocabulary: PrivateVocabulary) -> str:

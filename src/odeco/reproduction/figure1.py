@@ -101,7 +101,7 @@ def trial(settings: Settings, seed: int) -> Records:
     raw = raw_noise(settings["noise"], d, generator)
     norm = operator_norm(raw, n_restarts=30, tol=1e-4, rng=generator)  # the value is exact to the square of that
     records = []
-    ends = []  # the vectors at which the starts for the first component ended
+    ends: list[FloatArray] = []  # the vectors at which the starts for the first component ended
 
     def keep_ends(search: PowerSolver) -> None:
         if not search.found:
