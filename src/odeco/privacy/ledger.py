@@ -10,10 +10,11 @@ import math
 import numbers
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from odeco._util.arguments import check_count
 from odeco.errors import BudgetExhausted, FileFormatError
@@ -99,16 +100,48 @@ _UNITS = 2**320  # squares of mu are whole multiples of 1/_UNITS: their sums are
 _ROUND_UP = 1 + 2.0**-50
 
 
-class Payer(Protocol):
-    """Records a charge or refuses it: a ledger, in memory or in a file."""
+class Payer(ABC):
+    """Records charges or refuses them: a ledger, in memory or in a file."""
 
     def charge(
-        self, mechanism: str, sensitivity: float, scale: float, count: int, data: Iterable[str], delta: float
+        self,
+        mechanism: str,
+        sensitivity: float,
+        scale: float,
+        count: int = 1,
+        data: str | Iterable[str] = ALL_DATA,
+        delta: float = 0.0,
     ) -> Charge:
-        """Record a release that is about to be made, or refuse it."""
+        """Record a release that is about to be made, or refuse it.
+
+        Call this before the answer is computed: a refusal must not depend on data. The charge stays even if the
+        release then fails.
+
+        Parameters
+        ----------
+        mechanism, sensitivity, scale, count, data, delta
+            See `Charge`.
+
+        Returns
+        -------
+        Charge
+            The entry that was recorded.
+
+        Raises
+        ------
+        BudgetExhausted
+            If the total would pass the limit. The ledger is unchanged.
+        """
+        entry = Charge(mechanism, sensitivity, scale, count, data, delta)  # type: ignore[arg-type]  # checked there
+        self.record(entry)
+        return entry
+
+    @abstractmethod
+    def record(self, entry: Charge) -> None:
+        """Record a charge, or refuse it; see `charge`."""
 
 
-class Ledger:
+class Ledger(Payer):
     """A list of charges whose total μ never passes a limit.
 
     Parameters
@@ -236,40 +269,11 @@ class Ledger:
         left = check_delta(delta) - self.delta
         return epsilon_of(self.mu, left) if left > 0 else math.inf
 
-    def charge(
-        self,
-        mechanism: str,
-        sensitivity: float,
-        scale: float,
-        count: int = 1,
-        data: str | Iterable[str] = ALL_DATA,
-        delta: float = 0.0,
-    ) -> Charge:
-        """Record a release that is about to be made, or refuse it.
-
-        Call this before the answer is computed: a refusal must not depend on data. The charge stays even if the
-        release then fails.
-
-        Parameters
-        ----------
-        mechanism, sensitivity, scale, count, data, delta
-            See `Charge`.
-
-        Returns
-        -------
-        Charge
-            The entry that was recorded.
-
-        Raises
-        ------
-        BudgetExhausted
-            If the total would pass the limit. The ledger is unchanged.
-        """
-        entry = Charge(mechanism, sensitivity, scale, count, data, delta)  # type: ignore[arg-type]  # checked there
+    def record(self, entry: Charge) -> None:
+        """Record a charge, or refuse it; see `charge`."""
         self.check_process()
         with self._lock:
             self._record(entry)
-        return entry
 
     def check_process(self) -> None:
         """Raise in a forked child: it has a copy of the ledger, and both could spend the same budget."""
@@ -316,7 +320,7 @@ class Ledger:
                 raise ValueError(f"kind {kind!r}, format version {version!r}")
             ledger = cls(document["mu_limit"], delta_limit=document.get("delta_limit", 0.0))
             for fields in document["charges"]:
-                ledger._record(Charge(**fields))
+                ledger.charge(**fields)
         except (ValueError, KeyError, TypeError, BudgetExhausted) as error:
             raise FileFormatError(
                 f"The text must be a privacy ledger of format version {FORMAT_VERSION}. Reading it failed: {error!s} "
@@ -372,7 +376,7 @@ class Ledger:
             if deltas > Fraction(self.delta_limit):
                 raise BudgetExhausted(float(deltas), self.delta_limit, "delta")
         if self._within is not None:
-            self._within.charge(entry.mechanism, entry.sensitivity, entry.scale, entry.count, entry.data, entry.delta)
+            self._within.record(entry)
         if self._journal is not None:
             self._journal(entry)
         self._charges.append(entry)  # the one step that makes the charge; an interrupt before it leaves no trace

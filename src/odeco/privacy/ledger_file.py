@@ -19,18 +19,18 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, cast
 
 from odeco._util.arguments import check_number
 from odeco._util.files import replacing
-from odeco._util.schema import each, number, one_of, record, text, whole
 from odeco.errors import BudgetExhausted, FileFormatError
 from odeco.privacy.calibration import check_delta, gdp_mu
-from odeco.privacy.ledger import ALL_DATA, Charge, Ledger
+from odeco.privacy.ledger import Charge, Ledger, Payer
 from odeco.privacy.noise import NoiseSource, SecureNoise
 from odeco.privacy.release import Releaser
 
@@ -40,24 +40,8 @@ except ImportError:  # pragma: no cover - no such locks on Windows: refused belo
     fcntl = None  # type: ignore[assignment]
 
 
-_RUN_KIND, _RUN_VERSION = "privacy ledger file", 1
-
-
-#: The first line of a ledger file, and each of the others.
-_HEAD = record(
-    {
-        "kind": one_of(_RUN_KIND),
-        "format_version": one_of(_RUN_VERSION),
-        "run": text(),
-        "mu_limit": number(0),
-    }
-)
-
-
-_CHARGE = record(
-    {"mechanism": text(), "sensitivity": number(0), "scale": number(0), "count": whole(1), "data": each(text())},
-    {"delta": number(0, 1)},
-)
+#: The kinds of files, of a stream and of several runs, and the version of their format.
+_RUN_KIND, _SHARED_KIND, _VERSION = "privacy ledger file", "shared privacy ledger", 1
 
 
 class Account:
@@ -134,7 +118,7 @@ class Account:
         return account
 
     def _begin(self, target: Path, charges: tuple[Charge, ...]) -> Callable[[Charge], None]:
-        head = {"kind": _RUN_KIND, "format_version": _RUN_VERSION, "run": self.run, "mu_limit": self.ledger.mu_limit}
+        head = {"kind": _RUN_KIND, "format_version": _VERSION, "run": self.run, "mu_limit": self.ledger.mu_limit}
         text = b"".join(as_line(document) for document in (head, *(charge.to_fields() for charge in charges)))
         with replacing(target, readable=False) as file:
             file.write(text)
@@ -157,30 +141,32 @@ class Account:
                     "process, or by a charge that was cut short. Nothing was released. Go on from the last checkpoint, "
                     "with one process only."
                 )
-            line = as_line(charge.to_fields())
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-            self._size += len(line)
+            self._size += _write_line(file, charge.to_fields())
 
 
 def read_charges(source: Path, content: bytes) -> tuple[str, Ledger]:
     """Return the name of the run and its ledger from the content of a file, whole lines only."""
+    head, ledger = _read(source, content, _RUN_KIND, "Put back the one of this run.", repeats=False)
+    return str(head.get("run")), ledger
+
+
+def _read(source: Path, content: bytes, kind: str, remedy: str, *, repeats: bool) -> tuple[dict[str, Any], Ledger]:
+    """Return the first of the whole lines of a file, and the ledger that the others make.
+
+    Without `repeats` the same line twice in a row is one charge: an interrupt came after the first was written and
+    before its release was made.
+    """
     try:
         head, *charges = [json.loads(line) for line in content.splitlines()]
-        _HEAD(head, "", {})
-        for number, fields in enumerate(charges, 1):
-            _CHARGE(fields, f"charge {number}", {})
-        ledger = Ledger(head["mu_limit"])
-        for number, fields in enumerate(charges):
-            # The same line twice: an interrupt came after the first was written and before its release was made.
-            if number == 0 or fields != charges[number - 1]:
-                ledger.charge(**fields)
-    except (ValueError, RecursionError, BudgetExhausted) as error:
-        raise FileFormatError(
-            f"{source} must be a privacy ledger file. Reading it failed: {error!s}. Put back the one of this run."
-        ) from error
-    return head["run"], ledger
+        if (head["kind"], head["format_version"]) != (kind, _VERSION):
+            raise ValueError(f"kind {head['kind']!r}, format version {head['format_version']!r}")
+        ledger = Ledger(head["mu_limit"], delta_limit=head.get("delta_limit", 0.0))
+        for before, fields in pairwise([None, *charges]):
+            if repeats or fields != before:
+                ledger.charge(**{name: value for name, value in fields.items() if name != "by"})
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, BudgetExhausted) as error:
+        raise FileFormatError(f"{source} must be a {kind}. Reading it failed: {error!s}. {remedy}") from error
+    return head, ledger
 
 
 def _check_free(target: Path) -> None:
@@ -203,10 +189,15 @@ def as_line(document: dict[str, Any]) -> bytes:
     return (json.dumps(document, allow_nan=False) + "\n").encode()
 
 
-_KIND, _VERSION = "shared privacy ledger", 1
+def _write_line(file: IO[bytes], document: dict[str, Any]) -> int:
+    """Write one line, wait until it is on disk, and return its length."""
+    length = file.write(as_line(document))
+    file.flush()
+    os.fsync(file.fileno())
+    return length
 
 
-class LedgerFile:
+class LedgerFile(Payer):
     """A ledger in a file, which several runs, processes and estimators may charge, one at a time.
 
     Parameters
@@ -257,16 +248,14 @@ class LedgerFile:
 
         `delta_limit` is the part of δ that is kept for thresholds, which a private vocabulary needs; see `Ledger`.
         """
-        head = {"kind": _KIND, "format_version": _VERSION, "epsilon": epsilon, "delta": check_delta(delta)}
+        head = {"kind": _SHARED_KIND, "format_version": _VERSION, "epsilon": epsilon, "delta": check_delta(delta)}
         if delta_limit != 0:
             head["delta_limit"] = check_number("delta_limit", delta_limit, 0, delta)
         limit = gdp_mu(epsilon, delta - delta_limit)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # an old ledger is never replaced
         try:
             with os.fdopen(descriptor, "wb") as file, _naming(path):
-                file.write(as_line({**head, "mu_limit": limit}))
-                file.flush()
-                os.fsync(file.fileno())
+                _write_line(file, {**head, "mu_limit": limit})
         except BaseException:
             Path(path).unlink()  # an empty file would be no ledger, and in the way of the next
             raise
@@ -314,27 +303,16 @@ class LedgerFile:
             squares[name] = squares.get(name, 0.0) + Charge(**fields).mu ** 2
         return {name: math.sqrt(square) for name, square in squares.items()}
 
-    def charge(
-        self,
-        mechanism: str,
-        sensitivity: float,
-        scale: float,
-        count: int = 1,
-        data: str | Iterable[str] = ALL_DATA,
-        delta: float = 0.0,
-    ) -> Charge:
-        """Record a release that is about to be made, or refuse it; see `Ledger.charge`."""
+    def record(self, entry: Charge) -> None:
+        """Record a charge, or refuse it; see `charge`."""
         with self._locked("rb+") as file:
             content = file.read()
             whole = content[: content.rfind(b"\n") + 1]
-            entry = self._ledger_in(whole).charge(mechanism, sensitivity, scale, count, data, delta)
+            self._ledger_in(whole).record(entry)
             with _naming(self.path):
                 file.seek(len(whole))
                 file.truncate()
-                file.write(as_line({**entry.to_fields(), "by": self.by}))
-                file.flush()
-                os.fsync(file.fileno())
-        return entry
+                _write_line(file, {**entry.to_fields(), "by": self.by})
 
     @contextmanager
     def _locked(self, mode: str) -> Iterator[IO[bytes]]:
@@ -363,20 +341,8 @@ class LedgerFile:
         return content[: content.rfind(b"\n") + 1]
 
     def _ledger_in(self, content: bytes) -> Ledger:
-        try:
-            head, *charges = [json.loads(line) for line in content.splitlines()]
-            if head["kind"] != _KIND or head["format_version"] != _VERSION:
-                raise ValueError(f"kind {head['kind']!r}, format version {head['format_version']!r}")
-            ledger = Ledger(head["mu_limit"], delta_limit=head.get("delta_limit", 0.0))
-            for fields in charges:
-                fields.pop("by", None)
-                ledger.charge(**fields)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, BudgetExhausted) as error:
-            raise FileFormatError(
-                f"{self.path} must be a shared privacy ledger. Reading it failed: {error!s}. Put back the one of "
-                "these data: a new one would forget what has been spent."
-            ) from error
-        return ledger
+        remedy = "Put back the one of these data: a new one would forget what has been spent."
+        return _read(self.path, content, _SHARED_KIND, remedy, repeats=True)[1]
 
 
 def _user() -> str:

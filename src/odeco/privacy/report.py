@@ -44,25 +44,19 @@ def _check_number(value: Any, where: str, sizes: Sizes) -> None:
         number(0)(value, where, sizes)
 
 
-#: What a report in JSON must hold.
+#: What a charge in JSON must hold, and a report.
+_check_charge = record(
+    {"mechanism": text(), "sensitivity": number(0), "scale": number(0), "count": whole(1), "data": each(text())},
+    {"delta": number(0, 1)},
+)
+
 _check_document = record(
     {
         **dict.fromkeys(("epsilon", "epsilon_spent", "mu"), _check_number),
         "delta": number(0, 1),
         "private": flag(),
         **dict.fromkeys(("unit", "neighbours", "mechanism"), text()),
-        "charges": each(
-            record(
-                {
-                    "mechanism": text(),
-                    "sensitivity": number(0),
-                    "scale": number(0),
-                    "count": whole(1),
-                    "data": each(text()),
-                },
-                {"delta": number(0, 1)},
-            )
-        ),
+        "charges": each(_check_charge),
     }
 )
 
