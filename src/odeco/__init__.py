@@ -19,7 +19,7 @@ from odeco.errors import (
 from odeco.online.decomposer import OnlineDecomposer
 from odeco.online.halves import split_half
 from odeco.online.stream import decompose_stream
-from odeco.power.power_method import operator_norm
+from odeco.power.operator_norm import operator_norm
 from odeco.private.recipe import decompose_privately, plan_privacy
 from odeco.tensors.components import Components, incoherence, match
 from odeco.tensors.dense import symmetrize

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from odeco._util.schema import Schema, require
+from odeco._util.schema import require
 from odeco._util.state import State, check_names
 from odeco.errors import FileFormatError
 
@@ -167,21 +167,15 @@ def _try_to_lock(descriptor: int) -> bool:
     return True
 
 
-def load_arrays(
-    path: str | os.PathLike[str], kind: str, schema: Schema | None = None
-) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read what `save_arrays` wrote; refuse other kinds, newer versions, damaged files and what breaks the schema."""
+def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Read what `save_arrays` wrote; refuse other kinds, other versions and damaged files."""
     contents = read_contents(path)
     if contents.kind != kind:
         raise FileFormatError(
             f"{path} must hold {kind}. It holds {contents.kind}. Load it with the class that saved it."
         )
-    with faults_of(path):
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in contents.arrays}
-        if schema is not None:
-            schema.check(contents.header, arrays)
-    return contents.header, arrays
+    with faults_of(path), Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        return contents.header, {name: archive[name] for name in contents.arrays}
 
 
 def load_state(path: str | os.PathLike[str], kind: str, state: type[_S]) -> _S:

@@ -7,11 +7,10 @@ one file that name the same size must agree in it, and `size` ties a number in t
 Examples
 --------
 >>> import numpy as np
->>> from odeco._util.schema import Schema, array, size, whole
->>> schema = Schema({"order": whole(3), "k": size("k")}, {"weights": array("k")})
->>> schema.check({"order": 3, "k": 2}, {"weights": np.ones(2)})
-{'k': 2}
->>> schema.check({"order": 3, "k": 2}, {"weights": np.ones(5)})
+>>> from odeco._util.schema import array, record, size, whole
+>>> header, arrays, sizes = record({"order": whole(3), "k": size("k")}), record({"weights": array("k")}), {}
+>>> header({"order": 3, "k": 2}, "", sizes)
+>>> arrays({"weights": np.ones(5)}, "", sizes)
 Traceback (most recent call last):
     ...
 ValueError: `weights` must have k = 2 numbers along axis 0, and has 5
@@ -21,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -67,12 +65,11 @@ def tensor_order() -> Rule:
     return whole(*_ORDERS)
 
 
-def number(low: float = -math.inf, high: float = math.inf, *, infinite: bool = False) -> Rule:
-    """Require a number in a range, its ends included; infinite ones only with `infinite`."""
+def number(low: float = -math.inf, high: float = math.inf) -> Rule:
+    """Require a finite number in a range, its ends included."""
 
     def check(value: Any, where: str, _: Sizes) -> None:
-        real = type(value) in (int, float)
-        if not real or not low <= value <= high or not (infinite or math.isfinite(value)):
+        if type(value) not in (int, float) or not low <= value <= high or not math.isfinite(value):
             raise ValueError(f"`{where}` must be a number from {low:g} to {high:g}")
 
     return check
@@ -116,14 +113,12 @@ def nothing_or(rule: Rule) -> Rule:
     return check
 
 
-def each(rule: Rule, count: str | None = None) -> Rule:
-    """Require a list whose members obey a rule, and whose length is the size called `count`, if one is named."""
+def each(rule: Rule) -> Rule:
+    """Require a list whose members obey a rule."""
 
     def check(value: Any, where: str, sizes: Sizes) -> None:
         if not isinstance(value, list | tuple):
             raise ValueError(f"`{where}` must be a list")
-        if count is not None:
-            _agree(count, len(value), where, sizes, "members")
         for position, member in enumerate(value):
             rule(member, f"{where}[{position}]", sizes)
 
@@ -156,12 +151,11 @@ def plain_settings(value: Any, where: str, _: Sizes) -> None:
         raise ValueError(f"`{where}` must hold numbers and texts")
 
 
-def size(name: str, low: int = 1) -> Rule:
-    """Require a whole number, and tie it to the size of this name."""
-    at_least = whole(low)
+def size(name: str) -> Rule:
+    """Require a whole number of at least 1, and tie it to the size of this name."""
 
     def check(value: Any, where: str, sizes: Sizes) -> None:
-        at_least(value, where, sizes)
+        whole(1)(value, where, sizes)
         if sizes.setdefault(name, value) != value:
             raise ValueError(f"`{where}` must be {name} = {sizes[name]}, and is {value}")
 
@@ -192,19 +186,16 @@ def array(
         if value.ndim != len(shape):
             raise ValueError(f"`{where}` must have {len(shape)} axes, and has {value.ndim}")
         for axis, (name, length) in enumerate(zip(shape, value.shape, strict=True)):
-            if name is not None:
-                _agree(name, length, where, sizes, f"numbers along axis {axis}")
+            if name is not None and sizes.setdefault(name, length) != length:
+                raise ValueError(
+                    f"`{where}` must have {name} = {sizes[name]} numbers along axis {axis}, and has {length}"
+                )
         if kind in ("f", "i", "rows"):
             usable = (value >= low) & (value <= high) & np.isfinite(value)
             if not np.all(usable | np.isnan(value) if nan else usable):
                 raise ValueError(f"`{where}` must hold finite numbers from {low:g} to {high:g}")
 
     return check
-
-
-def _agree(name: str, length: int, where: str, sizes: Sizes, what: str) -> None:
-    if sizes.setdefault(name, length) != length:
-        raise ValueError(f"`{where}` must have {name} = {sizes[name]} {what}, and has {length}")
 
 
 def text_array(*choices: str) -> Rule:
@@ -239,36 +230,3 @@ def require(condition: bool, text: str) -> None:
     """Raise `ValueError` with this text unless the condition holds."""
     if not condition:
         raise ValueError(text)
-
-
-def _no_relations(header: dict[str, Any], arrays: dict[str, Any], sizes: Sizes) -> None:
-    """Require nothing."""
-
-
-@dataclass(frozen=True)
-class Schema:
-    """The contents of a kind of file, or of a part of one.
-
-    Attributes
-    ----------
-    header, arrays : mappings of names to rules
-        What must be in its JSON, and its arrays.
-    optional_header, optional_arrays : mappings of names to rules
-        What may be there.
-    relations : callable
-        Takes header, arrays and sizes, and raises unless they fit together.
-    """
-
-    header: Mapping[str, Rule]
-    arrays: Mapping[str, Rule]
-    optional_header: Mapping[str, Rule] = field(default_factory=dict)
-    optional_arrays: Mapping[str, Rule] = field(default_factory=dict)
-    relations: Callable[[dict[str, Any], dict[str, Any], Sizes], None] = _no_relations
-
-    def check(self, header: dict[str, Any], arrays: dict[str, Any], sizes: Sizes | None = None) -> Sizes:
-        """Raise `ValueError` unless header and arrays obey all rules; return the sizes found."""
-        found = {} if sizes is None else sizes
-        record(self.header, self.optional_header)(header, "", found)
-        record(self.arrays, self.optional_arrays)(arrays, "", found)
-        self.relations(header, arrays, found)
-        return found

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from odeco._util.arguments import as_generator, check_choice, check_count, check_n_components
 from odeco._util.types import FloatArray, RngLike
-from odeco.power.power_method import operator_norm
+from odeco.power.operator_norm import operator_norm
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor, symmetrize
 from odeco.tensors.oracle import Oracle

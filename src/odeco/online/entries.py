@@ -12,7 +12,7 @@ from odeco._util.schema import require
 from odeco._util.state import State, array_field, part_field
 from odeco._util.types import FloatArray
 from odeco.cp.small import decompose_noisy, fit_independent
-from odeco.power.power_method import FiniteSolver
+from odeco.power.solver import FiniteSolver
 from odeco.power.tracking import Tracker
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor

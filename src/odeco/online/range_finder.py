@@ -22,8 +22,7 @@ from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, RngLike
 from odeco.cp.small import core_width, decompose_core, fit_independent
 from odeco.errors import RankError
-from odeco.power.power_method import FiniteSolver
-from odeco.power.solver import uniform_starts
+from odeco.power.solver import FiniteSolver, uniform_starts
 from odeco.power.tracking import Tracker
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor, symmetrize

@@ -23,7 +23,8 @@ from odeco.cp.symmetric import SymmetricProblem
 from odeco.errors import RankError
 from odeco.online.held_out import HeldOut, judge_held_out
 from odeco.online.range_finder import DEFAULT_ROUNDS, mixtures
-from odeco.power.power_method import FiniteSolver, zero_image_error
+from odeco.power.power_method import zero_image_error
+from odeco.power.solver import FiniteSolver
 from odeco.power.tracking import Tracker
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor, symmetrize

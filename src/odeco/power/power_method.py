@@ -9,13 +9,12 @@ A solver sees replies, never data: all that it does is post-processing.
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -24,12 +23,11 @@ from odeco._util.files import load_state, save_arrays
 from odeco._util.schema import require, unit_vectors, usable_array
 from odeco._util.state import State, array_field, part_field, parts_field
 from odeco._util.types import FloatArray, RngLike
-from odeco.cp.rank import RankEvidence
 from odeco.errors import RankError
-from odeco.power.solver import choose_shifts, column_norms, power_step, uniform_starts
+from odeco.power.solver import FiniteSolver, choose_shifts, column_norms, power_step, uniform_starts
 from odeco.power.tracking import Tracker
+from odeco.tensors.asymmetric import sign_variants
 from odeco.tensors.components import Components
-from odeco.tensors.dense import as_oracle
 from odeco.tensors.oracle import Oracle
 
 #: More restarts than this only make the order in which components are found more certain.
@@ -130,23 +128,6 @@ class Eigenpair(State):
     n_iterations: int = array_field(kind="i", low=0, default=0)
     n_agreed: int = array_field(kind="i", low=0, default=0)
     history: tuple[float, ...] = array_field(None, low=0, as_tuple=True, default=())
-
-
-class FiniteSolver:
-    """Defaults of solvers that end, act on every reply at once, and read components off single replies."""
-
-    #: The number of components is given.
-    rank_evidence: RankEvidence | None = None
-
-    def end_pass(self) -> Self:
-        """Return the state itself: the end of a pass changes nothing."""
-        return self
-
-    def standard_errors(self) -> None:
-        """Return None: single replies do not show their spread."""
-
-    def noise_ratio(self, n_rows: int) -> None:
-        """Return None: components are read off single replies."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,7 +232,7 @@ class PowerSolver(State, FiniteSolver):
     @property
     def deflation(self) -> Components:
         """What is subtracted from every reply: the components found, with their sign variants."""
-        return _with_sign_variants(self.found, self.parts, self.order)
+        return _deflation(self.found, self.parts, self.order)
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
@@ -396,21 +377,10 @@ class PowerSolver(State, FiniteSolver):
 
 
 @lru_cache(maxsize=4)  # every reply for a component is deflated by the same
-def _with_sign_variants(found: tuple[Eigenpair, ...], parts: tuple[int, ...], order: int) -> Components:
-    """Return what eigenpairs stand for: themselves, or for vectors of several parts the sum of their sign variants.
-
-    A vector of p parts, (a, b, …)/√p, stands for a term of an asymmetric tensor. Its symmetric embedding is a sum over
-    2ᵖ⁻¹ sign variants (±a, ±b, …)/√p, one of each pair of opposites, each weighted by the product of its signs. The
-    variants are not orthogonal: an eigenvalue λ at one of them means weights of ±λ pᵖ⁻¹ / (2ᵖ⁻¹ (p−1)!).
-    """
-    single = _as_components(found, sum(parts), order)
-    if len(parts) == 1:
-        return single
-    factor = order ** (order - 1) / (2 ** (order - 1) * math.factorial(order - 1))
-    choices = [(1.0, *signs) for signs in itertools.product((1.0, -1.0), repeat=order - 1)]
-    variants = [single.vectors * np.repeat(signs, parts)[:, None] for signs in choices]
-    weights = [math.prod(signs) * factor * single.weights for signs in choices]
-    return Components(np.concatenate(weights), np.concatenate(variants, axis=1), order)
+def _deflation(found: tuple[Eigenpair, ...], parts: tuple[int, ...], order: int) -> Components:
+    """Return the components that eigenpairs stand for: themselves, or the sign variants of vectors of several parts."""
+    components = _as_components(found, sum(parts), order)
+    return components if len(parts) == 1 else sign_variants(components, parts)
 
 
 def _as_components(found: tuple[Eigenpair, ...], dimension: int, order: int) -> Components:
@@ -458,42 +428,3 @@ def zero_image_error(n_components: int, found: Components) -> RankError:
         f"The {rank} component{'s' * (rank > 1)} found {'is' if rank == 1 else 'are'} in `error.found`.",
         found,
     )
-
-
-def operator_norm(
-    tensor: Any, *, n_restarts: int = 100, n_iterations: int = 500, tol: float = 1e-10, rng: RngLike = None
-) -> float:
-    """Return the largest |T(u, …, u)| over unit vectors u: the operator norm of a symmetric tensor.
-
-    Finding the operator norm is hard in general. The number that is returned is the best of `n_restarts` local
-    optima, so it is a lower bound. At even orders a restart whose first value is positive maximises, and one whose
-    first value is negative minimises.
-
-    Parameters
-    ----------
-    tensor : array or Oracle
-        A symmetric tensor.
-    n_restarts, n_iterations : int
-        The number of starts, which are uniform on the sphere, and the largest number of iterations for each.
-    tol : float
-        Iteration stops once all relative residuals are at most this.
-    rng : None, int or numpy.random.Generator
-        Draws the starts.
-
-    Notes
-    -----
-    This is the shifted power method (SS-HOPM). A shift is raised only when the value gets worse.
-
-    References
-    ----------
-    Kolda and Mayo, *Shifted power method for computing tensor eigenpairs*, 2011, arXiv:1007.1267.
-
-    Examples
-    --------
-    >>> import numpy as np, odeco
-    >>> round(odeco.operator_norm(odeco.Components([1.0, -3.0], np.eye(4)[:, :2], order=4), rng=0), 12)
-    3.0
-    """
-    oracle = as_oracle(tensor)
-    schedule = Schedule(1, n_restarts, n_iterations, max(tol, 8 * oracle.rounding))
-    return abs(run(oracle, schedule, rng=rng).found[0].weight)

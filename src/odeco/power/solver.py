@@ -172,3 +172,20 @@ class Solver(Protocol):
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], prefix: str, sizes: Sizes | None = None) -> Self:
         """Return the state that `to_arrays` wrote."""
+
+
+class FiniteSolver:
+    """Defaults of solvers that end, act on every reply at once, and read components off single replies."""
+
+    #: The number of components is given.
+    rank_evidence: RankEvidence | None = None
+
+    def end_pass(self) -> Self:
+        """Return the state itself: the end of a pass changes nothing."""
+        return self
+
+    def standard_errors(self) -> None:
+        """Return None: single replies do not show their spread."""
+
+    def noise_ratio(self, n_rows: int) -> None:
+        """Return None: components are read off single replies."""

@@ -18,7 +18,8 @@ import numpy as np
 
 from odeco._util.types import FloatArray
 from odeco.datasets.planted import APPENDIX_A_WEIGHTS, AdversarialNoise, WeaklyCorrelatedNoise, gaussian_noise
-from odeco.power.power_method import PowerSolver, Schedule, operator_norm, run
+from odeco.power.operator_norm import operator_norm
+from odeco.power.power_method import PowerSolver, Schedule, run
 from odeco.reproduction import output as _output
 from odeco.reproduction.report import (
     ONE_LOG,

@@ -13,7 +13,8 @@ import numpy as np
 
 from odeco._util.types import FloatArray
 from odeco.datasets.planted import APPENDIX_A_WEIGHTS, gaussian_noise, planted_orthogonal
-from odeco.power.power_method import Schedule, operator_norm, run
+from odeco.power.operator_norm import operator_norm
+from odeco.power.power_method import Schedule, run
 from odeco.reproduction import output as _output
 from odeco.reproduction.baselines.matrices import random_slice, simultaneous_diagonalization
 from odeco.reproduction.report import Experiment, Finding, distinct, log_slope, medians_of, select, slope_of, verdict

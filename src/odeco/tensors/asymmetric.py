@@ -8,6 +8,7 @@ the same absolute value (Ragnarsson and Van Loan 2013).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from functools import cached_property
@@ -218,6 +219,19 @@ def term_weights(eigenvalues: FloatArray, order: int) -> FloatArray:
     """Return the weights λ of the terms whose embeddings have the given eigenvalues."""
     factor: float = order ** (order / 2 - 1) / math.factorial(order - 1)
     return eigenvalues * factor
+def sign_variants(components: Components, parts: tuple[int, ...]) -> Components:
+    """Return the symmetric embedding of the terms that components of p parts, (a, b, …)/√p, stand for.
+
+    The embedding of a term is a sum over 2ᵖ⁻¹ sign variants (±a, ±b, …)/√p, one of each pair of opposites, each
+    weighted by the product of its signs. The variants are not orthogonal: an eigenvalue λ at one of them means weights
+    of ±λ pᵖ⁻¹ / (2ᵖ⁻¹ (p−1)!).
+    """
+    order = components.order
+    factor = order ** (order - 1) / (2 ** (order - 1) * math.factorial(order - 1))
+    choices = [(1.0, *signs) for signs in itertools.product((1.0, -1.0), repeat=order - 1)]
+    variants = [components.vectors * np.repeat(signs, parts)[:, None] for signs in choices]
+    weights = [math.prod(signs) * factor * components.weights for signs in choices]
+    return Components(np.concatenate(weights), np.concatenate(variants, axis=1), order)
 
 
 def _leave_one_out(entries: DataArray, parts: list[DataArray]) -> list[DataArray]:

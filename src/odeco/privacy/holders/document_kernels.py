@@ -1,7 +1,8 @@
 """Compiled loops over private documents: the contribution of each unit to a sum, scaled to Euclidean norm 1.
 
 A unit is a document, or all documents of a user. Its contribution is a function of its own documents and of public
-arguments: every number is computed by the same instructions whatever the other units hold.
+arguments: every number is computed by the same instructions whatever the other units hold. `units` is a `Units` of
+`odeco.privacy.holders.documents`.
 """
 
 from __future__ import annotations
@@ -57,13 +58,7 @@ def find_shares(
 def add_responsibilities(  # noqa: C901 - the hot loop, in one piece
     first: int,
     last: int,
-    unit_documents: NDArray[Any],
-    document_entries: NDArray[Any],
-    words: NDArray[Any],
-    counts: FloatArray,
-    slots: NDArray[Any],
-    unit_slots: NDArray[Any],
-    slot_words: NDArray[Any],
+    units: Any,
     topics: NDArray[np.float32],
     scales: FloatArray,
     smoothing: np.float32,
@@ -75,6 +70,7 @@ def add_responsibilities(  # noqa: C901 - the hot loop, in one piece
     A word of a document adds s √count, divided among the topics according to the document's *other* words. The
     documents of a unit have equal weights and are added up, and the sum is divided by its norm.
     """
+    unit_documents, document_entries, words, counts, slots, unit_slots, slot_words = units
     k = topics.shape[1]
     most = 1
     for unit in range(first, last):
@@ -123,22 +119,14 @@ def add_responsibilities(  # noqa: C901 - the hot loop, in one piece
 
 @_compiled
 def add_pairs(  # noqa: C901 - the hot loop, in one piece
-    first: int,
-    last: int,
-    unit_documents: NDArray[Any],
-    document_entries: NDArray[Any],
-    counts: FloatArray,
-    slots: NDArray[Any],
-    unit_slots: NDArray[Any],
-    slot_words: NDArray[Any],
-    places: NDArray[np.int64],
-    total: FloatArray,
+    first: int, last: int, units: Any, places: NDArray[np.int64], total: FloatArray
 ) -> None:
     """Add √count √count' of the pairs of chosen words in each document to the upper triangle of `total`.
 
     `places` says where a word stands among the chosen ones, or −1. The pairs of each document are weighed to norm 1,
     those of a unit added up, and the sum is divided by its norm.
     """
+    unit_documents, document_entries, _, counts, slots, unit_slots, slot_words = units
     most = 1
     for unit in range(first, last):
         most = max(most, unit_slots[unit + 1] - unit_slots[unit])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,32 @@ _MOST_WORDS = 2.0**40
 
 #: Units are added up in this many lanes, whatever the number of threads.
 _LANES = 4
+
+
+class Units(NamedTuple):
+    """The documents of all units as flat arrays; those of a unit lie together.
+
+    Attributes
+    ----------
+    documents : array
+        The first document of each unit, and the number of documents.
+    entries : array
+        The first entry of each document, and the number of entries.
+    words, counts : arrays
+        The word and the count of each entry.
+    slots : array
+        The number of the word of each entry among the different words of its unit.
+    first_slots, slot_words : arrays
+        The first slot of each unit, and their number; the word of each slot.
+    """
+
+    documents: IndexArray
+    entries: IndexArray
+    words: IndexArray
+    counts: FloatArray
+    slots: IndexArray
+    first_slots: IndexArray
+    slot_words: IndexArray
 
 
 class BoundedCounts:
@@ -75,24 +101,22 @@ class BoundedCounts:
         self.n_documents, self.n_words = (int(size) for size in clean.shape)
         units, self.n_units = units_of(groups, self.n_documents)
         self.of_users = groups is not None
-        self._set_units(clean, units)
+        self._units = self._units_in(clean, units)
 
-    def _set_units(self, clean: Any, units: IndexArray) -> None:
+    def _units_in(self, clean: Any, units: IndexArray) -> Units:
         """Put the documents of each unit next to each other, and number the different words of each unit."""
         if self.of_users:
             clean = clean[np.argsort(units, kind="stable")]
-        self._unit_documents = np.append(0, np.cumsum(np.bincount(units)))
-        self._entries, self._words, self._counts = clean.indptr.astype(np.int64), clean.indices, clean.data
+        documents = np.append(0, np.cumsum(np.bincount(units)))
+        entries, words = clean.indptr.astype(np.int64), clean.indices
         if not self.of_users:
-            self._unit_slots, self._slot_words = self._entries, self._words
-            self._slots = np.arange(self._words.size) - np.repeat(self._entries[:-1], np.diff(self._entries))
-            return
-        entries_of_unit = self._entries[self._unit_documents]
-        owner = np.repeat(np.arange(self.n_units), np.diff(entries_of_unit))
-        keys, position = np.unique(owner * self.n_words + self._words, return_inverse=True)
-        self._slot_words = keys % self.n_words
-        self._unit_slots = np.searchsorted(keys, np.arange(self.n_units + 1) * self.n_words)
-        self._slots = position - self._unit_slots[owner]
+            slots = np.arange(words.size) - np.repeat(entries[:-1], np.diff(entries))
+            return Units(documents, entries, words, clean.data, slots, entries, words)
+        owner = np.repeat(np.arange(self.n_units), np.diff(entries[documents]))
+        keys, position = np.unique(owner * self.n_words + words, return_inverse=True)
+        first_slots = np.searchsorted(keys, np.arange(self.n_units + 1) * self.n_words)
+        slots = position - first_slots[owner]
+        return Units(documents, entries, words, clean.data, slots, first_slots, keys % self.n_words)
 
     @property
     def neighbours(self) -> str:
@@ -146,10 +170,11 @@ class BoundedCounts:
         return _bounded(what, lambda: self._responsibilities(topics.T, scales, smoothing, N_ROUNDS), topics.size)
 
     def _lengths(self) -> FloatArray:
-        sizes = np.add.reduceat(np.append(self._counts, 0.0), self._entries[:-1]) if self.n_documents else np.zeros(0)
-        used = np.diff(self._entries) > 0
+        entries = self._units.entries
+        sizes = np.add.reduceat(np.append(self._units.counts, 0.0), entries[:-1]) if self.n_documents else np.zeros(0)
+        used = np.diff(entries) > 0
         bins = np.searchsorted(LENGTH_EDGES, sizes[used], side="right") - 1
-        unit = np.repeat(np.arange(self.n_units), np.diff(self._unit_documents))[used]
+        unit = np.repeat(np.arange(self.n_units), np.diff(self._units.documents))[used]
         keys, repeated = np.unique(unit * LENGTH_EDGES.size + bins, return_counts=True)
         unit, bins = np.divmod(keys, LENGTH_EDGES.size)
         norms = np.sqrt(np.bincount(unit, repeated.astype(np.float64) ** 2, self.n_units))
@@ -162,34 +187,22 @@ class BoundedCounts:
 
         places = np.full(self.n_words, -1)
         places[words] = np.arange(words.size)
-
-        def add(first: int, last: int, total: FloatArray) -> None:
-            unit_of_documents, entries = self._unit_documents, self._entries
-            shape = (self._slots, self._unit_slots, self._slot_words, places)
-            add_pairs(first, last, unit_of_documents, entries, self._counts, *shape, total)
-
-        matrix = self._in_lanes(add, (words.size, words.size))
+        matrix = self._in_lanes(add_pairs, (words.size, words.size), places)
         return matrix[np.triu_indices(words.size, 1)]
 
     def _responsibilities(self, topics: Any, scales: FloatArray, smoothing: float, n_rounds: int) -> FloatArray:
         from odeco.privacy.holders.document_kernels import add_responsibilities  # Numba takes a second
 
         table, small = np.ascontiguousarray(topics, dtype=np.float32), np.float32(smoothing)
+        return self._in_lanes(add_responsibilities, table.shape, table, scales, small, n_rounds)
 
-        def add(first: int, last: int, total: FloatArray) -> None:
-            documents = (self._unit_documents, self._entries, self._words, self._counts)
-            slots = (self._slots, self._unit_slots, self._slot_words)
-            add_responsibilities(first, last, *documents, *slots, table, scales, small, n_rounds, total)
-
-        return self._in_lanes(add, table.shape)
-
-    def _in_lanes(self, add: Callable[[int, int, FloatArray], None], shape: tuple[int, ...]) -> FloatArray:
-        """Return the sum over lanes of units, each of which is filled in by `add`; they are added in their order."""
+    def _in_lanes(self, add: Callable[..., None], shape: tuple[int, ...], *arguments: Any) -> FloatArray:
+        """Return the sum over lanes of units, each of which `add` fills in; they are added in their order."""
         borders = [round(lane * self.n_units / _LANES) for lane in range(_LANES + 1)]
 
         def lane_total(number: int) -> FloatArray:
             total = np.zeros(shape)
-            add(borders[number], borders[number + 1], total)
+            add(borders[number], borders[number + 1], self._units, *arguments, total)
             return total
 
         total: FloatArray = np.sum(list(map_blocks(lane_total, range(_LANES), parallel=True)), axis=0)
