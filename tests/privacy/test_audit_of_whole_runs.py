@@ -106,14 +106,14 @@ RUNS = {
 @pytest.fixture(autouse=True)
 def plan_once():
     """A plan depends on public numbers alone, which are the same in all runs of a mechanism: it is made once."""
-    plans, make = {}, _recipe.choose
+    plans, make = {}, _recipe._choose
 
     def choose(mechanism, setting):
         if mechanism not in plans:
             plans[mechanism] = make(mechanism, setting)
         return plans[mechanism]
 
-    with mock.patch.object(_recipe, "choose", choose):
+    with mock.patch.object(_recipe, "_choose", choose):
         yield
 
 

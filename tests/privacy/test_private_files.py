@@ -238,7 +238,7 @@ def test_a_damaged_file_is_refused_without_a_word_about_its_rows(tmp_path):
         )
     assert str(error.value) == (
         "rows.npz must be complete, and stay as it is during a run. It is damaged, or was changed. Write or copy it "
-        "again. Where the damage is is not said, because the run is private."
+        "again. The place of the damage is not named, because the run is private."
     )
     assert error.value.__cause__ is None
     assert error.value.row is None

@@ -74,7 +74,7 @@ def arrays_field(*shape: str | None, rule: Rule | None = None, as_tuple: bool = 
 
 
 def given_field() -> Any:
-    """Declare a field that is not among the arrays: whoever reads a file gives it (`State.from_arrays(parts=…)`)."""
+    """Declare a field that is not among the arrays: the reader of a file gives it (`State.from_arrays(parts=…)`)."""
     return field(metadata={"given": True})
 
 

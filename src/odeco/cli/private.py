@@ -17,7 +17,7 @@ from odeco.io.coerce import SVMLIGHT
 from odeco.privacy.holders.protocol import UNITS
 from odeco.privacy.sources import open_private
 from odeco.private.mechanisms import MECHANISMS
-from odeco.private.planner import AUTO, default_neighbours
+from odeco.private.recipe import AUTO, default_neighbours
 
 
 @click.command("private")

@@ -107,7 +107,7 @@ def audit(
     noise_share : float
         For tests of the auditor: 0.95 makes the noise 5 % too small, behind the ledger's back.
     noise : NoiseSource, optional
-        Who draws the noise.
+        The source of the noise; by default the operating system.
 
     Notes
     -----

@@ -293,7 +293,7 @@ class LedgerFile(Payer):
 
     @property
     def spent_by(self) -> dict[str, float]:
-        """The μ of the charges of each who charged, in the order of their first one, as if all were on the same data.
+        """The μ of the charges by each name, in the order of their first ones, as if all were on the same data.
 
         Budgets add up as squares of μ.
         """

@@ -109,7 +109,7 @@ def noisy(value: Any, scale: float, source: NoiseSource) -> FloatArray:
     scale : float
         Standard deviation of the noise on every coordinate.
     source : NoiseSource
-        Who draws the noise.
+        The source of the noise.
 
     Returns
     -------
@@ -134,8 +134,8 @@ def noisy(value: Any, scale: float, source: NoiseSource) -> FloatArray:
 
     **Clamping.** A value beyond ±2⁴⁰ · 2^⌊log₂ scale⌋ is cut to that bound, and one that is not a number becomes 0,
     without a message: a message would be an answer without noise. Cutting moves no two values apart (it is a
-    projection onto a box). NaN has no distance to anything, so no sensitivity covers it: who holds data must replace
-    bad rows before they reach a sum. This is the last line of defence only.
+    projection onto a box). NaN has no distance to anything, so no sensitivity covers it: data
+    holders must replace bad rows before they reach a sum. This is the last line of defence only.
 
     **How good the noise is.** With U uniform on (0, ½), −Φ⁻¹(U) is the size of a normal variable; a fair bit is its
     sign. 63 bits of U are drawn and Φ⁻¹ is computed in double precision, which decides the nearest multiple of the

@@ -147,12 +147,12 @@ class PrivacyPlan:
         return json.dumps({"kind": "privacy plan", "format_version": 1, **asdict(self)}, indent=2)
 
 
-#: What may happen to whom, in words, by neighbour relation.
+#: What each neighbour relation hides, in words.
 _RELATIONS = {
-    "replace": "hidden is whether one {unit} is as it is or any other",
-    "add_remove": "hidden is whether one {unit} is there or blanked out",
-    "distinct": "hidden is one distinct entry, which may change by the entry change",
-    "literal": "hidden is one entry as the paper counts them: by it a diagonal entry changes six times as far",
+    "replace": "hides whether one {unit} is as it is or any other",
+    "add_remove": "hides whether one {unit} is there or blanked",
+    "distinct": "hides one distinct entry, which may change by the entry change",
+    "literal": "hides one entry as the paper defines it, by which a diagonal entry changes {times} times as far",
 }
 
 
@@ -227,7 +227,7 @@ def terms(plan: PrivacyPlan) -> list[str]:
         "mu": f"both as one number, {plan.mu:.4g} here; runs on the same data add up as the squares of their mu",
         "releases": "noisy answers that a mechanism gives, which share the budget",
         "noise": "standard deviation of the noise on a number of the first of them",
-        plan.neighbours: _RELATIONS[plan.neighbours].format(unit=plan.unit),
+        plan.neighbours: _RELATIONS[plan.neighbours].format(unit=plan.unit, times=math.factorial(plan.order)),
     }
     width = max(map(len, meanings))
     return [f"{name:<{width}}  {meaning}" for name, meaning in meanings.items()]

@@ -175,7 +175,7 @@ def _read(file: Source) -> Iterator[Any]:
 def _damaged(file: Source) -> SourceError:
     return SourceError(
         f"{as_subject(file.name)} must be complete, and stay as it is during a run. It is damaged, or was changed. "
-        "Write or copy it again. Where the damage is is not said, because the run is private.",
+        "Write or copy it again. The place of the damage is not named, because the run is private.",
         path=file.path,
     )
 

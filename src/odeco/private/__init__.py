@@ -1,4 +1,4 @@
-"""Decompositions under differential privacy: one recipe, a planner, and a registry of mechanisms."""
+"""Decompositions under differential privacy: a recipe with its plan, and a registry of mechanisms."""
 
 from odeco.private.recipe import decompose_privately, plan_privacy
 

@@ -1,10 +1,15 @@
-"""Decompose a tensor, or the moment of rows, under differential privacy; or plan that from public numbers."""
+"""Decompose a tensor, or the moment of rows, under differential privacy; or plan that from public numbers.
+
+Before any data is touched, the arguments are checked, and every mechanism is planned from public numbers. An argument
+that would have no effect is refused by its name.
+"""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,33 +22,40 @@ from odeco._util.arguments import (
     check_norm_bound,
     check_number,
 )
+from odeco._util.threads import one_blas_thread
 from odeco._util.types import RngLike
 from odeco.decompose.result import PrivateDecomposition
 from odeco.display.progress import following
 from odeco.power.power_method import Schedule
 from odeco.privacy.calibration import check_delta, check_delta_for, check_epsilon
+from odeco.privacy.holders.entries import EntryLevel
 from odeco.privacy.holders.protocol import RELATIONS, UNITS, Unit
 from odeco.privacy.holders.records import RecordLevel
 from odeco.privacy.ledger import Ledger
 from odeco.privacy.ledger_file import LedgerFile, as_ledger
 from odeco.privacy.noise import NoiseSource, SecureNoise
-from odeco.privacy.plan import PrivacyPlan
+from odeco.privacy.plan import MechanismPlan, PrivacyPlan, Prospect
 from odeco.privacy.release import Releaser, Releases
 from odeco.privacy.report import PrivacyReport
 from odeco.privacy.sensitivity import EntrySensitivities, RecordSensitivities
 from odeco.privacy.sources import PrivateRows
 from odeco.private.mechanisms import MECHANISMS
 from odeco.private.mechanisms.mechanism import Calibration, Setting, Task
-from odeco.private.planner import (
-    AUTO,
-    as_holder,
-    check_mechanism,
-    check_used_by_unit,
-    choose,
-    default_neighbours,
-    plan_all,
-)
 from odeco.tensors.components import Components
+from odeco.tensors.dense import DenseTensor
+
+#: The value of `mechanism` that leaves the choice to the plan.
+AUTO = "auto"
+
+#: Budgets to compare with, as multiples of the one that is planned.
+_MULTIPLES = (0.5, 1.0, 2.0, 4.0)
+
+#: Arguments that only some units use, with these units.
+_UNITS_THAT_USE = {
+    **dict.fromkeys(("norm_bound", "order", "n_units", "nonnegative"), ("record", "user")),
+    **dict.fromkeys(("entry_change", "entry_limit"), ("entry",)),
+}
+
 
 #: Default number of iterations of a private power method. Each costs budget, and under noise more than ten gain
 #: nothing.
@@ -86,7 +98,7 @@ def decompose_privately(
         row at a time, without a message. A holder of either fixes `unit`, `norm_bound`, `groups`, `order`,
         `neighbour_relation`, `entry_change`, `entry_limit` and `nonnegative`.
     n_components : int
-        The number k of components. Fixed in advance: the data must not choose it. `PrivateDecomposition.clear` says
+        The number k of components. Fixed in advance: the data must not _choose it. `PrivateDecomposition.clear` says
         afterwards which of them are more than noise.
     epsilon, delta : float
         The guarantee: ε > 0, and δ between 0 and 1, below 1/n for n records or users.
@@ -116,7 +128,7 @@ def decompose_privately(
     entry_change, entry_limit : float
         For tensors: how far a neighbour may move an entry, 1 by default, and where entries are cut; see `EntryLevel`.
     nonnegative : bool, optional
-        For rows: cut negative numbers to 0, which makes to replace a row cost √2 instead of 2 at odd orders.
+        For rows: cut negative numbers to 0. Replacing a row then costs √2 instead of 2 at odd orders.
     ledger : Ledger, LedgerFile or path, optional
         The budget of all runs on these data together. It pays for this run too, or refuses it.
     rng : None, int or numpy.random.Generator
@@ -140,7 +152,7 @@ def decompose_privately(
     of the sensitivity, some 10⁻³ of it at most; a ledger checks that (ε, δ) holds, so that with the paper's calibration
     an ε for which it does not (above some hundreds) is refused.
 
-    What is not protected: the shape of the data, the number of rows, who owns which (`groups`), k, L, R, the bounds;
+    What is not protected: the shape of the data, the number of rows, whose each is (`groups`), k, L, R, the bounds;
     how long a run takes; the memory of this process. Every call has a budget of its own: several calls on the same data
     add up, as the squares of their μ. Give them one `ledger`, and the limit of that holds for all of them.
 
@@ -158,7 +170,7 @@ def decompose_privately(
     (array([0.5, 0.5]), array([ True,  True]), 'input')
     """
     epsilon, delta = check_epsilon(epsilon), check_delta(delta)
-    check_mechanism(mechanism, calibration, {"n_restarts": n_restarts, "n_iterations": n_iterations})
+    _check_mechanism(mechanism, calibration, {"n_restarts": n_restarts, "n_iterations": n_iterations})
     generator = as_generator(rng)
     settings = {
         "unit": unit,
@@ -171,12 +183,12 @@ def decompose_privately(
         "nonnegative": nonnegative,
     }
     with np.errstate(all="ignore"):  # a warning about the data would be an answer without noise
-        holder = as_holder(data, mechanism, settings)
+        holder = _as_holder(data, mechanism, settings)
     if holder.unit != "entry":
         check_delta_for(delta, holder.n_units, holder.unit)
     search = _search(holder.dimension, n_components, n_restarts, n_iterations)
     setting = Setting(holder.dimension, holder.order, search, epsilon, delta, holder.sensitivities, calibration)
-    planned = choose(mechanism, setting)
+    planned = _choose(mechanism, setting)
     own = Ledger(setting.mu, within=None if ledger is None else as_ledger(ledger))
     with following(callback, progress) as report_to:
 
@@ -247,7 +259,7 @@ def plan_privacy(
     """
     check_choice("unit", unit, UNITS)
     bounds = {"norm_bound": norm_bound, "entry_change": entry_change, "nonnegative": nonnegative}
-    check_used_by_unit(unit, {"n_units": n_units, **bounds})
+    _check_used_by_unit(unit, {"n_units": n_units, **bounds})
     epsilon, delta = check_epsilon(epsilon), check_delta(delta)
     d = check_count("dimension", dimension)
     search = _search(d, n_components, n_restarts, n_iterations)
@@ -264,10 +276,122 @@ def plan_privacy(
         known = (check_norm_bound(norm_bound), n_units, p)
         sensitivities = RecordSensitivities(*known, replace=relation == "replace", nonnegative=bool(nonnegative))
     setting = Setting(d, p, search, epsilon, delta, sensitivities)
-    return plan_all(setting, unit, relation, n_units=n_units, norm_bound=norm_bound)
+    return _plan_all(setting, unit, relation, n_units=n_units, norm_bound=norm_bound)
 
 
 def _search(dimension: int, n_components: int, n_restarts: int | None, n_iterations: int | None) -> Schedule:
     """Return the paper's k, L and R, with the defaults of a private run."""
     iterations = DEFAULT_ITERATIONS if n_iterations is None else n_iterations
     return Schedule.default(dimension, n_components, n_restarts=n_restarts, n_iterations=iterations)
+
+
+def _check_used_by_unit(unit: Unit, given: dict[str, Any]) -> None:
+    """Raise if an argument is given that this unit does not use; None counts as not given."""
+    for name, users in _UNITS_THAT_USE.items():
+        _check_goes_with(name, given.get(name), "unit", unit, users)
+
+
+def _check_mechanism(mechanism: str, calibration: str, given: dict[str, Any]) -> None:
+    """Raise unless the mechanism is known and uses what is given; "auto" may _choose one that iterates."""
+    check_choice("mechanism", mechanism, (AUTO, *MECHANISMS))
+    check_choice("calibration", calibration, ("exact", "paper"))
+    for name, value in given.items():
+        _check_goes_with(name, value, "mechanism", mechanism, [AUTO, *_mechanisms_that_use(name)])
+    users = _mechanisms_that_use("calibration")
+    if calibration == "paper" and mechanism not in users:
+        raise ValueError(
+            f"calibration='paper' must go with mechanism={_listed(users)}. Got {mechanism!r}. Leave it out."
+        )
+
+
+def default_neighbours(unit: Unit, mechanism: str) -> str:
+    """Return the neighbour relation that is taken unless another is given."""
+    if unit != "entry":
+        return "replace"
+    return MECHANISMS[mechanism].entry_neighbours if mechanism in MECHANISMS else "distinct"
+
+
+def _as_holder(data: Any, mechanism: str, settings: dict[str, Any]) -> EntryLevel | RecordLevel:
+    """Return a holder as it is, and make one of a tensor or rows with these settings; None counts as not given."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    if isinstance(data, EntryLevel | RecordLevel):
+        for name in given:
+            raise ValueError(
+                f"`{name}` must not be given beside a holder of the data, which fixes it. Got `{name}` and "
+                f"{'an' if isinstance(data, EntryLevel) else 'a'} {type(data).__name__}. Leave it out."
+            )
+        return data
+    unit = given.pop("unit", "entry")
+    check_choice("unit", unit, UNITS)
+    if (unit == "user") != ("groups" in given):
+        raise ValueError(
+            f"`groups` must be given for unit='user' and for no other. Got unit={unit!r} and "
+            f"groups{'' if 'groups' in given else '=None'}. Pass one label per row, or unit='record'."
+        )
+    _check_used_by_unit(unit, given)
+    given.setdefault("neighbour_relation", default_neighbours(unit, mechanism))
+    if unit == "entry":
+        return EntryLevel(data.entries if isinstance(data, DenseTensor) else data, **given)
+    return RecordLevel(data, **{"norm_bound": None, **given})  # None is refused there, with what to do
+
+
+def _mechanisms_that_use(argument: str) -> list[str]:
+    return [each.name for each in MECHANISMS.values() if argument in each.uses]
+
+
+def _check_goes_with(name: str, value: Any, kind: str, chosen: str, users: Iterable[str]) -> None:
+    if value is not None and chosen not in users:
+        raise ValueError(
+            f"`{name}` must go with {kind}={_listed(users)}. Got {name}={value!r} with {kind}={chosen!r}. "
+            f"Leave it out, or _choose another {kind}."
+        )
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Return names as in 'a', 'b' or 'c'."""
+    *others, last = map(repr, names)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _plan_all(
+    setting: Setting,
+    unit: Unit,
+    neighbour_relation: str,
+    *,
+    n_units: int | None = None,
+    norm_bound: float | None = None,
+) -> PrivacyPlan:
+    """Return the plan of every mechanism that can be used, smallest signal first, and what other budgets would find."""
+    ranked = _ranked(setting)
+    public = (setting.epsilon, setting.delta, setting.mu, unit, neighbour_relation, setting.dimension)
+    known = (setting.search.n_components, ranked, _best(ranked).mechanism)
+    prospects = tuple(_prospect(setting, multiple * setting.epsilon) for multiple in _MULTIPLES)
+    return PrivacyPlan(*public, *known, prospects, setting.order, n_units, norm_bound)
+
+
+def _prospect(setting: Setting, epsilon: float) -> Prospect:
+    """Return what another budget would find."""
+    plans = _ranked(replace(setting, epsilon=epsilon))
+    return Prospect(epsilon, {plan.mechanism: plan.smallest_signal for plan in plans})
+
+
+def _choose(mechanism: str, setting: Setting) -> MechanismPlan:
+    """Return the plan of a mechanism, or that of the best for "auto"; raise if the mechanism cannot be used."""
+    if mechanism == AUTO:
+        return _best(_ranked(setting))
+    if refusal := MECHANISMS[mechanism].refusal(setting):
+        others = sorted(each.name for each in MECHANISMS.values() if not each.refusal(setting))
+        raise ValueError(f"{refusal} Take {_listed(others)}.")
+    with one_blas_thread():  # matrices this small are slowed down by threads that wait for each other
+        return MECHANISMS[mechanism].plan(setting)
+
+
+def _ranked(setting: Setting) -> tuple[MechanismPlan, ...]:
+    with one_blas_thread():
+        plans = [mechanism.plan(setting) for mechanism in MECHANISMS.values() if not mechanism.refusal(setting)]
+    return tuple(sorted(plans, key=lambda plan: plan.smallest_signal))
+
+
+def _best(ranked: tuple[MechanismPlan, ...]) -> MechanismPlan:
+    """Return the first that needs no remark: it assumes nothing further about the data."""
+    return next(plan for plan in ranked if not plan.remark)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from odeco._util.types import FloatArray
 
-#: Sums may be reordered, which makes them several times faster; infinities and what is no number keep their meaning,
+#: Sums may be reordered, which makes them several times faster; infinity and NaN keep their meaning,
 #: because the code checks whether a norm is finite.
 _compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 

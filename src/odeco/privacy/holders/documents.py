@@ -312,7 +312,7 @@ def _step(scale: float) -> float:
 
 @np.errstate(all="ignore")  # a warning about the data would be an answer without noise
 def _words_of_units(counts: Any, words: NDArray[np.str_], units: IndexArray | None, stop_words: frozenset[str]) -> Any:
-    """Return which unit holds which word, as a CSR array of ones; a count that is no positive number is none."""
+    """Return which unit holds which word, as a CSR array of ones; a count must be a positive number to be one."""
     counts = sparse.csr_array(counts, copy=True)
     counts.sum_duplicates()
     usable = ~np.isin(np.char.lower(words), sorted(stop_words))

@@ -82,7 +82,7 @@ class RecordLevel(DataHolder):
     groups : array of n labels, optional
         Which user each row belongs to; public. The unit is then the user.
     nonnegative : bool
-        Cut negative numbers to 0. To replace a record then costs √2 instead of 2 at odd orders.
+        Cut negative numbers to 0. Replacing a record then costs √2 instead of 2 at odd orders.
 
     Notes
     -----
