@@ -343,7 +343,7 @@ def _check_goes_with(name: str, value: Any, kind: str, chosen: str, users: Itera
     if value is not None and chosen not in users:
         raise ValueError(
             f"`{name}` must go with {kind}={_listed(users)}. Got {name}={value!r} with {kind}={chosen!r}. "
-            f"Leave it out, or _choose another {kind}."
+            f"Leave it out, or choose another {kind}."
         )
 
 
