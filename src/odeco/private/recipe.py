@@ -98,7 +98,7 @@ def decompose_privately(
         row at a time, without a message. A holder of either fixes `unit`, `norm_bound`, `groups`, `order`,
         `neighbour_relation`, `entry_change`, `entry_limit` and `nonnegative`.
     n_components : int
-        The number k of components. Fixed in advance: the data must not _choose it. `PrivateDecomposition.clear` says
+        The number k of components. Fixed in advance: the data must not choose it. `PrivateDecomposition.clear` says
         afterwards which of them are more than noise.
     epsilon, delta : float
         The guarantee: ε > 0, and δ between 0 and 1, below 1/n for n records or users.
@@ -292,7 +292,7 @@ def _check_used_by_unit(unit: Unit, given: dict[str, Any]) -> None:
 
 
 def _check_mechanism(mechanism: str, calibration: str, given: dict[str, Any]) -> None:
-    """Raise unless the mechanism is known and uses what is given; "auto" may _choose one that iterates."""
+    """Raise unless the mechanism is known and uses what is given; "auto" may choose one that iterates."""
     check_choice("mechanism", mechanism, (AUTO, *MECHANISMS))
     check_choice("calibration", calibration, ("exact", "paper"))
     for name, value in given.items():
