@@ -105,13 +105,11 @@ class Gaussians(State):
     @cached_property
     def origin(self) -> FloatArray:
         """The mean of the mixture. It is subtracted from rows, as squares of large numbers lose digits."""
-        mean: FloatArray = self.weights @ self.means
-        return mean
+        return np.asarray(self.weights @ self.means)
 
     @cached_property
     def _offsets(self) -> FloatArray:
-        offsets: FloatArray = self.means - self.origin
-        return offsets
+        return np.asarray(self.means - self.origin)
 
     @cached_property
     def _factors(self) -> FloatArray:
@@ -130,14 +128,12 @@ class Gaussians(State):
         """The standard deviation of each feature within components, averaged over components."""
         k, d = self.means.shape
         own = np.einsum("kii->ki", self.covariances) if self.covariances.ndim == 3 else self.covariances.reshape(k, -1)
-        spread: FloatArray = np.sqrt(self.weights @ np.broadcast_to(own, (k, d)))
-        return spread
+        return np.asarray(np.sqrt(self.weights @ np.broadcast_to(own, (k, d))))
 
     @property
     def standardized_means(self) -> FloatArray:
         """The distance of each mean from the mean of the mixture, in standard deviations within components."""
-        heights: FloatArray = (self.means - self.origin) / self.spread
-        return heights
+        return np.asarray((self.means - self.origin) / self.spread)
 
     def log_joint(self, centred: FloatArray, squares: FloatArray) -> FloatArray:
         """Return log(w_h N(x | h)) for each row x, from which the origin was subtracted, and each component h.
@@ -223,14 +219,7 @@ class GaussianStatistics(Statistics):
 
     def __add__(self, other: GaussianStatistics) -> GaussianStatistics:
         own = self if self.origin is other.origin else self.seen_from(other.origin)
-        return GaussianStatistics(
-            own.n + other.n,
-            own.log_likelihood + other.log_likelihood,
-            own.counts + other.counts,
-            own.firsts + other.firsts,
-            own.seconds + other.seconds,
-            other.origin,
-        )
+        return replace(Statistics.__add__(own, other), origin=other.origin)
 
     def scaled(self, factor: float) -> GaussianStatistics:
         """Return the statistics, multiplied by a factor."""
@@ -265,8 +254,7 @@ def log_peaks(log_weights: Any, covariances: FloatArray, factors: FloatArray | N
         halves = 0.5 * np.log(covariances).sum(axis=1)
     else:
         halves = -np.log(np.einsum("kii->ki", factors)).sum(axis=1)
-    peaks: FloatArray = log_weights - halves - 0.5 * d * math.log(2 * math.pi)
-    return peaks
+    return np.asarray(log_weights - halves - 0.5 * d * math.log(2 * math.pi))
 
 
 def log_densities(
@@ -337,8 +325,7 @@ def normalize(joint: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def squared_norms(rows: FloatArray) -> FloatArray:
     """Return the squared norm of each row."""
-    squares: FloatArray = np.einsum("ij,ij->i", rows, rows)
-    return squares
+    return np.asarray(np.einsum("ij,ij->i", rows, rows))
 
 
 def blocks_of(rows: Any) -> Iterator[Any]:

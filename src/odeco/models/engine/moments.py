@@ -59,8 +59,7 @@ class SecondMoment:
     @property
     def covariance(self) -> FloatArray:
         """The covariance, divided by the number of rows."""
-        covariance: FloatArray = self.scatter / self.n_rows
-        return covariance
+        return np.asarray(self.scatter / self.n_rows)
 
     @property
     def variance(self) -> float:

@@ -49,16 +49,16 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Fl
         "mean, in standard deviations",
     )
     fact = f"{_SHAPES[model.covariance_type]}, fitted to {fit.info.n_samples:,} rows; start: {fit.info.init}."
-    verdict, alone = _verdict(fit, privacy), None if scale.size else _only_column(model)
-    if alone is None:
-        facts = (fact, "Columns were standardised; means are in the units of the rows.") if scale.size else (fact,)
-        return Description(verdict, facts, tuple(components), (_Plane(model, rows), table))
-    name, share = names[alone[0]], alone[1]
-    verdict = verdict.replace("components,", f"components that only {name} separates,", 1)
-    advice = (
-        f"{name} has {share:.1%} of the variance between means. If columns have different units, pass standardize=True."
-    )
-    return Description(verdict, (fact, advice), tuple(components), (_Plane(model, rows), table))
+    verdict, facts = _verdict(fit, privacy), [fact]
+    alone = None if scale.size else _only_column(model)
+    if scale.size:
+        facts.append("Columns were standardised; means are in the units of the rows.")
+    if alone is not None:
+        name, share = names[alone[0]], alone[1]
+        verdict = verdict.replace("components,", f"components that only {name} separates,", 1)
+        facts.append(f"{name} has {share:.1%} of the variance between means.")
+        facts.append("If columns have different units, pass standardize=True.")
+    return Description(verdict, tuple(facts), tuple(components), (_Plane(model, rows), table))
 
 
 def in_own_units(fit: Fit) -> Gaussians:

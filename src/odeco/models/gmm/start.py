@@ -63,8 +63,7 @@ class Span:
     @property
     def whitener(self) -> FloatArray:
         """V Λ^(−1/2), which takes x − m to the first coordinates of z."""
-        whitener: FloatArray = self.basis / np.sqrt(self.strengths)
-        return whitener
+        return np.asarray(self.basis / np.sqrt(self.strengths))
 
 
 def second_moment(rows: FloatArray, *, parallel: bool = False) -> SecondMoment:
@@ -74,8 +73,7 @@ def second_moment(rows: FloatArray, *, parallel: bool = False) -> SecondMoment:
 
     def scatter(block: FloatArray) -> FloatArray:
         centred = block - mean
-        product: FloatArray = centred.T @ centred
-        return product
+        return np.asarray(centred.T @ centred)
 
     total = sum(map_blocks(scatter, blocks_of(rows), parallel=parallel))
     return SecondMoment(np.asarray(mean), np.asarray(total), n)
@@ -114,8 +112,7 @@ def third_moment(rows: FloatArray, span: Span, *, parallel: bool = False) -> Flo
         tilt += part
     # The part of the noise: Σ over three places of t ⊗ N, where t = E[r z] and N = diag(Λ⁻¹, 0).
     product = np.multiply.outer(tilt / n, np.diag(np.append(1 / span.strengths, 0.0)))
-    core: FloatArray = total / n - (product + product.transpose(1, 0, 2) + product.transpose(1, 2, 0))
-    return core
+    return np.asarray(total / n - (product + product.transpose(1, 0, 2) + product.transpose(1, 2, 0)))
 
 
 def means_of_core(core: FloatArray, span: Span, *, seed: int) -> tuple[FloatArray, FloatArray]:

@@ -7,7 +7,7 @@ needed. No probability of a model is zero, so no sum is. `table[index[t]]` holds
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
@@ -20,7 +20,7 @@ from odeco._util.schema import usable_array
 from odeco._util.state import State, array_field, part_field
 from odeco._util.threads import map_blocks
 from odeco._util.types import BoolArray, FloatArray, IndexArray
-from odeco.models.engine.em import EMResult, Step, best_of, squarem
+from odeco.models.engine.em import EMResult, squarem
 from odeco.models.engine.fit import Statistics
 from odeco.models.hmm.emissions import (
     Categorical,
@@ -278,8 +278,7 @@ class HMM(State):
         k = self.n_states
         system = np.vstack([self.transitions.T - np.eye(k), np.ones(k)])
         shares = np.maximum(np.linalg.lstsq(system, np.append(np.zeros(k), 1.0), rcond=None)[0], 0)
-        stationary: FloatArray = shares / shares.sum()
-        return stationary
+        return np.asarray(shares / shares.sum())
 
     def most_frequent_first(self) -> HMM:
         """Return the same model with its states in the order of the stationary distribution."""
@@ -344,8 +343,7 @@ class HMM(State):
         filtered, scales = self._forward(table, index, begins, self.initial)
         posterior = np.zeros_like(filtered)
         self._backward(table, index, begins, filtered, scales, self.initial, posterior, np.arange(len(begins)))
-        normalised: FloatArray = posterior / posterior.sum(axis=1, keepdims=True)
-        return normalised
+        return np.asarray(posterior / posterior.sum(axis=1, keepdims=True))
 
     def viterbi(self, rows: Any, begins: BoolArray) -> tuple[IndexArray, float]:
         """Return the most probable path of each sequence, and the log-probability of paths and rows together."""
@@ -405,31 +403,15 @@ def _blocks(begins: BoolArray) -> Iterator[slice]:
         first = end
 
 
-_squarem = partial(squarem, to_vector=HMM.to_vector, from_vector=lambda vector, hmm: hmm.from_vector(vector))
+#: EM with SQUAREM extrapolation of hidden Markov models.
+squarem_hmm = partial(squarem, to_vector=HMM.to_vector, from_vector=lambda vector, hmm: hmm.from_vector(vector))
 
 
 def baum_welch(hmm: HMM, rows: Any, begins: BoolArray, *, max_iter: int, tol: float) -> EMResult[HMM]:
     """Run Baum-Welch from a model until an iteration raises the mean log-likelihood of a row by less than `tol`."""
-    return _squarem(_em_step(rows, begins), hmm, max_iter=max_iter, tol=tol)
 
+    def step(at: HMM) -> tuple[HMM, float]:
+        statistics = at.e_step(rows, begins)
+        return at.m_step(statistics), statistics.log_likelihood / statistics.n
 
-def baum_welch_from_best(
-    starts: Iterable[HMM], rows: Any, begins: BoolArray, *, trial_iter: int, max_iter: int, tol: float
-) -> EMResult[HMM]:
-    """Run a few iterations from every start, and the rest from the likeliest of the models then."""
-    return best_of(
-        starts,
-        _em_step(rows, begins),
-        first_iter=min(trial_iter, max_iter),
-        max_iter=max_iter,
-        tol=tol,
-        run=_squarem,
-    )
-
-
-def _em_step(rows: Any, begins: BoolArray) -> Step[HMM]:
-    def step(hmm: HMM) -> tuple[HMM, float]:
-        statistics = hmm.e_step(rows, begins)
-        return hmm.m_step(statistics), statistics.log_likelihood / statistics.n
-
-    return step
+    return squarem_hmm(step, hmm, max_iter=max_iter, tol=tol)

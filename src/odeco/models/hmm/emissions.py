@@ -10,7 +10,7 @@ symbols the table has one row per symbol, so that nothing is stored per row of t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -60,24 +60,21 @@ def distributions(*shape: str | None, low: float = _MIN_PROBABILITY) -> Rule:
 def squared_roots(roots: FloatArray) -> FloatArray:
     """Return distributions, one per row, from the square roots of their probabilities, which need not be valid."""
     squares = np.maximum(roots, _MIN_ROOT) ** 2
-    probabilities: FloatArray = squares / squares.sum(axis=1, keepdims=True)
-    return probabilities
+    return np.asarray(squares / squares.sum(axis=1, keepdims=True))
 
 
 def multinomial_log_likelihoods(counts: FloatArray) -> FloatArray:
     """Return Σ n log(n / Σ n), the largest log-likelihood of counts n, for each row of counts."""
     tiny = np.finfo(np.float64).tiny
     totals = counts.sum(axis=1)
-    likelihoods: FloatArray = (counts * np.log(counts + tiny)).sum(axis=1) - totals * np.log(totals + tiny)
-    return likelihoods
+    return np.asarray((counts * np.log(counts + tiny)).sum(axis=1) - totals * np.log(totals + tiny))
 
 
 def perturbed_copies(distributions: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Return each distribution twice in a row, with every probability multiplied by a random factor."""
     copies = np.repeat(distributions, 2, axis=0)
     changed = copies * rng.uniform(0.2, 1.8, copies.shape)
-    probabilities: FloatArray = changed / changed.sum(axis=1, keepdims=True)
-    return probabilities
+    return np.asarray(changed / changed.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,6 +178,16 @@ class Gaussian(State):
         """Whether features may be correlated within a state."""
         return self.covariances.ndim == 3
 
+    @cached_property
+    def _scale(self) -> FloatArray:
+        """The standard deviation of each feature over all rows."""
+        return np.sqrt(self.total_variances)
+
+    @cached_property
+    def _units(self) -> FloatArray:
+        """What covariances are divided by for rows that are divided by `_scale`."""
+        return np.outer(self._scale, self._scale) if self.full else self.total_variances
+
     @property
     def variances(self) -> FloatArray:
         """The variance of each feature in each state, k x d."""
@@ -206,14 +213,13 @@ class Gaussian(State):
 
     def log_likelihoods(self, rows: FloatArray) -> tuple[FloatArray, IndexArray]:
         """Return a table of log-likelihoods, and the index of each row in it."""
-        scale = np.sqrt(self.total_variances)
-        rows, means = (rows - self.origin) / scale, (self.means - self.origin) / scale
+        rows, means = (rows - self.origin) / self._scale, (self.means - self.origin) / self._scale
         if np.abs(rows).max(initial=0.0) > _MAX_SCALED:
             rows = np.clip(rows, -_MAX_SCALED, _MAX_SCALED)
-        covariances = self._in_units(self.covariances)
+        covariances = self.covariances / self._units
         factors = inverse_factors(covariances) if self.full else None
         # The density of scaled rows, divided by the product of the scales.
-        peaks = log_peaks(-np.log(scale).sum(), covariances, factors, len(scale))
+        peaks = log_peaks(-np.log(self._scale).sum(), covariances, factors, rows.shape[1])
         return log_densities(rows, None, means, covariances, factors, peaks), np.arange(len(rows))
 
     def statistics(self, rows: FloatArray, posterior: FloatArray) -> FloatArray:
@@ -239,17 +245,13 @@ class Gaussian(State):
         That of n rows with their own mean and covariance Σ is −n/2 log |Σ|, up to a constant times n, which is left
         out: it cancels when the rows of two states are put together.
         """
-        covariances = self._in_units(self.m_step(statistics).covariances)
+        covariances = self.m_step(statistics).covariances / self._units
         log_determinants = np.linalg.slogdet(covariances)[1] if self.full else np.log(covariances).sum(axis=1)
-        likelihoods: FloatArray = -statistics[:, 0] / 2 * log_determinants
-        return likelihoods
+        return np.asarray(-statistics[:, 0] / 2 * log_determinants)
 
     def to_vector(self) -> FloatArray:
         """Return the emissions as a vector for extrapolation: means, and log-variances or Cholesky factors."""
-        means, covariances = (
-            (self.means - self.origin) / np.sqrt(self.total_variances),
-            self._in_units(self.covariances),
-        )
+        means, covariances = (self.means - self.origin) / self._scale, self.covariances / self._units
         if not self.full:
             return np.concatenate([means.ravel(), np.log(covariances).ravel()])
         lower = np.linalg.cholesky(covariances)
@@ -260,18 +262,15 @@ class Gaussian(State):
     def from_vector(self, vector: FloatArray) -> Gaussian:
         """Return the emissions that `to_vector` would return as this vector."""
         k, d = self.means.shape
-        scale = np.sqrt(self.total_variances)
-        means = vector[: k * d].reshape(k, d) * scale + self.origin
-        logarithms = np.clip(vector[k * d : 2 * k * d].reshape(k, d), -300, 300)
-        if not self.full:
-            covariances = np.exp(logarithms) * self.total_variances
-        else:
+        means = vector[: k * d].reshape(k, d) * self._scale + self.origin
+        covariances = np.exp(np.clip(vector[k * d : 2 * k * d].reshape(k, d), -300, 300))
+        if self.full:
             lower = np.zeros((k, d, d))
-            lower[:, np.arange(d), np.arange(d)] = np.exp(logarithms)
+            lower[:, np.arange(d), np.arange(d)] = covariances
             rows, columns = np.tril_indices(d, -1)
             lower[:, rows, columns] = vector[2 * k * d :].reshape(k, -1)
-            covariances = (lower @ lower.transpose(0, 2, 1)) * np.outer(scale, scale)
-        return replace(self, means=means, covariances=self._floored(covariances))
+            covariances = lower @ lower.transpose(0, 2, 1)
+        return replace(self, means=means, covariances=self._floored(covariances * self._units))
 
     def split(self, rng: np.random.Generator) -> Gaussian:
         """Return two states for each, one after the other, half a standard deviation to either side of its mean."""
@@ -284,26 +283,16 @@ class Gaussian(State):
         """Draw one row for each state of a path."""
         return draw_rows(states, self.means, self.covariances, rng)
 
-    def _in_units(self, covariances: FloatArray) -> FloatArray:
-        """Return covariances of rows divided by the standard deviations of all rows."""
-        units = self.total_variances
-        if self.full:
-            scale = np.sqrt(units)
-            units = np.outer(scale, scale)
-        scaled: FloatArray = covariances / units
-        return scaled
-
     def _floored(self, covariances: FloatArray) -> FloatArray:
         """Return covariances with at least the smallest variance in every direction."""
         if not self.full:
             return np.maximum(covariances, _MIN_VARIANCE * self.total_variances)
-        scale = np.sqrt(self.total_variances)
-        values, vectors = np.linalg.eigh(self._in_units(covariances))
+        values, vectors = np.linalg.eigh(covariances / self._units)
         low = values[:, 0] < _MIN_VARIANCE
         if low.any():
             raised = vectors[low] * np.maximum(values[low], _MIN_VARIANCE)[:, None, :]
             covariances = covariances.copy()
-            covariances[low] = (raised @ vectors[low].transpose(0, 2, 1)) * np.outer(scale, scale)
+            covariances[low] = (raised @ vectors[low].transpose(0, 2, 1)) * self._units
         return covariances
 
 

@@ -13,13 +13,13 @@ from odeco._util.schema import require, usable_array
 from odeco._util.state import State, array_field
 from odeco._util.types import BoolArray, FloatArray
 from odeco.models.engine.description import Description
-from odeco.models.engine.em import EMResult
+from odeco.models.engine.em import EMResult, best_of
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.private import Releaser
 from odeco.models.engine.selection import ChosenNumber, choose_number, means_of_stretches
 from odeco.models.engine.spec import EMSpec
 from odeco.models.engine.stream import POWER
-from odeco.models.hmm.baum_welch import HMM, HMMStatistics, baum_welch_from_best
+from odeco.models.hmm.baum_welch import HMM, HMMStatistics, squarem_hmm
 from odeco.models.hmm.display import describe
 from odeco.models.hmm.emissions import Gaussian, distributions, multinomial_log_likelihoods
 from odeco.models.hmm.private import MAX_PRIVATE_SYMBOLS, find_private_hmm
@@ -127,14 +127,15 @@ class HMMSpec(EMSpec):
 
     def learn(self, data: Sequences, context: HMMContext, k: int, seed: int) -> tuple[str, EMResult[HMM]]:
         """Run a few iterations from spectral starts, and the rest from the best of split-and-merge models."""
-        rows, begins, settings = data.rows, data.begins, self.settings
-        how: Any = {"trial_iter": self.first_iter, "tol": settings.tol}
-        first_iter = min(self.first_iter, settings.max_iter)
+        step = self.step_on(data, context)
+        how: Any = {"tol": self.settings.tol, "run": squarem_hmm}
+        n_first = min(self.first_iter, self.settings.max_iter)
+        n_rest = self.settings.max_iter - n_first
         (name, first), (_, second) = self.starts(data, data, context, k, np.random.default_rng(seed), seed)
-        found = baum_welch_from_best((first, second), rows, begins, max_iter=first_iter, **how)
-        if settings.max_iter > first_iter:
-            around = split_merge_starts(found.params, rows, begins, seed=seed)
-            rest = baum_welch_from_best(around, rows, begins, max_iter=settings.max_iter - first_iter, **how)
+        found = best_of((first, second), step, first_iter=n_first, max_iter=n_first, **how)
+        if n_rest:
+            around = split_merge_starts(found.params, data.rows, data.begins, seed=seed)
+            rest = best_of(around, step, first_iter=min(n_first, n_rest), max_iter=n_rest, **how)
             found = replace(rest, n_iter=found.n_iter + rest.n_iter)
         return name, replace(found, params=self.ordered(found.params))
 

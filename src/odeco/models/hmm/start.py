@@ -326,8 +326,7 @@ class Triples:
             block = slice(at, at + _TRIPLE_BLOCK)
             left = one[first[block]] * self.frequencies[block, None]
             right = two[second[block]][:, :, None] * three[third[block]][:, None, :]
-            product: FloatArray = left.T @ right.reshape(-1, k * k)
-            return product
+            return np.asarray(left.T @ right.reshape(-1, k * k))
 
         firsts = range(0, self.frequencies.size, _TRIPLE_BLOCK)
         total = np.zeros((k, k * k))

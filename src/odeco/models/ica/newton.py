@@ -77,8 +77,7 @@ def _reduced(a: int, b: int) -> FloatArray:
     """Return yᵃ rᵇ as a combination of the power sums."""
     if a >= 2 and b >= 1:
         return _reduced(a - 2, b - 1) - _reduced(a - 2, b)
-    unit: FloatArray = np.eye(N_SUMS)[_POWERS.index((a, b))]
-    return unit
+    return np.asarray(np.eye(N_SUMS)[_POWERS.index((a, b))])
 
 
 def _derivative(a: int, b: int) -> FloatArray:
@@ -107,8 +106,7 @@ def sum_powers(sources: FloatArray) -> tuple[FloatArray, tuple[FloatArray, ...]]
     """Return the power sums over the rows of sources (k x n, one row per column), and the powers for `score_values`."""
 
     def dot(first: FloatArray, second: FloatArray) -> FloatArray:
-        summed: FloatArray = np.einsum("kn,kn->k", first, second)
-        return summed
+        return np.asarray(np.einsum("kn,kn->k", first, second))
 
     y = np.clip(sources, -_LIMIT, _LIMIT)
     y2 = y * y
@@ -134,8 +132,7 @@ def fit_scores(sums: FloatArray) -> FloatArray:
     scale = np.sqrt(np.maximum(np.einsum("kpp->kp", covariance), np.finfo(np.float64).tiny))
     correlation = covariance / (scale[:, :, None] * scale[:, None, :]) + _RIDGE * np.eye(N_FUNCTIONS)
     derivatives = (_DERIVATIVES @ means).T
-    coefficients: FloatArray = np.linalg.solve(correlation, (derivatives / scale)[:, :, None])[:, :, 0] / scale
-    return coefficients
+    return np.asarray(np.linalg.solve(correlation, (derivatives / scale)[:, :, None])[:, :, 0] / scale)
 
 
 def score_values(coefficients: FloatArray, powers: tuple[FloatArray, ...]) -> FloatArray:
@@ -159,8 +156,7 @@ def histogram(sources: FloatArray) -> FloatArray:
     """Return the number of values of each source (k x n) in each bin, k x 200."""
     k = len(sources)
     flat = _bins(sources) + np.arange(k)[:, None] * N_BINS
-    counts: FloatArray = np.bincount(flat.ravel(), minlength=k * N_BINS).reshape(k, N_BINS).astype(np.float64)
-    return counts
+    return np.asarray(np.bincount(flat.ravel(), minlength=k * N_BINS).reshape(k, N_BINS).astype(np.float64))
 
 
 def log_densities(counts: FloatArray, sources: FloatArray) -> FloatArray:
@@ -174,8 +170,7 @@ def draw_sources(counts: FloatArray, n_rows: int, rng: np.random.RandomState) ->
     cumulative = np.cumsum(counts, axis=1) / counts.sum(axis=1, keepdims=True)
     uniform = rng.uniform(size=(len(counts), n_rows))
     bins = np.array([np.searchsorted(row, draws, side="right") for row, draws in zip(cumulative, uniform, strict=True)])
-    drawn: FloatArray = EDGES[np.minimum(bins, N_BINS - 1)] + _BIN_WIDTH * rng.uniform(size=bins.shape)
-    return drawn
+    return np.asarray(EDGES[np.minimum(bins, N_BINS - 1)] + _BIN_WIDTH * rng.uniform(size=bins.shape))
 
 
 def _bins(sources: FloatArray) -> IndexArray:
@@ -263,8 +258,7 @@ class NewtonStep:
         """
         after = unmixing + share * (self.change @ unmixing)
         across = after if covariance is None else after @ covariance
-        scaled: FloatArray = after / np.sqrt(np.sum(across * after, axis=1))[:, None]
-        return scaled
+        return np.asarray(after / np.sqrt(np.sum(across * after, axis=1))[:, None])
 
     @property
     def size(self) -> float:

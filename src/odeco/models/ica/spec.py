@@ -164,8 +164,7 @@ def gaussianity_p_values(sources: FloatArray) -> FloatArray:
     # After standardising, the projections on y and y² have mean zero, so only the constant is subtracted.
     odd, even = np.mean(y * bell, axis=1), np.mean(bell, axis=1) - 1 / math.sqrt(2)
     statistics = sources.shape[1] * (odd**2 / _ODD_VARIANCE + even**2 / _EVEN_VARIANCE)
-    p_values: FloatArray = np.exp(-statistics / 2)
-    return p_values
+    return np.asarray(np.exp(-statistics / 2))
 
 
 def count_non_gaussian(sources: FloatArray) -> int:

@@ -91,13 +91,11 @@ class Unmixing(State):
     def correlations(self) -> FloatArray:
         """The correlation of each column with each source, d x k."""
         deviations = np.sqrt(np.diagonal(self.covariance))
-        correlations: FloatArray = self.scaled_mixing / np.where(deviations > 0, deviations, 1.0)[:, None]
-        return correlations
+        return np.asarray(self.scaled_mixing / np.where(deviations > 0, deviations, 1.0)[:, None])
 
     def sources(self, rows: FloatArray) -> FloatArray:
         """Return the sources of rows, n x k."""
-        sources: FloatArray = (scaled(rows, self.exponents) - self.mean) @ self.unmixing.T
-        return sources
+        return np.asarray((scaled(rows, self.exponents) - self.mean) @ self.unmixing.T)
 
     def mix(self, sources: FloatArray) -> FloatArray:
         """Return the rows that sources (n x k) are mixed to."""
@@ -114,8 +112,7 @@ class Unmixing(State):
         scale = log_volume(whitener, self.exponents) + np.sum(np.log(np.diagonal(inner)))
         constant = scale - (white.shape[1] - len(own)) * np.log(2 * np.pi) / 2
         gaussian = (np.sum(own**2, axis=0) - np.sum(white**2, axis=1)) / 2
-        likelihoods: FloatArray = constant + gaussian + log_densities(self.counts, sources.T).sum(axis=0)
-        return likelihoods
+        return np.asarray(constant + gaussian + log_densities(self.counts, sources.T).sum(axis=0))
 
     def sample(self, n_rows: int, rng: np.random.RandomState) -> tuple[FloatArray, FloatArray]:
         """Draw rows, n x d, and return the sources that they were mixed from; the remainder is Gaussian."""
@@ -137,5 +134,4 @@ def with_positive_mixing(unmixing: FloatArray, covariance: FloatArray, exponents
     """Return the unmixing matrix with signs that make the largest mixing weight of each source positive."""
     mixing = np.ldexp(mixing_of(unmixing, covariance), exponents[:, None])
     largest = mixing[np.argmax(np.abs(mixing), axis=0), np.arange(len(unmixing))]
-    signed: FloatArray = unmixing * np.where(largest < 0, -1.0, 1.0)[:, None]
-    return signed
+    return np.asarray(unmixing * np.where(largest < 0, -1.0, 1.0)[:, None])

@@ -148,8 +148,7 @@ def encode(columns: Sequence[Any], categories: Categories, missing_value: Any) -
 def _encode(column: Any, own: Any, missing_value: Any) -> IndexArray:
     if hasattr(column, "categories"):
         places = _looked_up(list(column.categories), own, missing_value)
-        recoded: IndexArray = np.append(places, MISSING)[np.asarray(column.codes)]
-        return recoded
+        return np.asarray(np.append(places, MISSING)[np.asarray(column.codes)])
     if column.dtype.kind == "O" or own.dtype.kind == "O":
         return _looked_up(column.tolist(), own, missing_value)
     # Numbers: by their place among the sorted answers.

@@ -102,8 +102,7 @@ def shrunk(numbers: FloatArray, expected: FloatArray, deviation: float) -> Float
     departures = numbers - expected
     power = np.mean(departures**2, axis=0)
     kept = np.maximum(0.0, 1 - deviation**2 / np.maximum(power, np.finfo(np.float64).tiny))
-    moved: FloatArray = expected + kept * departures
-    return moved
+    return np.asarray(expected + kept * departures)
 
 
 def _answered(both: FloatArray) -> FloatArray:

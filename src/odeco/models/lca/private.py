@@ -235,5 +235,4 @@ def likeness(truth: Classes, found: Classes) -> FloatArray:
     norms = np.outer(np.linalg.norm(one, axis=0), np.linalg.norm(other, axis=0))
     cosines = np.where(norms > 0, one.T @ other / np.where(norms > 0, norms, 1.0), 1.0)
     rows, columns = linear_sum_assignment(-cosines)
-    matched: FloatArray = cosines[rows, columns]
-    return matched
+    return np.asarray(cosines[rows, columns])

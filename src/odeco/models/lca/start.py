@@ -167,8 +167,7 @@ def as_probabilities(
     positive = np.maximum(numbers, 0.0)
     totals = questions.sum_by_question(positive)[questions.owners]
     shares = np.where(totals > 0, positive / np.where(totals > 0, totals, 1.0), frequencies[:, None])
-    mixed: FloatArray = (1 - background) * shares + background * frequencies[:, None]
-    return mixed
+    return np.asarray((1 - background) * shares + background * frequencies[:, None])
 
 
 def _added(marked: Bits, work: Callable[[Bits], list[FloatArray]]) -> list[FloatArray]:

@@ -152,13 +152,11 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
 
     def fit_predict(self, X: Any, y: Any = None) -> IndexArray:  # noqa: ARG002 - scikit-learn's signature
         """Learn communities, and return the one in which each node has its largest share."""
-        labels: IndexArray = self.fit(X).labels_
-        return labels
+        return np.asarray(self.fit(X).labels_)
 
     def predict(self, X: Any) -> IndexArray:
         """Return the community in which each node (a row of links, m x n) has its largest share."""
-        labels: IndexArray = np.argmax(self.transform(X), axis=1)
-        return labels
+        return np.asarray(np.argmax(self.transform(X), axis=1))
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002 - scikit-learn's signature
         """Return the mean log-likelihood of a link, given the profiles and the memberships that fit the rows."""
