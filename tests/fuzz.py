@@ -172,7 +172,7 @@ def _go_on_with_topics(path: Path) -> None:
             model.partial_fit(np.resize(_COUNTS.toarray(), (20, model.n_features_in_)))
         except np.linalg.LinAlgError:
             raise
-        except ValueError:  # the settings in the file, or how many documents it says it has seen, allow no more
+        except (ValueError, FileNotFoundError):  # settings, or the number of documents, or the ledger, allow no more
             return
         # Without its ε the file is one whose next batch begins a stream that is not private.
         if model.epsilon is not None and model.trust_.similarity.shape != (model.n_components_,):

@@ -227,9 +227,9 @@ class LedgerFile(Payer):
     def __init__(self, path: str | os.PathLike[str], *, by: str | None = None) -> None:
         self.path = Path(path).absolute()
         self.by = _user() if by is None else by
-        if not self.path.exists():
+        if not self.path.exists() or self.path.is_dir():
             raise FileNotFoundError(
-                f"The ledger {self.path} must exist. It does not. Make it once for these data, with "
+                f"The ledger {self.path} must exist as a file. It does not. Make it once for these data, with "
                 "odeco.privacy.LedgerFile.create(path, epsilon=..., delta=...)."
             )
         self._read()
