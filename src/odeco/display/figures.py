@@ -157,7 +157,7 @@ class CosinesDisplay(Display):
                 place = (column - 0.5, row - 0.5)
                 axes.add_patch(rectangle(place, 1, 1, facecolor=colour, alpha=strength, linewidth=0))
             if number <= _MAX_WRITTEN and row != column:
-                axes.text(column, row, _short(value), **settings)
+                axes.text(column, row, f"{value:.2f}".replace("-", "−").replace("0.", ".", 1), **settings)
         left_out = "" if number == len(self.cosines) else f", the first {number} of {len(self.cosines)}"
         axes.set(xlim=(-0.5, number - 0.5), ylim=(number - 0.5, -0.5), aspect="equal")
         axes.set(xticks=_ticks(number, 8), yticks=_ticks(number, 8))
@@ -244,10 +244,6 @@ def component_title(result: Any, component: int) -> str:
 def _ticks(number: int, most: int) -> Any:
     """Return the places of the ticks of components: one for each, or about `most` if there are many."""
     return np.arange(number) if number <= 20 else np.unique(np.linspace(0, number - 1, most).astype(int))
-
-
-def _short(value: float) -> str:
-    return f"{value:.2f}".replace("-", "−").replace("0.", ".", 1)
 
 
 #: Panels of components beside each other.

@@ -41,6 +41,8 @@ _MIN_SCALE = 0.85
 
 _VARIABLES = {colour: f"var(--{name})" for name, colour in LIGHT.variables.items()}
 
+_COLOUR = re.compile("|".join(_VARIABLES))
+
 
 @dataclass(frozen=True)
 class Section:
@@ -153,15 +155,10 @@ def write_page(
         dark=_variables(DARK),
         style=Markup(asset("odeco.display", "page.css") + style),  # noqa: S704 - assets of odeco
         script=Markup(script),  # noqa: S704 - an asset of odeco
-        script_hash=_hash_of(script),
+        script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
     with replacing(path) as file:
         file.write(text.encode("utf-8"))
-
-
-def _hash_of(script: str) -> str:
-    """Return the hash of a script, as a policy names it."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
 
 
 def _variables(palette: Palette) -> str:
@@ -192,7 +189,7 @@ class Figures:
         prefix, points = f"f{self._count}-", 72 * figure.get_figwidth()
         svg = re.sub(r'\bid="', f'id="{prefix}', svg_text(figure))
         svg = svg.replace('href="#', f'href="#{prefix}').replace("url(#", f"url(#{prefix}")
-        svg = re.sub(r'style="[^"]*"', lambda style: _with_variables(style[0]), svg)
+        svg = re.sub(r'style="[^"]*"', lambda style: _COLOUR.sub(lambda colour: _VARIABLES[colour[0]], style[0]), svg)
         windows = panel_windows(figure) if by_panel else []
         size = f"max-width:{_MAX_SCALE * points:.0f}px"
         if figure.get_figwidth() > HALF and len(windows) < 2:
@@ -215,10 +212,6 @@ class Figures:
         with drawn_in():
             display.plot(figure.subplots())
         return self.html(figure, description, caption)
-
-
-def _with_variables(style: str) -> str:
-    return re.sub(r"#[0-9a-f]{6}\b", lambda colour: _VARIABLES.get(colour[0], colour[0]), style)
 
 
 def svg_text(figure: Any) -> str:

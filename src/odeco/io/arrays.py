@@ -41,6 +41,8 @@ class ArraySource(Source):
     name = "the array"
 
     def __init__(self, array: NDArray[Any], batch_rows: int | None) -> None:
+        if isinstance(array, np.ma.MaskedArray):
+            raise self.fault("masked")
         if array.ndim != 2:
             raise self.fault("shape", shape=array.shape)
         working_type(array.dtype, self.name, None)

@@ -100,8 +100,11 @@ def arrow_stream(data: Any, batch_rows: int | None) -> Source:
     arrow = import_arrow(name)
 
     def start() -> Iterator[NDArray[Any]]:
-        is_dataset = not hasattr(data, "__arrow_c_stream__")
-        batches = _scan(data, batch_rows) if is_dataset else arrow.RecordBatchReader.from_stream(data)
+        if hasattr(data, "__arrow_c_stream__"):
+            batches = arrow.RecordBatchReader.from_stream(data)
+        else:  # a dataset, in order and with the smallest read-ahead
+            height = rows_per_block(len(data.schema), 8, batch_rows)
+            batches = data.to_batches(batch_size=height, batch_readahead=1, fragment_readahead=1)
         return rows_of_batches(batches, name, None, batch_rows)
 
     n_rows = getattr(data, "num_rows", None)
@@ -164,14 +167,6 @@ def rows_of_batches(
         at += batch.num_rows
     if at < row:
         raise source_error("short", name, path, at, wanted=row)
-
-
-def _scan(dataset: Any, batch_rows: int | None) -> Iterator[Any]:
-    """Yield the record batches of a pyarrow dataset in order, with the smallest read-ahead."""
-    batches: Iterator[Any] = dataset.to_batches(
-        batch_size=rows_per_block(len(dataset.schema), 8, batch_rows), batch_readahead=1, fragment_readahead=1
-    )
-    return batches
 
 
 def _as_array(

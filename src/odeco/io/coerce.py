@@ -118,12 +118,6 @@ def _coerce(data: Any, batch_rows: int | None, n_features: int | None, selection
     )
 
 
-def _array(data: Any, batch_rows: int | None) -> Source:
-    if isinstance(data, np.ma.MaskedArray):
-        raise source_error("masked", "the array")
-    return ArraySource(data, batch_rows)
-
-
 def _iterable(data: Any, batch_rows: int | None) -> Source:
     if not hasattr(data, "__iter__"):  # a callable
         return IterableSource(data, "the stream", batch_rows)
@@ -137,7 +131,7 @@ def _has_two_axes(data: Any) -> bool:
 
 #: Kinds of data and the sources that read them; the first kind that accepts the data is taken.
 _KINDS: tuple[tuple[Callable[[Any], bool], Callable[[Any, int | None], Source]], ...] = (
-    (lambda data: isinstance(data, np.ndarray), _array),
+    (lambda data: isinstance(data, np.ndarray), ArraySource),
     (issparse, SparseSource),
     (lambda data: hasattr(data, "n_features") and hasattr(data, "__iter__"), AdaptedSource),
     # Before Arrow: through Arrow, pandas gives its index as one more column.

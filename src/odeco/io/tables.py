@@ -232,16 +232,13 @@ def read_text_table(path: Path, *, private: bool = False) -> TextTable:
         return _arrow_table(path)
     with open_text(path, private=private) as file:
         columns, records = read_cells(file, str(path), path.suffix, private=private)
-        rows = [[_as_cell(cell) for cell in row] for _, row in records]
+        stripped = ([cell.strip() for cell in row] for _, row in records)
+        rows = [[None if cell.lower() in _MISSING else cell for cell in row] for row in stripped]
     if not rows or not columns:
         raise ValueError(f"{path} must have a line of names and at least one row. It has {len(rows)} rows. Add some.")
     cells = np.empty((len(rows), len(columns)), dtype=object)
     cells[:] = rows
     return TextTable(columns, cells)
-
-
-def _as_cell(text: str) -> str | None:
-    return None if text.strip().lower() in _MISSING else text.strip()
 
 
 def _arrow_table(path: Path) -> TextTable:

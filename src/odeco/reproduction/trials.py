@@ -83,7 +83,9 @@ def run_trials(
     if missing:
         with path.open("ab") as file, closing(_in_processes(trial, missing, seed, n_processes)) as results:
             for key, records in results:
-                _append(file, {"key": key, "records": records})
+                file.write(json.dumps({"key": key, "records": records}).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
                 finished[key] = records
                 n_done += 1
                 if progress is not None:
@@ -128,12 +130,6 @@ def _key(name: str, task: Settings, seed: int) -> str:
 
 def _canonical(value: Settings) -> str:
     return json.dumps(value, sort_keys=True)
-
-
-def _append(file: Any, line: dict[str, Any]) -> None:
-    file.write(json.dumps(line).encode() + b"\n")
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _read(path: Path) -> Iterator[tuple[str, Records]]:

@@ -40,12 +40,8 @@ SLICE_NOISE, N_SLICES = 1e-4, 60
 ONE_LOG_OF_K = 0.44
 
 
-def _power_method(tensor: Oracle, k: int, rng: np.random.Generator) -> HasComponents:
-    return run(tensor, Schedule.default(tensor.dimension, k), rng=rng).components
-
-
 METHODS: dict[str, Method] = {
-    "Algorithm 1": _power_method,
+    "Algorithm 1": lambda tensor, k, rng: run(tensor, Schedule.default(tensor.dimension, k), rng=rng).components,
     "random slice": lambda tensor, k, rng: random_slice(tensor, k, rng=rng),
     "simultaneous": lambda tensor, k, rng: simultaneous_diagonalization(tensor, k, rng=rng),
 }

@@ -10,7 +10,6 @@ itself, a product of Fourier transforms, and inner products of sketches estimate
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Literal, final
 
@@ -313,18 +312,13 @@ def _thrown(tensor: PackedTensor, length: int, buckets: IndexArray, phases: Comp
     before = sorted_tuples(tensor.dimension, tensor.order - 1)
     places, factors = buckets[before].sum(axis=0), phases[before].prod(axis=0)
     sketch = np.zeros(length, dtype=np.complex128)
-    for last, (start, stop) in enumerate(_slabs(tensor.dimension, tensor.order)):
+    for last in range(tensor.dimension):  # the packed entries with this last index
+        start, stop = (math.comb(last + tensor.order - 1 + more, tensor.order) for more in (0, 1))
         count = stop - start
         place = (places[:count] + buckets[last]) % length
         thrown = tensor.packed[start:stop] * (factors[:count] * phases[last])
         sketch += np.bincount(place, thrown.real, length) + 1j * np.bincount(place, thrown.imag, length)
     return sketch
-
-
-def _slabs(dimension: int, order: int) -> Iterable[tuple[int, int]]:
-    """Yield where the packed entries with each last index begin and end."""
-    for last in range(dimension):
-        yield math.comb(last + order - 1, order), math.comb(last + order, order)
 
 
 def sketched_power_method(
