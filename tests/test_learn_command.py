@@ -132,7 +132,7 @@ def test_classes_of_a_survey_with_empty_cells(tmp_path, capsys):
     shown, _ = learn(capsys, "classes", path, "-k", 2, "--labels", labels, "--out", tmp_path / "model.npz")
     assert shown.startswith("2 classes of 800 respondents to 9 questions")
     found = labels_in(labels)[2][:, 0]
-    # Of nine answers, each given with 95 %, most are those of the class: fewer than one respondent in 200 is not told.
+    # Of nine answers, each given with 95 %, most are those of the class: fewer than 1 respondent in 200 is misplaced.
     assert max(np.mean(found == truth), np.mean(found != truth)) > 0.99
     model = LatentClasses.load(tmp_path / "model.npz")
     assert sorted(map(str, model.categories_[0])) == ["no", "yes"]
@@ -228,8 +228,8 @@ def test_states_of_symbols_in_several_sequences(tmp_path, capsys):
     assert "Symbols: 0 buy, 1 look, 2 pay, 3 read." in shown
     assert "Symbols: 0 buy" in page.read_text()
     found = labels_in(labels)[2][:, 0]
-    told = [line.split(",")[1] in ("read", "look") for line in lines[1:]]
-    assert max(np.mean(found == told), np.mean(found != told)) > 0.95  # each symbol is of one state only
+    truth = [line.split(",")[1] in ("read", "look") for line in lines[1:]]
+    assert max(np.mean(found == truth), np.mean(found != truth)) > 0.95  # each symbol is of one state only
     assert "event is" in shown
     assert any(f"{name} (5" in shown for name in ("buy", "pay"))  # a state has two symbols, of about a half each
     assert TensorHMM.load(tmp_path / "model.npz").symbol_names_ == ["buy", "look", "pay", "read"]

@@ -114,7 +114,7 @@ def test_a_value_has_the_mean_and_the_variance_that_are_derived_at_every_length(
     truth = float(DenseTensor(entries).value(vector[:, None])[0])
     for length in (7, 35, 125):
         sketches = TensorSketch.of_entries(entries, length=length, n_sketches=n, rng=length)
-        values = sketches._answers(vector[:, None])[:, :, 0] @ vector
+        values = sketches._replies(vector[:, None])[:, :, 0] @ vector
         expected = variance_of_value(entries, vector, length)
         assert abs(values.mean() - truth) < 5 * np.sqrt(expected / n)
         squares = (values - truth) ** 2
@@ -136,7 +136,7 @@ def test_the_error_of_an_image_falls_with_the_root_of_the_length():
     errors, lengths = [], []
     for length in (125, 2000):
         sketches = TensorSketch.of_entries(entries, length=length, n_sketches=300, rng=length)
-        errors.append(np.sqrt(np.mean((sketches._answers(vector) - exact) ** 2)))
+        errors.append(np.sqrt(np.mean((sketches._replies(vector) - exact) ** 2)))
         lengths.append(sketches.transforms.shape[1])
     assert errors[0] / errors[1] == pytest.approx((lengths[1] / lengths[0]) ** 0.5, rel=0.15)
 

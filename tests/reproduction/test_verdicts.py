@@ -86,8 +86,8 @@ def whitening_tasks():
     """The error of a slice exceeds t with a chance of c/t, so the error that nine of ten keep below has a wide spread.
 
     Its logarithm has the density 0.1 there, so that of 60 slices has the spread √(0.9 · 0.1 / 60) / 0.1 = 0.39. Over
-    d = 8 and 64 with three trials an exponent has the standard error 0.39/√6.5 = 0.15: 1 is told from 1/2. Over k = 2
-    and 32 with five trials it is 0.39/√19 = 0.09: 1 is told from 0.44.
+    d = 8 and 64 with three trials an exponent has the standard error 0.39/√6.5 = 0.15, so that 1 differs from 1/2. Over
+    k = 2 and 32 with five trials it is 0.39/√19 = 0.09, so that 1 differs from 0.44.
     """
     tasks = [{"kind": "noise", "dimension": d, "rank": 3, "trial": trial} for d in (8, 64) for trial in range(3)]
     return tasks + [{"kind": "rank", "dimension": 40, "rank": k, "trial": trial} for k in (2, 32) for trial in range(5)]

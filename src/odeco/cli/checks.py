@@ -35,10 +35,10 @@ COLOURS = {"holds": "green", "holds up to logs": "yellow", "does not hold as sta
 HELP = """Run the paper's figure and claims again, and say which hold.
 
 \b
-figure1     noise that Algorithm 1 bears, in nine panels
+figure1     noise that Algorithm 1 tolerates, in nine panels
 streaming   error against rows and dimension, memory
 privacy     signal that private mechanisms need
-whitening   Algorithm 1 beside methods that take slices
+whitening   Algorithm 1 compared with methods that take slices
 all         all of these, on one page
 """
 

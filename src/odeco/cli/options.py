@@ -331,7 +331,7 @@ def read_rows(file: Path, columns: list[str] | None, drop: list[str] | None) -> 
 
 
 def read_private_rows(file: Path) -> tuple[Any, list[str] | None]:
-    """Return all rows of a file for a private model: nothing is said about a row that is none."""
+    """Return all rows of a file for a private model; no error names a row that is not valid."""
     rows = open_private([file], header=True if file.suffix in (".csv", ".tsv") else None)
     chunks: Iterator[Any] = rows.chunks(_BLOCK)
     blocks = [chunk.toarray() if is_sparse(chunk) else chunk for chunk in chunks]

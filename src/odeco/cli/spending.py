@@ -83,7 +83,7 @@ def agree_to_spend(request: Request, *, ledger: Path | None, budget: float | Non
     else:
         note(spending.summary)
         spending.check()
-    if not yes and is_interactive():  # what is spent cannot be had back
+    if not yes and is_interactive():  # what is spent cannot be recovered
         question = f"Spend ε = {request.epsilon:g} of the privacy of every {request.unit}?"
         if not click.confirm(question, default=False, err=True):
             raise click.ClickException("Nothing was spent. Run again with --yes to spend without being asked.")
@@ -91,7 +91,7 @@ def agree_to_spend(request: Request, *, ledger: Path | None, budget: float | Non
 
 
 def is_interactive() -> bool:
-    """Return whether there is somebody to ask."""
+    """Return whether the command runs on a terminal, where a user can reply."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 

@@ -64,7 +64,7 @@ def _check_names(names: list[str], name: str, column: str, private: bool) -> Non
     """Raise unless there is one column of a name."""
     if names.count(column) != 1:
         # Without a record of names the first record is a document.
-        held = "not said, in a private run" if private else ", ".join(repr(each) for each in names) or "none"
+        held = "not named in a private run" if private else ", ".join(repr(each) for each in names) or "none"
         raise DocumentError(f"{name} must have one column {column!r}. Its columns are {held}. {_NAME_IT}")
 
 

@@ -142,7 +142,7 @@ def malformed(name: str, error: object) -> DocumentError:
 
 
 def not_well_formed(name: str) -> DocumentError:
-    """Return the error for a private table that is not well-formed, without a word about its records."""
+    """Return the error for a private table that is not well-formed, which says nothing about its records."""
     return DocumentError(
         f"{name} must be well-formed CSV: quotes closed, and every row with as many cells as there are columns. It is "
         "not, and nothing was released. Write it again with a program that quotes cells. Which row is at fault is not "

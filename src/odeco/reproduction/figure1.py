@@ -1,4 +1,4 @@
-"""Figure 1 (Appendix A): how much noise Algorithm 1 bears, in three noise models and over dimensions.
+"""Figure 1 (Appendix A): how much noise Algorithm 1 tolerates, for three noise models and several dimensions.
 
 The tensor has weights 1, 0.75, 0.5 on the first three coordinate vectors, and the noise is scaled to the operator norm
 σ. A trial fails if some recovered vector, in the order of discovery, has an inner product below 1/4 with its true one.

@@ -308,7 +308,7 @@ def _check_descent(records: Records) -> Finding:
         f"{_mean(in_passes, 'share_found'):.0%}, to {_mean(in_passes, 'error_of_found'):.3f} rad.",
         verdict(holds),
         "streaming",
-        "The other side: Algorithm 2 uses each row for one of k R answers, so it is as accurate as n rows allow; "
+        "The other side: Algorithm 2 uses each row for one of k R replies, so it is as accurate as n rows allow; "
         "gradient descent uses all n k R, and what it finds it finds more accurately. The core method does both.",
     )
 

@@ -113,12 +113,12 @@ def _in_processes(
 
 
 def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and stops
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process receives it too, and stops
     os.environ["OMP_NUM_THREADS"] = "1"
 
 
 def _run(trial: Trial, task: Settings, seed: int) -> str:
-    # The records go through text, so that a trial read from the file and one just run are the same to the last bit.
+    # The records go through text, so that a trial read from the file and one just run are bit-identical.
     with one_blas_thread():
         return json.dumps(trial(task, seed))
 

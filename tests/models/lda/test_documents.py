@@ -211,7 +211,7 @@ def test_a_private_folder_says_nothing_about_a_damaged_document(tmp_path):
 
 def test_a_private_table_without_names_quotes_no_row(tmp_path):
     (tmp_path / "table.csv").write_text("7,a secret\n")
-    with pytest.raises(DocumentError, match="Its columns are not said, in a private run") as caught:
+    with pytest.raises(DocumentError, match="Its columns are not named in a private run") as caught:
         list(read_documents([tmp_path / "table.csv"], column="text", private=True))
     assert "secret" not in str(caught.value)
 

@@ -112,12 +112,12 @@ class TensorSketch(Oracle):
     order : int
         The order p of the tensor.
     combine : {"median", "mean"}
-        How the answers of the B sketches become one.
+        How the replies of the B sketches are combined.
 
     Notes
     -----
     *One hash for all axes.* The tensor is symmetric, so its axes share h and σ, and only entries with i ≤ j ≤ k are
-    thrown in. The product of the phases of (i, j, k) and the conjugate phases of (i', j', k') has the mean 1 if one is
+    added. The product of the phases of (i, j, k) and the conjugate phases of (i', j', k') has the mean 1 if one is
     a rearrangement of the other, and 0 if not. T(I, u, u) sums over all arrangements, so it is estimated without bias.
     Phases are (2p + 1)-st roots of unity: with these no power up to 2p has a mean other than 0, which the mean needs up
     to p and the variance up to 2p.
@@ -126,7 +126,7 @@ class TensorSketch(Oracle):
     differ by D. No factor of b is p or less, so two different sets share a bucket with chance 1/b, and the value
     T(u, …, u) has the variance Σ (e_D² + e_D e_₋D) / 2b over D ≠ 0.
 
-    *Laws.* Each sketch answers as a symmetric tensor does, and so does the mean. The median is taken of every
+    *Laws.* Each sketch replies as a symmetric tensor does, and so does the mean. The median is taken of every
     coordinate by itself, so the symmetry that `odeco.check_oracle` looks for holds only nearly.
 
     Deviations from the paper: buckets and phases are independent random numbers, d of them, not hash functions of
@@ -179,7 +179,7 @@ class TensorSketch(Oracle):
         n_sketches : int
             The number B of independent sketches.
         combine : {"median", "mean"}
-            How their answers become one.
+            How their replies are combined.
         rng : None, int or numpy.random.Generator
             Draws buckets and phases.
         """
@@ -187,7 +187,7 @@ class TensorSketch(Oracle):
             tensor = PackedTensor.from_dense(tensor.entries if isinstance(tensor, DenseTensor) else tensor)
         empty = _empty(tensor.dimension, tensor.order, length, n_sketches, combine, rng)
         sketches = [
-            _thrown(tensor, empty.transforms.shape[1], buckets, phases)
+            _sketch_of(tensor, empty.transforms.shape[1], buckets, phases)
             for buckets, phases in zip(empty.buckets, empty.phases, strict=True)
         ]
         return empty._with(scipy.fft.fft(np.stack(sketches), axis=1))
@@ -239,18 +239,18 @@ class TensorSketch(Oracle):
         return TensorSketch(self.buckets, self.phases, transforms, self.order, self.combine)
 
     def _image(self, block: FloatArray) -> FloatArray:
-        answers = self._answers(block)
-        return np.median(answers, axis=0) if self.combine == "median" else np.mean(answers, axis=0)
+        replies = self._replies(block)
+        return np.median(replies, axis=0) if self.combine == "median" else np.mean(replies, axis=0)
 
-    def _answers(self, block: FloatArray) -> FloatArray:
+    def _replies(self, block: FloatArray) -> FloatArray:
         """Return the image that each sketch gives, one after another to save memory: B x d x L."""
-        answers = np.empty((len(self.buckets), *block.shape))
-        for answer, buckets, phases, transform in zip(answers, self.buckets, self.phases, self.transforms, strict=True):
+        replies = np.empty((len(self.buckets), *block.shape))
+        for reply, buckets, phases, transform in zip(replies, self.buckets, self.phases, self.transforms, strict=True):
             powers = np.conj(self._transformed(block, buckets, phases)) ** (self.order - 1)
             powers *= transform[:, None]
             correlations = scipy.fft.ifft(powers, axis=0, overwrite_x=True)
-            answer[:] = (np.conj(phases)[:, None] * correlations[buckets]).real
-        return answers
+            reply[:] = (np.conj(phases)[:, None] * correlations[buckets]).real
+        return replies
 
     def _powers_added(self, columns: FloatArray, weights: FloatArray) -> ComplexArray:
         """Return the transforms of the sketches of Σ w x⊗ᵖ over columns x, entries with i ≤ j ≤ k only: B x b.
@@ -307,7 +307,7 @@ def _fast_length(length: int, order: int) -> int:
         length += 1
 
 
-def _thrown(tensor: PackedTensor, length: int, buckets: IndexArray, phases: ComplexArray) -> ComplexArray:
+def _sketch_of(tensor: PackedTensor, length: int, buckets: IndexArray, phases: ComplexArray) -> ComplexArray:
     """Return the sketch of the distinct entries: those with the same last index at a time, sorted tuples before it."""
     before = sorted_tuples(tensor.dimension, tensor.order - 1)
     places, factors = buckets[before].sum(axis=0), phases[before].prod(axis=0)
@@ -316,8 +316,8 @@ def _thrown(tensor: PackedTensor, length: int, buckets: IndexArray, phases: Comp
         start, stop = (math.comb(last + tensor.order - 1 + more, tensor.order) for more in (0, 1))
         count = stop - start
         place = (places[:count] + buckets[last]) % length
-        thrown = tensor.packed[start:stop] * (factors[:count] * phases[last])
-        sketch += np.bincount(place, thrown.real, length) + 1j * np.bincount(place, thrown.imag, length)
+        added = tensor.packed[start:stop] * (factors[:count] * phases[last])
+        sketch += np.bincount(place, added.real, length) + 1j * np.bincount(place, added.imag, length)
     return sketch
 
 
@@ -348,7 +348,7 @@ def sketched_power_method(
 
     Notes
     -----
-    A component that is found is subtracted from the sketch, as in the paper. Subtracting it from the answers would
+    A component that is found is subtracted from the sketch, as in the paper. Subtracting it from the replies would
     leave the noise that its own entries make in the buckets.
 
     References
