@@ -17,15 +17,6 @@ from odeco.cli.output import columns_called, console
 from odeco.cli.spending import Request, agree_to_spend, budget_options, spent_sentence
 from odeco.display.progress import progress_bar
 
-_EXAMPLES = (
-    "mixture rows.csv -k 10 --labels clusters.csv --report page.html",
-    "hmm log.csv --symbol event --sequence user -k 5",
-    "ica recording.csv --report page.html",
-    "classes survey.csv -k 4 --drop id",
-    "classes survey.csv -k 4 --epsilon 1 --delta 1e-6 --answers yes,no",
-    "communities edges.csv -k 8 --labels memberships.csv",
-)
-
 #: Options of the budget, which no parameter of an estimator declares.
 _BUDGET = ("epsilon", "delta", "ledger", "budget")
 
@@ -54,7 +45,8 @@ def _help(text: str, examples: tuple[str, ...]) -> str:
 learn = _Models(
     "learn",
     help=_help(
-        "Learn a latent-variable model: the groups, states, sources or classes behind the rows of a file.", _EXAMPLES
+        "Learn a latent-variable model: the groups, states, sources or classes behind the rows of a file.",
+        tuple(example for model in MODELS for example in model.examples),
     ),
 )
 

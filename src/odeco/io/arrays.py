@@ -21,7 +21,6 @@ from odeco.io.source import (
     BLOCK_STORED,
     Source,
     Stamp,
-    discard,
     names_of,
     rows_per_block,
     split,
@@ -224,7 +223,7 @@ class IterableSource(Source):
     def _blocks(self, row: int) -> Iterator[Any]:
         if self._first is not None:
             first, self._first = self._first, None
-            return discard(self._pieces(first, self._iterator), row, self.name)
+            return self._after(self._pieces(first, self._iterator), row)
         if not self.repeatable:
             raise self.fault("already read")
         iterator = iter(self._start())
@@ -232,7 +231,7 @@ class IterableSource(Source):
             self.repeatable = False
             raise self.fault("already read")
         self._iterator = iterator
-        return discard(self._pieces(None, iterator), row, self.name)
+        return self._after(self._pieces(None, iterator), row)
 
     def _pieces(self, first: Any, iterator: Iterator[Any]) -> Iterator[Any]:
         row = 0
@@ -278,7 +277,7 @@ class AdaptedSource(Source):
         seek = getattr(self._source, "iterate_from", None)
         if callable(seek):
             return _split_all(seek(row), self.name, row, self._batch_rows)
-        return discard(_split_all(self._source, self.name, 0, self._batch_rows), row, self.name)
+        return self._after(_split_all(self._source, self.name, 0, self._batch_rows), row)
 
 
 def is_one_shot(data: Any) -> bool:

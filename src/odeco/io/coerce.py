@@ -21,8 +21,7 @@ from odeco.io.arrays import AdaptedSource, ArraySource, IterableSource, SlicedSo
 from odeco.io.arrow import ArrowFile, arrow_stream, is_arrow_data
 from odeco.io.errors import source_error
 from odeco.io.npy import NpyFile, NpzFile
-from odeco.io.rows import row_slice
-from odeco.io.source import ALL, BatchSource, Block, FileSource, Selection, Source
+from odeco.io.source import ALL, BatchSource, Block, FileSource, Selection, Source, skip_first
 from odeco.io.text_rows import CsvFile, Extent, SvmlightFile, scan_svmlight
 
 SVMLIGHT = (".svm", ".svmlight", ".libsvm")
@@ -228,11 +227,7 @@ class FilesSource(Source):
         for file in self._files:
             if file.n_rows is None:
                 # The number of rows is unknown until the file is read, and so is whether `row` lies in it.
-                for block in file:
-                    n_rows = block.shape[0]
-                    if left < n_rows:
-                        yield row_slice(block, left, n_rows) if left else block
-                    left = max(0, left - n_rows)
+                left = yield from skip_first(file, left)
             elif left < file.n_rows:
                 yield from file.iterate_from(left)
                 left = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -134,6 +134,12 @@ class Source(ABC):
             rows = "an unknown number of" if self.n_rows is None else f"{self.n_rows:,}"
             raise self.fault("empty", what=f"{rows} rows and {self.n_features:,} columns")
 
+    def _after(self, blocks: Iterable[Any], row: int) -> Iterator[Any]:
+        """Yield what follows the first `row` rows; raise if there are fewer."""
+        left = yield from skip_first(blocks, row)
+        if left:
+            raise self.fault("short", row - left, wanted=row)
+
     @abstractmethod
     def _blocks(self, row: int) -> Iterator[Any]:
         """Yield blocks of rows from `row` on, of any number type, not yet checked."""
@@ -248,16 +254,14 @@ def split(block: Any, rows: int) -> Iterator[Any]:
         yield row_slice(block, start, min(start + rows, n_rows))
 
 
-def discard(blocks: Iterable[Any], n: int, name: str, path: Path | None = None) -> Iterator[Any]:
-    """Yield what follows the first `n` rows; raise if there are fewer."""
-    left = n
+def skip_first(blocks: Iterable[Any], n: int) -> Generator[Any, None, int]:
+    """Yield what follows the first `n` rows; return how many of these are still to be skipped after the last block."""
     for block in blocks:
         n_rows = block.shape[0]
-        if left < n_rows:
-            yield row_slice(block, left, n_rows) if left else block
-        left = max(0, left - n_rows)
-    if left:
-        raise source_error("short", name, path, n - left, wanted=n)
+        if n < n_rows:
+            yield row_slice(block, n, n_rows) if n else block
+        n = max(0, n - n_rows)
+    return n
 
 
 def is_on_cluster(data: Any) -> bool:

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 
 from odeco.errors import SourceError
 from odeco.io.errors import source_error
-from odeco.io.source import ALL, BLOCK_BYTES, FileSource, Selection, Source, discard, rows_per_block, split
+from odeco.io.source import ALL, BLOCK_BYTES, FileSource, Selection, Source, rows_per_block, split
 from odeco.io.tables import Record, find_delimiter, read_records, split_record
 
 
@@ -185,7 +185,7 @@ class SvmlightFile(FileSource):
         self._check_not_empty()
 
     def _blocks(self, row: int) -> Iterator[Any]:
-        return discard(self._from_start(row), row, self.name, self.path)
+        return self._after(self._from_start(row), row)
 
     def _from_start(self, unread: int) -> Iterator[Any]:
         row = 0

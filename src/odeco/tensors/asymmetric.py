@@ -219,6 +219,8 @@ def term_weights(eigenvalues: FloatArray, order: int) -> FloatArray:
     """Return the weights λ of the terms whose embeddings have the given eigenvalues."""
     factor: float = order ** (order / 2 - 1) / math.factorial(order - 1)
     return eigenvalues * factor
+
+
 def sign_variants(components: Components, parts: tuple[int, ...]) -> Components:
     """Return the symmetric embedding of the terms that components of p parts, (a, b, …)/√p, stand for.
 
