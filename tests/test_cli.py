@@ -148,8 +148,8 @@ def test_decompose_refuses_what_is_no_symmetric_tensor(folder):
     assert fails(1, "decompose", "nothing.npy", "-k", "2", cwd=folder) == (
         "Error: nothing.npy: No such file or directory. Check the path."
     )
-    assert "-k must be an int in [1, 20] for a tensor of dimension 20" in fails(
-        1, "decompose", "tensor.npy", "-k", "50", cwd=folder
+    assert "-k must be an int in [1, 76] for a tensor of dimension 20" in fails(
+        1, "decompose", "tensor.npy", "-k", "100", cwd=folder
     )
     text = fails(1, "decompose", "skew.npy", "-k", "1", cwd=folder)
     assert "The tensor is not symmetric" in text

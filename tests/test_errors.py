@@ -99,23 +99,28 @@ def test_a_bad_tensor_is_refused(case):
 ARGUMENT_ERRORS = {
     "n_components of 0": (
         {"n_components": 0},
-        "`n_components` must be an int in [1, 4] for a tensor of dimension 4 and order 3 (more cannot be told apart). Got 0.",
+        "`n_components` must be an int in [1, 4] for a tensor of dimension 4 and order 3 (more cannot be told apart; "
+        "in a moment of order 4, up to 6 can). Got 0.",
     ),
     "n_components above d": (
         {"n_components": 50},
-        "`n_components` must be an int in [1, 4] for a tensor of dimension 4 and order 3 (more cannot be told apart). Got 50.",
+        "`n_components` must be an int in [1, 4] for a tensor of dimension 4 and order 3 (more cannot be told apart; "
+        "in a moment of order 4, up to 6 can). Got 50.",
     ),
     "n_components not an int": (
         {"n_components": 2.0},
-        "`n_components` must be an int in [1, 4] for a tensor of dimension 4 and order 3 (more cannot be told apart). Got 2.0.",
+        "`n_components` must be an int in [1, 4] for a tensor of dimension 4 and order 3 (more cannot be told apart; "
+        "in a moment of order 4, up to 6 can). Got 2.0.",
     ),
     "n_components a bool": (
         {"n_components": True},
-        "`n_components` must be an int in [1, 4] for a tensor of dimension 4 and order 3 (more cannot be told apart). Got True.",
+        "`n_components` must be an int in [1, 4] for a tensor of dimension 4 and order 3 (more cannot be told apart; "
+        "in a moment of order 4, up to 6 can). Got True.",
     ),
     "n_components another word": (
         {"n_components": "all"},
-        "`n_components` must be an int in [1, 4] for a tensor of dimension 4 and order 3 (more cannot be told apart). Got 'all'.",
+        "`n_components` must be an int in [1, 4] for a tensor of dimension 4 and order 3 (more cannot be told apart; "
+        "in a moment of order 4, up to 6 can). Got 'all'.",
     ),
     "n_restarts": ({"n_restarts": 0}, "`n_restarts` must be an int of at least 1. Got 0."),
     "n_iterations": ({"n_iterations": -3}, "`n_iterations` must be an int of at least 1. Got -3."),

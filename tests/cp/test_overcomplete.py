@@ -95,3 +95,33 @@ def test_a_number_that_noise_hides_is_not_stated_with_confidence(seed):
     truth, entries = planted(5, 9, noise=0.03, seed=seed)
     result = odeco.decompose(entries, "auto", rng=0)
     assert len(result.weights) == truth.n_components or result.rank_evidence.confidence < 0.95
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-4, 1e-2])
+@pytest.mark.parametrize(("dimension", "k"), [(10, 13), (20, 30)])
+def test_at_order_3_random_starts_find_more_components_than_dimensions(dimension, k, noise):
+    truth, entries = planted(dimension, k, order=3, noise=noise)
+    result = odeco.decompose(entries, k, rng=0)
+    assert result.structure.kind == "overcomplete"
+    assert result.structure.left == ("noise" if noise else "nothing")
+    matched = odeco.match(result, truth)
+    if noise:
+        # Errors in units of their standard errors have a mean square of 1, here over k and k (d − 1) of them.
+        ratios = matched.angles / result.angle_errors[matched.found_index]
+        assert 0.7 < np.sqrt(np.mean(ratios**2)) < 1.4
+    else:
+        assert matched.cosines.min() > 1 - 1e-12
+
+
+def test_at_order_3_more_than_is_identifiable_is_refused_with_the_advice_to_use_order_4():
+    _, entries = planted(10, 13, order=3)
+    with pytest.raises(ValueError, match=r"in \[1, 21\].*order 4, up to 45 can\). Got 22"):
+        odeco.decompose(entries, 22, rng=0)
+
+
+def test_at_order_3_components_in_a_subspace_are_found_there():
+    truth, _ = planted(8, 10, order=3)
+    basis = np.linalg.qr(np.random.default_rng(1).standard_normal((12, 8)))[0]
+    inside = odeco.Components(truth.weights, basis @ truth.vectors)
+    result = odeco.decompose(inside, 10, rng=0)
+    assert odeco.match(result, inside).cosines.min() > 1 - 1e-9

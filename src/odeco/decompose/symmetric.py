@@ -19,6 +19,7 @@ from odeco._util.scale import norm_exponent, put_back
 from odeco._util.types import FloatArray, RngLike
 from odeco.cp.fit import fitted_weights, refine
 from odeco.cp.overcomplete import fit_overcomplete, select_overcomplete
+from odeco.cp.random_starts import fit_from_random_starts, largest_identifiable_rank
 from odeco.cp.rank import (
     MAX_AUTOMATIC,
     RankEvidence,
@@ -248,13 +249,13 @@ def _fit(
         selection = found or select_rank(problem, generator, max_rank=most, callback=report)
         require_signal(unit, selection)
     else:
-        d, order = oracle.dimension, oracle.order
-        what = f" for a tensor of dimension {d} and order {order} (more cannot be told apart)"
-        k = check_count("n_components", n_components, 1, max(d, largest_rank(d, order)), what)
-        if k > d:
-            selection = fit_overcomplete(oracle, k, generator, callback=report)
-        else:
+        k = _check_rank(n_components, oracle.dimension, oracle.order)
+        if k <= oracle.dimension:
             selection = fit_rank(problem, k, generator, callback=report)
+        elif oracle.order == 3:
+            selection = fit_from_random_starts(problem, k, generator, callback=report)
+        else:
+            selection = fit_overcomplete(oracle, k, generator, callback=report)
     components = selection.fit.components.sorted_by_weight()
     weight_errors, angle_errors = standard_errors(components, selection.deviation)
     return replace(
@@ -266,6 +267,18 @@ def _fit(
         weight_errors=weight_errors,
         angle_errors=angle_errors,
     )
+
+
+def _check_rank(n_components: int | str, dimension: int, order: int) -> int:
+    """Return the number of components as an int, if a tensor of this dimension and order can determine them."""
+    what = f" for a tensor of dimension {dimension} and order {order} (more cannot be told apart"
+    if order == 3:
+        most = largest_identifiable_rank(dimension, order)
+        fourth = max(dimension, largest_rank(dimension, 4))
+        what += f"; in a moment of order 4, up to {fourth} can)" if fourth > dimension else ")"
+    else:
+        most, what = largest_rank(dimension, order), what + ")"
+    return check_count("n_components", n_components, 1, max(dimension, most), what)
 
 
 def _decompose_whitened(

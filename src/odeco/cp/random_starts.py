@@ -1,0 +1,155 @@
+"""CP fits of order 3 with more components than dimensions: Gauss-Newton from random starts, and perturbation.
+
+No matrix has the components of such a tensor for its range, and the starts of `odeco.cp.fit.fit_in_span` find d of them
+at most. A random tensor of order p and rank k is a sum of k components in one way only if
+k < C(d+p−1, p) / d (Chiantini, Ottaviani and Vannieuwenhoven 2017, with one exception at order 3: d = 6, k = 9). Up to
+some share of that number, Gauss-Newton steps (`odeco.cp.fit.refine`) from random vectors reach the components. Where
+they end at another optimum, a part of the components is replaced by random vectors, and the fit goes on from there if
+this lowers the misfit (iterated local search); after several failures in a row all components are drawn anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from odeco._util.threads import one_blas_thread
+from odeco._util.types import FloatArray
+from odeco.cp.fit import Fit, polish, refine, with_weights
+from odeco.cp.rank import SIGNIFICANCE
+from odeco.cp.selection import Left, RankSelection, Stage
+from odeco.cp.symmetric import SymmetricProblem
+
+#: The largest number of steps in all, from a random start, and after a perturbation.
+_MAX_STEPS, _START_STEPS, _PERTURBED_STEPS = 600, 80, 30
+
+#: The largest share of components that are replaced at once, and the number of failures after which all are drawn anew.
+_SHARE, _MAX_FAILURES = 0.3, 6
+
+#: A perturbation succeeds if it lowers the misfit to this share.
+_BETTER = 0.98
+
+#: A fit that leaves less than this share of the squared norm is continued to the last digit, and its misfit is computed
+#: from the entries.
+_LITTLE = 1e-10
+
+#: A residual up to this multiple of the relative rounding error is rounding error, that of the fit included.
+_ROUNDING_OF_FIT = 4096.0
+
+Callback = Callable[[Stage], object]
+
+
+def largest_identifiable_rank(dimension: int, order: int) -> int:
+    """Return the largest number of components that a generic tensor determines."""
+    most = -(-math.comb(dimension + order - 1, order) // dimension) - 1
+    return most - 1 if (dimension, order, most) == (6, 3, 9) else most
+
+
+def fit_from_random_starts(
+    problem: SymmetricProblem, rank: int, generator: np.random.Generator, *, callback: Callback | None = None
+) -> RankSelection:
+    """Fit a given number of components, larger than the dimension, to a tensor of order 3."""
+    dimension = problem.oracle.dimension
+    spectrum = problem.spectra(dimension, generator)
+    basis = spectrum.leading(dimension)[0][0] if spectrum.n_usable < dimension else np.eye(dimension)
+    most = max(basis.shape[1], largest_identifiable_rank(basis.shape[1], problem.order))
+    if rank > most:
+        raise ValueError(
+            f"`n_components` must be at most {most}, because the tensor depends on {basis.shape[1]} directions only. "
+            f"Got {rank}."
+        )
+    core = problem if problem.has_entries and basis.shape[1] == dimension else problem.inside([basis])
+    with one_blas_thread():
+        search = _Search(core, rank, generator)
+        while not search.done:
+            if callback is not None:
+                callback(Stage(f"fitting {rank} components", problem.outside([basis], search.best.components)))
+            search.advance()
+    fit = replace(search.best, components=problem.outside([basis], search.best.components))
+    left: Left = "nothing" if search.exhausted else ("noise" if search.chance > SIGNIFICANCE else "more")
+    return RankSelection(fit, None, search.deviation, left)
+
+
+class _Search:
+    """An iterated local search for the best fit of a number of components.
+
+    Attributes
+    ----------
+    best : Fit
+        The best fit so far.
+    chance : float
+        The probability that noise has a value as large as the largest one of what the best fit leaves.
+    """
+
+    def __init__(self, problem: SymmetricProblem, rank: int, generator: np.random.Generator) -> None:
+        self._problem, self._rank, self._generator = problem, rank, generator
+        self._n_steps, self._n_failures = 0, 0
+        self.best, self.chance, self._misfit = self._start(), 0.0, math.inf
+        self._current = self.best
+        self._look()
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the best fit leaves nothing but rounding error."""
+        return self._misfit <= self._rounding_error
+
+    @property
+    def done(self) -> bool:
+        """Whether the best fit leaves nothing or what looks like noise, or the steps are used up."""
+        return self.exhausted or self.chance > SIGNIFICANCE or self._n_steps >= _MAX_STEPS
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the noise at a unit vector, if the best fit leaves nothing else."""
+        free = max(1, self._problem.n_entries - self._rank * self._problem.oracle.dimension)
+        return math.sqrt(max(self._misfit, self._rounding_error) / free)
+
+    @property
+    def _rounding_error(self) -> float:
+        relative = _ROUNDING_OF_FIT * max(self._problem.oracle.rounding, float(np.finfo(np.float64).eps))
+        return float(self._problem.whole * relative**2)
+
+    def advance(self) -> None:
+        """Perturb the current fit, or start anew after several failures."""
+        whole = self._problem.whole
+        if self._n_failures == _MAX_FAILURES:
+            self._n_failures, self._current = 0, self._start()
+        else:
+            found = self._perturbed()
+            improved = whole - found.explained < _BETTER * (whole - self._current.explained)
+            self._n_failures = 0 if improved else self._n_failures + 1
+            self._current = found if improved else self._current
+        if self._current.explained > self.best.explained:
+            self.best = self._current
+            self._look()
+
+    def _start(self) -> Fit:
+        shape = (self._problem.oracle.dimension, self._rank)
+        return self._refined(self._generator.standard_normal(shape), _START_STEPS)
+
+    def _perturbed(self) -> Fit:
+        n_replaced = max(1, round(_SHARE * self._rank * self._generator.random()))
+        kept = self._current.components.vectors[:, self._generator.permutation(self._rank)[n_replaced:]]
+        new = self._generator.standard_normal((kept.shape[0], n_replaced))
+        return self._refined(np.hstack([kept, new]), _PERTURBED_STEPS)
+
+    def _refined(self, directions: FloatArray, max_steps: int) -> Fit:
+        start = with_weights(self._problem, directions, self._generator)
+        fit = refine(self._problem, start, max_steps=max_steps)
+        self._n_steps += max(1, len(fit.history))
+        return fit
+
+    def _look(self) -> None:
+        """Look at what the best fit leaves."""
+        problem = self._problem
+        self._misfit = problem.whole - self.best.explained
+        if self._misfit <= _LITTLE * problem.whole:
+            self.best = polish(problem, self.best.components)
+            self._misfit = problem.misfit(self.best.components)
+        if not self.exhausted:
+            largest = problem.without(self.best.components).strongest(self._generator)
+            height = abs(float(largest.weights[0])) / (self.deviation * problem.noise.unit)
+            self.chance = problem.noise.chance(height)
