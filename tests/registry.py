@@ -20,6 +20,7 @@ from odeco.reproduction.baselines import TensorSketch
 from odeco.tensors import (
     AsymmetricTensor,
     DenseTensor,
+    DeviceMoment,
     DeviceTensor,
     FlattenedTensor,
     PackedTensor,
@@ -60,6 +61,11 @@ def _device(generator, dimension, order):
 def _device_single(generator, dimension, order):
     entries = random_symmetric(dimension, order, generator).astype(np.float32)
     return DeviceTensor(pytest.importorskip("torch").asarray(entries))
+
+
+def _device_rows(generator, dimension, order):
+    rows = generator.standard_normal((11, dimension))
+    return DeviceMoment(pytest.importorskip("array_api_strict").asarray(rows), order)
 
 
 def _packed(generator, dimension, order):
@@ -162,6 +168,7 @@ ORACLES: dict[str, Callable[[np.random.Generator, int, int], Oracle]] = {
     "dense, single precision": _dense_single,
     "another library": _device,
     "another library, single precision": _device_single,
+    "rows of another library": _device_rows,
     "packed": _packed,
     "flattened": _flattened,
     "sparse": _sparse,

@@ -9,7 +9,7 @@ import odeco
 from odeco._util.arrays import as_numpy, is_foreign
 from odeco.datasets import planted_independent
 from odeco.online import SampleMoment
-from odeco.tensors import AsymmetricTensor, DenseTensor, DeviceTensor, PackedTensor
+from odeco.tensors import AsymmetricTensor, DenseTensor, DeviceMoment, DeviceTensor, PackedTensor
 from odeco.tensors import device as module
 
 #: The libraries, and the types of their arrays that are tested. JAX has no double precision unless it is set to.
@@ -138,6 +138,45 @@ def test_other_oracles_copy_the_array(make):
             oracle(make(entries)).image(block), DenseTensor(entries).image(block), rtol=1e3 * eps
         )
     assert AsymmetricTensor(make(entries)).parts == (6, 6, 6)
+
+
+@pytest.mark.parametrize("order", [3, 4])
+def test_a_moment_of_rows_is_summed_on_their_device(make, order, monkeypatch):
+    make, eps = make
+    generator = np.random.default_rng(0)
+    rows = (generator.exponential(size=(5000, 3)) - 1) @ generator.standard_normal((3, 7))
+    rows = rows.astype(np.float32)
+    expected, (block, basis) = SampleMoment(rows.astype(np.float64), order), generator.standard_normal((2, 7, 3))
+    for at_once in (2**24, 100):
+        monkeypatch.setattr(module, "_AT_ONCE", at_once)
+        moment = DeviceMoment(make(rows[: 5000 if at_once > 100 else 200]), order)
+        known = expected if at_once > 100 else SampleMoment(rows[:200].astype(np.float64), order)
+        for found, true in [
+            (moment.image(block), known.image(block)),
+            (moment.value(block), known.value(block)),
+            (moment.slice(block[:, 0]), known.slice(block[:, 0])),
+            (moment.inside(basis), known.inside(basis)),
+        ]:
+            # Each of at most 5,000 terms of a sum is rounded a few times.
+            np.testing.assert_allclose(found, true, rtol=0, atol=1000 * eps * np.abs(true).max())
+    monkeypatch.undo()
+    found, true = (odeco.decompose(each, 3, rng=0) for each in (DeviceMoment(make(rows), order), expected))
+    # The rounding of rows, and the condition of three components that are not orthogonal.
+    assert odeco.match(found, true).angles.max() < 1e5 * eps + 1e-7
+
+
+def test_rows_on_a_device_are_checked(make):
+    make, eps = make
+    for broken, message in [
+        (np.ones(3), "shape"),
+        (np.ones((0, 3)), "shape"),
+        (np.array([[1.0, np.nan]]), "finite"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            DeviceMoment(make(broken))
+    largest = 1e30 if eps > 1e-10 else 1e200
+    with pytest.raises(ValueError, match="multiply all of them by a constant"):
+        DeviceMoment(make([[1.0, largest]]))
 
 
 @pytest.mark.parametrize("name", ["torch", "jax.numpy"])

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from odeco._util.arrays import as_numpy
 from odeco._util.scale import largest
 from odeco.errors import BadRowError
 from odeco.io.errors import source_error
@@ -88,7 +89,7 @@ def as_rows(rows: Any, n_features: int | None = None) -> Any:
             "Rows must not be masked. Got a MaskedArray, whose hidden entries would be read as numbers. "
             "Fill them with X.filled(value), or drop those rows."
         )
-    array: Any = to_csr(rows) if sparse.issparse(rows) else np.asarray(rows)
+    array: Any = to_csr(rows) if sparse.issparse(rows) else as_numpy(rows)
     if array.dtype.kind not in "iub" and array.dtype not in (np.float32, np.float64):
         raise TypeError(
             f"Rows must hold float32, float64 or integers. Got {array.dtype}. Convert them with astype(float)."

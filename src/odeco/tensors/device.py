@@ -1,4 +1,4 @@
-"""A symmetric tensor whose entries are in an array of another library: PyTorch, CuPy, JAX.
+"""Symmetric tensors whose entries, or rows, are in an array of another library: PyTorch, CuPy, JAX.
 
 Products are computed by that library, on the device that holds the array. Blocks of vectors go there, and images and
 cores come back as NumPy arrays, which are far smaller than the tensor. Solvers see no difference.
@@ -12,17 +12,56 @@ from typing import Any, final
 
 import numpy as np
 
+from odeco._util.arguments import MINIMUM_ORDER, check_count
 from odeco._util.arrays import as_numpy
 from odeco._util.scale import unit_exponent
 from odeco._util.types import FloatArray
 from odeco.tensors.coordinates import flattened
 from odeco.tensors.entries import EntryTensor, as_entries, check_shape, check_symmetric
+from odeco.tensors.oracle import Oracle
 
 #: Numbers in an intermediate product on the device: 128 MB in double precision.
 _AT_ONCE = 2**24
 
 #: The types of entries by their names in the standard.
 _DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype(np.float32), "float64": np.dtype(np.float64)}
+
+
+class DeviceArray:
+    """An array of another library with what is needed to compute there.
+
+    Attributes
+    ----------
+    array : array
+        The array in single or double precision, without gradients.
+    dtype : numpy.dtype or None
+        Its type; None if it has another precision or is not real.
+    xp : module
+        The functions of the standard for it.
+    double : dtype or None
+        The type of double precision on its device, if it has that.
+    """
+
+    def __init__(self, array: Any) -> None:
+        import array_api_compat  # here, because few use it
+
+        array = array.detach() if hasattr(array, "detach") else array
+        self.xp = array_api_compat.array_namespace(array)
+        self.device = array_api_compat.device(array)
+        real = self.xp.__array_namespace_info__().dtypes(device=self.device, kind="real floating")
+        self.double: Any = real.get("float64")
+        if self.xp.isdtype(array.dtype, ("bool", "integral")):
+            array = self.xp.astype(array, real.get("float64", self.xp.float32))
+        self.array = array
+        self.dtype = next((each for name, each in _DTYPES.items() if name in real and real[name] == array.dtype), None)
+
+    def send(self, block: FloatArray, dtype: Any = None) -> Any:
+        """Return a copy of a NumPy array on the device, by default in the type of the array."""
+        return self.xp.asarray(np.array(block), dtype=dtype or self.array.dtype, device=self.device)
+
+    def largest(self, numbers: Any) -> float:
+        """Return the largest absolute value, NaN if there is one."""
+        return float(self.xp.max(self.xp.abs(numbers)))
 
 
 @final
@@ -49,45 +88,32 @@ class DeviceTensor(EntryTensor):
     """
 
     def __init__(self, entries: Any) -> None:
-        import array_api_compat  # here, because few use it
-
-        entries = entries.detach() if hasattr(entries, "detach") else entries
-        self._xp = xp = array_api_compat.array_namespace(entries)
-        self._device = array_api_compat.device(entries)
-        real = xp.__array_namespace_info__().dtypes(device=self._device, kind="real floating")
-        self._double: Any = real.get("float64")
-        if xp.isdtype(entries.dtype, ("bool", "integral")):
-            entries = xp.astype(entries, real.get("float64", xp.float32))
-        dtype = next((each for name, each in _DTYPES.items() if name in real and real[name] == entries.dtype), None)
-        check_shape(tuple(entries.shape), "tensor", equal_sizes=True)
-        self.entries = self._scaled = entries
-        self.order, self.dimension = entries.ndim, int(entries.shape[0])
+        self._held = held = DeviceArray(entries)
+        self.entries = self._scaled = held.array
+        check_shape(tuple(self.entries.shape), "tensor", equal_sizes=True)
+        self.order, self.dimension = self.entries.ndim, int(self.entries.shape[0])
         # A copy of entries that are not valid goes through the checks of NumPy arrays, which say what is wrong.
-        if dtype is None:
+        if held.dtype is None:
             as_entries(entries)
-            raise TypeError(f"The tensor must hold float32, float64 or integers. Got {entries.dtype}.")
-        sizes = [self._largest(xp.abs(part)) for _, part in self._slabs()]
+            raise TypeError(f"The tensor must hold float32, float64 or integers. Got {self.entries.dtype}.")
+        sizes = [held.largest(part) for _, part in self._slabs()]
         if not all(math.isfinite(size) for size in sizes) or max(sizes) == 0:
             as_entries(entries)
-        size, self.rounding = max(sizes), float(np.finfo(dtype).eps)
+        size, self.rounding = max(sizes), float(np.finfo(held.dtype).eps)
         if self._asymmetry() > math.sqrt(self.rounding) * size:
             check_symmetric(as_entries(entries))
-        self.exponent = unit_exponent(size, 2, dtype)
+        self.exponent = unit_exponent(size, 2, held.dtype)
         if self.exponent:  # in two steps, because the power itself may be out of range
             half = self.exponent // 2
-            self._scaled = entries * 2.0**-half * 2.0 ** (half - self.exponent)
-
-    def _largest(self, numbers: Any) -> float:
-        return float(self._xp.max(numbers))
+            self._scaled = self.entries * 2.0**-half * 2.0 ** (half - self.exponent)
 
     def _asymmetry(self) -> float:
         """Return the largest difference between two entries that must be equal."""
         axes = list(range(self.order))
         gap = 0.0
         for axis in range(self.order - 1):
-            swapped = self._xp.permute_dims(self.entries, [*axes[:axis], axis + 1, axis, *axes[axis + 2 :]])
-            for rows, part in self._slabs():
-                gap = max(gap, self._largest(self._xp.abs(part - swapped[rows, ...])))
+            swapped = self._held.xp.permute_dims(self.entries, [*axes[:axis], axis + 1, axis, *axes[axis + 2 :]])
+            gap = max(gap, *(self._held.largest(part - swapped[rows, ...]) for rows, part in self._slabs()))
         return gap
 
     def _slabs(self, width: int = 1, entries: Any = None) -> Iterator[tuple[slice, Any]]:
@@ -101,20 +127,16 @@ class DeviceTensor(EntryTensor):
     def _precise(self) -> Iterator[Any]:
         """Yield the entries in their unit, in double precision where the device has it."""
         for _, part in self._slabs(entries=self._scaled):
-            yield part if self._double is None else self._xp.astype(part, self._double)
-
-    def _sent(self, block: FloatArray, dtype: Any) -> Any:
-        """Return a copy of a block on the device."""
-        return self._xp.asarray(np.array(block), dtype=dtype, device=self._device)
+            yield part if self._held.double is None else self._held.xp.astype(part, self._held.double)
 
     def _unit_squared_norm(self) -> float:
-        return sum(float(self._xp.sum(part * part)) for part in self._precise())
+        return sum(float(self._held.xp.sum(part * part)) for part in self._precise())
 
     def _unit_unfolding_gram(self) -> FloatArray | None:
-        if self._double is None:  # squares of singular values would have three digits in single precision
+        if self._held.double is None:  # squares of singular values would have three digits in single precision
             return None
-        xp, size = self._xp, self.dimension
-        total = self._sent(np.zeros((size, size)), self._double)
+        xp, size = self._held.xp, self.dimension
+        total = self._held.send(np.zeros((size, size)), self._held.double)
         for part in self._precise():
             slices = xp.reshape(part, (part.shape[0], size, -1))
             total = total + xp.sum(xp.matmul(slices, xp.matrix_transpose(slices)), axis=0)
@@ -124,10 +146,10 @@ class DeviceTensor(EntryTensor):
         return flattened(as_numpy(self._scaled))
 
     def _unit_inside(self, basis: FloatArray) -> FloatArray:
-        xp, columns = self._xp, None
+        xp, columns = self._held.xp, None
         contracted = []
         for part in self._precise():
-            columns = self._sent(basis, part.dtype) if columns is None else columns
+            columns = self._held.send(basis, part.dtype) if columns is None else columns
             product = part
             for _ in range(self.order - 1):  # the second axis is contracted and becomes the last
                 product = xp.tensordot(product, columns, axes=((1,), (0,)))
@@ -135,7 +157,7 @@ class DeviceTensor(EntryTensor):
         return _as_doubles(xp.tensordot(columns, xp.concat(contracted), axes=((0,), (0,))))
 
     def _unit_image(self, block: FloatArray) -> FloatArray:
-        xp, columns = self._xp, self._sent(block, self.entries.dtype)
+        xp, columns = self._held.xp, self._held.send(block)
         n_columns, images = block.shape[1], []
         for _, part in self._slabs(n_columns, self._scaled):
             product = xp.matmul(xp.reshape(part, (-1, self.dimension)), columns)
@@ -145,11 +167,88 @@ class DeviceTensor(EntryTensor):
         return _as_doubles(xp.concat(images))
 
     def _unit_slice(self, direction: FloatArray) -> FloatArray:
-        along, matrix = self._sent(direction, self.entries.dtype), self._scaled
+        along, matrix = self._held.send(direction), self._scaled
         for _ in range(self.order - 2):
-            matrix = self._xp.matmul(matrix, along)
+            matrix = self._held.xp.matmul(matrix, along)
         symmetric = _as_doubles(matrix)
         return (symmetric + symmetric.T) / 2
+
+
+@final
+class DeviceMoment(Oracle):
+    """The moment (1/n) Σ x⊗ᵖ of n rows in an array of another library, which is summed on its device.
+
+    Parameters
+    ----------
+    rows : array, n x d
+        The rows, of float32, float64 or integers. They stay on their device.
+    order : int
+        The order p of the moment.
+
+    Notes
+    -----
+    An image is two matrix products. It agrees with that of an `odeco.online.SampleMoment` to rounding; sums over blocks
+    of rows are added up in double precision.
+
+    Examples
+    --------
+    >>> import array_api_strict as xp
+    >>> from odeco.tensors import DeviceMoment
+    >>> DeviceMoment(xp.asarray([[1.0, 0.0], [0.0, 2.0]])).image([[1.0], [1.0]]).ravel()
+    array([0.5, 4. ])
+    """
+
+    def __init__(self, rows: Any, order: int = 3) -> None:
+        self._held = held = DeviceArray(rows)
+        self.rows, self.order = held.array, check_count("order", order, MINIMUM_ORDER)
+        shape = tuple(self.rows.shape)
+        if len(shape) != 2 or 0 in shape:
+            raise ValueError(f"Rows must have shape (n, d), neither of them 0. Got shape {shape}.")
+        if held.dtype is None:
+            raise TypeError(f"Rows must hold float32, float64 or integers. Got {self.rows.dtype}.")
+        self.n_rows, self.dimension = (int(size) for size in shape)
+        self.rounding = float(np.finfo(held.dtype).eps)
+        sizes = [held.largest(part) for part in self._blocks(1)]
+        if not all(math.isfinite(size) for size in sizes):
+            raise ValueError("Rows must be finite. Got NaN or infinity. Drop or fill them.")
+        if unit_exponent(max(sizes), 2 * self.order, held.dtype):
+            raise ValueError(
+                f"Powers of rows must be numbers that their type can hold. The largest number is {max(sizes):.1e}. "
+                "Measure the data in another unit: multiply all of them by a constant."
+            )
+
+    def _blocks(self, width: int) -> Iterator[Any]:
+        height = max(1, _AT_ONCE // max(self.dimension, width))
+        for start in range(0, self.n_rows, height):
+            yield self.rows[start : min(start + height, self.n_rows), ...]
+
+    def _image(self, block: FloatArray) -> FloatArray:
+        xp, columns = self._held.xp, self._held.send(block)
+        total = np.zeros(block.shape)
+        for rows in self._blocks(block.shape[1]):
+            powers = xp.matmul(rows, columns) ** (self.order - 1)
+            total += _as_doubles(xp.matmul(xp.matrix_transpose(rows), powers))
+        return total / self.n_rows
+
+    def _slice(self, direction: FloatArray) -> FloatArray:
+        xp, column = self._held.xp, self._held.send(direction[:, None])
+        total = np.zeros((self.dimension, self.dimension))
+        for rows in self._blocks(self.dimension):
+            powers = xp.matmul(rows, column) ** (self.order - 2)
+            total += _as_doubles(xp.matmul(xp.matrix_transpose(rows), rows * powers))
+        return (total + total.T) / (2 * self.n_rows)
+
+    def _inside(self, basis: FloatArray) -> FloatArray:
+        xp, columns = self._held.xp, self._held.send(basis)
+        width = basis.shape[1]
+        total = np.zeros((width, width ** (self.order - 1)))
+        for rows in self._blocks(total.shape[1]):
+            inside = xp.matmul(rows, columns)
+            powers = inside
+            for _ in range(self.order - 2):
+                powers = xp.reshape(powers[:, :, None] * inside[:, None, :], (inside.shape[0], -1))
+            total += _as_doubles(xp.matmul(xp.matrix_transpose(inside), powers))
+        return total.reshape((width,) * self.order) / self.n_rows
 
 
 def _as_doubles(array: Any) -> FloatArray:
