@@ -32,6 +32,7 @@ from odeco.errors import VocabularyError
 from odeco.io.coerce import as_source
 from odeco.models.lda.display import summarise_topics
 from odeco.models.lda.estimator import TensorLDA
+from odeco.models.lda.private_plan import plan_topics
 from odeco.models.lda.private_vocabulary import (
     DELTA_SHARE,
     SHARE,
@@ -39,7 +40,6 @@ from odeco.models.lda.private_vocabulary import (
     choose_vocabulary_privately,
     left_for_learning,
 )
-from odeco.models.lda.trust import plan_topics
 from odeco.models.lda.vocabulary import CountedWords, n_unreachable, numbered, prune_words, select_words
 from odeco.online.dask.partitions import as_cluster_rows
 from odeco.privacy.calibration import check_delta_for, gdp_mu
