@@ -3,7 +3,9 @@
 Symmetric tensors of orders 3 to 5 whose weights span up to six powers of ten, with one pair of components that is
 nearly collinear, with Gaussian noise of a norm from 0 to 1 % of that of the tensor. For each tensor:
 
-* a rank that is stated with a confidence of at least 0.95 must be right;
+* a rank that is stated with a confidence of at least 0.95 must be right. It is stated with a resolution
+  (`RankEvidence.resolution`): two components that are closer than this count as one. The table counts such cases
+  separately, as "right at its resolution";
 * of the stated intervals, ± 1.96 standard errors of a weight, at least 95 % must contain the true weight (a tolerance
   of 1e-6 relative to the weight stands for rounding where errors are stated as zero);
 * a vector must be off by at most `ANGLE_FACTOR` times its stated error, plus 1e-5 rad for rounding.
@@ -96,9 +98,28 @@ def outcome(attack: Attack) -> tuple[str, int, int, int]:
         return "refused", 0, 0, 0
     evidence, k = result.rank_evidence, attack.truth.n_components
     sure = evidence is not None and evidence.confidence >= SURE
-    if len(result.weights) != k:
-        return ("CONFIDENT AND WRONG" if sure else "wrong, in doubt"), 0, 0, 0
-    return "right" if sure else "right, in doubt", *_covered(attack, result)
+    if len(result.weights) == k:
+        return "right" if sure else "right, in doubt", *_covered(attack, result)
+    if not sure:
+        return "wrong, in doubt", 0, 0, 0
+    as_stated = len(result.weights) == k - _n_hidden(attack, result)
+    return "right at its resolution" if as_stated else "CONFIDENT AND WRONG", 0, 0, 0
+
+
+def _n_hidden(attack: Attack, result: Decomposition) -> int:
+    """Count the pairs of true components for which one was found, and which count as one at the stated resolution."""
+    truth, n_hidden, span = attack.truth, 0, np.linalg.qr(result.vectors)[0]
+    nearest = np.argmax(np.abs(truth.vectors.T @ result.vectors), axis=1)
+    for i, j in itertools.combinations(range(truth.n_components), 2):
+        if nearest[i] != nearest[j]:
+            continue
+        sign = np.sign(truth.vectors[:, i] @ truth.vectors[:, j])
+        apart = truth.vectors[:, i] - sign * truth.vectors[:, j]
+        apart = apart - span @ (span.T @ apart)
+        first, second = truth.weights[i], truth.weights[j] * sign**truth.order
+        spread = abs(first * second) / (first + second) ** 2 * float(apart @ apart)
+        n_hidden += int(spread < result.rank_evidence.resolution**2 / 4)
+    return n_hidden
 
 
 def _covered(attack: Attack, result: Decomposition) -> tuple[int, int, int]:

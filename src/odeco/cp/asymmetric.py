@@ -149,7 +149,16 @@ class AsymmetricProblem(CPProblem):
         first = self.parts[0]
         return 2 * float(np.vdot(points[:first], images[:first])) - squared
 
-    def step(self, signs: FloatArray, points: FloatArray, images: FloatArray, damping: float) -> FloatArray:  # noqa: ARG002
+    def descent(self, signs: FloatArray, points: FloatArray, images: FloatArray) -> FloatArray:  # noqa: ARG002
+        """Return T(I, y, …) − C(I, y, …), T(x, I, …) − C(x, I, …), …."""
+        pieces = split(points, self.parts)
+        with one_blas_thread():
+            grams = [piece.T @ piece for piece in pieces]
+            own = [piece @ _product(grams, axis) for axis, piece in enumerate(pieces)]
+        descent: FloatArray = images - np.concatenate(own)
+        return descent
+
+    def step(self, signs: FloatArray, points: FloatArray, descent: FloatArray, damping: float) -> FloatArray:  # noqa: ARG002
         """Return the damped Gauss-Newton step."""
         parts, damping = self.parts, max(damping, _MIN_DAMPING)
         pieces, axes = split(points, parts), range(len(parts))
@@ -157,11 +166,12 @@ class AsymmetricProblem(CPProblem):
             grams = [piece.T @ piece for piece in pieces]
             own = [_product(grams, axis) for axis in axes]
             mixed = {(m, n): _product(grams, m, n) for m in axes for n in axes if m != n}
-            descent = images - np.concatenate([piece @ each for piece, each in zip(pieces, own, strict=True)])
             damped = [each + damping * np.diag(np.diagonal(each)) for each in own]
             if points.size <= _MAX_DIRECT:
-                step = np.linalg.solve(_matrix(pieces, damped, mixed), descent.ravel()).reshape(points.shape)
-                return self._shared(step, signed=False)
+                solution = np.linalg.solve(_matrix(pieces, damped, mixed), descent.ravel()).astype(
+                    np.float64, copy=False
+                )
+                return self._shared(solution.reshape(points.shape), signed=False)
             inverses = [np.linalg.pinv(each, hermitian=True) for each in damped]
 
             def product(step: FloatArray) -> FloatArray:
@@ -204,9 +214,11 @@ class AsymmetricProblem(CPProblem):
         """Return ‖T − C‖² from the entries."""
         return float(np.sum((self.oracle.entries - entries_of(components, self.parts)) ** 2))
 
-    def without(self, components: Components) -> AsymmetricProblem:
+    def residual(self, components: Components) -> AsymmetricProblem:
         """Return the tensor minus terms."""
         return self._like(self.oracle.entries - entries_of(components, self.parts))
+
+    without = residual
 
     def _like(self, entries: DataArray) -> AsymmetricProblem:
         """Return the problem of another tensor with the same symmetry."""

@@ -49,6 +49,9 @@ NEGLIGIBLE = 1e-6
 #: A step that is this share of the components changes only their last digit.
 _LAST_DIGIT = 1e-15
 
+#: The largest number of steps from the entries.
+_MAX_POLISHES = 8
+
 #: The largest number of starts, and for the fit from each: the largest number of steps, and what is negligible.
 _MAX_STARTS, _START_STEPS, _START_NEGLIGIBLE = 9, 40, 1e-3
 
@@ -114,7 +117,11 @@ class CPProblem(ABC):
         """Return 2⟨T, C⟩ − ‖C‖², which is ‖T‖² less the squared misfit."""
 
     @abstractmethod
-    def step(self, signs: FloatArray, points: FloatArray, images: FloatArray, damping: float) -> FloatArray:
+    def descent(self, signs: FloatArray, points: FloatArray, images: FloatArray) -> FloatArray:
+        """Return the negative gradient of half the squared misfit over p, from the images of the points."""
+
+    @abstractmethod
+    def step(self, signs: FloatArray, points: FloatArray, descent: FloatArray, damping: float) -> FloatArray:
         """Return the damped Gauss-Newton step."""
 
     @abstractmethod
@@ -137,6 +144,10 @@ class CPProblem(ABC):
         """Whether the entries are at hand in double precision, and few enough to subtract components from them."""
 
     @abstractmethod
+    def residual(self, components: Components) -> CPProblem:
+        """Return the tensor minus components from its entries, which are not all zero."""
+
+    @abstractmethod
     def misfit(self, components: Components) -> float:
         """Return ‖T − C‖² from the entries, accurate also where it is tiny."""
 
@@ -144,9 +155,13 @@ class CPProblem(ABC):
     def without(self, components: Components) -> CPProblem:
         """Return the tensor minus components."""
 
-    def split_chance(self, components: Components, deviation: float) -> float:  # noqa: ARG002
-        """Return the probability that noise makes a component look like two that are nearly collinear; 1: no test."""
-        return 1.0
+    def test_pairs(self, components: Components, deviation: float) -> tuple[float, float]:  # noqa: ARG002
+        """Return the probability that noise makes a component look like two, and the resolution; 1 and NaN: no test.
+
+        The resolution is the angle up to which noise of this standard deviation at a unit vector may hide two
+        components of equal weight in one; see `odeco.cp.rank.RankEvidence`.
+        """
+        return 1.0, math.nan
 
     @abstractmethod
     def run(self, plan: Schedule, generator: np.random.Generator) -> Components:
@@ -268,7 +283,7 @@ def refine(
     for _ in range(2 * max_steps):
         if converged or len(history) == max_steps or damping > _MAX_DAMPING:
             break
-        step = problem.step(signs, points, images, damping)
+        step = problem.step(signs, points, problem.descent(signs, points, images), damping)
         length = float(np.linalg.norm(step) / np.linalg.norm(points))
         tried_images = problem.image(points + step)
         tried_gain = problem.gain(signs, points + step, tried_images)
@@ -353,6 +368,37 @@ def fit_by_pencils(
 def polish(problem: CPProblem, start: Components) -> Fit:
     """Move components to the nearest optimum, to the last digit."""
     return refine(problem, start, negligible=0.0, tolerance=_LAST_DIGIT)
+
+
+def polish_by_entries(problem: CPProblem, fit: Fit) -> Fit:
+    """Return a fit after steps whose gradient is that of the residual tensor, formed from the entries.
+
+    Images of the tensor and of the components differ by rounding errors of their own size, which nearly collinear
+    components magnify by the condition number of H. Rounding errors of the residual tensor act as noise in its entries
+    does, and are magnified by its root only. Steps are not damped: one along a curved valley raises the misfit until
+    the next one corrects it. The best of all is returned.
+    """
+    signs, points = problem.as_points(fit.components)
+    components, best, history = fit.components, fit, list(fit.history)
+    misfit = least = problem.misfit(components)
+    n_idle = 0
+    while misfit > 0 and n_idle < 2 and len(history) < len(fit.history) + _MAX_POLISHES:
+        # In points of weight 1 no weight occurs in H: very different ones do not make it ill-conditioned.
+        scale = np.abs(components.weights) ** (1 / components.order)
+        unit = points / scale
+        descent = signs * problem.residual(components).image(unit)
+        step = problem.step(signs, unit, descent, 0.0) / scale ** (components.order - 1)
+        points = points + step
+        history.append(float(np.linalg.norm(step) / np.linalg.norm(points)))
+        components = problem.from_points(signs, points)
+        misfit = problem.misfit(components)
+        n_idle = 0 if misfit < 0.5 * least else n_idle + 1
+        if misfit < least:
+            images = problem.image(points)
+            residuals = problem.residuals(components, points, images)
+            best = Fit(components, problem.gain(signs, points, images), residuals, tuple(history), converged=True)
+            least = misfit
+    return best
 
 
 def _halfway(strengths: FloatArray) -> FloatArray:

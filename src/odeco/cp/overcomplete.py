@@ -83,9 +83,11 @@ class FlattenedProblem(SymmetricProblem):
         """Return ‖T − C‖² from the flattening."""
         return self.tensor.minus(components).squared_norm()
 
-    def without(self, components: Components) -> FlattenedProblem:
+    def residual(self, components: Components) -> FlattenedProblem:
         """Return the tensor minus components."""
         return FlattenedProblem(self.tensor.minus(components))
+
+    without = residual
 
     @property
     def rounding_error(self) -> float:
@@ -260,7 +262,7 @@ def _evidence(problem: FlattenedProblem, fit: Fit, one: Components, chance: floa
     deviation = problem.deviation(fit)
     hidden, split = 0.0, 1.0
     if not exhausted:
-        hidden, split = expected_undetected(heights, clear), problem.split_chance(fit.components, deviation)
+        hidden, (split, _) = expected_undetected(heights, clear), problem.test_pairs(fit.components, deviation)
     confidence = math.exp(-hidden) * (1 - float(kept.max())) * min(1.0, chance / _USUAL_CHANCE, split / _USUAL_SPLIT)
     agrees = spectrum.n_clear == rank and problem.misfit(fit.components) <= problem.expected_misfit(rank)
     confidence = confidence if agrees and chance > SIGNIFICANCE else 0.0

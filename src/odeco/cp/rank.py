@@ -73,6 +73,12 @@ class RankEvidence(State):
         The chance that the rank is right: that no component kept is noise, and that none is undetected.
     candidates : tuple of int
         The ranks that the evidence does not rule out, the selected one first.
+    resolution : float
+        The confidence is for components that can be told apart. Noise may hide two components of equal weight in one
+        if their vectors differ by less than this angle in radians, across the span of all components. It may hide
+        weights a and b at an angle θ if |ab| / (a + b)² θ² is less than a quarter of the square of this angle. NaN if
+        pairs were not tested: by the power method, in a stream, without the entries of the tensor, or with as many
+        components as dimensions.
     """
 
     rank: int = array_field(kind="i", low=0)
@@ -81,6 +87,7 @@ class RankEvidence(State):
     chances: FloatArray = array_field("n_tested", low=0, high=1)
     confidence: float = array_field(low=0, high=1)
     candidates: tuple[int, ...] = array_field(None, kind="i", low=0, as_tuple=True)
+    resolution: float = array_field(low=0, nan=True, default=math.nan)
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""

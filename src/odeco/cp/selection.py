@@ -19,6 +19,7 @@ import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Literal
 
 import numpy as np
@@ -32,6 +33,7 @@ from odeco.cp.fit import (
     fit_by_pencils,
     fit_in_span,
     polish,
+    polish_by_entries,
     power_limits,
     refine,
     removal_costs,
@@ -48,6 +50,9 @@ _ROUNDING_OF_FIT = 4096.0
 
 #: Misfits below this share of the squared norm are computed from the entries: a difference would lose their digits.
 _CANCELS = 1e-6
+
+#: Up to this number of independent entries a fit that leaves nothing is polished to the last digit, at little cost.
+_FEW_ENTRIES = 5000
 
 #: A fit that leaves more than this multiple of the noise in the unfolding is started again, at this number of pencils.
 _NOISE_FACTOR, _N_PENCILS = 2.0, 6
@@ -125,6 +130,7 @@ class CPFits:
         self.spectrum = problem.spectra(max_rank, generator)
         self._fits: dict[int, Fit] = {}
         self._accurate: dict[Fit, float] = {}
+        self._sharp: set[Fit] = set()
 
     def fit(self, rank: int) -> Fit:
         """Return the best fit of `rank` components that is known."""
@@ -246,34 +252,51 @@ class CPFits:
         There is no component if only rounding error is left.
         """
         if self.exhausted(rank):
+            if self.noise.n_entries <= _FEW_ENTRIES:
+                self._sharpen(rank)
             return self.nothing, 1.0
         self.report(f"looking at what {rank} components leave")
-        left = self.problem.without(self.fit(rank).components)
-        one = left.strongest(self.generator)
-        chance = self.noise.chance(self.height(float(one.weights[0]), self.deviation(rank)))
+        one, chance = self._strongest(rank)
+        if chance <= SIGNIFICANCE and self._sharpen(rank):
+            return self.next(rank)
         if SIGNIFICANCE < chance < _USUAL_CHANCE:  # not clear: look again
-            again = left.strongest(self.generator)
-            one = max(one, again, key=lambda each: abs(float(each.weights[0])))
-            chance = self.noise.chance(self.height(float(one.weights[0]), self.deviation(rank)))
+            one, chance = min((one, chance), self._strongest(rank), key=itemgetter(1))
         return one, chance
+
+    def _strongest(self, rank: int) -> tuple[Components, float]:
+        one = self.problem.without(self.fit(rank).components).strongest(self.generator)
+        weight = float(one.weights[0])
+        if weight**2 <= self._floor:  # what may be rounding error is no component
+            return one, 1.0
+        return one, self.noise.chance(self.height(weight, self.deviation(rank)))
+
+    def _sharpen(self, rank: int) -> bool:
+        """Return whether steps from the entries improve a fit that may be off by the rounding errors of images."""
+        fit = self.fit(rank)
+        usable = self.problem.has_entries and self.misfit(rank) <= _CANCELS * self.whole
+        if rank == 0 or fit in self._sharp or not usable:
+            return False
+        self.offer(polish_by_entries(self.problem, fit))
+        self._sharp.add(self.fit(rank))
+        return self.fit(rank) is not fit
 
     def height(self, amount: float, deviation: float) -> float:
         """Return a weight in the unit of the law of the noise (√d standard deviations for a symmetric tensor)."""
         return abs(amount) / (deviation * self.noise.unit)
 
     def gain(self, rank: int) -> float:
-        """Return the root of what the last of `rank` components takes off the squared misfit."""
+        """Return the root of what the last of `rank` components takes off the squared misfit.
+
+        It is 0 if that may be rounding error.
+        """
         components = self.fit(rank).components
         others = np.delete(np.arange(rank), int(np.argmin(removal_costs(self.problem, components))))
         fewer = Components(components.weights[others], components.vectors[:, others], components.order)
         if rank > self.spectrum.n_clear:  # otherwise the unfolding says that fewer do not suffice
             self.fit(rank - 1)
         self.offer(refine(self.problem, fewer))
-        return math.sqrt(self.lowered(rank - 1, rank))
-
-    def lowered(self, fewer: int, more: int) -> float:
-        """Return by how much a fit of more components lowers the squared misfit."""
-        return max(0.0, self.misfit(fewer) - self.misfit(more))
+        lowered = self.misfit(rank - 1) - self.misfit(rank)
+        return math.sqrt(lowered) if lowered > self._floor else 0.0
 
     def _with_one_more(self, rank: int, one: Components) -> Fit:
         known = self.fit(rank).components
@@ -366,7 +389,8 @@ def _evidence(fits: CPFits, rank: int, one: Components, chance: float, last: flo
     over = float(np.max(kept, initial=0.0))
     # Where nothing is left, there is nothing for a component to hide in.
     hidden = 0.0 if fits.exhausted(rank) else expected_undetected(heights, fits.noise.clear)
-    split = 1.0 if fits.exhausted(rank) else fits.problem.split_chance(found, deviation)
+    split, resolution = fits.problem.test_pairs(found, deviation)
+    split = 1.0 if fits.exhausted(rank) else split
     confidence = math.exp(-hidden) * (1 - over) * min(1.0, chance / _USUAL_CHANCE, split / _USUAL_SPLIT)
     confidence = 0.0 if fits.spectrum.n_clear > rank or (chance <= SIGNIFICANCE and one.n_components) else confidence
     candidates = [rank]
@@ -377,7 +401,8 @@ def _evidence(fits: CPFits, rank: int, one: Components, chance: float, last: flo
     level = fits.noise.typical * fits.noise.unit * deviation
     weights = np.concatenate([found.weights, one.weights])
     chances = np.concatenate([kept, [chance][: one.n_components]])
-    return RankEvidence(rank, weights, np.full(weights.size, level), chances, confidence, tuple(candidates))
+    levels = np.full(weights.size, level)
+    return RankEvidence(rank, weights, levels, chances, confidence, tuple(candidates), resolution)
 
 
 def expected_undetected(heights: FloatArray, threshold: float) -> float:

@@ -22,7 +22,7 @@ import scipy  # it imports its submodules when they are used
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.fit import CPProblem, real_eigenvectors
-from odeco.cp.rank import Spectra, SymmetricNoise, spectrum_of
+from odeco.cp.rank import SIGNIFICANCE, Spectra, SymmetricNoise, spectrum_of
 from odeco.cp.whitening import Whitened, Whitener
 from odeco.power.gauss_newton_step import conjugate_gradients, gauss_newton_step
 from odeco.power.power_method import Schedule, run
@@ -82,11 +82,15 @@ class SymmetricProblem(CPProblem):
             gram: FloatArray = points.T @ points
         return float(2 * signs @ np.einsum("il,il->l", points, images) - signs @ gram**self.order @ signs)
 
-    def step(self, signs: FloatArray, points: FloatArray, images: FloatArray, damping: float) -> FloatArray:
-        """Return the damped Gauss-Newton step."""
+    def descent(self, signs: FloatArray, points: FloatArray, images: FloatArray) -> FloatArray:
+        """Return s T(I, x, …, x) − s C(I, x, …, x)."""
         with one_blas_thread():
             gram: FloatArray = points.T @ points
             descent: FloatArray = signs * images - points @ ((signs[:, None] * signs) * gram ** (self.order - 1))
+        return descent
+
+    def step(self, signs: FloatArray, points: FloatArray, descent: FloatArray, damping: float) -> FloatArray:
+        """Return the damped Gauss-Newton step."""
         return gauss_newton_step(points, signs, descent, self.order, damping=damping)
 
     def residuals(self, components: Components, points: FloatArray, images: FloatArray) -> FloatArray:
@@ -125,34 +129,46 @@ class SymmetricProblem(CPProblem):
         """Return ‖T − C‖² from the entries."""
         return float(np.sum((self._entries - components.to_dense()) ** 2))
 
+    def residual(self, components: Components) -> SymmetricProblem:
+        """Return the tensor minus components from its entries."""
+        return SymmetricProblem(DenseTensor(symmetrize(self._entries - components.to_dense())))
+
     def without(self, components: Components) -> SymmetricProblem:
         """Return the tensor minus components."""
         return SymmetricProblem(self.oracle - components)
 
-    def split_chance(self, components: Components, deviation: float) -> float:
-        """Return the probability that noise makes a component look like two that are nearly collinear.
+    def test_pairs(self, components: Components, deviation: float) -> tuple[float, float]:
+        """Return the probability that noise makes a component look like two, and the resolution.
 
         A fit of one component to two components λ/2 at v ± t s leaves about λ t² C(p, 2) times the symmetric part of
         v⊗ᵖ⁻² ⊗ s ⊗ s, so that s is an eigenvector of the residual R(I, I, v, …, v) across v. For noise of standard
         deviation σ at a unit vector this is a matrix of the Gaussian orthogonal ensemble, with variance σ² / 2C(p, 2)
         off its diagonal. Its largest eigenvalue follows the law of Tracy and Widom, which is close to a gamma law
         (Chiani 2014). The smallest probability is multiplied by the number of tests: components times signs.
+
+        Two components are linearly independent of the others only if s is not in the span of all components. Across
+        this span, what they leave is orthogonal to every change of the components: no other component makes up for it.
+        So R(s, s, v, …, v) is λ t² plus noise of variance σ² / C(p, 2), and is at most the largest eigenvalue there.
+        Weights a and b instead of λ/2 and λ/2, at an angle θ, leave ab / (a + b) θ² instead of λ t².
         """
-        n_across, k = self.oracle.dimension - 1, components.n_components
-        if not self.has_entries or n_across < 2 or k == 0:
-            return 1.0
+        d, k, n_kinds = self.oracle.dimension, components.n_components, math.comb(self.order, 2)
+        if not self.has_entries or d < 3 or k == 0:
+            return 1.0, math.nan
         residual = self.oracle - components
-        spread = deviation / math.sqrt(2 * math.comb(self.order, 2))
-        largest = 0.0
-        for vector in components.vectors.T:
-            across = np.eye(vector.size) - np.outer(vector, vector)
-            with one_blas_thread():
-                eigenvalues = np.linalg.eigvalsh(across @ residual.slice(vector) @ across)
-            largest = max(largest, float(np.max(np.abs(eigenvalues))))
-        height = (largest / spread - 2 * math.sqrt(n_across)) * n_across ** (1 / 6)
+        with one_blas_thread():
+            span = np.linalg.qr(components.vectors)[0]
+            outside = np.eye(d) - span @ span.T
+            curvatures = [residual.slice(vector) for vector in components.vectors.T]
+            acrosses = [np.eye(d) - np.outer(vector, vector) for vector in components.vectors.T]
+            pairs = zip(acrosses, curvatures, strict=True)
+            largest = max(float(np.linalg.norm(across @ curved @ across, 2)) for across, curved in pairs)
+            hidden = np.array([np.linalg.norm(outside @ curved @ outside, 2) for curved in curvatures])
+        height = (largest / (deviation / math.sqrt(2 * n_kinds)) - 2 * math.sqrt(d - 1)) * (d - 1) ** (1 / 6)
         shape, scale, shift = _TRACY_WIDOM
         one_test = float(scipy.special.gammaincc(shape, max(0.0, height + shift) / scale))
-        return min(1.0, 2 * k * one_test)
+        most = hidden - scipy.special.ndtri(SIGNIFICANCE) * deviation / math.sqrt(n_kinds)
+        resolution = min(2 * math.sqrt(float(np.max(most / np.abs(components.weights)))), math.pi / 2)
+        return min(1.0, 2 * k * one_test), resolution if k < d else math.nan
 
     def run(self, plan: Schedule, generator: np.random.Generator) -> Components:
         """Return what the power method finds."""

@@ -218,6 +218,8 @@ def _facts(result: AnyResult) -> dict[str, str]:
     evidence = getattr(result, "rank_evidence", None)
     if evidence is not None:
         facts["confidence in the rank"] = f"{evidence.confidence:.4f}"
+        if evidence.resolution > 0:
+            facts["angle up to which two components may count as one"] = f"{evidence.resolution:.1g} rad"
     if isinstance(result, Decomposition | AsymmetricDecomposition) and result.structure is not None:
         facts["structure"] = result.structure.kind
     if isinstance(result, PrivateDecomposition):

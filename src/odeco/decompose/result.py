@@ -28,7 +28,7 @@ _LEFT = {
 }
 
 
-Kind = Literal["orthogonal", "independent", "overcomplete", "unexplained"]
+Kind = Literal["orthogonal", "independent", "dependent", "overcomplete", "unexplained"]
 
 #: A cosine counts as zero if it is at most this number of standard errors, or the root of the rounding error.
 _MOST_ERRORS, _ROUNDING = 5.0, 1e-7
@@ -36,6 +36,7 @@ _MOST_ERRORS, _ROUNDING = 5.0, 1e-7
 _WORDS: dict[Kind, str] = {
     "orthogonal": "orthogonal",
     "independent": "independent but not orthogonal",
+    "dependent": "not certain to be linearly independent",
     "overcomplete": "more than dimensions",
     "unexplained": "but they do not explain it",
 }
@@ -52,9 +53,10 @@ class Structure(State):
 
     Attributes
     ----------
-    kind : {"orthogonal", "independent", "overcomplete", "unexplained"}
-        Whether components are orthogonal within their errors; linearly independent only; more than dimensions; or leave
-        something behind that is neither noise nor explained by as many components as were looked for.
+    kind : {"orthogonal", "independent", "dependent", "overcomplete", "unexplained"}
+        Whether components are orthogonal within their errors; linearly independent only; linearly dependent within
+        their errors, so that at order 3 they may not be unique; more than dimensions; or leave something behind that is
+        neither noise nor explained by as many components as were looked for.
     largest_cosine : float
         The largest cosine of two components, without its sign.
     left : {"nothing", "noise", "more"}
@@ -63,7 +65,7 @@ class Structure(State):
         The reason, in words.
     """
 
-    kind: Kind = array_field(rule=text_array("orthogonal", "independent", "overcomplete", "unexplained"))
+    kind: Kind = array_field(rule=text_array("orthogonal", "independent", "dependent", "overcomplete", "unexplained"))
     largest_cosine: float = array_field(low=0, high=2)
     left: Left = array_field(rule=text_array("nothing", "noise", "more"))
     reason: str = array_field(kind="U")
@@ -366,11 +368,13 @@ def largest_cosine(vectors: FloatArray) -> tuple[float, tuple[int, int]]:
 def structure_of(
     vectors: FloatArray, angle_errors: FloatArray, *, left: Left, complete: bool, overcomplete: bool = False
 ) -> Structure:
-    """Tell whether components are orthogonal within their errors.
+    """Tell whether components are orthogonal, or linearly independent, within their errors.
 
     An error of angle e spreads over the d − 1 directions around a vector, so that the cosine of two vectors deviates by
-    √((e² + e'²)/(d − 1)). `complete` says whether more components could not have been fitted, `overcomplete` whether
-    more components than dimensions can be unique.
+    √((e² + e'²)/(d − 1)), and the smallest singular value of all vectors V, ‖Vc‖ for a unit vector c, by
+    √(Σ cᵢ² eᵢ² / (d − 1)). `complete` says whether more components could not have been fitted, `overcomplete` whether
+    the vectors are those of a symmetric tensor: more of them than dimensions can be unique. Those of an asymmetric
+    tensor may be linearly dependent along an axis.
     """
     if left == "more" and complete:
         reason = (
@@ -381,10 +385,19 @@ def structure_of(
     if vectors.shape[1] < 2:
         return Structure("orthogonal", 0.0, left, "there is only one")
     cosines = np.abs(vectors.T @ vectors)
-    errors = np.sqrt(np.add.outer(angle_errors**2, angle_errors**2) / max(1, vectors.shape[0] - 1))
+    variances = angle_errors**2 / max(1, vectors.shape[0] - 1)
+    errors = np.sqrt(np.add.outer(variances, variances))
     beyond = cosines > np.maximum(_MOST_ERRORS * errors, _ROUNDING)
     np.fill_diagonal(beyond, val=False)
     cosine, (first, second) = largest_cosine(vectors)
+    if overcomplete and vectors.shape[1] <= vectors.shape[0]:
+        _, strengths, combinations = np.linalg.svd(vectors, full_matrices=False)
+        error = math.sqrt(float(combinations[-1] ** 2 @ variances))
+        if strengths[-1] <= max(_MOST_ERRORS * error, _ROUNDING):
+            reason = (
+                f"the smallest singular value of their vectors is {strengths[-1]:.2g}, with an error of {error:.1g}"
+            )
+            return Structure("dependent", cosine, left, reason)
     if not beyond.any():
         return Structure("orthogonal", cosine, left, f"the largest cosine of two is {cosine:.2g}, within its error")
     if overcomplete and vectors.shape[1] > vectors.shape[0]:

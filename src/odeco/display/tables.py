@@ -177,6 +177,8 @@ def remarks_on(result: Any) -> list[str]:
         remarks.append(f"explained: {explained:.4%} of the squared norm")
     if (evidence := getattr(result, "rank_evidence", None)) is not None:
         remarks.append(f"rank {evidence.rank} selected; confidence that it is right: {evidence.confidence:.4f}")
+        if evidence.resolution > 0:
+            remarks.append(f"two components closer than {evidence.resolution:.1g} rad may count as one")
     if (structure := getattr(result, "structure", None)) is not None:
         remarks.append(f"{structure.kind}: {structure.reason}")
     if getattr(result, "n_rows", None) is not None:

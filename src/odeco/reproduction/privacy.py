@@ -88,9 +88,16 @@ def trial(settings: Settings, seed: int) -> Records:
 
     @cache
     def cosines(weight: float) -> tuple[float, ...]:
-        guarantee: Any = {"epsilon": settings["epsilon"], "delta": DELTA, "neighbour_relation": "literal"}
-        how: Any = {"rng": start, "noise": SimulatedNoise(noise), **MECHANISMS[settings["mechanism"]]}
-        found = decompose_privately(entries * weight, K, **guarantee, **how)
+        found = decompose_privately(
+            entries * weight,
+            K,
+            epsilon=settings["epsilon"],
+            delta=DELTA,
+            neighbour_relation="literal",
+            rng=start,
+            noise=SimulatedNoise(noise),
+            **MECHANISMS[settings["mechanism"]],
+        )
         return tuple(match(found, truth).cosines)
 
     return [
