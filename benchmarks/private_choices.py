@@ -25,7 +25,7 @@ from odeco.models.engine.private import SimulatedSums
 from odeco.models.lda.inference import completion_perplexity
 from odeco.models.lda.private import DEFAULT_CONCENTRATION
 from odeco.models.lda.private_estimate import estimate_private_topics
-from odeco.models.lda.private_releases import ReleasePlan, plan_releases, signal_of
+from odeco.models.lda.private_plan import ReleasePlan, plan_releases, signal_of
 from odeco.privacy.holders.documents import BoundedCounts
 from odeco.privacy.ledger_file import Guarantee
 

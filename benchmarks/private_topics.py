@@ -29,7 +29,7 @@ from odeco.models.engine.private import SimulatedSums
 from odeco.models.lda.inference import coherence, completion_perplexity
 from odeco.models.lda.private import DEFAULT_CONCENTRATION
 from odeco.models.lda.private_estimate import NoisySums, estimate_private_topics, word_frequencies
-from odeco.models.lda.private_releases import plan_releases, signal_of
+from odeco.models.lda.private_plan import plan_releases, signal_of
 from odeco.privacy import gdp_mu
 from odeco.privacy.holders.documents import BoundedCounts
 from odeco.privacy.holders.protocol import NeighbourRelation

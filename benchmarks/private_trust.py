@@ -27,8 +27,7 @@ from odeco.models.engine.private import SimulatedSums
 from odeco.models.lda.params import CLEAR
 from odeco.models.lda.private import DEFAULT_CONCENTRATION
 from odeco.models.lda.private_estimate import estimate_private_topics
-from odeco.models.lda.private_releases import plan_releases, signal_of
-from odeco.models.lda.trust import similarity
+from odeco.models.lda.private_plan import plan_releases, signal_of, similarity
 from odeco.privacy.holders.documents import BoundedCounts
 from odeco.privacy.holders.protocol import NeighbourRelation
 from odeco.privacy.ledger_file import Guarantee

@@ -160,7 +160,7 @@ class State:
             if isinstance(value, State):
                 changed[each.name] = value.permuted(permutation, axis)
             for number, name in enumerate(each.metadata.get("shape", ())):
-                if name == axis:
+                if name == axis and value is not None:
                     changed[each.name] = changed.get(each.name, value)[(slice(None),) * number + (permutation,)]
         return replace(self, **changed)
 

@@ -103,15 +103,7 @@ def decompose(
 @_options.scheduler
 @_options.outputs
 def stream(
-    files: tuple[Path, ...],
-    columns: list[str] | None,
-    drop: list[str] | None,
-    seed: int,
-    checkpoint: Path | None,
-    resume: bool,
-    scheduler: str | None,
-    outputs: Outputs,
-    **settings: Any,
+    files: tuple[Path, ...], seed: int, resume: bool, scheduler: str | None, outputs: Outputs, **settings: Any
 ) -> None:
     r"""Decompose the moment E[x ⊗ x ⊗ x] of the rows x in FILEs, read block by block and never held as a whole.
 
@@ -128,6 +120,7 @@ def stream(
       odeco stream rows.npy -k 5 --method power --batch-size 10000
       odeco stream '/shared/day-*.npy' -k 5 --scheduler tcp://host:8786
     """
+    checkpoint: Path | None = settings["checkpoint"]
     begun = checkpoint is not None and checkpoint.exists()
     _options.check_usage(
         {
@@ -139,8 +132,8 @@ def stream(
     if resume and not begun:
         note(f"no checkpoint {checkpoint}: beginning at the first row")
     data: Any = str(files[0]) if len(files) == 1 else [str(path) for path in files]
-    check_selection(columns, drop)
-    source = as_source(data, columns=columns, drop=drop)
+    check_selection(settings["columns"], settings["drop"])
+    source = as_source(data, columns=settings["columns"], drop=settings["drop"])
     labels = load_names(outputs.names, source.n_features, getattr(source, "columns", None))
     n_rows = 0
     with (
@@ -160,17 +153,8 @@ def stream(
             interrupts.check()
 
         try:
-            result = odeco.decompose_stream(
-                data,
-                columns=columns,
-                drop=drop,
-                rng=seed,
-                checkpoint=checkpoint,
-                keep_checkpoint=checkpoint is not None,
-                callback=show,
-                client=client,
-                **settings,
-            )
+            settings["keep_checkpoint"] = checkpoint is not None
+            result = odeco.decompose_stream(data, rng=seed, callback=show, client=client, **settings)
         except KeyboardInterrupt:
             raise _interrupted(interrupts, _read_so_far(n_rows, source.n_rows), checkpoint) from None
     title = f"Components of {files[0].name}" + (f" and {len(files) - 1} more" if len(files) > 1 else "")

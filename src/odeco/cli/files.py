@@ -94,11 +94,7 @@ _MEANINGS = {
     "command made it, or else with odeco.OnlineDecomposer.load",
     "topic model": "topics over words; read with odeco.models.TensorLDA.load, apply with odeco topics apply, show with "
     "odeco report",
-    "mixture": "clusters of rows; read with odeco.models.TensorMixture.load",
-    "hidden Markov model": "states of sequences; read with odeco.models.TensorHMM.load",
-    "sources model": "sources of signals; read with odeco.models.TensorICA.load",
-    "latent classes": "classes of respondents; read with odeco.models.LatentClasses.load",
-    "communities model": "communities of a graph; read with odeco.models.Communities.load",
+    **{model.kind: f"{model.components}; read with odeco.models.{model.estimator}.load" for model in MODELS},
     "topic proportions": "the share of each topic in each document; read with numpy.load",
 }
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from odeco.cli import options as _options
-from odeco.cli.learn_files import INPUTS, Labels, deliver_model
+from odeco.cli.learn_files import INPUTS, deliver_model, labels_csv
 from odeco.cli.models import MODELS, RegisteredModel
 from odeco.cli.output import columns_called, console
 from odeco.cli.spending import Request, agree_to_spend, budget_options, spent_sentence
@@ -135,16 +135,15 @@ def _learn(model: RegisteredModel, estimator: Any, needs: dict[str, str], file: 
         with columns_called(data.columns), progress_bar(only_on_terminal=True) as show_progress:
             show_progress("learning")
             learner.fit(data.X, **data.fit)
-        deliver_model(
-            learner,
-            title=f"{model.components.capitalize()} of {file.name}",
-            names=data.columns,
-            labels=lambda: _labels(model, learner, data),
-            rows=None if private else data.X,
-            remark=data.remark,
-            spent=spent_sentence(values.get("epsilon"), budget.get("ledger")),
-            **outputs,
-        )
+
+        def labels() -> str:
+            found = getattr(learner, model.labels)
+            shown = data.restore(found(data.X, **data.predict) if callable(found) else found)
+            return labels_csv(shown, model.component, shares=model.shares, rows=data.rows)
+
+        title = f"{model.components.capitalize()} of {file.name}"
+        spent = spent_sentence(values.get("epsilon"), budget.get("ledger"))
+        deliver_model(learner, data, title=title, private=private, labels=labels, spent=spent, **outputs)
 
 
 def _is_private(model: RegisteredModel, needs: dict[str, str], values: dict[str, Any], budget: dict[str, Any]) -> bool:
@@ -173,12 +172,3 @@ def _spend(
         console().print(f"{plan}\n", markup=False, soft_wrap=True)
     ledger = agree_to_spend(Request.of(plan, f"{plan.n_records:,} {plan.unit}s"), **budget)
     return None if ledger is None else str(ledger.path)
-
-
-def _labels(model: RegisteredModel, learner: Any, data: Any) -> Labels:
-    """Return the components of each row."""
-    found = getattr(learner, model.labels)
-    values = data.restore(found(data.X, **data.predict) if callable(found) else found)
-    if model.shares:
-        return Labels.of_shares(values, model.component, data.rows)
-    return Labels([f"{model.component} {number}" for number in range(values.shape[1])], values, data.rows)

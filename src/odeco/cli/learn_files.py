@@ -236,78 +236,60 @@ INPUTS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Labels:
-    """The components of each row, as columns of a table.
+def labels_csv(values: FloatArray, what: str, *, shares: bool, rows: Sequence[str] | None) -> str:
+    """Return the components of each row as CSV; of shares also the component with the largest one.
 
-    Attributes
-    ----------
-    columns : list of str
-        Their names.
-    values : array, rows x columns
-        Their values; whole numbers are written as such.
-    rows : sequence of str or None
-        The names of the rows; without them rows have numbers from 0 on.
+    Rows without names have numbers from 0 on.
     """
-
-    columns: list[str]
-    values: FloatArray
-    rows: Sequence[str] | None = None
-
-    @classmethod
-    def of_shares(cls, shares: FloatArray, what: str, rows: Sequence[str] | None = None) -> Labels:
-        """Return the component with the largest share of each row, and all shares."""
-        columns = [what, *(f"{what} {number}" for number in range(shares.shape[1]))]
-        return cls(columns, np.column_stack([shares.argmax(axis=1), shares]), rows)
-
-    def write(self, path: Path) -> None:
-        """Write the table as CSV, atomically."""
-        names = range(len(self.values)) if self.rows is None else self.rows
-        rows = ([name, *(f"{x:.6g}" for x in row)] for name, row in zip(names, self.values.tolist(), strict=True))
-        write_text(path, csv_text(["odeco row", *self.columns], rows))  # a file that begins so may be replaced
+    columns = [f"{what} {number}" for number in range(values.shape[1])]
+    if shares:
+        columns, values = [what, *columns], np.column_stack([values.argmax(axis=1), values])
+    named = zip(range(len(values)) if rows is None else rows, values.tolist(), strict=True)
+    table = ([name, *(f"{value:.6g}" for value in row)] for name, row in named)
+    return csv_text(["odeco row", *columns], table)  # a file that begins so may be replaced
 
 
 def deliver_model(
     model: Any,
+    data: Data,
     *,
     title: str,
-    names: Sequence[str] | None,
-    labels: Callable[[], Labels],
+    private: bool,
+    labels: Callable[[], str],
     out: Path | None,
     labels_path: Path | None,
     report: Path | None,
     as_json: bool,
-    rows: Any = None,
-    remark: str = "",
     spent: str = "",
 ) -> None:
     """Print the model, then write the model, the labels and the page, as far as they were asked for.
 
-    `labels` are computed only if they are wanted; `rows` are shown in the figure; `remark`
-    is a line that follows the summary; `spent` is a sentence about the privacy budget.
+    `labels` are computed only if they are wanted; the figures of a `private` model show no rows; `spent` is a sentence
+    about the privacy budget.
     """
-    if names is not None and not hasattr(model, "feature_names_in_"):
-        model.feature_names_in_ = np.array(names, dtype=object)
+    if data.columns is not None and not hasattr(model, "feature_names_in_"):
+        model.feature_names_in_ = np.array(data.columns, dtype=object)
     summary = model.summary()
 
     def show() -> None:
         if as_json:
             emit_json(_document(model, summary))
             return
-        for line in (*summary.splitlines(), *([remark] if remark else [])):
+        for line in (*summary.splitlines(), *([data.remark] if data.remark else [])):
             console().print(as_cell(line), soft_wrap=True)
 
     def write_page(path: Path) -> None:
         from odeco.models.engine.page import write_model_report  # Matplotlib takes half a second, and may be missing
 
-        write_model_report(model, path, title=title, rows=rows, remark=remark, command=command_line())
+        rows = None if private else data.X
+        write_model_report(model, path, title=title, rows=rows, remark=data.remark, command=command_line())
 
     with warnings.catch_warnings():  # rows come without the names that the model now has
         warnings.filterwarnings("ignore", "X does not have valid feature names")
         deliver(
             show,
             Output(out, model.save),
-            Output(labels_path, lambda path: labels().write(path)),
+            Output(labels_path, lambda path: write_text(path, labels())),
             Output(report, write_page),
             save=("model.npz", model.save),
             spent=spent,

@@ -117,26 +117,14 @@ def count_documents(files: Sequence[Path], column: str | None) -> int:
     return sum(1 for _ in (read_documents(files, column=column, private=True) if files else python_documentation()))
 
 
-def read_for_model(
-    words: Any,
-    files: Sequence[Path],
-    *,
-    column: str | None,
-    show: Show,
-    tokenizer: Tokenizer | None = None,
-    keep_excerpts: bool = False,
-) -> Corpus:
-    """Return the counts of a model's words in new documents, which are split into words as the model's were."""
+def read_for_model(words: Any, files: Sequence[Path], *, tokenizer: Tokenizer | None, **how: Any) -> Corpus:
+    """Return the counts of a model's words in new documents, which are split into words as the model's were.
+
+    Texts are read as `how` says; see `read_corpus`.
+    """
     model_words = [str(word) for word in words]
     if not _are_counts(files):
-        return read_corpus(
-            files,
-            column=column,
-            words=model_words,
-            tokenizer=tokenizer or "words",
-            show=show,
-            keep_excerpts=keep_excerpts,
-        )
+        return read_corpus(files, words=model_words, tokenizer=tokenizer or "words", **how)
     counted = _read_counts(files, None, private=False)
     missing = np.setdiff1d(np.char.lower(np.array(model_words)), np.char.lower(counted.words))
     if missing.size:
@@ -354,14 +342,8 @@ def page_writer(file: Path, *, title: str | None, documents: Path | None, column
         raise click.UsageError("The page of private topics shows no document. Leave out --documents.")
     counts, examples = None, None
     if documents is not None:
-        corpus = read_for_model(
-            model.words_,
-            [documents],
-            column=column,
-            show=lambda *_: None,
-            tokenizer=model.tokenizer_,
-            keep_excerpts=True,
-        )
+        how: Any = {"tokenizer": model.tokenizer_, "column": column, "keep_excerpts": True}
+        corpus = read_for_model(model.words_, [documents], show=lambda *_: None, **how)
         counts = corpus.counted.counts
         examples = examples_of(model, corpus, counts)
     return partial(

@@ -32,6 +32,7 @@ from odeco.errors import VocabularyError
 from odeco.io.coerce import as_source
 from odeco.models.lda.display import summarise_topics
 from odeco.models.lda.estimator import TensorLDA
+from odeco.models.lda.private_plan import plan_topics
 from odeco.models.lda.private_vocabulary import (
     DELTA_SHARE,
     SHARE,
@@ -39,7 +40,6 @@ from odeco.models.lda.private_vocabulary import (
     choose_vocabulary_privately,
     left_for_learning,
 )
-from odeco.models.lda.trust import plan_topics
 from odeco.models.lda.vocabulary import CountedWords, n_unreachable, numbered, prune_words, select_words
 from odeco.online.dask.partitions import as_cluster_rows
 from odeco.privacy.calibration import check_delta_for, gdp_mu
@@ -135,15 +135,9 @@ class ReadDocuments:
 def read_for_learning(files: tuple[Path, ...], given: dict[str, Any], *, private: bool, show: Show) -> ReadDocuments:
     """Read documents as the options say."""
     words = _vocabulary(given)
-    corpus = read_corpus(
-        files,
-        column=given["column"],
-        words=words,
-        tokenizer=given["tokenizer"],
-        show=show,
-        private=private,
-        keep_excerpts=given["report"] is not None and not private,
-    )
+    how: Any = {"column": given["column"], "tokenizer": given["tokenizer"]}
+    keep = given["report"] is not None and not private
+    corpus = read_corpus(files, words=words, show=show, private=private, keep_excerpts=keep, **how)
     return ReadDocuments(corpus, words, load_groups(given["groups"]))
 
 
@@ -255,15 +249,8 @@ def print_plan(files: tuple[Path, ...], n_components: int, given: dict[str, Any]
         epsilon, delta = left_for_learning(epsilon, delta)
     else:
         n_words = len(read_words(given["vocabulary"]))
-    plan = plan_topics(
-        n_components,
-        n_units=n_units,
-        n_words=n_words,
-        epsilon=epsilon,
-        delta=delta,
-        document_length=given["document_length"],
-        seed=given["seed"],
-    )
+    public = {"n_units": n_units, "n_words": n_words, "document_length": given["document_length"]}
+    plan = plan_topics(n_components, epsilon=epsilon, delta=delta, seed=given["seed"], **public)
     if as_json:
         emit_json({"plan": plan, "n_expected": plan.n_expected})
         return

@@ -15,8 +15,8 @@ with needed_by("odeco.models"):
     from odeco.models.lda.display import TopicSummary, summarise_topics
     from odeco.models.lda.estimator import TensorLDA
     from odeco.models.lda.params import TopicDiagnostics, TopicTrust
+    from odeco.models.lda.private_plan import plan_topics
     from odeco.models.lda.private_vocabulary import PrivateVocabulary, choose_vocabulary_privately
-    from odeco.models.lda.trust import plan_topics
     from odeco.models.mmsb.estimator import Communities
 
 __all__ = [

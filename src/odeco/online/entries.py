@@ -13,7 +13,6 @@ from odeco._util.state import State, array_field, part_field
 from odeco._util.types import FloatArray
 from odeco.cp.small import decompose_noisy, fit_independent
 from odeco.power.solver import FiniteSolver
-from odeco.power.tracking import Tracker
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor
 from odeco.tensors.packed import PackedTensor
@@ -36,7 +35,7 @@ class EntriesSolver(State, FiniteSolver):
         The components, once the moment is known.
     """
 
-    probes_converge: ClassVar[bool] = False
+    found_in_reply: ClassVar[bool] = True
     order: ClassVar[int] = 3
     n_queries: ClassVar[int] = 1
     status: ClassVar[str] = "the whole moment"
@@ -97,11 +96,3 @@ class EntriesSolver(State, FiniteSolver):
         if found is None:
             found = decompose_noisy(tensor, self.n_components, np.random.default_rng(self.seed))
         return replace(self, found=found.sorted_by_weight())
-
-    def tracker(
-        self, *, n_rows: int = 0, forgetting: float = 1.0, per_pass: bool = False, orthogonal: bool = False
-    ) -> Tracker:
-        """Return a solver that goes on refining the components, which count as the `n_rows` rows of the moment."""
-        return Tracker.start(
-            self.components, n_rows=n_rows, forgetting=forgetting, per_pass=per_pass, orthogonal=orthogonal
-        )

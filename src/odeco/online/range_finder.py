@@ -11,7 +11,7 @@ basis Q of it; and the core is decomposed for free. A few rounds take the place 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from odeco._util.types import FloatArray, RngLike
 from odeco.cp.small import core_width, decompose_core, fit_independent
 from odeco.errors import RankError
 from odeco.power.solver import FiniteSolver, uniform_starts
-from odeco.power.tracking import Tracker
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor, symmetrize
 
@@ -64,7 +63,6 @@ class CoreSolver(State, FiniteSolver):
         The components, once the core is decomposed.
     """
 
-    probes_converge: ClassVar[bool] = False  # a basis is orthonormal, and mixtures are asked once
     n_components: int = array_field(kind="i", low=1)
     order: int = array_field(kind="i", low=MINIMUM_ORDER, high=MAX_ORDER)
     seed: int = array_field(kind="i", low=0)
@@ -158,21 +156,6 @@ class CoreSolver(State, FiniteSolver):
         except RankError as error:
             raise RankError(str(error), self._lifted(error.found)) from error
         return replace(self, round=self.round + 1, found=self._lifted(inside.sorted_by_weight()))
-
-    def tracker(
-        self,
-        *,
-        n_rows: int = 0,  # noqa: ARG002 - see below
-        forgetting: float = 1.0,
-        per_pass: bool = False,
-        orthogonal: bool = False,
-    ) -> Tracker:
-        """Return a solver that goes on refining the components found.
-
-        The vectors may err outside of the span of the core, whatever it was averaged over: the first image replaces
-        them.
-        """
-        return Tracker.start(self.components, forgetting=forgetting, per_pass=per_pass, orthogonal=orthogonal)
 
     def _lifted(self, inside: Components) -> Components:
         """Return components of the core in d dimensions."""

@@ -165,7 +165,7 @@ class FreshRows:
         n_rows = self.batch_size if self.found_counts else 0
         if not state.done:
             return state
-        return state.tracker(n_rows=n_rows, forgetting=self.forgetting, orthogonal=self.orthogonal)
+        return Tracker.after(state, n_rows=n_rows, forgetting=self.forgetting, orthogonal=self.orthogonal)
 
     def end_pass(self, run: Run) -> None:
         """Raise if the solver needs more batches."""
@@ -256,7 +256,7 @@ class Passes:
         state = run.state.end_pass()
         run.require_signal(state)
         if (refining or state.done) and place.n_refined < self.n_polish:
-            state = state.tracker(per_pass=True)
+            state = Tracker.after(state, per_pass=True)
         run.go_on_with(state, place=place)
 
     def is_complete(self, run: Run) -> bool:

@@ -8,7 +8,7 @@ neither the span nor the fit has seen the rows that judge it, and rows that are 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from odeco.online.held_out import HeldOut, judge_held_out
 from odeco.online.range_finder import DEFAULT_ROUNDS, mixtures
 from odeco.power.power_method import zero_image_error
 from odeco.power.solver import FiniteSolver
-from odeco.power.tracking import Tracker
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor, symmetrize
 
@@ -93,7 +92,6 @@ class CountingSolver(State, FiniteSolver):
         The evidence for the rank.
     """
 
-    probes_converge: ClassVar[bool] = False
     order: int = array_field(kind="i", low=MINIMUM_ORDER, high=MAX_ORDER)
     seed: int = array_field(kind="i", low=0)
     per_pass: bool = array_field(kind="b")
@@ -220,18 +218,6 @@ class CountingSolver(State, FiniteSolver):
         most = most_counted(self.probes.shape[0], self.order)
         block = basis if last else mixtures(basis, most, [self.seed, self.attempt, self.round + 1])
         return replace(self, round=self.round + 1, n_answers=0, probes=block, fitted=None, n_fitted=0)
-
-    def tracker(
-        self,
-        *,
-        n_rows: int = 0,  # noqa: ARG002 - the vectors may err outside of the span: the first image replaces them
-        forgetting: float = 1.0,
-        per_pass: bool = False,
-        orthogonal: bool = False,
-    ) -> Tracker:
-        """Return a tracker of the components found, with the evidence for their number."""
-        tracking = Tracker.start(self.components, forgetting=forgetting, per_pass=per_pass, orthogonal=orthogonal)
-        return replace(tracking, rank_evidence=self.rank_evidence)
 
     @property
     def _n_wanted(self) -> int:

@@ -25,7 +25,6 @@ from odeco._util.state import State, array_field, part_field, parts_field
 from odeco._util.types import FloatArray, RngLike
 from odeco.errors import RankError
 from odeco.power.solver import FiniteSolver, choose_shifts, column_norms, power_step, uniform_starts
-from odeco.power.tracking import Tracker
 from odeco.tensors.asymmetric import sign_variants
 from odeco.tensors.components import Components
 from odeco.tensors.oracle import Oracle
@@ -158,6 +157,7 @@ class PowerSolver(State, FiniteSolver):
     """
 
     probes_converge: ClassVar[bool] = True
+    found_in_reply: ClassVar[bool] = True
 
     schedule: Schedule = part_field(Schedule)
     order: int = array_field(kind="i", low=3, high=32)
@@ -292,16 +292,6 @@ class PowerSolver(State, FiniteSolver):
         if now.iteration == schedule.n_iterations and schedule.weight_from == "value":
             return replace(moved, stage="weight")
         return moved
-
-    def tracker(
-        self, *, n_rows: int = 0, forgetting: float = 1.0, per_pass: bool = False, orthogonal: bool = False
-    ) -> Tracker:
-        """Return a solver that goes on refining the components found, largest weight first.
-
-        The vectors were read off the last reply, so they count as its `n_rows` rows.
-        """
-        found = self.components.sorted_by_weight()
-        return Tracker.start(found, n_rows=n_rows, forgetting=forgetting, per_pass=per_pass, orthogonal=orthogonal)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to an ``.npz`` file, atomically and without pickle; `load` goes on from there."""

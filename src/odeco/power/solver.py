@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from odeco._util.schema import Sizes
 from odeco._util.types import FloatArray
 from odeco.cp.rank import RankEvidence
 from odeco.tensors.components import Components
-
-if TYPE_CHECKING:
-    from odeco.power.tracking import Tracker
 
 
 def uniform_starts(generator: np.random.Generator, parts: tuple[int, ...], n_starts: int) -> FloatArray:
@@ -109,6 +106,10 @@ class Solver(Protocol):
     #: Whether probes may converge to the same vector, so that a private release may merge those that have.
     probes_converge: ClassVar[bool]
 
+    #: Whether the components were read off the last reply, whose rows they then stand for. If not, as where they were
+    #: found in the span of earlier replies, the first image of a tracker replaces them.
+    found_in_reply: ClassVar[bool]
+
     @property
     def order(self) -> int:
         """The order of the tensor or moment."""
@@ -152,11 +153,6 @@ class Solver(Protocol):
     def advance(self, reply: FloatArray, n_rows: int | None = None) -> Self:
         """Return the state after the reply to `query`, which is a mean over `n_rows` rows if the data are rows."""
 
-    def tracker(
-        self, *, n_rows: int = 0, forgetting: float = 1.0, per_pass: bool = False, orthogonal: bool = False
-    ) -> Tracker:
-        """Return a solver that goes on refining the components found; see `Tracker.start`."""
-
     def end_pass(self) -> Self:
         """Return the state after the end of a pass over the data."""
 
@@ -176,6 +172,9 @@ class Solver(Protocol):
 
 class FiniteSolver:
     """Defaults of solvers that end, act on every reply at once, and read components off single replies."""
+
+    probes_converge: ClassVar[bool] = False
+    found_in_reply: ClassVar[bool] = False
 
     #: The number of components is given.
     rank_evidence: RankEvidence | None = None

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from odeco._util.types import FloatArray
 from odeco.cp.rank import RankEvidence
 from odeco.power.gauss_newton_step import gauss_newton_step
 from odeco.tensors.components import Components
+
+if TYPE_CHECKING:
+    from odeco.power.solver import Solver
 
 #: The damping of `corrected_images`, which keeps components that nearly coincide from repelling each other, and the
 #: tolerance: no later step corrects them, so they are solved for to more digits than a Gauss-Newton step.
@@ -64,6 +67,7 @@ class Tracker(State):
     """
 
     probes_converge: ClassVar[bool] = False
+    found_in_reply: ClassVar[bool] = True
     n_queries: ClassVar[None] = None
     n_replies: ClassVar[int] = 0  # there is no end to count towards
     done: ClassVar[bool] = False
@@ -108,6 +112,25 @@ class Tracker(State):
             image_spread=np.zeros(k),
             n_deviations=0.0,
         )
+
+    @classmethod
+    def after(
+        cls,
+        solver: Solver,
+        *,
+        n_rows: int = 0,
+        forgetting: float = 1.0,
+        per_pass: bool = False,
+        orthogonal: bool = False,
+    ) -> Tracker:
+        """Begin with the components of another solver, largest weight first.
+
+        They count as the `n_rows` rows of its last reply if they were read off it. Those of a tracker keep their order.
+        """
+        found = solver.components if isinstance(solver, Tracker) else solver.components.sorted_by_weight()
+        known = n_rows if solver.found_in_reply else 0
+        tracker = cls.start(found, n_rows=known, forgetting=forgetting, per_pass=per_pass, orthogonal=orthogonal)
+        return replace(tracker, rank_evidence=solver.rank_evidence)
 
     @property
     def query(self) -> Literal["image"]:
@@ -180,15 +203,6 @@ class Tracker(State):
         weight_errors = np.sqrt(np.maximum(self.value_spread, 0) / rows)
         angle_errors = np.sqrt(np.maximum(self.image_spread, 0) / rows) / np.abs(self.values)
         return weight_errors, angle_errors
-
-    def tracker(
-        self, *, n_rows: int = 0, forgetting: float = 1.0, per_pass: bool = False, orthogonal: bool = False
-    ) -> Tracker:
-        """Return a tracker that starts again from the current components."""
-        anew = Tracker.start(
-            self.components, n_rows=n_rows, forgetting=forgetting, per_pass=per_pass, orthogonal=orthogonal
-        )
-        return replace(anew, rank_evidence=self.rank_evidence)
 
     def noise_ratio(self, n_rows: int) -> float | None:
         """Return the noise in the mean over that in one image, for batches of `n_rows` rows with equal noise.

@@ -88,16 +88,9 @@ def trial(settings: Settings, seed: int) -> Records:
 
     @cache
     def cosines(weight: float) -> tuple[float, ...]:
-        found = decompose_privately(
-            entries * weight,
-            K,
-            epsilon=settings["epsilon"],
-            delta=DELTA,
-            neighbour_relation="literal",
-            rng=start,
-            noise=SimulatedNoise(noise),
-            **MECHANISMS[settings["mechanism"]],
-        )
+        guarantee: Any = {"epsilon": settings["epsilon"], "delta": DELTA, "neighbour_relation": "literal"}
+        how: Any = {"rng": start, "noise": SimulatedNoise(noise), **MECHANISMS[settings["mechanism"]]}
+        found = decompose_privately(entries * weight, K, **guarantee, **how)
         return tuple(match(found, truth).cosines)
 
     return [

@@ -88,15 +88,9 @@ class SkewedStream:
 
 def algorithm_2(stream: SkewedStream, n_rows: int, n_restarts: int = N_RESTARTS) -> FloatArray:
     """Return the angles of Algorithm 2 with `n_rows` fresh rows for each of its k R images."""
-    found = decompose_stream(
-        stream.blocks(n_rows * stream.n_components * N_ITERATIONS),
-        stream.n_components,
-        method="power",
-        batch_size=n_rows,
-        n_restarts=n_restarts,
-        n_iterations=N_ITERATIONS,
-        rng=stream.seed,
-    )
+    k, loop = stream.n_components, {"n_restarts": n_restarts, "n_iterations": N_ITERATIONS}
+    rows = stream.blocks(n_rows * k * N_ITERATIONS)
+    found = decompose_stream(rows, k, method="power", batch_size=n_rows, rng=stream.seed, **loop)  # type: ignore[arg-type]
     return match(found, stream.truth).angles
 
 

@@ -16,8 +16,7 @@ from odeco.datasets.planted import planted_topics
 from odeco.errors import FileFormatError, UnreliableTopicsWarning
 from odeco.models import TensorLDA, choose_vocabulary_privately, plan_topics
 from odeco.models.lda.private import learn_privately
-from odeco.models.lda.private_releases import plan_releases, signal_of
-from odeco.models.lda.trust import similarity
+from odeco.models.lda.private_plan import plan_releases, signal_of, similarity
 from odeco.privacy import gdp_mu
 from odeco.privacy.calibration import epsilon_of
 from odeco.privacy.holders.documents import BoundedCounts
@@ -223,7 +222,7 @@ def test_a_file_that_claims_a_guarantee_for_a_stream_is_refused(tmp_path):
     TensorLDA(2, max_iter=0, random_state=0).partial_fit(corpus.counts).save(tmp_path / "model.npz")
     header, arrays = load_arrays(tmp_path / "model.npz", "topic model")
     save_arrays(tmp_path / "model.npz", "topic model", {**header, "privacy": private.privacy_.to_json()}, arrays)
-    with pytest.raises(FileFormatError, match="it must have a guarantee if its model is private, and none otherwise"):
+    with pytest.raises(FileFormatError, match="it must have a guarantee if its model is private"):
         TensorLDA.load(tmp_path / "model.npz")
 
 

@@ -14,7 +14,7 @@ pytest.importorskip("numba")
 
 from odeco.models.lda import gibbs as gibbs_sampler
 from odeco.models.lda.corpus import refine_batch, refine_topics
-from odeco.models.lda.gibbs import Sampler, Sweep, Tokens, choose_lanes, exceedances, learn_alpha, learn_eta
+from odeco.models.lda.gibbs import Sampler, Sweep, Tokens, choose_lanes, exceedances, lane_spans, learn_alpha, learn_eta
 from odeco.models.lda.gibbs_kernels import LARGEST_COUNT, sweep_documents
 
 # Two documents over three words, two topics: 2^5 states, so that every law below can be written out.
@@ -153,7 +153,7 @@ def test_the_result_does_not_depend_on_the_number_of_threads():
     counts, topics = mixed_corpus()
     start = topics + 0.01
     several = [refine_topics(counts, start, n_sweeps=6, seed=3, n_jobs=n) for n in (1, 2, 4, -1)]
-    assert len(Tokens.from_counts(counts).lanes(choose_lanes(24_000, 50 * 8))) == 16
+    assert len(lane_spans(Tokens.from_counts(counts).starts, choose_lanes(24_000, 50 * 8))) == 16
     for other in several[1:]:
         np.testing.assert_array_equal(several[0].topic_word, other.topic_word)
         np.testing.assert_array_equal(several[0].alpha, other.alpha)
@@ -238,7 +238,7 @@ def test_the_prior_that_a_sampler_is_given_is_the_start():
 def test_lanes_cover_every_document_once():
     tokens = Tokens.from_counts(mixed_corpus(n_documents=37)[0])
     for n_lanes in (1, 2, 16, 64):
-        lanes = tokens.lanes(n_lanes)
+        lanes = lane_spans(tokens.starts, n_lanes)
         assert [document for first, last in lanes for document in range(first, last)] == list(range(37))
         assert len(lanes) <= n_lanes
 

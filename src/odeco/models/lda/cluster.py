@@ -1,13 +1,13 @@
 """Topics of documents on a Dask cluster: counted, fitted and inferred where the documents are.
 
-Workers sum the moments of their documents, and sweep over them; the client never holds documents. The sums form the
-tree of `odeco.models.lda.corpus`, and the lanes of a sweep are those of `odeco.models.lda.gibbs`, so the topics are
-bit-identical to those of one machine. Of texts, only words and their frequencies come to the client.
+Workers sum the moments of their documents, and sweep over them. The client has the lengths of documents, and a sample
+of at most 500. The sums form the tree of `odeco.models.lda.corpus`, and the lanes of a sweep are those of
+`odeco.models.lda.gibbs`, so the topics are bit-identical to those of one machine. Of texts, only words and their
+frequencies come to the client.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +25,7 @@ from odeco.io.reading import rebatch
 from odeco.models.lda.cluster_gibbs import refine_on_cluster
 from odeco.models.lda.corpus import RefinedTopics, sum_leaves, sums_of_part
 from odeco.models.lda.counts import UNIT_DOCUMENTS, DocumentWeight, as_counts, count_chunks
-from odeco.models.lda.inference import document_topics, log_likelihood, long_enough, split_chosen, spread_evenly
+from odeco.models.lda.inference import document_topics, log_likelihood, split_chosen, spread_evenly
 from odeco.models.lda.moments import WordSums
 from odeco.models.lda.params import LdaSettings
 from odeco.models.lda.vocabulary import Tokenizer, Words, count_words, select_vocabulary
@@ -59,19 +59,6 @@ class CountTask(NamedTuple):
         check_count_of(pieces, first - pieces[0].first, self.name)
 
 
-class Look(NamedTuple):
-    """A census of documents: words of each kind, lengths, and the number of those with two words."""
-
-    word_totals: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    n_long_enough: int
-
-    @property
-    def n_tokens(self) -> int:
-        """Number of words."""
-        return int(self.word_totals.sum())
-
-
 @dataclass
 class ClusterCorpus:
     """Documents on a cluster, with the methods of `LocalCorpus`."""
@@ -79,7 +66,7 @@ class ClusterCorpus:
     rows: ClusterRows
     settings: LdaSettings
     vocabulary: IndexArray | None = None
-    _looks: list[tuple[int, int, Look]] = field(default_factory=list)
+    _counted: list[tuple[NDArray[np.int64], IndexArray]] = field(default_factory=list)
 
     @property
     def n_documents(self) -> int:
@@ -93,7 +80,7 @@ class ClusterCorpus:
 
     def among(self, vocabulary: IndexArray) -> ClusterCorpus:
         """Return the same documents over a smaller vocabulary."""
-        return ClusterCorpus(self.rows, self.settings, vocabulary, self._looks)
+        return ClusterCorpus(self.rows, self.settings, vocabulary, self._counted)
 
     def sums(self, basis: FloatArray | None = None, *, core: bool = True) -> WordSums:
         """Return the sums over all documents."""
@@ -111,56 +98,37 @@ class ClusterCorpus:
 
     def word_totals(self) -> FloatArray:
         """Return how often each word occurs."""
-        totals: FloatArray = np.sum([look.word_totals for _, _, look in self._looked()], axis=0).astype(np.float64)
-        return totals
+        return self._count()[0].astype(np.float64)
 
     def completion_halves(self, seed: int) -> tuple[Any, Any]:
         """Return the two halves of a sample of documents: these few come to the client."""
-        looks = self._looked()
-        edges = np.cumsum([0, *(look.n_long_enough for _, _, look in looks)])
-        chosen = spread_evenly(int(edges[-1]))
-        futures = []
-        for (start, stop, _), (first, last) in zip(looks, itertools.pairwise(edges), strict=True):
-            ranks = chosen[(chosen >= first) & (chosen < last)] - first
-            if ranks.size:
-                futures += work_on(self.rows, pick, (_task(self.rows), ranks), [(start, stop)])
-        found = [result_of(future) for future in futures]
-        counts = sparse.vstack(found, format="csr") if found else sparse.csr_array((0, self.n_words))
+        usable, found = np.flatnonzero(self._count()[1] >= 2), []
+        chosen = usable[spread_evenly(usable.size)]
+        for start, stop in self._ranges():
+            own = chosen[(chosen >= start) & (chosen < stop)]
+            if own.size:
+                found += work_on(self.rows, pick, (_task(self.rows), own), [(start, stop)])
+        documents = [result_of(future) for future in found]
+        counts = sparse.vstack(documents, format="csr") if documents else sparse.csr_array((0, self.n_words))
         return split_chosen(counts, seed=seed)
 
     def refined(self, topic_word: FloatArray, **sweeps: Any) -> RefinedTopics:
         """Return topics after some Gibbs sweeps."""
-        return refine_on_cluster(
-            self.rows,
-            _task(self.rows),
-            topic_word,
-            totals=self.word_totals(),
-            lengths=_padded_sum([look.lengths for _, _, look in self._looked()]),
-            first_documents=self._first_documents,
-            **sweeps,
-        )
+        totals, lengths = self._count()
+        return refine_on_cluster(self.rows, _task(self.rows), topic_word, totals=totals, lengths=lengths, **sweeps)
 
-    def _looked(self) -> list[tuple[int, int, Look]]:
-        """Return the census of each stretch of documents, which workers take at the first call."""
-        if not self._looks:
-            height = leaf_height(UNIT_DOCUMENTS, [self.n_documents], self.rows.cluster.n_threads)
-            ranges = nodes(0, self.n_documents, UNIT_DOCUMENTS, height)
-            futures = work_on(self.rows, look_at, (_task(self.rows),), ranges)
-            self._looks += [(*cut, result_of(future)) for cut, future in zip(ranges, futures, strict=True)]
-        return self._looks
+    def _count(self) -> tuple[NDArray[np.int64], IndexArray]:
+        """Return how often each word occurs, and the length of each document. Workers count at the first call."""
+        if not self._counted:
+            futures = work_on(self.rows, count_lengths, (_task(self.rows),), self._ranges())
+            totals, lengths = zip(*(result_of(future) for future in futures), strict=True)
+            self._counted.append((np.sum(totals, axis=0), np.concatenate(lengths)))
+        return self._counted[0]
 
-    def _first_documents(self, levels: FloatArray) -> list[int]:
-        """Return for each level the first document that begins after at least that number of words."""
-        looks = self._looked()
-        before = list(itertools.accumulate((look.n_tokens for _, _, look in looks), initial=0))
-        futures = []
-        for level in levels:
-            place = max(number for number in range(len(looks)) if number == 0 or before[number] < level)
-            start, stop, _ = looks[place]
-            futures += work_on(
-                self.rows, find_document, (_task(self.rows), float(level), before[place]), [(start, stop)]
-            )
-        return [int(result_of(future)) for future in futures]
+    def _ranges(self) -> list[tuple[int, int]]:
+        """Return the stretches of documents that workers read at a time."""
+        height = leaf_height(UNIT_DOCUMENTS, [self.n_documents], self.rows.cluster.n_threads)
+        return nodes(0, self.n_documents, UNIT_DOCUMENTS, height)
 
 
 # ---- on workers ---------------------------------------------------------------------------------------------------
@@ -185,45 +153,22 @@ def sum_words(
         return sum_leaves(leaves(), partial(WordSums, n_words, basis, core=core, parallel=False))
 
 
-def look_at(task: CountTask, pieces: list[Piece], blocks: list[Any]) -> Look:
-    """Return the census of some documents."""
-    totals, lengths, n_long = np.zeros(task.n_words, dtype=np.int64), np.zeros(1, dtype=np.int64), 0
+def count_lengths(task: CountTask, pieces: list[Piece], blocks: list[Any]) -> tuple[NDArray[np.int64], IndexArray]:
+    """Return how often each word occurs in some documents, and the length of each."""
+    totals, lengths = np.zeros(task.n_words, dtype=np.int64), []
     for _, counts in task.read(pieces, blocks):
         totals += np.bincount(counts.indices, weights=counts.data, minlength=task.n_words).astype(np.int64)
-        lengths = _padded_sum([lengths, np.bincount(np.asarray(counts.sum(axis=1), dtype=np.int64))])
-        n_long += long_enough(counts).size
-    return Look(totals, lengths, n_long)
+        lengths.append(np.asarray(counts.sum(axis=1), dtype=np.int64))
+    return totals, np.concatenate(lengths)
 
 
-def _padded_sum(histograms: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    total = np.zeros(max(map(len, histograms)), dtype=np.int64)
-    for each in histograms:
-        total[: len(each)] += each
-    return total
-
-
-def pick(task: CountTask, ranks: IndexArray, pieces: list[Piece], blocks: list[Any]) -> Any:
-    """Return those documents of the given ranks among the ones that have two words."""
-    found, n_before = [], 0
-    for _, counts in task.read(pieces, blocks):
-        usable = long_enough(counts)
-        own = ranks[(ranks >= n_before) & (ranks < n_before + usable.size)] - n_before
-        found.append(counts[usable[own]])
-        n_before += usable.size
+def pick(task: CountTask, documents: IndexArray, pieces: list[Piece], blocks: list[Any]) -> Any:
+    """Return the documents with the given numbers."""
+    found = [
+        counts[documents[(documents >= first) & (documents < first + counts.shape[0])] - first]
+        for first, counts in task.read(pieces, blocks)
+    ]
     return sparse.vstack(found, format="csr")
-
-
-def find_document(task: CountTask, level: float, before: int, pieces: list[Piece], blocks: list[Any]) -> int:
-    """Return the first document that begins after `level` words of all, or the one after the last."""
-    end = pieces[0].first
-    for first, counts in task.read(pieces, blocks):
-        ends = before + np.cumsum(np.asarray(counts.sum(axis=1), dtype=np.int64))
-        starts = np.concatenate([[before], ends[:-1]])
-        place = int(np.searchsorted(starts, level))
-        if place < starts.size:
-            return first + place
-        before, end = int(ends[-1]), first + starts.size
-    return end
 
 
 def as_cluster_counts(model: TensorLDA, X: Any, client: Any = None, *, reset: bool = False) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odeco._util.types import FloatArray
+from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import join_rows
 from odeco.models.lda.corpus import RefinedTopics, initial_priors, smooth_with_frequencies, sweep_schedule
 from odeco.models.lda.gibbs import (
@@ -23,7 +23,6 @@ from odeco.models.lda.gibbs import (
     Sweep,
     Tokens,
     choose_lanes,
-    lane_levels,
     lane_spans,
     words_that_occur,
 )
@@ -40,9 +39,8 @@ def refine_on_cluster(
     task: Any,
     topic_word: FloatArray,
     *,
-    totals: FloatArray,
-    lengths: NDArray[np.int64],
-    first_documents: Callable[[FloatArray], list[int]],
+    totals: NDArray[np.int64],
+    lengths: IndexArray,
     n_sweeps: int,
     seed: int,
     eta: float | None,
@@ -59,19 +57,15 @@ def refine_on_cluster(
     topic_word : ndarray of shape (k, V)
         Topics to start from.
     totals, lengths : arrays
-        How often each word occurs, and how many documents have 0, 1, 2, … words.
-    first_documents : callable
-        Returns for each number of words the first document that begins after that number.
+        How often each word occurs, and the length of each document.
     n_sweeps, seed, eta, callback
         As there.
     """
     vocabulary = words_that_occur(totals)
-    shared = GibbsState.begin(
-        *initial_priors(len(topic_word), n_sweeps, eta), seed, rows.n_features, lengths, len(vocabulary)
-    )
-    n_tokens = int(totals.sum())
-    n_lanes = choose_lanes(n_tokens, max(1, shared.table.size))
-    spans = lane_spans(first_documents(lane_levels(n_tokens, n_lanes)), rows.n_rows)
+    priors, histogram = initial_priors(len(topic_word), n_sweeps, eta), np.bincount(lengths, minlength=1)
+    shared = GibbsState.begin(*priors, seed, rows.n_features, histogram, len(vocabulary))
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    spans = lane_spans(starts, choose_lanes(int(starts[-1]), max(1, shared.table.size)))
     start = shared.pad(smooth_with_frequencies(topic_word[:, vocabulary], totals[vocabulary]))
 
     def run() -> tuple[NDArray[np.float32], FloatArray, float]:

@@ -15,8 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from odeco._util.schema import require
-from odeco._util.state import State, array_field
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.lda.gibbs_kernels import compiled
@@ -25,7 +23,7 @@ from odeco.privacy.holders.documents import N_ROUNDS
 
 
 @dataclass(frozen=True, eq=False)
-class GenerativeModel(State):
+class GenerativeModel:
     """The distribution of documents: latent Dirichlet allocation, with a distribution of lengths.
 
     Attributes
@@ -38,15 +36,10 @@ class GenerativeModel(State):
         The numbers of words that a document may have, and the probability of each.
     """
 
-    topics: FloatArray = array_field("k", "n_features", low=0)
-    alpha: FloatArray = array_field("k", low=0)
-    lengths: IndexArray = array_field("lengths", kind="i", low=1)
-    length_probabilities: FloatArray = array_field("lengths", low=0, high=1)
-
-    def check(self) -> None:
-        """Raise `ValueError` if the fields of a file contradict each other."""
-        require(abs(float(self.length_probabilities.sum()) - 1) < 1e-9, "the probabilities of lengths must sum to 1")
-        require(bool(np.all(self.topics.sum(axis=1) > 0)), "every topic must have words")
+    topics: FloatArray
+    alpha: FloatArray
+    lengths: IndexArray
+    length_probabilities: FloatArray
 
     @property
     def mean_length(self) -> float:

@@ -37,7 +37,7 @@ def _positive_or(alternative: Any) -> Constraint:
     """Require a positive number, or one other value."""
 
     def check(name: str, value: Any) -> Any:
-        if (value is None and alternative is None) or (isinstance(value, str) and value == alternative):
+        if isinstance(value, str | None) and value == alternative:
             return value
         if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) < np.inf:
             return float(value)

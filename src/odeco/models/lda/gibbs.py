@@ -143,11 +143,6 @@ class Tokens:
         starts = np.concatenate([[0], np.cumsum(repeats)])[counts.indptr]
         return cls(starts.astype(np.int64), words, vocabulary, counts.shape[1])
 
-    def lanes(self, n_lanes: int) -> list[tuple[int, int]]:
-        """Cut the documents into at most `n_lanes` ranges with about the same number of tokens."""
-        cuts = np.searchsorted(self.starts[:-1], lane_levels(len(self.words), n_lanes)).tolist()
-        return lane_spans(cuts, len(self.starts) - 1)
-
 
 def words_that_occur(frequencies: NDArray[Any]) -> NDArray[np.int64]:
     """Return the words that occur, given how often each does; raise if one does too often to be counted."""
@@ -160,14 +155,13 @@ def words_that_occur(frequencies: NDArray[Any]) -> NDArray[np.int64]:
     return np.flatnonzero(frequencies)
 
 
-def lane_levels(n_tokens: int, n_lanes: int) -> FloatArray:
-    """Return how many tokens are in front of each lane but the first, at least: its first document is the next."""
-    return np.linspace(0, n_tokens, n_lanes + 1)[1:-1]
+def lane_spans(starts: NDArray[np.int64], n_lanes: int) -> list[tuple[int, int]]:
+    """Divide documents into at most `n_lanes` ranges with about the same number of tokens.
 
-
-def lane_spans(cuts: list[int], n_documents: int) -> list[tuple[int, int]]:
-    """Return the lanes between the first documents of lanes, without those that are empty."""
-    return [(first, last) for first, last in pairwise([0, *cuts, n_documents]) if first < last]
+    `starts` are the places at which the documents begin, and that at which the last one ends.
+    """
+    cuts = np.searchsorted(starts[:-1], np.linspace(0, starts[-1], n_lanes + 1)[1:-1]).tolist()
+    return [(first, last) for first, last in pairwise([0, *cuts, len(starts) - 1]) if first < last]
 
 
 def choose_lanes(n_tokens: int, n_cells: int) -> int:
@@ -356,7 +350,7 @@ class Sampler:
         self.topics = np.zeros(len(tokens.words), dtype=np.uint16)
         self._lanes = [
             Lane(number, *span, tokens.starts, tokens.words, self.topics)
-            for number, span in enumerate(tokens.lanes(n_lanes))
+            for number, span in enumerate(lane_spans(tokens.starts, n_lanes))
         ]
         self._n_jobs = max(1, min(os.cpu_count() or 1 if n_jobs < 0 else n_jobs, len(self._lanes)))
 

@@ -313,13 +313,8 @@ def split_sample(counts: Any, *, seed: int) -> tuple[Any, Any]:
 
     Documents of which a half would be empty are left out.
     """
-    usable = long_enough(counts)
+    usable = np.flatnonzero(np.asarray(counts.sum(axis=1)) >= 2)
     return split_chosen(counts[usable[spread_evenly(usable.size)]], seed=seed)
-
-
-def long_enough(counts: Any) -> IndexArray:
-    """Return the documents that have a word for each of two halves."""
-    return np.flatnonzero(np.asarray(counts.sum(axis=1)) >= 2)
 
 
 def spread_evenly(n_documents: int) -> IndexArray:

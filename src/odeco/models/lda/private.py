@@ -8,7 +8,7 @@ A private model learns from noisy sums over documents, and from nothing else:
 4. Two EM steps over all words. Each distributes the words of every document over the current topics.
 
 A unit adds an array of norm 1 to each sum (`BoundedCounts`). Everything between the releases is post-processing
-(`private_estimate`), and so is the assessment of how far to trust the topics (`trust`).
+(`private_estimate`), and so is the assessment of how far to trust the topics (`private_plan`).
 
 In a stream, every batch is queried with the whole budget. A document is in one batch, so changing it changes the
 releases of that batch alone: batches compose in parallel, and every document has (ε, δ) however long the stream goes
@@ -30,10 +30,9 @@ from odeco.models.engine.private import guarantee_of
 from odeco.models.lda.corpus import LocalCorpus
 from odeco.models.lda.fitting import fit_topics
 from odeco.models.lda.params import TopicDiagnostics, TopicParams, TopicTrust
-from odeco.models.lda.private_estimate import Evidence, PrivateEstimate, PublicTopics, estimate_private_topics
-from odeco.models.lda.private_releases import ReleasePlan, plan_releases, public_is_enough, signal_of
+from odeco.models.lda.private_estimate import Evidence, PrivateEstimate, estimate_private_topics
+from odeco.models.lda.private_plan import ReleasePlan, measure_trust, plan_releases, public_is_enough, signal_of
 from odeco.models.lda.private_vocabulary import PrivateVocabulary
-from odeco.models.lda.trust import measure_trust
 from odeco.privacy.calibration import check_delta_for
 from odeco.privacy.holders.documents import BoundedCounts
 from odeco.privacy.ledger_file import Guarantee
@@ -127,7 +126,7 @@ def _private_sums(held: BoundedCounts, guarantee: Guarantee, **further: Any) -> 
     )
 
 
-def _public_topics(spec: TopicSpec, context: TopicContext, held: BoundedCounts, seed: int) -> PublicTopics | None:
+def _public_topics(spec: TopicSpec, context: TopicContext, held: BoundedCounts, seed: int) -> FloatArray | None:
     """Return how many words of each kind public documents have in each of their topics; None if there are none."""
     counts, settings = context.public(held.n_words), spec.algorithm
     if counts is None:
@@ -136,7 +135,7 @@ def _public_topics(spec: TopicSpec, context: TopicContext, held: BoundedCounts, 
         fitted = fit_topics(LocalCorpus(counts, settings), settings, seed=seed, callback=lambda *_: None)
     except ValueError as error:
         raise ValueError(f"Topics of the public documents could not be learnt. {error}") from error
-    return PublicTopics(np.maximum(fitted.topic_word * fitted.totals[:, None] - fitted.eta, 0.0))
+    return np.maximum(fitted.topic_word * fitted.totals[:, None] - fitted.eta, 0.0)
 
 
 def _estimate(
@@ -145,7 +144,7 @@ def _estimate(
     sums: PrivateSums,
     rng: np.random.Generator,
     *,
-    public: PublicTopics | None = None,
+    public: FloatArray | None = None,
     before: Evidence | None = None,
 ) -> tuple[PrivateEstimate, ReleasePlan]:
     """Make the releases, and return the topics that follow, with the plan of the releases.
@@ -155,7 +154,7 @@ def _estimate(
     """
     k, concentration = spec.settings.n_components, spec.algorithm.concentration
     signal = signal_of(held.n_units, sums.guarantee.mu, held.neighbour_relation)
-    if public is not None and not public_is_enough(float(public.counts.sum()), held.n_words, k, signal):
+    if public is not None and not public_is_enough(float(public.sum()), held.n_words, k, signal):
         public = None
     plan = plan_releases(held.n_words, k, signal, started=public is not None or before is not None)
     if concentration is None:
@@ -173,6 +172,7 @@ def _mechanism(found: PrivateEstimate) -> str:
 def _params(found: PrivateEstimate, trust: TopicTrust, n_documents: int) -> TopicParams:
     """Return the parameters of the model; every number in them is released or follows from released numbers."""
     evidence, k = found.evidence, found.evidence.shares.size
+    alpha = found.concentration * evidence.shares
     eigenvalues, error, level = _spectrum(found, k)
     diagnostics = TopicDiagnostics(
         n_documents=n_documents,
@@ -182,14 +182,14 @@ def _params(found: PrivateEstimate, trust: TopicTrust, n_documents: int) -> Topi
         eigenvalue_errors=np.full(eigenvalues.size, error),
         noise_level=level,
         reliable=trust.clear,
-        concentration=float(found.generative.alpha.sum()),
+        concentration=float(alpha.sum()),
         weights=np.full(k, np.nan),
         residuals=np.full(k, np.nan),
         explained=0.0,
         negative_mass=np.zeros(k),
     )
     totals = n_documents * evidence.shares
-    return TopicParams(evidence.topics, totals, found.generative.alpha, 0.0, diagnostics, trust)
+    return TopicParams(evidence.topics, totals, alpha, 0.0, diagnostics, trust)
 
 
 def _spectrum(found: PrivateEstimate, k: int) -> tuple[FloatArray, float, float]:
@@ -226,7 +226,8 @@ class PrivateTopicStream(State):
     def result(self, spec: TopicSpec) -> Fit:
         """Return the topics after the last batch, with how far to trust them.
 
-        That is measured after the first batch. Later batches release no pairs, so after them it is unknown (`trust`).
+        That is measured after the first batch. Later batches release no pairs, so after them it is unknown; see
+        `private_plan`.
         """
         evidence, relation = self.estimate.evidence, spec.settings.neighbour_relation
         guarantee = cast("Guarantee", guarantee_of(spec))

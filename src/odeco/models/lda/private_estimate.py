@@ -6,6 +6,7 @@ Everything here is post-processing of released numbers, whether they come from p
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,8 +23,10 @@ from odeco.models.lda.deconvolve import (
     simulate,
 )
 from odeco.models.lda.pairs import NoisyPairs, matrix_of_pairs, starting_topics
-from odeco.models.lda.private_releases import ReleasePlan
 from odeco.privacy.holders.documents import LENGTH_EDGES, BoundedCounts
+
+if TYPE_CHECKING:
+    from odeco.models.lda.private_plan import ReleasePlan
 
 #: The number of points of the prior of a frequency, and of iterations that fit it.
 _N_POINTS, _N_DENOISE_ROUNDS = 60, 200
@@ -130,19 +133,6 @@ _PUBLIC_WEIGHT = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class PublicTopics(State):
-    """What public documents say: the number of words of each kind in each topic, k x V."""
-
-    counts: FloatArray = array_field("k", "n_features", low=0)
-
-    def topics(self, frequencies: FloatArray) -> FloatArray:
-        """Return starting topics: the public ones, with the frequencies for what they have not seen."""
-        own = self.counts + frequencies * np.maximum(self.counts.sum(axis=1, keepdims=True), 1.0) * _BACKGROUND
-        started: FloatArray = own / own.sum(axis=1, keepdims=True)
-        return started
-
-
-@dataclass(frozen=True, eq=False)
 class Evidence(State):
     """All that was released so far, accumulated: what a stream keeps between batches.
 
@@ -160,8 +150,8 @@ class Evidence(State):
         The topics.
     shares : array
         How much of all words belongs to each topic.
-    public : PublicTopics or None
-        What public documents say.
+    public : array, k x V, or None
+        What public documents say: the number of words of each kind in each topic.
     """
 
     lengths: NoisySums = part_field(NoisySums)
@@ -171,12 +161,13 @@ class Evidence(State):
     image: FloatArray = array_field("n_features", "k")
     topics: FloatArray = array_field("k", "n_features", low=0, high=1)
     shares: FloatArray = array_field("k", low=0, high=1)
-    public: PublicTopics | None = part_field(PublicTopics, default=None)
+    public: FloatArray | None = array_field("k", "n_features", low=0, default=None)
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
         require(self.words.values.size == self.scales.size, "it must have a frequency for every word")
         require(self.lengths.values.size == LENGTH_EDGES.size, f"it must have {LENGTH_EDGES.size} bins of lengths")
+        require(bool(np.all(self.topics.sum(axis=1) > 0)), "every topic must have words")
 
     def discounted(self, share: float) -> Evidence:
         """Return the evidence with every document counted only this share."""
@@ -201,8 +192,8 @@ class PrivateEstimate(State):
         Of the words.
     deviations : array, k x V
         Standard deviations that the noise gives to the topics' words.
-    generative : GenerativeModel
-        The distribution of documents that these topics imply.
+    concentration : float
+        The sum of the Dirichlet parameters.
     n_steps : int
         Number of EM steps.
     pairs : NoisyPairs or None
@@ -212,13 +203,24 @@ class PrivateEstimate(State):
     evidence: Evidence = part_field(Evidence)
     frequencies: FloatArray = array_field("n_features", low=0)
     deviations: FloatArray = array_field("k", "n_features", low=0)
-    generative: GenerativeModel = part_field(GenerativeModel)
+    concentration: float = array_field(low=0)
     n_steps: int = array_field(kind="i", low=1)
     pairs: NoisyPairs | None = part_field(NoisyPairs, default=None)
+
+    @property
+    def generative(self) -> GenerativeModel:
+        """The distribution of documents that these topics imply."""
+        return _generative(self.evidence.topics, self.concentration * self.evidence.shares, self.evidence.lengths)
 
     def largest_first(self) -> PrivateEstimate:
         """Return the topics in the order of their shares."""
         return self.permuted(np.argsort(-self.evidence.shares, kind="stable"))
+
+
+def _generative(topics: FloatArray, alpha: FloatArray, lengths: NoisySums) -> GenerativeModel:
+    """Return the distribution of documents with a noisy histogram of lengths."""
+    chances = np.where(lengths.values > _CLEAR_LENGTH * lengths.deviations, lengths.values, 0.0) + 1e-9
+    return GenerativeModel(topics, alpha, np.clip(LENGTH_EDGES, 2, _LONGEST), chances / chances.sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,7 +240,7 @@ def estimate_private_topics(
     *,
     concentration: float,
     rng: np.random.Generator,
-    public: PublicTopics | None = None,
+    public: FloatArray | None = None,
     before: Evidence | None = None,
 ) -> PrivateEstimate:
     """Make the releases of the plan, and return the topics that follow.
@@ -257,8 +259,8 @@ def estimate_private_topics(
         The sum α₀ of the Dirichlet parameters.
     rng : Generator
         Draws what is simulated, and where factorisation begins.
-    public : PublicTopics, optional
-        What public documents say; then no pairs are released.
+    public : array, k x V, optional
+        The number of words of each kind that public documents have in each topic; then no pairs are released.
     before : Evidence, optional
         The evidence of earlier batches, and of public documents before them; then no pairs are released either.
     """
@@ -273,7 +275,9 @@ def estimate_private_topics(
     if before is not None:
         topics, shares, scales = before.topics, before.shares, before.scales
     elif public is not None:
-        topics = public.topics(frequencies)
+        # The frequencies stand for what public documents have not seen.
+        topics = public + frequencies * np.maximum(public.sum(axis=1, keepdims=True), 1.0) * _BACKGROUND
+        topics /= topics.sum(axis=1, keepdims=True)
     elif plan.pairs > 0:
         chosen = np.sort(np.argsort(-frequencies, kind="stable")[: plan.n_pair_words])
         packed, deviation = releaser.release(held.pairs(chosen), share=plan.pairs)
@@ -298,18 +302,11 @@ class _Model:
     topics: FloatArray
     shares: FloatArray
     concentration: float
-    public: PublicTopics | None
+    public: FloatArray | None
     before: Evidence | None
     rng: np.random.Generator
     steps: list[_Step] = field(default_factory=list)
     affinities: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
-
-    @property
-    def generative(self) -> GenerativeModel:
-        values = np.where(self.lengths.values > _CLEAR_LENGTH * self.lengths.deviations, self.lengths.values, 0.0)
-        chances = values + 1e-9
-        lengths = np.clip(LENGTH_EDGES, 2, _LONGEST)
-        return GenerativeModel(self.topics, self.concentration * self.shares, lengths, chances / chances.sum())
 
     def update(self, sums: FloatArray, noise: float) -> None:
         """Update the topics with the sums of a step that had the current topics."""
@@ -326,7 +323,7 @@ class _Model:
         self.gram, self.image = np.zeros((k, k)), np.zeros(self.topics.T.shape)
         if self.before is not None:
             self.gram, self.image = self.before.gram.copy(), self.before.image.copy()
-        generative = self.generative
+        generative = _generative(self.topics, self.concentration * self.shares, self.lengths)
         n_tokens = min(max(_SIMULATED_OF_EACH * self.topics.size, _FEWEST_SIMULATED), _MOST_SIMULATED)
         tokens = None
         # The first topics say what is confused only if they do not come from noisy pairs.
@@ -341,7 +338,7 @@ class _Model:
             self.gram += quality * confused @ confused.T
             self.image += quality / total * step.sums @ confused.T
         self.weights = (self.frequencies * self.scales) ** 2
-        known = np.zeros(self.image.shape) if self.public is None else _PUBLIC_WEIGHT * self.public.counts.T
+        known = np.zeros(self.image.shape) if self.public is None else _PUBLIC_WEIGHT * self.public.T
         seen = known.sum(axis=1)
         self.precision = (1 + seen) / _SPREAD
         prior = (self.shares + known) / (1 + seen)[:, None]
@@ -368,4 +365,4 @@ class _Model:
         evidence = Evidence(
             self.lengths, self.words, self.scales, self.gram, self.image, self.topics, self.shares, self.public
         )
-        return PrivateEstimate(evidence, self.background, deviations, self.generative, len(self.steps), pairs)
+        return PrivateEstimate(evidence, self.background, deviations, self.concentration, len(self.steps), pairs)

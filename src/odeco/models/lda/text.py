@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -32,7 +31,6 @@ from odeco.models.lda.vocabulary import (
     prune_words,
     select_words,
 )
-from odeco.privacy.holders.protocol import NeighbourRelation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,10 +40,6 @@ class TopicWords:
     """The words of an estimator of topics."""
 
     n_features_in_: int
-    epsilon: Any
-    delta: Any
-    neighbour_relation: NeighbourRelation
-    ledger: str | os.PathLike[str] | None
     fit: Any
     transform: Any
     _fit_for: Any
@@ -99,23 +93,22 @@ class TopicWords:
         >>> model.transform_text(["The cat saw a mouse, and a mouse the cat."]).round(1)
         array([[0., 1.]])
         """
-        private = self._specify_topics().is_private(groups)
+        spec = self._specify_topics()
+        private, settings = spec.is_private(groups), spec.settings
         left_out = STOP_WORDS if stop_words == "english" else stop_words
         given = None if words is None else as_words(words, tokenizer)
-        vocabulary, counted = (
-            None,
-            count_words(checked_texts(texts, private), given, tokenizer=tokenizer, allow_empty=private),
-        )
+        counted = count_words(checked_texts(texts, private), given, tokenizer=tokenizer, allow_empty=private)
+        vocabulary = None
         if words is None and private:
             vocabulary = choose_vocabulary_privately(
                 counted,
-                epsilon=self.epsilon,
-                delta=self.delta,
+                epsilon=settings.epsilon,
+                delta=settings.delta,
                 groups=groups,
                 max_words=max_words,
                 stop_words=left_out,
-                neighbour_relation=self.neighbour_relation,
-                ledger=self.ledger,
+                neighbour_relation=settings.neighbour_relation,
+                ledger=settings.ledger,
             )
             counted = select_words(counted, vocabulary.words.tolist())
         elif words is None:
