@@ -214,6 +214,14 @@ MUTANTS = [
         "blank",
     ),
     Mutant(
+        "mixtures: private rows are standardised by each other",
+        "models/gmm/estimator.py",
+        "return BoundedRows(rows, float(norm_bound or 0.0)), MixtureContext()",
+        "return BoundedRows(rows / rows.std(axis=0), float(norm_bound or 0.0)), MixtureContext()",
+        "test_private_mixtures.py",
+        "scales_no_row",
+    ),
+    Mutant(
         "mixtures: the second moment without noise",
         "models/gmm/private.py",
         "moment = moment_of_seconds(packed, n, d)",

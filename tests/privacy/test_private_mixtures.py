@@ -226,6 +226,18 @@ def test_a_shared_ledger_pays_for_mixtures_until_it_is_used_up(tmp_path):
     np.testing.assert_array_equal(again.means_, model.means_)
 
 
+@pytest.mark.parametrize("standardize", ["auto", False])
+@pytest.mark.parametrize("outlier", [1e6, 0.0])
+def test_the_estimator_scales_no_row_by_the_others(standardize, outlier):
+    """Columns of very different scales: their deviations depend on single rows, so nothing may be divided by them."""
+    rows = np.random.default_rng(0).standard_normal((300, D)) * [1e-4, 1e-3, 1e-2, 1.0]
+    neighbour = rows.copy()
+    neighbour[7] = [outlier, 0, 0, 0]
+    model = TensorMixture(2, standardize=standardize, **BUDGET)
+    one, other = (model._hold(each, model._specify())[0].seconds() for each in (rows, neighbour))
+    assert np.linalg.norm(one.answer() - other.answer()) <= 2 * one.bound
+
+
 def test_what_a_private_mixture_cannot_do_is_refused():
     rows = tables()[0]
     model = TensorMixture(2, **BUDGET).fit(rows)
