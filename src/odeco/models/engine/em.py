@@ -74,7 +74,7 @@ def squarem(
     to_vector : callable
         Returns parameters as a vector, in coordinates in which a long step along a line still gives parameters.
     from_vector : callable
-        Takes such a vector and parameters, from which it takes what the vector does not hold; returns parameters.
+        Takes such a vector, and parameters for what the vector does not hold; returns parameters.
 
     Notes
     -----

@@ -308,7 +308,7 @@ class Estimator(_Fitted):
         return described.with_facts(learnt.fit.info, learnt.privacy)
 
     @property
-    def _n_features_out(self) -> int:  # scikit-learn asks models that transform
+    def _n_features_out(self) -> int:  # for models that transform
         return int(self.n_components_)
 
     def _lock(self) -> Any:

@@ -75,7 +75,7 @@ _LEAST_SHARE = 1e-3
 _LEAST_INVERTED = 1e-6
 
 
-#: Matrices with more rows or columns than this are asked for their leading singular vectors only.
+#: Of matrices with more rows or columns than this, only the leading singular vectors are computed.
 _MOST_DENSE = 1500
 
 
@@ -187,6 +187,6 @@ def _leading(matrix: Any, k: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _completed(vectors: FloatArray, k: int) -> FloatArray:
-    """Return orthonormal columns completed to k of them, where a core has fewer components than were asked for."""
+    """Return orthonormal columns, completed to k if a core has fewer components."""
     complement = np.linalg.svd(vectors, full_matrices=True)[0][:, vectors.shape[1] :]
     return np.hstack([vectors, complement])[:, :k]

@@ -1,9 +1,9 @@
 """Private fits and their plans.
 
-A private fit is a program over a releaser: `learn_privately(holder, context, releaser)` asks a data holder for queries,
-whose sensitivities are proved beside them, and learns from what is released. Later queries depend on earlier releases,
-so a list of queries would not do. The same program with a releaser that simulates is the plan: its log is the table of
-releases.
+A private fit is a program over a releaser: `learn_privately(holder, context, releaser)` takes queries from a data
+holder, where their sensitivities are proved, and learns from what is released. Later queries depend on earlier
+releases, so a list of queries would not do. The same program with a releaser that simulates is the plan: its log is the
+table of releases.
 """
 
 from __future__ import annotations

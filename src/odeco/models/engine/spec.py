@@ -83,7 +83,7 @@ class Spec:
         return {"params": cls.Params, "context": cls.Context}
 
     def check_rows(self, rows: Any, where: str, n_features: int) -> None:
-        """Raise `ValueError` unless rows, from the buffer of a stream in a file, are such as `_encode` returns."""
+        """Raise `ValueError` unless the buffered rows of a stream in a file have the form that `_encode` returns."""
         array(None, "n_features")(rows, where, {"n_features": n_features})
 
     def prepare(self, rows: Any, context: Any) -> Any:
@@ -109,7 +109,7 @@ class Spec:
         """Warn if a fit to these data depends on the units of columns."""
 
     def verify(self, state: Any) -> None:
-        """Raise `ValueError` if the parts of a fit or a stream, read from a file of anyone, contradict each other."""
+        """Raise `ValueError` if the parts of a fit or a stream from an untrusted file contradict each other."""
 
     def check_private(self) -> None:
         """Raise `ValueError` if a private model cannot have these settings."""

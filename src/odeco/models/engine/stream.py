@@ -138,7 +138,7 @@ class BlockStream(State):
         return spec.next_block if self.n_blocks else spec.first_block
 
     def verify(self, spec: Spec, n_features: int) -> None:
-        """Raise `ValueError` unless the stream, which may come from a file of anyone, can go on."""
+        """Raise `ValueError` unless the stream, which may come from an untrusted file, can go on."""
         spec.check_rows(self.waiting, "stream.buffer", n_features)
         require(len(self.buffer) < self.next_size(spec), "its buffer must have fewer rows than a block")
         in_blocks = spec.first_block + (self.n_blocks - 1) * spec.next_block if self.n_blocks else 0
@@ -160,7 +160,7 @@ class OnlineEM(BlockStream):
     statistics : Statistics
         Those of all blocks, where the law of the model forgets old ones.
     average : Statistics
-        Those of all blocks without forgetting, if the law asks for them.
+        Those of all blocks without forgetting, if `Forgetting.averaged`; else None.
     """
 
     carry: FloatArray = array_field(None, default=np.zeros(0))

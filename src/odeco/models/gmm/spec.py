@@ -33,7 +33,7 @@ _SEED_ROWS, _SEED_ROWS_EACH = 2_000, 50
 #: With at most this many rows, twice as many seeded starts are tried: they cost little, and chance counts for more.
 _FEW_ROWS = 2_000
 
-#: Third powers of numbers with such a variance stay in the range of double precision.
+#: Third powers of numbers with a variance in this range are finite and not zero.
 _MIN_VARIANCE, _MAX_VARIANCE = 1e-140, 1e140
 
 

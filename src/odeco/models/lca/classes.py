@@ -93,7 +93,7 @@ def m_step(
 
 
 def frequencies_of(counts: FloatArray, questions: Questions) -> FloatArray:
-    """Return the share of each answer among those who answered its question; without such, equal shares."""
+    """Return the share of each answer among those who answered its question; equal shares if nobody did."""
     totals = questions.sum_by_question(counts)[questions.owners]
     equal = 1 / questions.sizes[questions.owners]
     return np.where(totals > 0, counts / np.where(totals > 0, totals, 1.0), equal)

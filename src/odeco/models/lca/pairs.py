@@ -140,7 +140,7 @@ def classes_of_views(
     tables: PairTables,
     views: list[IndexArray],
     n_components: int,
-    ask: Callable[[tuple[FloatArray, ...], tuple[float, ...]], FloatArray],
+    release_core: Callable[[tuple[FloatArray, ...], tuple[float, ...]], FloatArray],
     *,
     seed: int,
 ) -> Classes:
@@ -154,7 +154,7 @@ def classes_of_views(
         The answers of each view.
     n_components : int
         Number k of classes.
-    ask : callable
+    release_core : callable
         Takes three maps of all indicators to k coordinates and the lengths to which their images are shortened, and
         returns the mean of the products, k x k x k.
     seed : int
@@ -172,7 +172,7 @@ def classes_of_views(
             whole.append(scaled)
             square = float(np.sum(each * (tables.second_moment(answers) @ each)))
             lengths.append(_LENGTHS * np.sqrt(max(square, n_components)))
-        return ask(tuple(whole), tuple(lengths))
+        return release_core(tuple(whole), tuple(lengths))
 
     frequencies = (tables.frequencies[a], tables.frequencies[b], tables.frequencies[c])
     found = classes_of_three_views(pairs, frequencies, triples, n_components, seed=seed)
@@ -196,7 +196,7 @@ _LEAST_SIMULATED, _MOST_SIMULATED = 300, 3_000
 #: Iterations of the optimiser with each simulated sample.
 _N_SEARCH = 25
 
-#: Number of such rounds from the best of several starts; one from each of the others.
+#: Number of rounds of the optimiser from the best of several starts; the others get one.
 _N_ROUNDS = 3
 
 #: The most steps of the search with pairs alone, where nothing is simulated.
@@ -239,7 +239,7 @@ class _Simulated:
     likelihoods : array
         Their log-likelihoods under the classes that drew them.
     shares : list of arrays
-        For each step, the probabilities of the classes that it was asked with.
+        For each step, the responsibilities of the classes of its query.
     lacking : array, answers x k
         What the mean of x rᵀ of the classes that drew them lacks to what it would be for infinitely many.
     """
@@ -297,7 +297,7 @@ class Matching:
         first, rest = np.split(logarithms.reshape(-1, self.n_components), [1])
         questions = self.tables.questions
         largest = np.maximum.reduceat(rest, questions.offsets, axis=0)[questions.owners]
-        # Where a search goes far, no probability becomes zero: its logarithm is asked for.
+        # However far a search goes, no probability becomes zero: its logarithm is needed.
         weights = np.exp(np.maximum(first[0] - first[0].max(), _LEAST_LOGARITHM))
         answers = np.exp(np.maximum(rest - largest, _LEAST_LOGARITHM))
         return Classes(weights / weights.sum(), answers / questions.sum_by_question(answers)[questions.owners])

@@ -123,13 +123,13 @@ def _start(
     tables, k = matching.tables, matching.n_components
     views = views_of(tables, k, rng) if shares.core else None
 
-    def ask(maps: tuple[FloatArray, ...], lengths: tuple[float, ...]) -> FloatArray:
+    def release_core(maps: tuple[FloatArray, ...], lengths: tuple[float, ...]) -> FloatArray:
         released, _ = releaser.release(held.core(maps, lengths), share=shares.core)
         return released / held.n_records
 
     starts = [classes_at_random(tables, k, rng) for _ in range(_N_RANDOM)]
     if views is not None:
-        starts.append(classes_of_views(tables, views, k, ask, seed=int(rng.integers(2**31))))
+        starts.append(classes_of_views(tables, views, k, release_core, seed=int(rng.integers(2**31))))
     return matching.best_of(starts, rng)
 
 

@@ -66,10 +66,10 @@ def split_questions(questions: Questions, n_components: int, rng: np.random.Gene
     """Divide the questions into three views at random, such that their numbers of answers are about equal."""
     order = rng.permutation(questions.sizes.size)
     order = order[np.argsort(-questions.sizes[order], kind="stable")]
-    held: tuple[list[int], ...] = ([], [], [])
+    parts: tuple[list[int], ...] = ([], [], [])
     for question in order:
-        min(held, key=lambda each: sum(questions.sizes[own] - 1 for own in each)).append(int(question))
-    return tuple(_view(questions, np.array(sorted(each), dtype=np.int64), n_components, rng) for each in held)  # type: ignore[return-value]
+        min(parts, key=lambda each: sum(questions.sizes[own] - 1 for own in each)).append(int(question))
+    return tuple(_view(questions, np.array(sorted(each), dtype=np.int64), n_components, rng) for each in parts)  # type: ignore[return-value]
 
 
 def _view(questions: Questions, own: IndexArray, n_components: int, rng: np.random.Generator) -> View:

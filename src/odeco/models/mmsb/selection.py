@@ -75,12 +75,12 @@ def count_detectable(links: Any) -> int:
     matrix = sparse.csr_array(excess * links - sparse.diags_array(degrees))
     level = excess**2 - 1
     most = min(_MAX_AUTO, links.shape[0] - 1)
-    asked = min(_FIRST, most)
+    n_values = min(_FIRST, most)
     while True:
-        above = int(np.sum(_largest(matrix, asked) > level))
-        if above < asked or asked >= most:
+        above = int(np.sum(_largest(matrix, n_values) > level))
+        if above < n_values or n_values >= most:
             return max(above, 1)
-        asked = min(2 * asked, most)
+        n_values = min(2 * n_values, most)
 
 
 def _largest(matrix: Any, number: int) -> FloatArray:

@@ -85,7 +85,7 @@ class LinkStream(BlockStream):
 
     def result(self, spec: Spec) -> Fit:
         """Return the model of all links so far."""
-        return spec.fit(spec.prepare(self.links(), self.context), self.context, self.seed)
+        return spec.fit_rows(self.links(), self.context, self.seed)
 
     def links(self) -> Any:
         """Return all links so far as a CSR array, n x n."""
@@ -94,7 +94,7 @@ class LinkStream(BlockStream):
         return sparse.coo_array((weights, ends), shape=(self.n_nodes, self.n_nodes)).tocsr()
 
     def verify(self, spec: Spec, n_features: int) -> None:
-        """Raise `ValueError` unless the stream, which may come from a file of anyone, can go on."""
+        """Raise `ValueError` unless the stream, which may come from an untrusted file, can go on."""
         n, buffer = n_features, self.waiting
         require(self.n_nodes == n, "its nodes must be its features")
         require(buffer.ndim == 2 and buffer.shape[1] == 3, "its links must be two nodes and a weight each")
