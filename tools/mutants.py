@@ -526,6 +526,22 @@ MUTANTS = [
         "test_private_sequences.py",
         "charged",
     ),
+    Mutant(
+        "users whose labels cannot be sorted are taken, so that one of them may be several units",
+        "privacy/holders/protocol.py",
+        "    if not sortable:\n",
+        "    if labels.ndim != 1:\n",
+        "test_declared.py",
+        "labels_of_users",
+    ),
+    Mutant(
+        "threads warn about the numbers of a record",
+        "privacy/sums.py",
+        'quiet_work = np.errstate(all="ignore")(work)',
+        "quiet_work = work",
+        "test_declared.py",
+        "no_warning_about_one",
+    ),
 ]
 
 
