@@ -17,8 +17,12 @@ from odeco.models import TensorLDA
 from odeco.privacy import EntryLevel, RecordLevel, epsilon_of, gdp_mu
 from odeco.privacy.holders.answers import HeldAnswers, Questions
 from odeco.privacy.holders.documents import BoundedCounts, WordVotes
+from odeco.privacy.holders.rows import BoundedRows
+from odeco.privacy.holders.sequences import PrivateSequences
+from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.noise import SeededNoiseForTests, grid_of, rounding_slack
 from odeco.privacy.sensitivity import RecordSensitivities
+from odeco.privacy.sums import PrivateSums
 from odeco.private import decompose_privately, plan_privacy
 
 D = 4
@@ -365,3 +369,76 @@ def test_a_sum_over_respondents_gives_no_warning_about_one_of_them():
         return np.exp(1e5 * given[:, :2])
 
     assert np.isfinite(held.step(overflowing, 2).answer()).all()
+
+
+# ---- neighbours from the ends of double precision -----------------------------------------------------------------
+
+SIZES = [0.0, 5e-324, 1e-308, 1e-200, 0.3, 1.0, 1e150, 1.7e308, math.inf]
+EXTREME = np.array([*SIZES, *(-size for size in SIZES), math.nan])
+
+
+def extreme_pair(generator, shape, mine, relation):
+    """Draw an array of numbers from the ends of double precision, and a neighbour whose rows `mine` differ."""
+    rows = generator.choice(EXTREME, shape)
+    other = rows.copy()
+    drawn = generator.choice(EXTREME, rows[mine].shape)
+    other[mine] = math.nan if relation == "add_remove" else -rows[mine] if generator.random() < 0.3 else drawn
+    return rows, other
+
+
+def moved(first, second):
+    """Return the distance of two answers, computed with their largest number as the unit."""
+    gap = np.ravel(first) - np.ravel(second)
+    unit = np.abs(gap).max(initial=0.0) or 1.0
+    return unit * np.linalg.norm(gap / unit)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("relation", ["replace", "add_remove"])
+@pytest.mark.parametrize("groups", [None, [0, 0, 1, 1, 2]])
+def test_no_extreme_row_moves_an_answer_further_than_declared(relation, groups):
+    generator = np.random.default_rng(0)
+    for bound, order, nonnegative in itertools.product((1e-60, 1.0, 1e50), (3, 4), (False, True)):
+        settings = {"norm_bound": bound, "order": order, "nonnegative": nonnegative, "groups": groups}
+        for width in (1, 2, 3):
+            pair = extreme_pair(generator, (5, 3), slice(0, 2 if groups else 1), relation)
+            held = [RecordLevel(rows, neighbour_relation=relation, **settings) for rows in pair]
+            block = generator.standard_normal((3, width))
+            one = held[0]
+            asked = {
+                "image": one.sensitivity(block),
+                "value": one.value_sensitivity(block),
+                "core": one.core_sensitivity(block),
+            }
+            for name, declared in asked.items():
+                assert moved(*(getattr(each, name)(block) for each in held)) <= declared
+            assert moved(*(each.second_moment() for each in held)) <= one.second_moment_sensitivity()
+            if order == 3:
+                assert moved(*(each.slab(block) for each in held)) <= one.slab_sensitivity(block)
+                assert moved(*(each.packed() for each in held)) <= one.packed_sensitivity()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("relation", ["replace", "add_remove"])
+def test_no_extreme_record_moves_a_sum_of_a_model_further_than_declared(relation):
+    generator = np.random.default_rng(1)
+    sums = PrivateSums(Guarantee(1.0, 1e-3), 6, record="record", neighbour_relation=relation)
+    queries = []
+    for bound in (5e-324, 1e-300, 1.0, 1.7e308):
+        for _ in range(10):
+            held = [BoundedRows(rows, bound) for rows in extreme_pair(generator, (6, 3), 0, relation)]
+            mean, whitener = generator.standard_normal(3), 10.0 ** generator.integers(-3, 4) * np.eye(3)[:, :2]
+            wild = 1e300 * generator.standard_normal((3, 2))  # responsibilities that are far from probabilities
+            queries += [
+                [each.seconds() for each in held],
+                [each.thirds(mean, whitener, 0.5) for each in held],
+                [each.shares(lambda rows, wild=wild: rows @ wild, 2, mean, 0.5) for each in held],
+            ]
+    for _ in range(40):
+        symbols, other = extreme_pair(generator, (6, 5), 0, relation)
+        symbols[1:] = other[1:] = np.resize([0, 1, 2, 2, 1, 0, 0], (5, 5))
+        if generator.random() < 0.7:  # else the first sequence has something that is no symbol
+            symbols[0] = generator.integers(0, 3, 5)
+        queries.append([PrivateSequences(each.ravel(), np.full(6, 5), 3).query() for each in (symbols, other)])
+    for query, neighbour in queries:
+        assert moved(query.answer(), neighbour.answer()) <= sums.sensitivity(query)
