@@ -205,8 +205,8 @@ def paper_noise_multiplier(epsilon: float, delta: float, n_releases: int) -> flo
 
 
 def check_epsilon(epsilon: Any) -> float:
-    """Return ε as a float if it is positive and finite."""
-    return check_number("epsilon", epsilon, 0, math.inf)
+    """Return ε as a float if it is positive and below 10¹²; at 10¹⁸ rounding leaves nothing of δ."""
+    return check_number("epsilon", epsilon, 0, 1e12)
 
 
 def check_delta(delta: Any) -> float:
