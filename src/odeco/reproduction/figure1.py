@@ -258,12 +258,6 @@ PANELS = {
 }
 
 
-def _rates(records: Records, outcome: str) -> tuple[Any, Any]:
-    """Return the levels of σ, and the mean outcome at each."""
-    levels = distinct(records, "sigma")
-    return np.array(levels), np.array([np.mean([r[outcome] for r in select(records, sigma=s)]) for s in levels])
-
-
 @_output.styled
 def draw(records: Records) -> dict[str, Any]:
     """Return the figures by name."""
@@ -274,8 +268,8 @@ def _by_dimension(axes: Any, records: Records, outcome: str, scaling: str, **wan
     """Draw the mean outcome against the scaled σ, one line for each dimension."""
     for d, look in _output.looks(distinct(records, "dimension"), _output.ORDERED_COLOURS, "d = {}"):
         if chosen := select(records, dimension=d, **wanted):
-            levels, rates = _rates(chosen, outcome)
-            axes.plot(levels * SCALINGS[scaling](np.array(float(d))), rates, clip_on=False, zorder=3, **look)
+            scaled = np.array(distinct(chosen, "sigma")) * SCALINGS[scaling](np.array(float(d)))
+            axes.plot(scaled, outcome_table(chosen, outcome).mean(axis=0), clip_on=False, zorder=3, **look)
     _output.log_axes(axes, "x")
     axes.set_ylim(0, 1)
 

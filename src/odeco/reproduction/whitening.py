@@ -99,7 +99,9 @@ def evaluate(records: Records) -> list[Finding]:
 
 
 def _quantiles(records: Records, variable: str) -> tuple[FloatArray, FloatArray]:
-    """Return the error that nine slices of ten do not exceed, by trial and value of the variable."""
+    """Return the error of spans that nine slices of ten do not exceed, by trial and value of the variable."""
+    kind = "noise" if variable == "dimension" else "rank"
+    records = select(records, kind=kind, method="span of a slice")
     groups = [(value, trial) for value in distinct(records, variable) for trial in distinct(records, "trial")]
     nine_tenths = [
         np.quantile([r["error"] for r in select(records, trial=trial, **{variable: value})], 0.9)
@@ -109,8 +111,7 @@ def _quantiles(records: Records, variable: str) -> tuple[FloatArray, FloatArray]
 
 
 def _check_span(records: Records) -> Finding:
-    spans = select(records, kind="noise", method="span of a slice")
-    slope = log_slope(*_quantiles(spans, "dimension"))
+    slope = log_slope(*_quantiles(records, "dimension"))
     return Finding(
         "Proposition B.1",
         "With probability 0.9 the span of a random slice is off by at most Õ(√d ‖Δ‖/λ).",
@@ -123,8 +124,7 @@ def _check_span(records: Records) -> Finding:
 
 
 def _check_rank(records: Records) -> Finding:
-    spans = select(records, kind="rank", method="span of a slice")
-    slope = log_slope(*_quantiles(spans, "rank"))
+    slope = log_slope(*_quantiles(records, "rank"))
     return Finding(
         "Proposition B.1, number of components",
         "The bound has no factor of k: |⟨vⱼ, θ⟩| = Ω̃(1/√d) for all j with overwhelming probability.",
@@ -182,8 +182,7 @@ def draw(records: Records) -> dict[str, Any]:
         sizes, errors = medians_of(select(chosen, sigma=LINEAR), "dimension", "error")
         dimension.plot(sizes, errors / LINEAR, **look)
     for panel, variable, exponent, label in ((dimension, "dimension", 0.5, "∝ √d"), (rank, "rank", 1.0, "∝ k")):
-        kind = "noise" if variable == "dimension" else "rank"
-        x, y = _quantiles(select(records, kind=kind, method="span of a slice"), variable)
+        x, y = _quantiles(records, variable)
         medians = [float(np.median(y[x == value])) / SLICE_NOISE for value in np.unique(x)]
         panel.plot(np.unique(x), medians, color=_output.METHOD_COLOURS[3], marker="D", label="span of a slice, 90 %")
         _output.reference_line(panel, x, (float(x.min()), medians[0]), exponent, label)
