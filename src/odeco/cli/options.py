@@ -145,6 +145,13 @@ neighbour_relation = click.option(
     "--neighbour-relation", metavar="NAME", help="distinct or literal (entries); replace or add_remove (rows)."
 )
 
+
+def groups(what: str) -> Callable[[Any], Any]:
+    """Return the option of the users of records."""
+    text = f"For --unit user: the user of each {what}, one label per line."
+    return click.option("--groups", type=FILE, metavar="FILE", help=text)
+
+
 seed = click.option(
     "--seed", type=int, default=0, help="Seed of the random starts. Equal seeds give bit-identical results."
 )

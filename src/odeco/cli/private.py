@@ -33,9 +33,7 @@ from odeco.private.recipe import AUTO, default_neighbours
 @click.option(
     "--norm-bound", type=float, metavar="B", help="Largest norm of a row, chosen without looking at the data."
 )
-@click.option(
-    "--groups", type=_options.FILE, metavar="FILE", help="For --unit user: the user of each row, one label per line."
-)
+@_options.groups("row")
 @click.option(
     "--mechanism",
     type=click.Choice([AUTO, *MECHANISMS]),

@@ -124,12 +124,7 @@ def topics() -> None:
     default="document",
     help="Whom the guarantee protects: one document, or all documents of one user.",
 )
-@click.option(
-    "--groups",
-    type=_options.FILE,
-    metavar="FILE",
-    help="For --unit user: the user of each document, one label per line.",
-)
+@_options.groups("document")
 @click.option(
     "--public",
     type=_options.FILE,

@@ -10,8 +10,8 @@ itself, a product of Fourier transforms, and inner products of sketches estimate
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any, Literal, final
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
 import scipy.fft
@@ -93,11 +93,14 @@ def _distinct(values: FloatArray, block: FloatArray, order: int) -> Components:
 
 ComplexArray = NDArray[np.complex128]
 
+Combine: TypeAlias = Literal["median", "mean"]
+
 #: How many complex numbers the transforms of a chunk of rows may take.
 _CHUNK_SIZE = 2**22
 
 
 @final
+@dataclass(eq=False)
 class TensorSketch(Oracle):
     """A symmetric tensor known by B count sketches of length b: B·b numbers in place of its entries.
 
@@ -146,17 +149,15 @@ class TensorSketch(Oracle):
     (array([2., 1.]), 9009, 27000)
     """
 
-    def __init__(
-        self,
-        buckets: IndexArray,
-        phases: ComplexArray,
-        transforms: ComplexArray,
-        order: int,
-        combine: Literal["median", "mean"] = "median",
-    ) -> None:
-        check_choice("combine", combine, ("median", "mean"))
-        self.buckets, self.phases, self.transforms = buckets, phases, transforms
-        self.dimension, self.order, self.combine = buckets.shape[1], order, combine
+    buckets: IndexArray
+    phases: ComplexArray
+    transforms: ComplexArray
+    order: int
+    combine: Combine = "median"
+
+    def __post_init__(self) -> None:
+        check_choice("combine", self.combine, ("median", "mean"))
+        self.dimension = self.buckets.shape[1]
 
     @classmethod
     def of_entries(
@@ -165,7 +166,7 @@ class TensorSketch(Oracle):
         *,
         length: int,
         n_sketches: int = 9,
-        combine: Literal["median", "mean"] = "median",
+        combine: Combine = "median",
         rng: RngLike = None,
     ) -> TensorSketch:
         """Sketch a tensor given by its entries, reading every distinct one once.
@@ -190,7 +191,7 @@ class TensorSketch(Oracle):
             _sketch_of(tensor, empty.transforms.shape[1], buckets, phases)
             for buckets, phases in zip(empty.buckets, empty.phases, strict=True)
         ]
-        return empty._with(scipy.fft.fft(np.stack(sketches), axis=1))
+        return replace(empty, transforms=scipy.fft.fft(np.stack(sketches), axis=1))
 
     @classmethod
     def of_rows(
@@ -201,7 +202,7 @@ class TensorSketch(Oracle):
         n_sketches: int = 9,
         order: int = 3,
         weights: Any = None,
-        combine: Literal["median", "mean"] = "median",
+        combine: Combine = "median",
         rng: RngLike = None,
     ) -> TensorSketch:
         """Sketch Σ wᵣ xᵣ⊗ᵖ over rows by FFTs, without its entries.
@@ -229,14 +230,11 @@ class TensorSketch(Oracle):
             part = row_slice(checked, start, min(start + height, n_rows))
             columns = (part.toarray() if is_sparse(part) else part).T.astype(np.float64)
             transforms = transforms + empty._powers_added(columns, factors[start : start + height])
-        return empty._with(transforms)
+        return replace(empty, transforms=transforms)
 
     def without(self, found: Components) -> TensorSketch:
         """Return the sketch of the tensor less some components, with all that these have put into the buckets."""
-        return self._with(self.transforms - self._powers_added(found.vectors, found.weights))
-
-    def _with(self, transforms: ComplexArray) -> TensorSketch:
-        return TensorSketch(self.buckets, self.phases, transforms, self.order, self.combine)
+        return replace(self, transforms=self.transforms - self._powers_added(found.vectors, found.weights))
 
     def _image(self, block: FloatArray) -> FloatArray:
         replies = self._replies(block)
@@ -279,9 +277,7 @@ class TensorSketch(Oracle):
         return transformed
 
 
-def _empty(
-    dimension: int, order: int, length: int, n_sketches: int, combine: Literal["median", "mean"], rng: RngLike
-) -> TensorSketch:
+def _empty(dimension: int, order: int, length: int, n_sketches: int, combine: Combine, rng: RngLike) -> TensorSketch:
     """Draw buckets and phases, and sketch the zero tensor with them."""
     rounded = _fast_length(check_count("length", length, 2), order)
     shape = (check_count("n_sketches", n_sketches), dimension)
