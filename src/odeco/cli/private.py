@@ -114,8 +114,8 @@ def private(files: tuple[Path, ...], outputs: Outputs, **given: Any) -> None:
         taken = given["mechanism"] if given["mechanism"] in planned else plan.best
         if not outputs.as_json:
             console().print(plan.in_words(taken), markup=False, soft_wrap=True)
-        units = f"{n_units:,} {unit}s" if unit != "entry" else ""
-        units = units or f"a tensor of {' x '.join([f'{dimension:,}'] * (order or 3))} entries"
+        shape = " x ".join([f"{dimension:,}"] * (order or 3))
+        units = f"a tensor of {shape} entries" if unit == "entry" else f"{n_units:,} {unit}s"
         request = Request.of(plan, units)
         if given["dry_run"]:
             if ledger is not None:
