@@ -328,7 +328,6 @@ def squared_norms(rows: FloatArray) -> FloatArray:
     return np.asarray(np.einsum("ij,ij->i", rows, rows))
 
 
-def blocks_of(rows: Any) -> Iterator[Any]:
+def blocks_of(rows: Any, size: int = BLOCK) -> Iterator[Any]:
     """Yield rows in blocks of one size."""
-    for start in range(0, len(rows), BLOCK):
-        yield rows[start : start + BLOCK]
+    return (rows[start : start + size] for start in range(0, len(rows), size))

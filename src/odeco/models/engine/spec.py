@@ -22,6 +22,7 @@ from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.models.engine.em import EMResult, em, successive_halving
 from odeco.models.engine.fit import Fit, Info, NoContext, Statistics, largest_first
+from odeco.models.engine.gaussians import blocks_of
 from odeco.models.engine.selection import ChosenNumber, choose_number
 from odeco.models.engine.stream import LINEAR, BlockStream, Forgetting, OnlineEM
 
@@ -188,7 +189,7 @@ class EMSpec(Spec):
 
     def blocks(self, data: Any) -> Iterator[Any]:
         """Yield data in blocks."""
-        return (data[at : at + self.block_size] for at in range(0, len(data), self.block_size))
+        return blocks_of(data, self.block_size)
 
     def statistics(self, params: Any, data: Any, context: Any, carry: Any = None) -> tuple[Any, Any]:
         """Return the statistics of all data, block by block in their order, and what the next data need to know."""

@@ -41,23 +41,25 @@ def column_scale(rows: FloatArray, standardize: Standardize) -> FloatArray | Non
     """
     if standardize is False:
         return None
+    with np.errstate(over="ignore"):
+        ranges = np.ptp(rows, axis=0)
+    varies = ranges > 0
+    if standardize == "auto" and not (varies.any() and ranges.max() > MAX_RATIO * ranges[varies].min()):
+        return None
     with np.errstate(over="ignore", invalid="ignore"):
-        mean, ranges = rows.mean(axis=0), np.ptp(rows, axis=0)
-        varies = ranges > 0
-        units = np.where(varies, ranges, 1.0)
+        mean, units = rows.mean(axis=0), np.where(varies, ranges, 1.0)
         squares = sum(np.square((block - mean) / units).sum(axis=0) for block in blocks_of(rows))
         scale = np.where(varies, units * np.sqrt(squares / len(rows)), 1.0)
     usable = (scale > _MIN_SCALE) & (scale < _MAX_SCALE)
-    if standardize is True and not usable.all():
-        column = int(np.argmin(usable))
-        raise ValueError(
-            f"The standard deviation of a column that varies must be between {_MIN_SCALE:g} and {_MAX_SCALE:g} to be "
-            f"standardised. That of column {column} is {scale[column]:.3g}. Multiply it by a constant."
-        )
-    if standardize is True:
+    if usable.all():
         return scale
-    own = ranges[varies]
-    return scale if own.size and usable.all() and own.max() > MAX_RATIO * own.min() else None
+    if standardize == "auto":
+        return None
+    column = int(np.argmin(usable))
+    raise ValueError(
+        f"The standard deviation of a column that varies must be between {_MIN_SCALE:g} and {_MAX_SCALE:g} to be "
+        f"standardised. That of column {column} is {scale[column]:.3g}. Multiply it by a constant."
+    )
 
 
 def fit_in_units(

@@ -20,11 +20,12 @@ from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit, Info
+from odeco.models.engine.gaussians import blocks_of
 from odeco.models.engine.spec import Spec
 from odeco.models.engine.units import fit_in_units, warn_of_dominant_column
 from odeco.models.ica.display import describe
 from odeco.models.ica.newton import NewtonResult, ScoreStatistics, fit_scores, histogram, newton, power_sums
-from odeco.models.ica.start import BLOCK, blocks_of, cumulant_start, scaled, second_moment, unit_exponents, whiten
+from odeco.models.ica.start import BLOCK, cumulant_start, scaled, second_moment, unit_exponents, whiten
 from odeco.models.ica.stream import ICAStream
 from odeco.models.ica.unmixing import Unmixing, with_positive_mixing
 from odeco.privacy.report import PrivacyReport
@@ -101,7 +102,9 @@ class ICASpec(Spec):
                 def of_block(block: FloatArray) -> ScoreStatistics:
                     return ScoreStatistics.of_rows(matrix, (block - moment.mean).T, coefficients)
 
-                return sum(map_blocks(of_block, blocks_of(rows), parallel=True), ScoreStatistics.zeros(len(matrix)))
+                return sum(
+                    map_blocks(of_block, blocks_of(rows, BLOCK), parallel=True), ScoreStatistics.zeros(len(matrix))
+                )
 
             limits: Any = {"max_iter": self.settings.max_iter, "tol": self.settings.tol, "n_rows": n}
             found = newton(statistics_at, unmixing, found.scores, covariance=moment.covariance, **limits)

@@ -9,7 +9,6 @@ the sources (Comon 1994).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import reduce
 from operator import add
 from typing import final
@@ -21,6 +20,7 @@ from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.small import orthogonal_iteration
 from odeco.cp.whitening import Whitener
+from odeco.models.engine.gaussians import blocks_of
 from odeco.models.engine.moments import SecondMoment
 from odeco.tensors.oracle import Oracle
 
@@ -39,7 +39,7 @@ _FACTORS = 4
 
 def second_moment(rows: FloatArray) -> SecondMoment:
     """Return the moment of all rows, by blocks in their order."""
-    return reduce(add, map_blocks(SecondMoment.of_block, blocks_of(rows), parallel=True))
+    return reduce(add, map_blocks(SecondMoment.of_block, blocks_of(rows, BLOCK), parallel=True))
 
 
 def unit_exponents(rows: FloatArray, *, by_column: bool) -> IndexArray:
@@ -66,12 +66,6 @@ def log_volume(forward: FloatArray, exponents: IndexArray) -> float:
     common = int(exponents.min())
     inner = np.ldexp(forward, common - exponents[:, None])
     return float(np.linalg.slogdet(inner.T @ inner)[1] / 2 - common * forward.shape[1] * np.log(2))
-
-
-def blocks_of(rows: FloatArray) -> Iterator[FloatArray]:
-    """Yield blocks of rows."""
-    for first in range(0, len(rows), BLOCK):
-        yield rows[first : first + BLOCK]
 
 
 def whiten(covariance: FloatArray, n_directions: int | None, *, standardized: bool = False) -> Whitener:
