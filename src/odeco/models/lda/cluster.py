@@ -187,7 +187,7 @@ def as_cluster_counts(model: TensorLDA, X: Any, client: Any = None, *, reset: bo
 
 
 class _Census(NamedTuple):
-    """The words of a partition: in how many of its documents each is, and how often it occurs."""
+    """The words of a partition: the number of documents that contain each, and how often it occurs."""
 
     words: Words
     frequency: FloatArray
@@ -293,7 +293,7 @@ def proportions_on_cluster(model: TensorLDA, X: Any) -> Any:
 
 
 def likelihood_on_cluster(model: TensorLDA, X: Any) -> tuple[float, float]:
-    """Return the log-likelihood of the words of all documents, and how many words they have."""
+    """Return the log-likelihood of the words of all documents, and their number of words."""
     rows, params, n_iterations = as_cluster_counts(model, X), model._learnt.fit.params, model.max_inference_iter
     held = rows.cluster.hold((params.topic_word, params.alpha))
     ranges = nodes(0, rows.n_rows, UNIT_DOCUMENTS, UNIT_DOCUMENTS)

@@ -8,6 +8,7 @@ random numbers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from odeco.online.dask.client import Cluster, result_of, tried_again, wait_for
 from odeco.online.dask.partitions import ClusterRows, Piece
 from odeco.online.dask.requests import work_on
 
-#: Updates of lanes are merged before further lanes are begun.
+#: Updates of lanes are merged before further lanes begin.
 _MERGE_PRIORITY = 10
 
 
@@ -92,7 +93,8 @@ def _send_chains(cluster: Cluster, begun: Any, lanes: list[Any], start: Any, swe
     pairs = [cluster.submit(draw_first, begun, lane, number, start, name="draw") for number, lane in numbered]
     known, sent = _merged(cluster, begun, None, pairs), []
     for sweep in sweeps:
-        topics = [cluster.submit(first_of, pair, name="lane") for pair in pairs]
+        # The topics of a lane stay where they are, while its update travels.
+        topics = [cluster.submit(itemgetter(0), pair, name="lane") for pair in pairs]
         pairs = [
             cluster.submit(sweep_lane, known, lane, topics[number], number, sweep.average, name="sweep")
             for number, lane in numbered
@@ -103,7 +105,7 @@ def _send_chains(cluster: Cluster, begun: Any, lanes: list[Any], start: Any, swe
 
 
 def _merged(cluster: Cluster, known: Any, sweep: Sweep | None, pairs: list[Any]) -> Any:
-    changes = [cluster.submit(second_of, pair, name="lane") for pair in pairs]
+    changes = [cluster.submit(itemgetter(1), pair, name="lane") for pair in pairs]
     return cluster.submit(merge, known, sweep, *changes, name="merge", priority=_MERGE_PRIORITY)
 
 
@@ -113,7 +115,7 @@ def _merged(cluster: Cluster, known: Any, sweep: Sweep | None, pairs: list[Any])
 def list_tokens(task: Any, vocabulary: NDArray[np.int64], pieces: list[Piece], blocks: list[Any]) -> Tokens:
     """Return the tokens of the documents of a lane."""
     counts = join_rows([counts for _, counts in task.read(pieces, blocks)])
-    return Tokens.from_vocabulary(counts.astype(np.int64), vocabulary)
+    return Tokens.from_counts(counts.astype(np.int64), vocabulary)
 
 
 def draw_first(
@@ -141,16 +143,6 @@ def merge(shared: GibbsState, sweep: Sweep | None, *changes: LaneUpdate) -> Gibb
 def finish(shared: GibbsState) -> tuple[NDArray[np.float32], FloatArray, float]:
     """Return what is wanted of the last sweep."""
     return shared.mean_counts(), shared.alpha, shared.eta
-
-
-def first_of(pair: tuple[Any, Any]) -> Any:
-    """Return the first of two results, which stays where it is while the second travels."""
-    return pair[0]
-
-
-def second_of(pair: tuple[Any, Any]) -> Any:
-    """Return the second of two results."""
-    return pair[1]
 
 
 def _lane(tokens: Tokens, number: int, topics: NDArray[np.uint16]) -> Lane:

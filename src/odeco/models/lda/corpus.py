@@ -126,15 +126,15 @@ def refine_topics(
     Parameters
     ----------
     counts : csr_array of shape (n, V), integers
-        How often each word occurs in each document.
+        Number of times that each word occurs in each document.
     topic_word : ndarray of shape (k, V)
         Topics to start from. Words may have probability zero.
     n_sweeps : int
-        How many times each token's topic is drawn anew, at least 1.
+        Number of times that each token's topic is drawn anew, at least 1.
     seed : int
         Seed of all draws, not negative.
     n_jobs : int
-        How many threads, or -1 for all cores. The result does not depend on it.
+        Number of threads, or -1 for all cores. The result does not depend on it.
     eta : float or None
         Prior of a topic's words; None learns it.
     callback : callable or None

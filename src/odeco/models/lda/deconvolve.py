@@ -152,7 +152,7 @@ def damping(tokens: SimulatedTokens, topics: FloatArray) -> FloatArray:
         return np.ones_like(topics)
     middle = np.bincount(place, chances)[used] / sizes[used]
     height = np.log(np.bincount(place, tokens.weights)[used] / sizes[used])
-    # Beyond what was simulated the parabola says nothing: its ends are held.
+    # The parabola is not extrapolated: beyond the simulated range, its value at the end is taken.
     fitted = np.polynomial.Polynomial.fit(middle, height, 2, w=np.sqrt(sizes[used]))
     damped: FloatArray = np.exp(fitted(np.clip(np.log(topics), middle.min(), middle.max())))
     return damped

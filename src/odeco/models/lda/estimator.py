@@ -72,7 +72,7 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
         Whether a document counts in the moments as often as it has words, or once. Both are without bias; on real text
         longer documents are more informative.
     n_oversamples : int
-        How many directions beyond k subspace iteration keeps.
+        Number of directions that subspace iteration keeps beyond k.
     n_passes : int
         Number of steps of subspace iteration.
     forget : float, optional

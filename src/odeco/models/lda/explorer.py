@@ -125,11 +125,11 @@ def _holders(summary: TopicSummary, known: IndexArray, frequencies: FloatArray) 
 
 
 def _short(value: float, digits: int = 3) -> float:
-    """Return a number with as many digits as the page shows."""
+    """Return a number rounded to the digits that the page shows."""
     return float(f"{value:.{digits}g}")
 
 
-#: The ratio of the map's width to its height; that of a map of many topics; and how many topics are many.
+#: The ratio of the map's width to its height; that of a map of more than `MANY` topics; and that number.
 _WIDE, _TALL, MANY = 10.0 / 6.2, 10.0 / 9.0, 40
 
 #: All circles together take this share of the area of the map.

@@ -186,7 +186,7 @@ class _Trial:
 def _choose_concentration(
     reduced: ReducedMoments, sums: WordSums, corpus: Corpus, *, seed: int, n_jobs: int
 ) -> tuple[float, FloatArray]:
-    """Return the best of `CONCENTRATIONS` or beside it, and the coordinates of its topics, to find them again from."""
+    """Return the best of `CONCENTRATIONS`, or a value near it, and the coordinates of its topics as a start."""
     halves = corpus.completion_halves(seed)
     frequencies = sums.first_moment()
     trials: dict[float, _Trial] = {}
@@ -246,7 +246,7 @@ def _worse(trial: _Trial, trials: dict[float, _Trial], n_errors: float) -> bool:
     return noticed and float(gaps.sum()) > n_errors * float(gaps.std()) * math.sqrt(gaps.size)
 
 
-#: These numbers of topics are tried first, as far as directions stand clear.
+#: These numbers of topics are tried first, up to the number of clear directions.
 TOPIC_NUMBERS = (1, 2, 3, 5, 10, 20, 40, 80)
 
 
@@ -276,7 +276,7 @@ def select_n_topics(
     halves : two WordSums
         The moments of two halves of the documents, in one basis.
     most : int
-        The largest number: how many directions stand clear of noise in all documents.
+        The largest number: that of the directions that are clear of noise in all documents.
     concentration : float or None
         The α₀ to compare topics with.
     seed : int
@@ -287,7 +287,7 @@ def select_n_topics(
     n_topics : int
         The number that was selected.
     scores : array, c x 2
-        Numbers of topics that were tried, and how many of each were replicated in the other half of the documents.
+        The numbers that were tried, and for each the number of topics that the other half of the documents replicated.
     """
     if any(half.n_usable == 0 for half in halves):
         return most, np.zeros((0, 2), dtype=np.int64)

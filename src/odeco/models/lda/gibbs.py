@@ -48,11 +48,11 @@ def learn_alpha(
     alpha : ndarray of shape (k,)
         Where to start.
     topic_exceedances : ndarray of shape (k, longest)
-        For each topic, how many documents have more than j tokens of it.
+        For each topic, the number of documents with more than j tokens of it.
     length_exceedances : ndarray of shape (longest,)
-        How many documents have more than j tokens.
+        The number of documents with more than j tokens.
     n_iterations : int
-        How many steps.
+        Number of steps.
     """
     steps = np.arange(topic_exceedances.shape[1])
     lengths = np.arange(len(length_exceedances))
@@ -70,11 +70,11 @@ def learn_eta(eta: float, word_counts: NDArray[Any], n_features: int, n_iteratio
     eta : float
         Where to start.
     word_counts : ndarray of shape (words, k)
-        How many tokens of a word have a topic. Words that never occur may be left out.
+        Number of tokens of each word in each topic. Words that never occur may be left out.
     n_features : int
         Size of the vocabulary, with the words left out.
     n_iterations : int
-        How many steps.
+        Number of steps.
     """
     totals = word_counts.sum(axis=0, dtype=np.float64)
     if not totals.any():
@@ -93,6 +93,7 @@ def learn_eta(eta: float, word_counts: NDArray[Any], n_features: int, n_iteratio
 Result = TypeVar("Result")
 
 
+#: The largest number of lanes.
 _MOST_LANES = 16
 
 #: Below this many tokens a second lane saves less time than its thread costs.
@@ -112,7 +113,7 @@ class Tokens:
     Parameters
     ----------
     starts : ndarray of shape (n + 1,)
-        Where each document begins.
+        The place at which each document begins, and that at which the last one ends.
     words : ndarray of shape (tokens,), int32
         Each token's word, as a place in `vocabulary`.
     vocabulary : ndarray, int64
@@ -127,16 +128,11 @@ class Tokens:
     n_features: int
 
     @classmethod
-    def from_counts(cls, counts: Any) -> Tokens:
-        """List the tokens of a CSR array of counts."""
+    def from_counts(cls, counts: Any, vocabulary: NDArray[np.int64] | None = None) -> Tokens:
+        """List the tokens of CSR counts. The vocabulary has all of their words; by default, the words that occur."""
         repeats = np.asarray(counts.data, dtype=np.int64)
-        frequencies = np.bincount(counts.indices, weights=repeats, minlength=counts.shape[1])
-        return cls.from_vocabulary(counts, words_that_occur(frequencies))
-
-    @classmethod
-    def from_vocabulary(cls, counts: Any, vocabulary: NDArray[np.int64]) -> Tokens:
-        """List the tokens of a CSR array of counts, whose words are all in a vocabulary."""
-        repeats = np.asarray(counts.data, dtype=np.int64)
+        if vocabulary is None:
+            vocabulary = words_that_occur(np.bincount(counts.indices, weights=repeats, minlength=counts.shape[1]))
         places = np.zeros(counts.shape[1], dtype=np.int32)
         places[vocabulary] = np.arange(len(vocabulary), dtype=np.int32)
         words = np.repeat(places[counts.indices], repeats)
@@ -165,7 +161,7 @@ def lane_spans(starts: NDArray[np.int64], n_lanes: int) -> list[tuple[int, int]]
 
 
 def choose_lanes(n_tokens: int, n_cells: int) -> int:
-    """Return how many lanes are worth their copies of the counts: a power of two that depends on the corpus only.
+    """Return the number of lanes that are worth their copies of the counts: a power of two, given by the corpus alone.
 
     Copying and adding a cell takes some 1/40 of the time of a draw. So with at most 2 tokens / cells lanes, copying
     takes at most 1/20 of a sweep.
@@ -218,7 +214,7 @@ class GibbsState:
     n_features : int
         Size V of the whole vocabulary.
     lengths : array
-        How many documents have 0, 1, 2, … tokens.
+        The number of documents with 0, 1, 2, … tokens.
     table, totals : arrays
         Word-topic counts, padded to the width of the kernels, and their sums.
     histogram : array
@@ -226,7 +222,7 @@ class GibbsState:
     expected, n_averaged : array, int
         The sum of expected counts over the sweeps that are averaged, and their number.
     n_swept : int
-        How many sweeps were made.
+        Number of sweeps so far.
     """
 
     alpha: FloatArray
@@ -315,7 +311,7 @@ class GibbsState:
         return replace(merged, alpha=alpha, eta=eta)
 
     def mean_counts(self) -> NDArray[np.float32]:
-        """Return how many tokens of each word are expected to have each topic, k x m: the mean over averaged sweeps."""
+        """Return the expected number of tokens of each word in each topic, k x m: the mean over averaged sweeps."""
         mean: NDArray[np.float32] = self.expected[:, : len(self.alpha)].T / np.float32(self.n_averaged)
         return np.ascontiguousarray(mean)
 
@@ -340,7 +336,7 @@ class Sampler:
     seed : int
         Seed of all draws.
     n_jobs : int
-        How many threads, or -1 for all cores.
+        Number of threads, or -1 for all cores.
     """
 
     def __init__(self, tokens: Tokens, alpha: FloatArray, eta: float, *, seed: int, n_jobs: int) -> None:

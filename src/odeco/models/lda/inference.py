@@ -8,7 +8,6 @@ leading words.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +48,7 @@ def document_topics(
     n_iterations : int
         The most rounds; a document stops when its topic counts move by less than 1e-4 of its length.
     n_jobs : int
-        How many threads, or -1 for all cores. The result does not depend on it.
+        1 for one thread; otherwise all cores. The result does not depend on it.
 
     Returns
     -------
@@ -77,10 +76,12 @@ def document_topics(
     prior = np.asarray(alpha, dtype=np.float64)
     data = np.asarray(counts.data, dtype=np.float64)
 
-    def infer(first: int, last: int) -> None:
+    def infer(first: int) -> None:
+        last = min(first + _BLOCK, counts.shape[0])
         _infer(first, last, counts.indptr, words, data, by_word, prior, n_iterations, TOLERANCE, proportions)
 
-    _for_each_block(infer, counts.shape[0], n_jobs)
+    for _ in map_blocks(infer, range(0, counts.shape[0], _BLOCK), parallel=n_jobs != 1):
+        pass
     return proportions
 
 
@@ -96,7 +97,7 @@ def log_likelihood(counts: Any, topic_word: FloatArray, proportions: FloatArray,
     proportions : ndarray of shape (n, k)
         Each document's topic proportions.
     n_jobs : int
-        How many threads, or -1 for all cores.
+        1 for one thread; otherwise all cores.
 
     Returns
     -------
@@ -108,29 +109,23 @@ def log_likelihood(counts: Any, topic_word: FloatArray, proportions: FloatArray,
     shares = np.ascontiguousarray(proportions, dtype=np.float64)
     likelihoods = np.empty(counts.shape[0])
 
-    def measure(first: int, last: int) -> None:
-        _measure(first, last, counts.indptr, words, data, by_word, shares, likelihoods)
+    def measure(first: int) -> None:
+        _measure(first, min(first + _BLOCK, counts.shape[0]), counts.indptr, words, data, by_word, shares, likelihoods)
 
-    _for_each_block(measure, counts.shape[0], n_jobs)
+    for _ in map_blocks(measure, range(0, counts.shape[0], _BLOCK), parallel=n_jobs != 1):
+        pass
     return likelihoods
 
 
 def _words_that_occur(counts: Any, topic_word: FloatArray) -> tuple[NDArray[np.int32], FloatArray]:
     """Return the topics as rows, one for each word that occurs, as the second of two arrays.
 
-    The first says which of these rows belongs to each stored entry of the counts.
+    The first has the number of the row that belongs to each stored entry of the counts.
     """
     occurs = np.zeros(counts.shape[1], dtype=np.bool_)
     occurs[counts.indices] = True
     places = np.cumsum(occurs, dtype=np.int32) - np.int32(1)
     return places[counts.indices], np.ascontiguousarray(topic_word[:, occurs].T, dtype=np.float64)
-
-
-def _for_each_block(work: Callable[[int, int], None], n_documents: int, n_jobs: int) -> None:
-    """Call `work` with the first row of every block of documents and the row after its last."""
-    starts = range(0, n_documents, _BLOCK)
-    for _ in map_blocks(lambda start: work(start, min(start + _BLOCK, n_documents)), starts, parallel=n_jobs != 1):
-        pass
 
 
 @compiled
@@ -295,7 +290,7 @@ def completion_perplexity(
     alpha : ndarray of shape (k,)
         Prior of a document's topics.
     n_jobs : int
-        How many threads, or -1 for all cores. The result does not depend on it.
+        1 for one thread; otherwise all cores. The result does not depend on it.
 
     Returns
     -------
@@ -352,7 +347,7 @@ def completion_scores(
     frequencies : ndarray of shape (V,)
         Frequencies of all words; a small share of them is mixed into every topic.
     n_jobs : int
-        How many threads, or -1 for all cores. The result does not depend on it.
+        1 for one thread; otherwise all cores. The result does not depend on it.
     sizes : ndarray of shape (k,), optional
         Rows of `topic_word` are divided by these.
 
@@ -392,7 +387,7 @@ def coherence(topic_word: FloatArray, counts: Any, top: int = 10) -> Coherence:
     counts : csr_array of shape (n, V)
         The reference corpus; only whether a word occurs in a document matters.
     top : int
-        How many leading words; all pairs of them are averaged.
+        Number of leading words; all pairs of them are averaged.
 
     Notes
     -----

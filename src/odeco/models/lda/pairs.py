@@ -28,7 +28,7 @@ _N_STARTS, _N_SWEEPS = 3, 40
 _BACKGROUND = 0.1
 
 
-#: Every pair has this much weight on a factor beside what the others say, so that nothing is divided by zero.
+#: This is added to the weight of every pair on a factor, so that nothing is divided by zero.
 _RIDGE = 1e-3
 
 
@@ -67,7 +67,7 @@ class NoisyPairs(State):
         return np.asarray(values)
 
     def n_clear(self) -> int:
-        """Return how many directions stand clear of noise: the number of topics that the pairs show."""
+        """Return the number of directions that are clear of noise: the number of topics that the pairs show."""
         return int(np.sum(self.eigenvalues() > self.noise_level))
 
     def without_noise(self) -> FloatArray:
@@ -165,7 +165,7 @@ _N_FURTHER_ROUNDS = 50
 
 
 def add_further_topics(model: GenerativeModel, pairs: NoisyPairs | None, rng: np.random.Generator) -> GenerativeModel:
-    """Return a model with as many topics as pairs show, or the same if they show no more than it has.
+    """Return a model with all topics that the pairs show, or the same model if they show no more than it has.
 
     Parameters
     ----------

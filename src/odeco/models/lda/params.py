@@ -131,7 +131,7 @@ class TopicDiagnostics(State):
 
     @property
     def n_replicated(self) -> int | None:
-        """How many topics were found again in the other half of the documents; None if that was not tried."""
+        """Number of topics that were replicated in the other half of the documents; None if that was not tried."""
         found = self.selection_scores[self.selection_scores[:, 0] == self.n_components, 1]
         return int(found[0]) if found.size else None
 
@@ -297,7 +297,7 @@ def warn_if_unreliable(diagnostics: TopicDiagnostics) -> None:
 
 
 def _advice(found: TopicDiagnostics, bad: IndexArray) -> str:
-    """Return what to do: take fewer topics if that many are not there, and else look at what stands out."""
+    """Return what to do: take fewer topics if the documents support fewer, or look at what is unreliable."""
     if found.n_clear < found.n_components:
         fewer = f", or lower n_components to {found.n_clear}" if found.n_clear else ""
         return f"Pass more or longer documents, or prune rare words{fewer}."

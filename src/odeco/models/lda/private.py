@@ -127,7 +127,7 @@ def _private_sums(held: BoundedCounts, guarantee: Guarantee, **further: Any) -> 
 
 
 def _public_topics(spec: TopicSpec, context: TopicContext, held: BoundedCounts, seed: int) -> FloatArray | None:
-    """Return how many words of each kind public documents have in each of their topics; None if there are none."""
+    """Return the number of words of each kind that public documents have in each of their topics, k x V, or None."""
     counts, settings = context.public(held.n_words), spec.algorithm
     if counts is None:
         return None
@@ -173,7 +173,11 @@ def _params(found: PrivateEstimate, trust: TopicTrust, n_documents: int) -> Topi
     """Return the parameters of the model; every number in them is released or follows from released numbers."""
     evidence, k = found.evidence, found.evidence.shares.size
     alpha = found.concentration * evidence.shares
-    eigenvalues, error, level = _spectrum(found, k)
+    eigenvalues, error, level = np.zeros(0), 0.0, 0.0
+    if found.pairs is not None:
+        eigenvalues, level = found.pairs.eigenvalues()[: k + _FURTHER], found.pairs.noise_level
+        # Along an eigenvector, the noise is √2 times that of an entry off the diagonal.
+        error = 2**0.5 * found.pairs.deviation
     diagnostics = TopicDiagnostics(
         n_documents=n_documents,
         n_components=k,
@@ -190,15 +194,6 @@ def _params(found: PrivateEstimate, trust: TopicTrust, n_documents: int) -> Topi
     )
     totals = n_documents * evidence.shares
     return TopicParams(evidence.topics, totals, alpha, 0.0, diagnostics, trust)
-
-
-def _spectrum(found: PrivateEstimate, k: int) -> tuple[FloatArray, float, float]:
-    """Return the leading eigenvalues of the noisy pairs, their standard deviation, and the level of noise."""
-    pairs = found.pairs
-    if pairs is None:
-        return np.zeros(0), 0.0, 0.0
-    # Off the diagonal an entry of the noise deviates by this; along an eigenvector the noise is √2 times that.
-    return pairs.eigenvalues()[: k + _FURTHER], 2**0.5 * pairs.deviation, pairs.noise_level
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,7 +59,7 @@ _STEPS = (1 / 3, 2 / 3)
 
 @dataclass(frozen=True)
 class ReleasePlan:
-    """Shares of μ² of the releases, and how many of the most frequent words have their pairs released.
+    """Shares of μ² of the releases, and the number of frequent words whose pairs are released.
 
     Attributes
     ----------
@@ -278,7 +278,7 @@ def plan_topics(
     epsilon, delta : float
         The guarantee.
     document_length : int
-        How many words a document has, about.
+        Number of words of a document, about.
     neighbour_relation : {"replace", "add_remove"}
         As for `TensorLDA`.
     seed : int

@@ -1,7 +1,8 @@
 """Choose a vocabulary from private documents: noisy votes for words, and a threshold that hides rare words.
 
 A word that only one document contains would reveal that document, however noisy its count is: the word itself is the
-secret. Only words whose noisy votes reach a threshold are released; such a word reaches it with probability at most δ'.
+secret. Only words whose noisy votes reach a threshold are released. A word of one document reaches it with probability
+at most δ'.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ class TopicWords:
         return lift(params.topic_word, params.shares)
 
     def relevance(self, weight: float = RELEVANCE) -> FloatArray:
-        """Return how well each word stands for each topic, k x V: λ log p(word | topic) + (1 − λ) log lift.
+        """Return how well each word represents each topic, k x V: λ log p(word | topic) + (1 − λ) log lift.
 
         Parameters
         ----------
@@ -174,7 +174,7 @@ class TopicWords:
         Parameters
         ----------
         n_words : int
-            How many words of each topic.
+            Number of words of each topic.
         relevance : float
             The λ by whose relevance words are ordered; 1 orders by probability.
 
@@ -194,9 +194,9 @@ class TopicWords:
         Parameters
         ----------
         num_topics : int
-            How many topics, largest first after `fit`; −1 for all.
+            Number of topics, largest first after `fit`; −1 for all.
         num_words : int
-            How many words of each.
+            Number of words of each.
         formatted : bool
             Whether words come as text, such as ``0.043*"ship" + 0.031*"sea"``, or as pairs.
         """
@@ -240,11 +240,11 @@ class TopicWords:
         Parameters
         ----------
         n_words : int
-            How many words of each topic.
+            Number of words of each topic.
         relevance : float
             The λ by whose relevance words are ordered; the bars are probabilities in any case.
         n_columns : int
-            How many topics stand side by side.
+            Number of topics side by side.
         """
         params: TopicParams = self._fit_for("plot_topics").params
         leading, n_columns = self._leading(n_words, relevance), check_count("n_columns", n_columns)

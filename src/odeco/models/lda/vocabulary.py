@@ -27,7 +27,7 @@ MAX_ITER = 50
 #: A word is kept if at least this many documents contain it, and at most this share of them; and the most words.
 MIN_DOCUMENTS, MAX_SHARE, MAX_WORDS = 5, 0.3, 50_000
 
-#: How many words of a topic are shown.
+#: Number of words of a topic that are shown.
 TOP_WORDS = 10
 
 #: How far relevance goes by probability (1) or by lift (0); of 0.2 to 1, readers named topics best at 0.6 (Sievert and
@@ -75,7 +75,7 @@ class CountedWords:
     words : array of str
         The words, one for each column.
     n_found : int
-        How many different words the documents hold, with those that were left out.
+        Number of different words in the documents, with those that were left out.
     """
 
     counts: Any
@@ -247,5 +247,5 @@ def numbered(n_words: int) -> Words:
 
 
 def n_unreachable(words: Iterable[str]) -> int:
-    """Return how many of the words `count_words` can find in no text, since they are no words by `WORD`."""
+    """Return the number of words that `count_words` finds in no text, because they do not match `WORD`."""
     return sum(1 for word in words if word != word.lower() or re.fullmatch(WORD, word) is None)
