@@ -274,7 +274,11 @@ KINDS: dict[str, tuple[str, Callable[[Path], object], Callable[[Path], object]]]
         lambda path: LatentClasses(2, max_iter=5, random_state=0).partial_fit(np.resize(_CODES, (17000, 5))).save(path),
         _use_classes,
     ),
-    "mixture": (".npz", lambda path: TensorMixture(2, random_state=0).fit(_ROWS).save(path), _use_mixture),
+    "mixture": (
+        ".npz",
+        lambda path: TensorMixture(2, standardize=True, random_state=0).fit(_ROWS).save(path),
+        _use_mixture,
+    ),
     "mixture stream": (
         ".npz",
         lambda path: TensorMixture(2, covariance_type="full", random_state=0, n_starts=1).partial_fit(_ROWS).save(path),
@@ -282,7 +286,11 @@ KINDS: dict[str, tuple[str, Callable[[Path], object], Callable[[Path], object]]]
     ),
     "hidden Markov model": (".npz", lambda path: _sequences(path, 0), _use_sequences),
     "stream of sequences": (".npz", lambda path: _sequences(path, 70_000), _use_sequences),
-    "sources": (".npz", lambda path: TensorICA(3, random_state=0).fit(_ROWS).save(path), _use_sources),
+    "sources": (
+        ".npz",
+        lambda path: TensorICA(3, standardize=True, random_state=0).fit(_ROWS).save(path),
+        _use_sources,
+    ),
     "source stream": (".npz", lambda path: TensorICA(3, random_state=0).partial_fit(_ROWS).save(path), _use_sources),
     "communities": (".npz", lambda path: Communities(2, random_state=0).fit(_GRAPH).save(path), _use_communities),
     "links": (".npz", lambda path: Communities(2, random_state=0).partial_fit(_GRAPH).save(path), _use_communities),

@@ -27,7 +27,7 @@ Standardize = bool | Literal["auto"]
 MAX_RATIO = 100.0
 
 #: Standard deviations must be in this range, so that their squares are numbers of double precision.
-_MIN_SCALE, _MAX_SCALE = 1e-140, 1e140
+MIN_SCALE, MAX_SCALE = 1e-140, 1e140
 
 #: A column with this share of the variance may decide alone what is found: its deviation is three times that of all
 #: others together. It does if components that do not depend on units agree less than this with those found.
@@ -50,14 +50,14 @@ def column_scale(rows: FloatArray, standardize: Standardize) -> FloatArray | Non
         mean, units = rows.mean(axis=0), np.where(varies, ranges, 1.0)
         squares = sum(np.square((block - mean) / units).sum(axis=0) for block in blocks_of(rows))
         scale = np.where(varies, units * np.sqrt(squares / len(rows)), 1.0)
-    usable = (scale > _MIN_SCALE) & (scale < _MAX_SCALE)
+    usable = (scale > MIN_SCALE) & (scale < MAX_SCALE)
     if usable.all():
         return scale
     if standardize == "auto":
         return None
     column = int(np.argmin(usable))
     raise ValueError(
-        f"The standard deviation of a column that varies must be between {_MIN_SCALE:g} and {_MAX_SCALE:g} to be "
+        f"The standard deviation of a column that varies must be between {MIN_SCALE:g} and {MAX_SCALE:g} to be "
         f"standardised. That of column {column} is {scale[column]:.3g}. Multiply it by a constant."
     )
 

@@ -18,7 +18,7 @@ from odeco.models.engine.fit import Fit, Info, largest_first
 from odeco.models.engine.gaussians import Gaussians, GaussianStatistics
 from odeco.models.engine.private import Releaser
 from odeco.models.engine.spec import EMSpec, some_rows
-from odeco.models.engine.units import fit_in_units, warn_of_dominant_column
+from odeco.models.engine.units import MAX_SCALE, MIN_SCALE, fit_in_units, warn_of_dominant_column
 from odeco.models.gmm.display import describe
 from odeco.models.gmm.private import find_private_mixture
 from odeco.models.gmm.start import Start, can_be_spectral, second_moment, seeded_start, spectral_start, whitened_start
@@ -54,7 +54,7 @@ class MixtureContext(State):
     """
 
     floor: Any = array_field(rule=_check_floor, default=0.0)
-    scale: FloatArray = array_field(None, low=np.finfo(np.float64).tiny, default=np.zeros(0))
+    scale: FloatArray = array_field(None, low=MIN_SCALE, high=MAX_SCALE, default=np.zeros(0))
 
     @property
     def log_volume(self) -> float:
