@@ -376,8 +376,8 @@ MUTANTS = [
     Mutant(
         "latent classes: a respondent is taken to answer one question",
         "privacy/holders/answers.py",
-        "return math.sqrt(questions.sizes.size)",
-        "return 1.0",
+        "bound=math.sqrt(self.questions.sizes.size)",
+        "bound=1.0",
         "test_private_classes.py",
         "no_neighbour and step",
     ),

@@ -6,14 +6,14 @@ refined component, and their spread gives its standard error.
 
 If components are not orthogonal, the errors of the others change an image in first order. All errors together explain
 the images of all, by a linear system that Gauss-Newton steps solve; its solution gives images that err by δ² again
-(`corrected_images`).
+(`_corrected_images`).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from odeco.tensors.components import Components
 if TYPE_CHECKING:
     from odeco.power.solver import Solver
 
-#: The damping of `corrected_images`, which keeps components that nearly coincide from repelling each other, and the
+#: The damping of `_corrected_images`, which keeps components that nearly coincide from repelling each other, and the
 #: tolerance: no later step corrects them, so they are solved for to more digits than a Gauss-Newton step.
 _DAMPING, _TOLERANCE = 1e-3, 1e-8
 
@@ -114,22 +114,13 @@ class Tracker(State):
         )
 
     @classmethod
-    def after(
-        cls,
-        solver: Solver,
-        *,
-        n_rows: int = 0,
-        forgetting: float = 1.0,
-        per_pass: bool = False,
-        orthogonal: bool = False,
-    ) -> Tracker:
-        """Begin with the components of another solver, largest weight first.
+    def after(cls, solver: Solver, *, n_rows: int = 0, **settings: Any) -> Tracker:
+        """Begin with the components of another solver, largest weight first; `settings` are those of `start`.
 
         They count as the `n_rows` rows of its last reply if they were read off it. Those of a tracker keep their order.
         """
         found = solver.components if isinstance(solver, Tracker) else solver.components.sorted_by_weight()
-        known = n_rows if solver.found_in_reply else 0
-        tracker = cls.start(found, n_rows=known, forgetting=forgetting, per_pass=per_pass, orthogonal=orthogonal)
+        tracker = cls.start(found, n_rows=n_rows if solver.found_in_reply else 0, **settings)
         return replace(tracker, rank_evidence=solver.rank_evidence)
 
     @property
@@ -166,7 +157,7 @@ class Tracker(State):
         if self.orthogonal:
             image = reply - self.components.image(vectors) + vectors * weights  # all others subtracted
         else:
-            image = corrected_images(self.components, reply)
+            image = _corrected_images(self.components, reply)
         value = np.sum(vectors * image, axis=0)
         kept = self.forgetting * self.weight
         share = n_rows / (kept + n_rows)
@@ -212,7 +203,7 @@ class Tracker(State):
         return math.sqrt(n_rows * self.squared_weight) / self.weight if self.weight > 0 else None
 
 
-def corrected_images(components: Components, images: FloatArray) -> FloatArray:
+def _corrected_images(components: Components, images: FloatArray) -> FloatArray:
     """Return, for each component, the estimate λ v that the images of all give of it.
 
     The images differ from those of the components by what the errors of all components contribute, to first order:

@@ -26,14 +26,12 @@ class Found:
     noise_floors: FloatArray
 
 
-def highest_of(n_restarts: int) -> float:
-    """Return what the largest of L standard normal values exceeds with chance `SIGNIFICANCE`, at most."""
-    return float(-ndtri(SIGNIFICANCE / n_restarts))
-
-
 def found_in_images(found: Components, errors: FloatArray, image_errors: FloatArray, n_looks: int) -> Found:
     """Return how far noise of these sizes, in weights and images, may have moved the best of `n_looks` candidates."""
-    return Found(found, errors, angles_of(image_errors, found), errors * highest_of(n_looks))
+    highest = float(
+        -ndtri(SIGNIFICANCE / n_looks)
+    )  # the largest of n normal values exceeds it with that chance, at most
+    return Found(found, errors, _angles_of(image_errors, found), errors * highest)
 
 
 def found_in_core(found: Components, scale: float, width: int, outside: FloatArray) -> Found:
@@ -43,8 +41,8 @@ def found_in_core(found: Components, scale: float, width: int, outside: FloatArr
     coordinate of the image at right angles to it.
     """
     errors = np.full(found.n_components, scale)
-    inside = angles_of(scale * math.sqrt((width - 1) / (found.order * found.dimension)), found)
-    floors = errors * noise_ceiling(found.order, width)
+    inside = _angles_of(scale * math.sqrt((width - 1) / (found.order * found.dimension)), found)
+    floors = errors * _noise_ceiling(found.order, width)
     return Found(found, errors, np.minimum(np.hypot(inside, outside), math.pi / 2), floors)
 
 
@@ -53,7 +51,7 @@ def found_in_entries(found: Components, scale: float, units: tuple[float, float,
     errors = scale * _value_errors(units, found.vectors)
     # A coordinate of E(I, v, v) is Σ 2 E_ijk v_j v_k over j < k, up to terms with equal indices.
     coordinate = scale * math.sqrt(2) * units[0]
-    return Found(found, errors, angles_of(coordinate, found), errors * noise_ceiling(3, found.dimension))
+    return Found(found, errors, _angles_of(coordinate, found), errors * _noise_ceiling(3, found.dimension))
 
 
 def _value_errors(units: tuple[float, float, float], vectors: FloatArray) -> FloatArray:
@@ -69,7 +67,7 @@ def _value_errors(units: tuple[float, float, float], vectors: FloatArray) -> Flo
     return deviations
 
 
-def angles_of(coordinate_errors: FloatArray | float, components: Components) -> FloatArray:
+def _angles_of(coordinate_errors: FloatArray | float, components: Components) -> FloatArray:
     """Return the angle, to first order, by which noise of this size on each coordinate of the image turns a vector."""
     sizes = np.maximum(np.abs(components.weights), np.finfo(np.float64).tiny)
     with np.errstate(over="ignore"):
@@ -77,6 +75,6 @@ def angles_of(coordinate_errors: FloatArray | float, components: Components) -> 
     return np.minimum(angles, math.pi / 2)
 
 
-def noise_ceiling(order: int, dimension: int) -> float:
+def _noise_ceiling(order: int, dimension: int) -> float:
     """Return what symmetric noise exceeds on the unit sphere with chance `SIGNIFICANCE`, at most, in its deviations."""
     return ground_state(order) * math.sqrt(dimension) + _TAIL

@@ -56,11 +56,11 @@ class Charge:
         if not isinstance(self.mechanism, str) or not self.mechanism:
             raise ValueError(f"`mechanism` must be a text. Got {self.mechanism!r}. Say what is released.")
         set_field = object.__setattr__  # the dataclass is frozen; this is its constructor
-        set_field(self, "sensitivity", check_size("sensitivity", self.sensitivity, zero=True))
-        set_field(self, "scale", check_size("scale", self.scale, zero=False))
+        set_field(self, "sensitivity", _check_size("sensitivity", self.sensitivity, zero=True))
+        set_field(self, "scale", _check_size("scale", self.scale, zero=False))
         set_field(self, "count", check_count("count", self.count))
         set_field(self, "data", _check_names(self.data))
-        set_field(self, "delta", check_size("delta", self.delta, zero=True))
+        set_field(self, "delta", _check_size("delta", self.delta, zero=True))
 
     @property
     def mu(self) -> float:
@@ -75,7 +75,7 @@ class Charge:
         return fields
 
 
-def check_size(name: str, value: Any, *, zero: bool) -> float:
+def _check_size(name: str, value: Any, *, zero: bool) -> float:
     """Return a finite number above 0, or at least 0 if `zero`, as a float."""
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         number = float(value)
@@ -220,8 +220,8 @@ class Ledger(Payer):
     """
 
     def __init__(self, mu_limit: float, *, delta_limit: float = 0.0, within: Payer | None = None) -> None:
-        self.mu_limit = check_size("mu_limit", mu_limit, zero=False)
-        self.delta_limit = check_size("delta_limit", delta_limit, zero=True)
+        self.mu_limit = _check_size("mu_limit", mu_limit, zero=False)
+        self.delta_limit = _check_size("delta_limit", delta_limit, zero=True)
         self._within = within
         self._journal: Callable[[Charge], None] | None = None
         self._charges: list[Charge] = []

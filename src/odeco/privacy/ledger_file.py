@@ -119,7 +119,7 @@ class Account:
 
     def _begin(self, target: Path, charges: tuple[Charge, ...]) -> Callable[[Charge], None]:
         head = {"kind": _RUN_KIND, "format_version": _VERSION, "run": self.run, "mu_limit": self.ledger.mu_limit}
-        text = b"".join(as_line(document) for document in (head, *(charge.to_fields() for charge in charges)))
+        text = b"".join(_as_line(document) for document in (head, *(charge.to_fields() for charge in charges)))
         with replacing(target, readable=False) as file:
             file.write(text)
         self._size, self._file_number = len(text), target.stat().st_ino
@@ -184,14 +184,14 @@ def lock(file: Any) -> None:
     fcntl.flock(file, fcntl.LOCK_EX)
 
 
-def as_line(document: dict[str, Any]) -> bytes:
+def _as_line(document: dict[str, Any]) -> bytes:
     """Return a document as one line of JSON."""
     return (json.dumps(document, allow_nan=False) + "\n").encode()
 
 
 def _write_line(file: IO[bytes], document: dict[str, Any]) -> int:
     """Write one line, wait until it is on disk, and return its length."""
-    length = file.write(as_line(document))
+    length = file.write(_as_line(document))
     file.flush()
     os.fsync(file.fileno())
     return length

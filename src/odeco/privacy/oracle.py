@@ -126,7 +126,7 @@ class PrivateOracle(Oracle):
         return self._answer("value", block, ())
 
     def _answer(self, query: Literal["image", "value"], block: FloatArray, rest: tuple[int, ...]) -> FloatArray:
-        check_query(block)
+        _check_query(block)
         holder = self._oracle
         ask = holder.image if query == "image" else holder.value
         declare = holder.sensitivity if query == "image" else holder.value_sensitivity
@@ -158,7 +158,7 @@ class PrivateOracle(Oracle):
         return spread
 
 
-def check_query(block: FloatArray) -> None:
+def _check_query(block: FloatArray) -> None:
     """Raise if a query is not finite, or so small or large that its sensitivity would under- or overflow.
 
     Queries are public, so this says nothing about the data.

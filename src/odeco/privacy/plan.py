@@ -122,10 +122,10 @@ class PrivacyPlan:
         """
         chosen = self.best if mechanism is None else mechanism
         sections = [
-            sentences(self, chosen),
-            price_table(self, chosen),
+            _sentences(self, chosen),
+            _price_table(self, chosen),
             [f"Mechanisms for d = {self.dimension}, k = {self.n_components}; this run takes {chosen!r}:"],
-            terms(self),
+            _terms(self),
         ]
         sections[2] += self._mechanism_table()
         return "\n\n".join("\n".join(lines) for lines in sections)
@@ -156,7 +156,7 @@ _RELATIONS = {
 }
 
 
-def sentences(plan: PrivacyPlan, mechanism: str) -> list[str]:
+def _sentences(plan: PrivacyPlan, mechanism: str) -> list[str]:
     """Return what will be found from which weight on; what it costs and what more would buy; and what that means."""
     signal = plan[mechanism].smallest_signal
     twice = next(each for each in plan.prospects if each.epsilon == 2 * plan.epsilon)
@@ -179,41 +179,34 @@ def _finding(plan: PrivacyPlan, signal: float) -> str:
         )
     return (
         f"This run finds components with a weight of {signal:.3g} or more, through the noise of privacy: as much as "
-        f"{alike(plan, signal):,} of the {plan.n_units:,} {plan.unit}s have if they are alike and of the full norm "
+        f"{_needed(plan, signal):,} of the {plan.n_units:,} {plan.unit}s have if they are alike and of the full norm "
         f"{plan.norm_bound:g}."
     )
 
 
 def _needed(plan: PrivacyPlan, signal: float) -> int:
-    """Return how many units it takes until those that are all alike are found: noise falls as 1/n."""
+    """Return how many units, alike and of the full norm, have this weight; noise falls as 1/n."""
     return math.ceil((plan.n_units or 0) * signal / (plan.largest_weight or 1))
 
 
-def alike(plan: PrivacyPlan, signal: float) -> int | None:
-    """Return how many units, alike and of the full norm, have this weight; None if there are fewer."""
-    number = _needed(plan, signal)
-    return number if number <= (plan.n_units or 0) else None
-
-
-def price_table(plan: PrivacyPlan, mechanism: str) -> list[str]:
+def _price_table(plan: PrivacyPlan, mechanism: str) -> list[str]:
     """Return what other budgets would find, line by line."""
     counted = plan.largest_weight is not None
     heading = f"{'epsilon':>9}  {'adversary right':>15}  {'finds weights from':>18}"
     heading += f"  {f'or this many alike {plan.unit}s':>28}" if counted else ""
-    return [heading, *(_price_line(plan, prospect, mechanism, counted=counted) for prospect in plan.prospects)]
+    lines = [heading]
+    for prospect in plan.prospects:
+        signal = prospect.smallest_signals[mechanism]
+        accuracy = adversary_accuracy(gdp_mu(prospect.epsilon, plan.delta))
+        line = f"{prospect.epsilon:>9g}  {accuracy:>15.1%}  {signal:>18.3g}"
+        if counted:
+            number = _needed(plan, signal)
+            line += f"  {f'{number:,}' if number <= (plan.n_units or 0) else 'more than there are':>28}"
+        lines.append(line + ("  this run" if prospect.epsilon == plan.epsilon else ""))
+    return lines
 
 
-def _price_line(plan: PrivacyPlan, prospect: Prospect, mechanism: str, *, counted: bool) -> str:
-    signal = prospect.smallest_signals[mechanism]
-    accuracy = adversary_accuracy(gdp_mu(prospect.epsilon, plan.delta))
-    line = f"{prospect.epsilon:>9g}  {accuracy:>15.1%}  {signal:>18.3g}"
-    if counted:
-        number = alike(plan, signal)
-        line += f"  {'more than there are' if number is None else f'{number:,}':>28}"
-    return line + ("  this run" if prospect.epsilon == plan.epsilon else "")
-
-
-def terms(plan: PrivacyPlan) -> list[str]:
+def _terms(plan: PrivacyPlan) -> list[str]:
     """Return what the words of the plan mean."""
     weight = "how large a component is"
     if plan.unit != "entry":

@@ -148,7 +148,7 @@ class HeldAnswers:
 
         size = self.questions.n_answers * n_classes
         what = f"answers by class, step {number}, {self.questions.n_answers} x {n_classes} numbers"
-        return Query(what, answer, size, bound=bound_of_step(self.questions), signed=False)
+        return Query(what, answer, size, bound=math.sqrt(self.questions.sizes.size), signed=False)
 
 
 def shortened(vectors: FloatArray, most: float) -> FloatArray:
@@ -167,11 +167,6 @@ def places_of_pairs(questions: Questions) -> tuple[IndexArray, IndexArray]:
 def bound_of_pairs(questions: Questions) -> float:
     """Return the largest norm of what a respondent adds to the pairs."""
     return math.sqrt(math.comb(questions.sizes.size, 2))
-
-
-def bound_of_step(questions: Questions) -> float:
-    """Return the largest norm of what a respondent adds to the statistics of an EM iteration."""
-    return math.sqrt(questions.sizes.size)
 
 
 def check_private_table(X: Any) -> None:
