@@ -57,7 +57,7 @@ def test_copies_of_an_estimator_share_its_budget(tmp_path):
 
 def test_a_budget_is_never_begun_by_accident_nor_replaced(tmp_path):
     path = tmp_path / "data.ledger"
-    with pytest.raises(FileNotFoundError, match=r"must exist\. It does not\. Make it once for these data"):
+    with pytest.raises(FileNotFoundError, match=r"must exist as a file\. It does not\. Make it once for these data"):
         LedgerFile(path)
     assert not path.exists()
     LedgerFile.create(path, epsilon=1.0, delta=1e-6).charge("first", 1.0, 100.0)
