@@ -17,6 +17,7 @@ from odeco.cli.faults import command_line
 from odeco.cli.options import read_private_rows, read_rows
 from odeco.cli.output import Output, as_cell, console, csv_text, deliver, emit_json, write_text
 from odeco.io.graphs import read_graph
+from odeco.io.source import Selection
 from odeco.io.tables import answers_named, number_symbols, order_sequences, read_text_table, symbols_named
 
 #: The columns that are used are listed up to this number.
@@ -170,12 +171,11 @@ def _read_answers(
     file: Path, *, private: bool, columns: list[str] | None, drop: list[str] | None, answers: str | None
 ) -> Data:
     _options.check_selection(columns, drop)
-    table = read_text_table(file, private=private)
-    table = table.only(columns) if columns is not None else table.without(drop or [])
+    table = read_text_table(file, private=private).select(Selection.of(columns, drop), file)
     fit, public = {}, {}
     if private and answers is not None:
         named = answers_named(answers, table.columns)
-        table, fit = table.only(list(named)), {"categories": list(named.values())}
+        table, fit = table.select(Selection(tuple(named)), file), {"categories": list(named.values())}
         public = {"n_respondents": len(table.cells), "categories": [len(own) for own in named.values()]}
     remark, parameters = _columns_used(table.columns), {"missing_values": None}
     return Data(table.cells, table.columns, fit=fit, parameters=parameters, public=public, remark=remark)

@@ -28,7 +28,7 @@ import numpy as np
 
 from odeco._util.types import FloatArray, IndexArray
 from odeco.errors import DocumentError
-from odeco.io.source import NESTED_REMEDY, nested_columns
+from odeco.io.source import NESTED_REMEDY, Selection, nested_columns
 
 #: Between the cells of a record.
 DELIMITERS = ",;\t"
@@ -204,16 +204,10 @@ class TextTable:
         chosen: np.ndarray[Any, Any] = self.cells[:, self.columns.index(name)]
         return chosen
 
-    def without(self, names: Sequence[str]) -> TextTable:
-        """Return the table without some columns."""
-        for name in names:
-            self.column(name)
-        kept = [place for place, name in enumerate(self.columns) if name not in names]
-        return TextTable([self.columns[place] for place in kept], self.cells[:, kept])
-
-    def only(self, names: Sequence[str]) -> TextTable:
-        """Return some columns of the table, in the order of their names here."""
-        return TextTable(list(names), np.stack([self.column(name) for name in names], axis=1))
+    def select(self, selection: Selection, path: Path) -> TextTable:
+        """Return some columns of the table, which is that of a file."""
+        places = selection.places(self.columns, path.name, path)
+        return self if places is None else TextTable([self.columns[place] for place in places], self.cells[:, places])
 
 
 def read_text_table(path: Path, *, private: bool = False) -> TextTable:
