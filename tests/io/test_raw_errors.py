@@ -84,6 +84,13 @@ def test_a_nested_column_of_a_table_in_memory_is_named_by_every_model(name, meth
             getattr(MODELS[name](2), method)(table)
 
 
+@pytest.mark.parametrize("cells", [[[1, 2], [3]], ["x", "y"]])
+def test_a_column_of_a_pandas_table_that_holds_no_numbers_is_named_by_streams(cells):
+    table = pytest.importorskip("pandas").DataFrame({"a": [1.0, 2.0], "c": cells})
+    with pytest.raises(odeco.SourceError, match=r"Column 'c' holds (object|str)"):
+        odeco.decompose_stream(table, 1)
+
+
 def test_texts_in_an_adjacency_matrix_are_refused():
     arrow = pytest.importorskip("pyarrow")
     with pytest.raises(TypeError, match="An adjacency matrix must hold numbers"):

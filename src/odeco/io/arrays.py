@@ -120,6 +120,10 @@ class SlicedSource(Source):
         self._sliced = getattr(data, "iloc", data)  # what pandas slices by position
         if hasattr(data, "iloc"):
             self.columns = names_of(data)
+        if hasattr(data, "iloc") and hasattr(data, "dtypes"):
+            for column, dtype in zip(data.columns, data.dtypes, strict=True):
+                if dtype.kind not in "iufb":
+                    raise self.fault("column", column=column, what=dtype)
         itemsize = getattr(getattr(data, "dtype", None), "itemsize", 8)
         self._rows = rows_per_block(self.n_features, itemsize, batch_rows)
 

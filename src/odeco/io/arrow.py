@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from odeco.errors import SourceError
 from odeco.io.arrays import IterableSource, is_one_shot
 from odeco.io.errors import source_error
 from odeco.io.source import ALL, FileSource, Selection, Source, names_of, rows_per_block
@@ -137,11 +136,7 @@ def common_type(schema: Any, name: str, path: Path | None) -> np.dtype[Any]:
     small = True
     for field in schema:
         if not (types.is_integer(field.type) or types.is_floating(field.type) or types.is_boolean(field.type)):
-            raise SourceError(
-                f"All columns of {name} must hold real numbers: floats of at most 64 bits, integers or bools. Column "
-                f"{field.name!r} holds {field.type}. Convert it to float64, or leave it out.",
-                path=path,
-            )
+            raise source_error("column", name, path, column=field.name, what=field.type)
         small = small and types.is_floating(field.type) and field.type.bit_width <= 32
     return np.dtype(np.float32 if small else np.float64)
 

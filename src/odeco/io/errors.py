@@ -18,6 +18,8 @@ _TEXTS = {
     "line": "Row {row:,} of {name} (line {line:,}) must be {must}. Got {given}. {remedy} and read again.",
     "type": "{Name} must hold real numbers: floats of at most 64 bits, integers or bools. It holds {what}. Convert it "
     "to float64.",
+    "column": "All columns of {name} must hold real numbers: floats of at most 64 bits, integers or bools. Column "
+    "{column!r} holds {what}. Convert it to float64, or leave it out.",
     "masked": "{Name} must not be masked. Got a MaskedArray, whose hidden entries would be read as numbers. Fill them "
     "with X.filled(value), or drop those rows.",
     "shape": "{Name} must be two-dimensional, rows by columns. Got shape {shape}. {remedy}",
