@@ -42,6 +42,16 @@ def test_a_tracker_whose_squares_overflow_is_refused(name, tmp_path):
         odeco.OnlineDecomposer.load(path)
 
 
+def test_a_stream_of_topics_whose_sums_overflow_is_refused(tmp_path):
+    path = tmp_path / "topics.npz"
+    fuzz.KINDS["topic stream"][1](path)
+    arrays = dict(np.load(path, allow_pickle=False))
+    arrays["stream.sums.triples"].reshape(-1)[0] = 1e308
+    np.savez(path, **arrays)
+    with pytest.raises(odeco.FileFormatError, match=r"topics\.npz.*finite squares"):
+        TensorLDA.load(path)
+
+
 def test_a_stream_of_topics_without_earlier_coordinates_orders_them_by_size(tmp_path):
     path = tmp_path / "topics.npz"
     fuzz.KINDS["topic stream"][1](path)

@@ -70,6 +70,9 @@ class SavedSums(State):
         require(self.group_weights.size == N_GROUPS, f"documents of a stream must be in {N_GROUPS} groups")
         require(int(self.counts[0]) > int(self.counts[1] + self.counts[2]), "a document of it must have three words")
         require(float(self.group_weights.sum()) > 0, "its documents must have weight")
+        sums = (self.basis, self.first, self.image, self.group_first, self.group_pairs, self.triples)
+        largest = max(float(np.abs(each).max(initial=0.0)) for each in sums)
+        require(largest < 1e100, "its sums must have finite squares and cubes")
 
     @property
     def n_documents(self) -> int:
