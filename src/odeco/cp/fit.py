@@ -70,7 +70,7 @@ SLICES, _POWER_STEPS = 2, 20
 
 #: The search for the strongest component: the numbers of its random starts and, at most, of their images. It ends when
 #: the largest value has risen by less than this share over the last images.
-_SEARCH_STARTS, _SEARCH_IMAGES, _SEARCH_GAIN, _SEARCH_PATIENCE = 12, 50, 1e-3, 4
+_SEARCH_STARTS, _SEARCH_IMAGES, SEARCH_GAIN, _SEARCH_PATIENCE = 12, 50, 1e-2, 4
 
 #: Vectors whose cosine is above this have reached, or are approaching, the same component.
 _CLOSE = 0.9
@@ -167,11 +167,11 @@ class CPProblem(ABC):
     def run(self, plan: Schedule, generator: np.random.Generator) -> Components:
         """Return what the power method finds."""
 
-    def strongest(self, generator: np.random.Generator) -> Components:
-        """Return the strongest component that power iteration of several random vectors finds, to about a hundredth.
+    def strongest(self, generator: np.random.Generator, gain: float = SEARCH_GAIN) -> Components:
+        """Return the strongest component that power iteration of several random vectors finds.
 
-        It ends when the largest value hardly rises any more. Values err by the square of the error of a vector, and a
-        component that is kept is fitted anew.
+        It ends when the largest value has risen by less than the share `gain` over the last images. Values err by the
+        square of the error of a vector, and a component that is kept is fitted anew.
         """
         oracle, order = self.oracle, self.oracle.order
         block = uniform_starts(generator, oracle.parts, _SEARCH_STARTS)
@@ -190,7 +190,7 @@ class CPProblem(ABC):
                 rounding=oracle.rounding,
             )
             best.append(float(np.max(signs * values)))
-            if n_images > _SEARCH_PATIENCE and best[-1] <= (1 + _SEARCH_GAIN) * best[-1 - _SEARCH_PATIENCE]:
+            if n_images > _SEARCH_PATIENCE and best[-1] <= (1 + gain) * best[-1 - _SEARCH_PATIENCE]:
                 break
             block = power_step(block, images, signs, shifts, oracle.parts)
         vector = block[:, [int(np.argmax(signs * values))]]

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -42,6 +43,9 @@ SIGNIFICANCE = 5e-3
 
 #: The tail of the noise is added up at this many levels, over this many standard deviations.
 _N_LEVELS, _TAIL = 1000, 8.0
+
+#: Chances below exp of this are zero: the power of d beside the exponential rate does not make up for it.
+_NEGLIGIBLE_EXPONENT = -800.0
 
 #: A rank is stated without reservation if its confidence is at least this.
 SURE = 0.95
@@ -142,6 +146,8 @@ def chance_of_noise(height: float, dimension: int, order: int) -> float:
     edge = 2 * math.sqrt((order - 1) / order)
     if height <= edge:
         return 1.0
+    if dimension * complexity(height, order) < _NEGLIGIBLE_EXPONENT:
+        return 0.0
     levels = math.sqrt(dimension) * height + np.linspace(0, _TAIL, _N_LEVELS)
     before, polynomial = np.zeros_like(levels), np.ones_like(levels)
     arguments = levels * math.sqrt(order / (order - 1))
@@ -155,6 +161,7 @@ def chance_of_noise(height: float, dimension: int, order: int) -> float:
     return min(1.0, float(np.trapezoid(density, levels)))
 
 
+@lru_cache(maxsize=64)
 def clear_height(dimension: int, order: int) -> float:
     """Return the height that noise exceeds with a chance of `SIGNIFICANCE`."""
     lowest = ground_state(order)
@@ -291,6 +298,7 @@ def complexity(height: float, order: int) -> float:
     return 0.5 * math.log(order - 1) - (order - 2) / (4 * (order - 1)) * u * u - action
 
 
+@lru_cache(maxsize=64)
 def ground_state(order: int) -> float:
     """Return E₀: Gaussian noise on the sphere reaches about E₀ √d standard deviations (1.657 √d at order 3)."""
     edge = 2 * math.sqrt((order - 1) / order)

@@ -28,6 +28,7 @@ from scipy.special import stdtr
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.fit import (
+    SEARCH_GAIN,
     CPProblem,
     Fit,
     fit_by_pencils,
@@ -63,12 +64,19 @@ _LITTLE_NOISE = 1e-4
 #: Components that may be hidden are fitted by this number of steps, before it is known whether there are any.
 _QUICK_STEPS = 5
 
+#: A rough fit ends when a step lowers the squared misfit by less than this share, and in any case after this number of
+#: steps. A component is worth far more than noise if it is this multiple of what noise hardly ever reaches.
+_ROUGH, _ROUGH_STEPS, _FAR = 1e-3, 12, 2.0
+
 #: One component after another is found to this residual, before all are fitted together.
 _LOOP_TOLERANCE = 1e-6
 
 #: p-values above these are unremarkable; smaller ones lower the confidence in proportion. The first is for a bound on
 #: the chance of one more component, which pure noise seldom reaches; the second for the chance of a pair.
 _USUAL_CHANCE, _USUAL_SPLIT = 0.3, 0.1
+
+#: Where it is not clear whether the strongest component of a residual is noise, a second search goes on for longer.
+_SECOND_GAIN = 1e-4
 
 #: The prior of the spread of log-heights: a factor of 3.5, with the weight of half an observation. So one or two
 #: components say little about the weights of others, which is the truth: they may span many powers of ten.
@@ -260,11 +268,11 @@ class CPFits:
         if chance <= SIGNIFICANCE and self._sharpen(rank):
             return self.next(rank)
         if SIGNIFICANCE < chance < _USUAL_CHANCE:  # not clear: look again
-            one, chance = min((one, chance), self._strongest(rank), key=itemgetter(1))
+            one, chance = min((one, chance), self._strongest(rank, _SECOND_GAIN), key=itemgetter(1))
         return one, chance
 
-    def _strongest(self, rank: int) -> tuple[Components, float]:
-        one = self.problem.without(self.fit(rank).components).strongest(self.generator)
+    def _strongest(self, rank: int, gain: float = SEARCH_GAIN) -> tuple[Components, float]:
+        one = self.problem.without(self.fit(rank).components).strongest(self.generator, gain)
         weight = float(one.weights[0])
         if weight**2 <= self._floor:  # what may be rounding error is no component
             return one, 1.0
@@ -287,12 +295,20 @@ class CPFits:
     def gain(self, rank: int) -> float:
         """Return the root of what the last of `rank` components takes off the squared misfit.
 
-        It is 0 if that may be rounding error.
+        It is 0 if that may be rounding error. Where the unfolding says that fewer components do not suffice, and so
+        does a rough fit of them by far, that is enough.
         """
         components = self.fit(rank).components
         others = np.delete(np.arange(rank), int(np.argmin(removal_costs(self.problem, components))))
         fewer = Components(components.weights[others], components.vectors[:, others], components.order)
-        if rank > self.spectrum.n_clear:  # otherwise the unfolding says that fewer do not suffice
+        if rank <= self.spectrum.n_clear:
+            rough = refine(self.problem, fewer, negligible=_ROUGH * self.noise.n_entries, max_steps=_ROUGH_STEPS)
+            lowered = self._misfit(rough) - self.misfit(rank)
+            far = _FAR * self.noise.clear * self.noise.unit * self.deviation(rank)
+            if lowered > max(self._floor, far**2):
+                return math.sqrt(lowered)
+            fewer = rough.components
+        else:
             self.fit(rank - 1)
         self.offer(refine(self.problem, fewer))
         lowered = self.misfit(rank - 1) - self.misfit(rank)

@@ -125,6 +125,7 @@ class InUnit(Oracle):
                 weights = times_power_of_two(oracle.weights, -self.exponent)
                 oracle = Components(weights, oracle.vectors, oracle.order)
         self.oracle = oracle
+        self._squared: float | None = None
         self.dimension, self.order = oracle.dimension, oracle.order
         self.exact, self.rounding = oracle.exact, oracle.rounding
 
@@ -140,7 +141,9 @@ class InUnit(Oracle):
     def squared_norm(self) -> float | None:
         """Return the squared norm in the unit, or None if that is not known."""
         if isinstance(self.oracle, EntryTensor):
-            return self.oracle._unit_squared_norm()
+            if self._squared is None:  # read all entries once
+                self._squared = self.oracle._unit_squared_norm()
+            return self._squared
         known = self.oracle.squared_norm()
         if known is None or isinstance(self.oracle, Components) or not self.exponent:
             return known
