@@ -244,9 +244,12 @@ def _fit(
     problem = SymmetricProblem(oracle, squared_norm(oracle, rng=generator))
     automatic = isinstance(n_components, str) and n_components == "auto"
     if automatic:
-        found = select_overcomplete(oracle, generator, callback=report)
-        most = min(oracle.dimension, MAX_AUTOMATIC)
-        selection = found or select_rank(problem, generator, max_rank=most, callback=report)
+        most, found = min(oracle.dimension, MAX_AUTOMATIC), select_overcomplete(oracle, generator, callback=report)
+        if found is not None and problem.spectra(most, generator).n_clear == oracle.dimension:
+            selection = found
+        else:  # a tensor that depends on few directions may well have one component for each of them
+            selection = select_rank(problem, generator, max_rank=most, callback=report)
+            selection = found if found is not None and selection.left == "more" else selection
         require_signal(unit, selection)
     else:
         k = _check_rank(n_components, oracle.dimension, oracle.order)
