@@ -78,6 +78,7 @@ bench: $(BENCH)/.bench $(PRIVATE_PEER)/.peer
 	$(BENCH)/bin/python benchmarks/streams_independent.py
 	$(BENCH)/bin/python benchmarks/soak.py
 	$(BENCH)/bin/python benchmarks/privacy.py
+	$(BENCH)/bin/python benchmarks/successors.py
 	$(BENCH)/bin/python benchmarks/sequences.py
 	$(BENCH)/bin/python benchmarks/one_pass.py --kill
 	$(BENCH)/bin/python benchmarks/graphs.py
