@@ -80,7 +80,7 @@ bench: $(BENCH)/.bench $(PRIVATE_PEER)/.peer
 	$(BENCH)/bin/python benchmarks/privacy.py
 	$(BENCH)/bin/python benchmarks/successors.py
 	$(BENCH)/bin/python benchmarks/sequences.py
-	$(BENCH)/bin/python benchmarks/one_pass.py --kill
+	$(BENCH)/bin/python benchmarks/model_streams.py --kill
 	$(BENCH)/bin/python benchmarks/graphs.py
 	$(BENCH)/bin/python benchmarks/signals.py
 	$(BENCH)/bin/python benchmarks/topics_memory.py

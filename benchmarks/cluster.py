@@ -185,7 +185,7 @@ def _timed(question: Callable[[], object]) -> float:
 
 def soak(pattern: str, n_kills: int) -> None:
     """Kill random workers during one run, and compare its bits with those of a run that was left alone."""
-    expected = odeco.decompose_stream(pattern, 5, rng=0, n_polish=12)
+    expected = odeco.decompose_stream(pattern, 5, rng=0, n_passes=14)
     with cluster_of(2, allocator=True) as client:
         over, killed = threading.Event(), 0
 
@@ -202,7 +202,7 @@ def soak(pattern: str, n_kills: int) -> None:
         thread, n_runs = threading.Thread(target=kill, daemon=True), 0
         thread.start()
         while thread.is_alive() or n_runs == 0:
-            found = odeco.decompose_stream(pattern, 5, rng=0, n_polish=12, client=client)
+            found = odeco.decompose_stream(pattern, 5, rng=0, n_passes=14, client=client)
             n_runs += 1
             assert np.array_equal(found.vectors, expected.vectors), "other bits"
             assert np.array_equal(found.weights, expected.weights), "other bits"

@@ -1,168 +1,296 @@
-"""One pass over many rows: time, memory, and the same bits after the process was killed and resumed.
+"""One pass over rows beside the limit that the rows set, Algorithm 2 and stochastic gradient descent.
 
-    python benchmarks/one_pass.py [--kill] [--rows N] [--only MODEL]
+    python benchmarks/one_pass.py --accuracy [--seeds N] [--only TEXT]
+    python benchmarks/one_pass.py --throughput
+    python benchmarks/one_pass.py --memory
+    python benchmarks/one_pass.py --kill [N]
 
-Every model that learns in one pass (mixture, hmm, ica, classes) runs in a process of its own, which draws batches of
-50,000 rows, feeds them to `partial_fit` and saves the model after every fourth. The table has the seconds of processor
-time in `partial_fit`, on one thread, and the largest resident memory after the first batches and at the end. With
---kill the process is killed (SIGKILL) at two random moments; each time another goes on from the last file. The arrays
-of its last file must be those of the run that was left alone.
+Rows are x = S e + g, with centred exponential sources e and Gaussian noise g, so that the third moment is the sum of
+2 s ⊗ s ⊗ s over the columns s of S. *The limit* is the joint fixed point of the exact moment of the same rows, started
+at the truth: each vector is replaced by the image of its dual vector until nothing changes. Ratios are worst angles
+over that of the limit; 1 is all that rows allow, and a missed component has a worst angle of about 1.5. Sparse rows
+have one source each and some noise in 40 of the columns. Times are seconds of processor time on one thread.
 """
 
 from __future__ import annotations
 
 import os
 
-os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
-import random
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
-from odeco.models import LatentClasses, TensorHMM, TensorICA, TensorMixture
-
-BATCH, SAVED_EVERY = 50_000, 4
-N_KILLS = 2
+import odeco
+from odeco.online import RowSum
+from odeco.power.tracking import dual_vectors
+from odeco.reproduction.baselines import online_sgd
+from odeco.reproduction.baselines.sgd import DivergedError
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A model before it has seen rows, its class, and the rows of a batch by their number."""
+class Case:
+    """Rows of one kind."""
 
-    model: Callable[[], Any]
-    read: Callable[[Path], Any]
-    draw: Callable[[np.random.Generator], Any]
+    dimension: int
+    n_components: int
+    n_rows: int
+    cosine: float = 0.0
+    whitened: bool = False
+    csr: bool = False
 
-
-def mixture_rows(rng: np.random.Generator) -> Any:
-    centres = np.random.default_rng(0).normal(0, 4, (5, 10))
-    return centres[rng.integers(5, size=BATCH)] + rng.standard_normal((BATCH, 10))
-
-
-def symbols(rng: np.random.Generator) -> Any:
-    """Ten states that last some rows, each with ten of fifty symbols, of which five are those of the next state too."""
-    states = np.repeat(rng.integers(10, size=BATCH // 4), 4)
-    return (5 * states + rng.integers(10, size=BATCH)) % 50
-
-
-def mixed_sources(rng: np.random.Generator) -> Any:
-    sources = np.column_stack([rng.uniform(-1, 1, BATCH), rng.laplace(size=BATCH), rng.exponential(size=BATCH)])
-    return sources @ np.random.default_rng(0).standard_normal((3, 3))
-
-
-def answers(rng: np.random.Generator) -> Any:
-    chances = np.random.default_rng(0).random((4, 12))
-    return (rng.random((BATCH, 12)) < chances[rng.integers(4, size=BATCH)]).astype(np.int64)
-
-
-KINDS = {
-    "mixture": Kind(lambda: TensorMixture(5, random_state=0), TensorMixture.load, mixture_rows),
-    "hmm": Kind(lambda: TensorHMM(10, n_symbols=50, random_state=0), TensorHMM.load, symbols),
-    "ica": Kind(lambda: TensorICA(random_state=0), TensorICA.load, mixed_sources),
-    "classes": Kind(lambda: LatentClasses(4, random_state=0), LatentClasses.load, answers),
-}
-
-
-def peak_megabytes() -> float:
-    """Return the peak resident size of this process so far (Linux; ru_maxrss would start at that of the parent)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
-
-
-def learn(name: str, path: Path, n_batches: int) -> None:
-    """Run in a process of its own: go on from the file, if there is one, to the last batch."""
-    kind = KINDS[name]
-    model = kind.read(path) if path.exists() else kind.model()
-    first = model.n_samples_seen_ // BATCH if path.exists() else 0
-    seconds, early = 0.0, 0.0
-    for number in range(first, n_batches):
-        rows = kind.draw(np.random.default_rng([1, number]))
-        told = {"goes_on": True} if name == "hmm" else {}
-        began = time.process_time()
-        model.partial_fit(rows, **told)
-        seconds += time.process_time() - began
-        if (number + 1) % SAVED_EVERY == 0 or number + 1 == n_batches:
-            model.save(path)
-            early = early or peak_megabytes()
-    print(seconds, early, peak_megabytes())
-
-
-def started(name: str, path: Path, n_batches: int) -> subprocess.Popen[str]:
-    command = [sys.executable, __file__, "--child", name, str(path), str(n_batches)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-def finished(process: subprocess.Popen[str]) -> list[float]:
-    output, _ = process.communicate()
-    if process.returncode:
-        raise RuntimeError(f"A process ended with {process.returncode}.")
-    return [float(number) for number in output.split()]
-
-
-def killed(name: str, path: Path, n_batches: int, rng: random.Random, whole: float) -> int:
-    """Start a process and kill it at a random moment; return how many batches its last file has."""
-    process = started(name, path, n_batches)
-    while not path.exists() and process.poll() is None:
-        time.sleep(0.01)
-    time.sleep(rng.uniform(0, whole / 2))
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    return int(KINDS[name].read(path).n_samples_seen_) // BATCH
-
-
-def same_arrays(one: Path, other: Path) -> bool:
-    """Return whether two files hold the same arrays, to the last bit."""
-    with np.load(one) as first, np.load(other) as second:
-        return set(first.files) == set(second.files) and all(
-            first[each].dtype == second[each].dtype and first[each].tobytes() == second[each].tobytes()
-            for each in first.files
+    @property
+    def name(self) -> str:
+        kind = "CSR " if self.csr else ""
+        extra = f", cosine {self.cosine:g}" if self.cosine else ""
+        return (
+            f"{kind}{self.dimension}, {self.n_components}, {self.n_rows}{extra}{', whitened' if self.whitened else ''}"
         )
 
+    def draw(self, seed: int) -> tuple[Any, np.ndarray]:
+        """Return rows and unit vectors of the components."""
+        rng = np.random.default_rng([seed, self.dimension, self.n_components])
+        d, k, n = self.dimension, self.n_components, self.n_rows
+        gram = self.cosine + (1 - self.cosine) * np.eye(k)
+        vectors = np.linalg.qr(rng.standard_normal((d, k)))[0] @ np.linalg.cholesky(gram).T
+        if self.csr:
+            return self._sparse(rng)
+        rows = (rng.exponential(size=(n, k)) - 1) @ vectors.T + rng.standard_normal((n, d))
+        if self.whitened:  # by the true covariance, so that all second moments are those of noise
+            sizes, axes = np.linalg.eigh(vectors @ vectors.T + np.eye(d))
+            root = (axes / np.sqrt(sizes)) @ axes.T
+            rows, vectors = rows @ root, root @ vectors
+            vectors /= np.linalg.norm(vectors, axis=0)
+        return rows, vectors
 
-def measure(name: str, n_batches: int, *, kill: bool, seed: int) -> bool:
-    """Print the row of a model; return whether the killed run ended in the same bits, if there was one."""
-    with tempfile.TemporaryDirectory() as folder:
-        alone, resumed = Path(folder) / "alone.npz", Path(folder) / "resumed.npz"
-        began = time.perf_counter()
-        seconds, early, late = finished(started(name, alone, n_batches))
-        whole = time.perf_counter() - began
-        line = f"{name:8s} {n_batches * BATCH:12,d} rows {seconds:7.1f} s {early:7.0f} MB then {late:5.0f} MB"
-        if not kill:
-            print(line, flush=True)
-            return True
-        rng = random.Random(seed)
-        places = [killed(name, resumed, n_batches, rng, whole) for _ in range(N_KILLS)]
-        finished(started(name, resumed, n_batches))
-        same = same_arrays(alone, resumed)
-        print(f"{line}   killed, resumed at batches {places}: identical {'yes' if same else 'NO'}", flush=True)
-        return same
+    def _sparse(self, rng: np.random.Generator) -> tuple[Any, np.ndarray]:
+        """Each row has one source on 50 columns of its own, and noise in 40 columns."""
+        d, k, n = self.dimension, self.n_components, self.n_rows
+        width, n_noise = 50, 40
+        places = rng.permutation(d)[: k * width].reshape(k, width)
+        vectors = np.zeros((d, k))
+        for number in range(k):
+            vectors[places[number], number] = rng.standard_normal(width)
+        vectors /= np.linalg.norm(vectors, axis=0)
+        which, sizes = rng.integers(k, size=n), rng.exponential(size=n) - 1
+        columns = np.hstack([places[which], rng.integers(d, size=(n, n_noise))])
+        signal = sizes[:, None] * vectors[places[which], which[:, None]] * np.sqrt(k)
+        values = np.hstack([signal, rng.standard_normal((n, n_noise))])
+        indptr = np.arange(0, columns.size + 1, columns.shape[1])
+        rows = sparse.csr_array((values.ravel(), columns.ravel(), indptr), shape=(n, d))
+        rows.sum_duplicates()
+        return rows, vectors
+
+
+CASES = (
+    *(Case(50, k, n, cosine) for k, n in ((5, 12_500), (20, 25_000)) for cosine in (0.0, 0.3)),
+    Case(50, 5, 12_500, whitened=True),
+    *(Case(200, k, 40_000, cosine) for k in (5, 20) for cosine in (0.0, 0.3)),
+    Case(200, 5, 40_000, whitened=True),
+    Case(200, 20, 40_000, whitened=True),
+    Case(500, 5, 50_000),
+    Case(500, 5, 50_000, 0.3),
+    Case(500, 20, 100_000),
+    Case(500, 5, 100_000, whitened=True),
+    Case(1000, 5, 40_000),
+    Case(1000, 20, 100_000),
+    Case(10_000, 5, 40_000, csr=True),
+    Case(10_000, 20, 100_000, csr=True),
+)
+
+
+def worst_angle(vectors: np.ndarray, truth: np.ndarray) -> float:
+    """Return the largest angle of a true vector with the nearest one found."""
+    return float(np.arccos(np.clip(np.abs(truth.T @ vectors).max(axis=1).min(), 0, 1)))
+
+
+def limit(rows: Any, truth: np.ndarray, n_steps: int = 12) -> np.ndarray:
+    """Return the joint fixed point of the exact moment of the rows, started at the truth."""
+    vectors = truth
+    for _ in range(n_steps):
+        total = RowSum("image", dual_vectors(vectors), 3)
+        total.update(rows)
+        images = total.mean()
+        vectors = images / np.linalg.norm(images, axis=0)
+    return vectors
+
+
+def pushed(rows: Any, k: int, method: str, seed: int) -> Any:
+    """Push rows in pieces of uneven size."""
+    online = odeco.OnlineDecomposer(k, method=method, rng=seed)  # type: ignore[arg-type]
+    edges = np.unique(np.r_[0, np.sort(np.random.default_rng(seed).integers(rows.shape[0], size=36)), rows.shape[0]])
+    for start, stop in pairwise(edges):
+        online.partial_fit(rows[start:stop])
+    return online.result()
+
+
+def algorithm_2(rows: Any, k: int, seed: int) -> np.ndarray:
+    """Run Algorithm 2 with 15 iterations for each component, on all rows."""
+    found = odeco.decompose_stream(
+        iter([rows]), k, method="power", batch_size=rows.shape[0] // (15 * k), n_iterations=15, n_restarts=30, rng=seed
+    )
+    return found.vectors
+
+
+def descent(rows: Any, k: int, seed: int) -> np.ndarray:
+    """Run online gradient descent (Huang et al. 2015) with the best of four rates by the rows' own objective."""
+    best, found = -np.inf, np.empty(0)
+    for rate in (0.003, 0.01, 0.03, 0.1):
+        try:
+            result = online_sgd(
+                iter([rows]), k, variant="huang2015", batch_size=100, learning_rate=rate, n_rows=rows.shape[0], rng=seed
+            )
+        except DivergedError:
+            continue
+        value = float(np.abs(((rows @ result.vectors) ** 3).mean(axis=0)).sum())
+        if value > best:
+            best, found = value, result.vectors
+    return found
+
+
+def accuracy(case: Case, seeds: range, *, others: bool) -> None:
+    """Print the row of a case."""
+    ratios: dict[str, list[float]] = {name: [] for name in ("core", "auto", "passes", "Alg. 2", "SGD")}
+    limits, covered, microseconds, n_missed = [], [], [], 0
+    for seed in seeds:
+        rows, truth = case.draw(seed)
+        k = case.n_components
+        bound = worst_angle(limit(rows, truth), truth)
+        limits.append(bound)
+        began = time.process_time()
+        found = pushed(rows, k, "core", seed)
+        microseconds.append((time.process_time() - began) / case.n_rows * 1e6)
+        ratios["core"].append(worst_angle(found.vectors, truth) / bound)
+        if found.angle_errors is not None:
+            matched = odeco.match(found, odeco.Components(np.ones(k), truth))
+            covered += list(matched.angles <= 2 * found.angle_errors[matched.found_index])
+        n_missed += worst_angle(found.vectors, truth) > 1.0
+        in_passes = odeco.decompose_stream(rows, k, method="core", rng=seed)
+        ratios["passes"].append(worst_angle(in_passes.vectors, truth) / bound)
+        if case.dimension <= 100:
+            ratios["auto"].append(worst_angle(pushed(rows, k, "auto", seed).vectors, truth) / bound)
+        if others and seed < seeds.start + 3:
+            ratios["Alg. 2"].append(worst_angle(algorithm_2(rows, k, seed), truth) / bound)
+            if not case.csr:
+                ratios["SGD"].append(worst_angle(descent(rows, k, seed), truth) / bound)
+    cells = [f"{np.median(each):5.2f} ({max(each):5.2f})" if each else " " * 13 for each in ratios.values()]
+    print(
+        f"{case.name:34s} {np.median(limits):6.3f}  {'  '.join(cells)}  {n_missed:3d}  "
+        f"{100 * np.mean(covered) if covered else float('nan'):4.0f} %  {np.median(microseconds):6.0f}",
+        flush=True,
+    )
+
+
+def throughput() -> None:
+    """Print rows per second of each method beside the two bare matrix products that an image needs."""
+    print("d, k             bare products    core  entries    power   rows per second of one thread")
+    for d, k, n in ((50, 5, 400_000), (200, 5, 200_000), (200, 20, 200_000), (1000, 5, 60_000), (1000, 20, 60_000)):
+        rows, _ = Case(d, k, n).draw(0)
+        block = np.linalg.qr(np.random.default_rng(0).standard_normal((d, k)))[0]
+        began = time.process_time()
+        for start in range(0, n, 4000):
+            piece = rows[start : start + 4000]
+            _ = piece.T @ (piece @ block) ** 2
+        rates = [n / (time.process_time() - began)]
+        for method in ("core", "entries", "power"):
+            settings: dict[str, Any] = {"method": method}
+            if method == "power":
+                settings |= {"batch_size": n // (10 * k), "n_iterations": 10, "n_restarts": 30}
+            if method == "entries" and d > 200:
+                rates.append(float("nan"))
+                continue
+            began = time.process_time()
+            odeco.decompose_stream(iter([rows]), k, rng=0, **settings)
+            rates.append(n / (time.process_time() - began))
+        print(f"{d:5d}, {k:3d}   " + "  ".join(f"{rate:12,.0f}" for rate in rates), flush=True)
+
+
+MEMORY = """
+import pathlib, sys, numpy as np, odeco
+def peak():
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+d, n, method = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+def rows():
+    block = np.random.default_rng(0).standard_normal((50, d), dtype=np.float32)
+    for _ in range(n // 50):
+        yield block
+before = peak()
+power = dict(batch_size=n // 8, n_restarts=10, n_iterations=2) if method == "power" else {}
+odeco.decompose_stream(rows(), 4, method=method, rng=0, **power)
+print(peak() - before)
+"""
+
+
+def memory() -> None:
+    """Print the memory beyond that of the interpreter for few and for many rows."""
+    print("d        rows     method    MB")
+    for method, d, counts in (("power", 100_000, (2000, 8000)), ("core", 1000, (20_000, 80_000))):
+        for n in counts:
+            command = [sys.executable, "-c", MEMORY, str(d), str(n), method]
+            output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            print(f"{d:7,d}  {n:6,d}  {method:8s} {float(output):6.0f}", flush=True)
+
+
+def kill(n_kills: int) -> None:
+    """Save, forget and resume at random rows, and compare the last bits with those of a run that was left alone."""
+    for case in (Case(50, 5, 12_500), Case(200, 5, 40_000), Case(10_000, 5, 20_000, csr=True)):
+        rows, _ = case.draw(0)
+        for method in ("core", "entries") if case.dimension <= 50 else ("core",):
+            expected = odeco.decompose_stream(iter([rows]), case.n_components, method=method, rng=0)
+            online = odeco.OnlineDecomposer(case.n_components, method=method, rng=0)
+            cuts = np.sort(np.random.default_rng(1).integers(case.n_rows, size=n_kills))
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "run.ckpt"
+                for start, stop in zip([0, *cuts], [*cuts, case.n_rows], strict=True):
+                    online.partial_fit(rows[start:stop])
+                    online.save(path)
+                    online = odeco.OnlineDecomposer.load(path)
+            found = online.result()
+            same = all(
+                np.array_equal(getattr(found, name), getattr(expected, name))
+                for name in ("weights", "vectors", "weight_errors", "angle_errors")
+            )
+            print(f"{case.name:24s} {method:8s} {n_kills} restarts: identical {'yes' if same else 'NO'}", flush=True)
+            if not same:
+                raise SystemExit(1)
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["--child"]:
-        learn(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
-        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kill", action="store_true")
-    parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--only", choices=tuple(KINDS))
-    parser.add_argument("--seed", type=int, default=None, help="of the moments at which processes are killed")
+    parser.add_argument("--accuracy", action="store_true")
+    parser.add_argument("--throughput", action="store_true")
+    parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--kill", type=int, nargs="?", const=20)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=100)
+    parser.add_argument("--only", default="", help="cases whose name contains this text")
+    parser.add_argument("--without-others", action="store_true", help="without Algorithm 2 and gradient descent")
     given = parser.parse_args()
-    seed = random.randrange(2**32) if given.seed is None else given.seed
-    names = [given.only] if given.only else list(KINDS)
-    same = [measure(name, -(-given.rows // BATCH), kill=given.kill, seed=seed) for name in names]
-    if not all(same):
-        raise SystemExit(f"A killed run ended in other bits (--seed {seed}).")
+    if given.accuracy:
+        print("worst angle over the limit: median (largest) over the seeds; Algorithm 2 and SGD over three of them")
+        print("d, k, rows                          limit  core           auto           passes", end="")
+        print("        Alg. 2         SGD         missed  covered  µs/row")
+        for case in CASES:
+            if given.only in case.name:
+                seeds = range(given.first_seed, given.first_seed + given.seeds)
+                accuracy(case, seeds, others=not given.without_others)
+    if given.throughput:
+        throughput()
+    if given.memory:
+        memory()
+    if given.kill:
+        kill(given.kill)
 
 
 if __name__ == "__main__":

@@ -355,7 +355,7 @@ def compare_speed(n_rows: int, repeats: int, dimension: int = 1000, n_components
 
     runs: dict[str, Callable[[], object]] = {
         "private, core": private,
-        TWIN: lambda: odeco.decompose_stream(rows, n_components, method="core", n_polish=0, rng=0),
+        TWIN: lambda: odeco.decompose_stream(rows, n_components, method="core", n_passes=2, rng=0),
         REFINED: lambda: odeco.decompose_stream(rows, n_components, method="core", rng=0),
     }
     elapsed: dict[str, list[float]] = {name: [] for name in runs}

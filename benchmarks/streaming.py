@@ -18,6 +18,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -93,16 +94,17 @@ class Outcome:
         return float(self.angles.max())
 
 
-def core_in_passes(problem: Problem, n_rows: int, n_polish: int = 1) -> Outcome:
-    """Run the core method over rows in memory: three passes for the span, one for the core, and some to refine."""
+def core_in_passes(problem: Problem, n_rows: int, n_passes: int = 3) -> Outcome:
+    """Run the core method over rows in memory: one pass for a sample, which is searched, and others that refine."""
     rows, clock = problem.rows(n_rows), Clock()
-    found = clock.run(lambda: odeco.decompose_stream(rows, problem.n_components, n_polish=n_polish, rng=problem.seed))
+    run = partial(odeco.decompose_stream, rows, problem.n_components, method="core", n_passes=n_passes)
+    found = clock.run(lambda: run(rng=problem.seed))
     return Outcome(problem.angles(found), clock.seconds)
 
 
 def core_refined(problem: Problem, n_rows: int) -> Outcome:
-    """Run the core method with four refining passes instead of one."""
-    return core_in_passes(problem, n_rows, n_polish=4)
+    """Run the core method with five refining passes instead of two."""
+    return core_in_passes(problem, n_rows, n_passes=6)
 
 
 def core_after_rounds(problem: Problem, n_rows: int, n_rounds: int) -> Outcome:
@@ -117,14 +119,10 @@ def core_after_rounds(problem: Problem, n_rows: int, n_rounds: int) -> Outcome:
 
 
 def core_in_one_pass(problem: Problem, n_rows: int) -> Outcome:
-    """Run the core method over a stream: four of eight stretches find the components, four refine them."""
+    """Run the core method over a stream that is read once."""
     clock = Clock()
     stream = clock.stream(problem.blocks(n_rows))
-    found = clock.run(
-        lambda: odeco.decompose_stream(
-            stream, problem.n_components, method="core", batch_size=n_rows // 8, rng=problem.seed
-        )
-    )
+    found = clock.run(lambda: odeco.decompose_stream(stream, problem.n_components, method="core", rng=problem.seed))
     return Outcome(problem.angles(found), clock.seconds)
 
 

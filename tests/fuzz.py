@@ -33,6 +33,7 @@ from odeco.datasets.planted import planted_topics
 from odeco.errors import SourceError
 from odeco.io import as_source
 from odeco.models import Communities, LatentClasses, TensorHMM, TensorICA, TensorLDA, TensorMixture
+from odeco.online import one_pass
 from odeco.power import PowerSolver, Schedule, step
 from odeco.privacy.noise import SeededNoiseForTests
 
@@ -58,12 +59,17 @@ _STRANGE: tuple[Any, ...] = (
 )
 
 
+# A run finds components within a few rows, so that files of every state are damaged.
+one_pass._LOOK, one_pass._FEWEST_ROWS, one_pass._ROWS_PER_COLUMN, one_pass._ROWS_PER_COMPONENT = 6, 24, 1, 1
+
+
 # ---- whole files ---------------------------------------------------------------------------------------------------
 
 
 def _decomposer(method: str, n_rows: int, kind: Callable[[Any], Any] = np.asarray, **more: Any) -> Any:
-    loop = {"n_restarts": 3, "n_iterations": 2} if method == "power" else {}
-    online = odeco.OnlineDecomposer(2, method=method, batch_size=13, rng=0, **loop, **more)  # type: ignore[arg-type]
+    loop: dict[str, Any] = {"n_restarts": 3, "n_iterations": 2} if method == "power" else {}
+    loop |= {"batch_size": 13} if method == "power" or more else {}
+    online = odeco.OnlineDecomposer(2, method=method, rng=0, **loop, **more)  # type: ignore[arg-type]
     return online.partial_fit(kind(_ROWS[:n_rows]))
 
 
@@ -238,6 +244,8 @@ KINDS: dict[str, tuple[str, Callable[[Path], object], Callable[[Path], object]]]
     ),
     "power solver": (".npz", _save_solver, PowerSolver.load),
     "run, core": (".ckpt", lambda path: _decomposer("core", 20).save(path), _go_on),
+    "run, entries": (".ckpt", lambda path: _decomposer("entries", 100).save(path), _go_on),
+    "run, drift": (".ckpt", lambda path: _decomposer("core", 100, forgetting=0.5).save(path), _go_on),
     "run, power": (".ckpt", lambda path: _decomposer("power", 40).save(path), _go_on),
     "run, tracking": (".ckpt", lambda path: _decomposer("core", 70).save(path), _go_on),
     "run, CSR": (".ckpt", lambda path: _decomposer("core", 59, sparse.csr_array).save(path), _go_on),

@@ -340,7 +340,7 @@ def test_info_names_what_a_file_holds(folder, tmp_path):
     rows = json.loads(succeed("info", "rows.npz", "--json", cwd=folder))
     assert (rows["holds"], rows["rows"], rows["columns"]) == ("rows", 6000, 8)
     assert "a, b, c, d, e, f, g, h" in succeed("info", "rows.csv", cwd=folder)
-    online = odeco.OnlineDecomposer(2, method="core", batch_size=100, rng=0)
+    online = odeco.OnlineDecomposer(2, method="core", rng=0)
     online.partial_fit(np.ones((30, 4))).save(tmp_path / "run.ckpt")
     checkpoint = json.loads(succeed("info", tmp_path / "run.ckpt", "--json", cwd=folder))
     assert (checkpoint["holds"], checkpoint["rows_taken_in"]) == ("stream run", 30)

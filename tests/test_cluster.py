@@ -193,7 +193,7 @@ def test_a_task_does_not_write_to_its_block_or_rows(client, folder):
 
 
 def test_online_rows_of_a_cluster_are_learnt_as_those_of_one_machine(client):
-    here, there = (odeco.OnlineDecomposer(K, batch_size=9_000, rng=0) for _ in range(2))
+    here, there = (odeco.OnlineDecomposer(K, rng=0) for _ in range(2))
     here.partial_fit(ROWS)
     there.partial_fit(da.from_array(ROWS, chunks=(9_999, D)))
     assert_same(there.result(), here.result())

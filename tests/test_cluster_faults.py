@@ -109,7 +109,7 @@ def test_a_scheduler_that_is_lost_ends_the_run_with_its_checkpoint(path, tmp_pat
     begun = time.monotonic()
     with pytest.raises(ClusterError, match="is not reachable") as error:
         odeco.decompose_stream(
-            path, K, rng=0, n_polish=3, client=client, checkpoint=checkpoint, checkpoint_seconds=1e9, callback=lose
+            path, K, rng=0, n_passes=4, client=client, checkpoint=checkpoint, checkpoint_seconds=1e9, callback=lose
         )
     assert str(checkpoint) in str(error.value)
     assert time.monotonic() - begun < 60
@@ -118,9 +118,9 @@ def test_a_scheduler_that_is_lost_ends_the_run_with_its_checkpoint(path, tmp_pat
         process.kill()
         process.wait()
     seen = []
-    found = odeco.decompose_stream(path, K, rng=0, n_polish=3, checkpoint=checkpoint, callback=seen.append)
+    found = odeco.decompose_stream(path, K, rng=0, n_passes=4, checkpoint=checkpoint, callback=seen.append)
     assert seen[0].n_rows > 2 * EDGES[-1]
-    plain = odeco.decompose_stream(path, K, rng=0, n_polish=3)
+    plain = odeco.decompose_stream(path, K, rng=0, n_passes=4)
     np.testing.assert_array_equal(found.vectors, plain.vectors)
 
 

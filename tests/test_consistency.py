@@ -35,7 +35,7 @@ def test_a_tensor_given_to_a_stream_is_led_to_decompose(tmp_path, monkeypatch, c
     with pytest.raises(odeco.SourceError, match=r"If it is a tensor, call odeco\.decompose instead"):
         odeco.decompose_stream(COUNTS, 1)
     with pytest.raises(ValueError, match=r"If it is a tensor, call odeco\.decompose\."):
-        odeco.OnlineDecomposer(1, batch_size=10).partial_fit(COUNTS)
+        odeco.OnlineDecomposer(1).partial_fit(COUNTS)
     monkeypatch.chdir(tmp_path)
     np.save("tensor.npy", COUNTS)
     assert app.run(["stream", "tensor.npy", "-k", "1"]) == 1

@@ -50,7 +50,7 @@ TEXT = r"(Column indices|row pointers) of .* must (be in|start at 0)"
 
 
 def push(rows):
-    odeco.OnlineDecomposer(2, batch_size=100, rng=0).partial_fit(rows)
+    odeco.OnlineDecomposer(2, rng=0).partial_fit(rows)
 
 
 def push_privately(rows):
@@ -99,7 +99,7 @@ from scipy import sparse
 rows = sparse.csr_array(sparse.random(300, 50, density=0.1, random_state=0, format="csr"))
 rows.indices[5] = 10**8
 try:
-    odeco.OnlineDecomposer(2, batch_size=100, rng=0).partial_fit(rows)
+    odeco.OnlineDecomposer(2, rng=0).partial_fit(rows)
 except ValueError as error:
     print(error)
 """
@@ -138,7 +138,7 @@ def test_the_command_reads_nothing_past_the_end_of_such_rows(command, what, code
 @pytest.mark.parametrize("what", DAMAGES)
 def test_a_checkpoint_with_such_rows_is_refused(what, tmp_path):
     path = tmp_path / "run.ckpt"
-    odeco.OnlineDecomposer(2, batch_size=1000, rng=0).partial_fit(WHOLE).save(path)
+    odeco.OnlineDecomposer(2, rng=0).partial_fit(WHOLE).save(path)
     header, arrays = load_arrays(path, "stream run")
     bad = damaged(what)
     parts = {"sum_data": bad.data, "sum_indices": bad.indices, "sum_indptr": bad.indptr}

@@ -79,7 +79,7 @@ def test_columns_have_the_names_that_files_and_frames_give_them(tmp_path):
 
 def test_rows_that_are_pushed_are_looked_at_too():
     frame = pd.DataFrame(with_index(), columns=[*"abcdefgh", "i"])
-    online = odeco.OnlineDecomposer(2, batch_size=1000, rng=0)
+    online = odeco.OnlineDecomposer(2, rng=0)
     for start in range(0, 5000, 7):
         online.partial_fit(frame[start : start + 7])
     with pytest.warns(odeco.DominantColumnWarning, match="^Column 8, 'i', outweighs") as caught:

@@ -130,10 +130,10 @@ def test_a_row_that_is_far_larger_than_its_file_is_refused(tmp_path):
 
 def test_a_checkpoint_with_more_rows_in_its_sum_than_a_batch_holds_is_refused(tmp_path):
     path = tmp_path / "run.ckpt"
-    odeco.OnlineDecomposer(2, batch_size=10, rng=0).partial_fit(np.eye(6)).save(path)
+    odeco.OnlineDecomposer(2, rng=0).partial_fit(np.eye(6)).save(path)
     header, arrays = load_arrays(path, "stream run")
-    header["run"]["n_rows"] = 50
-    save_arrays(path, "stream run", header, {**arrays, "sum_n_rows": np.array(12)})
+    header["run"]["n_rows"] = 5000
+    save_arrays(path, "stream run", header, {**arrays, "sum_n_rows": np.array(1200)})
     with pytest.raises(odeco.FileFormatError, match=r"run\.ckpt .*its sum must hold fewer rows than a batch"):
         odeco.OnlineDecomposer.load(path)
 

@@ -12,7 +12,7 @@ from interrupts import PLACES, moments_of, run_traced
 from scipy import sparse
 
 import odeco
-from odeco.online import RowSum
+from odeco.online import RowSum, one_pass
 from odeco.online import sums as _chunks
 from odeco.privacy.noise import SeededNoiseForTests
 
@@ -41,7 +41,15 @@ def state_of(online):
 
 def decomposer(method, **more):
     loop = {"n_restarts": 2, "n_iterations": 2} if method == "power" else {}
-    return odeco.OnlineDecomposer(1, method=method, batch_size=7, rng=0, **loop, **more)
+    loop |= {"batch_size": 7} if method == "power" or more else {}
+    return odeco.OnlineDecomposer(1, method=method, rng=0, **loop, **more)
+
+
+@pytest.fixture(autouse=True)
+def _searches_of_few_rows(monkeypatch):
+    """Let a run find components within a few rows, so that a push passes all that it does."""
+    for name, value in {"_LOOK": 6, "_FEWEST_ROWS": 12, "_ROWS_PER_COLUMN": 1, "_ROWS_PER_COMPONENT": 1}.items():
+        monkeypatch.setattr(one_pass, name, value)
 
 
 @pytest.mark.slow

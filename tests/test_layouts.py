@@ -20,7 +20,7 @@ from odeco.tensors import AsymmetricTensor, DenseTensor, PackedTensor, SparseTen
 N_ROWS, WIDTH = 230, 5
 VALUES = np.random.default_rng(0).gamma(1.0, size=(N_ROWS, WIDTH)) - 1
 METHODS = {
-    "core": {"batch_size": 40},
+    "core": {},
     "power": {"batch_size": 30, "n_restarts": 1, "n_iterations": 3},  # questions of one column
 }
 
@@ -114,7 +114,6 @@ def test_layout_pieces_and_threads_change_no_bit(dtype, method, kind, names, cut
 
 MASKED_ROWS = np.ma.masked_less(VALUES, -0.9)
 MASKED_TENSOR = np.ma.masked_equal(np.ones((3, 3, 3)), 2.0)
-ONLINE = {"batch_size": 40, "rng": 0}
 PRIVATE = {"epsilon": 1.0, "delta": 1e-6, "norm_bound": 1.0}
 
 
@@ -131,11 +130,11 @@ PRIVATE = {"epsilon": 1.0, "delta": 1e-6, "norm_bound": 1.0}
         lambda: PackedTensor(MASKED_TENSOR.ravel()[:10], 3),
         lambda: SparseTensor([[0, 1, 2]], np.ma.array([1.0], mask=[True]), 3),
         lambda: SparseTensor(np.ma.array([[0, 1, 2]], mask=True), [1.0], 3),
-        lambda: odeco.OnlineDecomposer(2, **ONLINE).partial_fit(MASKED_ROWS),
-        lambda: odeco.OnlineDecomposer(2, **ONLINE, **PRIVATE).partial_fit(MASKED_ROWS),
+        lambda: odeco.OnlineDecomposer(2, rng=0).partial_fit(MASKED_ROWS),
+        lambda: odeco.OnlineDecomposer(2, batch_size=40, rng=0, **PRIVATE).partial_fit(MASKED_ROWS),
         lambda: odeco.decompose_privately(MASKED_ROWS, 2, unit="record", **PRIVATE),
         lambda: odeco.decompose_stream(MASKED_ROWS, 2),
-        lambda: odeco.decompose_stream(iter([VALUES, MASKED_ROWS]), 2, batch_size=40),
+        lambda: odeco.decompose_stream(iter([VALUES, MASKED_ROWS]), 2),
         lambda: SampleMoment(MASKED_ROWS),
         lambda: StreamMoment(iter([MASKED_ROWS]), WIDTH, batch_size=40).image(np.eye(WIDTH)),
         lambda: list(as_source([MASKED_ROWS])),

@@ -28,7 +28,7 @@ RESULTS = {
     "auto": lambda: odeco.decompose(TENSOR + 0.01 * gaussian_noise(12, rng=0).entries, "auto", rng=0),
     "asymmetric": lambda: odeco.decompose_asymmetric(np.einsum("i,j,k->ijk", *map(np.arange, (3, 4, 5))) * 1.0, 1),
     "stream": lambda: odeco.decompose_stream(ROWS, 3, rng=0),
-    "one batch": lambda: odeco.decompose_stream(ROWS, 3, n_polish=0, rng=0),
+    "one batch": lambda: odeco.decompose_stream(ROWS, 3, n_passes=1, rng=0),
     "private": lambda: odeco.decompose_privately(
         ROWS, 3, epsilon=1.0, delta=1e-6, unit="record", norm_bound=1.0, rng=0
     ),
@@ -98,7 +98,7 @@ def test_plain_numpy_and_json_can_read_a_result(tmp_path):
 def test_a_result_may_be_read_by_others_and_a_checkpoint_may_not(tmp_path):
     odeco.save_result(RESULTS["tensor"](), tmp_path / "result.npz")
     (tmp_path / "plain").write_text("")  # what the system gives any file
-    online = odeco.OnlineDecomposer(2, method="core", batch_size=10, rng=0)
+    online = odeco.OnlineDecomposer(2, method="core", rng=0)
     online.save(tmp_path / "run.ckpt")
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     assert modes["result.npz"] == modes["plain"]
@@ -126,8 +126,6 @@ class StopError(Exception):
 def test_a_callback_that_raises_ends_a_run_that_can_go_on(settings, again, tmp_path):
     rows = np.tile(ROWS, (3, 1))
     settings = {**settings, "rng": 0}
-    if not again:
-        settings.setdefault("batch_size", 1500)
 
     def data():
         return (lambda: iter(np.array_split(rows, 40))) if again else iter(np.array_split(rows, 40))

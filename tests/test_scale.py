@@ -93,7 +93,7 @@ def test_rows_decompose_alike_at_every_scale(dtype, exponent, kind, method):
 @pytest.mark.parametrize("exponent", [-300, 300])
 def test_a_pushed_run_keeps_its_unit_in_its_checkpoint_and_in_what_an_error_has_found(exponent, tmp_path):
     def push(rows, path=None):
-        online = odeco.OnlineDecomposer(2, batch_size=200, rng=0).partial_fit(rows[:1111])
+        online = odeco.OnlineDecomposer(2, method="core", rng=0).partial_fit(rows[:1111])
         if path is not None:
             online.save(path)
             online = odeco.OnlineDecomposer.load(path)
@@ -123,7 +123,7 @@ def test_rows_of_ordinary_size_after_a_chunk_of_tiny_ones_are_not_lost():
 @pytest.mark.parametrize("exponent", [-340, 345])
 def test_rows_whose_moment_no_number_can_hold_are_refused_by_name(exponent):
     with pytest.raises(odeco.errors.BadRowError, match=r"^Rows must be (large|small) enough for their powers"):
-        odeco.OnlineDecomposer(2, batch_size=200, rng=0).partial_fit(np.ldexp(ROWS, exponent))
+        odeco.OnlineDecomposer(2, method="core", rng=0).partial_fit(np.ldexp(ROWS, exponent))
 
 
 def test_answers_and_norms_that_no_number_can_hold_are_refused_by_name():

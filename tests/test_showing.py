@@ -112,7 +112,12 @@ def test_a_frame_has_the_numbers_and_the_names():
     frame = stream_result().to_frame()
     assert frame.index.tolist() == [0, 1]  # as in Python
     assert frame.index.name == "component"
-    assert frame.to_dict("list") == {"weight": [2.0, 1.0], "weight_error": [0.25] * 2, "angle_error": [0.125] * 2}
+    assert frame.to_dict("list") == {
+        "weight": [2.0, 1.0],
+        "weight_error": [0.25] * 2,
+        "angle_error": [0.125] * 2,
+        "clear": [True, True],
+    }
     vectors = stream_result().to_frame(vectors=True)
     assert vectors.index.tolist() == NAMES
     assert vectors.loc["age"].tolist() == [1.0, 0.0]
@@ -265,7 +270,15 @@ def test_out_writes_a_table_or_a_result_by_its_suffix_and_nothing_else(table, ca
         rows = list(csv.DictReader(file))
     assert app.run([*run, "--out", "result.npz"]) == 0
     result = odeco.load_result("result.npz")
-    assert list(rows[0]) == [*("component", "weight", "weight_error", "angle_error"), "a", "b", "'=c", "d", "e", "f"]
+    assert list(rows[0]) == [
+        *("component", "weight", "weight_error", "angle_error", "clear"),
+        "a",
+        "b",
+        "'=c",
+        "d",
+        "e",
+        "f",
+    ]
     assert [float(row["weight"]) for row in rows] == result.weights.tolist()
     assert [float(row["b"]) for row in rows] == result.vectors[1].tolist()
     assert app.run([*run, "--out", "result.csv"]) == 0  # odeco wrote it, and may replace it
@@ -278,7 +291,7 @@ def test_out_writes_a_table_or_a_result_by_its_suffix_and_nothing_else(table, ca
 
 def test_pushed_tables_keep_their_names_in_checkpoints_and_refuse_another_order(tmp_path):
     frame = pandas.DataFrame(ROWS, columns=list("abcdef"))
-    online = odeco.OnlineDecomposer(2, batch_size=500, rng=0).partial_fit(frame[:2000])
+    online = odeco.OnlineDecomposer(2, rng=0).partial_fit(frame[:2000])
     online.partial_fit(ROWS[2000:2100])  # rows without names are taken as they are
     state = online.n_rows
     with pytest.raises(ValueError, match=r"Column 0 was 'a' and is 'b'. Nothing was taken in"):
@@ -293,7 +306,7 @@ def test_pushed_tables_keep_their_names_in_checkpoints_and_refuse_another_order(
 def test_a_checkpoint_with_names_for_other_columns_is_refused(tmp_path):
     from odeco._util.files import load_arrays, save_arrays
 
-    online = odeco.OnlineDecomposer(2, batch_size=500, rng=0)
+    online = odeco.OnlineDecomposer(2, rng=0)
     online.partial_fit(pandas.DataFrame(ROWS, columns=list("abcdef"))).save(tmp_path / "run.ckpt")
     header, arrays = load_arrays(tmp_path / "run.ckpt", "stream run")
     save_arrays(tmp_path / "other.ckpt", "stream run", {**header, "names": ["a"]}, arrays)
@@ -340,7 +353,7 @@ def long_calls(**settings):
         "asymmetric": lambda: odeco.decompose_asymmetric(tensor, 2, rng=0, **settings),
         "asymmetric loop": lambda: odeco.decompose_asymmetric(tensor, 2, method="power", rng=0, **settings),
         "stream": lambda: odeco.decompose_stream(ROWS, 2, rng=0, **settings),
-        "pushed": lambda: odeco.OnlineDecomposer(2, batch_size=900, rng=0, **settings).partial_fit(ROWS).result(),
+        "pushed": lambda: odeco.OnlineDecomposer(2, rng=0, **settings).partial_fit(ROWS).result(),
         **{
             mechanism: lambda mechanism=mechanism: odeco.decompose_privately(
                 ROWS, 2, mechanism=mechanism, **guarantee, **settings
@@ -411,16 +424,11 @@ def test_without_rich_a_bar_is_drawn_by_tqdm_and_without_both_stages_are_lines(m
 
 
 def test_a_decomposer_shows_how_far_it_is_and_what_it_has():
-    online = odeco.OnlineDecomposer(2, batch_size=900, rng=0)
-    assert repr(online) == (
-        "OnlineDecomposer: 0 of 2 components found after 0 rows; waiting for rows, 3,600 rows more until all are "
-        "(k = 2, method='core', batch_size=900)"
-    )
+    online = odeco.OnlineDecomposer(2, rng=0)
+    assert repr(online) == ("OnlineDecomposer: 0 of 2 components found after 0 rows (k = 2, method='auto')")
     online.partial_fit(pandas.DataFrame(ROWS, columns=list("abcdef")))
     lines = repr(online).splitlines()
-    assert lines[0] == (
-        "OnlineDecomposer: 2 of 2 components found after 4,000 rows (k = 2, method='core', batch_size=900)"
-    )
+    assert lines[0] == ("OnlineDecomposer: 2 of 2 components found after 4,000 rows (k = 2, method='entries')")
     assert len(lines) == 4
     assert " a +1.00" in lines[2]
     assert "<svg" in online._repr_html_()

@@ -30,8 +30,8 @@ def planted_rows(n, d=20, k=3, *, noise=0.2, seed=0, basis_seed=0):
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array, lambda rows: np.asarray(rows, np.float32)])
 def test_pushed_in_any_pieces_equals_pulled_bit_for_bit(method, kind):
     rows, _ = planted_rows(5000)
-    settings = {"method": method, "batch_size": 150, "rng": 3}
-    settings |= {"n_restarts": 4, "n_iterations": 10} if method == "power" else {}
+    settings = {"method": method, "rng": 3}
+    settings |= {"batch_size": 150, "n_restarts": 4, "n_iterations": 10} if method == "power" else {}
     needed = 3 * 10 * 150 if method == "power" else 5000
     pulled = odeco.decompose_stream(iter([kind(rows)]), 3, **settings)
     for seed in range(3):
@@ -70,7 +70,7 @@ def test_rows_that_follow_refine_what_was_found():
     errors = []
     for n in (4000, 256_000):
         rows, truth = planted_rows(n, d=10)
-        online = odeco.OnlineDecomposer(3, method="core", batch_size=500, rng=0).partial_fit(rows)
+        online = odeco.OnlineDecomposer(3, method="core", rng=0).partial_fit(rows)
         errors.append(np.mean(odeco.match(online.result(), truth).angles))
     assert 0.5 < errors[1] / errors[0] * 8 < 1.5
 
@@ -84,11 +84,8 @@ def test_forgetting_follows_a_distribution_that_drifts():
     late = late + np.outer(late @ new.vectors[:, 0], turned - new.vectors[:, 0])
     truth = odeco.Components(2 * np.ones(3), np.column_stack([turned, new.vectors[:, 1:]]))
     keeping, following = (
-        odeco.OnlineDecomposer(3, method="core", batch_size=500, forgetting=forgetting, rng=0)
-        .partial_fit(early)
-        .partial_fit(late)
-        .result()
-        for forgetting in (1.0, 0.8)
+        odeco.OnlineDecomposer(3, method="core", rng=0, **settings).partial_fit(early).partial_fit(late).result()
+        for settings in ({}, {"batch_size": 500, "forgetting": 0.8})
     )
     assert odeco.match(following, truth).angles.max() < 0.2
     assert odeco.match(keeping, truth).angles.max() > 0.2
@@ -103,8 +100,7 @@ def test_core_finds_what_was_planted_with_honest_standard_errors(source, tmp_pat
         if source == "file":
             np.save(tmp_path / "rows.npy", rows)
         data = {"array": rows, "file": tmp_path / "rows.npy", "stream": iter([rows])}[source]
-        batch = {"batch_size": 1000} if source == "stream" else {}
-        result = odeco.decompose_stream(data, 3, rng=seed, **batch)
+        result = odeco.decompose_stream(data, 3, method="core", rng=seed)
         matched = odeco.match(result, truth)
         ratios.extend(matched.angles / result.angle_errors[matched.found_index])
         assert np.all(np.abs(matched.weight_errors) < 5 * result.weight_errors[matched.found_index])
@@ -116,8 +112,7 @@ def test_the_whole_moment_at_once_is_decomposed_as_a_tensor_of_the_same_entries_
     """Both see the same sample, so they differ by less than a tenth of what either errs by."""
     rows, truth = planted_rows(20_000)
     data = rows if source == "array" else iter([rows])
-    batch = {"batch_size": 20_000} if source == "stream" else {}
-    result = odeco.decompose_stream(data, 3, method="entries", rng=0, **batch)
+    result = odeco.decompose_stream(data, 3, method="entries", rng=0)
     exact = odeco.decompose(np.einsum("ni,nj,nk->ijk", rows, rows, rows, optimize=True) / 20_000, 3, rng=0)
     assert odeco.match(result, exact.components).angles.max() < 0.1 * odeco.match(result, truth).angles.min()
     assert result.n_rows == 20_000
@@ -148,17 +143,17 @@ def test_a_stream_that_ends_too_early_says_what_it_found():
         "1 component was found; it is in `error.found`. Pass more rows, or a smaller batch_size."
     )
     assert caught.value.found.n_components == 1
-    with pytest.raises(odeco.StreamEndedError, match=r"after 3 of the 4 batches .* No component was found\."):
-        odeco.decompose_stream(iter([rows]), 4, batch_size=1000, rng=0)
+    with pytest.raises(odeco.StreamEndedError, match=r"A search for 4 components needs at least 8 rows\. Got 7\."):
+        odeco.decompose_stream(iter([rows[:7]]), 4, method="core", rng=0)
 
 
 def test_a_plan_without_its_batch_size_is_refused():
     with pytest.raises(ValueError, match='`batch_size` must be given for method="power"'):
         odeco.decompose_stream(np.ones((5, 5)), 1, method="power")
-    with pytest.raises(ValueError, match=r"`method` must be one of 'core', 'power', 'entries'\. Got 'svd'\."):
+    with pytest.raises(ValueError, match=r"`method` must be one of 'auto', 'core', 'power', 'entries'\. Got 'svd'\."):
         odeco.decompose_stream(np.ones((5, 5)), 1, method="svd")
     with pytest.raises(ValueError, match=r"`forgetting` must be a number in \(0, 1\]\. Got 0\."):
-        odeco.OnlineDecomposer(1, batch_size=10, forgetting=0)
+        odeco.OnlineDecomposer(1, forgetting=0)
 
 
 @pytest.mark.parametrize(
@@ -166,12 +161,17 @@ def test_a_plan_without_its_batch_size_is_refused():
     [
         (
             {"n_restarts": -5},
-            "`n_restarts` is not used by method='core'. Got -5. Leave it out, or pass method='power'.",
+            "`n_restarts` is not used by method='auto'. Got -5. Leave it out, or pass method='power'.",
         ),
-        ({"n_iterations": "x"}, "`n_iterations` is not used by method='core'. Got 'x'. Leave it out, or pass method="),
+        ({"n_iterations": "x"}, "`n_iterations` is not used by method='auto'. Got 'x'. Leave it out, or pass method="),
         ({"method": "power", "n_restarts": -5}, "`n_restarts` must be an int of at least 1. Got -5."),
         ({"method": "power", "n_iterations": "x"}, "`n_iterations` must be an int of at least 1. Got 'x'."),
-        ({"batch_size": None}, "`batch_size` must be an int of at least 1. Got None."),
+        ({"method": "power"}, '`batch_size` must be given for method="power"'),
+        ({"forgetting": 0.5}, "`batch_size` must be given for `forgetting` below 1, whose unit it is. Got None."),
+        ({"epsilon": 1.0, "delta": 1e-9, "norm_bound": 1.0}, "`batch_size` must be given for a private run"),
+        ({"batch_size": 10}, "`batch_size` is not used by method='auto': everything depends on the count of rows."),
+        ({"method": "entries", "batch_size": 10, "forgetting": 0.5}, "method='entries' averages over all rows."),
+        ({"memory": 0}, "`memory` must be a number"),
         (
             {"neighbour_relation": "replace"},
             "`neighbour_relation` is for private runs. Got 'replace' without `epsilon`",
@@ -181,28 +181,27 @@ def test_a_plan_without_its_batch_size_is_refused():
 )
 def test_a_pushed_run_refuses_what_it_would_not_use_and_checks_what_it_uses(settings, text):
     with pytest.raises(ValueError, match=re.escape(text)):
-        odeco.OnlineDecomposer(2, **{"batch_size": 10, **settings})
+        odeco.OnlineDecomposer(2, **settings)
 
 
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
         (
-            {"batch_size": -7},
-            "`batch_size` is not used by method='core' on data that can be read again: every step reads all rows. "
-            "Got -7. Leave it out, or pass an iterator to read the data once.",
+            {"batch_size": 7},
+            "`batch_size` is not used by method='auto': everything depends on the count of rows. Got 7. Leave it out.",
         ),
-        ({"n_restarts": 3}, "`n_restarts` is not used by method='core'. Got 3."),
+        ({"n_restarts": 3}, "`n_restarts` is not used by method='auto'. Got 3."),
         (
-            {"method": "power", "batch_size": 5, "n_polish": 1},
-            "`n_polish` is not used by method='power', nor on data that can be read once only. Got 1 and method=",
+            {"method": "power", "batch_size": 5, "n_passes": 2},
+            "`n_passes` must be 1 for method='power' and for data that can be read once only. Got 2 and method=",
         ),
         ({"method": "entries", "n_restarts": 3}, "`n_restarts` is not used by method='entries'. Got 3."),
         (
             {"method": "entries", "order": 4},
             "method='entries' takes moments of order 3. Got order 4. Take method='core'.",
         ),
-        ({"n_polish": -1}, "`n_polish` must be an int of at least 0. Got -1."),
+        ({"n_passes": 0}, "`n_passes` must be an int of at least 1. Got 0."),
         ({"method": "power", "batch_size": 0}, "`batch_size` must be an int of at least 1. Got 0."),
         ({"checkpoint_seconds": -1}, "`checkpoint_seconds` must be a number of at least 0. Got -1."),
     ],
@@ -210,8 +209,8 @@ def test_a_pushed_run_refuses_what_it_would_not_use_and_checks_what_it_uses(sett
 def test_a_pulled_run_refuses_what_it_would_not_use_and_checks_what_it_uses(settings, text):
     with pytest.raises(ValueError, match=re.escape(text)):
         odeco.decompose_stream(np.eye(5), 2, **settings)
-    if "n_polish" in settings and "method" not in settings:
-        with pytest.raises(ValueError, match="`n_polish` is not used by"):
+    if "n_passes" in settings and "method" not in settings:
+        with pytest.raises(ValueError, match="`n_passes` must be 1 for"):
             odeco.decompose_stream(iter([np.eye(5)]), 2, **settings)
 
 
@@ -257,8 +256,8 @@ def test_a_bad_row_in_a_push_over_several_batches_changes_nothing():
 @pytest.mark.parametrize("method", ["power", "core", "entries"])
 def test_a_checkpoint_after_any_push_goes_on_to_the_same_bits(method, tmp_path):
     rows, _ = planted_rows(2500)
-    settings = {"method": method, "batch_size": 100, "rng": 0}
-    settings |= {"n_restarts": 3, "n_iterations": 6} if method == "power" else {}
+    settings = {"method": method, "rng": 0}
+    settings |= {"batch_size": 100, "n_restarts": 3, "n_iterations": 6} if method == "power" else {}
     expected = odeco.OnlineDecomposer(3, **settings).partial_fit(rows).result()
     online = odeco.OnlineDecomposer(3, **settings)
     for piece in np.array_split(rows, 31):
@@ -271,10 +270,10 @@ def test_a_checkpoint_after_any_push_goes_on_to_the_same_bits(method, tmp_path):
 def test_a_checkpoint_of_another_dimension_or_run_is_refused(tmp_path):
     rows, _ = planted_rows(500)
     path = tmp_path / "run.ckpt"
-    odeco.OnlineDecomposer(3, batch_size=100, rng=0).partial_fit(rows).save(path)
+    odeco.OnlineDecomposer(3, rng=0).partial_fit(rows).save(path)
     with pytest.raises(ValueError, match=r"Rows must have shape \(n, 20\)\. Got shape \(1, 21\)\."):
         odeco.OnlineDecomposer.load(path).partial_fit(np.ones((1, 21)))
-    with pytest.raises(odeco.FileFormatError, match=r"must be the checkpoint of this run\. It has batch_size=100"):
+    with pytest.raises(odeco.FileFormatError, match=r"must be the checkpoint of this run\. It has n_passes=None"):
         odeco.decompose_stream(rows, 3, checkpoint=path)
     path.unlink()
 

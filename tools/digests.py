@@ -467,8 +467,8 @@ def stream_cases() -> Iterator[Case]:
             ),
         )
     yield "stream/npy", of_file
-    yield "stream/npy, no polish", lambda: of_file(n_polish=0)
-    yield "stream/npy, three polishes", lambda: of_file(n_polish=3)
+    yield "stream/npy, no polish", lambda: of_file(n_passes=1)
+    yield "stream/npy, three polishes", lambda: of_file(n_passes=4)
     yield "stream/npy, checkpoint", lambda: of_file(checkpoint=folder / "run.ckpt", checkpoint_seconds=0)
     yield "stream/order 4", lambda: call("decompose_stream", rows, 5, order=4, rng=0)
     yield "stream/one pass", lambda: call("decompose_stream", pieces(), 5, rng=0)

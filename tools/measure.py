@@ -199,7 +199,7 @@ def walks() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "decompose_stream(rows, 5)", lambda: odeco.decompose_stream(rows, 5, rng=0)
     yield (
         "OnlineDecomposer.partial_fit",
-        lambda: odeco.OnlineDecomposer(5, batch_size=2_000, rng=0).partial_fit(rows),
+        lambda: odeco.OnlineDecomposer(5, rng=0).partial_fit(rows),
     )
     yield "decompose_privately(records)", lambda: odeco.decompose_privately(rows, 3, rng=0, **private)
     yield "TensorLDA.fit", lambda: TensorLDA(4, random_state=0).fit(counts)

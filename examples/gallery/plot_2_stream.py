@@ -3,8 +3,8 @@ A stream of rows, and a distribution that drifts
 ================================================
 
 Skewed sources are mixed into rows of 60 numbers. An :class:`odeco.OnlineDecomposer` finds the mixing vectors from the
-first four batches, refines them with every further batch, and reports their standard errors. Then the sources rotate,
-and a decomposer with forgetting tracks them.
+first rows, refines them with all that follow, and reports their standard errors. Then the sources rotate, and a
+decomposer with forgetting tracks them.
 """
 
 # %%
@@ -34,17 +34,15 @@ def truth(mixing):
 # Push 60 batches. For each component, the true angle (dots) stays near the reported standard error (lines), and both
 # fall as one over the square root of the number of rows.
 first = truth(directions[:, :k])
-online = odeco.OnlineDecomposer(k, method="core", batch_size=batch, rng=0)
+online = odeco.OnlineDecomposer(k, method="core", rng=0)
 seen, angles, reported = [], [], []
 for _ in range(60):
     online.partial_fit(rows(first.vectors, batch))
-    if online.progress.n_rows_needed == 0:
-        result = online.result()
-        if result.angle_errors is not None:
-            matched = odeco.match(result.components, first)
-            seen.append(online.n_rows)
-            angles.append(np.arccos(np.minimum(1, matched.cosines)))
-            reported.append(result.angle_errors)
+    result = online.result()
+    matched = odeco.match(result.components, first)
+    seen.append(online.n_rows)
+    angles.append(np.arccos(np.minimum(1, matched.cosines)))
+    reported.append(result.angle_errors[matched.found_index])
 
 figure, axes = plt.subplots(figsize=(7, 3.4), layout="constrained")
 for column in range(k):
@@ -55,11 +53,8 @@ axes.legend()
 
 # %%
 # Now the directions rotate slowly. One decomposer averages over all batches, the other forgets old ones.
-kinds = {"no forgetting": 1.0, "forgetting = 0.8": 0.8}
-followers = {
-    name: odeco.OnlineDecomposer(k, method="core", batch_size=batch, forgetting=value, rng=0)
-    for name, value in kinds.items()
-}
+kinds = {"no forgetting": {}, "forgetting = 0.8": {"forgetting": 0.8, "batch_size": batch}}
+followers = {name: odeco.OnlineDecomposer(k, method="core", rng=0, **kind) for name, kind in kinds.items()}
 history = {name: [] for name in kinds}
 for step in range(50):
     turn = 0.0 if step < 10 else (step - 10) / 40 * np.pi / 3
@@ -67,9 +62,8 @@ for step in range(50):
     arriving = rows(now.vectors, batch)
     for name, follower in followers.items():
         follower.partial_fit(arriving)
-        if follower.progress.n_rows_needed == 0:
-            worst = odeco.match(follower.result().components, now).cosines.min()
-            history[name].append((step, np.degrees(np.arccos(min(1.0, worst)))))
+        worst = odeco.match(follower.result().components, now).cosines.min()
+        history[name].append((step, np.degrees(np.arccos(min(1.0, worst)))))
 
 figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
 for name, points in history.items():

@@ -32,7 +32,7 @@ MASKED = {
     "communities": lambda: models.Communities(2).fit(GRAPH),
     "stream": lambda: odeco.decompose_stream(NUMBERS, 2),
     "iterator": lambda: odeco.decompose_stream(iter([NUMBERS]), 2),
-    "pushed": lambda: odeco.OnlineDecomposer(2, batch_size=20).partial_fit(NUMBERS),
+    "pushed": lambda: odeco.OnlineDecomposer(2).partial_fit(NUMBERS),
     "private": lambda: odeco.decompose_privately(NUMBERS, 2, unit="record", norm_bound=1.0, **PRIVATE),
 }
 

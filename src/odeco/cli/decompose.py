@@ -15,6 +15,7 @@ from odeco.cli.options import check_selection, load_names, load_tensor
 from odeco.cli.output import Outputs, columns_called, deliver_result, note
 from odeco.display.progress import progress_bar
 from odeco.io.coerce import as_source
+from odeco.online.settings import DEFAULT_MEMORY
 
 
 @click.command("decompose")
@@ -84,15 +85,25 @@ def decompose(
 @_options.n_components_or_auto
 @click.option(
     "--method",
-    type=click.Choice(["core", "power", "entries"]),
-    default="core",
-    help="core: find the span, decompose a small core. power: Algorithm 2 of the paper, fresh rows each iteration. "
-    "entries: the whole moment at once, up to 400 columns.",
+    type=click.Choice(["auto", "core", "entries", "power"]),
+    default="auto",
+    help="core: search a block of rows, refine with all. entries: the whole moment at once, up to 400 columns. "
+    "auto: entries for up to 100 columns, else core. power: Algorithm 2 of the paper, fresh rows each iteration.",
 )
-@click.option("--batch-size", type=int, metavar="N", help="Rows per image; required by --method power.")
+@click.option(
+    "--memory",
+    type=float,
+    default=DEFAULT_MEMORY,
+    metavar="MB",
+    help="Megabytes for rows that are kept and for matrices made of them.",
+)
+@click.option("--batch-size", type=int, metavar="N", help="Rows per image; for --method power, which requires it.")
 @_options.power_method
 @click.option(
-    "--n-polish", type=int, metavar="N", help="Number of refining passes, with --method core or entries.  [default: 1]"
+    "--n-passes",
+    type=int,
+    metavar="N",
+    help="How often files are read; 1 reads them as a stream is read.  [default: 3; 2 with --method entries]",
 )
 @click.option("--order", type=int, default=3, help="Order of the moment.")
 @_options.columns

@@ -176,6 +176,10 @@ class Decomposition(Result):
         return _verdict(self)
 
 
+#: A component of a stream is determined if its weight is this many standard errors, and its vector errs by less.
+_CLEAR_ERRORS, _CLEAR_ANGLE = 3.0, math.pi / 4
+
+
 def _counted(number: int) -> str:
     return f"{number} component{'' if number == 1 else 's'}"
 
@@ -208,8 +212,8 @@ class StreamDecomposition(Result):
     Attributes
     ----------
     weight_errors, angle_errors : arrays or None
-        Standard errors of weights, and of vectors in radians, from the spread between batches; None while there are too
-        few to tell.
+        Standard errors of weights, and of vectors in radians, from the spread between segments of rows; None while
+        there are too few to tell.
     n_rows : int
         Rows read, each counted once.
     n_passes : int
@@ -230,7 +234,22 @@ class StreamDecomposition(Result):
         """What was found, in one sentence."""
         passes = f" in {self.n_passes} passes" if self.n_passes > 1 else ""
         count = _counted(len(self.weights)) + _doubt(self.rank_evidence)
-        return f"{count} of the moment of a stream, from {self.n_rows:,} rows{passes}"
+        unclear = int(np.sum(~self.clear))
+        doubt = "" if not unclear else f"; {'none' if unclear == len(self.weights) else unclear} of them"
+        doubt += " is determined yet" if doubt.startswith("; none") else " not determined yet" if doubt else ""
+        return f"{count} of the moment of a stream, from {self.n_rows:,} rows{passes}{doubt}"
+
+    @property
+    def clear(self) -> NDArray[np.bool_]:
+        """Which components the rows determine: a weight of 3 standard errors, and an angle that errs by less than π/4.
+
+        None is before there are standard errors.
+        """
+        if self.weight_errors is None or self.angle_errors is None:
+            return np.zeros(len(self.weights), dtype=np.bool_)
+        above = np.abs(self.weights) > _CLEAR_ERRORS * self.weight_errors
+        determined: NDArray[np.bool_] = above & (self.angle_errors < _CLEAR_ANGLE)
+        return determined
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -212,7 +212,7 @@ class FilesSource(Source):
         for file in files[1:]:
             check_alike(files[0], file)
         self.name = f"the {len(files):,} files"
-        self.n_features, self.columns = files[0].n_features, files[0].columns
+        self.n_features, self.columns, self.sparse = files[0].n_features, files[0].columns, files[0].sparse
         known = [file.n_rows for file in files if file.n_rows is not None]
         self.n_rows = sum(known) if len(known) == len(files) else None
         self._files = files

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from odeco._util.files import faults_of, load_arrays, save_arrays
 from odeco._util.schema import (
     Sizes,
@@ -30,10 +32,14 @@ from odeco._util.schema import (
     whole,
 )
 from odeco._util.state import check_names
-from odeco.online.run import KINDS, N_SEGMENTS, Run, segment_rows
+from odeco.online.drift import DriftSolver
+from odeco.online.one_pass import N_SEGMENTS, MomentSolver, OnePassSolver
+from odeco.online.run import KINDS, Run
 from odeco.online.settings import METHODS, Settings
 from odeco.online.sums import MOST_LEVELS
+from odeco.online.thinning import ALL_ROWS, below
 from odeco.power.solver import Solver
+from odeco.power.tracking import Tracker
 from odeco.privacy.ledger_file import Account
 
 
@@ -50,8 +56,9 @@ _SETTINGS = record(
         "batch_size": nothing_or(whole(1)),
         "n_restarts": nothing_or(whole(1)),
         "n_iterations": nothing_or(whole(1)),
-        "n_polish": nothing_or(whole()),
+        "n_passes": nothing_or(whole(1)),
         "order": tensor_order(),
+        "memory": number(0, 2**40),
         "forgetting": number(0, 1),
         "epsilon": nothing_or(number(0)),
         "delta": nothing_or(number(0, 1)),
@@ -71,7 +78,11 @@ _ACCOUNT = record({"run": text(), "ledger": text(), "is_private": flag()})
 _MOST = 2.0**1000
 
 #: The sum over the rows of the current batch, level by level of its tree, and the buffer of rows, dense or CSR.
-_SUM = {"n_rows": array(kind="i", low=0)}
+_SUM = {
+    "n_rows": array(kind="i", low=0),
+    "threshold": array(kind="i", low=1, high=ALL_ROWS),
+    "places": array(None, kind="i", low=0),
+}
 
 _LEVELS = tuple(f"level{level}" for level in range(MOST_LEVELS))
 
@@ -108,7 +119,7 @@ def check_run_file(header: dict[str, Any], arrays: dict[str, Any]) -> Settings:
     settings = Settings(**header["settings"])
     private = settings.guarantee is not None
     require(private == (header["account"] is not None), "a private run must have an account, and no other may")
-    require(settings.batch_size is not None or header["source"] is not None, "rows that are pushed come in batches")
+    require(settings.n_passes is None or header["source"] is not None, "rows that are pushed are read once")
     if header["run"] is None:
         require(not arrays, "a run that has not begun must hold no array")
     else:
@@ -134,15 +145,21 @@ def _check_run(settings: Settings, run: Any, arrays: dict[str, Any]) -> None:
             prefix in groups or name.startswith("state."), f"`{name}` must belong to the state, the sum or the notes"
         )
         groups.get(prefix, {})[rest] = value
-    search = "counting" if settings.automatic else settings.method
-    require(run["state"] in (search, "tracking"), "its solver must be that of its method")
+    begun = settings.search(run["dimension"], 0)
+    tracks = settings.n_passes not in (None, 1) or not isinstance(begun, OnePassSolver | MomentSolver)
+    expected = type(state) is type(begun) or (tracks and isinstance(state, Tracker))
+    require(expected, "its solver must be that of its method")
     require(state.order == settings.order, "its solver must be of the order of the run")
     if not settings.automatic:
         solvers = {"power": lambda: state.schedule, "tracking": lambda: state.components}
         given = solvers.get(run["state"], lambda: state)().n_components
         require(given == settings.n_components, "its solver must be for the components of the run")
-    if run["state"] == "counting":
-        require(state.per_pass == (settings.batch_size is None), "it must wait for passes where there are some")
+    if isinstance(begun, OnePassSolver) and isinstance(state, OnePassSolver):
+        require(state.in_passes == begun.in_passes, "it must wait for passes where there are some")
+        require(state.memory == begun.memory, "its memory must be that of its settings")
+    if isinstance(begun, DriftSolver) and isinstance(state, DriftSolver):
+        settled = (state.forgetting, state.batch_rows) == (begun.forgetting, begun.batch_rows)
+        require(settled, "it must forget as its settings say")
     _check_sum(settings, run, state, groups["sum"], sizes)
     _check_notes(settings, groups["notes"], sizes)
 
@@ -159,6 +176,12 @@ def _check_sum(settings: Settings, run: dict[str, Any], state: Solver, held: dic
         sizes["waiting"] = int(held["shape"][0])
         require(len(held["indptr"]) == sizes["waiting"] + 1, "rows that wait must have a pointer each")
     require(sizes.get("waiting", 0) <= n_held, "no more rows may wait than were taken in")
+    places = held["places"]
+    thinned = settings.n_passes not in (None, 1) and state.query == "rows"
+    require(len(places) == (sizes.get("waiting", 0) if thinned else 0), "rows that are kept must have a number each")
+    increasing = bool(np.all(np.diff(places) > 0)) and (not len(places) or int(places[-1]) < n_held)
+    chosen = bool(below(places, int(held["threshold"])).all())
+    require(increasing and chosen, "their numbers must be those selected")
     for level in _LEVELS:
         if level in held:
             _check_total(settings, state, held[level], sizes)
@@ -166,14 +189,17 @@ def _check_sum(settings: Settings, run: dict[str, Any], state: Solver, held: dic
     room = settings.batch_size
     if room is None and run["state"] == "tracking" and place["length"] is not None:
         room = math.ceil(place["length"] / N_SEGMENTS)
-    if room is None and run["state"] == "counting":
-        room = segment_rows(place["row"] - n_held)
+    if isinstance(state, OnePassSolver | MomentSolver) and settings.n_passes in (None, 1):
+        room = state.n_rows_wanted
     require(room is None or n_held < room, "its sum must hold fewer rows than a batch")
+    if state.query != "rows":
+        require(int(held["threshold"]) == ALL_ROWS, "only rows that are kept are thinned")
     require(place["length"] is None or place["row"] <= place["length"], "its place must lie within a pass")
 
 
 def _check_total(settings: Settings, state: Solver, total: Any, sizes: Sizes) -> None:
     """Require a sum of the shape of its query."""
+    require(state.query != "rows", "rows that are kept have no sum")
     if state.query == "entries":
         sizes["distinct"] = math.comb(sizes["d"] + 2, 3)
         array("distinct", low=-_MOST, high=_MOST)(total, "sum.sum", sizes)

@@ -9,18 +9,20 @@ from contextlib import nullcontext
 from html import escape
 from typing import Any, Literal, Self
 
-from odeco._util.arguments import as_seed, check_count
-from odeco._util.types import RngLike
+import numpy as np
+
+from odeco._util.arguments import as_seed
+from odeco._util.types import FloatArray, RngLike
 from odeco.decompose.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.display.progress import following
-from odeco.errors import BadRowError, FileFormatError, NothingFoundError
+from odeco.errors import BadRowError, FileFormatError, NothingFoundError, RankError, StreamEndedError
 from odeco.io.rows import as_rows, bad_row_error, check_private_rows, row_slice
 from odeco.io.source import is_on_cluster, names_of
 from odeco.online.checkpoint import RunFile
 from odeco.online.dask.requests import cluster_rows, sum_on_cluster
 from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
 from odeco.online.run import Progress, Run, Snapshot
-from odeco.online.settings import DEFAULT_METHOD, Method, Settings
+from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_METHOD, Method, Settings
 from odeco.privacy.ledger import Ledger
 from odeco.privacy.ledger_file import Account
 from odeco.privacy.noise import NoiseSource
@@ -32,17 +34,19 @@ class OnlineDecomposer:
     Parameters
     ----------
     n_components : int or "auto"
-        The number k of components. ``"auto"``, with ``"core"``: selected automatically, by held-out rows. That takes 32
-        batches, and 48 more for the span if there are more than 50 columns; while the number is in doubt, it is
-        selected again from twice as many fresh rows. The result's `rank_evidence` states the confidence.
-    method : {"core", "power", "entries"}
-        ``"core"`` needs four batches: three to find the span of the components and one for the core. ``"power"`` is
-        Algorithm 2 of the paper: k R batches, one for each iteration of each component. ``"entries"`` adds up all d³/6
-        distinct entries of the moment: one batch, for order 3 and up to 400 columns; the best choice for a private run
-        on as few columns, because a single release has the whole budget. All of them then refine the components with
-        the rows that follow.
-    batch_size : int
-        Rows per batch: the paper's n.
+        The number k of components. ``"auto"``, with ``"core"``: selected automatically, by held-out rows of the block
+        that is searched. The result's `rank_evidence` states the confidence.
+    method : {"auto", "core", "entries", "power"}
+        ``"core"`` keeps the first rows as a block within `memory`, searches it, and refines what it finds with all rows
+        that follow, each read once. ``"entries"`` adds up all d³/6 distinct entries of the moment, for order 3 and up
+        to 400 columns. ``"auto"`` takes ``"entries"`` for up to 100 columns where they fit into `memory`, else
+        ``"core"``. ``"power"`` is Algorithm 2 of the paper: k R batches, one for each iteration of each component;
+        rows that follow refine them.
+    memory : float
+        The memory for rows that are kept and for matrices made of them, in megabytes.
+    batch_size : int, optional
+        Rows per batch, the paper's n: for ``"power"``, for private runs, where each release is the mean over one batch,
+        and as the unit of `forgetting`. Otherwise everything depends on the count of rows only, and none is taken.
     n_restarts, n_iterations : int, optional
         The paper's L and R, for ``"power"`` only; by default those of `Plan.default`.
     order : int
@@ -93,7 +97,8 @@ class OnlineDecomposer:
         n_components: int | Literal["auto"],
         *,
         method: Method = DEFAULT_METHOD,
-        batch_size: int,
+        memory: float = DEFAULT_MEMORY,
+        batch_size: int | None = None,
         n_restarts: int | None = None,
         n_iterations: int | None = None,
         order: int = 3,
@@ -107,10 +112,10 @@ class OnlineDecomposer:
         progress: bool = False,
         noise: NoiseSource | None = None,
     ) -> None:
-        check_count("batch_size", batch_size)
         settings = Settings(
             n_components=n_components,
             method=method,
+            memory=memory,
             batch_size=batch_size,
             n_restarts=n_restarts,
             n_iterations=n_iterations,
@@ -191,25 +196,57 @@ class OnlineDecomposer:
     def verdict(self) -> str:
         """The progress of the run and the number of components found, in one sentence."""
         found, progress = self._so_far(), self.progress
-        settings = (
-            f"k = {self._settings.n_components}, method={self.method!r}, batch_size={self._settings.batch_size:,}"
-        )
+        size = self._settings.batch_size
+        settings = f"k = {self._settings.n_components}, method={self.method!r}"
+        settings += "" if size is None else f", batch_size={size:,}"
         number = 0 if found is None else len(found.weights)
         wanted = "" if self._settings.n_components == "auto" else f" of {self._settings.n_components}"
         text = f"{number}{wanted} components found after {self.n_rows:,} rows"
-        if progress.n_rows_needed:
+        if found is not None and self._account is None and not found.clear.all():
+            text += f", {int(np.sum(~found.clear))} of them not yet determined"
+        elif progress.n_rows_needed and found is None:
             text += f"; {progress.stage}, {progress.n_rows_needed:,} rows more until all are"
         return f"{text} ({settings}{'' if self._account is None else ', private'})"
 
     def _so_far(self) -> StreamDecomposition | PrivateStreamDecomposition | None:
         """Return the components found so far, without a warning; None if there are none."""
         run = self._run
-        return None if run is None or not run.state.components.n_components else run.result().with_names(self._names)
+        if run is None or not run.n_rows:
+            return None
+        try:
+            found = run.result()
+        except (RankError, StreamEndedError):
+            return None
+        return found.with_names(self._names) if len(found.weights) else None
 
     @property
     def method(self) -> Method:
-        """The solver that finds the components."""
-        return self._settings.method
+        """The solver that finds the components; ``"auto"`` before the first rows."""
+        return self._settings.method if self._run is None else self._settings.chosen_method(self._dimension)[0]
+
+    @property
+    def method_reason(self) -> str:
+        """Why that method was chosen."""
+        return "rows decide" if self._run is None else self._settings.chosen_method(self._dimension)[1]
+
+    @property
+    def _dimension(self) -> int:
+        return 0 if self._run is None else int(self._run.total.block.shape[0])
+
+    @property
+    def weights_(self) -> FloatArray:
+        """The weights of `result`, largest first."""
+        return self.result().weights
+
+    @property
+    def components_(self) -> FloatArray:
+        """The vectors of `result`, one per row."""
+        return self.result().vectors.T
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """The number of rows so far: `n_rows`."""
+        return self.n_rows
 
     @property
     def n_rows(self) -> int:
@@ -221,19 +258,27 @@ class OnlineDecomposer:
         """The progress of the run."""
         if self._run is not None:
             return self._run.progress
-        n_batches, size = self._settings.n_questions, self._settings.batch_size or 0
+        n_batches, size = self._settings.n_batches(), self._settings.batch_size or 0
         return Progress("waiting for rows", 0.0, self.n_rows, None if n_batches is None else n_batches * size)
 
     def result(self) -> StreamDecomposition | PrivateStreamDecomposition:
         """Return the components found so far, all or those that are finished, largest weight first.
 
+        It is the best estimate from all rows so far, also while they are too few to find all components: `clear` of the
+        result tells which components are determined. ``"power"`` and private runs report components of complete
+        batches only.
+
         In a private run it is a `PrivateStreamDecomposition`, which may be published. In others, a
         `DominantColumnWarning` is issued if one column dominates all others.
         """
-        if self._run is not None:
-            self._run.require_signal(self._run.state)
-        result = self._so_far()
-        if result is None:
+        run = self._run
+        result = None
+        if run is not None and run.n_rows:
+            try:
+                result = run.result().with_names(self._names)
+            except StreamEndedError:
+                result = None
+        if result is None or not len(result.weights):
             needed = self.progress.n_rows_needed
             remedy = (
                 "Push rows with partial_fit first." if needed is None else f"All take {self.n_rows + needed:,} rows."

@@ -57,11 +57,7 @@ class EntriesSolver(State, FiniteSolver):
     @classmethod
     def start(cls, dimension: int, n_components: int, *, seed: int, orthogonal: bool = False) -> EntriesSolver:
         """Return the state before the first query."""
-        if dimension > MOST_DIMENSION:
-            raise ValueError(
-                f"method='entries' keeps d³/6 numbers, so rows must have at most {MOST_DIMENSION} columns. "
-                f"Got {dimension:,}. Take method='core'."
-            )
+        check_columns(dimension)
         return cls(dimension, check_n_components(n_components, dimension), seed, orthogonal)
 
     @property
@@ -91,8 +87,25 @@ class EntriesSolver(State, FiniteSolver):
 
     def advance(self, reply: FloatArray, n_rows: int | None = None) -> EntriesSolver:  # noqa: ARG002 - one reply
         """Decompose the moment, given its distinct entries T[i, j, k], i ≥ j ≥ k, in the order of i, then j, then k."""
-        tensor = DenseTensor(PackedTensor(reply, self.dimension).to_dense())
-        found = None if self.orthogonal else fit_independent(tensor, self.n_components, self.seed)
-        if found is None:
-            found = decompose_noisy(tensor, self.n_components, np.random.default_rng(self.seed))
-        return replace(self, found=found.sorted_by_weight())
+        found = decompose_moment(reply, self.dimension, self.n_components, self.seed, orthogonal=self.orthogonal)
+        return replace(self, found=found)
+
+
+def check_columns(dimension: int) -> None:
+    """Raise if there are too many columns for all entries."""
+    if dimension > MOST_DIMENSION:
+        raise ValueError(
+            f"method='entries' keeps d³/6 numbers, so rows must have at most {MOST_DIMENSION} columns. "
+            f"Got {dimension:,}. Take method='core'."
+        )
+
+
+def decompose_moment(
+    packed: FloatArray, dimension: int, n_components: int, seed: int, *, orthogonal: bool
+) -> Components:
+    """Decompose the moment whose distinct entries T[i, j, k], i ≥ j ≥ k, are given; largest weight first."""
+    tensor = DenseTensor(PackedTensor(packed, dimension).to_dense())
+    found = None if orthogonal else fit_independent(tensor, n_components, seed)
+    if found is None:
+        found = decompose_noisy(tensor, n_components, np.random.default_rng(seed))
+    return found.sorted_by_weight()

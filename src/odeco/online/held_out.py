@@ -42,6 +42,9 @@ from odeco.cp.symmetric import SymmetricProblem
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor, symmetrize
 
+#: Groups of rows that are held out. Their spread gives the standard errors, with one degree of freedom less.
+N_GROUPS = 16
+
 #: Of a step from one fit to the next, the share that rows held out are asked about.
 _STEP = 0.5
 

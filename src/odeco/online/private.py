@@ -165,8 +165,10 @@ class NoisyMean(BatchMean):
             raise TypeError("Rows of a private run must be all dense or all CSR. Got both. Convert them.")
         return replace(notes, dense=dense)
 
-    def reply(self, run: Run) -> tuple[FloatArray, Release]:
+    def reply(self, run: Run, *, keep: bool = False) -> tuple[FloatArray, Release]:
         """Charge the ledger, and return the mean with noise. The sum is dropped: it is never released again."""
+        if keep:
+            raise RuntimeError("A private run releases complete batches only.")
         total, first, state = run.total, run.n_closed + 1, run.state
         n_rows = total.n_rows
         check_delta_for(self.guarantee.delta, first + n_rows - 1, "record")  # the rows of all batches count
@@ -206,7 +208,7 @@ class NoisyMean(BatchMean):
         """Return components as they are: rows of a bounded norm have powers of a bounded size."""
         return found
 
-    def result(self, found: StreamDecomposition, run: Run) -> PrivateStreamDecomposition:
+    def result(self, found: StreamDecomposition, run: Run, notes: Any) -> PrivateStreamDecomposition:  # noqa: ARG002 - those of the run
         """Return what was found, with what is guaranteed, every release so far, and what their noise means."""
         noise = self._noise_in_found(run)
         first = noise.components.largest_first()

@@ -18,11 +18,12 @@ from odeco._util.types import FloatArray
 from odeco.cp.rank import RankEvidence, no_signal_error
 from odeco.decompose.result import PrivateStreamDecomposition, StreamDecomposition
 from odeco.errors import BadRowError, RankError, StreamEndedError
-from odeco.io.rows import row_slice
+from odeco.io.rows import csr_view, is_sparse, row_slice, stored_numbers
+from odeco.online.drift import DriftSolver
 from odeco.online.entries import EntriesSolver
+from odeco.online.one_pass import N_SEGMENTS, MomentSolver, OnePassSolver
 from odeco.online.range_finder import CoreSolver
 from odeco.online.sums import Held, Part, RowSum
-from odeco.online.unknown_rank import CountingSolver
 from odeco.power.power_method import PowerSolver
 from odeco.power.solver import Solver
 from odeco.power.tracking import Tracker
@@ -34,19 +35,14 @@ AnyStreamDecomposition = StreamDecomposition | PrivateStreamDecomposition
 KINDS: dict[str, type[Solver]] = {
     "power": PowerSolver,
     "core": CoreSolver,
-    "counting": CountingSolver,
+    "one pass": OnePassSolver,
+    "drift": DriftSolver,
+    "moment": MomentSolver,
     "entries": EntriesSolver,
     "tracking": Tracker,
 }
 
 _NAMES = {kind: name for name, kind in KINDS.items()}
-
-#: With an unknown rank a pass is cut into segments, of which every other is held out: of at least this many rows, and
-#: of at least 1/256 of the rows before, so that few rows give many segments, and many rows not too many.
-MIN_SEGMENT_ROWS, SEGMENT_SHARE = 16, 256
-
-#: A pass that refines is cut into this many segments, whose spread gives the standard errors.
-N_SEGMENTS = 16
 
 
 @dataclass(frozen=True)
@@ -203,41 +199,83 @@ class FreshRows:
         return Progress(state.status, used / wanted, run.n_rows, wanted - used)
 
 
-def segment_rows(start: int) -> int:
-    """Return the number of rows of the segment that begins at a row, for an unknown rank."""
-    return max(MIN_SEGMENT_ROWS, start // SEGMENT_SHARE)
+@dataclass(frozen=True)
+class OnePass:
+    """A batch is a segment of rows that are read once; the solver says how long it is, by the count of rows."""
+
+    def room(self, run: Run) -> int:
+        """Return the number of rows that the current segment still takes."""
+        return _one_pass_solver(run).n_rows_wanted - run.total.n_rows
+
+    def segments(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
+        """Return all segments that have the current question."""
+        row = self.next_row(run)
+        found, start = list[tuple[int, int, int]](), row - run.total.n_rows
+        for size in _one_pass_solver(run).next_segments:
+            if start < n_rows:
+                found.append((start, max(start, row), min(start + size, n_rows)))
+            start += size
+        return found
+
+    def following(self, state: Solver) -> Solver:
+        """Return the same solver: it goes on by itself."""
+        return state
+
+    def end_pass(self, run: Run) -> None:
+        """Note the end of the data."""
+        if not run.n_rows:
+            raise StreamEndedError("Data must have at least one row. Got none. Pass rows.")
+        run.go_on_at(Place(run.place.row, ended=True))
+
+    def is_complete(self, run: Run) -> bool:
+        """Tell whether the data have ended."""
+        return run.place.ended
+
+    def next_row(self, run: Run) -> int:
+        """Return the number of rows used: each is read once."""
+        return run.n_rows
+
+    def progress(self, run: Run) -> Progress:
+        """Return the progress towards the next search, or say that components are refined."""
+        state, needed = run.state, self.room(run)
+        if state.components.n_components:
+            return Progress(state.status, 1.0, run.n_rows, 0)
+        return Progress(state.status, run.n_rows / (run.n_rows + needed), run.n_rows, needed)
+
+
+def _one_pass_solver(run: Run) -> OnePassSolver | MomentSolver:
+    if not isinstance(run.state, OnePassSolver | MomentSolver):
+        raise RuntimeError("Only a solver for one pass says how many rows it wants.")
+    return run.state
 
 
 @dataclass(frozen=True)
 class Passes:
     """A batch is a pass over data that can be read again, or a segment of a pass.
 
-    The solver asks `n_questions` questions, one per pass; then `n_polish` passes refine the components. Vectors change
-    only at the end of such a pass, so that all its segments have images of the same vectors. For an unknown rank
-    (`in_segments`), every segment of a pass gives a mean, and later segments are longer.
+    The solver asks its question in the first pass; the others, `n_passes` in all, refine the components. Vectors change
+    only at the end of a pass, so that all its segments have images of the same vectors.
     """
 
-    n_questions: int
-    n_polish: int
-    in_segments: bool = False
+    n_passes: int
 
     def room(self, run: Run) -> int | None:
         """Return the rows that the current segment still takes; None while a question needs a whole pass."""
-        height = self._height(run, run.place.row - run.total.n_rows)
+        height = self._height(run)
         return None if height is None else height - run.total.n_rows
 
-    def _height(self, run: Run, start: int) -> int | None:
-        """Return the number of rows of the segment that begins at a row; None for the whole pass."""
-        if run.state.n_queries is not None:
-            return segment_rows(start) if self.in_segments else None
-        return None if run.place.length is None else math.ceil(run.place.length / N_SEGMENTS)
+    def _height(self, run: Run) -> int | None:
+        """Return the number of rows of a segment; None for the whole pass."""
+        if run.state.n_queries is not None or run.place.length is None:
+            return None
+        return math.ceil(run.place.length / N_SEGMENTS)
 
     def segments(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
         """Return the rest of the pass as one batch or, since vectors stay the same in a pass that refines, several."""
         row = self.next_row(run)
         found, start = list[tuple[int, int, int]](), row - run.total.n_rows
+        height = self._height(run)
         while start < n_rows:
-            height = self._height(run, start)
             end = n_rows if height is None else min(start + height, n_rows)
             found.append((start, max(start, row), end))
             start = end
@@ -255,13 +293,13 @@ class Passes:
         place = Place(0, run.place.n_refined + refining, length=run.place.row)
         state = run.state.end_pass()
         run.require_signal(state)
-        if (refining or state.done) and place.n_refined < self.n_polish:
+        if (refining or state.done) and place.n_refined + 1 < self.n_passes:
             state = Tracker.after(state, per_pass=True)
         run.go_on_with(state, place=place)
 
     def is_complete(self, run: Run) -> bool:
         """Tell whether all passes are made."""
-        return run.place.n_refined >= self.n_polish if self.n_polish else run.state.done
+        return run.place.n_refined + 1 >= self.n_passes and (self.n_passes > 1 or run.state.done)
 
     def next_row(self, run: Run) -> int:
         """Return the row of the current pass."""
@@ -269,8 +307,8 @@ class Passes:
 
     def progress(self, run: Run) -> Progress:
         """Return the number of the pass, and the share of all rows of all passes."""
-        state, n_passes, length = run.state, self.n_questions + self.n_polish, run.place.length
-        n_done = self.n_questions + run.place.n_refined if state.n_queries is None else state.n_replies
+        state, n_passes, length = run.state, self.n_passes, run.place.length
+        n_done = 1 + run.place.n_refined if state.n_queries is None else 0
         stage = f"{state.status}, pass {n_done + 1} of {n_passes}"
         if length is None:
             return Progress(stage, n_done / n_passes, run.n_rows, None)
@@ -295,8 +333,9 @@ class BatchMean:
     def sum_for(self, state: Solver) -> RowSum:
         """Return the empty sum for the question of a solver."""
         if state.query == "value":
-            raise RuntimeError("The question of a stream must be an image, a core or entries.")
-        return RowSum(state.query, state.probes, state.order)
+            raise RuntimeError("The question of a stream must be an image, a core, entries or rows.")
+        limit = state.row_limit if isinstance(state, OnePassSolver) else None
+        return RowSum(state.query, state.probes, state.order, limit)
 
     def prepare(self, rows: Any, notes: Any) -> tuple[Any, Any]:
         """Return rows as they are added up, and the notes after them."""
@@ -306,9 +345,14 @@ class BatchMean:
         """Return the notes after rows, dense or CSR, that a worker has prepared and added up."""
         return notes
 
-    def reply(self, run: Run) -> tuple[FloatArray, Any]:
-        """Return the reply to the question of a run, from the sum over its batch; and what `notes_after` needs."""
-        mean: FloatArray = run.total.finish()
+    def reply(self, run: Run, *, keep: bool = False) -> tuple[Any, Any]:
+        """Return the reply to the question of a run, from the sum over its batch; and what `notes_after` needs.
+
+        With `keep`, the sum is kept, because the batch goes on.
+        """
+        if run.total.question == "rows":
+            return self._rows(run)
+        mean: FloatArray = run.total.mean() if keep else run.total.finish()
         size = largest(mean)
         if 0 < size < SMALLEST_USABLE:
             raise BadRowError(
@@ -319,6 +363,18 @@ class BatchMean:
         if exponent is None and size > 0:
             exponent = unit_exponent(size, 2, mean.dtype)
         return times_power_of_two(mean, -(exponent or 0)), exponent
+
+    def _rows(self, run: Run) -> tuple[Any, Any]:
+        """Return the rows that were kept, in the unit whose p-th power is that of means."""
+        rows, exponent = run.total.rows(), run.notes
+        size = largest(stored_numbers(rows))
+        if exponent is None and size > 0:
+            exponent = run.state.order * unit_exponent(size, 2 * run.state.order, rows.dtype)
+        shift = (exponent or 0) // run.state.order
+        if not shift:
+            return rows, exponent
+        scaled = times_power_of_two(stored_numbers(rows), -shift)
+        return csr_view(scaled, rows.indices, rows.indptr, rows.shape[1]) if is_sparse(rows) else scaled, exponent
 
     def notes_after(self, run: Run, release: Any, after: Solver) -> Any:  # noqa: ARG002 - the exponent is all
         """Return the notes for `after`, the solver that has got the reply."""
@@ -336,16 +392,16 @@ class BatchMean:
             noise_levels=put_back(evidence.noise_levels, notes or 0, "noise levels"),
         )
 
-    def result(self, found: StreamDecomposition, run: Run) -> AnyStreamDecomposition:
+    def result(self, found: StreamDecomposition, run: Run, notes: Any) -> AnyStreamDecomposition:  # noqa: ARG002 - private runs need it
         """Return the result for the user: here, with weights in the unit of the rows."""
-        if not run.notes:
+        if not notes:
             return found
         errors = found.weight_errors
         return replace(
             found,
-            components=self.components(found.components, run.notes),
-            weight_errors=None if errors is None else put_back(errors, run.notes, "errors of the weights"),
-            rank_evidence=None if found.rank_evidence is None else self.evidence(found.rank_evidence, run.notes),
+            components=self.components(found.components, notes),
+            weight_errors=None if errors is None else put_back(errors, notes, "errors of the weights"),
+            rank_evidence=None if found.rank_evidence is None else self.evidence(found.rank_evidence, notes),
         )
 
     def notes_to_arrays(self, notes: Any) -> dict[str, Any]:
@@ -399,6 +455,7 @@ class Run:
         self.batches = batches
         self.mean = BatchMean() if mean is None else mean
         self._now = RunState(state, self.mean.sum_for(state), n_closed)
+        self._estimate: tuple[int, Solver, Any] | None = None  # the last estimate of one pass, by the number of rows
 
     @property
     def state(self) -> Solver:
@@ -486,10 +543,10 @@ class Run:
         notes = self.mean.notes_after(self, release, after)
         self.go_on_with(self.batches.following(after), n_closed=now.n_closed + n_rows, notes=notes)
 
-    def require_signal(self, state: Solver) -> None:
+    def require_signal(self, state: Solver, notes: Any = None) -> None:
         """Raise if the rank was selected automatically, and is 0."""
         if state.rank_evidence is not None and state.rank_evidence.rank == 0:
-            evidence = self.mean.evidence(state.rank_evidence, self.notes)
+            evidence = self.mean.evidence(state.rank_evidence, self.notes if notes is None else notes)
             raise no_signal_error(evidence.weights, evidence.noise_levels, state.components)
 
     def go_on_with(self, state: Solver, **changes: Any) -> None:
@@ -516,18 +573,32 @@ class Run:
         snapshot.now.total.kept = ()
 
     def result(self) -> AnyStreamDecomposition:
-        """Return the components found so far, largest weight first, with standard errors if they are known."""
-        self.require_signal(self.state)
-        found, errors = self.state.components, self.state.standard_errors()
+        """Return the components found so far, largest weight first, with standard errors if they are known.
+
+        A solver for one pass takes the rows of the unfinished segment into account; others only complete batches.
+        """
+        state, notes = self._so_far()
+        self.require_signal(state, notes)
+        found, errors = state.components, state.standard_errors()
         first = found.largest_first()
         result = StreamDecomposition(
             components=found.sorted_by_weight(),
             weight_errors=None if errors is None else errors[0][first],
             angle_errors=None if errors is None else errors[1][first],
             n_rows=self.n_rows,
-            rank_evidence=self.state.rank_evidence,
+            rank_evidence=state.rank_evidence,
         )
-        return self.mean.result(result, self)
+        return self.mean.result(result, self, notes)
+
+    def _so_far(self) -> tuple[Solver, Any]:
+        """Return the solver with the best estimate from all rows, and the notes that go with it."""
+        now = self._now
+        if not isinstance(now.state, OnePassSolver | MomentSolver):
+            return now.state, now.notes
+        if self._estimate is None or self._estimate[0] != self.n_rows:
+            reply, notes = self.mean.reply(self, keep=True) if now.total.n_rows else (None, now.notes)
+            self._estimate = (self.n_rows, now.state.so_far(reply, now.total.n_rows), notes)
+        return self._estimate[1:]
 
     def to_arrays(self, *, keep_sum: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return everything as a JSON header and named arrays.

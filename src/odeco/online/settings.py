@@ -5,22 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from odeco._util.arguments import check_choice, check_count, check_forgetting, check_order
-from odeco.online.entries import EntriesSolver
+from odeco._util.arguments import check_choice, check_count, check_forgetting, check_number, check_order
+from odeco.online.drift import DriftSolver
+from odeco.online.entries import EntriesSolver, check_columns
+from odeco.online.one_pass import MomentSolver, OnePassSolver, moment_bytes
 from odeco.online.private import Guarantee, NoisyMean
 from odeco.online.range_finder import DEFAULT_ROUNDS, CoreSolver
-from odeco.online.run import Batches, BatchMean, FreshRows, Passes, Run
-from odeco.online.unknown_rank import CountingSolver
+from odeco.online.run import Batches, BatchMean, FreshRows, OnePass, Passes, Run
 from odeco.power.power_method import PowerSolver, Schedule
 from odeco.power.solver import Solver
 from odeco.privacy.ledger_file import Account
 
-Method = Literal["core", "power", "entries"]
+Method = Literal["auto", "core", "power", "entries"]
 
-#: The default of pulled and of pushed runs: the range finder with its core needs far fewer rows.
-DEFAULT_METHOD: Method = "core"
+DEFAULT_METHOD: Method = "auto"
 
 METHODS: tuple[Method, ...] = get_args(Method)
+
+#: The memory that a run may use by default, in megabytes.
+DEFAULT_MEMORY = 256.0
+
+#: Up to this number of columns adding up the whole moment is cheap.
+FEW_COLUMNS = 100
 
 
 @dataclass(frozen=True)
@@ -33,14 +39,16 @@ class Settings:
         The number k of components; ``"auto"`` selects it automatically.
     order : int
         The order p of the moment.
-    method : {"core", "power", "entries"}
-        The solver that finds the components.
+    method : {"auto", "core", "power", "entries"}
+        The solver that finds the components; see `chosen_method`.
     batch_size : int or None
-        Rows per batch of fresh rows; None if a batch is a pass over data that can be read again.
+        Rows per batch: for Algorithm 2, for private runs, and the unit of `forgetting`.
     n_restarts, n_iterations : int or None
         The paper's L and R, for ``"power"`` only.
-    n_polish : int or None
-        Passes that refine, if a batch is a pass.
+    n_passes : int or None
+        How often data that can be read again are read; None if rows are read once.
+    memory : float
+        The memory that rows and matrices of an open run may take, in megabytes.
     forgetting : float
         What the weight of the past is multiplied by before each batch that refines.
     epsilon, delta, norm_bound, neighbour_relation
@@ -52,8 +60,9 @@ class Settings:
     batch_size: int | None = None
     n_restarts: int | None = None
     n_iterations: int | None = None
-    n_polish: int | None = None
     order: int = 3
+    n_passes: int | None = None
+    memory: float = DEFAULT_MEMORY
     forgetting: float = 1.0
     epsilon: float | None = None
     delta: float | None = None
@@ -66,6 +75,7 @@ class Settings:
         if check_order(self.order) != 3 and self.method == "entries":
             raise ValueError(f"method='entries' takes moments of order 3. Got order {self.order}. Take method='core'.")
         check_forgetting(self.forgetting)
+        check_number("memory", self.memory, 0, 2**40)
         for name in ("n_restarts", "n_iterations"):
             value = getattr(self, name)
             if value is not None and self.method != "power":
@@ -75,18 +85,37 @@ class Settings:
                 )
             if value is not None:
                 check_count(name, value)
+        if self.n_passes is not None:
+            check_count("n_passes", self.n_passes)
+        self._check_batch_size(private=self.guarantee is not None)
+
+    def _check_batch_size(self, *, private: bool) -> None:
+        """Check the number of rows per batch, which only some runs have."""
         if self.batch_size is not None:
             check_count("batch_size", self.batch_size)
-        if self.n_polish is not None:
-            check_count("n_polish", self.n_polish, 0)
-        _ = self.guarantee
+        if self.has_batches and self.batch_size is None:
+            what = "a private run: each release is the mean over one batch" if private else 'method="power"'
+            what = what if private or self.method == "power" else "`forgetting` below 1, whose unit it is"
+            raise ValueError(f"`batch_size` must be given for {what}. Got None.")
+        if not self.has_batches and self.batch_size is not None:
+            raise ValueError(
+                f"`batch_size` is not used by method={self.method!r}: everything depends on the count of rows. Got "
+                f"{self.batch_size!r}. Leave it out."
+            )
+        if self.forgetting < 1 and self.method == "entries" and not private:
+            raise ValueError("method='entries' averages over all rows. Got forgetting below 1. Take method='core'.")
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether rows come in batches of `batch_size`; otherwise the count of rows decides."""
+        return self.method == "power" or self.forgetting < 1 or self.guarantee is not None
 
     def _check_number(self) -> None:
         """Check the number of components, or whether it can be selected automatically."""
         if not self.automatic:
             check_count("n_components", self.n_components)
             return
-        if self.method != "core":
+        if self.method not in ("auto", "core"):
             raise ValueError(
                 f"n_components='auto' takes method='core', which can hold out rows. Got method={self.method!r}. "
                 "Pass n_components as an int, or leave out the method."
@@ -127,15 +156,35 @@ class Settings:
             )
         return Guarantee(self.epsilon, self.delta, self.norm_bound, self.neighbour_relation or "replace")
 
+    def chosen_method(self, dimension: int) -> tuple[Method, str]:
+        """Return the method, and why it was chosen."""
+        if self.method != "auto":
+            return self.method, "as given"
+        if self.order != 3 or self.automatic or (self.forgetting < 1 and self.guarantee is None):
+            what = "the order is not 3" if self.order != 3 else "rows that are kept serve more than one purpose"
+            return "core", what
+        if dimension > FEW_COLUMNS:
+            return "core", f"with more than {FEW_COLUMNS} columns the whole moment would take longer"
+        if moment_bytes(dimension) > self.bytes_allowed:
+            return "core", "the whole moment does not fit into the memory allowed"
+        return "entries", f"with at most {FEW_COLUMNS} columns the whole moment is cheap"
+
     @property
-    def n_questions(self) -> int | None:
-        """The number of batches or passes that the solver needs; None if it depends on the number of columns."""
-        if self.automatic:
+    def bytes_allowed(self) -> int:
+        """The memory that a run may use, in bytes."""
+        return max(1, int(self.memory * 1e6))
+
+    def n_batches(self, dimension: int | None = None) -> int | None:
+        """Return the number of batches until there are components; None if there are none, or it is not known."""
+        if not self.has_batches:
             return None
-        if self.method != "power":
-            return DEFAULT_ROUNDS + 1 if self.method == "core" else 1
+        method = self.method if dimension is None else self.chosen_method(dimension)[0]
+        if self.guarantee is not None and method in ("core", "entries"):
+            return DEFAULT_ROUNDS + 1 if method == "core" else 1
         k = self.n_components
-        return None if self.n_iterations is None or isinstance(k, str) else k * self.n_iterations
+        if method != "power" or self.n_iterations is None or isinstance(k, str):
+            return None
+        return k * self.n_iterations
 
     @property
     def orthogonal(self) -> bool:
@@ -144,36 +193,46 @@ class Settings:
 
     def search(self, dimension: int, seed: int) -> Solver:
         """Return the solver in its initial state."""
-        k = self.n_components
-        if isinstance(k, str):
-            return CountingSolver.start(dimension, order=self.order, seed=seed, per_pass=self.batch_size is None)
-        if self.method == "core":
+        k, (method, _) = self.n_components, self.chosen_method(dimension)
+        private, in_passes = self.guarantee is not None, self.n_passes is not None and self.n_passes > 1
+        if method == "power" and not isinstance(k, str):
+            plan = Schedule.default(
+                dimension,
+                k,
+                n_restarts=self.n_restarts,
+                n_iterations=self.n_iterations,
+                weight_from="last_image",
+            )
+            return PowerSolver.start(plan, order=self.order, parts=(dimension,), seed=seed)
+        if method == "entries" and not isinstance(k, str):
+            check_columns(dimension)
+            if private or in_passes:
+                return EntriesSolver.start(dimension, k, seed=seed, orthogonal=self.orthogonal)
+            return MomentSolver.start(dimension, k, seed=seed)
+        if private and not isinstance(k, str):
             return CoreSolver.start(dimension, k, order=self.order, seed=seed, orthogonal=self.orthogonal)
-        if self.method == "entries":
-            return EntriesSolver.start(dimension, k, seed=seed, orthogonal=self.orthogonal)
-        plan = Schedule.default(
-            dimension,
-            k,
-            n_restarts=self.n_restarts,
-            n_iterations=self.n_iterations,
-            weight_from="last_image",
+        number = None if isinstance(k, str) else k
+        memory, order = self.bytes_allowed, self.order
+        begun = OnePassSolver.start(dimension, number, order=order, seed=seed, memory=memory, in_passes=in_passes)
+        if self.forgetting == 1 or self.batch_size is None:
+            return begun
+        return DriftSolver(
+            dimension, order, seed, memory, in_passes, number, forgetting=self.forgetting, batch_rows=self.batch_size
         )
-        return PowerSolver.start(plan, order=self.order, parts=(dimension,), seed=seed)
 
-    def batches(self, dimension: int, *, stops_when_found: bool = False) -> Batches:
-        """Return the policy: a batch is `batch_size` fresh rows, a pass, or a segment of a pass."""
-        if self.batch_size is None:
-            n_polish = 0 if self.n_polish is None else self.n_polish
-            if self.automatic:
-                return Passes(CountingSolver.passes(dimension, self.order), n_polish, in_segments=True)
-            return Passes(self.n_questions or 0, n_polish)
-        return FreshRows(
-            self.batch_size,
-            self.forgetting,
-            stops_when_found,
-            found_counts=self.guarantee is None,
-            orthogonal=self.orthogonal,
-        )
+    def batches(self, *, stops_when_found: bool = False) -> Batches:
+        """Return the policy: a batch is `batch_size` fresh rows, a pass or a segment of one, or a count of rows."""
+        if self.batch_size is not None and (self.method == "power" or self.guarantee is not None):
+            return FreshRows(
+                self.batch_size,
+                self.forgetting,
+                stops_when_found,
+                found_counts=self.guarantee is None,
+                orthogonal=self.orthogonal,
+            )
+        if self.n_passes is not None and self.n_passes > 1:
+            return Passes(self.n_passes)
+        return OnePass()
 
     def mean(self, dimension: int, account: Account | None) -> BatchMean | None:
         """Return the noisy mean of a private run; None for others."""
@@ -192,7 +251,7 @@ class Settings:
         n_closed: int = 0,
     ) -> Run:
         """Return the run before its first row; `n_closed` earlier rows have been paid for."""
-        batches = self.batches(dimension, stops_when_found=stops_when_found)
+        batches = self.batches(stops_when_found=stops_when_found)
         return Run(self.search(dimension, seed), batches, self.mean(dimension, account), n_closed=n_closed)
 
     def resume(
@@ -204,5 +263,5 @@ class Settings:
         stops_when_found: bool = False,
     ) -> Run:
         """Return the run that `Run.to_arrays` wrote."""
-        batches = self.batches(header["dimension"], stops_when_found=stops_when_found)
+        batches = self.batches(stops_when_found=stops_when_found)
         return Run.from_arrays(header, arrays, batches, self.mean(header["dimension"], account))

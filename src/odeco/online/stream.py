@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
 
-from odeco._util.arguments import as_seed, check_choice, check_number
+from odeco._util.arguments import as_seed, check_choice, check_count, check_number
 from odeco._util.types import RngLike
 from odeco.decompose.result import StreamDecomposition
 from odeco.display.progress import following
@@ -23,7 +23,7 @@ from odeco.online.checkpoint import RunFile
 from odeco.online.dask.requests import cluster_rows, sum_on_cluster
 from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
 from odeco.online.run import Progress, Run
-from odeco.online.settings import DEFAULT_METHOD, METHODS, Method, Settings
+from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_METHOD, METHODS, Method, Settings
 from odeco.online.sums import rows_per_chunk, rows_per_unit
 
 
@@ -32,10 +32,11 @@ def decompose_stream(
     n_components: int | Literal["auto"],
     *,
     method: Method = DEFAULT_METHOD,
+    n_passes: int | None = None,
+    memory: float = DEFAULT_MEMORY,
     batch_size: int | None = None,
     n_restarts: int | None = None,
     n_iterations: int | None = None,
-    n_polish: int | None = None,
     order: int = 3,
     columns: Sequence[str] | str | None = None,
     drop: Sequence[str] | str | None = None,
@@ -58,20 +59,23 @@ def decompose_stream(
         The number k of components. ``"auto"``, with ``"core"``: selected automatically, by held-out rows; the result's
         `rank_evidence` states the confidence, and which other numbers are not ruled out. At most 22 are looked for, or
         d if there are at most 50 columns (at order 3).
-    method : {"core", "power", "entries"}
-        ``"core"`` finds the span of the components and decomposes a small core: a few passes where the
-        data can be read again, a few batches of a stream otherwise. ``"power"`` is Algorithm 2 of the paper: fresh
-        rows for every iteration, exactly k R batches. ``"entries"`` adds up all d³/6 distinct entries of the moment and
-        decomposes it: one pass or one batch, for order 3 and up to 400 columns.
+    method : {"auto", "core", "entries", "power"}
+        ``"core"`` keeps a block of rows within `memory`, searches it, and refines what it finds with all rows.
+        ``"entries"`` adds up all d³/6 distinct entries of the moment and decomposes it, for order 3 and up to 400
+        columns. ``"auto"`` takes ``"entries"`` for up to 100 columns where they fit into `memory`, else ``"core"``.
+        ``"power"`` is Algorithm 2 of the paper: fresh rows for every iteration, exactly k R batches, and memory for
+        nothing but d (k + L) numbers.
+    n_passes : int, optional
+        How often data are read that can be read again. By default three times: rows evenly spaced over all of them are
+        searched, and two passes refine what was found and give standard errors (``"entries"``: one). With 1, they are
+        read once, as a stream is, and the result is bit-identical with that of a stream of the same rows: its block is
+        the *first* rows, so that they should not be sorted.
+    memory : float
+        The memory for rows that are kept and for matrices made of them, in megabytes.
     batch_size : int, optional
-        Rows per batch, the paper's n. Required by ``"power"``; for ``"core"`` on a stream that can be read once it is
-        10 d by default, at least 1,000 (with ``"auto"``, which needs many batches, a quarter of that); refused where
-        every step reads all rows.
+        Rows per batch, the paper's n; for ``"power"`` only.
     n_restarts, n_iterations : int, optional
         The paper's L and R, for ``"power"`` only.
-    n_polish : int, optional
-        For ``"core"`` on data that can be read again only: the number of further passes, which refine the components
-        and give standard errors; 1 by default.
     order : int
         The order p of the moment.
     columns, drop : sequence of str, optional
@@ -133,11 +137,14 @@ def decompose_stream(
     settings = Settings(
         n_components=n_components,
         method=method,
-        **_batching(reader, method, batch_size, n_polish, automatic=isinstance(n_components, str)),
+        batch_size=batch_size,
+        memory=memory,
         n_restarts=n_restarts,
         n_iterations=n_iterations,
         order=order,
     )
+    chosen, _ = settings.chosen_method(reader.n_features)
+    settings = replace(settings, n_passes=_passes(reader, chosen, n_passes))
     stops_when_found = method == "power"  # Algorithm 2 reads exactly k R batches
     fingerprint = "" if checkpoint is None else reader.fingerprint()
     seconds = check_number("checkpoint_seconds", checkpoint_seconds, 0, float("inf"), closed=True)
@@ -153,7 +160,7 @@ def decompose_stream(
         file.remove()
     result = cast("StreamDecomposition", run.result())  # not private
     length = run.place.length
-    if length is not None:  # every row counts once
+    if length is not None:  # in passes every row counts once
         result = replace(result, n_rows=length, n_passes=run.n_rows // length)
     if reader.columns is not None:
         result = result.with_names(reader.columns)
@@ -184,28 +191,18 @@ def _pull(reader: Reader, run: Run, file: Checkpoint, callback: Callable[[Progre
         raise ClusterError(f"{error} {kept}") from error
 
 
-def _batching(
-    reader: Reader, method: Method, batch_size: int | None, n_polish: int | None, *, automatic: bool
-) -> dict[str, Any]:
-    """Return how rows are cut into batches; refuse arguments that the method does not use on this source."""
-    passes = method != "power" and reader.repeatable
-    if passes and batch_size is not None:
-        raise ValueError(
-            f"`batch_size` is not used by method={method!r} on data that can be read again: every step reads all rows. "
-            f"Got {batch_size!r}. Leave it out, or pass an iterator to read the data once."
-        )
-    if not passes and n_polish is not None:
-        raise ValueError(
-            "`n_polish` is not used by method='power', nor on data that can be read once only. "
-            f"Got {n_polish!r} and method={method!r}. Leave it out."
-        )
-    if method == "power" and batch_size is None:
-        raise ValueError('`batch_size` must be given for method="power": the rows to average over in each iteration.')
-    if passes:
-        return {"n_polish": 1 if n_polish is None else n_polish}
-    if batch_size is None:
-        batch_size = max(1000, 10 * reader.n_features) // (4 if automatic else 1)
-    return {"batch_size": batch_size}
+def _passes(reader: Reader, method: Method, n_passes: int | None) -> int | None:
+    """Return how often data are read; None if they are a stream."""
+    if method == "power" or not reader.repeatable:
+        if n_passes not in (None, 1):
+            raise ValueError(
+                "`n_passes` must be 1 for method='power' and for data that can be read once only. "
+                f"Got {n_passes!r} and method={method!r}. Leave it out."
+            )
+        return None
+    if n_passes is not None:
+        return check_count("n_passes", n_passes)
+    return 2 if method == "entries" else 3
 
 
 class Reader(Protocol):

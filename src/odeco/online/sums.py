@@ -23,7 +23,7 @@ from scipy import sparse
 
 from odeco._util.scale import largest, ordinary_bits, times_power_of_two, unit_exponent
 from odeco._util.threads import map_blocks
-from odeco._util.types import DataArray, FloatArray
+from odeco._util.types import DataArray, FloatArray, IndexArray
 from odeco.io.rows import (
     all_finite,
     as_rows,
@@ -35,8 +35,10 @@ from odeco.io.rows import (
     row_slice,
     stored_numbers,
 )
+from odeco.online.csr_image import fused_image
+from odeco.online.thinning import ALL_ROWS, NO_PLACES, RowLimit, below, lowered, selected
 
-Question = Literal["image", "core", "entries"]
+Question = Literal["image", "core", "entries", "rows"]
 
 
 #: A sum in a file has fewer levels than this, which is enough for 2⁶⁴ rows.
@@ -65,11 +67,17 @@ _quiet = np.errstate(all="ignore")
 
 
 class Held(NamedTuple):
-    """The state of a sum: the number of rows, the sums over complete chunks, and the buffer of rows."""
+    """The state of a sum: the number of rows, the sums over complete chunks, and the buffer of rows.
+
+    Where rows are kept, they are the buffer. With a limit they are those that `threshold` selects; `places` has their
+    numbers (`odeco.online.thinning`).
+    """
 
     n_rows: int
     levels: Levels
     waiting: Waiting
+    threshold: int = ALL_ROWS
+    places: IndexArray = NO_PLACES
 
     @property
     def n_waiting(self) -> int:
@@ -82,13 +90,17 @@ class RowSum:
 
     Parameters
     ----------
-    question : {"image", "core", "entries"}
+    question : {"image", "core", "entries", "rows"}
         ``"image"``: Σ x (xᵀu)ᵖ⁻¹ for every column u of `block`. ``"core"``: Σ (Qᵀx)⊗ᵖ for the basis Q = `block`.
-        ``"entries"``: the distinct entries of Σ x ⊗ x ⊗ x (i ≥ j ≥ k in the order of i, then j, then k).
+        ``"entries"``: the distinct entries of Σ x ⊗ x ⊗ x (i ≥ j ≥ k in the order of i, then j, then k). ``"rows"``:
+        the rows themselves, which are kept.
     block : array, d x L or d x m
-        The candidates, or the basis; d x 0 for entries.
+        The candidates, or the basis; d x 0 for entries and rows.
     order : int
         The order p of the moment.
+    limit : RowLimit, optional
+        For ``"rows"``: the most that is kept. Beyond it rows are dropped so that those that are kept are evenly spaced,
+        whatever the sizes of the pieces (`odeco.online.thinning`).
 
     Attributes
     ----------
@@ -109,8 +121,9 @@ class RowSum:
     (3, array([9., 9.]))
     """
 
-    def __init__(self, question: Question, block: FloatArray, order: int) -> None:
+    def __init__(self, question: Question, block: FloatArray, order: int, limit: RowLimit | None = None) -> None:
         self.question, self.block, self.order = question, np.ascontiguousarray(block), order
+        self.limit = limit
         self.held = Held(0, (), ())
         self.kept: Levels = ()
         self._spare: FloatArray | None = None  # an array of the sum's shape that may be written over
@@ -138,6 +151,13 @@ class RowSum:
         before = self.held
         if before.waiting:
             check_same_kind(before.waiting[0], checked)
+        if self.question == "rows":
+            if not self._may_wait(checked):
+                raise bad_row_error(checked)
+            n_new = int(checked.shape[0])
+            kept = selected(before.n_rows, before.n_rows + n_new, before.threshold) - before.n_rows
+            self._keep(checked if len(kept) == n_new else checked[kept], n_new, before.threshold)
+            return
         levels, waiting, n_done = before.levels, before.waiting, before.n_rows - before.n_waiting
         unit = rows_per_unit(checked.shape[1], sparse=is_sparse(checked))
         add = self._adding(before.levels)
@@ -160,8 +180,35 @@ class RowSum:
         freed = (array for array in before.levels if array is not None and not _is_one_of(array, levels))
         self._spare = next(freed, self._spare)
 
+    def _keep(self, rows: Any, n_rows: int, threshold: int) -> None:
+        """Keep rows, which are those of the next `n_rows` rows that a threshold selects."""
+        before = self.held
+        if self.limit is None:
+            self.held = before._replace(n_rows=before.n_rows + n_rows, waiting=_grown(before.waiting, rows.copy()))
+            return
+        places = selected(before.n_rows, before.n_rows + n_rows, threshold)
+        held = before._replace(
+            n_rows=before.n_rows + n_rows,
+            waiting=_grown(before.waiting, rows.copy()) if rows.shape[0] else before.waiting,
+            places=np.concatenate([before.places, places]),
+        )
+        if threshold != before.threshold:
+            held = _thinned(held, min(threshold, before.threshold))
+        while not self.limit.allows(held.waiting):
+            held = _thinned(held, lowered(held.threshold))
+        self.held = held
+
+    def rows(self) -> Any:
+        """Return the rows that are kept."""
+        return join_rows([*self.held.waiting])
+
     def append(self, part: Part) -> None:
-        """Add the sum over the rows that follow, which a worker has added up."""
+        """Add the sum over the rows that follow, which a worker has added up; or the rows that it picked."""
+        if self.question == "rows":
+            if not self._may_wait(part.rows):
+                raise bad_row_error(part.rows)
+            self._keep(part.rows, part.n_rows, part.threshold)
+            return
         self.let_go_of_rows()
         before = self.held
         whole = appended(Part(before.n_rows, part.unit, before.levels), part, self._adding(before.levels))
@@ -189,6 +236,8 @@ class RowSum:
 
     def let_go_of_rows(self) -> None:
         """Add the buffer to the sum, so that no row is kept. Later sums may differ from others in the last bits."""
+        if self.question == "rows":
+            raise RuntimeError("Rows that are kept cannot be added up.")
         rest, before = self._rest(), self.held
         if rest is not None:
             unit = rows_per_unit(self.block.shape[0], sparse=is_sparse(before.waiting[0]))
@@ -203,8 +252,8 @@ class RowSum:
 
     def to_arrays(self) -> dict[str, Any]:
         """Return the state as named arrays, without query and block, which the solver has."""
-        n_rows, levels, waiting = self.held
-        arrays: dict[str, Any] = {"n_rows": np.array(n_rows)}
+        n_rows, levels, waiting, threshold, places = self.held
+        arrays = {"n_rows": np.array(n_rows), "threshold": np.array(threshold), "places": places}
         arrays |= {f"level{level}": array for level, array in enumerate(levels) if array is not None}
         rest = join_rows([*waiting]) if waiting else None
         if rest is not None and is_sparse(rest):
@@ -225,7 +274,7 @@ class RowSum:
             raise bad_row_error(waiting[0])
         n_levels = 1 + max((level for level in range(MOST_LEVELS) if f"level{level}" in arrays), default=-1)
         levels = tuple(arrays.get(f"level{level}") for level in range(n_levels))
-        self.held = Held(int(arrays["n_rows"]), levels, waiting)
+        self.held = Held(int(arrays["n_rows"]), levels, waiting, int(arrays["threshold"]), arrays["places"])
 
     def _may_wait(self, rows: Any) -> bool:
         """Tell whether rows for the buffer are finite, and so small that the sum over their chunk will be finite.
@@ -293,6 +342,13 @@ class RowSum:
         return _image_by_rows(chunk, block, self.order)
 
 
+def _thinned(held: Held, threshold: int) -> Held:
+    """Return what is left of the rows that are kept when the threshold is lowered."""
+    left = below(held.places, threshold)
+    waiting = (join_rows([*held.waiting])[left],) if held.waiting else ()
+    return held._replace(waiting=waiting, threshold=threshold, places=held.places[left])
+
+
 # Products of one chunk ------------------------------------------------------------------------------------------------
 
 
@@ -325,7 +381,9 @@ def _image_by_rows(chunk: Any, block: DataArray, order: int) -> DataArray:
         total: DataArray | None = None
         for start in range(rows.start, rows.stop, height):  # rows that the cache holds between the two products
             part = row_slice(chunk, start, min(start + height, rows.stop))
-            answer: DataArray = part.T @ _power(part @ block, order - 1)
+            answer = fused_image(part, block) if is_sparse(part) and order == 3 else None
+            if answer is None:
+                answer = part.T @ _power(part @ block, order - 1)
             total = answer if total is None else np.add(total, answer, out=total)
         return np.zeros(block.shape, chunk.dtype) if total is None else total
 
@@ -528,12 +586,18 @@ class Part(NamedTuple):
         The sums.
     checksum : int
         The sum of the bits of all numbers in the rows, modulo 2⁶⁴; 0 if it is not used.
+    rows : array, CSR array or None
+        Where rows are kept: those that `threshold` selects, counted from the first of the sum; then there are no sums.
+    threshold : int
+        See `rows`.
     """
 
     n_rows: int
     unit: int
     levels: Levels
     checksum: int = 0
+    rows: Any = None
+    threshold: int = ALL_ROWS
 
 
 def carried(levels: Levels, node: DataArray, level: int, n_rows: int, unit: int, add: Add) -> Levels:
@@ -579,6 +643,9 @@ def appended(whole: Part, part: Part, add: Add) -> Part:
     height = node_rows(part.n_rows, part.unit)
     n_rows, levels = whole.n_rows + part.n_rows, whole.levels
     checksum = (whole.checksum + part.checksum) % 2**64
+    if part.rows is not None:
+        rows = part.rows if whole.rows is None else join_rows([whole.rows, part.rows])
+        return Part(n_rows, part.unit, (), checksum, rows, part.threshold)
     held = [(level, array) for level, array in enumerate(part.levels) if array is not None]
     if whole.n_rows % height == 0 and part.n_rows < height:  # below all that the sum holds
         after = [*levels, *[None] * (len(part.levels) - len(levels))]

@@ -115,8 +115,8 @@ class Solver(Protocol):
         """The order of the tensor or moment."""
 
     @property
-    def query(self) -> Literal["image", "value", "core", "entries"]:
-        """Which product of the tensor is needed next: T(I, u, …, u), T(u, …, u), T(Q, …, Q) or all entries."""
+    def query(self) -> Literal["image", "value", "core", "entries", "rows"]:
+        """What is needed next: T(I, u, …, u), T(u, …, u), T(Q, …, Q), all entries, or the rows themselves."""
 
     @property
     def probes(self) -> FloatArray:

@@ -4,9 +4,9 @@ For orthogonal components an error δ of a vector changes its image, once the ot
 image of a nearly right vector is a fresh, nearly unbiased estimate of the right one. So their mean over batches is the
 refined component, and their spread gives its standard error.
 
-If components are not orthogonal, the errors of the others change an image in first order. All errors together explain
-the images of all, by a linear system that Gauss-Newton steps solve; its solution gives images that err by δ² again
-(`_corrected_images`).
+If components are not orthogonal, images are those of the *dual* vectors wᵢ, with wᵢᵀvᵢ = 1 and wᵢᵀvⱼ = 0 for j ≠ i: the
+image Σⱼ λⱼ (wᵢᵀvⱼ)ᵖ⁻¹ vⱼ of such a vector is λᵢ vᵢ, and errors δ change its direction only by δ² again. Its length is
+λᵢ (wᵢᵀvᵢ)ᵖ⁻¹, so that weights are read off once the better vectors are known (`Tracker.moved_to`).
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ import numpy as np
 
 from odeco._util.schema import require, usable_array
 from odeco._util.state import State, array_field, part_field
+from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.rank import RankEvidence
-from odeco.power.gauss_newton_step import gauss_newton_step
 from odeco.tensors.components import Components
 
 if TYPE_CHECKING:
     from odeco.power.solver import Solver
 
-#: The damping of `_corrected_images`, which keeps components that nearly coincide from repelling each other, and the
-#: tolerance: no later step corrects them, so they are solved for to more digits than a Gauss-Newton step.
-_DAMPING, _TOLERANCE = 1e-3, 1e-8
+#: The ridge of the Gram matrix of unit vectors whose dual vectors are formed.
+_RIDGE = 1e-5
+
+#: A joint step may bring a vector this much nearer to the span of stronger ones, as a share of its distance.
+_LEAST_APART = 0.1
 
 #: Weights and numbers of rows in a file are at most this.
 _MAX_ROWS = 2.0**63
@@ -62,6 +64,10 @@ class Tracker(State):
         Σ rᵢ (deviation of a batch)², of values and of images across their vector, faded as the weights are.
     n_deviations : float
         The number of independent deviations in the spreads, faded likewise.
+    settled_weight : float
+        The part of `weight` from before the vectors were moved last; that of their values is in `settled_values`.
+    settled_values : array of k numbers
+        The mean of the values over these rows.
     rank_evidence : RankEvidence or None
         The evidence for the number of components, if that was not given.
     """
@@ -85,6 +91,8 @@ class Tracker(State):
     value_spread: FloatArray = array_field("k", rule=usable_array("k"))
     image_spread: FloatArray = array_field("k", rule=usable_array("k"))
     n_deviations: float = array_field(low=0, high=_MAX_ROWS)
+    settled_weight: float = array_field(low=0, high=_MAX_ROWS)
+    settled_values: FloatArray = array_field("k", rule=usable_array("k"))
     rank_evidence: RankEvidence | None = part_field(RankEvidence, default=None)
 
     @classmethod
@@ -111,6 +119,8 @@ class Tracker(State):
             value_spread=np.zeros(k),
             image_spread=np.zeros(k),
             n_deviations=0.0,
+            settled_weight=float(n_rows),
+            settled_values=components.weights,
         )
 
     @classmethod
@@ -135,8 +145,8 @@ class Tracker(State):
 
     @property
     def probes(self) -> FloatArray:
-        """The current vectors."""
-        return self.components.vectors
+        """The current vectors, or those dual to them, scaled to unit length."""
+        return self.components.vectors if self.orthogonal else _units(dual_vectors(self.components.vectors))
 
     def check(self) -> None:
         """Raise `ValueError` if the fields of a file contradict each other."""
@@ -156,9 +166,11 @@ class Tracker(State):
         vectors, weights = self.components.vectors, self.components.weights
         if self.orthogonal:
             image = reply - self.components.image(vectors) + vectors * weights  # all others subtracted
+            value = np.sum(vectors * image, axis=0)
         else:
-            image = _corrected_images(self.components, reply)
-        value = np.sum(vectors * image, axis=0)
+            dual = dual_vectors(vectors)
+            image = reply * np.linalg.norm(dual, axis=0) ** (self.order - 1)
+            value = np.sum(dual * image, axis=0)
         kept = self.forgetting * self.weight
         share = n_rows / (kept + n_rows)
         images, values = self.images + share * (image - self.images), self.values + share * (value - self.values)
@@ -173,6 +185,7 @@ class Tracker(State):
             image_spread=self.forgetting * self.image_spread
             + n_rows * _across(image - self.images, image - images, vectors),
             n_deviations=self.forgetting * self.n_deviations + (self.weight > 0),
+            settled_weight=self.forgetting * self.settled_weight,
         )
         return seen if self.per_pass else seen.end_pass()
 
@@ -180,19 +193,36 @@ class Tracker(State):
         """Move every vector to the mean of its images."""
         signs = np.where(self.values < 0, -1.0, 1.0)  # at even orders an image of a negative weight points backwards
         vectors = signs * self.images / np.linalg.norm(self.images, axis=0)
-        return replace(self, components=Components(self.values, vectors, self.components.order))
+        return self.moved_to(kept_apart(self.components.vectors, vectors, self.values))
+
+    def moved_to(self, vectors: FloatArray) -> Tracker:
+        """Return the tracker with other vectors, and values so far corrected by what these say of the last ones.
+
+        A value since the last move is that of a dual vector w, λ (wᵀv)ᵖ for the component λ v⊗ᵖ.
+        """
+        values = self.values
+        if not self.orthogonal:
+            overlaps = np.sum(dual_vectors(self.components.vectors) * vectors, axis=0)
+            settled = self.settled_weight * self.settled_values
+            recent = self.weight * self.values - settled
+            values = (settled + recent / _bounded(overlaps) ** self.order) / self.weight if self.weight else values
+        components = Components(values, vectors, self.order)
+        return replace(self, components=components, values=values, settled_weight=self.weight, settled_values=values)
 
     def standard_errors(self) -> tuple[FloatArray, FloatArray] | None:
         """Return the standard errors of weights and of angles (in radians), or None after fewer than two deviations.
 
         The variance of one row is estimated from the spread between batches, and divided by the rows that the means
-        stand for.
+        stand for. The angle is π/2 for a vector that cannot be told from the span of the others.
         """
         if self.n_deviations < 2:
             return None
         rows = self.n_deviations * self.weight**2 / self.squared_weight
         weight_errors = np.sqrt(np.maximum(self.value_spread, 0) / rows)
         angle_errors = np.sqrt(np.maximum(self.image_spread, 0) / rows) / np.abs(self.values)
+        if not self.orthogonal:  # a vector that errs by more than it differs from the span of the others is not known
+            apart = _distances(self.components.vectors)
+            angle_errors = np.where(angle_errors < apart, angle_errors, math.pi / 2)
         return weight_errors, angle_errors
 
     def noise_ratio(self, n_rows: int) -> float | None:
@@ -203,21 +233,60 @@ class Tracker(State):
         return math.sqrt(n_rows * self.squared_weight) / self.weight if self.weight > 0 else None
 
 
-def _corrected_images(components: Components, images: FloatArray) -> FloatArray:
-    """Return, for each component, the estimate λ v that the images of all give of it.
+def dual_vectors(vectors: FloatArray) -> FloatArray:
+    """Return the vectors wᵢ in the span of the vⱼ with wᵢᵀvᵢ = 1 and wᵢᵀvⱼ = 0 for j ≠ i.
 
-    The images differ from those of the components by what the errors of all components contribute, to first order:
-    with zⱼ = λⱼ δⱼ and unit vectors for points, this is H(Z) of `gauss_newton_step`, in which no weight occurs. Along
-    vⱼ, z counts p times in the weight. For orthogonal components the estimate is the image less the parts of the
-    others.
+    A small ridge keeps them bounded where the vⱼ are linearly dependent; an image errs by its square.
     """
-    vectors, weights, order = components.vectors, components.weights, components.order
-    misfit = images - components.image(vectors)
-    signs = np.ones_like(weights)
-    change = gauss_newton_step(vectors, signs, misfit, order, damping=_DAMPING, tolerance=_TOLERANCE)
-    along = np.sum(change * vectors, axis=0)
-    corrected: FloatArray = change + vectors * (weights + (order - 1) * along)
-    return corrected
+    with one_blas_thread():  # results must not depend on the number of threads
+        gram = vectors.T @ vectors + _RIDGE * np.eye(vectors.shape[1])
+        solution = np.linalg.solve(gram, vectors.T)
+    dual: FloatArray = np.asarray(solution.T, np.float64)
+    return dual
+
+
+def kept_apart(before: FloatArray, after: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return vectors after a joint step, those before it where one has moved into the span of stronger ones.
+
+    A weak component beside a strong one has an image in which the strong one prevails as soon as vectors err by the
+    root of the ratio of their weights. All would end at the strong one.
+    """
+    ranked = np.argsort(-np.abs(weights), kind="stable")
+    least = _LEAST_APART * _heights(before[:, ranked])
+    if np.all(_heights(after[:, ranked]) >= least):
+        return after
+    result = after.copy()
+    for place, number in enumerate(ranked):
+        if _heights(result[:, ranked[: place + 1]])[-1] < least[place]:
+            result[:, number] = before[:, number]
+    return result
+
+
+def _heights(vectors: FloatArray) -> FloatArray:
+    """Return the distance of each vector from the span of those before it."""
+    with one_blas_thread():
+        triangle = np.linalg.qr(vectors, mode="r")
+    heights: FloatArray = np.abs(np.diagonal(triangle)).astype(np.float64)
+    return heights
+
+
+def _distances(vectors: FloatArray) -> FloatArray:
+    """Return the distance of each unit vector from the span of the others."""
+    with one_blas_thread():
+        sizes, axes = np.linalg.eigh(vectors.T @ vectors)
+    distances: FloatArray = 1 / np.sqrt(np.sum(axes**2 / np.maximum(sizes, np.finfo(np.float64).eps), axis=1))
+    return distances
+
+
+def _bounded(overlaps: FloatArray) -> FloatArray:
+    """Return overlaps between one half and two: beyond that vectors have changed so much that they say nothing."""
+    bounded: FloatArray = np.clip(overlaps, 0.5, 2.0)
+    return bounded
+
+
+def _units(vectors: FloatArray) -> FloatArray:
+    units: FloatArray = vectors / np.linalg.norm(vectors, axis=0)
+    return units
 
 
 def _across(first: FloatArray, second: FloatArray, vectors: FloatArray) -> FloatArray:

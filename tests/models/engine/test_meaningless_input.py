@@ -116,7 +116,7 @@ def test_more_components_than_the_data_can_have_are_refused_before_any_work(mode
         lambda k: odeco.decompose(np.ones((3, 3, 3)), k),
         lambda k: odeco.decompose_asymmetric(np.ones((3, 4, 5)), k),
         lambda k: odeco.decompose_stream([ROWS], k),
-        lambda k: odeco.OnlineDecomposer(k, batch_size=20).partial_fit(ROWS),
+        lambda k: odeco.OnlineDecomposer(k).partial_fit(ROWS),
         lambda k: odeco.decompose_privately(ROWS, k, unit="record", epsilon=1.0, delta=1e-6, norm_bound=1.0),
         lambda k: TensorMixture(k, epsilon=1.0, delta=1e-6, norm_bound=1.0).fit(ROWS),
         lambda k: LatentClasses(k, epsilon=1.0, delta=1e-6).fit(CODES, categories=[range(3)] * 4),

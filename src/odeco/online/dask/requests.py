@@ -15,7 +15,7 @@ from odeco._util.threads import one_thread
 from odeco._util.types import FloatArray
 from odeco.errors import SourceError
 from odeco.io.reading import sum_of_bits
-from odeco.io.rows import check_private_structure, row_slice, to_csr
+from odeco.io.rows import check_private_structure, join_rows, row_slice, to_csr
 from odeco.io.source import Block, Source
 from odeco.online.dask.client import (
     MAX_TRIES,
@@ -31,6 +31,7 @@ from odeco.online.dask.partitions import ClusterRows, Piece, as_cluster_rows
 from odeco.online.run import Run
 from odeco.online.sums import RADIX, Part, Question, RowSum, joined, nodes, rows_per_unit
 from odeco.online.sums import Question as Kind
+from odeco.online.thinning import ALL_ROWS, RowLimit, first_threshold, selected
 from odeco.privacy.clip import clipped_rows
 
 
@@ -39,7 +40,7 @@ class Task(NamedTuple):
 
     Attributes
     ----------
-    kind : {"image", "core", "entries"}
+    kind : {"image", "core", "entries", "rows"}
         The question.
     order : int
         The order of the moment.
@@ -53,6 +54,8 @@ class Task(NamedTuple):
         For a private run, the norm to which rows are clipped; no error then depends on a row.
     versions : tuple
         The versions of packages on the client.
+    threshold : int
+        Where rows are kept: it selects them, counted from the first of all (`odeco.online.thinning`).
     """
 
     kind: Kind
@@ -62,6 +65,7 @@ class Task(NamedTuple):
     name: str
     norm_bound: float | None
     versions: tuple[tuple[str, str], ...]
+    threshold: int = ALL_ROWS
 
 
 def add_up(task: Task, block: FloatArray, pieces: list[Piece], blocks: list[Any]) -> Part:
@@ -69,6 +73,8 @@ def add_up(task: Task, block: FloatArray, pieces: list[Piece], blocks: list[Any]
     check_versions(task.versions)
     with one_thread():
         total, checksum = RowSum(task.kind, block, task.order), 0
+        if task.kind == "rows":
+            return _pick_rows(task, pieces, blocks)
         if task.norm_bound is None:
             for rows in read(pieces, blocks, task.n_features, task.name):
                 total.update(rows)
@@ -78,6 +84,17 @@ def add_up(task: Task, block: FloatArray, pieces: list[Piece], blocks: list[Any]
         part = total.part(task.unit)._replace(checksum=checksum % 2**64)
     check_count_of(pieces, total.n_rows, task.name)
     return part
+
+
+def _pick_rows(task: Task, pieces: list[Piece], blocks: list[Any]) -> Part:
+    """Return the rows of a node that the threshold selects, counted from the first row of all."""
+    kept, checksum, n_rows = list[Any](), 0, 0
+    for rows in read(pieces, blocks, task.n_features, task.name):
+        first = pieces[0].first + n_rows
+        kept.append(rows[selected(first, first + int(rows.shape[0]), task.threshold) - first])
+        checksum, n_rows = checksum + sum_of_bits(rows), n_rows + int(rows.shape[0])
+    check_count_of(pieces, n_rows, task.name)
+    return Part(n_rows, task.unit, (), checksum % 2**64, join_rows(kept), task.threshold)
 
 
 def check_count_of(pieces: list[Piece], n_rows: int, name: str) -> None:
@@ -304,14 +321,20 @@ def _joined(cluster: Cluster, node: Segment, leaves: dict[Segment, Any], unit: i
 
 
 def sum_over_rows(
-    rows: ClusterRows, question: Question, block: FloatArray, order: int, norm_bound: float | None = None
+    rows: ClusterRows,
+    question: Question,
+    block: FloatArray,
+    order: int,
+    norm_bound: float | None = None,
+    limit: RowLimit | None = None,
 ) -> Order:
     """Return the order for the question of a solver: see `odeco.online.RowSum`.
 
-    With `norm_bound`, for a private run, rows are clipped to it, and no error depends on a row.
+    With `norm_bound`, for a private run, rows are clipped to it, and no error depends on a row. Where rows are kept up
+    to a `limit`, workers return little more than that.
     """
-    unit = rows_per_unit(rows.n_features, sparse=rows.sparse)
-    task = Task(question, order, unit, rows.n_features, rows.name, norm_bound, versions())
+    unit, threshold = rows_per_unit(rows.n_features, sparse=rows.sparse), first_threshold(rows.n_rows, limit)
+    task = Task(question, order, unit, rows.n_features, rows.name, norm_bound, versions(), threshold)
     return Order(add_up, task, block, unit)
 
 
@@ -335,7 +358,7 @@ def cluster_rows(
 def sum_on_cluster(rows: ClusterRows, run: Run, segments: Sequence[Segment]) -> Generator[Answer, None, None]:
     """Let workers add up what the question of a run needs, and give the sums to the run; yield what `ask` yields."""
     total = run.total
-    order = sum_over_rows(rows, total.question, total.block, total.order, run.mean.norm_bound)
+    order = sum_over_rows(rows, total.question, total.block, total.order, run.mean.norm_bound, total.limit)
     for answer in ask(rows, order, segments):
         if answer.part is not None:
             run.take(answer.part, dense=not rows.sparse)

@@ -1,0 +1,257 @@
+"""Search a block of rows for the components of their moment.
+
+The components lie in the span of two matrices: the second moment, whose leading eigenvectors lean towards them where
+they have more variance than the noise (from some 10 d rows on), and the unfolding of the moment, which needs about
+d^1.5 rows and no excess variance (Montanari and Richard 2014, arXiv 1411.1076). The unfolding times its transpose is
+
+    Σ (xᵢᵀxⱼ)ᵖ⁻¹ xᵢ xⱼᵀ   over pairs of rows i ≠ j,
+
+without the pairs i = j, whose terms hold no signal and are larger than all others. The small core of the moment in the
+span of both is decomposed, and the result is taken as it is or after joint power steps in all dimensions, whichever
+rows that did not find it prefer: on a small block these steps can make it worse.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+
+from odeco._util.threads import map_blocks, one_blas_thread
+from odeco._util.types import FloatArray
+from odeco.cp.rank import RankEvidence
+from odeco.cp.small import decompose_core, fit_independent
+from odeco.errors import RankError
+from odeco.io.rows import is_sparse, row_slice
+from odeco.online.held_out import N_GROUPS, HeldOut, judge_held_out
+from odeco.online.sums import RowSum
+from odeco.power.power_method import zero_image_error
+from odeco.power.tracking import dual_vectors, kept_apart
+from odeco.tensors.components import Components
+from odeco.tensors.dense import DenseTensor, symmetrize
+
+#: Directions of the second moment and of the unfolding beyond the number of components, for those that noise hides.
+_SPARE_DIRECTIONS = 3
+
+#: One row of so many is kept from the search, and scores what it finds.
+_ONE_IN = 4
+
+#: Joint power steps in all dimensions.
+_N_STEPS = 6
+
+#: A component is clear if rows that did not find it give it a weight of this many standard errors of Gaussian rows.
+_CLEAR = 3.0
+
+#: Rows of a chunk of the unfolding.
+_CHUNK_ROWS = 2048
+
+#: Rounds and spare columns of subspace iteration, where there are fewer rows than columns.
+_N_ROUNDS, _SPARE_COLUMNS = 30, 8
+
+#: Two directions that are equal up to this count once.
+_SAME_DIRECTION = 1e-6
+
+#: The largest number of entries of the core in which components are counted: at order 3 it has 50 vectors.
+_MOST_ENTRIES = 2**17
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a search found.
+
+    Attributes
+    ----------
+    components : Components
+        The components.
+    clear : array of k booleans
+        Which of them stand clear of the noise in rows that did not find them.
+    rank_evidence : RankEvidence or None
+        The evidence for their number, if that was not given.
+    """
+
+    components: Components
+    clear: NDArray[np.bool_]
+    rank_evidence: RankEvidence | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the search need not be repeated with more rows."""
+        return bool(self.clear.all())
+
+
+def search_rows(rows: Any, n_components: int, order: int, seed: int, *, hold_out: bool = True) -> Found:
+    """Search rows, dense or CSR, for `n_components` components of their moment.
+
+    Without `hold_out` all rows are searched, and some of them score what is found: nothing is then clear for certain.
+    """
+    n_rows = int(rows.shape[0])
+    last = np.arange(n_rows) % _ONE_IN == _ONE_IN - 1
+    fresh = rows[last] if n_rows >= _ONE_IN else rows
+    early = rows[~last] if hold_out else rows
+    basis = span_of_components(early, n_components + _SPARE_DIRECTIONS, order, seed)
+    core = mean_over(early, "core", basis, order)
+    inside = fit_independent(DenseTensor(symmetrize(core)), n_components, seed)
+    if inside is None:
+        inside = decompose_core(core, n_components, np.random.default_rng(seed))
+    in_span = basis @ inside.vectors
+    candidates = [in_span, power_steps(early, in_span, order, _N_STEPS)]
+    vectors = max(candidates, key=lambda each: _score(fresh, each, order))
+    weights, errors = _weights(fresh, vectors, order)
+    return Found(Components(weights, vectors, order), np.abs(weights) > _CLEAR * errors)
+
+
+def count_components(rows: Any, order: int, seed: int) -> Found:
+    """Search rows for all components that rows held out bear out."""
+    n_rows, d = (int(size) for size in rows.shape)
+    nothing = Components(np.empty(0), np.empty((d, 0)), order)
+    if n_rows < 2 * N_GROUPS:
+        raise RankError(
+            f"To select the number of components, some rows must find them and {N_GROUPS} groups of others confirm "
+            f"them. There are {n_rows:,} rows, too few for that. Pass n_components as an int.",
+            nothing,
+        )
+    places = np.arange(n_rows)
+    width = min(d, int(_MOST_ENTRIES ** (1 / order)))
+    most = d if width == d else max(1, (width - 5) // 2)
+    early = rows[places % 2 == 0]
+    basis: FloatArray = np.eye(d)
+    if width < d:
+        basis = span_of_components(early, width // 2, order, seed)
+    groups = [rows[(places % 2 == 1) & (places // 2 % N_GROUPS == group)] for group in range(N_GROUPS)]
+    cores = [mean_over(group, "core", basis, order) for group in groups]
+    fitted = mean_over(early, "core", basis, order)
+    if not fitted.any():
+        raise zero_image_error(1, nothing)
+    evidence, inside = judge_held_out(HeldOut(fitted, cores, most, seed))
+    vectors = power_steps(rows, basis @ inside.vectors, order, _N_STEPS) if inside.n_components else basis[:, :0]
+    weights, _ = _weights(rows, vectors, order)
+    found = Components(weights, vectors, order)
+    return Found(found, np.ones(len(weights), dtype=np.bool_), evidence)
+
+
+def mean_over(rows: Any, question: Any, block: FloatArray, order: int) -> FloatArray:
+    """Return the mean over rows that a question asks for."""
+    total = RowSum(question, block, order)
+    total.update(rows)
+    return total.mean()
+
+
+def power_steps(rows: Any, vectors: FloatArray, order: int, n_steps: int) -> FloatArray:
+    """Return vectors after power steps of all of them together, each at the vector dual to the others."""
+    for _ in range(n_steps):
+        images = mean_over(rows, "image", dual_vectors(vectors), order)
+        sizes = np.linalg.norm(images, axis=0)
+        moved = np.where(sizes > 0, images / np.where(sizes > 0, sizes, 1.0), vectors)
+        vectors = kept_apart(vectors, moved, sizes)
+    return vectors
+
+
+def clear_components(rows: Any, vectors: FloatArray, order: int) -> NDArray[np.bool_]:
+    """Tell which components stand clear of the noise in rows that did not find them."""
+    weights, errors = _weights(rows, vectors, order)
+    clear: NDArray[np.bool_] = np.abs(weights) > _CLEAR * errors
+    return clear
+
+
+def _score(rows: Any, vectors: FloatArray, order: int) -> float:
+    """Return the sum of the values of the moment at the vectors, without their signs."""
+    return float(np.abs(np.mean((rows @ vectors) ** order, axis=0)).sum())
+
+
+def _weights(rows: Any, vectors: FloatArray, order: int) -> tuple[FloatArray, FloatArray]:
+    """Return the weight that rows give to each component, and its standard error if the rows were Gaussian.
+
+    The p-th power of a Gaussian variable of variance v has the second moment (2p − 1)!! vᵖ.
+    """
+    products = rows @ dual_vectors(vectors)
+    weights = np.mean(products**order, axis=0)
+    factor = math.prod(range(1, 2 * order, 2))
+    return weights, np.sqrt(factor * np.mean(products**2, axis=0) ** order / rows.shape[0])
+
+
+# The span of the components -------------------------------------------------------------------------------------------
+
+
+def span_of_components(rows: Any, width: int, order: int, seed: int) -> FloatArray:
+    """Return an orthonormal basis of the leading directions of the second moment and of the unfolding, `width` each."""
+    n_rows, d = (int(size) for size in rows.shape)
+    width = min(width, n_rows, d)
+    with one_blas_thread():  # results must not depend on the number of threads
+        if d <= n_rows:
+            leading = [_leading(_second_moment(rows), width), _leading(_unfolding(rows, order), width)]
+        else:
+            leading = _leading_of_few_rows(rows, width, order, seed)
+        basis, sizes, _ = np.linalg.svd(np.hstack(leading), full_matrices=False)
+    return basis[:, sizes > _SAME_DIRECTION]
+
+
+def _leading(matrix: FloatArray, width: int) -> FloatArray:
+    d = matrix.shape[0]
+    vectors: FloatArray = eigh(matrix, subset_by_index=[d - width, d - 1], check_finite=False)[1]
+    return vectors
+
+
+def _second_moment(rows: Any) -> FloatArray:
+    total = np.zeros((rows.shape[1],) * 2)
+    for chunk in _chunks(rows):
+        product = chunk.T @ chunk
+        total += product.toarray() if is_sparse(product) else product
+    return total
+
+
+def _unfolding(rows: Any, order: int) -> FloatArray:
+    """Return the sum over pairs of different rows, in single precision: it only has to find a span."""
+    chunks = [chunk.astype(np.float32) for chunk in _chunks(rows)]
+    pairs = [(first, second) for second in range(len(chunks)) for first in range(second + 1)]
+
+    def contract(pair: tuple[int, int]) -> FloatArray:
+        first, second = (chunks[place] for place in pair)
+        kernel = _kernel(first, second, order)
+        if pair[0] == pair[1]:
+            np.fill_diagonal(kernel, 0.0)
+        part: FloatArray = first.T @ (kernel @ second if not is_sparse(second) else (second.T @ kernel.T).T)
+        return part if pair[0] == pair[1] else part + part.T
+
+    total = np.zeros((rows.shape[1],) * 2)
+    for part in map_blocks(contract, pairs, parallel=True):
+        total += part
+    return total
+
+
+def _kernel(first: Any, second: Any, order: int) -> Any:
+    products = first @ second.T
+    dense = products.toarray() if is_sparse(products) else products
+    return dense ** (order - 1) if order != 3 else np.square(dense, out=dense)
+
+
+def _leading_of_few_rows(rows: Any, width: int, order: int, seed: int) -> list[FloatArray]:
+    """Return the leading directions of both matrices by subspace iteration, through the kernel of the rows."""
+    n_rows = int(rows.shape[0])
+    single = rows.astype(np.float32)
+    kernel = np.empty((n_rows, n_rows), np.float32)
+    edges = [(start, min(start + _CHUNK_ROWS, n_rows)) for start in range(0, n_rows, _CHUNK_ROWS)]
+
+    def fill(edge: tuple[int, int]) -> None:
+        kernel[edge[0] : edge[1]] = _kernel(row_slice(single, *edge), single, order)
+
+    for _ in map_blocks(fill, edges, parallel=True):
+        pass
+    np.fill_diagonal(kernel, 0.0)
+    start = np.random.default_rng(seed).standard_normal((rows.shape[1], min(width + _SPARE_COLUMNS, n_rows)))
+    leading = []
+    for between in (None, kernel):
+        block: FloatArray = start
+        for _ in range(_N_ROUNDS):
+            inside = single @ np.linalg.qr(block)[0].astype(np.float32)
+            block = (single.T @ (inside if between is None else between @ inside)).astype(np.float64)
+        leading.append(np.linalg.svd(block, full_matrices=False)[0][:, :width])
+    return leading
+
+
+def _chunks(rows: Any) -> list[Any]:
+    n_rows = int(rows.shape[0])
+    return [row_slice(rows, start, min(start + _CHUNK_ROWS, n_rows)) for start in range(0, n_rows, _CHUNK_ROWS)]

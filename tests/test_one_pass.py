@@ -1,0 +1,215 @@
+"""One pass over rows: as accurate as they allow, a result at any time, components that come and go."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import odeco
+from odeco.online import RowSum, csr_image
+from odeco.online.search import span_of_components
+from odeco.power.tracking import dual_vectors
+
+
+def sources(n, d=60, k=4, *, cosine=0.0, noise=1.0, seed=0, whitened=False):
+    """Centred exponential sources along vectors of one common cosine, in Gaussian noise; and these vectors."""
+    rng = np.random.default_rng(seed)
+    gram = cosine + (1 - cosine) * np.eye(k)
+    vectors = np.linalg.qr(rng.standard_normal((d, k)))[0] @ np.linalg.cholesky(gram).T
+    rows = (rng.exponential(size=(n, k)) - 1) @ vectors.T + noise * rng.standard_normal((n, d))
+    if whitened:
+        sizes, axes = np.linalg.eigh(vectors @ vectors.T + noise**2 * np.eye(d))
+        root = (axes / np.sqrt(sizes)) @ axes.T
+        rows, vectors = rows @ root, root @ vectors
+        vectors /= np.linalg.norm(vectors, axis=0)
+    return rows, vectors
+
+
+def worst_angle(found, truth):
+    return float(np.arccos(np.clip(np.abs(truth.T @ found).max(axis=1).min(), 0, 1)))
+
+
+def limit(rows, vectors):
+    """Return the worst angle of the joint fixed point of the exact moment of the rows, started at the truth."""
+    truth = vectors
+    for _ in range(12):
+        total = RowSum("image", dual_vectors(vectors), 3)
+        total.update(rows)
+        vectors = total.mean() / np.linalg.norm(total.mean(), axis=0)
+    return worst_angle(vectors, truth)
+
+
+KINDS = {
+    "orthogonal": {},
+    "correlated": {"cosine": 0.3},
+    "whitened": {"whitened": True},
+    "wide": {"d": 200, "n": 20_000},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["core", "entries"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_pass_is_at_most_15_percent_worse_than_the_rows_allow(kind, method):
+    if (kind, method) == ("wide", "entries"):
+        pytest.skip("a moment of 200 columns takes long")
+    for seed in range(3):
+        settings = {"n": 12_000, **KINDS[kind]}
+        rows, vectors = sources(settings.pop("n"), seed=seed, **settings)
+        online = odeco.OnlineDecomposer(4, method=method, rng=seed)
+        for piece in np.array_split(rows, 23):
+            online.partial_fit(piece)
+        assert worst_angle(online.result().vectors, vectors) < 1.15 * limit(rows, vectors)
+
+
+@pytest.mark.parametrize("csr", [False, True])
+def test_all_ways_of_reading_once_are_one_run(csr, tmp_path):
+    rows, _ = sources(4000, d=20, k=3, noise=0.3)
+    rows = np.where(np.abs(rows) > 0.2, rows, 0.0)
+    data = sparse.csr_array(rows) if csr else rows
+    path = tmp_path / ("rows.npz" if csr else "rows.npy")
+    sparse.save_npz(path, data) if csr else np.save(path, data)
+    pushed = odeco.OnlineDecomposer(3, method="core", rng=0)
+    for start in range(0, 4000, 321):
+        pushed.partial_fit(data[start : start + 321])
+    ways = {
+        "an iterator": odeco.decompose_stream(iter([data[:17], data[17:]]), 3, method="core", rng=0),
+        "an array": odeco.decompose_stream(data, 3, method="core", n_passes=1, rng=0),
+        "a file": odeco.decompose_stream(path, 3, method="core", n_passes=1, rng=0),
+        "pushes": pushed.result(),
+    }
+    for name, found in ways.items():
+        for field in ("weights", "vectors", "weight_errors", "angle_errors"):
+            np.testing.assert_array_equal(getattr(found, field), getattr(ways["pushes"], field), err_msg=name)
+
+
+def test_there_is_a_result_at_any_time_and_it_says_what_is_determined():
+    rows, vectors = sources(6000, d=20, k=3, noise=0.3)
+    online = odeco.OnlineDecomposer(3, method="core", rng=0)
+    with pytest.raises(odeco.NothingFoundError):
+        online.result()
+    counts = []
+    for n_rows in (40, 700, 1000, 1300, 6000):
+        online.partial_fit(rows[online.n_rows : n_rows])
+        counts.append(int(online.result().clear.sum()))
+        assert online.n_samples_seen_ == n_rows
+        assert online.components_.shape == (3, 20)
+        assert online.weights_.shape == (3,)
+    assert counts[-1] == 3
+    assert "not" not in online.result().verdict
+    assert worst_angle(online.result().vectors, vectors) < 0.1
+    noise = odeco.OnlineDecomposer(2, method="core", rng=0).partial_fit(np.random.default_rng(0).normal(size=(3000, 8)))
+    assert not noise.result().clear.any()
+    assert "none of them is determined yet" in noise.result().verdict
+    assert "2 of them not yet determined" in repr(noise)
+
+
+def test_a_block_that_is_full_before_components_are_clear_is_not_taken_for_certain():
+    rows, vectors = sources(8000, d=100, k=3, noise=1.0)
+    small = odeco.OnlineDecomposer(3, method="core", memory=0.5, rng=0).partial_fit(rows).result()
+    assert worst_angle(small.vectors, vectors) > 0.5
+    assert not small.clear.all()
+
+
+def test_sorted_rows_are_found_in_passes_by_a_sample_of_all_of_them():
+    rng = np.random.default_rng(0)
+    vectors = np.linalg.qr(rng.standard_normal((30, 3)))[0]
+    which = np.sort(rng.integers(3, size=60_000))
+    rows = (3 * rng.exponential(size=60_000))[:, None] * vectors.T[which] + 0.1 * rng.standard_normal((60_000, 30))
+    found = odeco.decompose_stream(rows, 3, method="core", memory=4, rng=0)
+    assert worst_angle(found.vectors, vectors) < 0.05
+    assert found.n_passes == 3
+
+
+def test_the_method_is_chosen_by_columns_order_and_memory():
+    for d, settings, method in ((20, {}, "entries"), (120, {}, "core"), (20, {"order": 4}, "core")):
+        online = odeco.OnlineDecomposer(2, rng=0, **settings)
+        assert online.method == "auto"
+        online.partial_fit(np.random.default_rng(0).exponential(size=(50, d)))
+        assert online.method == method
+        assert online.method_reason
+    online = odeco.OnlineDecomposer(2, memory=0.05, rng=0).partial_fit(np.ones((9, 20)))
+    assert (online.method, online.method_reason) == ("core", "the whole moment does not fit into the memory allowed")
+
+
+def drifting(n, vectors, seed):
+    rng = np.random.default_rng(seed)
+    draws = rng.exponential(size=(n, vectors.shape[1])) - 1
+    return draws @ vectors.T + 0.3 * rng.standard_normal((n, vectors.shape[0]))
+
+
+@pytest.mark.parametrize("csr", [False, True])
+def test_a_component_that_appears_is_found_and_one_that_vanishes_is_dropped(csr):
+    basis = np.linalg.qr(np.random.default_rng(0).standard_normal((12, 4)))[0]
+    kind = sparse.csr_array if csr else np.asarray
+    online = odeco.OnlineDecomposer(3, forgetting=0.8, batch_size=500, rng=0)
+    online.partial_fit(kind(drifting(8000, basis[:, :2], 1)))
+    early = online.result()
+    assert int(early.clear.sum()) == 2
+    online.partial_fit(kind(drifting(12_000, basis[:, 1:4], 2)))  # the first vanishes, two appear
+    late = online.result()
+    assert late.clear.all()
+    assert len(late.weights) == 3
+    assert worst_angle(late.vectors, basis[:, 1:4]) < 0.2
+    online.partial_fit(kind(drifting(12_000, basis[:, 3:4], 3)))
+    alone = online.result()
+    assert len(alone.weights) == 1
+    assert worst_angle(alone.vectors, basis[:, 3:4]) < 0.2
+
+
+def test_a_stream_that_drifts_does_not_depend_on_cuts_and_can_be_resumed(tmp_path):
+    basis = np.linalg.qr(np.random.default_rng(0).standard_normal((8, 3)))[0]
+    rows = np.vstack([drifting(3000, basis[:, :2], 1), drifting(3000, basis[:, 1:], 2)])
+    settings = {"forgetting": 0.7, "batch_size": 300, "rng": 0}
+    whole = odeco.OnlineDecomposer(2, **settings).partial_fit(rows).result()
+    online = odeco.OnlineDecomposer(2, **settings)
+    for piece in np.array_split(rows, 13):
+        online.save(tmp_path / "run.ckpt")
+        online = odeco.OnlineDecomposer.load(tmp_path / "run.ckpt").partial_fit(piece)
+    np.testing.assert_array_equal(online.result().vectors, whole.vectors)
+    np.testing.assert_array_equal(online.result().weights, whole.weights)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["core", "entries"])
+def test_error_bars_cover(method):
+    """Over 120 components, angles are within two standard errors in at least 90 %, weights in 85 %.
+
+    Weights are means of cubes of exponential variables, whose spread few rows show too small.
+    """
+    angles, weights = [], []
+    for seed in range(40):
+        rows, vectors = sources(6000, d=15, k=3, noise=0.5, cosine=0.2, seed=seed)
+        found = odeco.OnlineDecomposer(3, method=method, rng=seed).partial_fit(rows).result()
+        matched = odeco.match(found, odeco.Components(np.full(3, 2.0), vectors))
+        order = matched.found_index
+        angles += list(matched.angles < 2 * found.angle_errors[order])
+        weights += list(np.abs(matched.weight_errors) < 2 * found.weight_errors[order])
+    assert np.mean(angles) >= 0.9
+    assert np.mean(weights) >= 0.85
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_the_span_is_found_by_pairs_of_different_rows_however_many_there_are(few):
+    rows, vectors = sources(150, d=400, k=2, noise=0.02) if few else sources(3000, d=30, k=2, noise=0.3)
+    basis = span_of_components(rows, 4, 3, 0)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-8)
+    assert np.linalg.norm(vectors - basis @ (basis.T @ vectors), axis=0).max() < 0.2
+    as_csr = span_of_components(sparse.csr_array(rows), 4, 3, 0)
+    np.testing.assert_allclose(as_csr @ (as_csr.T @ vectors), basis @ (basis.T @ vectors), atol=0.05)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+def test_images_of_csr_rows_in_one_loop_are_those_of_two_products_bit_for_bit(dtype, index, monkeypatch):
+    pytest.importorskip("numba")
+    monkeypatch.setattr(csr_image, "_ENOUGH_WORK", 0)
+    monkeypatch.setattr(csr_image, "_CACHED_BYTES", 0)
+    rng = np.random.default_rng(0)
+    rows = sparse.random_array((300, 40), density=0.2, rng=rng, format="csr").astype(dtype)
+    rows.indices, rows.indptr = rows.indices.astype(index), rows.indptr.astype(index)
+    block = rng.standard_normal((40, 7)).astype(dtype)
+    found = csr_image.fused_image(rows, block)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, rows.T @ (rows @ block) ** 2)
