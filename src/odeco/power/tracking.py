@@ -236,12 +236,13 @@ class Tracker(State):
 def dual_vectors(vectors: FloatArray) -> FloatArray:
     """Return the vectors wᵢ in the span of the vⱼ with wᵢᵀvᵢ = 1 and wᵢᵀvⱼ = 0 for j ≠ i.
 
-    A small ridge keeps them bounded where the vⱼ are linearly dependent; an image errs by its square.
+    A small ridge keeps them bounded where the vⱼ are linearly dependent; then wᵢᵀvⱼ is not quite 0, and an image errs
+    by its square.
     """
     with one_blas_thread():  # results must not depend on the number of threads
         gram = vectors.T @ vectors + _RIDGE * np.eye(vectors.shape[1])
-        solution = np.linalg.solve(gram, vectors.T)
-    dual: FloatArray = np.asarray(solution.T, np.float64)
+        solution = np.linalg.solve(gram, vectors.T).T
+    dual: FloatArray = np.asarray(solution / np.sum(solution * vectors, axis=0), np.float64)
     return dual
 
 
