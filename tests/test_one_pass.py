@@ -107,9 +107,10 @@ def test_there_is_a_result_at_any_time_and_it_says_what_is_determined():
 
 def test_a_block_that_is_full_before_components_are_clear_is_not_taken_for_certain():
     rows, vectors = sources(8000, d=100, k=3, noise=1.0)
-    small = odeco.OnlineDecomposer(3, method="core", memory=0.5, rng=0).partial_fit(rows).result()
-    assert worst_angle(small.vectors, vectors) > 0.5
-    assert not small.clear.all()
+    for seed in range(4):
+        small = odeco.OnlineDecomposer(3, method="core", memory=0.3, rng=seed).partial_fit(rows).result()
+        assert worst_angle(small.vectors, vectors) > 0.5
+        assert not small.clear.all() or small.angle_errors.max() > 0.5
 
 
 def test_sorted_rows_are_found_in_passes_by_a_sample_of_all_of_them():
