@@ -186,10 +186,11 @@ def test_a_gap_between_components_and_noise_makes_sure_and_none_makes_unsure():
     assert expected_undetected(np.empty(0), 2.0) == 1.0
 
 
-def test_more_components_than_dimensions_are_not_explained():
+def test_more_components_than_dimensions_are_not_explained_where_their_number_is_not_searched_for():
+    """At order 3 it is searched for up to d = 20."""
     generator = np.random.default_rng(2)
-    vectors = generator.standard_normal((16, 20))
-    entries = Components(np.ones(20), vectors / np.linalg.norm(vectors, axis=0)).to_dense()
+    vectors = generator.standard_normal((24, 30))
+    entries = Components(np.ones(30), vectors / np.linalg.norm(vectors, axis=0)).to_dense()
     result = odeco.decompose(entries, "auto", rng=0)
     assert result.structure.kind == "unexplained"
     assert result.structure.left == "more"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import odeco
+from odeco.cp.random_starts import is_isolated
 from odeco.tensors import DenseTensor, PackedTensor, SparseTensor
 
 
@@ -125,3 +126,19 @@ def test_at_order_3_components_in_a_subspace_are_found_there():
     inside = odeco.Components(truth.weights, basis @ truth.vectors)
     result = odeco.decompose(inside, 10, rng=0)
     assert odeco.match(result, inside).cosines.min() > 1 - 1e-9
+
+
+def test_at_order_3_the_number_is_selected_where_the_residual_allows_it():
+    generator = np.random.default_rng(2)
+    vectors = generator.standard_normal((16, 20))
+    truth = odeco.Components(np.ones(20), vectors / np.linalg.norm(vectors, axis=0))
+    result = odeco.decompose(truth.to_dense(), "auto", rng=0)
+    assert len(result.weights) == 20
+    assert odeco.match(result, truth).cosines.min() > 1 - 1e-9
+
+
+def test_components_that_fit_in_a_continuum_of_ways_are_not_isolated():
+    truth, _ = planted(6, 7, order=3)
+    assert is_isolated(truth)
+    parallel = np.hstack([truth.vectors, truth.vectors[:, :1]])
+    assert not is_isolated(odeco.Components(np.append(truth.weights, 1.0), parallel))

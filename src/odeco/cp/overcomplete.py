@@ -68,6 +68,7 @@ class FlattenedProblem(SymmetricProblem):
     def __init__(self, tensor: FlattenedTensor) -> None:
         super().__init__(tensor, tensor.squared_norm())
         self.tensor = tensor
+        self._misfits: dict[Components, float] = {}
 
     @property
     def has_entries(self) -> bool:
@@ -81,7 +82,9 @@ class FlattenedProblem(SymmetricProblem):
 
     def misfit(self, components: Components) -> float:
         """Return ‖T − C‖² from the flattening."""
-        return self.tensor.minus(components).squared_norm()
+        if components not in self._misfits:
+            self._misfits[components] = self.tensor.minus(components).squared_norm()
+        return self._misfits[components]
 
     def residual(self, components: Components) -> FlattenedProblem:
         """Return the tensor minus components."""
@@ -186,13 +189,19 @@ def select_overcomplete(
             fit = refine(problem, _joined(fit.components, one))
             one, chance = _next(problem, fit, generator)
         for _ in range(_MAX_CHANGES):
-            heights = _heights(problem, fit)
+            heights = heights_of(problem, fit.components, problem.deviation(fit))
             weakest = int(np.argmin(heights))
             if problem.noise.chance(float(heights[weakest])) <= SIGNIFICANCE:
                 break
             fit = refine(problem, _without(fit.components, weakest))
             one, chance = _next(problem, fit, generator)
-        evidence = _evidence(problem, fit, one, chance)
+        found, misfit = fit.components, problem.misfit(fit.components)
+        rank = found.n_components
+        supported = problem.spectrum.n_clear == rank and misfit <= problem.expected_misfit(rank)
+        exhausted, deviation = misfit <= problem.rounding_error, problem.deviation(fit)
+        evidence = evidence_of(problem, found, one, chance, deviation, exhausted=exhausted, supported=supported)
+        if problem.spectrum.n_clear not in (rank, *evidence.candidates):
+            evidence = replace(evidence, candidates=(*evidence.candidates, problem.spectrum.n_clear))
         return _selection(problem, basis, fit, evidence, chance)
 
 
@@ -246,31 +255,50 @@ def _selection(
     return RankSelection(outside, evidence, problem.deviation(fit), left)
 
 
-def _heights(problem: FlattenedProblem, fit: Fit) -> FloatArray:
+def heights_of(problem: SymmetricProblem, components: Components, deviation: float) -> FloatArray:
     """Return what each component is worth, in the unit of the law of the noise."""
-    errors = standard_errors(fit.components, problem.deviation(fit))[0]
-    heights: FloatArray = np.abs(fit.components.weights) / (errors * problem.noise.unit)
+    errors = standard_errors(components, deviation)[0]
+    heights: FloatArray = np.abs(components.weights) / (errors * problem.noise.unit)
     return heights
 
 
-def _evidence(problem: FlattenedProblem, fit: Fit, one: Components, chance: float) -> RankEvidence:
-    """Return each weight with the chance that it is noise, and how certain the rank is."""
-    rank, spectrum, noise = fit.components.n_components, problem.spectrum, problem.noise
-    heights, clear = _heights(problem, fit), noise.clear
-    kept = np.array([noise.chance(height) for height in np.minimum(heights, _HIGH * clear)])
-    exhausted = problem.misfit(fit.components) <= problem.rounding_error
-    deviation = problem.deviation(fit)
+def evidence_of(
+    problem: SymmetricProblem,
+    found: Components,
+    one: Components,
+    chance: float,
+    deviation: float,
+    *,
+    exhausted: bool,
+    supported: bool,
+) -> RankEvidence:
+    """Return each weight with the chance that it is noise, and how certain the rank is.
+
+    Parameters
+    ----------
+    problem, found
+        The tensor and the components of the fit.
+    one, chance
+        The strongest component of what the fit leaves, if any, and the probability that noise has one as strong.
+    deviation
+        The standard deviation of the noise at a unit vector.
+    exhausted, supported
+        Whether the fit leaves nothing but rounding error, and whether all else agrees with the rank.
+    """
+    rank, noise, heights = found.n_components, problem.noise, heights_of(problem, found, deviation)
+    clear = noise.clear
+    levels_reached, places = np.unique(np.minimum(heights, _HIGH * clear), return_inverse=True)
+    kept = np.array([noise.chance(height) for height in levels_reached])[places]
     hidden, split = 0.0, 1.0
     if not exhausted:
-        hidden, (split, _) = expected_undetected(heights, clear), problem.test_pairs(fit.components, deviation)
+        hidden, (split, _) = expected_undetected(heights, clear), problem.test_pairs(found, deviation)
     confidence = math.exp(-hidden) * (1 - float(kept.max())) * min(1.0, chance / _USUAL_CHANCE, split / _USUAL_SPLIT)
-    agrees = spectrum.n_clear == rank and problem.misfit(fit.components) <= problem.expected_misfit(rank)
-    confidence = confidence if agrees and chance > SIGNIFICANCE else 0.0
-    others = {rank - 1, rank + 1, spectrum.n_clear} - {rank} if confidence < SURE else set()
-    weights = np.concatenate([fit.components.weights, one.weights])
+    confidence = confidence if supported and chance > SIGNIFICANCE else 0.0
+    candidates = (rank, rank - 1, rank + 1) if confidence < SURE else (rank,)
+    weights = np.concatenate([found.weights, one.weights])
     levels = np.full(weights.size, noise.typical * noise.unit * deviation)
     chances = np.concatenate([kept, [chance][: one.n_components]])
-    return RankEvidence(rank, weights, levels, chances, confidence, (rank, *sorted(others)))
+    return RankEvidence(rank, weights, levels, chances, confidence, candidates)
 
 
 def _joined(first: Components, second: Components) -> Components:

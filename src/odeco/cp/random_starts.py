@@ -19,15 +19,28 @@ import numpy as np
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.fit import Fit, polish, refine, with_weights
-from odeco.cp.rank import SIGNIFICANCE
+from odeco.cp.overcomplete import evidence_of
+from odeco.cp.rank import SIGNIFICANCE, RankEvidence
 from odeco.cp.selection import Left, RankSelection, Stage
 from odeco.cp.symmetric import SymmetricProblem
+from odeco.tensors.components import Components
 
 #: The largest number of steps in all, from a random start, and after a perturbation.
-_MAX_STEPS, _START_STEPS, _PERTURBED_STEPS = 600, 80, 30
+_MAX_STEPS, _START_STEPS, _PERTURBED_STEPS = 400, 80, 30
+
+#: With an unknown rank: the largest number of steps for each rank, the largest dimension, the largest rank over it, the
+#: largest share of the variance of the entries that noise has, and the factor by which one more component lowers the
+#: standard deviation if it is not of noise.
+_SELECTION_STEPS, _MAX_DIMENSION, _MAX_RATIO, _LITTLE_NOISE, _FLAT = 120, 20, 1.5, 0.03, 0.7
+
+#: A matrix whose smallest eigenvalue is below this share of the largest counts as singular.
+_LEAST_EIGENVALUE = 1e-6
 
 #: The largest share of components that are replaced at once, and the number of failures after which all are drawn anew.
 _SHARE, _MAX_FAILURES = 0.3, 6
+
+#: What looks like noise may still be the misfit of a bad optimum: perturbations or starts that must not lower it.
+_N_CONFIRMATIONS = 5
 
 #: A perturbation succeeds if it lowers the misfit to this share.
 _BETTER = 0.98
@@ -69,8 +82,49 @@ def fit_from_random_starts(
                 callback(Stage(f"fitting {rank} components", problem.outside([basis], search.best.components)))
             search.advance()
     fit = replace(search.best, components=problem.outside([basis], search.best.components))
-    left: Left = "nothing" if search.exhausted else ("noise" if search.chance > SIGNIFICANCE else "more")
-    return RankSelection(fit, None, search.deviation, left)
+    return RankSelection(fit, None, search.deviation, search.left)
+
+
+def select_from_random_starts(
+    problem: SymmetricProblem, generator: np.random.Generator, *, callback: Callback | None = None
+) -> RankSelection | None:
+    """Fit the smallest number of components above the dimension that leaves nothing, or what looks like noise.
+
+    What looks like noise must not be lowered much by one more component. None if no number up to `_MAX_RATIO` times the
+    dimension is found, or in many dimensions, where it would take too long.
+    """
+    dimension = problem.oracle.dimension
+    most = min(largest_identifiable_rank(dimension, problem.order), int(_MAX_RATIO * dimension) + 1)
+    if dimension > _MAX_DIMENSION or not problem.has_entries:
+        return None
+    previous: _Search | None = None
+    with one_blas_thread():
+        for rank in range(dimension + 1, most + 1):
+            search = _Search(problem, rank, generator, max_steps=_SELECTION_STEPS)
+            while not search.done:
+                if callback is not None:
+                    callback(Stage(f"fitting {rank} components", search.best.components))
+                search.advance()
+            found = search if search.exhausted else previous
+            if found is not None and (search.exhausted or search.deviation > _FLAT * found.deviation):
+                if not is_isolated(found.best.components):
+                    return None
+                return RankSelection(found.best, found.evidence(), found.deviation, found.left)
+            previous = search if search.complete else None
+    return None
+
+
+def is_isolated(components: Components) -> bool:
+    """Return whether no other components near these have the same sum: their Gauss-Newton matrix is not singular.
+
+    More components than a tensor has fit it in a continuum of ways.
+    """
+    vectors, order = components.vectors, components.order
+    gram: FloatArray = vectors.T @ vectors
+    matrix = np.einsum("ab,ij->aibj", np.eye(vectors.shape[0]), gram ** (order - 1))
+    matrix += (order - 1) * np.einsum("aj,ji,bi->aibj", vectors, gram ** (order - 2), vectors)
+    values = np.linalg.eigvalsh(matrix.reshape(vectors.size, vectors.size))
+    return bool(values[0] > _LEAST_EIGENVALUE * values[-1])
 
 
 class _Search:
@@ -81,12 +135,16 @@ class _Search:
     best : Fit
         The best fit so far.
     chance : float
-        The probability that noise has a value as large as the largest one of what the best fit leaves.
+        The probability that noise has a value as large as the largest one of what the best fit leaves, or makes a
+        component look like two.
     """
 
-    def __init__(self, problem: SymmetricProblem, rank: int, generator: np.random.Generator) -> None:
-        self._problem, self._rank, self._generator = problem, rank, generator
-        self._n_steps, self._n_failures = 0, 0
+    def __init__(
+        self, problem: SymmetricProblem, rank: int, generator: np.random.Generator, *, max_steps: int = _MAX_STEPS
+    ) -> None:
+        self._problem, self._rank, self._generator, self._max_steps = problem, rank, generator, max_steps
+        self._largest = Components(np.empty(0), np.empty((problem.oracle.dimension, 0)), problem.order)
+        self._n_steps, self._n_failures, self._n_idle = 0, 0, 0
         self.best, self.chance, self._misfit = self._start(), 0.0, math.inf
         self._current = self.best
         self._look()
@@ -98,8 +156,30 @@ class _Search:
 
     @property
     def done(self) -> bool:
-        """Whether the best fit leaves nothing or what looks like noise, or the steps are used up."""
-        return self.exhausted or self.chance > SIGNIFICANCE or self._n_steps >= _MAX_STEPS
+        """Whether nothing is left, or what looks like noise and is not lowered any more, or the steps are used up."""
+        confirmed = self.left == "noise" and self._n_idle >= _N_CONFIRMATIONS
+        return self.exhausted or confirmed or self._n_steps >= self._max_steps
+
+    @property
+    def left(self) -> Left:
+        """What the best fit leaves."""
+        if self.exhausted:
+            return "nothing"
+        return "noise" if self.chance > SIGNIFICANCE else "more"
+
+    @property
+    def complete(self) -> bool:
+        """Whether the best fit explains far more than it would of noise."""
+        variance = self._problem.whole / self._problem.n_entries
+        return self.left != "more" and self.deviation**2 <= _LITTLE_NOISE * variance
+
+    def evidence(self) -> RankEvidence:
+        """Return the evidence for the rank: a larger one would have components that are not determined."""
+        found, largest = self.best.components, self._largest
+        chance = 1.0 if self.exhausted else self.chance
+        return evidence_of(
+            self._problem, found, largest, chance, self.deviation, exhausted=self.exhausted, supported=True
+        )
 
     @property
     def deviation(self) -> float:
@@ -122,7 +202,9 @@ class _Search:
             improved = whole - found.explained < _BETTER * (whole - self._current.explained)
             self._n_failures = 0 if improved else self._n_failures + 1
             self._current = found if improved else self._current
-        if self._current.explained > self.best.explained:
+        better = whole - self._current.explained < _BETTER * (whole - self.best.explained)
+        self._n_idle = 0 if better else self._n_idle + 1
+        if better:
             self.best = self._current
             self._look()
 
@@ -150,6 +232,8 @@ class _Search:
             self.best = polish(problem, self.best.components)
             self._misfit = problem.misfit(self.best.components)
         if not self.exhausted:
-            largest = problem.without(self.best.components).strongest(self._generator)
-            height = abs(float(largest.weights[0])) / (self.deviation * problem.noise.unit)
+            self._largest = problem.residual(self.best.components).strongest(self._generator)
+            height = abs(float(self._largest.weights[0])) / (self.deviation * problem.noise.unit)
             self.chance = problem.noise.chance(height)
+            if self.chance > SIGNIFICANCE:  # a component that stands for two leaves little at any one vector
+                self.chance = min(self.chance, problem.test_pairs(self.best.components, self.deviation)[0])

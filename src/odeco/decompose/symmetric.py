@@ -19,7 +19,7 @@ from odeco._util.scale import norm_exponent, put_back
 from odeco._util.types import FloatArray, RngLike
 from odeco.cp.fit import fitted_weights, refine
 from odeco.cp.overcomplete import fit_overcomplete, select_overcomplete
-from odeco.cp.random_starts import fit_from_random_starts, largest_identifiable_rank
+from odeco.cp.random_starts import fit_from_random_starts, largest_identifiable_rank, select_from_random_starts
 from odeco.cp.rank import (
     MAX_AUTOMATIC,
     RankEvidence,
@@ -166,8 +166,10 @@ def decompose(
 
     Notes
     -----
-    At most d components are found. More than d can be unique too, but are not found by the starts used here. At orders
-    4 and above the caller can flatten T to a tensor over pairs of indices and decompose that.
+    More than d components are found at order 4 and above by the subspace power method (Kileel and Pereira 2019), up to
+    C(d+h−1, h) − d of them at order 2h and C(d+h−1, h) at order 2h + 1; ``"auto"`` finds their number too, if the
+    flattening has at most 2,000 rows and columns. At order 3 fewer than (d+1)(d+2)/6 components are identifiable, and
+    are fitted from random starts; ``"auto"`` looks for up to 1.5 d of them, up to d = 20. More are refused.
 
     Deviations from Algorithm 1 with ``method="power"``: all restarts are iterated as one block; deflation is arithmetic
     on replies; convergence is checked on replies already received (unless ``tol=0``); at even orders, and where the
@@ -177,6 +179,7 @@ def decompose(
     References
     ----------
     Wang and Anandkumar, *Online and Differentially-Private Tensor Decomposition*, 2016, arXiv:1606.06237.
+    Kileel and Pereira, *Subspace power method for symmetric tensor decomposition*, 2019, arXiv:1912.04007.
 
     Examples
     --------
@@ -250,6 +253,8 @@ def _fit(
         else:  # a tensor that depends on few directions may well have one component for each of them
             selection = select_rank(problem, generator, max_rank=most, callback=report)
             selection = found if found is not None and selection.left == "more" else selection
+        if oracle.order == 3 and (selection.left == "more" or selection.fit.components.n_components == 0):
+            selection = select_from_random_starts(problem, generator, callback=report) or selection
         require_signal(unit, selection)
     else:
         k = _check_rank(n_components, oracle.dimension, oracle.order)

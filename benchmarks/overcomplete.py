@@ -1,0 +1,146 @@
+"""odeco.decompose beside TensorLy's parafac on symmetric tensors with more components than dimensions.
+
+    python benchmarks/overcomplete.py                # orders 4 and 3, 20 seeds, odeco alone
+    python benchmarks/overcomplete.py --peer         # with parafac; needs tensorly (`make bench`)
+    python benchmarks/overcomplete.py --orders 3 --seeds 5 --peer
+
+Components are random unit vectors with weights from 1 to 2, of either sign at even orders. Noise is symmetric Gaussian,
+of a given share of the tensor's Frobenius norm. All components are found if each has a cosine above 0.99 with a true
+one (0.95 at order 3).
+
+At orders 4 and above the number of components is unknown to odeco ("auto"), and known to parafac. At order 3 it is
+known to both, and the best of ten runs of parafac counts, with the time of all ten. Times are processor seconds on one
+thread. The column "confident and wrong" counts tensors with a confidence of 0.95 or more, or at order 3 with a residual
+that looks like noise, of which not all components were found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+import odeco
+from odeco._util.types import DataArray
+
+#: For each order, pairs of dimension and number of components.
+SIZES = {
+    3: ((10, 15), (10, 20), (20, 30), (20, 40), (20, 50), (30, 60)),
+    4: ((10, 20), (15, 50), (20, 100), (30, 250)),
+    5: ((10, 40),),
+    6: ((6, 30),),
+}
+NOISES = (0.0, 1e-4, 1e-2)
+#: Iterations of alternating least squares at order 3 and above it (the default of parafac, too few to find all of many
+#: components), the change of its error at which it stops, and runs at order 3.
+N_ITERATIONS, N_ITERATIONS_ABOVE, TOLERANCE, N_RUNS = 1000, 100, 1e-8, 10
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a method found: the smallest cosine, the number, how certain that is, and processor seconds."""
+
+    cosine: float
+    n_found: int
+    confidence: float
+    seconds: float
+
+
+def planted(order: int, dimension: int, k: int, noise: float, seed: int) -> tuple[odeco.Components, DataArray]:
+    """Return true components, and the entries of their tensor with noise."""
+    generator = np.random.default_rng([seed, order, dimension, k])
+    vectors = generator.standard_normal((dimension, k))
+    weights = generator.uniform(1, 2, k) * (generator.choice([-1, 1], k) if order % 2 == 0 else 1)
+    truth = odeco.Components(weights, vectors / np.linalg.norm(vectors, axis=0), order)
+    entries = np.zeros((dimension,) * order)
+    for start in range(0, k, 16):  # all at once would take k times the memory of the tensor
+        part = slice(start, start + 16)
+        entries += odeco.Components(truth.weights[part], truth.vectors[:, part], order).to_dense()
+    error = odeco.symmetrize(generator.standard_normal(entries.shape))
+    error *= noise * np.sqrt(truth.squared_norm()) / np.linalg.norm(error)
+    return truth, odeco.symmetrize(entries + error)
+
+
+def by_odeco(entries: DataArray, truth: odeco.Components) -> Outcome:
+    """Decompose with an unknown number of components, or at order 3 with a known one."""
+    k: Any = truth.n_components if truth.order == 3 else "auto"
+    start = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", odeco.ConvergenceWarning)
+        result = odeco.decompose(entries, k, rng=0)
+    seconds = time.process_time() - start
+    evidence, structure = result.rank_evidence, result.structure
+    # At order 3 the number is given, and a fit is trusted if what it leaves looks like noise.
+    confidence = float(structure is not None and structure.left != "more") if evidence is None else evidence.confidence
+    return Outcome(float(odeco.match(result, truth).cosines.min()), len(result.weights), confidence, seconds)
+
+
+def by_parafac(entries: DataArray, truth: odeco.Components) -> Outcome:
+    """Run parafac with the true number of components: once, or at order 3 ten times, of which the best counts."""
+    import tensorly
+    from tensorly.decomposition import parafac
+
+    k, best, seconds = truth.n_components, (np.inf, 0.0), 0.0
+    n_runs, n_iterations = (N_RUNS, N_ITERATIONS) if truth.order == 3 else (1, N_ITERATIONS_ABOVE)
+    for run in range(n_runs):
+        start = time.process_time()
+        _, factors = parafac(
+            tensorly.tensor(entries), k, n_iter_max=n_iterations, init="random", tol=TOLERANCE, random_state=run
+        )
+        seconds += time.process_time() - start
+        error = float(np.linalg.norm(entries - tensorly.cp_to_tensor((None, factors))))
+        vectors = np.asarray(factors[0])
+        found = odeco.Components(np.ones(k), vectors / np.linalg.norm(vectors, axis=0), truth.order)
+        best = min(best, (error, float(odeco.match(found, truth).cosines.min())))
+    return Outcome(best[1], k, float("nan"), seconds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--orders", type=int, nargs="+", default=[4, 3], choices=sorted(SIZES))
+    parser.add_argument("--noises", type=float, nargs="+", default=list(NOISES))
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--peer", action="store_true", help="run parafac too")
+    parser.add_argument("--peer-seeds", type=int, default=3, help="tensors on which parafac runs at orders above 3")
+    arguments = parser.parse_args()
+    print(
+        "order   d    k  noise   all   right k  confident and wrong  worst cosine  seconds"
+        " | parafac all  seconds  ratio"
+    )
+    for order in arguments.orders:
+        for dimension, k in SIZES[order]:
+            for noise in arguments.noises:
+                print(line(order, dimension, k, noise, arguments), flush=True)
+
+
+def line(order: int, dimension: int, k: int, noise: float, arguments: argparse.Namespace) -> str:
+    """Return the line of the table for one kind of tensor."""
+    threshold = 0.95 if order == 3 else 0.99
+    ours, peers = [], []
+    for seed in range(arguments.seeds):
+        truth, entries = planted(order, dimension, k, noise, seed)
+        ours.append(by_odeco(entries, truth))
+        if arguments.peer and (order == 3 or seed < arguments.peer_seeds):
+            peers.append(by_parafac(entries, truth))
+    good = [each.cosine > threshold and each.n_found == k for each in ours]
+    wrong = sum(each.confidence >= 0.95 and not is_good for each, is_good in zip(ours, good, strict=True))
+    seconds, n_right = float(np.mean([each.seconds for each in ours])), sum(each.n_found == k for each in ours)
+    text = (
+        f"{order:5d} {dimension:3d} {k:4d} {noise:6.0e} {sum(good):3d}/{len(ours)} {n_right:6d}/{len(ours)} "
+        f"{wrong:20d} {min(each.cosine for each in ours):13.5f} {seconds:8.3f}"
+    )
+    if not peers:
+        return text
+    their_seconds = float(np.mean([each.seconds for each in peers]))
+    n_theirs = sum(each.cosine > threshold for each in peers)
+    return f"{text} | {n_theirs:7d}/{len(peers)} {their_seconds:9.2f} {their_seconds / seconds:6.1f}"
+
+
+if __name__ == "__main__":
+    with threadpool_limits(1):
+        main()
