@@ -232,7 +232,7 @@ class _Search:
             self.best = polish(problem, self.best.components)
             self._misfit = problem.misfit(self.best.components)
         if not self.exhausted:
-            self._largest = problem.residual(self.best.components).strongest(self._generator)
+            self._largest = problem.without(self.best.components).strongest(self._generator)
             height = abs(float(self._largest.weights[0])) / (self.deviation * problem.noise.unit)
             self.chance = problem.noise.chance(height)
             if self.chance > SIGNIFICANCE:  # a component that stands for two leaves little at any one vector

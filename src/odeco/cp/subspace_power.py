@@ -32,8 +32,9 @@ from odeco.errors import RankError
 from odeco.tensors.components import Components
 from odeco.tensors.coordinates import PackedCoordinates, flattening_coordinates
 
-#: Singular values up to this multiple of the rounding error of the largest are rounding error themselves.
-_ROUNDING_MULTIPLE = 1000.0
+#: Singular values up to this multiple of the rounding error of the largest count as rounding error: a residual of the
+#: same relative size counts as such too.
+_ROUNDING_MULTIPLE = 8192.0
 
 #: A law is compared with more singular values than this.
 _FEWEST_FOR_A_LAW = 5

@@ -22,6 +22,7 @@ from odeco.cp.overcomplete import fit_overcomplete, select_overcomplete
 from odeco.cp.random_starts import fit_from_random_starts, largest_identifiable_rank, select_from_random_starts
 from odeco.cp.rank import (
     MAX_AUTOMATIC,
+    SURE,
     RankEvidence,
     enough_seen,
     evidence_from_deflation,
@@ -248,13 +249,15 @@ def _fit(
     automatic = isinstance(n_components, str) and n_components == "auto"
     if automatic:
         most, found = min(oracle.dimension, MAX_AUTOMATIC), select_overcomplete(oracle, generator, callback=report)
-        if found is not None and problem.spectra(most, generator).n_clear == oracle.dimension:
+        supported = found is not None and found.evidence is not None and found.evidence.confidence >= SURE
+        if found is not None and (supported or problem.spectra(most, generator).n_clear == oracle.dimension):
             selection = found
         else:  # a tensor that depends on few directions may well have one component for each of them
             selection = select_rank(problem, generator, max_rank=most, callback=report)
-            selection = found if found is not None and selection.left == "more" else selection
-        if oracle.order == 3 and (selection.left == "more" or selection.fit.components.n_components == 0):
-            selection = select_from_random_starts(problem, generator, callback=report) or selection
+            if selection.left == "more" or selection.fit.components.n_components == 0:
+                if oracle.order == 3:
+                    found = select_from_random_starts(problem, generator, callback=report)
+                selection = found or selection
         require_signal(unit, selection)
     else:
         k = _check_rank(n_components, oracle.dimension, oracle.order)
