@@ -109,6 +109,8 @@ def outcome(attack: Attack) -> tuple[str, int, int, int]:
 def _n_hidden(attack: Attack, result: Decomposition) -> int:
     """Count the pairs of true components for which one was found, and which count as one at the stated resolution."""
     truth, n_hidden, span = attack.truth, 0, np.linalg.qr(result.vectors)[0]
+    if result.rank_evidence is None:
+        return 0
     nearest = np.argmax(np.abs(truth.vectors.T @ result.vectors), axis=1)
     for i, j in itertools.combinations(range(truth.n_components), 2):
         if nearest[i] != nearest[j]:

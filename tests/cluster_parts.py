@@ -74,6 +74,12 @@ def run_client(address, path, checkpoint):
 
     with Client(address) as client:
         odeco.decompose_stream(
-            path, K, rng=0, client=client, checkpoint=checkpoint, checkpoint_seconds=0, callback=die_in_the_third_pass
+            *(path, K),
+            method="core",
+            rng=0,
+            client=client,
+            checkpoint=checkpoint,
+            checkpoint_seconds=0,
+            callback=die_in_the_third_pass,
         )
     Path(checkpoint).with_suffix(".survived").touch()

@@ -58,8 +58,8 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def plain():
     """What one machine finds in dense and in CSR rows."""
-    dense = odeco.decompose_stream(ROWS, K, rng=0)
-    return {"dense": dense, "csr": odeco.decompose_stream(sparse.csr_array(ROWS), K, rng=0)}
+    dense = odeco.decompose_stream(ROWS, K, method="core", rng=0)
+    return {"dense": dense, "csr": odeco.decompose_stream(sparse.csr_array(ROWS), K, method="core", rng=0)}
 
 
 def assert_same(one, other):
@@ -89,7 +89,7 @@ def inputs(folder):
 
 def test_every_input_gives_the_bits_of_one_machine(client, folder, plain):
     for name, data, kind in inputs(folder):
-        found = odeco.decompose_stream(data, K, rng=0, client=client)
+        found = odeco.decompose_stream(data, K, method="core", rng=0, client=client)
         try:
             assert_same(found, plain[kind])
         except AssertionError as error:
@@ -116,7 +116,7 @@ def test_a_worker_that_is_killed_changes_no_bit(client, folder, plain, tmp_path)
     ]
     # The number of rows of each is known, so the first block alone is made to look at it: one worker dies of that.
     rows = odeco.online.dask.from_delayed(blocks, n_features=D, n_rows=np.diff(EDGES))
-    assert_same(odeco.decompose_stream(rows, K, rng=0), plain["dense"])
+    assert_same(odeco.decompose_stream(rows, K, method="core", rng=0), plain["dense"])
     assert len(list(tmp_path.glob("dead-*"))) == 2  # so many processes were ended, in turn
 
 
@@ -129,7 +129,9 @@ def test_a_client_that_is_killed_goes_on_to_the_same_bits(client, folder, plain,
     assert process.exitcode == -9
     assert checkpoint.exists()
     seen = []
-    found = odeco.decompose_stream(path, K, rng=0, client=client, checkpoint=checkpoint, callback=seen.append)
+    found = odeco.decompose_stream(
+        path, K, method="core", rng=0, client=client, checkpoint=checkpoint, callback=seen.append
+    )
     assert_same(found, plain["dense"])
     assert seen[0].n_rows >= N_ROWS  # questions that were answered before are not asked again
     assert not checkpoint.exists()
@@ -145,8 +147,8 @@ def test_a_run_that_was_begun_here_goes_on_there(client, folder, plain, tmp_path
 
     path, checkpoint = folder / "all.npy", tmp_path / "run.ckpt"
     with pytest.raises(EnoughError):
-        odeco.decompose_stream(path, K, rng=0, checkpoint=checkpoint, callback=stop)
-    found = odeco.decompose_stream(path, K, rng=0, client=client, checkpoint=checkpoint)
+        odeco.decompose_stream(path, K, method="core", rng=0, checkpoint=checkpoint, callback=stop)
+    found = odeco.decompose_stream(path, K, method="core", rng=0, client=client, checkpoint=checkpoint)
     assert_same(found, plain["dense"])
 
 
@@ -156,23 +158,23 @@ def test_what_is_wrong_with_a_file_arrives_with_its_name_and_row(client, folder,
     np.save(tmp_path / "part-9.npy", bad)
     (tmp_path / "part-0.npy").symlink_to(folder / "part-0.npy")
     with pytest.raises(odeco.SourceError, match=r"Row 12,345 of part-9\.npy holds NaN") as caught:
-        odeco.decompose_stream(str(tmp_path / "part-*.npy"), K, rng=0, client=client)
+        odeco.decompose_stream(str(tmp_path / "part-*.npy"), K, method="core", rng=0, client=client)
     with pytest.raises(odeco.SourceError) as plainly:
-        odeco.decompose_stream(str(tmp_path / "part-*.npy"), K, rng=0)
+        odeco.decompose_stream(str(tmp_path / "part-*.npy"), K, method="core", rng=0)
     assert str(caught.value) == str(plainly.value)
     with pytest.raises(odeco.SourceError, match=r"Row 12,345 of the Dask array holds NaN"):
         odeco.decompose_stream(da.from_array(bad, chunks=(7_000, D)), K, rng=0)
     whole = (folder / "part-2.npz").read_bytes()
     (tmp_path / "damaged.npz").write_bytes(whole[:80_000] + bytes(2_000) + whole[82_000:])
     with pytest.raises(odeco.SourceError, match=r"damaged\.npz"):
-        odeco.decompose_stream(tmp_path / "damaged.npz", K, rng=0, client=client)
+        odeco.decompose_stream(tmp_path / "damaged.npz", K, method="core", rng=0, client=client)
 
 
 def test_progress_counts_the_rows_of_all_workers(client, folder):
     seen = []
-    odeco.decompose_stream(folder / "all.npy", K, rng=0, client=client, callback=seen.append)
+    odeco.decompose_stream(folder / "all.npy", K, method="core", rng=0, client=client, callback=seen.append)
     assert [progress.n_rows for progress in seen] == sorted(progress.n_rows for progress in seen)
-    assert seen[-1].n_rows == 5 * N_ROWS
+    assert seen[-1].n_rows == 3 * N_ROWS
     assert seen[-1].n_rows_needed == 0
     assert all(0 <= progress.fraction <= 1 for progress in seen)
 
@@ -181,15 +183,15 @@ def test_another_version_on_a_worker_is_an_error_that_says_so(client, folder, mo
     wanted = (*odeco.online.dask.client.versions()[:1], ("odeco", "9.9"), *odeco.online.dask.client.versions()[2:])
     monkeypatch.setattr(odeco.online.dask.requests, "versions", lambda: wanted)
     with pytest.raises(RuntimeError, match=r"odeco must have the same version .* The client has 9\.9, the worker on"):
-        odeco.decompose_stream(folder / "all.npy", K, rng=0, client=client)
+        odeco.decompose_stream(folder / "all.npy", K, method="core", rng=0, client=client)
 
 
 def test_a_task_does_not_write_to_its_block_or_rows(client, folder):
     rows = lazy_array(folder).persist()
     before = rows.compute()
-    first = odeco.decompose_stream(rows, K, rng=0)
+    first = odeco.decompose_stream(rows, K, method="core", rng=0)
     assert np.array_equal(rows.compute(), before)
-    assert_same(odeco.decompose_stream(rows, K, rng=0), first)
+    assert_same(odeco.decompose_stream(rows, K, method="core", rng=0), first)
 
 
 def test_online_rows_of_a_cluster_are_learnt_as_those_of_one_machine(client):
@@ -326,7 +328,17 @@ def command(*arguments):
 @pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
 def test_the_command_works_on_a_cluster(client, folder, corpus, plain, tmp_path):
     address = client.scheduler.address
-    arguments = (folder / "part-*.npy", "-k", K, "--scheduler", address, "--out", tmp_path / "found.npz")
+    arguments = (
+        folder / "part-*.npy",
+        "-k",
+        K,
+        "--method",
+        "core",
+        "--scheduler",
+        address,
+        "--out",
+        tmp_path / "found.npz",
+    )
     ended = command("stream", *arguments, "--checkpoint", tmp_path / "run.ckpt")
     assert ended.returncode == 0, ended.stderr
     assert f"cluster at {address}: 2 workers, 2 threads" in ended.stderr
