@@ -215,7 +215,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_command_to_go_on(tmp_path):
     generator = np.random.default_rng(0)
     rows = generator.exponential(size=(40_000, 20)).astype(np.float32)
     np.save(tmp_path / "rows.npy", np.concatenate([rows] * 10))
-    arguments = ["stream", "rows.npy", "-k", "4", "--n-polish", "2", "--threads", "1"]
+    arguments = ["stream", "rows.npy", "-k", "4", "--method", "core", "--n-passes", "6", "--threads", "1"]
     begun = subprocess.Popen(
         [*COMMAND, *arguments, "--checkpoint", "run.ckpt", "--checkpoint-seconds", "0", "--out", "result.npz"],
         cwd=tmp_path,

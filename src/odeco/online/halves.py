@@ -77,7 +77,7 @@ def split_half(
     rng : None, int or numpy.random.Generator
         Draws the halves, and the starts of both decompositions.
     **settings : object
-        Further arguments of `decompose_stream`: `method`, `order`, `n_polish`, ….
+        Further arguments of `decompose_stream`: `method`, `order`, `n_passes`, ….
 
     Returns
     -------

@@ -580,6 +580,10 @@ class Run:
         state, notes = self._so_far()
         self.require_signal(state, notes)
         found, errors = state.components, state.standard_errors()
+        if not found.n_components:
+            raise StreamEndedError(
+                f"There must be components. None is found after {self.n_rows:,} rows. Pass more rows."
+            )
         first = found.largest_first()
         result = StreamDecomposition(
             components=found.sorted_by_weight(),
