@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from scipy import sparse
@@ -59,18 +60,17 @@ _STRANGE: tuple[Any, ...] = (
 )
 
 
-# A run finds components within a few rows, so that files of every state are damaged.
-one_pass._LOOK, one_pass._FEWEST_ROWS, one_pass._ROWS_PER_COLUMN, one_pass._ROWS_PER_COMPONENT = 6, 24, 1, 1
-
-
 # ---- whole files ---------------------------------------------------------------------------------------------------
 
 
 def _decomposer(method: str, n_rows: int, kind: Callable[[Any], Any] = np.asarray, **more: Any) -> Any:
     loop: dict[str, Any] = {"n_restarts": 3, "n_iterations": 2} if method == "power" else {}
-    loop |= {"batch_size": 13} if method == "power" or more else {}
-    online = odeco.OnlineDecomposer(2, method=method, rng=0, **loop, **more)  # type: ignore[arg-type]
-    return online.partial_fit(kind(_ROWS[:n_rows]))
+    loop |= {"batch_size": 13} if method == "power" or {"epsilon", "forgetting"} & more.keys() else {}
+    # A run finds components within a few rows, so that files of every state are damaged.
+    few = {"_LOOK": 6, "_FEWEST_ROWS": 24, "_ROWS_PER_COLUMN": 1, "_ROWS_PER_COMPONENT": 1}
+    with mock.patch.multiple(one_pass, **few):
+        online = odeco.OnlineDecomposer(2, method=method, rng=0, **loop, **more)  # type: ignore[arg-type]
+        return online.partial_fit(kind(_ROWS[:n_rows]))
 
 
 def _save_solver(path: Path) -> None:
@@ -247,8 +247,8 @@ KINDS: dict[str, tuple[str, Callable[[Path], object], Callable[[Path], object]]]
     "run, entries": (".ckpt", lambda path: _decomposer("entries", 100).save(path), _go_on),
     "run, drift": (".ckpt", lambda path: _decomposer("core", 100, forgetting=0.5).save(path), _go_on),
     "run, power": (".ckpt", lambda path: _decomposer("power", 40).save(path), _go_on),
-    "run, tracking": (".ckpt", lambda path: _decomposer("core", 70).save(path), _go_on),
-    "run, CSR": (".ckpt", lambda path: _decomposer("core", 59, sparse.csr_array).save(path), _go_on),
+    "run, tracking": (".ckpt", lambda path: _decomposer("core", 70, memory=0.008).save(path), _go_on),
+    "run, CSR": (".ckpt", lambda path: _decomposer("core", 59, sparse.csr_array, memory=0.016).save(path), _go_on),
     "run, private": (".ckpt", _private, _go_on),
     "ledger": (".ckpt", _private, _go_on),
     "decomposition": (".npz", _result(lambda: odeco.decompose(_TENSOR, 2, tol=1e-3, rng=0)), odeco.load_result),

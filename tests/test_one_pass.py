@@ -134,6 +134,20 @@ def test_the_method_is_chosen_by_columns_order_and_memory():
     assert (online.method, online.method_reason) == ("core", "the whole moment does not fit into the memory allowed")
 
 
+@pytest.mark.parametrize("method", ["core", "entries"])
+def test_rows_with_fewer_components_are_taken_in_and_the_result_says_so(method):
+    online = odeco.OnlineDecomposer(2, method=method, rng=0).partial_fit(np.ones((1500, 4)))
+    assert online.n_rows == 1500
+    if method == "entries":
+        with pytest.raises(odeco.RankError):
+            online.result()
+    else:
+        assert not online.result().clear.all()
+    rows, _ = sources(6000, d=4, k=2, noise=0.1)
+    later = online.partial_fit(rows).partial_fit(rows).result()
+    assert later.n_rows == 13_500
+
+
 def drifting(n, vectors, seed):
     rng = np.random.default_rng(seed)
     draws = rng.exponential(size=(n, vectors.shape[1])) - 1

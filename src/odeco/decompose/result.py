@@ -179,6 +179,9 @@ class Decomposition(Result):
 #: A component of a stream is determined if its weight is this many standard errors, and its vector errs by less.
 _CLEAR_ERRORS, _CLEAR_ANGLE = 3.0, math.pi / 4
 
+#: A weight below this share of the largest may be rounding error.
+_ROUNDING_OF_WEIGHTS = 1e-10
+
 
 def _counted(number: int) -> str:
     return f"{number} component{'' if number == 1 else 's'}"
@@ -243,11 +246,12 @@ class StreamDecomposition(Result):
     def clear(self) -> NDArray[np.bool_]:
         """Which components the rows determine: a weight of 3 standard errors, and an angle that errs by less than π/4.
 
-        None is before there are standard errors.
+        None is before there are standard errors, and none whose weight is within rounding of the largest.
         """
         if self.weight_errors is None or self.angle_errors is None:
             return np.zeros(len(self.weights), dtype=np.bool_)
-        above = np.abs(self.weights) > _CLEAR_ERRORS * self.weight_errors
+        rounding = _ROUNDING_OF_WEIGHTS * np.max(np.abs(self.weights), initial=0.0)
+        above = np.abs(self.weights) > np.maximum(_CLEAR_ERRORS * self.weight_errors, rounding)
         determined: NDArray[np.bool_] = above & (self.angle_errors < _CLEAR_ANGLE)
         return determined
 

@@ -16,6 +16,7 @@ import numpy as np
 from odeco._util.schema import require
 from odeco._util.state import array_field
 from odeco._util.types import FloatArray
+from odeco.errors import RankError
 from odeco.io.rows import join_rows, row_slice
 from odeco.online.one_pass import OnePassSolver, RowBlock, first_search, most_block_rows
 from odeco.online.search import clear_components, mean_over
@@ -116,7 +117,10 @@ class DriftSolver(OnePassSolver):
     def _searched_again(self, block: RowBlock) -> DriftSolver:
         """Drop components that the last rows do not bear out, and add those that they show."""
         after = replace(self, searched_at=self.n_rows)
-        found = self._search(block)
+        try:
+            found = self._search(block)
+        except RankError:  # these rows have fewer components, of which those that are known are kept
+            return after
         fresh = found.components.vectors[:, found.clear]
         if self.tracking is None:
             kept = fresh

@@ -28,7 +28,7 @@ from odeco._util.state import State, array_field, part_field
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.rank import SURE, RankEvidence
-from odeco.errors import StreamEndedError
+from odeco.errors import RankError, StreamEndedError
 from odeco.io.rows import as_rows, is_sparse, join_rows, row_slice
 from odeco.online.entries import MOST_DIMENSION, decompose_moment
 from odeco.online.search import Found, count_components, mean_over, search_rows
@@ -360,7 +360,10 @@ class OnePassSolver(_Doubling, State):
         if block.n_rows < first:
             return replace(self, replaced_at=self.n_rows - block.n_rows + first)
         full = 2 * block.n_rows > most
-        found = self._search(block, final=full)
+        try:
+            found = self._search(block, final=full)
+        except RankError:  # these rows have fewer components; a result says so, and later rows may have more
+            found = Found(_no_components(self.dimension, self.order), np.zeros(1, dtype=np.bool_), self.rank_evidence)
         evidence = found.rank_evidence
         if found.components.n_components == 0 and full:  # forget these rows, and look at as many others
             return replace(self, block=None, rank_evidence=evidence, replaced_at=self.n_rows + first)
@@ -471,7 +474,10 @@ class MomentSolver(_Doubling, State):
         after = self._with(reply, n_rows)
         if after.tracking is not None and after.n_rows < 2 * after.replaced_at:
             return after
-        return replace(after, tracking=after._refitted(), replaced_at=after.n_rows)
+        try:
+            return replace(after, tracking=after._refitted(), replaced_at=after.n_rows)
+        except RankError:  # these rows have fewer components; a result says so, and later rows may have more
+            return replace(after, tracking=None, replaced_at=2 * after.n_rows)
 
     def so_far(self, reply: Any, n_rows: int) -> MomentSolver | Tracker:
         """Return the best estimate from all rows, given those since the last reply, which may be none."""
