@@ -138,11 +138,8 @@ def test_the_method_is_chosen_by_columns_order_and_memory():
 def test_rows_with_fewer_components_are_taken_in_and_the_result_says_so(method):
     online = odeco.OnlineDecomposer(2, method=method, rng=0).partial_fit(np.ones((1500, 4)))
     assert online.n_rows == 1500
-    if method == "entries":
-        with pytest.raises(odeco.RankError):
-            online.result()
-    else:
-        assert not online.result().clear.all()
+    with pytest.raises(odeco.RankError):
+        online.result()
     rows, _ = sources(6000, d=4, k=2, noise=0.1)
     later = online.partial_fit(rows).partial_fit(rows).result()
     assert later.n_rows == 13_500
@@ -222,7 +219,7 @@ def test_images_of_csr_rows_in_one_loop_are_those_of_two_products_bit_for_bit(dt
     monkeypatch.setattr(csr_image, "_ENOUGH_WORK", 0)
     monkeypatch.setattr(csr_image, "_CACHED_BYTES", 0)
     rng = np.random.default_rng(0)
-    rows = sparse.random_array((300, 40), density=0.2, rng=rng, format="csr").astype(dtype)
+    rows = sparse.csr_array(np.where(rng.random((300, 40)) < 0.2, rng.standard_normal((300, 40)), 0.0).astype(dtype))
     rows.indices, rows.indptr = rows.indices.astype(index), rows.indptr.astype(index)
     block = rng.standard_normal((40, 7)).astype(dtype)
     found = csr_image.fused_image(rows, block)

@@ -92,10 +92,12 @@ class DriftSolver(OnePassSolver):
         after = self._with(reply, n_rows) if n_rows else self
         block = after.block
         if after.tracking is None and block is not None:
-            found = after._search(block)
+            found = after._search(block, final=True)
             after = replace(after, rank_evidence=found.rank_evidence)
             if found.components.n_components:
                 after = after._follow(found.components, block)
+            if after.tracking is not None and not found.complete:  # they may fit noise: nothing is said of errors
+                after = replace(after, tracking=replace(after.tracking, n_deviations=0.0))
         return after if after.tracking is None else after.tracking
 
     @property

@@ -213,6 +213,8 @@ class OnePassSolver(_Doubling, State):
         The first rows.
     tracking : Tracker or None
         The components and the mean of their images over later rows, once they are found.
+    confirmed : bool
+        Whether rows that did not find them confirm all components; otherwise the search may have fitted noise.
     rank_evidence : RankEvidence or None
         The evidence for the number of components, if that was not given.
     """
@@ -227,6 +229,7 @@ class OnePassSolver(_Doubling, State):
     replaced_at: int = array_field(kind="i", low=0, default=0)
     block: RowBlock | None = part_field(RowBlock, default=None)
     tracking: Tracker | None = part_field(Tracker, default=None)
+    confirmed: bool = array_field(kind="b", default=True)
     rank_evidence: RankEvidence | None = part_field(RankEvidence, default=None)
 
     def check(self) -> None:
@@ -319,11 +322,17 @@ class OnePassSolver(_Doubling, State):
         """Return the best estimate from all rows, given those since the last reply, which may be none."""
         after = self._with(reply, n_rows) if n_rows else self
         if after.tracking is None and after.block is not None:
-            found = after._search(after.block)
+            found = after._search(after.block, final=True)
             if not found.components.n_components:
                 return replace(after, rank_evidence=found.rank_evidence)
             after = after._begin(found)
-        return after if after.tracking is None else after._settled()
+        if after.tracking is None or after.block is None:
+            return after
+        settled = after._settled()
+        # Components that fit the noise of the block have up to some four standard errors there. Among twice as many
+        # rows these are fewer than three; before, nothing is said of errors unless other rows confirm the components.
+        known = after.confirmed or after.n_rows >= 2 * after.block.n_rows
+        return settled if known else replace(settled, n_deviations=0.0)
 
     def standard_errors(self) -> None:
         """Return None: `so_far` has them."""
@@ -343,10 +352,7 @@ class OnePassSolver(_Doubling, State):
                 f"A search for {self.n_components} components needs at least {2 * self.n_components} rows. Got "
                 f"{block.n_rows}. Pass more rows."
             )
-        found = search_rows(block.rows, self.n_components, self.order, self.seed)
-        if final and not found.complete:  # no more rows will come: none need be kept from the search
-            found = search_rows(block.rows, self.n_components, self.order, self.seed, hold_out=False)
-        return found
+        return search_rows(block.rows, self.n_components, self.order, self.seed, final=final)
 
     def _searched(self) -> OnePassSolver:
         """Search the block if it has rows enough; begin to refine, or keep more rows."""
@@ -377,7 +383,8 @@ class OnePassSolver(_Doubling, State):
         if not found.components.n_components:
             return replace(self, rank_evidence=evidence)
         tracking = replace(Tracker.start(found.components, per_pass=True), rank_evidence=evidence)
-        return replace(self, tracking=tracking, rank_evidence=evidence, replaced_at=self.n_rows)
+        begun = replace(self, tracking=tracking, rank_evidence=evidence, replaced_at=self.n_rows)
+        return replace(begun, confirmed=found.complete)
 
     def _settled(self) -> Tracker:
         """Return the components with the block's own rows added, twice: at the current vectors, and at the result."""

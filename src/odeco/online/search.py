@@ -8,7 +8,7 @@ d^1.5 rows and no excess variance (Montanari and Richard 2014, arXiv 1411.1076).
 
 without the pairs i = j, whose terms hold no signal and are larger than all others. The small core of the moment in the
 span of both is decomposed, and the result is taken as it is or after joint power steps in all dimensions, whichever
-rows that did not find it prefer: on a small block these steps can make it worse.
+rows that did not find it prefer: on a small block these steps make it worse. All rows are then searched in that way.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Found:
     components : Components
         The components.
     clear : array of k booleans
-        Which of them stand clear of the noise in rows that did not find them.
+        Which of those found in three of four rows stand clear of the noise in the others, in the same order if all do.
     rank_evidence : RankEvidence or None
         The evidence for their number, if that was not given.
     """
@@ -83,25 +83,35 @@ class Found:
         return bool(self.clear.all())
 
 
-def search_rows(rows: Any, n_components: int, order: int, seed: int, *, hold_out: bool = True) -> Found:
+def search_rows(rows: Any, n_components: int, order: int, seed: int, *, final: bool = False) -> Found:
     """Search rows, dense or CSR, for `n_components` components of their moment.
 
-    Without `hold_out` all rows are searched, and some of them score what is found: nothing is then clear for certain.
+    Three of four rows are searched, and the others say whether joint power steps make it better, and which components
+    are clear. If all are, or if the search is `final`, all rows are searched in the way that was better.
     """
     n_rows = int(rows.shape[0])
     last = np.arange(n_rows) % _ONE_IN == _ONE_IN - 1
     fresh = rows[last] if n_rows >= _ONE_IN else rows
-    early = rows[~last] if hold_out else rows
-    basis = span_of_components(early, n_components + _SPARE_DIRECTIONS, order, seed)
-    core = mean_over(early, "core", basis, order)
+    in_span = _vectors_in_span(rows[~last], n_components, order, seed)
+    stepped = power_steps(rows[~last], in_span, order, _N_STEPS)
+    steps_help = _score(fresh, stepped, order) > _score(fresh, in_span, order)
+    vectors = stepped if steps_help else in_span
+    clear = clear_components(fresh, vectors, order)
+    if final or clear.all():
+        vectors = _vectors_in_span(rows, n_components, order, seed)
+        vectors = power_steps(rows, vectors, order, _N_STEPS) if steps_help else vectors
+    return Found(Components(_weights(fresh, vectors, order)[0], vectors, order), clear)
+
+
+def _vectors_in_span(rows: Any, n_components: int, order: int, seed: int) -> FloatArray:
+    """Return components of the core in the span of the second moment and the unfolding."""
+    basis = span_of_components(rows, n_components + _SPARE_DIRECTIONS, order, seed)
+    core = mean_over(rows, "core", basis, order)
     inside = fit_independent(DenseTensor(symmetrize(core)), n_components, seed)
     if inside is None:
         inside = decompose_core(core, n_components, np.random.default_rng(seed))
-    in_span = basis @ inside.vectors
-    candidates = [in_span, power_steps(early, in_span, order, _N_STEPS)]
-    vectors = max(candidates, key=lambda each: _score(fresh, each, order))
-    weights, errors = _weights(fresh, vectors, order)
-    return Found(Components(weights, vectors, order), np.abs(weights) > _CLEAR * errors)
+    vectors: FloatArray = basis @ inside.vectors
+    return vectors
 
 
 def count_components(rows: Any, order: int, seed: int) -> Found:
