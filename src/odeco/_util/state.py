@@ -177,11 +177,7 @@ def _joined(prefix: str, name: str) -> str:
 
 
 def _read(
-    each: Field[Any],
-    arrays: Mapping[str, NDArray[Any]],
-    name: str,
-    sizes: Sizes,
-    parts: Mapping[str, Any],
+    each: Field[Any], arrays: Mapping[str, NDArray[Any]], name: str, sizes: Sizes, parts: Mapping[str, Any]
 ) -> Any:
     """Return one field from arrays, or its default if nothing of it is there."""
     if "given" in each.metadata:

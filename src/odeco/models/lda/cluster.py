@@ -136,13 +136,7 @@ class ClusterCorpus:
         return split_chosen(counts, seed=seed)
 
     def refined(
-        self,
-        topic_word: FloatArray,
-        *,
-        n_sweeps: int,
-        seed: int,
-        eta: float | None,
-        callback: Callable[[int], object],
+        self, topic_word: FloatArray, *, n_sweeps: int, seed: int, eta: float | None, callback: Callable[[int], object]
     ) -> RefinedTopics:
         """Return topics after some Gibbs sweeps; see `odeco.models.lda.corpus.refine_topics`."""
         rows, task, (totals, lengths) = self.rows, _task(self.rows), self._count()
@@ -229,12 +223,7 @@ class _Census(NamedTuple):
 
 
 def count_words_on_cluster(
-    texts: Any,
-    words: Sequence[str] | None = None,
-    *,
-    tokenizer: Tokenizer = "words",
-    client: Any = None,
-    **limits: Any,
+    texts: Any, words: Sequence[str] | None = None, *, tokenizer: Tokenizer = "words", client: Any = None, **limits: Any
 ) -> tuple[ClusterRows, Words]:
     """Count the words of texts on a cluster: the given ones, or those that may distinguish topics.
 

@@ -71,12 +71,7 @@ class RefinedTopics:
 
     @classmethod
     def from_words(
-        cls,
-        words: NDArray[np.int64],
-        n_features: int,
-        counts: NDArray[np.float32],
-        alpha: FloatArray,
-        eta: float,
+        cls, words: NDArray[np.int64], n_features: int, counts: NDArray[np.float32], alpha: FloatArray, eta: float
     ) -> RefinedTopics:
         """Return topics whose counts are given for the words that occur."""
         expected = np.zeros((len(counts), n_features), dtype=np.float32)

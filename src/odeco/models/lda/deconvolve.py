@@ -177,12 +177,7 @@ def _find_all_shares(
 
 
 def deconvolve(
-    image: FloatArray,
-    gram: FloatArray,
-    weights: FloatArray,
-    precision: FloatArray,
-    prior: FloatArray,
-    near: FloatArray,
+    image: FloatArray, gram: FloatArray, weights: FloatArray, precision: FloatArray, prior: FloatArray, near: FloatArray
 ) -> FloatArray:
     """Return for each word the shares p of topics that minimise w (pᵀGp/2 − bᵀp) + (a/2) |p − p₀|² on the simplex.
 

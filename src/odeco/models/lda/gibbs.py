@@ -351,10 +351,7 @@ class Sampler:
         self._n_jobs = max(1, min(os.cpu_count() or 1 if n_jobs < 0 else n_jobs, len(self._lanes)))
 
     def start(
-        self,
-        topic_word: NDArray[Any],
-        known: NDArray[np.float32] | None = None,
-        known_totals: FloatArray | None = None,
+        self, topic_word: NDArray[Any], known: NDArray[np.float32] | None = None, known_totals: FloatArray | None = None
     ) -> None:
         """Draw first topics.
 

@@ -115,12 +115,7 @@ class WordSums:
     """
 
     def __init__(
-        self,
-        n_words: int,
-        basis: FloatArray | None = None,
-        *,
-        core: bool = True,
-        parallel: bool = True,
+        self, n_words: int, basis: FloatArray | None = None, *, core: bool = True, parallel: bool = True
     ) -> None:
         self.n_words, self.parallel = n_words, parallel
         self.basis: FloatArray = np.zeros((n_words, 0)) if basis is None else np.ascontiguousarray(basis)

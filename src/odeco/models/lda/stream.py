@@ -231,11 +231,7 @@ def _batch_seed(seed: int, number: int) -> int:
 
 def _found(found: SpectralFit) -> dict[str, Any]:
     """Return the fields of a stream that estimated topics set."""
-    return {
-        "coordinates": found.coordinates,
-        "concentration": found.concentration,
-        "diagnostics": found.diagnostics,
-    }
+    return {"coordinates": found.coordinates, "concentration": found.concentration, "diagnostics": found.diagnostics}
 
 
 def _coordinates_of(topic_counts: NDArray[np.float32], basis: FloatArray) -> FloatArray:
