@@ -381,9 +381,8 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
             X = to_csr(X)
             check_structure(X)
         counts = as_counts(validate_data(self, X, reset=context is None, accept_sparse="csr", dtype="numeric"))
-        given = TopicContext.of(
-            counts.shape[1], words, tokenizer
-        )  # checked in every batch; those of the first are kept
+        # Words are checked in every batch; those of the first are kept.
+        given = TopicContext.of(counts.shape[1], words, tokenizer)
         return counts, given if context is None else context
 
     def _hold(
