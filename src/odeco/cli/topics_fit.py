@@ -65,8 +65,8 @@ def learn_on_cluster(
         words = _words_of(files, given["vocabulary"], rows.n_features)
     note(f"{rows.n_rows:,} documents, {rows.n_features:,} words, on a cluster")
     tokenizer = None if given["column"] is None else given["tokenizer"]
-    model, said = _fit(n_components, given, rows, {}, callback=show, words=words, tokenizer=tokenizer)
-    summary = summarise_topics(model, words, None, seed=given["seed"], advice=said)
+    model, messages = _fit(n_components, given, rows, {}, callback=show, words=words, tokenizer=tokenizer)
+    summary = summarise_topics(model, words, None, seed=given["seed"], advice=messages)
     kept = CountedWords(rows, words, rows.n_features)
     return Learnt(model, summary, Corpus(kept), kept)
 
@@ -181,11 +181,11 @@ def learn(
     guarantee |= {"public": public, "ledger": None if ledger is None else ledger.path}
     # A model that knows its words is all that is needed to apply it to new texts.
     words_known: Any = {"words": kept.words, "tokenizer": corpus.tokenizer}
-    model, said = _fit(
+    model, messages = _fit(
         n_components, given, train, guarantee, groups=read.groups, vocabulary=vocabulary, callback=show, **words_known
     )
     show("measuring", 0, None)
-    summary = summarise_topics(model, kept.words, train, held_out, seed=given["seed"], advice=said)
+    summary = summarise_topics(model, kept.words, train, held_out, seed=given["seed"], advice=messages)
     return Learnt(model, summary, corpus, kept)
 
 
@@ -198,8 +198,8 @@ def _fit(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(counts, **further)
-    said = (advice(each.message) for each in caught if isinstance(each.message, UserWarning))
-    return model, tuple(dict.fromkeys(said))
+    messages = (advice(each.message) for each in caught if isinstance(each.message, UserWarning))
+    return model, tuple(dict.fromkeys(messages))
 
 
 def _chosen(vocabulary: PrivateVocabulary) -> str:

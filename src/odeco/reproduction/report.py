@@ -27,7 +27,7 @@ ONE_LOG = 0.24
 
 @dataclass(frozen=True)
 class Finding:
-    """One claim of the paper and what became of it.
+    """One claim of the paper, what was measured, and the verdict.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment: the settings of its trials, what one trial does, and what follows from all of them.
+    """An experiment: the settings of its trials, one trial, and the findings and figures of all of them.
 
     Attributes
     ----------

@@ -119,9 +119,9 @@ ROWS_READ = {"Algorithm 2": K * N_ITERATIONS, "core": 1, "SGD": 1}
 
 MEMORY_RESTARTS, MEMORY_BATCH = 10, 16
 
-#: The noise and the number of restarts with which one component tells min from max in Theorem 3.1. A start needs some
-#: σ⁴(1 + σ²)d² rows, and a vector that is near needs some (9 + 6σ² + 3σ⁴)σ²d rows. The noisier the rows, the smaller
-#: the d from which on the first number is the larger one.
+#: The noise and the number of restarts that distinguish min from max in Theorem 3.1, for one component. A start needs
+#: some σ⁴(1 + σ²)d² rows, and a vector that is near needs some (9 + 6σ² + 3σ⁴)σ²d rows. The noisier the rows, the
+#: smaller the d from which on the first number is the larger one.
 LONE_SIGMA, FEW_RESTARTS = 1.5, 4
 
 #: A component counts as found within this angle. At less than half a right angle no vector can stand for two of them.
@@ -199,7 +199,7 @@ def _rows_needed(error: Callable[[int], float], aim: float, start: int) -> float
 
 
 def _memory(stream: SkewedStream) -> dict[str, Any]:
-    """Return the most memory that Algorithm 2 held, beyond the rows given to it, and the rows that it read."""
+    """Return the peak of the memory of Algorithm 2, without the rows given to it, and the rows that it read."""
     n_rows = MEMORY_BATCH * K * 2
     block = next(stream.blocks(MEMORY_BATCH))
     tracemalloc.start()

@@ -62,7 +62,7 @@ _MERGE_PRIORITY = 10
 
 
 class CountTask(NamedTuple):
-    """What a worker needs to know to read word counts."""
+    """The task of reading word counts on a worker."""
 
     n_words: int
     name: str
@@ -179,7 +179,7 @@ class ClusterCorpus:
 
 
 def _send_chains(cluster: Cluster, begun: Any, lanes: list[Any], start: Any, sweeps: list[Sweep]) -> list[Any]:
-    """Send out the chains of all lanes; return the futures of what is known after each sweep."""
+    """Send out the chains of all lanes; return the futures of the states after each sweep."""
     numbered = list(enumerate(lanes))
     pairs = [cluster.submit(draw_first, begun, lane, number, start, name="draw") for number, lane in numbered]
     known, sent = _merged(cluster, begun, None, pairs), []
@@ -236,7 +236,7 @@ def count_words_on_cluster(
         The words to count. Without them the texts are read once more, and words are left out that are rare,
         everywhere, or stop words.
     tokenizer : {"words", "blanks"}
-        What a word is; see `TensorLDA.fit_text`.
+        The definition of a word; see `TensorLDA.fit_text`.
     client : dask.distributed.Client, optional
         The cluster; by default that of the process.
     **limits
@@ -387,18 +387,18 @@ def draw_first(
 def sweep_lane(
     shared: GibbsState, tokens: Tokens, topics: NDArray[np.uint16], number: int, average: bool
 ) -> tuple[NDArray[np.uint16], LaneUpdate]:
-    """Return the topics of a lane, drawn anew, and what that changes. What is given stays as it is."""
+    """Return the topics of a lane, drawn anew, and the changes of the counts. No argument is changed."""
     lane = _lane(tokens, number, topics.copy())
     return lane.topics, shared.next_sweep().sweep(lane, average=average)
 
 
 def merge(shared: GibbsState, sweep: Sweep | None, *changes: LaneUpdate) -> GibbsState:
-    """Return what is known after a sweep, or after the first draw, with the priors learnt from it."""
+    """Return the state after a sweep, or after the first draw, with the priors learnt from it."""
     return shared.merge(changes) if sweep is None else shared.next_sweep().after(changes, sweep)
 
 
 def finish(shared: GibbsState) -> tuple[NDArray[np.float32], FloatArray, float]:
-    """Return what is wanted of the last sweep."""
+    """Return the expected counts and the priors after the last sweep."""
     return shared.mean_counts(), shared.alpha, shared.eta
 
 

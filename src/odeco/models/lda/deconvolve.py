@@ -63,7 +63,7 @@ class SimulatedTokens:
 
     @property
     def weights(self) -> FloatArray:
-        """What each word adds to the features of its document: √count/√length, shared by its repeats."""
+        """The contribution of each word to the features of its document: √count/√length, shared by its repeats."""
         weights: FloatArray = 1 / np.sqrt(self.repeats * self.lengths[self.documents])
         return weights
 

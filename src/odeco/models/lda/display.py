@@ -1,4 +1,4 @@
-"""What a reader sees of fitted topics: sizes, words, coherence, perplexity, representative documents, a figure.
+"""Fitted topics for a reader: sizes, words, coherence, perplexity, representative documents, a figure.
 
 The lift of a word in a topic is its probability there divided by its probability in all text. Words of high lift are
 specific to the topic, but may be rare. Relevance mixes both logarithms: λ log p(word | topic) + (1 − λ) log lift.
@@ -58,7 +58,7 @@ class Perplexity:
 
 @dataclass(frozen=True, eq=False)
 class TopicSummary:
-    """Fitted topics with all that a reader is shown of them.
+    """Fitted topics with everything that is shown to a reader.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class TopicSummary:
     diagnostics : TopicDiagnostics
         How far to trust the topics.
     privacy : PrivacyReport, optional
-        What is guaranteed to whom, if the topics are private.
+        The guarantee, if the topics are private.
     trust : TopicTrust, optional
         How far to trust private topics and their words.
     advice : tuple of str
@@ -114,7 +114,7 @@ def summarise_topics(
     seed: int = 0,
     advice: tuple[str, ...] = (),
 ) -> TopicSummary:
-    """Return all that a reader is shown of a fitted model.
+    """Return everything that is shown of a fitted model.
 
     Parameters
     ----------

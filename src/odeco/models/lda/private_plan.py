@@ -1,4 +1,4 @@
-"""What a private model releases, with which share of the budget, and how far its topics can be trusted.
+"""The releases of a private model, their shares of the budget, and how far its topics can be trusted.
 
 The plan of the releases needs public numbers only.
 

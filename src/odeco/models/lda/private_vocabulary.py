@@ -57,9 +57,9 @@ class PrivateVocabulary:
     votes : array
         The noisy votes for each: Σ 1/√s over the units that hold it, s being the number of different words of a unit.
     threshold, scale : float
-        What noisy votes had to reach, and the standard deviation of the noise.
+        The threshold of noisy votes, and the standard deviation of the noise.
     privacy : PrivacyReport
-        The guarantee that the vocabulary is a part of, and what it has cost.
+        The guarantee that the vocabulary is a part of, and its cost.
     """
 
     words: Words
@@ -146,7 +146,7 @@ def choose_vocabulary_privately(
     stop_words : iterable of str
         These words are left out before the vote. The list must not come from the documents.
     neighbour_relation : {"replace", "add_remove"}
-        What a neighbour may do to one unit: replace it by any other, or blank it.
+        The change of one unit between neighbours: it is replaced by any other, or blanked.
     ledger : LedgerFile or path, optional
         The budget of all runs on these documents together; its `delta_limit` must leave room for the threshold.
     noise : NoiseSource, optional
@@ -169,15 +169,15 @@ def choose_vocabulary_privately(
     at most δ' in total variation, so it is (0, δ')-differentially private. Together with anything else that is charged
     to one ledger this gives (ε, δ(ε) + δ'), see `Ledger`.
 
+    **Rounding.** Votes are rounded down to multiples of the grid of the noise, so sums are exact, in any order, and
+    rounding to the grid moves nothing: what is declared is the sensitivity of what is computed. Two steps of the grid
+    are added to T for the rounding of the noise.
+
     References
     ----------
     Gopi, Gulhane, Kulkarni, Shen, Shokouhi, Yekhanin, *Differentially private set union*, 2020, arXiv:2002.09745: the
     weights 1/√s and the threshold. Desfontaines, Voss, Gipson and Mandayam, *Differentially private partition
     selection*, 2022, arXiv:2006.03684.
-
-    **Rounding.** WordVotes are rounded down to multiples of the grid of the noise, so sums are exact, in any order, and
-    rounding to the grid moves nothing: what is declared is the sensitivity of what is computed. Two steps of the grid
-    are added to T for the rounding of the noise.
 
     Examples
     --------

@@ -37,7 +37,7 @@ _MAX_COPIED = 2**28
 
 @dataclass(frozen=True, eq=False)
 class TopicStream(State):
-    """What `TensorLDA.partial_fit` has learnt so far; no document is kept.
+    """The state of `TensorLDA.partial_fit`; no document is kept.
 
     Topics are estimated anew when the basis of the moments moves, and are put in the order of those before. In between
     they are followed from there; without sweeps only when they are needed.

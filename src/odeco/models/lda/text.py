@@ -72,9 +72,9 @@ class TopicWords:
         words : sequence of str, optional
             Count these words, and no others.
         tokenizer : {"words", "blanks"}
-            What a word is. ``"words"``: it begins with a letter and has 2 to 200 characters; texts are lowercased, and
-            what follows an apostrophe is left out. ``"blanks"``: any 1 to 200 characters between blanks, as they are;
-            for text that was tokenized and cleaned elsewhere.
+            The definition of a word. ``"words"``: it begins with a letter and has 2 to 200 characters; texts are
+            lowercased, and what follows an apostrophe is left out. ``"blanks"``: any 1 to 200 characters between
+            blanks, as they are; for text that was tokenized and cleaned elsewhere.
         min_documents, max_share, max_words
             Words in fewer documents, or in a larger share of them, are left out; then the most frequent are kept. A
             private model chooses its words by noisy votes instead, with `max_words` alone.
