@@ -37,10 +37,10 @@ from odeco.models.lda.private_vocabulary import (
     DELTA_SHARE,
     SHARE,
     PrivateVocabulary,
-    choose_vocabulary_privately,
+    keep_words,
     left_for_learning,
 )
-from odeco.models.lda.vocabulary import CountedWords, n_unreachable, numbered, prune_words, select_words
+from odeco.models.lda.vocabulary import CountedWords, n_unreachable, numbered
 from odeco.online.dask.partitions import as_cluster_rows
 from odeco.privacy.calibration import check_delta_for, gdp_mu
 from odeco.privacy.ledger_file import LedgerFile
@@ -157,15 +157,11 @@ def learn(
     """Learn topics as the options say."""
     corpus, words, private = read.corpus, read.words, given["epsilon"] is not None
     kept, vocabulary = corpus.counted, None
-    if words is None and private:
-        chosen = {name: value for name, value in _pruning(given).items() if name in ("max_words", "stop_words")}
-        vocabulary = choose_vocabulary_privately(
-            corpus.counted, epsilon=given["epsilon"], delta=given["delta"], groups=read.groups, ledger=ledger, **chosen
-        )
-        kept = select_words(corpus.counted, vocabulary.words.tolist())
-        note(_chosen(vocabulary))
-    elif words is None:
-        kept = prune_words(kept, **_pruning(given))
+    if words is None:
+        budget = {"epsilon": given["epsilon"], "delta": given["delta"], "groups": read.groups, "ledger": ledger}
+        kept, vocabulary = keep_words(kept, **_pruning(given), **budget)
+        if vocabulary is not None:
+            note(_chosen(vocabulary))
     elif corpus.tokenizer == "words" and n_unreachable(words):
         note(f"{n_unreachable(words):,} of {len(words):,} words of {given['vocabulary']} occur in no text")
     train, held_out = _split(kept.counts, 0.0 if private else given["held_out"], given["seed"])

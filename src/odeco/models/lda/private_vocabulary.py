@@ -18,7 +18,7 @@ import numpy as np
 from odeco._util.arguments import check_count, check_number
 from odeco._util.types import FloatArray
 from odeco.errors import VocabularyError
-from odeco.models.lda.vocabulary import STOP_WORDS, CountedWords, Words, count_words
+from odeco.models.lda.vocabulary import STOP_WORDS, CountedWords, Words, count_words, prune_words, select_words
 from odeco.privacy.calibration import check_delta, check_delta_for, check_epsilon, epsilon_of, gdp_mu
 from odeco.privacy.holders.documents import WordVotes
 from odeco.privacy.ledger import Ledger
@@ -110,6 +110,28 @@ class PrivateVocabulary:
                 f"change. Got {given[0]:,} words ({given[1]}: {given[2]}) and a vocabulary of {own[0]:,} words "
                 f"({own[1]}: {own[2]}). Count its words, and pass the same groups and neighbour_relation to both."
             )
+
+
+def keep_words(
+    counted: CountedWords,
+    *,
+    epsilon: float | None,
+    delta: float | None,
+    max_words: int,
+    stop_words: Iterable[str],
+    min_documents: int,
+    max_share: float,
+    **private: Any,
+) -> tuple[CountedWords, PrivateVocabulary | None]:
+    """Return the counts of the words to learn from: pruned, or in a private model chosen by noisy votes.
+
+    `private` arguments are those of `choose_vocabulary_privately`. The vocabulary is None without privacy.
+    """
+    limits: Any = {"max_words": max_words, "stop_words": stop_words}
+    if epsilon is None or delta is None:
+        return prune_words(counted, min_documents=min_documents, max_share=max_share, **limits), None
+    chosen = choose_vocabulary_privately(counted, epsilon=epsilon, delta=delta, **limits, **private)
+    return select_words(counted, chosen.words.tolist()), chosen
 
 
 def choose_vocabulary_privately(
