@@ -25,6 +25,7 @@ import numpy as np
 
 from odeco._util.types import FloatArray
 from odeco.privacy.clip import as_probabilities, clipped_rows
+from odeco.privacy.holders.norms import RowNorms
 from odeco.privacy.sums import Query, sum_over_blocks
 from odeco.tensors.dense import sum_of_cubes
 
@@ -117,6 +118,18 @@ class BoundedRows:
 
     def _sum(self, block_sum: Callable[[tuple[FloatArray, FloatArray]], FloatArray]) -> FloatArray:
         return sum_over_blocks(block_sum, zip(_blocks(self._rows), _blocks(self._there), strict=True))
+
+
+class UnboundedRows(RowNorms):
+    """Dense rows whose bound is still to be chosen, from the counts of their norms."""
+
+    def __init__(self, rows: FloatArray) -> None:
+        super().__init__(rows)
+        self.n_records = self.n_units
+
+    def within(self, norm_bound: float) -> BoundedRows:
+        """Return the holder of the rows for a bound on their norm."""
+        return BoundedRows(self._rows, norm_bound)
 
 
 def _blocks(rows: FloatArray) -> Iterator[FloatArray]:
