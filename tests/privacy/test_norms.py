@@ -128,9 +128,7 @@ def test_a_decomposition_chooses_its_bound_within_its_budget(mechanism, unit):
 
 def test_a_plan_with_a_chosen_bound_predicts_the_noise_of_the_run():
     rows = rows_of_norm_seven()
-    plan = odeco.plan_privacy(
-        dimension=5, n_components=2, n_units=6000, unit="record", norm_bound="auto", **BUDGET
-    )
+    plan = odeco.plan_privacy(dimension=5, n_components=2, n_units=6000, unit="record", norm_bound="auto", **BUDGET)
     run = odeco.decompose_privately(rows, 2, unit="record", norm_bound="auto", mechanism="input", rng=0, **BUDGET)
     # The entries are released in units of which the image has 1/√3.
     predicted = math.sqrt(3) * plan["input"].noise * run.norm_bound**3
@@ -183,8 +181,8 @@ def test_what_cannot_have_a_chosen_bound_is_refused():
         odeco.decompose_privately(np.ones((2, 2, 2)), 1, **BUDGET, unit="entry", norm_bound="auto")
     with pytest.raises(ValueError, match="`norm_bound` must be a positive number"):
         odeco.decompose_privately(np.ones((9, 2)), 1, **BUDGET, unit="record", norm_bound="largest")
+    holder = odeco.privacy.RecordLevel(np.ones((9, 2)), norm_bound=1.0)
     with pytest.raises(ValueError, match="must not be given beside a holder"):
-        holder = odeco.privacy.RecordLevel(np.ones((9, 2)), norm_bound=1.0)
         odeco.decompose_privately(holder, 1, **BUDGET, norm_bound="auto")
     with pytest.raises(ValueError, match="`norm_bound` must be a positive number"):
         odeco.OnlineDecomposer(1, batch_size=10, **BUDGET, norm_bound="auto").partial_fit(np.ones((9, 2)))

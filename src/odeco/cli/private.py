@@ -17,8 +17,8 @@ from odeco.cli.spending import Request, Spending, agree_to_spend, budget_options
 from odeco.io.coerce import SVMLIGHT
 from odeco.privacy.holders.protocol import UNITS
 from odeco.privacy.sources import open_private
-from odeco.private.mechanisms import MECHANISMS
 from odeco.private.bound import AUTO
+from odeco.private.mechanisms import MECHANISMS
 from odeco.private.recipe import default_neighbours
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -186,7 +186,24 @@ class TensorMixture(PrivateEstimator, EMEstimator):
         check_is_fitted(self)
         return self._describe(None if X is None else self._encode(X, self._learnt.fit.context)[0]).figure()
 
-    def _hold(self, X: Any, spec: MixtureSpec) -> tuple[BoundedRows | UnboundedRows, MixtureContext]:
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's signature
+        """Fit the model to rows.
+
+        Parameters
+        ----------
+        X : array, rows x features
+            Rows.
+        y : object
+            Ignored.
+        groups : array of labels, optional
+            For private mixtures: which user each row belongs to; public. The guarantee is then for all rows of one
+            user, and every user counts once, with the mean over own rows.
+        """
+        return self._fit(X, groups=groups)
+
+    def _hold(
+        self, X: Any, spec: MixtureSpec, *, groups: Any = None
+    ) -> tuple[BoundedRows | UnboundedRows, MixtureContext]:
         """Return a holder of private rows, without a message that depends on one of them.
 
         What NumPy makes of a list, and what it says about a cell that is not a number, depends on the cells. So only
@@ -209,8 +226,9 @@ class TensorMixture(PrivateEstimator, EMEstimator):
                 f"no more. Got n_components={k} and {d} features. Pass fewer."
             )
         norm_bound = spec.settings.norm_bound
-        held = UnboundedRows(rows) if norm_bound == "auto" else BoundedRows(rows, float(norm_bound or 0.0))
-        return held, MixtureContext()
+        if norm_bound == "auto":
+            return UnboundedRows(rows, groups), MixtureContext()
+        return BoundedRows(rows, float(norm_bound or 0.0), groups), MixtureContext()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

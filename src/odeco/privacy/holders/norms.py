@@ -24,7 +24,7 @@ from scipy import sparse
 
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import as_rows, check_private_rows, is_sparse
-from odeco.privacy.holders.protocol import NeighbourRelation, units_of
+from odeco.privacy.holders.protocol import NeighbourRelation, unit_weights
 from odeco.privacy.holders.records import ROWS_AT_ONCE, SilentRows
 from odeco.privacy.sums import Query
 
@@ -66,8 +66,8 @@ class RowNorms:
         in_files = isinstance(self._rows, SilentRows)
         n_rows, n_features = (rows.n_rows, rows.n_features) if in_files else self._rows.shape
         self.n_features = int(n_features)
-        units, self.n_units = units_of(groups, int(n_rows))
-        self._weights: FloatArray = np.floor(1 / np.bincount(units)[units] / _GRAIN) * _GRAIN
+        weights, self.n_units = unit_weights(groups, int(n_rows))
+        self._weights: FloatArray = np.floor(weights / _GRAIN) * _GRAIN
 
     def query(self) -> Query:
         """Return the query of the counts."""
