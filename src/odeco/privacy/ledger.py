@@ -139,7 +139,7 @@ class Payer(ABC):
     def charge_dp_event(
         self, what: str, event: Any, *, sensitivity: float = 1.0, data: str | Iterable[str] = ALL_DATA
     ) -> Charge:
-        """Record a release of another library that is stated as an event of the package ``dp-accounting``, or refuse it.
+        """Record a release of another library, stated as an event of the package ``dp-accounting``, or refuse it.
 
         All of the event is one charge, so that a refusal leaves nothing half charged.
 
