@@ -153,7 +153,7 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
     )
     categories_ = fitted("context.categories", "The answers to each question.")
 
-    def fit(self, X: Any, y: Any = None, *, categories: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's signature
+    def fit(self, X: Any, y: Any = None, *, categories: Any = None, groups: Any = None) -> Self:  # noqa: ARG002
         """Learn classes from the answers of respondents.
 
         Parameters
@@ -165,8 +165,11 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
         categories : int or list, optional
             The answers to each question: for every question a list of them, or their number, if they are coded from 0
             on; one number for all. By default those that occur in `X`. A private model needs them.
+        groups : array of labels, optional
+            For private models: which user each row of answers belongs to; public. The guarantee is then for all rows
+            of one user, and every user counts once, with the mean over own rows.
         """
-        return self._fit(X, categories=categories)
+        return self._fit(X, categories=categories, groups=groups)
 
     def partial_fit(self, X: Any, y: Any = None, *, categories: Any = None) -> Self:  # noqa: ARG002
         """Update the model with another batch. At most one block of respondents is stored.
@@ -234,7 +237,9 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
             check_known(codes, columns, names)
         return np.maximum(codes, -1), context
 
-    def _hold(self, X: Any, spec: ClassSpec, categories: Any = None) -> tuple[HeldAnswers, AnswersContext]:
+    def _hold(
+        self, X: Any, spec: ClassSpec, *, categories: Any = None, groups: Any = None
+    ) -> tuple[HeldAnswers, AnswersContext]:
         """Return a holder of private answers, without a message that depends on one of them."""
         if categories is None:
             raise ValueError(
@@ -249,7 +254,7 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
         if context.sizes.size < 2:
             raise ValueError("A private model needs at least 2 questions: pairs are released. Got 1.")
         codes = encode(columns_of(X), context.categories, missing)
-        return HeldAnswers(context.questions.indicators(codes), context.questions), context
+        return HeldAnswers(context.questions.indicators(codes), context.questions, groups), context
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
