@@ -293,7 +293,7 @@ def _stages(interrupt: LastingInterrupt) -> Iterator[Callable[[str, int, int | N
 
 
 @topics.command("apply")
-@click.argument("model", type=_options.FILE)
+@click.argument("model", type=_options.LOCAL_FILE)
 @click.argument("files", type=_options.FILE, nargs=-1, required=True, metavar="FILE...")
 @_options.text_column
 @click.option("--out", type=_options.OUTPUT, metavar="FILE", help="Write a .csv or .npz file instead of CSV on stdout.")

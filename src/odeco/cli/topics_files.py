@@ -27,6 +27,7 @@ from odeco.errors import VocabularyError
 from odeco.io.coerce import as_source
 from odeco.io.documents import Text, read_documents
 from odeco.io.rows import join_rows
+from odeco.io.urls import as_path
 from odeco.models.lda.counts import as_counts
 from odeco.models.lda.display import TopicSummary, representative_documents, summarise_topics
 from odeco.models.lda.estimator import TensorLDA
@@ -195,7 +196,7 @@ def read_stop_words(choice: str) -> frozenset[str]:
     """Return a list of stop words: ``english``, ``none``, or the words of a file."""
     if choice == "english":
         return STOP_WORDS
-    return frozenset() if choice == "none" else frozenset(read_words(Path(choice)))
+    return frozenset() if choice == "none" else frozenset(read_words(as_path(choice)))
 
 
 #: The page shows this many documents for each topic.
