@@ -21,6 +21,7 @@ from odeco.io.arrays import AdaptedSource, ArraySource, IterableSource, SlicedSo
 from odeco.io.arrow import ArrowFile, arrow_stream, is_arrow_data
 from odeco.io.errors import source_error
 from odeco.io.npy import NpyFile, NpzFile
+from odeco.io.rows import join_rows
 from odeco.io.source import ALL, BatchSource, Block, FileSource, Selection, Source, skip_first
 from odeco.io.text_rows import CsvFile, Extent, SvmlightFile, scan_svmlight
 from odeco.io.urls import UrlPath, as_path
@@ -144,6 +145,24 @@ _KINDS: tuple[tuple[Callable[[Any], bool], Callable[[Any, int | None], Source]],
     (lambda data: hasattr(data, "__iter__") and not isinstance(data, bytes | bytearray | dict | set), _iterable),
     (callable, _iterable),
 )
+
+
+def in_memory(data: Any) -> Any:
+    """Return data for an estimator that reads them at once: files, queries and lists of one length as arrays.
+
+    Anything else is returned as it is; a file has no names then, as an array has none.
+    """
+    if isinstance(data, str | os.PathLike | UrlPath):
+        return join_rows(list(as_source(data)))
+    if hasattr(data, "collect_batches"):  # a LazyFrame of polars
+        data = data.collect()
+    elif hasattr(data, "to_arrow_reader"):  # a relation of DuckDB
+        data = data.to_arrow_table()
+    schema = getattr(data, "schema", {})
+    types = [field.type for field in schema] if hasattr(data, "num_columns") else getattr(data, "dtypes", ())
+    # Lists whose type states their length: of pyarrow, of polars.
+    has_lists = any(hasattr(each, "list_size") or type(each).__name__ == "Array" for each in types)
+    return join_rows(list(as_source(data))) if has_lists and not hasattr(data, "iloc") else data
 
 
 def files_of(path: Path) -> list[Path]:

@@ -117,6 +117,7 @@ class NpyFile(FileSource):
         # Stored by columns, a few rows are scattered over the whole file, and a mapping would read the pages around
         # each number; so the part of every column is read by itself.
         columns = np.empty((self.n_features, stop - start), self._type)
+        file: Any  # of bytes that are not buffered
         with self.path.open("rb", buffering=0) as file:
             for number, column in enumerate(columns):
                 file.seek(self._offset + (number * (self.n_rows or 0) + start) * self._type.itemsize)
