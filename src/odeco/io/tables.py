@@ -240,7 +240,7 @@ def read_text_table(path: Path, *, private: bool = False) -> TextTable:
 
 
 def _arrow_table(path: Path) -> TextTable:
-    from pyarrow import ArrowException, feather, parquet  # type: ignore[import-untyped]  # optional
+    from pyarrow import ArrowException, feather, parquet  # optional
 
     try:
         with path.open("rb") as file:
