@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -79,11 +80,12 @@ class ArrowFile(FileSource):
         dataset = import_arrow(self.name, ".dataset").dataset(path, format="ipc", filesystem=filesystem)
         return reader.schema, dataset.count_rows()
 
-    def _open(self, opened: ExitStack, **options: Any) -> Any:
+    def _open(self, opened: ExitStack) -> Any:
+        options: dict[str, Any] = {}
         if isinstance(self.path, UrlPath):
             file = opened.enter_context(self.path.open_native())
         elif self._is_parquet:
-            file, options = self.path, {"buffer_size": _BUFFER, **options}
+            file, options = self.path, {"buffer_size": _BUFFER, "pre_buffer": False}
         else:  # not memory-mapped: the pages would stay in the resident size until the end of the pass
             file = opened.enter_context(import_arrow(self.name).OSFile(str(self.path)))
         if self._is_parquet:
@@ -96,22 +98,35 @@ class ArrowFile(FileSource):
         reader, skipped = self._open(opened), 0
         if self._is_parquet:
             first, skipped = _row_group_of(reader.metadata, row)
-            batches = self._row_groups(reader.metadata, first, rows)
+            batches = self._row_groups(reader, first, rows)
         elif self._is_stream:
             batches = reader
         else:
             batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
         return batches if self._chosen is None else (batch.select(self._chosen) for batch in batches), skipped
 
-    def _row_groups(self, metadata: Any, first: int, rows: int) -> Iterator[Any]:
-        # From a store all columns of a row group are read by a few requests at once, and freed with its reader.
-        in_store = isinstance(self.path, UrlPath)
-        with ExitStack() as opened:
-            groups = range(first, metadata.num_row_groups)
-            for own in [[group] for group in groups] if in_store else [list(groups)]:
-                reader = self._open(opened, metadata=metadata, pre_buffer=in_store)
-                yield from reader.iter_batches(rows, row_groups=own, columns=self._chosen)
-                opened.close()
+    def _row_groups(self, reader: Any, first: int, rows: int) -> Iterator[Any]:
+        groups = list(range(first, reader.metadata.num_row_groups))
+        if not isinstance(self.path, UrlPath):
+            yield from reader.iter_batches(rows, row_groups=groups, columns=self._chosen)
+            return
+        yield from self._ahead(reader.metadata, groups, rows)
+
+    def _ahead(self, metadata: Any, groups: list[int], rows: int) -> Iterator[Any]:
+        """Yield the batches of row groups in a store; one group is requested while the one before it is used."""
+        with ExitStack() as opened, ThreadPoolExecutor(1) as pool:
+            file = opened.enter_context(self.path.open_native())  # type: ignore[attr-defined]
+            parquet = import_arrow(self.name, ".parquet")
+
+            def read(group: int) -> Any:  # by a reader of its own, which keeps all that it has requested
+                reader = parquet.ParquetFile(file, metadata=metadata, pre_buffer=True)
+                return reader.read_row_group(group, columns=self._chosen, use_threads=False)
+
+            waiting = [pool.submit(read, group) for group in groups[:1]]
+            for group in [*groups[1:], None]:
+                table = waiting.pop().result() if waiting else None
+                waiting += [] if group is None else [pool.submit(read, group)]
+                yield from [] if table is None else table.to_batches(rows)
 
     def _blocks(self, row: int) -> Iterator[NDArray[Any]]:
         with ExitStack() as opened:
@@ -316,24 +331,25 @@ class Layout:
         widths = [width or 0 for width in self.widths]
         rows: NDArray[Any] = np.empty((n_rows, sum(widths)), self.dtype)
         for field, width, column in zip(self.fields, widths, batch.columns, strict=True):
-            present, at = np.ones((n_rows, width), bool), at + width
-            if hasattr(column.type, "index_type"):  # a dictionary
-                cells = column.dictionary_decode()
-            elif hasattr(column.type, "value_type"):  # lists
+            at += width
+            if field in self.lists:
                 self._check_lengths(column, field, width, name, path, first_row)
-                present[_nulls(column)] = False
                 cells = column.flatten()  # without the lists that are null
             else:
-                cells = column
-            if cells.null_count:
+                cells = column.dictionary_decode() if hasattr(column, "dictionary_decode") else column
+            if not (column.null_count or cells.null_count):
+                own = _numbers(cells).reshape(n_rows, width)
+            else:
+                present = np.ones((n_rows, width), bool)
+                if field in self.lists:
+                    present[_nulls(column)] = False
                 present[present] = ~_nulls(cells)
-            if present.all():
-                rows[:, at - width : at] = _numbers(cells).reshape(n_rows, width)
-                continue
-            nulls.append((int(np.argmin(present.all(axis=1))), field))
-            own = np.full((n_rows, width), np.nan, self.dtype)
-            # Nulls are dropped first: pyarrow would convert a column of integers with nulls to floats.
-            own[present] = _numbers(cells.drop_null())
+                nulls.append((int(np.argmin(present.all(axis=1))), field))
+                own = np.full((n_rows, width), np.nan, self.dtype)
+                # Nulls are dropped first: pyarrow would convert a column of integers with nulls to floats.
+                own[present] = _numbers(cells.drop_null())
+            if len(widths) == 1:
+                return own.astype(self.dtype, copy=False), nulls
             rows[:, at - width : at] = own
         return rows, nulls
 
