@@ -43,7 +43,8 @@ def read_graph(path: Path) -> Graph:
     if path.suffix == ".npz":
         return Graph(_square(join_rows(list(as_source(str(path)))), path), None)
     if path.suffix == ".mtx":
-        return Graph(_square(to_csr(sparse.coo_array(scipy_io.mmread(path))), path), None)
+        with path.open("rb") as file:
+            return Graph(_square(to_csr(sparse.coo_array(scipy_io.mmread(file))), path), None)
     if path.suffix not in (".csv", ".tsv", ".txt", ".edges"):
         raise ValueError(
             f"A graph must be a matrix (.npz, .mtx) or a list of edges (.csv, .tsv, .txt). Got {path}. Convert it."

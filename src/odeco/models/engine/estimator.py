@@ -31,6 +31,7 @@ from odeco._util.schema import Sizes, array, plain_settings, record, require, si
 from odeco._util.state import check_names
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
+from odeco.io.coerce import in_memory
 from odeco.io.source import check_cells
 from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit
@@ -227,6 +228,7 @@ class Estimator(_Fitted):
 
     def _encode(self, X: Any, context: Any = None) -> tuple[Any, Any]:
         """Return rows as a stream buffers them, and the context; without one, that before any row."""
+        X = in_memory(X)
         check_cells(X)
         return validate_data(self, X, reset=context is None, dtype=np.float64), context or self._SPEC.Context()
 

@@ -13,6 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from odeco._util.arguments import check_count, check_tolerance, check_unmasked
 from odeco._util.types import FloatArray, IndexArray
+from odeco.io.coerce import in_memory
 from odeco.io.source import check_cells
 from odeco.models.engine.estimator import EMEstimator, PrivateEstimator, fitted
 from odeco.models.engine.fit import Fit
@@ -212,6 +213,7 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
     ) -> tuple[IndexArray, AnswersContext]:
         """Return the codes of answers; a table is read one column at a time, as each has its own type."""
         reset, missing = context is None, self.missing_values
+        X = in_memory(X)
         check_cells(X)
         if hasattr(X, "iloc") and getattr(X, "ndim", 0) == 2:
             validate_data(self, X, reset=reset, skip_check_array=True)
