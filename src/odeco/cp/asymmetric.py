@@ -76,6 +76,22 @@ class PartlySymmetricNoise(ProductNoise):
         return repeated + sum(math.sqrt(size) for size in self._free)
 
 
+def n_identifiable_terms(parts: tuple[int, ...]) -> int:
+    """Return the largest number of terms that a random tensor of this shape determines.
+
+    It is below Π dᵢ / (1 + Σ (dᵢ − 1)), the number of entries over that of the unknowns of a term, and if the largest
+    axis has more than r = Π dᵢ − Σ (dᵢ − 1) entries, with the product and the sum over the others, below r; five shapes
+    have one less (Chiantini, Ottaviani and Vannieuwenhoven 2014, who checked all shapes up to 15,000 entries).
+    """
+    *others, largest = sorted(parts)
+    most = -(-math.prod(parts) // (1 + sum(parts) - len(parts))) - 1
+    unbalanced = math.prod(others) - sum(others) + len(others)
+    if largest > unbalanced:
+        most = min(most, unbalanced - 1)
+    exceptions = {(3, 4, 4): 5, (4, 4, 4): 6, (3, 6, 6): 8, (2, 2, largest, largest): 2 * largest - 1, (2,) * 5: 5}
+    return most - (exceptions.get((*others, largest)) == most)
+
+
 def _n_distinct(dimension: int, order: int) -> int:
     """Return the number of distinct entries of a symmetric tensor."""
     return math.comb(dimension + order - 1, order)
@@ -101,6 +117,11 @@ class AsymmetricProblem(CPProblem):
     def noise(self) -> ProductNoise:
         """The law of the largest value of noise at products of unit vectors."""
         return PartlySymmetricNoise(self.parts, self.symmetric) if self.symmetric else ProductNoise(self.parts)
+
+    @property
+    def n_identifiable(self) -> int:
+        """By `n_identifiable_terms`."""
+        return n_identifiable_terms(self.parts)
 
     @property
     def _sign_rows(self) -> slice:

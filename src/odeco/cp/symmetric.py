@@ -110,6 +110,17 @@ class SymmetricProblem(CPProblem):
         """Return T(v, …, v)."""
         return self.oracle.value(vectors)
 
+    @property
+    def n_identifiable(self) -> int:
+        """The largest number of components that a random tensor determines, by the count of entries and unknowns.
+
+        It is below C(d+p−1, p) / d (Chiantini, Ottaviani and Vannieuwenhoven 2017; one exception at order 3: d = 6,
+        k = 9).
+        """
+        dimension, order = self.oracle.dimension, self.order
+        most = -(-math.comb(dimension + order - 1, order) // dimension) - 1
+        return most - 1 if (dimension, order, most) == (6, 3, 9) else most
+
     @cached_property
     def _unfolding_gram(self) -> FloatArray | None:
         return self.oracle.unfolding_gram()
