@@ -257,15 +257,18 @@ class _Span:
         return 1 - values <= np.maximum(_ARRIVED, lost), values
 
     def polish(self, block: FloatArray) -> FloatArray:
-        """Return the limits of unit vectors under the power method, largest f first."""
-        inside = self.basis.T @ self.columns.powers(block)
+        """Return the limits of unit vectors under the power method, largest f first, and one for each of them."""
+        block = block[:, ~_repeated(block)]
+        moving = np.arange(block.shape[1])
         for _ in range(_POLISH_STEPS):
-            moved = self.columns.contract(self.basis @ inside, block)
+            before = block[:, moving]
+            moved = self.columns.contract(self.basis @ (self.basis.T @ self.columns.powers(before)), before)
             moved /= np.linalg.norm(moved, axis=0)
-            change = float(np.max(np.linalg.norm(moved - block, axis=0), initial=0.0))
-            block, inside = moved, self.basis.T @ self.columns.powers(moved)
-            if change <= _POLISHED:
+            block[:, moving] = moved
+            moving = moving[np.linalg.norm(moved - before, axis=0) > _POLISHED]
+            if moving.size == 0:
                 break
+        inside = self.basis.T @ self.columns.powers(block)
         largest_first: IndexArray = np.argsort(-np.einsum("ml,ml->l", inside, inside), kind="stable")
         return block[:, largest_first]
 
@@ -337,11 +340,16 @@ def _iterate(right: FloatArray, block: FloatArray, columns: PackedCoordinates, n
     return block
 
 
+def _repeated(block: FloatArray) -> BoolArray:
+    """Return which vectors are the same component as one before them."""
+    repeated: BoolArray = np.triu(np.abs(block.T @ block), 1).max(axis=0, initial=0.0) > 1 - _SAME
+    return repeated
+
+
 def _different(block: FloatArray, found: FloatArray, right: FloatArray, columns: PackedCoordinates) -> FloatArray:
     """Return the vectors that differ from those before them and from those found, with linearly independent powers."""
-    before = np.triu(np.abs(block.T @ block), 1).max(axis=0, initial=0.0)
-    before = np.maximum(before, np.abs(found.T @ block).max(axis=0, initial=0.0))
-    block = block[:, before <= 1 - _SAME]
+    known = np.abs(found.T @ block).max(axis=0, initial=0.0) > 1 - _SAME
+    block = block[:, ~(known | _repeated(block))]
     inside = right.T @ columns.powers(block)
     _, root, pivots = scipy.linalg.qr(inside, mode="economic", pivoting=True)
     sizes = np.abs(np.diagonal(root))

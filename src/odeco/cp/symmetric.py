@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import scipy  # it imports its submodules when they are used
@@ -238,9 +238,18 @@ def standard_errors(components: Components, deviation: float) -> tuple[FloatArra
 
     `deviation` is the standard deviation of the noise at a unit vector.
     """
-    order, k, dimension = components.order, components.n_components, components.dimension
-    if k == 0:
+    if components.n_components == 0:
         return np.zeros(0), np.zeros(0)
+    along, turned = _variances(components)
+    angles = np.minimum(deviation * np.sqrt(turned) / np.abs(components.weights), math.pi / 2)
+    weights: FloatArray = deviation * np.sqrt(np.maximum(along, 0.0)) * components.order
+    return weights, angles
+
+
+@lru_cache(maxsize=1)  # for many components they take long, and those of a fit are asked for several times
+def _variances(components: Components) -> tuple[FloatArray, FloatArray]:
+    """Return the variances of λᵢ times the error of vᵢ, along vᵢ and across it, for noise of variance 1."""
+    order, k, dimension = components.order, components.n_components, components.dimension
     # With unit vectors for points, the unknowns are λᵢ times the error of vᵢ, and no weight occurs in H: components of
     # very different weights do not make it ill-conditioned.
     vectors = components.vectors
@@ -264,10 +273,8 @@ def standard_errors(components: Components, deviation: float) -> tuple[FloatArra
         else:  # H has the own second term of each component, which counts (p − 1) times along it
             along = across / order
             beside = (n_inside - 1) * across
-    turned = np.maximum(beside + (dimension - n_inside) * across, 0.0)
-    angles = np.minimum(deviation * np.sqrt(turned) / np.abs(components.weights), math.pi / 2)
-    weights: FloatArray = deviation * np.sqrt(np.maximum(along, 0.0)) * order
-    return weights, angles
+    turned: FloatArray = np.maximum(beside + (dimension - n_inside) * across, 0.0)
+    return along, turned
 
 
 def _estimated_variances(vectors: FloatArray, inner: FloatArray, outer: FloatArray) -> tuple[FloatArray, FloatArray]:
