@@ -401,3 +401,20 @@ def test_more_terms_than_a_shape_determines_are_refused():
         assert n_identifiable_terms(shape) == most
         with pytest.raises(ValueError, match=rf"in \[1, {max(most, min(shape))}\]"):
             odeco.decompose_asymmetric(np.random.default_rng(0).standard_normal(shape), most + 1)
+
+
+def test_a_pair_of_terms_counts_as_one_up_to_the_stated_resolution():
+    shape, k = (8, 9, 10), 3
+    for angle_over_resolution in (0.3, 2.0):
+        generator = np.random.default_rng(0)
+        factors = [np.linalg.qr(generator.standard_normal((size, k)))[0] for size in shape]
+        errors = generator.standard_normal(shape)
+        angle = 0.5
+        for _ in range(3):  # the resolution depends on the noise, whose norm is a share of that of the tensor
+            turned = [np.column_stack([f[:, :2], np.cos(angle) * f[:, 1] + np.sin(angle) * f[:, 2]]) for f in factors]
+            entries = entries_of(as_terms(turned, np.ones(k)), shape)
+            entries = entries + 0.01 * np.linalg.norm(entries) / np.linalg.norm(errors) * errors
+            evidence = odeco.decompose_asymmetric(entries, "auto", rng=0).rank_evidence
+            angle = angle_over_resolution * evidence.resolution
+        assert 0 < evidence.resolution < 0.5
+        assert evidence.rank == (2 if angle_over_resolution < 1 else 3)

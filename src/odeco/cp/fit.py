@@ -57,7 +57,7 @@ _MAX_STARTS, _START_STEPS, _START_NEGLIGIBLE = 9, 40, 1e-3
 
 #: Starts at random vectors: their number, the steps from each, how many of them go on, and the directions of each
 #: unfolding beyond the rank among which they are looked for.
-_N_RANDOM, _RANDOM_STEPS, _N_CONTINUED, MORE_DIRECTIONS = 16, 25, 4, 5
+_N_RANDOM, _RANDOM_STEPS, _N_CONTINUED, MORE_DIRECTIONS = 24, 25, 6, 5
 
 #: Components cancel each other if the squared norm of their sum is below this share of the sum of their squared norms:
 #: of two with the same weight, if their rank-one tensors have a cosine below −0.85.

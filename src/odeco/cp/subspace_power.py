@@ -28,6 +28,7 @@ import scipy  # it imports its submodules when they are used
 from odeco._util.arguments import as_generator, check_count
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import BoolArray, DataArray, FloatArray, IndexArray, RngLike
+from odeco.cp.rank import tracy_widom_quantile
 from odeco.errors import RankError
 from odeco.tensors.components import Components
 from odeco.tensors.coordinates import PackedCoordinates, flattening_coordinates
@@ -39,9 +40,8 @@ _ROUNDING_MULTIPLE = 8192.0
 #: A law is compared with more singular values than this.
 _FEWEST_FOR_A_LAW = 5
 
-#: The chance that the largest singular value of noise exceeds the edge, and the law of Tracy and Widom (real case) as a
-#: gamma law: its shape, its scale, and its shift to the left (Chiani 2014).
-_EDGE_CHANCE, _TRACY_WIDOM = 1e-3, (46.446, 0.186054, 9.84801)
+#: The chance that the largest singular value of noise exceeds the edge.
+_EDGE_CHANCE = 1e-3
 
 #: The number of starts: a multiple of the components that are left, between these bounds.
 _STARTS_PER_COMPONENT, _MIN_STARTS, _MAX_STARTS = 2, 16, 128
@@ -135,13 +135,12 @@ class FlatteningSpectrum:
         squares = self.values**2
         n_rows = np.arange(squares.size, _FEWEST_FOR_A_LAW, -1.0)
         after = np.append(np.cumsum(squares[::-1])[::-1], 0.0)[1 : n_rows.size + 1]
-        shape, scale, shift = _TRACY_WIDOM
         if self.symmetric:
             # Either the largest or the smallest eigenvalue may be the one that exceeds it.
-            quantile = scale * float(scipy.special.gammainccinv(shape, _EDGE_CHANCE / 2)) - shift
+            quantile = tracy_widom_quantile(_EDGE_CHANCE / 2)
             edges, typical = (2 + quantile * n_rows ** (-2 / 3)) ** 2, np.full_like(n_rows, 4.0)
         else:
-            quantile = scale * float(scipy.special.gammainccinv(shape, _EDGE_CHANCE)) - shift
+            quantile = tracy_widom_quantile(_EDGE_CHANCE)
             n_columns = self.right.shape[0] - squares.size + n_rows
             sums = np.sqrt(n_rows) + np.sqrt(n_columns)
             width = sums * (1 / np.sqrt(n_rows) + 1 / np.sqrt(n_columns)) ** (1 / 3)
