@@ -164,7 +164,7 @@ def _n_hidden(attack: Attack, found: Sequence[FloatArray], resolution: float) ->
             continue
         angles, sign = [], 1.0
         for true, each in zip(attack.factors, found, strict=True):
-            turn = np.sign(true[:, i] @ true[:, j])
+            turn = float(np.sign(true[:, i] @ true[:, j]))
             apart = true[:, i] - turn * true[:, j]
             if each.shape[1] < each.shape[0]:  # otherwise the resolution is for any direction
                 span = np.linalg.qr(each)[0]
