@@ -39,9 +39,10 @@ class OnlineDecomposer:
     method : {"auto", "core", "entries", "power"}
         ``"core"`` keeps the first rows as a block within `memory`, searches it, and refines what it finds with all rows
         that follow, each read once. ``"entries"`` adds up all d³/6 distinct entries of the moment, for order 3 and up
-        to 400 columns; at order 4 see `decompose_stream`. ``"auto"`` takes ``"entries"`` for up to 100 columns where they fit into `memory`, else
-        ``"core"``. ``"power"`` is Algorithm 2 of the paper: k R batches, one for each iteration of each component;
-        rows that follow refine them.
+        to 400 columns; at order 4 see `decompose_stream`. ``"auto"`` takes ``"entries"`` for up to 100 columns where
+        they fit into `memory`, at order 4 for cumulants and more components than columns, else ``"core"``. ``"power"``
+        is Algorithm 2 of the paper: k R batches, one for each iteration of each component; rows that follow refine
+        them.
     memory : float
         The memory for rows that are kept and for matrices made of them, in megabytes.
     batch_size : int, optional
@@ -290,7 +291,7 @@ class OnlineDecomposer:
             raise NothingFoundError(
                 f"At least one component must be finished. None is after {self.n_rows:,} rows. {remedy}"
             )
-        if self._account is None:
+        if self._account is None and not self._settings.takes_one_pass(self._dimension):
             warn_of_dominant_column(result, self._squares, self._names, stacklevel=2)
         return result
 

@@ -2,8 +2,8 @@
 
 `PairMoments` holds M = E[zzᵀ], the moments of pairs of coordinates (`odeco.online.pair_sums`), or its product with a
 matrix W. With z_c = K z for the pairs of y − μ, the central moment is K M Kᵀ, and the cumulant is this minus what a
-Gaussian with the same covariance C has, p pᵀ + 2 C ⊗ C for the pairs p of C. Both are decomposed in coordinates in which
-C, or the raw second moment, is the identity: there the sampling errors of all pairs have about the same size.
+Gaussian with the same covariance C has, p pᵀ + 2 C ⊗ C for the pairs p of C. Both are decomposed in coordinates in
+which C, or the raw second moment, is the identity: there the sampling errors of all pairs have about the same size.
 
 More components than dimensions are found by the subspace power method and least squares (`odeco.cp.overcomplete`).
 Their errors are those of the jackknife over groups of rows: each group is left out in turn, and all components take one
@@ -36,7 +36,7 @@ from odeco.tensors.components import Components
 from odeco.tensors.coordinates import PackedCoordinates
 from odeco.tensors.flattened import FactoredTensor, FlattenedTensor
 
-#: A direction with less than this share of the largest variance, of coordinates scaled to variance 1, is rounding error.
+#: In the frame, a direction with less than this share of the largest variance is rounding error.
 _MIN_VARIANCE = 1e-10
 
 #: The standard error of a held-out value is that of this many values of similar size together.
@@ -139,14 +139,14 @@ class PairMoments:
 
     def whitener(self) -> Whitener:
         """Return the map to coordinates in which the second moment is the identity, for directions that have one."""
-        deviations = np.sqrt(np.maximum(np.diagonal(self.second), 0.0))
-        scale = np.where(deviations > 0, deviations, 1.0)
-        values, vectors = np.linalg.eigh(self.second / np.outer(scale, scale))
+        values, vectors = np.linalg.eigh(self.second)  # nearly white already where rows vary at all
         used = values > _MIN_VARIANCE * max(float(values[-1]), 0.0)
         if not used.any():
-            raise ValueError("Rows must vary for a fourth moment to be decomposed. All rows are equal. Pass other rows.")
+            raise ValueError(
+                "Rows must vary for a fourth moment to be decomposed. All rows are equal. Pass other rows."
+            )
         roots = np.sqrt(values[used])
-        return Whitener(vectors[:, used] / roots / scale[:, None], vectors[:, used] * roots * scale[:, None])
+        return Whitener(vectors[:, used] / roots, vectors[:, used] * roots)
 
     def tensor(self, whitener: Whitener, rank: int | None) -> FlattenedTensor | FactoredTensor:
         """Return the tensor in whitened coordinates; with W, as a matrix of this rank (Nyström's method)."""
@@ -265,7 +265,7 @@ def decompose_pairs(
             return FourthComponents(nothing, None, evidence, moments, (), counts)
         tensor = moments.tensor(whitener, n_components)
         inside = _fit(tensor, n_components, seed)
-        lift = np.linalg.solve(frame[:, :-1].T, whitener.backward)
+        lift: FloatArray = np.linalg.solve(frame[:, :-1].T, whitener.backward).astype(np.float64, copy=False)
         found = _lifted(inside, lift)
         left_out = list[tuple[PairMoments, Components]]()
         if len(counts) >= MIN_GROUPS:
@@ -323,7 +323,8 @@ def _one_step(tensor: FlattenedTensor | FactoredTensor, found: Components) -> Co
 def _lifted(inside: Components, lift: FloatArray) -> Components:
     """Return components of the whitened tensor as components of that of the rows."""
     vectors = lift @ inside.vectors
-    return Components(inside.weights * np.linalg.norm(vectors, axis=0) ** 4, vectors / np.linalg.norm(vectors, axis=0), 4)
+    lengths = np.linalg.norm(vectors, axis=0)
+    return Components(inside.weights * lengths**4, vectors / lengths, 4)
 
 
 def _select(means: _LeftOut, whitener: Whitener) -> RankEvidence:
@@ -331,7 +332,8 @@ def _select(means: _LeftOut, whitener: Whitener) -> RankEvidence:
 
     Their values in the later rows are unbiased, because those rows had no part in their choice. The standard error of
     such a value is that of the jackknife over the later groups; neighbours in the order of size have similar ones, and
-    are pooled, because few groups say little. Values are tested by Holm's method at a level of `SIGNIFICANCE`.
+    are pooled, because few groups say little. Values are tested at a level of `SIGNIFICANCE` divided by their number.
+    The weights of the evidence are these values, in coordinates in which the second moment is the identity.
     """
     n_groups, d = len(means.counts), whitener.forward.shape[1]
     if n_groups < 2 * MIN_GROUPS:
@@ -350,21 +352,21 @@ def _select(means: _LeftOut, whitener: Whitener) -> RankEvidence:
     parts = np.array([held_out(later & (np.arange(n_groups) != place)) for place in places])
     squares = jackknife(whole, parts, means.counts[later]) ** 2
     n_pooled = min(_POOLED, len(squares))
-    window = np.convolve(squares, np.ones(n_pooled), "same") / np.convolve(np.ones(len(squares)), np.ones(n_pooled), "same")
-    deviations = np.sqrt(np.maximum(window, squares / 4))
+    window = np.ones(n_pooled)
+    pooled = np.convolve(squares, window, "same") / np.convolve(np.ones(len(squares)), window, "same")
+    deviations = np.sqrt(np.maximum(pooled, squares / 4))
     rounding = np.finfo(np.float64).eps * len(squares) * max(float(np.abs(whole).max()), np.finfo(np.float64).tiny)
     heights = whole / np.maximum(deviations, rounding)
     chances = np.minimum(1.0, ndtr(-heights) * len(heights))
-    most = max(d, largest_rank(d, 4)) if means.basis is None else means.basis.shape[1] // 2
     clear = chances <= SIGNIFICANCE
+    most = max(d, largest_rank(d, 4)) if means.basis is None else means.basis.shape[1] // 2
     rank = min(int(np.sum(clear)), most)
     threshold = float(-ndtri(SIGNIFICANCE / len(heights)))
-    hidden = expected_undetected(heights[clear], threshold) if rank else 1.0
-    rest = chances[~clear]
-    confidence = math.exp(-hidden) * (1 - float(chances[clear].max())) if rank else 0.0
-    confidence = confidence if rank < most else 0.0
+    confidence = 0.0
+    if 0 < rank < most:
+        confidence = math.exp(-expected_undetected(heights[clear], threshold)) * (1 - float(chances[clear].max()))
     shown = np.argsort(chances, kind="stable")[: rank + 1]
-    candidates = (rank,) if confidence >= SURE else (rank, rank + 1) if not rest.size or rank <= 1 else (rank, rank + 1, rank - 1)
+    candidates = (rank,) if confidence >= SURE else (rank, rank + 1, *([rank - 1] if rank > 1 else []))
     return RankEvidence(rank, whole[shown], threshold * deviations[shown], chances[shown], confidence, candidates)
 
 

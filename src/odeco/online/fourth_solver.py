@@ -1,8 +1,8 @@
 """One pass over rows for their fourth moment or cumulant, and more components than columns.
 
-The first rows are kept, to choose the frame of the coordinates (`odeco.online.pair_sums`). All rows are then added up in
-groups. When there are `_MAX_GROUPS` of them, neighbours are joined, so that there are always at least half as many, of
-equal size, whose differences give the standard errors (`odeco.online.fourth_moment`).
+The first rows are kept, to choose the frame of the coordinates (`odeco.online.pair_sums`). All rows are then added up
+in groups. When there are `_MAX_GROUPS` of them, neighbours are joined, so that there are always at least half as many,
+of equal size, whose differences give the standard errors (`odeco.online.fourth_moment`).
 
 Where the d⁴/24 distinct moments are too many, only the product of the flattening with a matrix W is added up, of d² m/2
 numbers. The columns of W are a basis of the leading eigenvectors of the flattening of half of the first rows: a range
@@ -12,6 +12,7 @@ finder whose last step takes all rows.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -87,7 +88,6 @@ class FourthMomentSolver(Doubling, State):
     """
 
     order: ClassVar[int] = 4
-    replaced_at: ClassVar[int] = 0
     rank_evidence: ClassVar[None] = None
 
     dimension: int = array_field(kind="i", low=1)
@@ -235,7 +235,7 @@ class FourthMomentSolver(Doubling, State):
                 f"entry is {size:.3g}. Multiply all rows by a constant."
             )
         edges = [n_rows * place // n_groups for place in range(n_groups + 1)]
-        pieces = [row_slice(rows, start, stop) for start, stop in zip(edges[:-1], edges[1:], strict=True)]
+        pieces = [row_slice(rows, start, stop) for start, stop in pairwise(edges)]
         with one_blas_thread():  # results must not depend on the number of threads
             frame = _frame(rows, cumulant=self.cumulant)
             after = replace(self, frame=frame)
@@ -256,7 +256,7 @@ def _frame(rows: Any, *, cumulant: bool) -> FloatArray:
     shift = dense.mean(axis=0) if cumulant else np.zeros(dense.shape[1])
     moment = (dense - shift).T @ (dense - shift) / len(dense)
     deviations = np.sqrt(np.diagonal(moment))
-    scale = np.where(deviations > 0, deviations, max(float(deviations.max()), np.finfo(np.float64).tiny) or 1.0)
+    scale = np.where(deviations > 0, deviations, float(deviations.max()) or 1.0)
     values, vectors = np.linalg.eigh(moment / np.outer(scale, scale))
     roots = np.sqrt(np.maximum(values, _MIN_VARIANCE * max(float(values[-1]), np.finfo(np.float64).tiny)))
     return np.hstack([vectors / roots / scale[:, None], shift[:, None]])

@@ -1,9 +1,9 @@
 """Fourth moments of one chunk of rows: sums of products of two pairs of coordinates, in double precision.
 
 A row x has the coordinates y = ((x − c) F, 1) in a *frame*: a map F and a shift c that are near the whitener and the
-mean of the rows, so that later subtractions lose no digits, and a constant for the lower moments. Its pairs yᵢyⱼ, i ≤ j,
-in packed coordinates (`odeco.tensors.coordinates`), are a vector z with C(d+2, 2) numbers, and M = E[zzᵀ] has all
-moments up to the fourth.
+mean of the rows, so that later subtractions lose no digits, and a constant for the lower moments. Its pairs yᵢyⱼ with
+i ≤ j, in packed coordinates (`odeco.tensors.coordinates`), are a vector z with C(d+2, 2) numbers, and M = E[zzᵀ] has
+all moments up to the fourth.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from odeco._util.threads import map_blocks
-from odeco._util.types import DataArray, FloatArray, IndexArray
+from odeco._util.types import DataArray, FloatArray
 from odeco.io.rows import is_sparse, row_slice
 from odeco.tensors.coordinates import PackedCoordinates
 
@@ -35,7 +36,7 @@ def n_pairs(dimension: int) -> int:
 
 def width_of(block: DataArray) -> int:
     """Return the number m of columns of the matrix W that a block holds beside its frame."""
-    return (block.shape[1] - block.shape[0] - 1) // block.shape[0]
+    return int(block.shape[1] - block.shape[0] - 1) // int(block.shape[0])
 
 
 def with_columns(frame: FloatArray, packed: FloatArray) -> FloatArray:
@@ -46,7 +47,7 @@ def with_columns(frame: FloatArray, packed: FloatArray) -> FloatArray:
 
 
 def sum_entries(chunk: Any, frame: FloatArray) -> FloatArray:
-    """Return Σ yᵢyⱼyₖyₗ for all i ≤ j ≤ k ≤ l: for every j, one product of pairs (i, j) with all pairs (k, l), k ≥ j."""
+    """Return Σ yᵢyⱼyₖyₗ for i ≤ j ≤ k ≤ l: for every j, one product of the pairs (i, j) with all (k, l), k ≥ j."""
     size = frame.shape[0] + 1
     first, second = np.triu_indices(size)  # in the order of k, then l
     starts = np.searchsorted(first, np.arange(size))
@@ -107,7 +108,7 @@ def as_matrix(entries: FloatArray, dimension: int) -> FloatArray:
 
 
 @lru_cache(maxsize=2)
-def _places(dimension: int) -> IndexArray:
+def _places(dimension: int) -> NDArray[np.int32]:
     """Return where each entry of M is among the distinct ones."""
     size = dimension + 1
     tuples = PackedCoordinates(size, 2).tuples.astype(np.int32)

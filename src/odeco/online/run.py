@@ -463,7 +463,9 @@ class Run:
         self.batches = batches
         self.mean = BatchMean() if mean is None else mean
         self._now = RunState(state, self.mean.sum_for(state), n_closed)
-        self._estimate: tuple[int, Solver | FourthComponents, Any] | None = None  # the last estimate of one pass, by the number of rows
+        self._estimate: tuple[int, Solver | FourthComponents, Any] | None = (
+            None  # the last estimate of one pass, by the number of rows
+        )
 
     @property
     def state(self) -> Solver:

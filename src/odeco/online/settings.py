@@ -123,7 +123,7 @@ class Settings:
             )
         if self.forgetting < 1 and (self.method == "entries" or self.moment == "cumulant") and not private:
             raise ValueError(
-                "method='entries' averages over all rows, and so do cumulants. Got forgetting below 1. Take "
+                "method='entries' averages over all rows. So does moment='cumulant'. Got forgetting below 1. Take "
                 "method='core' and moment='raw'."
             )
 

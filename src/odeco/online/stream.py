@@ -172,7 +172,8 @@ def decompose_stream(
         result = replace(result, n_rows=length, n_passes=run.n_rows // length)
     if reader.columns is not None:
         result = result.with_names(reader.columns)
-    warn_of_dominant_column(result, reader.squares, reader.columns, stacklevel=2)
+    if not settings.takes_one_pass(reader.n_features):  # whose components do not depend on the units of columns
+        warn_of_dominant_column(result, reader.squares, reader.columns, stacklevel=2)
     return result
 
 
