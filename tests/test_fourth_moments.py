@@ -214,7 +214,7 @@ def test_bad_rows_change_nothing():
     for bad in (np.nan, np.inf, 1e200):
         wrong = rows[:2000].copy()
         wrong[1700, 2] = bad
-        with pytest.raises(ValueError, match="Row 1,700|small enough"):
+        with pytest.raises(ValueError, match=r"Row 1,700|small enough"):
             online.partial_fit(wrong)
     assert np.array_equal(online.result().vectors, before)
     with pytest.raises(ValueError, match="must have a size between"):

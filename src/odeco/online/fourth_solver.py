@@ -108,7 +108,8 @@ class FourthMomentSolver(Doubling, State):
         require((frame is not None) == begun, "it must have a frame after the first rows, and none before")
         require((basis is not None) == (begun and self.width > 0), "it must have a basis if it was started with one")
         require(int(self.counts.sum()) == self.n_rows, "its groups must have all rows")
-        require(len(self.counts) < _MAX_GROUPS, "groups must be joined in time")
+        full = len(self.counts) == _MAX_GROUPS and self.counts[-1] >= self.counts[0]
+        require(len(self.counts) <= _MAX_GROUPS and not full, "groups must be joined in time")
         if frame is not None:
             require(frame.shape == (d, d + 1), "its frame must have d rows and d + 1 columns")
             require(np.linalg.cond(frame[:, :d]) < 1 / np.finfo(np.float64).eps, "its frame must be invertible")
@@ -167,7 +168,7 @@ class FourthMomentSolver(Doubling, State):
     def next_segments(self) -> list[int]:
         """The sizes of the groups until some are joined."""
         wanted = self.n_rows_wanted
-        return [wanted] if self.frame is None else [wanted] * (_MAX_GROUPS - len(self.counts))
+        return [wanted] if self.frame is None else [wanted] * max(1, _MAX_GROUPS - len(self.counts))
 
     @property
     def components(self) -> Components:
