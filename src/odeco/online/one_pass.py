@@ -14,6 +14,7 @@ the count of rows only, so the result does not depend on how rows are cut.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
@@ -139,7 +140,7 @@ class RowBlock(State):
         return sum(part.nbytes for part in parts if part is not None) / max(1, self.n_rows)
 
 
-class _Doubling:
+class Doubling:
     """What the solvers of one pass have in common: replacements at counts of rows that double."""
 
     probes_converge: ClassVar[bool] = False
@@ -149,6 +150,11 @@ class _Doubling:
     dimension: int
     n_rows: int
     replaced_at: int
+
+    @property
+    @abstractmethod
+    def components(self) -> Components:
+        """The components, if there are any yet."""
 
     @property
     def n_rows_wanted(self) -> int:
@@ -163,6 +169,11 @@ class _Doubling:
             sizes.append(segment_end(n_rows, self.replaced_at) - n_rows)
             n_rows += sizes[-1]
         return sizes
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether components are found."""
+        return bool(self.components.n_components)
 
     @property
     def n_queries(self) -> None:
@@ -191,7 +202,7 @@ def _no_components(dimension: int, order: int) -> Components:
 
 
 @dataclass(frozen=True, eq=False)
-class OnePassSolver(_Doubling, State):
+class OnePassSolver(Doubling, State):
     """The state of a search in a block of rows, and of the images of later rows. `advance` returns the next state.
 
     Attributes
@@ -404,7 +415,7 @@ class OnePassSolver(_Doubling, State):
 
 
 @dataclass(frozen=True, eq=False)
-class MomentSolver(_Doubling, State):
+class MomentSolver(Doubling, State):
     """The distinct entries of a moment of order 3, averaged over all rows; decomposed whenever a result is wanted.
 
     Attributes
