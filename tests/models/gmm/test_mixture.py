@@ -105,7 +105,7 @@ def test_the_number_of_components_is_found(k, d, separation):
     model = TensorMixture("auto", random_state=0).fit(rows)
     assert model.n_components_ == k
     assert k in model.selection_scores_
-    assert "was selected on held-out data" in model.summary()
+    assert "was selected by cross-validation" in model.summary()
 
 
 def test_the_result_does_not_depend_on_the_number_of_threads():

@@ -106,9 +106,16 @@ def squarem(
 
 
 def successive_halving(
-    starts: Sequence[Params], step: Step[Params], *, first_iter: int, tol: float
+    starts: Sequence[Params],
+    step: Step[Params],
+    *,
+    first_iter: int,
+    tol: float,
+    degenerate: Callable[[Params], bool] = lambda _: False,
 ) -> tuple[Params, int]:
     """Run EM from every start; the likelier half goes on for twice as long, until one is left.
+
+    Degenerate parameters, whose likelihood means nothing, come after all others.
 
     Returns
     -------
@@ -123,7 +130,8 @@ def successive_halving(
         running = [
             (number, at if at.converged else em(step, at.params, max_iter=n_iter, tol=tol)) for number, at in running
         ]
-        running = sorted(running, key=lambda each: -each[1].log_likelihood)[: (len(running) + 1) // 2]
+        running.sort(key=lambda each: (degenerate(each[1].params), -each[1].log_likelihood))
+        running = running[: (len(running) + 1) // 2]
         if len(running) == 1:
             number, best = running[0]
             return best.params, number

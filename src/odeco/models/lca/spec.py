@@ -14,6 +14,7 @@ from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.private import Releaser
+from odeco.models.engine.selection import Calibration
 from odeco.models.engine.spec import EMSpec
 from odeco.models.engine.stream import Forgetting
 from odeco.models.lca.categories import Categories, from_texts, to_texts
@@ -27,11 +28,8 @@ from odeco.privacy.report import PrivacyReport
 if TYPE_CHECKING:
     from odeco.models.lca.estimator import LatentClasses
 
-#: One respondent of this many is held out for the choice of k.
-_HELD_OUT = 4
-
-#: For the choice of k, at most this many starts and iterations.
-_BRIEF_STARTS, _BRIEF_ITER = 4, 100
+#: For the selection of k, at most this many starts, and at least this prior of a class, as a number of respondents.
+_BRIEF_STARTS, _BRIEF_SMOOTHING = 8, 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +89,7 @@ class ClassSpec(EMSpec):
     #: Block t has the share t^(−0.6) of the sum that forgets, so that the classes soon leave the first block behind
     #: (Cappé and Moulines 2009). The model is that of the sum that forgets nothing.
     forgetting = Forgetting(lambda n, _: (1 + n / 4_096) ** -0.6, averaged=True)
+    calibration = Calibration(0.99, 0.75, 2.54, -3.98, 1.76, -0.54)
     record, component = "respondent", "class"
     mechanism = "pairs of answers, the third moment of three views, and EM iterations"
 
@@ -142,19 +141,11 @@ class ClassSpec(EMSpec):
         n_questions = round(float(params.answers[:, 0].sum()))
         return int(k - 1 + k * (n_answers - n_questions))
 
-    def split(self, data: Bits, seed: int) -> tuple[Bits, Bits]:
-        """Return respondents for training, and those that are held out."""
-        permutation, n = np.random.default_rng(seed).permutation(len(data)), max(1, len(data) // _HELD_OUT)
-        return data[np.sort(permutation[n:])], data[np.sort(permutation[:n])]
-
-    def brief(self) -> Self:
-        """Return the specification with fewer starts and iterations."""
-        settings = self.settings
-        fewer = {
-            "n_starts": min(settings.n_starts, _BRIEF_STARTS),
-            "max_iter": min(settings.max_iter, _BRIEF_ITER),
-        }
-        return type(self)(type(settings)(**{**settings.get_params(deep=False), **fewer}))
+    def brief(self, n: int) -> Self:
+        """Return the specification with fewer starts, and a prior: held-out respondents may give rare answers."""
+        settings = super().brief(n).settings
+        fewer, smoothing = min(settings.n_starts, _BRIEF_STARTS), max(settings.smoothing, _BRIEF_SMOOTHING)
+        return type(self)(replace(settings, n_starts=fewer, smoothing=smoothing))
 
     def verify(self, state: Any) -> None:
         """Require probabilities of the answers to each question, and codes of answers that there are."""
