@@ -35,6 +35,11 @@ _ROWS_OF_ALL_FOLDS = 4_000
 _SURE = 1.7
 
 
+#: Takes a number of components and the rows to learn from; returns the log-likelihood of each row, and of how many
+#: parameters.
+Learn = Callable[[int, BoolArray], tuple[FloatArray, int]]
+
+
 @dataclass(frozen=True)
 class Calibration:
     """How certain a selected number is, learnt from planted tables (`python benchmarks/selection.py MODEL --fit`).
@@ -98,7 +103,7 @@ def fold_numbers(places: IndexArray) -> IndexArray:
 
 
 def choose_number(
-    learn: Callable[[int, BoolArray], tuple[FloatArray, int]],
+    learn: Learn,
     folds: IndexArray,
     *,
     most: int,
@@ -108,7 +113,7 @@ def choose_number(
 
     Parameters
     ----------
-    learn : callable
+    learn : Learn
         Takes a number of components, and which rows to learn from; returns the log-likelihood of every row (in a
         sequence: given those before it), and the number of parameters.
     folds : array
@@ -123,7 +128,7 @@ def choose_number(
     Each fold begins from its own starts: components that were learnt from all rows know the held-out ones. Folds are
     learnt only for numbers that pass the first test, and for those that the certainty depends on.
     """
-    calibration, fits = calibration or Calibration(), _Fits(learn, folds)
+    calibration, fits = calibration or Calibration(), Fits(learn, folds)
 
     def beats(k: int, j: int) -> bool:
         return fits.gain(fits.seen, k, j) > _INSIDE and fits.gain(fits.held_out, k, j) > _OUTSIDE
@@ -150,10 +155,10 @@ def choose_number(
     return ChosenNumber(chosen, inside, fits.outside, at_least, exactly, (*fewer, chosen, *more), evidence)
 
 
-class _Fits:
+class Fits:
     """The fits of a selection, each learnt when it is needed: log-likelihoods, and numbers of parameters."""
 
-    def __init__(self, learn: Callable[[int, BoolArray], tuple[FloatArray, int]], folds: IndexArray) -> None:
+    def __init__(self, learn: Learn, folds: IndexArray) -> None:
         self.learn, self.folds = learn, folds
         self.n_folds = min(max(N_FOLDS * _ROWS_OF_ALL_FOLDS // len(folds), 1), N_FOLDS)
         self.sizes: dict[int, int] = {}
@@ -183,8 +188,8 @@ class _Fits:
 
 
 #: Two components may be parts of one group if this share of the rows of the smaller one is taken for the other:
-#: ∫ pq / (p + q) of two equal Gaussians three deviations apart, between which the density is two thirds of that at their
-#: means. Gaussians that EM lays over an even shape lie about that far apart.
+#: ∫ pq / (p + q) of two equal Gaussians three deviations apart, between which the density is two thirds of that at
+#: their means. Gaussians that EM lays over an even shape lie about that far apart.
 _JOINED = 0.1
 
 

@@ -23,7 +23,7 @@ from odeco._util.types import BoolArray, FloatArray, IndexArray
 from odeco.models.engine.em import EMResult, em, successive_halving
 from odeco.models.engine.fit import Fit, Info, NoContext, Statistics, largest_first
 from odeco.models.engine.gaussians import blocks_of
-from odeco.models.engine.selection import Calibration, ChosenNumber, choose_number, fold_numbers
+from odeco.models.engine.selection import Calibration, ChosenNumber, Learn, choose_number, fold_numbers
 from odeco.models.engine.stream import LINEAR, BlockStream, Forgetting, OnlineEM
 
 if TYPE_CHECKING:
@@ -250,8 +250,8 @@ class EMSpec(Spec):
         # Likelihoods are compared to within a fraction of a nat, whatever the number of rows.
         return type(self)(replace(self.settings, tol=min(self.settings.tol, _SELECTION_NATS / n)))
 
-    def select_k(self, data: Any, base: Any, seed: int) -> ChosenNumber:
-        """Select k by the likelihood of rows learnt from and of held-out rows."""
+    def selection_fits(self, data: Any, base: Any, seed: int) -> tuple[Learn, IndexArray]:
+        """Return what learns a number of components from some rows, and the fold of each row."""
         rows, places = self.selection_rows(data, np.random.default_rng(seed))
         context, brief = self.update_context(base, rows), self.brief(len(rows))
 
@@ -260,21 +260,28 @@ class EMSpec(Spec):
             scores = [brief.posterior(params, block, context)[1] for block in self.blocks(rows)]
             return np.concatenate(scores), brief.n_parameters(params)
 
-        most = max(1, min(self.max_auto, len(rows) // self.rows_per_component))
-        return choose_number(learn, fold_numbers(places), most=most, calibration=self.calibration)
+        return learn, fold_numbers(places)
+
+    def select_k(self, data: Any, base: Any, seed: int) -> ChosenNumber:
+        """Select k by the likelihood of rows learnt from and of held-out rows."""
+        learn, folds = self.selection_fits(data, base, seed)
+        most = max(1, min(self.max_auto, len(folds) // self.rows_per_component))
+        return choose_number(learn, folds, most=most, calibration=self.calibration)
 
     def fit(self, data: Any, base: Any, seed: int) -> Fit:
         """Return the model of prepared data."""
-        k, chosen = self.settings.n_components, None
-        if k != "auto" and len(data) < k:
+        k = self.settings.n_components
+        return self.fit_number(data, base, seed, self.select_k(data, base, seed) if k == "auto" else k)
+
+    def fit_number(self, data: Any, base: Any, seed: int, number: ChosenNumber | int) -> Fit:
+        """Return the model of prepared data with a number of components that was given or selected."""
+        chosen, k = (None, number) if isinstance(number, int) else (number, number.n_components)
+        if len(data) < k:
             raise ValueError(
                 f"There must be at least as many {self.record}s as components. Got n_samples={len(data)} and "
                 f"n_components={k}. Pass more {self.record}s, or fewer components."
             )
         context = self.update_context(base, data)
-        if k == "auto":
-            chosen = self.select_k(data, base, seed)
-            k = chosen.n_components
         init, found = self.learn(data, context, k, seed)
         info = Info(len(data), found.log_likelihood, found.n_iter, found.converged, init)
         if chosen is not None:
@@ -282,7 +289,7 @@ class EMSpec(Spec):
             info = replace(
                 info,
                 tried=np.array(list(chosen.inside), dtype=np.int64),
-                tried_scores=np.array([chosen.outside.get(number, np.nan) / n for number in chosen.inside]),
+                tried_scores=np.array([chosen.outside.get(each, np.nan) / n for each in chosen.inside]),
                 tried_as_good=np.isin(list(chosen.inside), chosen.as_good),
                 selected=k,
                 at_least=chosen.at_least,

@@ -15,9 +15,9 @@ from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.description import Description
 from odeco.models.engine.em import em
 from odeco.models.engine.fit import Fit, Info, largest_first
-from odeco.models.engine.gaussians import Gaussians, GaussianStatistics
+from odeco.models.engine.gaussians import COVARIANCE_TYPES, Gaussians, GaussianStatistics
 from odeco.models.engine.private import Releaser
-from odeco.models.engine.selection import groups_of
+from odeco.models.engine.selection import N_FOLDS, ChosenNumber, Fits, groups_of
 from odeco.models.engine.spec import EMSpec, some_rows
 from odeco.models.engine.units import MAX_SCALE, MIN_SCALE, fit_in_units, warn_of_dominant_column
 from odeco.models.gmm.display import describe
@@ -125,12 +125,12 @@ class MixtureSpec(EMSpec):
 
     def fit(self, data: FloatArray, base: MixtureContext, seed: int) -> Fit:
         """Return the mixture of rows, which are standardised first if the settings or the rows ask for it."""
-        super_fit, n = super().fit, len(data)
+        n = len(data)
 
         def fit(scale: FloatArray | None) -> Fit:
             if scale is None:
-                return super_fit(data, base, seed)
-            return super_fit(data / scale, replace(base, scale=scale), seed)
+                return self._fit_kind(data, base, seed)
+            return self._fit_kind(data / scale, replace(base, scale=scale), seed)
 
         def criterion(found: Fit) -> float:
             """Return minus half of the Bayesian information criterion."""
@@ -143,18 +143,40 @@ class MixtureSpec(EMSpec):
         overlap, n_groups = groups_of(self.posterior(found.params, some, found.context)[0])
         return replace(found, info=replace(found.info, overlap=overlap, n_groups=n_groups))
 
+    def _fit_kind(self, data: FloatArray, base: MixtureContext, seed: int) -> Fit:
+        """Return the mixture with covariances of the kind in the settings, or of the kind with the best held-out rows.
+
+        With "auto" the number of components is selected for each kind, if it is not given, and the kinds are compared
+        by the log-likelihood of held-out rows, which needs no penalty for parameters.
+        """
+        if self.settings.covariance_type != "auto":
+            return super().fit(data, base, seed)
+        specs = [MixtureSpec(replace(self.settings, covariance_type=kind)) for kind in COVARIANCE_TYPES]
+        if len(data) < 2 * N_FOLDS:
+            return EMSpec.fit(specs[0], data, base, seed)
+        k, tried = self.settings.n_components, list[tuple[float, MixtureSpec, ChosenNumber | int]]()
+        for spec in specs:
+            if k == "auto":
+                number = spec.select_k(data, base, seed)
+                tried.append((number.outside[number.n_components], spec, number))
+            else:
+                tried.append((Fits(*spec.selection_fits(data, base, seed)).held_out(k), spec, k))
+        _, spec, chosen = max(tried, key=lambda each: each[0])
+        return spec.fit_number(data, base, seed, chosen)
+
     def starts(
         self, data: FloatArray, trial: FloatArray, context: MixtureContext, k: int, rng: np.random.Generator, seed: int
     ) -> list[tuple[str, Gaussians]]:
         """Return starts from the third moment, if there are enough features, and by k-means++."""
         settings, moment = self.settings, second_moment(data, parallel=self.parallel)
+        kind: Any = settings.covariance_type  # "auto" was replaced by one of three before
         found: list[Start] = []
         if can_be_spectral(k, data.shape[1]):
             found.append(spectral_start(data, moment, k, seed=seed, parallel=self.parallel))
-            first = found[0].gaussians(settings.covariance_type, context.floor)
+            first = found[0].gaussians(kind, context.floor)
             guess = em(self.step_on(trial, context), first, max_iter=self.first_iter, tol=settings.tol).params
             found.append(whitened_start(trial, moment, guess, seed=seed))
-        kind, n_rows = settings.covariance_type, max(_SEED_ROWS, _SEED_ROWS_EACH * k)
+        n_rows = max(_SEED_ROWS, _SEED_ROWS_EACH * k)
         begun = [(each.name, each.gaussians(kind, context.floor)) for each in found]
         centred = some_rows(trial, n_rows, rng) - moment.mean
         like = Start(np.full(k, 1 / k), np.tile(moment.mean, (k, 1)), moment.covariance, "").gaussians(kind, 0.0)
@@ -223,7 +245,7 @@ class MixtureSpec(EMSpec):
 
         def agreement() -> float:
             context = MixtureContext(scale=np.sqrt(np.where(variances > 0, variances, 1.0)))
-            rows, kind = (some - some.mean(axis=0)) / context.scale, self.settings.covariance_type
+            rows, kind = (some - some.mean(axis=0)) / context.scale, fit.params.covariance_type
             other = MixtureSpec(replace(self.settings, covariance_type="diag" if kind == "spherical" else kind))
             params = other.learn(rows, other.update_context(context, rows), k, seed)[1].params
             own, own_scores = self.posterior(fit.params, some, fit.context)
@@ -242,7 +264,7 @@ class MixtureSpec(EMSpec):
             "it must have a scale for each feature after a fit, or none",
         )
         if params is not None:
-            kind = self.settings.covariance_type
+            kind = self.settings.covariance_type if self.settings.covariance_type != "auto" else params.covariance_type
             require(params.covariance_type == kind, "its covariances must be of the kind that its settings name")
             several = np.ndim(state.context.floor) == 1
             require(several == (kind != "spherical"), "its variance floor must be of the kind of its covariances")
