@@ -8,7 +8,7 @@ Everything with a default may be replaced by a method of the model. There are no
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from functools import reduce
 from operator import add
@@ -20,7 +20,7 @@ from odeco._util.schema import array
 from odeco._util.state import State
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import BoolArray, FloatArray, IndexArray
-from odeco.models.engine.em import EMResult, em, successive_halving
+from odeco.models.engine.em import EMResult, Step, em, successive_halving
 from odeco.models.engine.fit import Fit, Info, NoContext, Statistics, largest_first
 from odeco.models.engine.gaussians import blocks_of
 from odeco.models.engine.selection import Calibration, ChosenNumber, Learn, choose_number, fold_numbers
@@ -202,7 +202,7 @@ class EMSpec(Spec):
         parts = map_blocks(lambda block: self.e_step(params, block, context), self.blocks(data), parallel=self.parallel)
         return reduce(add, parts), carry
 
-    def step_on(self, data: Any, context: Any) -> Callable[[Any], tuple[Any, float]]:
+    def step_on(self, data: Any, context: Any) -> Step[Any]:
         """Return the EM step on data."""
 
         def step(params: Any) -> tuple[Any, float]:
@@ -214,6 +214,10 @@ class EMSpec(Spec):
     def trial(self, data: Any, k: int, rng: np.random.Generator) -> Any:
         """Return the rows on which starts compete."""
         return some_rows(data, max(self.trial_size, 200 * k), rng)
+
+    def run(self, step: Step[Any], start: Any, context: Any) -> EMResult[Any]:
+        """Run EM over all rows from the best start."""
+        return em(step, start, max_iter=self.settings.max_iter, tol=self.settings.tol)
 
     def degenerate(self, params: Any, context: Any) -> bool:
         """Return whether the likelihood is as high as a bound allows, and says nothing about components."""
@@ -237,7 +241,7 @@ class EMSpec(Spec):
                 tol=tol,
                 degenerate=lambda params: self.degenerate(params, context),
             )
-        found = em(self.step_on(data, context), best, max_iter=self.settings.max_iter, tol=tol)
+        found = self.run(self.step_on(data, context), best, context)
         return named[number][0], replace(found, params=self.ordered(found.params))
 
     def selection_rows(self, data: Any, rng: np.random.Generator) -> tuple[Any, IndexArray]:

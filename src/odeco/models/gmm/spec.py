@@ -17,7 +17,7 @@ from odeco.models.engine.em import em
 from odeco.models.engine.fit import Fit, Info, largest_first
 from odeco.models.engine.gaussians import COVARIANCE_TYPES, Gaussians, GaussianStatistics
 from odeco.models.engine.private import Releaser
-from odeco.models.engine.selection import N_FOLDS, ChosenNumber, Fits, groups_of
+from odeco.models.engine.selection import N_FOLDS, Calibration, ChosenNumber, Fits, groups_of
 from odeco.models.engine.spec import EMSpec, some_rows
 from odeco.models.engine.units import MAX_SCALE, MIN_SCALE, fit_in_units, warn_of_dominant_column
 from odeco.models.gmm.display import describe
@@ -89,6 +89,7 @@ class MixtureSpec(EMSpec):
     Params: ClassVar = Gaussians
     Statistics: ClassVar = GaussianStatistics
     Context: ClassVar = MixtureContext
+    calibration = Calibration(0.99, 0.6, 5.56, -5.47, 1.23, -1.26)
     mechanism = "second moment, whitened third moment, and an EM iteration"
     private_needs = ("norm_bound",)
 

@@ -10,8 +10,10 @@ import numpy as np
 
 from odeco._util.schema import array, require
 from odeco._util.state import State, array_field
+from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.description import Description
+from odeco.models.engine.em import EMResult, Step, squarem
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.private import Releaser
 from odeco.models.engine.selection import Calibration
@@ -27,6 +29,9 @@ from odeco.privacy.report import PrivacyReport
 
 if TYPE_CHECKING:
     from odeco.models.lca.estimator import LatentClasses
+
+#: Of at most this many respondents, every start runs to its end. Likelihoods that differ by less are the same maximum.
+_FEW_RESPONDENTS, _SAME_NATS = 2_000, 0.01
 
 #: For the selection of k, at most this many starts, and at least this prior of a class, as a number of respondents.
 _BRIEF_STARTS, _BRIEF_SMOOTHING = 8, 1.0
@@ -121,6 +126,31 @@ class ClassSpec(EMSpec):
             else ("random respondents", random_classes(trial, questions, frequencies, k, seed=own))
             for number, own in enumerate(rng.integers(2**31 - 1, size=n).tolist())
         ]
+
+    def learn(self, data: Bits, context: AnswersContext, k: int, seed: int) -> tuple[str, EMResult[Classes]]:
+        """Return k classes; of few respondents every start runs to its end, and those that find the best count."""
+        if len(data) > _FEW_RESPONDENTS or k == 1:
+            return super().learn(data, context, k, seed)
+        step = self.step_on(data, context)
+        with one_blas_thread():
+            named = self.starts(data, data, context, k, np.random.default_rng(seed), seed)
+            found = [self.run(step, start, context) for _, start in named]
+        heights = np.array([each.log_likelihood for each in found]) * len(data)
+        number = int(heights.argmax())
+        n_equal = int(np.sum(heights > heights[number] - _SAME_NATS))
+        name = f"{named[number][0]}; {n_equal} of {len(named)} starts found the same likelihood"
+        return name, replace(found[number], params=self.ordered(found[number].params))
+
+    def run(self, step: Step[Classes], start: Classes, context: AnswersContext) -> EMResult[Classes]:
+        """Run EM with SQUAREM extrapolation: classes that overlap take EM hundreds of iterations."""
+        return squarem(
+            step,
+            start,
+            max_iter=self.settings.max_iter,
+            tol=self.settings.tol,
+            to_vector=Classes.to_vector,
+            from_vector=lambda vector, classes: classes.from_vector(vector, context.questions),
+        )
 
     def posterior(self, params: Classes, block: Bits, context: Any) -> tuple[FloatArray, FloatArray]:
         """Return the responsibilities of classes for each respondent, and the log-likelihood of each."""
