@@ -124,8 +124,12 @@ class Estimator(_Fitted):
     n_iter_ = fitted("info.n_iter", "Number of iterations; of a stream, number of blocks.")
     converged_ = fitted("info.converged", "Whether the last iteration gained less than `tol`.")
     selection_scores_ = fitted(
-        lambda fit: dict(zip(fit.info.tried.tolist(), fit.info.tried_scores.tolist(), strict=True)),
-        "With ``n_components='auto'``: the score on held-out rows of every number that was tried.",
+        lambda fit: {
+            k: score
+            for k, score in zip(fit.info.tried.tolist(), fit.info.tried_scores.tolist(), strict=True)
+            if not math.isnan(score)
+        },
+        "With ``n_components='auto'``: the score on held-out rows of every number that was cross-validated.",
     )
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's signature
