@@ -89,8 +89,13 @@ def check_norm_bound(value: Any) -> float:
         return float(value)
     raise ValueError(
         f"`norm_bound` must be a positive number: the largest Euclidean norm of a row. Got {value!r}. "
-        "It must be known without looking at the data."
+        "It must be known without looking at the data, or chosen under privacy: 'auto' does so where it is accepted."
     )
+
+
+def float_or_auto(text: str) -> float | str:
+    """Return the text "auto" as it is, and any other as a number."""
+    return text if text == "auto" else float(text)
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

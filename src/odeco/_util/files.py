@@ -43,6 +43,7 @@ _SIGNS, _SIGN_BYTES = (
         b"document,topic 0",
         b"component,weight,weight_error,angle_error,",
         b"odeco row,",
+        b",odeco ",
         b"component,weight,residual,converged,",
     ),
     1024,

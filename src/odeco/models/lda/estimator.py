@@ -17,6 +17,7 @@ from odeco._util.arguments import check_unmasked
 from odeco._util.types import FloatArray
 from odeco.display.progress import reporting
 from odeco.errors import WordCountError
+from odeco.io.coerce import in_memory
 from odeco.io.rows import check_private_structure, check_structure, to_csr
 from odeco.io.source import check_cells, is_on_cluster
 from odeco.models.engine.description import Description
@@ -376,6 +377,7 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
     def _encode(self, X: Any, context: Any = None, words: Any = None, tokenizer: Any = None) -> tuple[Any, Any]:
         """Return checked word counts as a CSR array, and what is known of their columns."""
         _refuse_texts(X)
+        X = in_memory(X)
         check_cells(X)
         if sparse.issparse(X):
             X = to_csr(X)
