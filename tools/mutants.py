@@ -142,7 +142,7 @@ MUTANTS = [
     Mutant(
         "norms: the counts of a mixture are free",
         "models/gmm/private.py",
-        "((1 - NORMS_SHARE) * share for share in (of_seconds, of_thirds, of_step))",
+        "((1 - of_norms) * share for share in (of_seconds, of_thirds, of_step))",
         "(share for share in (of_seconds, of_thirds, of_step))",
         "test_norms.py",
         "a_mixture_chooses",
