@@ -11,8 +11,8 @@ the norm of the third moment that private components explain, relative to open o
 *subspace*: the squared sine between the direction found and the leading one of rows that have twice the variance along
 one direction, for d from 50 to 1,000: `odeco.private_subspace` with a bound that it chooses; DP-PCA (Liu, Kong, Jain
 and Oh, NeurIPS 2022, arXiv:2205.13709) as in `benchmarks/successors.py`, with scale and range of its gradients given at
-no cost and its settings chosen after the fact; and diffprivlib's PCA, if --peer is an interpreter that has it and if it takes no more than a minute. Medians
-of five draws.
+no cost and its settings chosen after the fact; and diffprivlib's PCA, if --peer is an interpreter that has it and if it
+takes no more than a minute. Medians of five draws.
 """
 
 from __future__ import annotations
