@@ -31,6 +31,7 @@ from odeco._util.schema import Sizes, array, plain_settings, record, require, si
 from odeco._util.state import check_names
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
+from odeco.io.coerce import in_memory
 from odeco.io.source import check_cells
 from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit
@@ -123,8 +124,12 @@ class Estimator(_Fitted):
     n_iter_ = fitted("info.n_iter", "Number of iterations; of a stream, number of blocks.")
     converged_ = fitted("info.converged", "Whether the last iteration gained less than `tol`.")
     selection_scores_ = fitted(
-        lambda fit: dict(zip(fit.info.tried.tolist(), fit.info.tried_scores.tolist(), strict=True)),
-        "With ``n_components='auto'``: the score on held-out rows of every number that was tried.",
+        lambda fit: {
+            k: score
+            for k, score in zip(fit.info.tried.tolist(), fit.info.tried_scores.tolist(), strict=True)
+            if not math.isnan(score)
+        },
+        "With ``n_components='auto'``: the score on held-out rows of every number that was cross-validated.",
     )
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's signature
@@ -227,6 +232,7 @@ class Estimator(_Fitted):
 
     def _encode(self, X: Any, context: Any = None) -> tuple[Any, Any]:
         """Return rows as a stream buffers them, and the context; without one, that before any row."""
+        X = in_memory(X)
         check_cells(X)
         return validate_data(self, X, reset=context is None, dtype=np.float64), context or self._SPEC.Context()
 

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from odeco._util.arguments import check_count, check_unmasked
 from odeco._util.types import FloatArray, IndexArray
+from odeco.io.coerce import in_memory
 from odeco.io.source import check_cells
 from odeco.models.engine.estimator import EMEstimator, PrivateEstimator, fitted
 from odeco.models.engine.fit import Fit
@@ -306,6 +307,7 @@ class TensorHMM(PrivateEstimator, EMEstimator):
         if context is None:
             rows, context = self._encode_first(X, symbol_names, in_batches=in_batches)
         else:
+            X = in_memory(X)
             check_cells(X)
             names = context.names.tolist()
             if symbol_names is not None and check_names(symbol_names, None) != names:
@@ -322,6 +324,7 @@ class TensorHMM(PrivateEstimator, EMEstimator):
 
     def _encode_first(self, X: Any, symbol_names: Any, *, in_batches: bool) -> tuple[Any, HMMContext]:
         """Return the first rows of a model, and what they are."""
+        X = in_memory(X)
         check_cells(X)
         names, kind = check_names(symbol_names, self.n_symbols), self.emissions
         known = bool(names) or self.n_symbols is not None
