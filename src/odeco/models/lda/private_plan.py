@@ -38,10 +38,11 @@ from odeco.privacy.ledger_file import Guarantee
 #: Share of μ² of the histogram of lengths.
 _LENGTHS = 0.01
 
-#: Each with little signal, and with much: what pairs get of all that lengths and words leave; of how many words pairs
-#: are released (the noise in their eigenvalues grows as the root of that); and the power of its frequency that the
-#: feature of a word is multiplied with (below zero, rare words count more).
-_PAIRS, _PAIR_WORDS, _POWER = (0.1 / 0.69, 0.15 / 0.91), (100, 300), (0.25, -0.25)
+#: Each with little signal, and with much: the share of the frequencies of words if topics are started; what pairs get
+#: of all that lengths and words leave; of how many words pairs are released (the noise in their eigenvalues grows as
+#: the root of that); and the power of its frequency that the feature of a word is multiplied with (below zero, rare
+#: words count more).
+_STARTED_WORDS, _PAIRS, _PAIR_WORDS, _POWER = (0.3, 0.08), (0.1 / 0.69, 0.15 / 0.91), (100, 300), (0.25, -0.25)
 
 #: The share of the frequencies of words at some strengths of the signal, with logarithmic steps in between. Topics that
 #: nobody could find must not make the frequencies worse, which are all that is left then.
@@ -131,10 +132,14 @@ def plan_releases(n_words: int, n_components: int, signal: float, *, started: bo
     """
     strength = signal / math.sqrt(n_words * n_components)
     much = min(1.0, max(0.0, math.log(strength / _LITTLE) / math.log(_MUCH / _LITTLE)))
-    pairs, pair_words, power = (little + much * (most - little) for little, most in (_PAIRS, _PAIR_WORDS, _POWER))
+    started_words, pairs, pair_words, power = (
+        little + much * (most - little) for little, most in (_STARTED_WORDS, _PAIRS, _PAIR_WORDS, _POWER)
+    )
     words, kept = (
         float(np.interp(math.log(strength), np.log(list(knots)), list(knots.values()))) for knots in (_WORDS, _KEPT)
     )
+    if started:  # what is known from elsewhere is more than noise, however little signal there is
+        words, kept = started_words, 1.0
     pairs = 0.0 if started or n_components == 1 else pairs * (1 - _LENGTHS - words)
     rest = 1 - _LENGTHS - words - pairs
     return ReleasePlan(
