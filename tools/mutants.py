@@ -264,7 +264,7 @@ MUTANTS = [
     Mutant(
         "topics: no slack for rounding",
         "privacy/sums.py",
-        "(factor + 2 * ROUNDOFF * (8 * query.size + 8 + self.n_records * (self.n_records + 8)))",
+        "(factor + 2 * ROUNDOFF * (8 * query.size + 8 + self.n_records * (self._n_terms + 8)))",
         "(factor + 0 * ROUNDOFF)",
         "test_private_topics_sensitivity.py",
         "rounding_errors",

@@ -1,17 +1,17 @@
 """More sources than columns: mixing directions from the fourth cumulant, and sources as posterior means.
 
-For rows x = A s + mean with independent sources of variance 1, the fourth cumulant is Σ κᵢ aᵢ⊗⁴ also where there are
-more sources than columns, and its components are the directions of the aᵢ (`odeco.online.fourth_solver`). Their lengths
-follow from the covariance Σ aᵢaᵢᵀ by least squares. No linear map gives the sources back, because A has no inverse.
+For rows x = A s + mean with independent sources of variance 1, the fourth cumulant is Σ κᵢ aᵢ⊗⁴ also where there are more
+sources than columns, and its components are the directions of the aᵢ (`odeco.online.fourth_solver`). Their lengths follow
+from the covariance Σ aᵢaᵢᵀ by least squares. No linear map gives the sources back, because A has no inverse.
 
 **Densities.** Each source has the density of one parameter that has its fourth cumulant κ. For κ > 0 it is a Gaussian
-whose variance follows a gamma law: κ = 3 is the Laplace law, and more is sparser. Five variances stand for that law
-(its Gauss-Laguerre quadrature). For κ < 0 it is an equal mixture of two Gaussians. All are mixtures of Gaussians, as in
+whose variance follows a gamma law: κ = 3 is the Laplace law, and more is sparser. Five variances stand for that law (its
+Gauss-Laguerre quadrature). For κ < 0 it is an equal mixture of two Gaussians. All are mixtures of Gaussians, as in
 independent factor analysis (Attias 1999).
 
-**Posterior mean.** Given which Gaussian each source comes from, sources are Gaussian, and given the sources, the
-choices are independent: Gibbs sampling alternates between both, and averages the conditional means. All rows share the
-random numbers, so the result for a row does not depend on other rows.
+**Posterior mean.** Given which Gaussian each source comes from, sources are Gaussian, and given the sources, the choices
+are independent: Gibbs sampling alternates between both, and averages the conditional means. All rows share the random
+numbers, so the result for a row does not depend on other rows.
 """
 
 from __future__ import annotations
@@ -247,7 +247,9 @@ def fit_of(solver: FourthMomentSolver, context: Any) -> Fit | None:
         parts = [_scaled_mixing(*each)[0] for each in found.left_out]
         errors = found.jackknife(mixing, parts) if parts else np.full_like(mixing, np.nan)
     order = np.argsort(-np.abs(kurtosis), kind="stable")
-    params = Mixing(found.moments.mean, found.moments.covariance, mixing[:, order], errors[:, order], kurtosis[order])
+    params = Mixing(
+        found.moments.mean, found.moments.covariance, mixing[:, order], errors[:, order], kurtosis[order]
+    )
     params = replace(params, mixing=params.mixing * params.signs)
     return Fit(params, context, Info(solver.n_rows, init="fourth cumulant"))
 
