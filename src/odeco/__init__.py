@@ -18,6 +18,7 @@ from odeco.errors import (
 )
 from odeco.online.decomposer import OnlineDecomposer
 from odeco.online.halves import split_half
+from odeco.online.partial import partial_sum
 from odeco.online.stream import decompose_stream
 from odeco.power.operator_norm import operator_norm
 from odeco.private.recipe import decompose_privately, plan_privacy
@@ -50,6 +51,7 @@ __all__ = [
     "match",
     "operator_norm",
     "paper",
+    "partial_sum",
     "plan_privacy",
     "save_result",
     "split_half",
