@@ -26,7 +26,7 @@ class PartialSum(NamedTuple):
     n_rows: int
     total: FloatArray
 
-    def __add__(self, other: Any) -> PartialSum:  # type: ignore[override]
+    def __add__(self, other: Any) -> PartialSum:
         """Return the sum over the rows of both."""
         return PartialSum(self.n_rows + other.n_rows, self.total + other.total)
 
