@@ -1,4 +1,4 @@
-"""``odeco report`` and ``odeco info``: the page of a saved result or model, and what a file holds."""
+"""``odeco report`` and ``odeco info``: the page of a saved result or model, and the contents of a file."""
 
 from __future__ import annotations
 

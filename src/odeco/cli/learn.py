@@ -171,9 +171,8 @@ def _spend(
     """Print the plan, ask, and return the ledger."""
     from odeco import models  # scikit-learn may be missing
 
-    plan = getattr(models, model.plan)(
-        values["n_components"], epsilon=values["epsilon"], delta=values["delta"], **public
-    )
+    known = {name: values[name] for name in ("epsilon", "delta", "norm_bound") if name in values}
+    plan = getattr(models, model.plan)(values["n_components"], **known, **public)
     if not as_json:
         console().print(f"{plan}\n", markup=False, soft_wrap=True)
     ledger = agree_to_spend(Request.of(plan, f"{plan.n_records:,} {plan.unit}s"), **budget)

@@ -33,11 +33,11 @@ class Data:
     Attributes
     ----------
     X : object
-        What `fit` gets.
+        The first argument of `fit`.
     columns : sequence of str or None
         The names of the columns.
     fit, predict : dict
-        Further arguments of `fit`, and of what gives the labels.
+        Further arguments of `fit`, and of the method that gives the labels.
     parameters : dict
         Parameters of the estimator that follow from the file or its options.
     public : dict

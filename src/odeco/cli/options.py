@@ -101,7 +101,7 @@ class OutputFile(click.Path):
 
 
 class ResultFile(OutputFile):
-    """A file for a result, whose suffix says what it will hold."""
+    """A file for a result; its suffix decides the format."""
 
     suffixes = (".npz", ".csv")
 

@@ -34,9 +34,6 @@ class _Topics(click.Group):
         formatter.write_usage(ctx.command_path, "FILE... -k K [OPTIONS]")
         formatter.write_usage(ctx.command_path, "apply MODEL FILE... [OPTIONS]", prefix="       ")
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name in super().list_commands(ctx) if name != "transform"]  # the former name of `apply`
-
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         fit.format_options(ctx, formatter)
         self.format_commands(ctx, formatter)
@@ -358,6 +355,3 @@ def apply(
         write_proportions(path, proportions, corpus.names, ids)
 
     deliver(show_proportions, Output(out, save), save=("proportions.npz", save))
-
-
-topics.add_command(apply, "transform")
