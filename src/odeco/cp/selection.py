@@ -317,6 +317,8 @@ class CPFits:
         else:
             self.fit(rank - 1)
         self.offer(refine(self.problem, fewer))
+        if rank > self.spectrum.n_clear:  # one component more may make up for rounding errors of the others
+            self._sharpen(rank - 1)
         lowered = self.misfit(rank - 1) - self.misfit(rank)
         return math.sqrt(lowered) if lowered > self._floor else 0.0
 
