@@ -265,7 +265,7 @@ def test_a_failed_fit_leaves_the_model_as_it_was():
     [
         ({"n_components": 0}, '`n_components` must be an int of at least 1, or None, or "auto". Got 0.'),
         ({"n_components": "all"}, "`n_components` must be an int of at least 1, or None, or \"auto\". Got 'all'."),
-        ({"n_components": 6}, "Got 6, and rows have 5. Lower n_components, or pass None."),
+        ({"n_components": 11}, "in [1, 10] for the fourth moment of 5 columns: more cannot be told apart. Got 11."),
         ({"max_iter": 0}, "`max_iter` must be an int of at least 1. Got 0."),
         ({"tol": -1.0}, "`tol` must be a number of at least 0. Got -1.0."),
     ],

@@ -35,14 +35,26 @@ def fitted():
     return rows, mixing, sources, TensorICA(9, random_state=0).fit(rows)
 
 
-def test_the_mixing_matrix_is_found_with_honest_errors(fitted):
-    """54 entries over their errors have mean square 1, up to some 0.5 for 8 to 16 groups of rows."""
+def test_the_mixing_matrix_is_found_with_honest_errors():
+    """Errors come from 8 to 15 groups, so squares over them have a mean of ν/(ν − 2), 1.2 to 1.4, over many data sets.
+
+    The 9 sources of 4 data sets are independent, more or less: a mean beyond 2.2 has a chance below 1 in 1,000.
+    """
+    squares = []
+    for seed in range(4):
+        rows, mixing, _ = planted(6, 9, 60_000, seed=20 + seed)
+        model = TensorICA(9, random_state=0).fit(rows)
+        places, signs, cosines = matched(model, mixing)
+        assert sorted(places) == list(range(9))
+        assert cosines.min() > 0.98
+        deviations = (model.mixing_[:, places] * signs - mixing) / model.mixing_errors_[:, places]
+        squares.append(np.mean(deviations**2))
+    assert 0.6 < np.mean(squares) < 2.2
+
+
+def test_a_model_of_more_sources_describes_itself(fitted):
     _, mixing, _, model = fitted
-    places, signs, cosines = matched(model, mixing)
-    assert sorted(places) == list(range(9))
-    assert cosines.min() > 0.99
-    deviations = (model.mixing_[:, places] * signs - mixing) / model.mixing_errors_[:, places]
-    assert 0.4 < np.mean(deviations**2) < 2.5
+    assert matched(model, mixing)[2].min() > 0.99
     assert np.allclose(model._learnt.fit.params.kurtosis, 3, atol=1)
     assert model.n_components_ == 9
     assert model.summary().startswith("9 sources of 6 columns; the directions of all are clear.")
@@ -55,10 +67,9 @@ def test_posterior_means_are_better_than_any_linear_estimate(fitted):
     posterior = model.transform(rows[:3000])[:, places] * signs
     linear = ((rows[:3000] - model.mean_) @ model.components_.T)[:, places] * signs
     assert np.mean((posterior - sources[:3000]) ** 2) < 0.95 * np.mean((linear - sources[:3000]) ** 2)
-    assert np.allclose(model.inverse_transform(model.transform(rows[:50])), rows[:50], atol=0.02)
-    assert np.array_equal(model.transform(rows[:10]), model.transform(rows[:3000])[:10]) or np.allclose(
-        model.transform(rows[:10]), model.transform(rows[:3000])[:10], atol=1e-9
-    )
+    left = model.inverse_transform(model.transform(rows[:3000])) - rows[:3000]
+    assert np.mean(left**2) < 1e-3 * np.var(rows[:3000])  # but for errors of the mixing matrix, sources explain rows
+    assert np.allclose(model.transform(rows[:10]), model.transform(rows[:3000])[:10], atol=1e-9)
 
 
 def test_gibbs_sampling_gives_the_exact_posterior_mean():
