@@ -12,7 +12,8 @@ ship, as they lie (so that sources are not quite independent) and each in a rand
 the unmixing matrices of each method: sources are not independent here. *More sources than columns*: the cosines of the
 mixing directions in one pass over rows in batches of 50,000, and the error of `transform` and of the best linear
 estimate, over the standard deviation of a source. Speech-like sources are Laplace with a level that changes from row to
-row by a gamma law (kurtosis 15); sparse ones are zero in nine of ten rows. *Gaussian rows*: the number that "auto" finds.
+row by a gamma law (kurtosis 15); sparse ones are zero in nine of ten rows. *Gaussian rows*: how often "auto" finds
+sources.
 """
 
 from __future__ import annotations
