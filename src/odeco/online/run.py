@@ -377,7 +377,8 @@ class BatchMean:
         rows, exponent = run.total.rows(), run.notes
         size = largest(stored_numbers(rows))
         if exponent is None and size > 0:
-            exponent = run.state.order * unit_exponent(size, 2 * run.state.order, rows.dtype)
+            single = np.dtype(np.float32)  # in which the span of a block is searched
+            exponent = run.state.order * unit_exponent(size, 2 * run.state.order, single)
         shift = (exponent or 0) // run.state.order
         if not shift:
             return rows, exponent

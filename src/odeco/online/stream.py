@@ -18,7 +18,7 @@ from odeco.errors import ClusterError, FileFormatError, SourceError
 from odeco.io.coerce import as_source
 from odeco.io.errors import as_subject
 from odeco.io.reading import Passes
-from odeco.io.source import is_on_cluster
+from odeco.io.source import Source, is_on_cluster
 from odeco.online.checkpoint import RunFile
 from odeco.online.dask.requests import cluster_rows, sum_on_cluster
 from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
@@ -266,7 +266,12 @@ class LocalReader:
         source = as_source(data, **selection)
         if source.repeatable and not getattr(source, "sparse", False):
             # Dense blocks of the size of a chunk need no joining. Sparse blocks of so few rows would be slow.
-            source = as_source(data, batch_rows=rows_per_chunk(source.n_features), **selection)
+            height = rows_per_chunk(source.n_features)
+            # What has no fingerprint may be a query, which is not run twice to read it once.
+            if isinstance(source, Source) and source.identified:
+                source = as_source(data, batch_rows=height, **selection)
+            else:
+                source = as_source(source, batch_rows=height)
         self._source = source
         self.n_features, self.repeatable = source.n_features, source.repeatable
         self.squares = ColumnSquares()
