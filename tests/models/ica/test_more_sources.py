@@ -117,10 +117,13 @@ def test_batches_give_the_bits_of_a_fit_and_files_go_on(fitted, tmp_path):
 
 
 def test_auto_finds_more_sources_than_columns_only_where_there_are():
-    rows, mixing, _ = planted(6, 9, 120_000, seed=3)
+    rows, mixing, _ = planted(8, 10, 150_000, seed=3)
     many = TensorICA("auto", random_state=0).fit(rows)
-    assert many.mixing_.shape == (6, 9)
+    assert many.mixing_.shape == (8, 10)
     assert matched(many, mixing)[2].min() > 0.99
+    generator = np.random.default_rng(0)
+    together = generator.laplace(size=(40_000, 6)) * generator.gamma(1.0, size=(40_000, 1))  # not independent
+    assert TensorICA("auto", random_state=0).fit(together).n_components_ <= 6
     square, _, _ = planted(6, 6, 60_000)
     assert TensorICA("auto", random_state=0).fit(square).mixing_.shape == (6, 6)
 

@@ -41,7 +41,8 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
         as scikit-learn does; see `standardize`. An int above the number d of columns, up to d (d − 1)/2, finds more
         sources than columns (see Notes). None takes one source for each direction in which rows vary. ``"auto"``
         searches in all of these, and keeps the sources that are significantly non-Gaussian in held-out rows: none, if
-        rows look Gaussian. With 4 to 40 columns and 50 d (d + 1) rows, it also looks for more sources than columns.
+        rows look Gaussian. With 4 to 40 columns and 50 d (d + 1) rows it also looks for more sources than columns, and
+        takes them if their number is certain (a confidence of 0.95).
     max_iter : int
         The largest number of Newton iterations.
     tol : float

@@ -28,6 +28,7 @@ from odeco._util.schema import require
 from odeco._util.state import array_field
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
+from odeco.cp.rank import SURE
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.gaussians import blocks_of
 from odeco.models.ica.newton import EDGES, N_BINS
@@ -242,11 +243,16 @@ def advanced(solver: FourthMomentSolver, block: FloatArray) -> FourthMomentSolve
 
 
 def fit_of(solver: FourthMomentSolver, context: Any) -> Fit | None:
-    """Return the mixing matrix of all rows that a solver has seen; None if their number was selected, and is 0."""
+    """Return the mixing matrix of all rows that a solver has seen.
+
+    None if the number of sources was selected and it is not certain that there are more than columns. Where sources are
+    not independent, the fourth cumulant has as many directions as the rows can show, and no number is certain.
+    """
     found = solver.so_far(None, 0)
     if not isinstance(found, FourthComponents):
         raise RuntimeError("There must be rows.")
-    if not found.components.n_components:
+    evidence = found.rank_evidence
+    if evidence is not None and (evidence.rank <= solver.dimension or evidence.confidence < SURE):
         return None
     with one_blas_thread():
         mixing, kurtosis = _scaled_mixing(found.moments, found.components)

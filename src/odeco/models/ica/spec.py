@@ -101,8 +101,7 @@ class ICASpec(Spec):
         solver = fourth_solver(d, k if isinstance(k, int) else None, seed)
         for start, stop in pairwise([0, *range(self.first_block, n, self.next_block), n]):
             solver = advanced(solver, np.ascontiguousarray(data[start:stop]))
-        found = fit_of(solver, base)
-        return found if found is not None and (k != "auto" or found.params.mixing.shape[1] > d) else None
+        return fit_of(solver, base)
 
     def _fit(self, data: FloatArray, base: ICAContext, seed: int, *, standardized: bool) -> Fit:
         """Return the sources in the leading directions of standardised columns, or of columns as they are."""
