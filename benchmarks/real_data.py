@@ -1,7 +1,7 @@
 """Mixtures, latent classes and hidden Markov models on public tables, beside the best setting of their peers.
 
     python benchmarks/real_data.py mixtures     beside scikit-learn's GaussianMixture(n_init=10): three covariances
-    python benchmarks/real_data.py auto         n_components="auto" and covariance_type="auto" beside BIC (1 to 9) and the
+    python benchmarks/real_data.py auto         n_components="auto" and covariance_type="auto" beside BIC and the
                                                 published number, on the same tables, on answers and on sequences
     python benchmarks/real_data.py classes      beside StepMix with ten starts, and published maxima
     python benchmarks/real_data.py sequences    beside the best of ten starts of hmmlearn
