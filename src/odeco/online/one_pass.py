@@ -14,12 +14,12 @@ the count of rows only, so the result does not depend on how rows are cut.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
 from odeco._util.arguments import MAX_ORDER, MINIMUM_ORDER, check_n_components
@@ -29,7 +29,8 @@ from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.rank import SURE, RankEvidence
 from odeco.errors import RankError, StreamEndedError
-from odeco.io.rows import as_rows, is_sparse, join_rows, row_slice
+from odeco.io.rows import is_sparse, row_slice
+from odeco.online.block import QuantizedRows, RowBlock, block_share, most_block_rows, most_quantized_rows
 from odeco.online.entries import MOST_DIMENSION, decompose_moment
 from odeco.online.search import Found, count_components, mean_over, search_rows
 from odeco.online.thinning import RowLimit
@@ -40,34 +41,17 @@ from odeco.tensors.packed import PackedTensor
 #: Rows between two replacements of the vectors are cut into this many segments.
 N_SEGMENTS = 16
 
-#: The largest number of rows of a block: beyond it the unfolding, of m² d operations, would take too long.
-_MOST_ROWS = 2**15
-
 #: The fewest rows that are searched before the end of a stream, per column, per component and in all.
 _ROWS_PER_COLUMN, _ROWS_PER_COMPONENT, _FEWEST_ROWS = 10, 50, 1000
 
 #: Joint power steps on a moment that is known.
 _N_STEPS = 10
 
+#: Rows that are taken in at a time while they are quantized.
+_REPLY_ROWS = 4096
+
 #: Rows after which the size of a row is known.
 _LOOK = 1000
-
-
-def block_share(memory: int) -> int:
-    """Return the bytes that a block may take: a quarter of the memory, for a search needs as much again twice."""
-    return memory // 4
-
-
-def most_block_rows(dimension: int, row_bytes: float, memory: int) -> int:
-    """Return how many rows of a size a block may have.
-
-    A search forms a d x d matrix of numbers of 8 bytes, or, where that is too large, an m x m matrix of 4 bytes.
-    """
-    share = block_share(memory)
-    most = min(_MOST_ROWS, int(share / row_bytes))
-    if 8 * dimension**2 > share:
-        most = min(most, math.isqrt(share // 4))
-    return max(1, most)
 
 
 def moment_bytes(dimension: int) -> int:
@@ -87,59 +71,7 @@ def segment_end(n_rows: int, replaced_at: int) -> int:
     return replaced_at + -(-place * replaced_at // N_SEGMENTS)
 
 
-@dataclass(frozen=True, eq=False)
-class RowBlock(State):
-    """Rows that are kept, dense or CSR.
-
-    Attributes
-    ----------
-    dense : array, m x d, or None
-        Dense rows.
-    data, indices, indptr : arrays or None
-        CSR rows.
-    """
-
-    dimension: int = array_field(kind="i", low=1)
-    dense: FloatArray | None = array_field("block_rows", "d", kind="rows", default=None)
-    data: FloatArray | None = array_field("block_stored", kind="rows", default=None)
-    indices: IndexArray | None = array_field("block_stored", kind="i", low=0, default=None)
-    indptr: IndexArray | None = array_field(None, kind="i", low=0, default=None)
-
-    def check(self) -> None:
-        """Raise `ValueError` if the fields of a file contradict each other."""
-        parts = (self.data, self.indices, self.indptr)
-        require((self.dense is None) == all(part is not None for part in parts), "rows must be dense or CSR")
-        require(self.rows.shape[1] == self.dimension, "rows must be as wide as all")
-        require(bool(np.all(np.isfinite(self.rows.data if is_sparse(self.rows) else self.rows))), "rows must be finite")
-
-    @classmethod
-    def of(cls, rows: Any) -> RowBlock:
-        """Return rows as a block."""
-        if is_sparse(rows):
-            return cls(int(rows.shape[1]), None, rows.data, rows.indices, rows.indptr)
-        return cls(int(rows.shape[1]), rows)
-
-    @property
-    def rows(self) -> Any:
-        """The rows as an array or a CSR array."""
-        if self.dense is not None:
-            return self.dense
-        stored: Any = (self.data, self.indices, self.indptr)
-        return as_rows(sparse.csr_array(stored, shape=(self.n_rows, self.dimension)), self.dimension)
-
-    @property
-    def n_rows(self) -> int:
-        """The number of rows."""
-        return len(self.dense) if self.dense is not None else len(self.indptr if self.indptr is not None else ()) - 1
-
-    @property
-    def row_bytes(self) -> float:
-        """The mean size of a row."""
-        parts = (self.dense, self.data, self.indices, self.indptr)
-        return sum(part.nbytes for part in parts if part is not None) / max(1, self.n_rows)
-
-
-class _Doubling:
+class Doubling:
     """What the solvers of one pass have in common: replacements at counts of rows that double."""
 
     probes_converge: ClassVar[bool] = False
@@ -149,6 +81,11 @@ class _Doubling:
     dimension: int
     n_rows: int
     replaced_at: int
+
+    @property
+    @abstractmethod
+    def components(self) -> Components:
+        """The components, if there are any yet."""
 
     @property
     def n_rows_wanted(self) -> int:
@@ -163,6 +100,11 @@ class _Doubling:
             sizes.append(segment_end(n_rows, self.replaced_at) - n_rows)
             n_rows += sizes[-1]
         return sizes
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether components are found."""
+        return bool(self.components.n_components)
 
     @property
     def n_queries(self) -> None:
@@ -191,7 +133,7 @@ def _no_components(dimension: int, order: int) -> Components:
 
 
 @dataclass(frozen=True, eq=False)
-class OnePassSolver(_Doubling, State):
+class OnePassSolver(Doubling, State):
     """The state of a search in a block of rows, and of the images of later rows. `advance` returns the next state.
 
     Attributes
@@ -283,7 +225,8 @@ class OnePassSolver(_Doubling, State):
     def n_rows_wanted(self) -> int:
         """Rows until the next search, or of the next segment."""
         if self.tracking is None:
-            return self.replaced_at - self.n_rows
+            wanted = self.replaced_at - self.n_rows
+            return min(wanted, _REPLY_ROWS) if self.block is not None and self.block.quantized else wanted
         return super().n_rows_wanted
 
     @property
@@ -312,7 +255,7 @@ class OnePassSolver(_Doubling, State):
             raise TypeError("A solver for one pass must know the number of rows of a reply. Pass n_rows.")
         after = self._with(reply, n_rows)
         if after.tracking is None:
-            return after._searched()
+            return after._searched() if after.n_rows >= after.replaced_at or after.in_passes else after
         if after.n_rows < 2 * after.replaced_at:
             return after
         moved = after.tracking.moved_to(after._settled().components.vectors)
@@ -340,8 +283,8 @@ class OnePassSolver(_Doubling, State):
     def _with(self, reply: Any, n_rows: int) -> OnePassSolver:
         """Return the state with a reply taken in."""
         if self.tracking is None:
-            rows = reply if self.block is None else join_rows([self.block.rows, reply])
-            return replace(self, block=RowBlock.of(rows), n_rows=self.n_rows + n_rows)
+            block = RowBlock.of(reply) if self.block is None else self.block.grown(reply)
+            return replace(self, block=block, n_rows=self.n_rows + n_rows)
         return replace(self, tracking=self.tracking.advance(reply, n_rows), n_rows=self.n_rows + n_rows)
 
     def _search(self, block: RowBlock, *, final: bool = False) -> Found:
@@ -365,17 +308,29 @@ class OnePassSolver(_Doubling, State):
         first = min(first_search(self.dimension, self.n_components), most)
         if block.n_rows < first:
             return replace(self, replaced_at=self.n_rows - block.n_rows + first)
-        full = 2 * block.n_rows > most
+        more = self._most_quantized_rows(block)
+        full = block.n_rows >= more if block.quantized else 2 * block.n_rows > most
         try:
-            found = self._search(block, final=full)
+            found = self._search(block, final=full and block.n_rows >= more)
         except RankError:  # these rows have fewer components; a result says so, and later rows may have more
             found = Found(_no_components(self.dimension, self.order), np.zeros(1, dtype=np.bool_), self.rank_evidence)
         evidence = found.rank_evidence
-        if found.components.n_components == 0 and full:  # forget these rows, and look at as many others
-            return replace(self, block=None, rank_evidence=evidence, replaced_at=self.n_rows + first)
-        if full or (found.complete and (evidence is None or evidence.confidence >= SURE)):
+        if found.complete and (evidence is None or evidence.confidence >= SURE):
             return self._begin(found)
-        return replace(self, rank_evidence=evidence, replaced_at=self.n_rows + block.n_rows)
+        if not full and not block.quantized:
+            return replace(self, rank_evidence=evidence, replaced_at=self.n_rows + block.n_rows)
+        if block.n_rows < more:
+            quantized = RowBlock.of(QuantizedRows.of(block.rows))
+            return replace(self, block=quantized, replaced_at=self.n_rows + min(block.n_rows, more - block.n_rows))
+        if found.components.n_components == 0:  # forget these rows, and look at as many others
+            return replace(self, block=None, rank_evidence=evidence, replaced_at=self.n_rows + first)
+        return self._begin(found)
+
+    def _most_quantized_rows(self, block: RowBlock) -> int:
+        """Return how many rows the block may have once they are quantized; 0 if that is not done."""
+        if self.n_components is None or self.order != 3 or is_sparse(block.rows):
+            return 0
+        return most_quantized_rows(self.dimension, self.memory)
 
     def _begin(self, found: Found) -> OnePassSolver:
         """Return the state that refines what was found."""
@@ -404,7 +359,7 @@ class OnePassSolver(_Doubling, State):
 
 
 @dataclass(frozen=True, eq=False)
-class MomentSolver(_Doubling, State):
+class MomentSolver(Doubling, State):
     """The distinct entries of a moment of order 3, averaged over all rows; decomposed whenever a result is wanted.
 
     Attributes

@@ -13,6 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from odeco._util.arguments import check_count, check_tolerance, check_unmasked
 from odeco._util.types import FloatArray, IndexArray
+from odeco.io.coerce import in_memory
 from odeco.io.source import check_cells
 from odeco.models.engine.estimator import EMEstimator, PrivateEstimator, fitted
 from odeco.models.engine.fit import Fit
@@ -160,7 +161,7 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
     )
     categories_ = fitted("context.categories", "The answers to each question.")
 
-    def fit(self, X: Any, y: Any = None, *, categories: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's signature
+    def fit(self, X: Any, y: Any = None, *, categories: Any = None, groups: Any = None) -> Self:  # noqa: ARG002
         """Learn classes from the answers of respondents.
 
         Parameters
@@ -172,8 +173,11 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
         categories : int or list, optional
             The answers to each question: for every question a list of them, or their number, if they are coded from 0
             on; one number for all. By default those that occur in `X`. A private model needs them.
+        groups : array of labels, optional
+            For private models: which user each row of answers belongs to; public. The guarantee is then for all rows
+            of one user, and every user counts once, with the mean over own rows.
         """
-        return self._fit(X, categories=categories)
+        return self._fit(X, categories=categories, groups=groups)
 
     def partial_fit(self, X: Any, y: Any = None, *, categories: Any = None) -> Self:  # noqa: ARG002
         """Update the model with another batch. At most one block of respondents is stored.
@@ -243,6 +247,7 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
     ) -> tuple[IndexArray, AnswersContext]:
         """Return the codes of answers; a table is read one column at a time, as each has its own type."""
         reset, missing = context is None, self.missing_values
+        X = in_memory(X)
         check_cells(X)
         if hasattr(X, "iloc") and getattr(X, "ndim", 0) == 2:
             validate_data(self, X, reset=reset, skip_check_array=True)
@@ -268,7 +273,9 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
             check_known(codes, columns, names)
         return np.maximum(codes, -1), context
 
-    def _hold(self, X: Any, spec: ClassSpec, categories: Any = None) -> tuple[HeldAnswers, AnswersContext]:
+    def _hold(
+        self, X: Any, spec: ClassSpec, *, categories: Any = None, groups: Any = None
+    ) -> tuple[HeldAnswers, AnswersContext]:
         """Return a holder of private answers, without a message that depends on one of them."""
         if categories is None:
             raise ValueError(
@@ -283,7 +290,7 @@ class LatentClasses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEs
         if context.sizes.size < 2:
             raise ValueError("A private model needs at least 2 questions: pairs are released. Got 1.")
         codes = encode(columns_of(X), context.categories, missing)
-        return HeldAnswers(context.questions.indicators(codes), context.questions), context
+        return HeldAnswers(context.questions.indicators(codes), context.questions, groups), context
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
