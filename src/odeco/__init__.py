@@ -20,7 +20,9 @@ from odeco.online.decomposer import OnlineDecomposer
 from odeco.online.halves import split_half
 from odeco.online.stream import decompose_stream
 from odeco.power.operator_norm import operator_norm
+from odeco.private.bound import choose_norm_bound
 from odeco.private.recipe import decompose_privately, plan_privacy
+from odeco.private.subspace import plan_subspace, private_subspace
 from odeco.tensors.components import Components, incoherence, match
 from odeco.tensors.dense import symmetrize
 from odeco.tensors.oracle import Oracle, SensitiveOracle, check_oracle
@@ -41,6 +43,7 @@ __all__ = [
     "StreamEndedError",
     "__version__",
     "check_oracle",
+    "choose_norm_bound",
     "decompose",
     "decompose_asymmetric",
     "decompose_privately",
@@ -51,6 +54,8 @@ __all__ = [
     "operator_norm",
     "paper",
     "plan_privacy",
+    "plan_subspace",
+    "private_subspace",
     "save_result",
     "split_half",
     "symmetrize",

@@ -176,8 +176,8 @@ def test_a_column_that_is_no_number_is_named(tmp_path):
         with pytest.raises(SourceError) as raised:
             as_source(data)
         assert str(raised.value) == (
-            f"All columns of {name} must hold real numbers: floats of at most 64 bits, integers or bools. "
-            "Column 'label' holds string. Convert it to float64, or leave it out."
+            f"All columns of {name} must hold real numbers: floats of at most 64 bits, integers or bools, or lists of "
+            "them. Column 'label' holds string. Convert it to float64, or leave it out."
         )
 
 

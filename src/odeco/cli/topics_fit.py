@@ -37,10 +37,10 @@ from odeco.models.lda.private_vocabulary import (
     DELTA_SHARE,
     SHARE,
     PrivateVocabulary,
-    choose_vocabulary_privately,
+    keep_words,
     left_for_learning,
 )
-from odeco.models.lda.vocabulary import CountedWords, n_unreachable, numbered, prune_words, select_words
+from odeco.models.lda.vocabulary import CountedWords, n_unreachable, numbered
 from odeco.online.dask.partitions import as_cluster_rows
 from odeco.privacy.calibration import check_delta_for, gdp_mu
 from odeco.privacy.ledger_file import LedgerFile
@@ -65,8 +65,8 @@ def learn_on_cluster(
         words = _words_of(files, given["vocabulary"], rows.n_features)
     note(f"{rows.n_rows:,} documents, {rows.n_features:,} words, on a cluster")
     tokenizer = None if given["column"] is None else given["tokenizer"]
-    model, said = _fit(n_components, given, rows, {}, callback=show, words=words, tokenizer=tokenizer)
-    summary = summarise_topics(model, words, None, seed=given["seed"], advice=said)
+    model, messages = _fit(n_components, given, rows, {}, callback=show, words=words, tokenizer=tokenizer)
+    summary = summarise_topics(model, words, None, seed=given["seed"], advice=messages)
     kept = CountedWords(rows, words, rows.n_features)
     return Learnt(model, summary, Corpus(kept), kept)
 
@@ -157,15 +157,11 @@ def learn(
     """Learn topics as the options say."""
     corpus, words, private = read.corpus, read.words, given["epsilon"] is not None
     kept, vocabulary = corpus.counted, None
-    if words is None and private:
-        chosen = {name: value for name, value in _pruning(given).items() if name in ("max_words", "stop_words")}
-        vocabulary = choose_vocabulary_privately(
-            corpus.counted, epsilon=given["epsilon"], delta=given["delta"], groups=read.groups, ledger=ledger, **chosen
-        )
-        kept = select_words(corpus.counted, vocabulary.words.tolist())
-        note(_chosen(vocabulary))
-    elif words is None:
-        kept = prune_words(kept, **_pruning(given))
+    if words is None:
+        budget = {"epsilon": given["epsilon"], "delta": given["delta"], "groups": read.groups, "ledger": ledger}
+        kept, vocabulary = keep_words(kept, **_pruning(given), **budget)
+        if vocabulary is not None:
+            note(_chosen(vocabulary))
     elif corpus.tokenizer == "words" and n_unreachable(words):
         note(f"{n_unreachable(words):,} of {len(words):,} words of {given['vocabulary']} occur in no text")
     train, held_out = _split(kept.counts, 0.0 if private else given["held_out"], given["seed"])
@@ -181,11 +177,11 @@ def learn(
     guarantee |= {"public": public, "ledger": None if ledger is None else ledger.path}
     # A model that knows its words is all that is needed to apply it to new texts.
     words_known: Any = {"words": kept.words, "tokenizer": corpus.tokenizer}
-    model, said = _fit(
+    model, messages = _fit(
         n_components, given, train, guarantee, groups=read.groups, vocabulary=vocabulary, callback=show, **words_known
     )
     show("measuring", 0, None)
-    summary = summarise_topics(model, kept.words, train, held_out, seed=given["seed"], advice=said)
+    summary = summarise_topics(model, kept.words, train, held_out, seed=given["seed"], advice=messages)
     return Learnt(model, summary, corpus, kept)
 
 
@@ -198,8 +194,8 @@ def _fit(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(counts, **further)
-    said = (advice(each.message) for each in caught if isinstance(each.message, UserWarning))
-    return model, tuple(dict.fromkeys(said))
+    messages = (advice(each.message) for each in caught if isinstance(each.message, UserWarning))
+    return model, tuple(dict.fromkeys(messages))
 
 
 def _chosen(vocabulary: PrivateVocabulary) -> str:

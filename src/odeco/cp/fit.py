@@ -55,6 +55,14 @@ _MAX_POLISHES = 8
 #: The largest number of starts, and for the fit from each: the largest number of steps, and what is negligible.
 _MAX_STARTS, _START_STEPS, _START_NEGLIGIBLE = 9, 40, 1e-3
 
+#: Starts at random vectors: their number, the steps from each, how many of them go on, and the directions of each
+#: unfolding beyond the rank among which they are looked for.
+_N_RANDOM, _RANDOM_STEPS, _N_CONTINUED, MORE_DIRECTIONS = 24, 25, 6, 5
+
+#: Components cancel each other if the squared norm of their sum is below this share of the sum of their squared norms:
+#: of two with the same weight, if their rank-one tensors have a cosine below −0.85.
+CANCELLED = 0.15
+
 #: Fits whose misfits differ by less than this share are the same.
 _SAME = 1e-4
 
@@ -97,6 +105,11 @@ class CPProblem(ABC):
     @abstractmethod
     def noise(self) -> NoiseLaw:
         """The law of the largest value of noise."""
+
+    @property
+    @abstractmethod
+    def n_identifiable(self) -> int:
+        """The largest number of components that a random tensor of this kind determines."""
 
     # The fit
 
@@ -343,6 +356,32 @@ def fit_in_span(
     return refine(problem, problem.outside(bases, best.components))
 
 
+def fit_from_random_vectors(
+    problem: CPProblem,
+    rank: int,
+    leading: Sequence[tuple[FloatArray, FloatArray]],
+    generator: np.random.Generator,
+) -> Fit:
+    """Return the best fit that starts at random vectors in the span of the leading directions (successive halving).
+
+    A tensor that is far from every sum of `rank` components has many optima. From those that power iteration and
+    pencils lead to, weights may grow without bound, while others fit better.
+    """
+    bases = [basis for basis, _ in leading]
+    core = problem.inside(bases)
+    fits = []
+    for _ in range(_N_RANDOM):
+        start = with_weights(core, generator.standard_normal((core.oracle.dimension, rank)), generator)
+        fits.append(refine(core, start, negligible=_START_NEGLIGIBLE, max_steps=_RANDOM_STEPS))
+    fits.sort(key=lambda fit: fit.explained, reverse=True)
+    continued = [
+        refine(core, fit.components, negligible=_START_NEGLIGIBLE, max_steps=_START_STEPS)
+        for fit in fits[:_N_CONTINUED]
+    ]
+    best = max(continued, key=lambda fit: fit.explained)
+    return refine(problem, problem.outside(bases, best.components))
+
+
 def fit_by_pencils(
     problem: CPProblem,
     rank: int,
@@ -471,6 +510,19 @@ def removal_costs(problem: CPProblem, components: Components) -> FloatArray:
         inverse = np.linalg.pinv(problem.gram(components.vectors), hermitian=True)
     costs: FloatArray = components.weights**2 / np.diagonal(inverse)
     return costs
+
+
+def cancelled_share(gram: FloatArray, weights: FloatArray) -> float:
+    """Return the squared norm of a sum of components over the sum of their squared norms: the least of pairs and all.
+
+    `gram` has the inner products of their rank-one tensors. The share is 1 if they are orthogonal, and tends to 0 in a
+    fit that diverges: components with ever larger weights then cancel each other ever more closely.
+    """
+    if weights.size == 0:
+        return 1.0
+    inner = weights[:, None] * weights * gram
+    sums = np.add.outer(np.diagonal(inner), np.diagonal(inner))
+    return float(min(np.min((sums + 2 * inner) / sums), np.sum(inner) / np.trace(inner)))
 
 
 def real_eigenvectors(matrix: FloatArray) -> FloatArray:

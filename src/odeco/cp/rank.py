@@ -80,9 +80,11 @@ class RankEvidence(State):
     resolution : float
         The confidence is for components that can be told apart. Noise may hide two components of equal weight in one
         if their vectors differ by less than this angle in radians, across the span of all components. It may hide
-        weights a and b at an angle θ if |ab| / (a + b)² θ² is less than a quarter of the square of this angle. NaN if
-        pairs were not tested: by the power method, in a stream, without the entries of the tensor, or with as many
-        components as dimensions.
+        weights a and b at an angle θ if |ab| / (a + b)² θ² is less than a quarter of the square of this angle. With as
+        many components as dimensions, or more, it is for any direction. For terms of an asymmetric tensor θ² is the
+        product of the angles along two axes. NaN if pairs were not tested: by the power method, in a stream, without
+        the entries of the tensor, if nothing is left of more components than dimensions, for tensors that are symmetric
+        along some axes, and with as many terms as an axis has entries.
     """
 
     rank: int = array_field(kind="i", low=0)
@@ -303,6 +305,22 @@ def ground_state(order: int) -> float:
     """Return E₀: Gaussian noise on the sphere reaches about E₀ √d standard deviations (1.657 √d at order 3)."""
     edge = 2 * math.sqrt((order - 1) / order)
     return float(scipy.optimize.brentq(lambda height: complexity(height, order), edge, 10 * edge))
+
+
+#: The law of Tracy and Widom (real case) as a gamma law: its shape, its scale, and its shift to the left (Chiani 2014).
+_TRACY_WIDOM = (46.446, 0.186054, 9.84801)
+
+
+def tracy_widom_chance(height: float) -> float:
+    """Return the probability that the law of Tracy and Widom exceeds a height."""
+    shape, scale, shift = _TRACY_WIDOM
+    return float(scipy.special.gammaincc(shape, max(0.0, height + shift) / scale))
+
+
+def tracy_widom_quantile(chance: float) -> float:
+    """Return the height that the law of Tracy and Widom exceeds with a given probability."""
+    shape, scale, shift = _TRACY_WIDOM
+    return scale * float(scipy.special.gammainccinv(shape, chance)) - shift
 
 
 #: The quantile of the law of Tracy and Widom (real case) that is exceeded with a chance of 1 in 1,000.

@@ -28,10 +28,14 @@ from scipy.special import stdtr
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.fit import (
+    CANCELLED,
+    MORE_DIRECTIONS,
     SEARCH_GAIN,
     CPProblem,
     Fit,
+    cancelled_share,
     fit_by_pencils,
+    fit_from_random_vectors,
     fit_in_span,
     polish,
     polish_by_entries,
@@ -362,6 +366,12 @@ def fit_rank(
             raise zero_image_error(rank, fits.fit(usable).components.sorted_by_weight())
         fits.fit(rank)
         _, chance = fits.next(rank)
+        found = fits.fit(rank).components
+        if chance <= SIGNIFICANCE and cancelled_share(problem.gram(found.vectors), found.weights) < CANCELLED:
+            fits.report("starting again at random vectors")
+            leading = fits.spectrum.leading(rank + MORE_DIRECTIONS)
+            fits.offer(fit_from_random_vectors(problem, rank, leading, generator))
+            _, chance = fits.next(rank)
         if chance <= SIGNIFICANCE and fits.spectrum.n_clear < rank:
             # Deep in noise, the unfolding hides orthogonal components that the power method still finds.
             fits.report("one component after another")

@@ -2,10 +2,4 @@
 
 from odeco.display.figures import ConvergenceDisplay, CosinesDisplay, LeadingDisplay, VectorDisplay, WeightsDisplay
 
-__all__ = [
-    "ConvergenceDisplay",
-    "CosinesDisplay",
-    "LeadingDisplay",
-    "VectorDisplay",
-    "WeightsDisplay",
-]
+__all__ = ["ConvergenceDisplay", "CosinesDisplay", "LeadingDisplay", "VectorDisplay", "WeightsDisplay"]

@@ -18,6 +18,7 @@ from odeco._util.types import DataArray
 from odeco.errors import SourceError
 from odeco.io.errors import as_subject, source_error
 from odeco.io.rows import all_finite, csr_fault, csr_view, first_bad_row, is_sparse, row_slice, stored_numbers
+from odeco.io.urls import UrlPath
 
 #: A block of rows as algorithms read it: float32 or float64, dense or CSR. Read-only by convention: it may be
 #: a view of the user's data.
@@ -145,18 +146,22 @@ class Source(ABC):
         """Yield blocks of rows from `row` on, of any number type, not yet checked."""
 
     def _checked(self, blocks: Iterator[Any], row: int) -> Iterator[Block]:
-        start = row
+        start, in_store = row, isinstance(self.path, UrlPath)
+        self._check_unchanged(row)
         while True:
-            self._check_unchanged(row)
+            if not in_store:  # where nothing is mapped, and every look is a request
+                self._check_unchanged(row)
             try:
                 block = next(blocks, None)
             except SourceError:
                 raise
             except self._faults as error:
-                raise self.fault("damaged later", row, reason=error) from error
+                broken_off = in_store and isinstance(error, OSError)
+                raise self.fault("broken off" if broken_off else "damaged later", row, reason=error) from error
+            if block is None or not in_store:
+                self._check_unchanged(row)  # opening and mapping took time
             if block is None:
                 break
-            self._check_unchanged(row)  # opening and mapping took time
             checked = as_block(block, self, row)
             row += checked.shape[0]
             yield checked

@@ -14,6 +14,7 @@ the count of rows only, so the result does not depend on how rows are cut.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
@@ -70,7 +71,7 @@ def segment_end(n_rows: int, replaced_at: int) -> int:
     return replaced_at + -(-place * replaced_at // N_SEGMENTS)
 
 
-class _Doubling:
+class Doubling:
     """What the solvers of one pass have in common: replacements at counts of rows that double."""
 
     probes_converge: ClassVar[bool] = False
@@ -80,6 +81,11 @@ class _Doubling:
     dimension: int
     n_rows: int
     replaced_at: int
+
+    @property
+    @abstractmethod
+    def components(self) -> Components:
+        """The components, if there are any yet."""
 
     @property
     def n_rows_wanted(self) -> int:
@@ -94,6 +100,11 @@ class _Doubling:
             sizes.append(segment_end(n_rows, self.replaced_at) - n_rows)
             n_rows += sizes[-1]
         return sizes
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether components are found."""
+        return bool(self.components.n_components)
 
     @property
     def n_queries(self) -> None:
@@ -122,7 +133,7 @@ def _no_components(dimension: int, order: int) -> Components:
 
 
 @dataclass(frozen=True, eq=False)
-class OnePassSolver(_Doubling, State):
+class OnePassSolver(Doubling, State):
     """The state of a search in a block of rows, and of the images of later rows. `advance` returns the next state.
 
     Attributes
@@ -348,7 +359,7 @@ class OnePassSolver(_Doubling, State):
 
 
 @dataclass(frozen=True, eq=False)
-class MomentSolver(_Doubling, State):
+class MomentSolver(Doubling, State):
     """The distinct entries of a moment of order 3, averaged over all rows; decomposed whenever a result is wanted.
 
     Attributes

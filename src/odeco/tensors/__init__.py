@@ -4,7 +4,7 @@ from odeco.tensors.asymmetric import AsymmetricTensor, SparseAsymmetricTensor
 from odeco.tensors.components import Components, Match, incoherence, match
 from odeco.tensors.dense import DenseTensor, as_oracle, symmetrize
 from odeco.tensors.device import DeviceMoment, DeviceTensor
-from odeco.tensors.flattened import FlattenedTensor
+from odeco.tensors.flattened import FactoredTensor, FlattenedTensor
 from odeco.tensors.oracle import Oracle, SensitiveOracle, check_oracle
 from odeco.tensors.packed import PackedTensor, SparseTensor
 
@@ -14,6 +14,7 @@ __all__ = [
     "DenseTensor",
     "DeviceMoment",
     "DeviceTensor",
+    "FactoredTensor",
     "FlattenedTensor",
     "Match",
     "Oracle",

@@ -105,7 +105,7 @@ def test_the_number_of_components_is_found(k, d, separation):
     model = TensorMixture("auto", random_state=0).fit(rows)
     assert model.n_components_ == k
     assert k in model.selection_scores_
-    assert "was selected on held-out data" in model.summary()
+    assert "was selected by cross-validation" in model.summary()
 
 
 def test_the_result_does_not_depend_on_the_number_of_threads():
@@ -157,7 +157,10 @@ def test_rows_without_variance_are_described_too(rows, kind):
     [
         ({"n_components": 0}, "`n_components` must be an int of at least 1. Got 0."),
         ({"n_components": "many"}, "`n_components` must be an int"),
-        ({"covariance_type": "tied"}, "`covariance_type` must be one of 'spherical', 'diag', 'full'. Got 'tied'."),
+        (
+            {"covariance_type": "tied"},
+            "`covariance_type` must be one of 'spherical', 'diag', 'full', 'auto'. Got 'tied'.",
+        ),
         ({"tol": -1.0}, "`tol` must be a number of at least 0. Got -1.0."),
         ({"max_iter": 0}, "`max_iter` must be an int of at least 1"),
         ({"reg_covar": -1}, "`reg_covar` must be a number of at least 0"),

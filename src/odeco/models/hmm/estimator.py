@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from odeco._util.arguments import check_count, check_unmasked
 from odeco._util.types import FloatArray, IndexArray
+from odeco.io.coerce import in_memory
 from odeco.io.source import check_cells
 from odeco.models.engine.estimator import EMEstimator, PrivateEstimator, fitted
 from odeco.models.engine.fit import Fit
@@ -196,7 +197,7 @@ class TensorHMM(PrivateEstimator, EMEstimator):
         one_feature = self._learnt.spec.settings.covariance_type == "full" and not emissions.full
         return emissions.covariances[:, :, None] if one_feature else emissions.covariances
 
-    def fit(self, X: Any, y: Any = None, *, lengths: Any = None, symbol_names: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, lengths: Any = None, symbol_names: Any = None, groups: Any = None) -> Self:
         """Learn from whole sequences.
 
         Parameters
@@ -209,8 +210,11 @@ class TensorHMM(PrivateEstimator, EMEstimator):
             The length of each sequence; by default all rows are one sequence.
         symbol_names : list of str, optional
             The names of the symbols 0, 1, 2, …; by default the texts that occur, in alphabetical order.
+        groups : array of labels, optional
+            For private models: which user each sequence belongs to; public. The guarantee is then for all sequences of
+            one user, and every user counts once, with the mean over own sequences.
         """
-        return self._fit(X, y=y, lengths=lengths, symbol_names=symbol_names)
+        return self._fit(X, y=y, lengths=lengths, symbol_names=symbol_names, groups=groups)
 
     def partial_fit(
         self, X: Any, y: Any = None, *, lengths: Any = None, goes_on: bool = False, symbol_names: Any = None
@@ -303,6 +307,7 @@ class TensorHMM(PrivateEstimator, EMEstimator):
         if context is None:
             rows, context = self._encode_first(X, symbol_names, in_batches=in_batches)
         else:
+            X = in_memory(X)
             check_cells(X)
             names = context.names.tolist()
             if symbol_names is not None and check_names(symbol_names, None) != names:
@@ -319,6 +324,7 @@ class TensorHMM(PrivateEstimator, EMEstimator):
 
     def _encode_first(self, X: Any, symbol_names: Any, *, in_batches: bool) -> tuple[Any, HMMContext]:
         """Return the first rows of a model, and what they are."""
+        X = in_memory(X)
         check_cells(X)
         names, kind = check_names(symbol_names, self.n_symbols), self.emissions
         known = bool(names) or self.n_symbols is not None
@@ -344,7 +350,14 @@ class TensorHMM(PrivateEstimator, EMEstimator):
         return as_vectors(checked), HMMContext(0)
 
     def _hold(
-        self, X: Any, spec: HMMSpec, *, y: Any = None, lengths: Any = None, symbol_names: Any = None
+        self,
+        X: Any,
+        spec: HMMSpec,
+        *,
+        y: Any = None,
+        lengths: Any = None,
+        symbol_names: Any = None,
+        groups: Any = None,
     ) -> tuple[PrivateSequences, HMMContext]:
         """Return a holder of private sequences, without a message that depends on a symbol or a length."""
         n_symbols = int(spec.settings.n_symbols or 0)
@@ -357,7 +370,7 @@ class TensorHMM(PrivateEstimator, EMEstimator):
         column = X.reshape(-1, 1)  # it may be empty: the lengths of sequences are private
         rows = validate_data(self, column, reset=True, ensure_all_finite=False, ensure_min_samples=0)[:, 0]
         check_labels(y, len(rows))
-        held = PrivateSequences(rows, as_lengths(lengths, len(rows), low=0), n_symbols)
+        held = PrivateSequences(rows, as_lengths(lengths, len(rows), low=0), n_symbols, groups)
         return held, HMMContext(n_symbols, np.array(names, np.str_))
 
     def __sklearn_tags__(self) -> Any:

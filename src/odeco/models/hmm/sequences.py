@@ -27,7 +27,10 @@ class Sequences:
         return len(self.begins)
 
     def __getitem__(self, part: Any) -> Sequences:
-        return Sequences(self.rows[part], self.begins[part])
+        begins = self.begins
+        if getattr(part, "dtype", None) == np.bool_:  # a row whose predecessor is left out begins a sequence
+            begins = begins | ~np.append(True, part[:-1])
+        return Sequences(self.rows[part], begins[part])
 
 
 def as_lengths(lengths: Any, n_rows: int, *, low: int) -> IndexArray:

@@ -11,12 +11,12 @@ import numpy as np
 
 from odeco._util.schema import require, usable_array
 from odeco._util.state import State, array_field
-from odeco._util.types import BoolArray, FloatArray
+from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.description import Description
 from odeco.models.engine.em import EMResult, best_of
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.private import Releaser
-from odeco.models.engine.selection import ChosenNumber, choose_number, means_of_stretches
+from odeco.models.engine.selection import N_FOLDS, Calibration
 from odeco.models.engine.spec import EMSpec
 from odeco.models.engine.stream import POWER
 from odeco.models.hmm.baum_welch import HMM, HMMStatistics, squarem_hmm
@@ -30,18 +30,6 @@ from odeco.privacy.report import PrivacyReport
 
 if TYPE_CHECKING:
     from odeco.models.hmm.estimator import TensorHMM
-
-#: The number of states is selected on at most this number of rows.
-_SELECTION_ROWS = 2**16
-
-#: One sequence in this number is held out for validation; or this part of each sequence, if there are few sequences.
-_FOLDS = 5
-
-#: The largest number of Baum-Welch iterations, and the smallest number of rows per state, for the selection.
-_SELECTION_ITER, _ROWS_PER_STATE = 60, 30
-
-#: Log-likelihoods of neighbouring rows are correlated: models are compared by the means of this number of stretches.
-_STRETCHES = 100
 
 #: A triple of consecutive rows is needed.
 MIN_ROWS = 3
@@ -82,7 +70,8 @@ class HMMSpec(EMSpec):
     Statistics: ClassVar = HMMStatistics
     Context: ClassVar = HMMContext
     first_block, next_block = 2**16, 2**13
-    first_iter, max_auto = 6, 30
+    first_iter, max_auto, rows_per_component, selection_size = 6, 30, 30, 2**15
+    calibration = Calibration(0.99, 0.6, 1.66, -3.62, 0.35, -0.55)
     forgetting: ClassVar = POWER
     record, component = "sequence", "state"
     mechanism = "triples of symbols"
@@ -147,18 +136,13 @@ class HMMSpec(EMSpec):
         starts = spectral_starts(data.rows, data.begins, context.n_symbols, k, full=full, seed=seed)
         return [("triples of rows", start) for start in starts]
 
-    def select_k(self, data: Sequences, base: HMMContext, seed: int) -> ChosenNumber:
-        """Select the number of states by the likelihood of held-out rows, given the rows before them."""
-        data = data[:_SELECTION_ROWS]
-        held_out = _held_out(data.begins)
-        training = data[~held_out]
-        brief = HMMSpec(replace(self.settings, max_iter=min(self.settings.max_iter, _SELECTION_ITER)))
-
-        def score(k: int) -> FloatArray:
-            hmm = brief.learn(training, base, k, seed)[1].params
-            return means_of_stretches(hmm.log_likelihoods(data.rows, data.begins)[held_out], _STRETCHES)
-
-        return choose_number(score, most=max(1, min(self.max_auto, len(data) // _ROWS_PER_STATE)))
+    def selection_rows(self, data: Sequences, rng: np.random.Generator) -> tuple[Sequences, IndexArray]:
+        """Return the first rows, and the permutation whose fifths are folds: whole sequences, or stretches of few."""
+        some = data[: self.selection_size]
+        number, n_sequences = np.cumsum(some.begins) - 1, int(some.begins.sum())
+        if n_sequences >= 2 * N_FOLDS:
+            number = rng.permutation(n_sequences)[number]
+        return some, np.argsort(np.argsort(number, kind="stable"), kind="stable")
 
     def statistics(
         self, params: HMM, data: Sequences, context: HMMContext, carry: FloatArray | None = None
@@ -237,13 +221,3 @@ class HMMSpec(EMSpec):
     def describe(self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None) -> Description:
         """Return the model in words and pictures."""
         return describe(fit, names, privacy)
-
-
-def _held_out(begins: BoolArray) -> BoolArray:
-    """Return which rows are held out: every fifth sequence, or the last fifth of each if there are few."""
-    number = np.cumsum(begins) - 1
-    lengths = np.bincount(number)
-    if lengths.size >= 2 * _FOLDS:
-        return np.asarray(number % _FOLDS == _FOLDS - 1)
-    since = np.arange(len(begins)) - np.flatnonzero(begins)[number]
-    return np.asarray(since >= np.ceil(lengths * (1 - 1 / _FOLDS))[number])

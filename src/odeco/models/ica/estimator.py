@@ -12,10 +12,12 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray
+from odeco.io.coerce import in_memory
 from odeco.io.source import check_cells
 from odeco.models.engine.estimator import Estimator, fitted
 from odeco.models.engine.parameters import STANDARDIZE, count, number, optional, or_auto, param
 from odeco.models.engine.units import Standardize
+from odeco.models.ica.overcomplete import Mixing
 from odeco.models.ica.spec import ICASpec
 from odeco.models.ica.start import scaled
 from odeco.models.ica.unmixing import Unmixing
@@ -122,12 +124,15 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
 
     components_ = fitted("params.components", "The unmixing matrix, k x d.")
     mixing_ = fitted("params.mixing", "The mixing matrix, d x k.")
+    mixing_errors_ = fitted(
+        "params.mixing_errors", "With more sources than columns: the standard errors of the mixing matrix, d x k."
+    )
     mean_ = fitted(lambda fit: scaled(fit.params.mean, -fit.params.exponents), "The mean of the rows.")
     whitening_ = fitted(
         lambda fit: scaled(fit.params.whitening, fit.params.exponents), "The map to whitened directions, m x d."
     )
     information_ = fitted("params.information", "The Fisher information of each source.")
-    n_components_ = fitted(lambda fit: len(fit.params.unmixing), "Number of sources.")
+    n_components_ = fitted(lambda fit: len(fit.params.information), "Number of sources.")
 
     def transform(self, X: Any) -> FloatArray:
         """Return the sources of rows, n x k."""
@@ -136,9 +141,9 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
     def inverse_transform(self, X: Any) -> FloatArray:
         """Return the rows that sources (n x k) are mixed to."""
         unmixing, sources = self._unmixing(), check_array(X, dtype=np.float64)
-        if sources.shape[1] != len(unmixing.unmixing):
+        if sources.shape[1] != len(unmixing.information):
             raise ValueError(
-                f"Sources must have a column for each of the {len(unmixing.unmixing)} components. "
+                f"Sources must have a column for each of the {len(unmixing.information)} components. "
                 f"Got {sources.shape[1]} columns. Pass what transform returns."
             )
         return unmixing.mix(sources)
@@ -155,13 +160,14 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
         """Draw rows, n x d, and return the sources that they were mixed from; the remainder is Gaussian."""
         return self._unmixing().sample(check_count("n_samples", n_samples), check_random_state(self.random_state))
 
-    def _unmixing(self) -> Unmixing:
+    def _unmixing(self) -> Unmixing | Mixing:
         check_is_fitted(self)
-        unmixing: Unmixing = self._learnt.fit.params
+        unmixing: Unmixing | Mixing = self._learnt.fit.params
         return unmixing
 
     def _encode(self, X: Any, context: Any = None) -> tuple[FloatArray, Any]:
         """Return rows, and the context, of which there is nothing to know."""
+        X = in_memory(X)
         check_cells(X)
         rows: FloatArray = validate_data(self, X, reset=context is None, dtype=np.float64, order="C")
         return rows, context or self._SPEC.Context()

@@ -42,7 +42,8 @@ def describe(fit: Fit, names: Sequence[str], privacy: PrivacyReport | None, n_pa
         f"{_verdict(fit, privacy, n_parameters)}."
     )
     panel = _Answers(classes.weights, classes.answers, context.sizes, names, context.categories)
-    return Description(verdict, (), tuple(components), (panel,))
+    facts = (f"Start: {fit.info.init}.",) if fit.info.init and privacy is None else ()
+    return Description(verdict, facts, tuple(components), (panel,))
 
 
 def _verdict(fit: Fit, privacy: PrivacyReport | None, n_parameters: int) -> str:

@@ -145,13 +145,13 @@ class Evidence(State):
     scales : array
         The factor of the feature of each word.
     gram, image : arrays, k x k and V x k
-        What the steps so far say about the words: see `deconvolve`; `image` is still to be divided by frequencies.
+        The evidence of all steps about the words: see `deconvolve`; `image` is still to be divided by frequencies.
     topics : array, k x V
         The topics.
     shares : array
         How much of all words belongs to each topic.
     public : array, k x V, or None
-        What public documents say: the number of words of each kind in each topic.
+        The number of words of each kind in each topic of public documents.
     """
 
     lengths: NoisySums = part_field(NoisySums)
@@ -187,7 +187,7 @@ class PrivateEstimate(State):
     Attributes
     ----------
     evidence : Evidence
-        What was released, with the topics.
+        All releases, and the topics.
     frequencies : array
         Of the words.
     deviations : array, k x V
@@ -332,7 +332,7 @@ class _Model:
         weights = self.scales**2 * self.frequencies
         for step in self.steps:
             confused = np.eye(k) if tokens is None else confusion_matrix(tokens, step.topics, self.concentration / k)
-            # How many words there were in all, as far as the sums over topics agree with the frequencies.
+            # The number of words, by the part of the sums over topics that agrees with the frequencies.
             total = max(float(weights @ step.sums.sum(axis=1) / (weights @ self.frequencies)), step.noise)
             quality = (total / step.noise) ** 2
             self.gram += quality * confused @ confused.T

@@ -1,4 +1,4 @@
-"""What a private model releases, with which share of the budget, and how far its topics can be trusted.
+"""The releases of a private model, their shares of the budget, and how far its topics can be trusted.
 
 The plan of the releases needs public numbers only.
 
@@ -26,7 +26,7 @@ from scipy.optimize import linear_sum_assignment
 
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray
-from odeco.models.engine.private import PlannedRelease, PrivatePlan, SimulatedSums
+from odeco.models.engine.private import PrivatePlan, Releaser, SimulatedSums, plan_fit
 from odeco.models.lda.deconvolve import GenerativeModel, simulate
 from odeco.models.lda.pairs import add_further_topics
 from odeco.models.lda.params import CLEAR, TopicTrust
@@ -177,9 +177,14 @@ def measure_trust(
     if found.pairs is None and k > 1:
         return TopicTrust(np.full(k, np.nan), found.deviations)
     topics, drawn_from = found.generative.topics, add_further_topics(found.generative, found.pairs, rng)
-    similarities, distances, n_shown, _ = _repeat_run(
-        topics, drawn_from, plan, guarantee, n_units, neighbour_relation, rng
+    n_drawn = _n_drawn(n_units, drawn_from)
+    budget = Guarantee(guarantee.epsilon, guarantee.delta)  # no ledger is charged
+    law: Any = {"record": "document", "neighbour_relation": neighbour_relation, "rng": rng}
+    runs = (
+        _find_again(topics, drawn_from, plan, n_drawn, SimulatedSums(budget, n_units, n_drawn, **law), rng)
+        for _ in range(_N_AGAIN)
     )
+    similarities, distances, n_shown = map(np.array, zip(*runs, strict=True))
     moved = np.mean(distances**2, axis=0)
     # The deviations say which words are surer than others, given the topics of each step. That these are noisy too
     # makes all of them larger: how much is seen from the topics that were found again.
@@ -190,45 +195,39 @@ def measure_trust(
     apart = np.sum((topics - found.frequencies) ** 2, axis=1)
     signal = np.sqrt(np.clip(1 - stated / np.maximum(apart, np.finfo(float).tiny), 0.0, 1.0))
     cosines = np.minimum(similarities.min(axis=0), signal)
-    if found.pairs is not None and found.pairs.n_clear() <= 1 < min(n_shown):
+    if found.pairs is not None and found.pairs.n_clear() <= 1 < n_shown.min():
         # Documents of these topics would show in pairs of words that there are topics, and the real ones do not.
         cosines = np.minimum(cosines, 0.0)
     return TopicTrust(cosines, found.deviations * factors[:, None])
 
 
-def _repeat_run(
+def _n_drawn(n_units: int, generative: GenerativeModel) -> int:
+    """Return the number of documents to simulate.
+
+    With fewer documents, signal and noise shrink in proportion. Their sampling errors are larger, so runs agree less.
+    """
+    return min(n_units, max(1, round(_SIMULATED_WORDS / generative.mean_length)))
+
+
+def _find_again(
     topics: FloatArray,
     generative: GenerativeModel,
     plan: ReleasePlan,
-    guarantee: Guarantee,
-    n_units: int,
-    neighbour_relation: NeighbourRelation,
+    n_drawn: int,
+    releaser: Releaser,
     rng: np.random.Generator,
-) -> tuple[FloatArray, FloatArray, list[int], tuple[PlannedRelease, ...]]:
-    """Repeat a private run on documents that are drawn from a generative model, with the topics sought or with others.
+) -> tuple[FloatArray, FloatArray, int]:
+    """Make a private run on documents drawn from a generative model, which has the given topics or others too.
 
-    Returns the cosines and the distances of the topics and what each run finds of them, both runs x k; how many
-    directions of pairs of words stand clear of noise in each run, 0 if no pairs are released; and the releases of the
-    last run. No ledger is charged.
+    Returns the cosine and the distance of each topic and what the run finds of it, and how many directions of pairs of
+    words stand clear of noise: 0 if no pairs are released.
     """
-    budget = Guarantee(guarantee.epsilon, guarantee.delta)
-    law: Any = {"record": "document", "neighbour_relation": neighbour_relation, "rng": rng}
-    frequencies = generative.alpha / generative.alpha.sum() @ generative.topics
-    concentration = float(generative.alpha.sum())
-    # With fewer documents, signal and noise shrink in proportion. Their sampling errors are larger, so runs agree less.
-    n_drawn = min(n_units, max(1, round(_SIMULATED_WORDS / generative.mean_length)))
-    cosines, distances, n_shown = [], [], []
-    for _ in range(_N_AGAIN):
-        held = BoundedCounts(simulate(generative, n_drawn, rng).counts())
-        sums = SimulatedSums(budget, n_units, n_drawn, **law)
-        run = estimate_private_topics(held, sums, plan, len(topics), concentration=concentration, rng=rng)
-        found = run.evidence.topics
-        all_cosines = _cosines(topics, found, frequencies)
-        places = linear_sum_assignment(-all_cosines)
-        cosines.append(np.clip(all_cosines[places], -1.0, 1.0))
-        distances.append(np.linalg.norm(found[places[1]] - topics, axis=1))
-        n_shown.append(0 if run.pairs is None else run.pairs.n_clear())
-    return np.array(cosines), np.array(distances), n_shown, tuple(sums.log)
+    held, concentration = BoundedCounts(simulate(generative, n_drawn, rng).counts()), float(generative.alpha.sum())
+    run = estimate_private_topics(held, releaser, plan, len(topics), concentration=concentration, rng=rng)
+    cosines = _cosines(topics, run.evidence.topics, generative.alpha / generative.alpha.sum() @ generative.topics)
+    places = linear_sum_assignment(-cosines)
+    distances = np.linalg.norm(run.evidence.topics[places[1]] - topics, axis=1)
+    return np.clip(cosines[places], -1.0, 1.0), distances, 0 if run.pairs is None else run.pairs.n_clear()
 
 
 def similarity(truth: FloatArray, found: FloatArray, frequencies: FloatArray) -> FloatArray:
@@ -307,20 +306,24 @@ def plan_topics(
     topics = np.exp(_CONTRAST * rng.standard_normal((k, n_words))) / (np.arange(n_words) + _OFFSET)
     topics /= topics.sum(axis=1, keepdims=True)
     generative = GenerativeModel(topics, np.full(k, 1 / k), np.array([document_length]), np.ones(1))
-    cosines, _, _, releases = _repeat_run(topics, generative, plan, guarantee, n_units, neighbour_relation, rng)
-    agreements = tuple(float(each) for each in np.sort(cosines.min(axis=0))[::-1])
-    n_clear = sum(each >= CLEAR for each in agreements)
-    return PrivatePlan(
+    n_drawn = _n_drawn(n_units, generative)
+
+    def verdict(agreements: FloatArray) -> str:
+        n_clear, mean = int(np.sum(agreements >= CLEAR)), np.mean(agreements)
+        return f"of {k} topics in simulated text of this kind {n_clear} would be clear (mean cosine {mean:.2f})"
+
+    return plan_fit(
+        lambda make, noise: _find_again(topics, generative, plan, n_drawn, make(noise), noise)[0],
+        guarantee,
+        n_units,
+        n_drawn,
         unit="unit",
-        epsilon=guarantee.epsilon,
-        delta=guarantee.delta,
-        mu=guarantee.mu,
-        n_records=n_units,
+        neighbour_relation=neighbour_relation,
+        rng=rng,
         n_components=k,
-        releases=releases,
-        agreements=agreements,
         threshold=CLEAR,
         records=f"units of {document_length:,} words, each adds an array of norm 1 to every release",
-        verdict=f"of {k} topics in simulated text of this kind {n_clear} would be clear "
-        f"(mean cosine {np.mean(agreements):.2f})",
+        verdict=verdict,
+        average=np.min,
+        n_simulations=_N_AGAIN,
     )

@@ -35,11 +35,28 @@ def describe(params: CommunityParams, names: list[str]) -> Description:
         rates = f"{inside:.2g} links within for {outside:.2g} between"
         components.append(ComponentRow(float(share), f"{share * n_nodes:.0f} nodes, {rates}; {most_linked}"))
     mixed = float(np.mean(memberships.max(axis=1) <= _ALONE))
-    fact = f"{n_nodes:,} nodes, {mixed:.0%} of which belong to several communities."
+    facts = (f"{n_nodes:,} nodes, {mixed:.0%} of which belong to several communities.", *_selection(params))
     numbers = [str(community) for community in range(k)]
     blocks_map = HeatMap(blocks, numbers, numbers, "expected links between two nodes", diverging=False)
     panels = (_Memberships(memberships, names), blocks_map)
-    return Description(_verdict(memberships, within, between, mixed), (fact,), tuple(components), panels)
+    return Description(_verdict(memberships, within, between, mixed), facts, tuple(components), panels)
+
+
+def _selection(params: CommunityParams) -> tuple[str, ...]:
+    """Return how the number of communities was selected, and how certain it is, if it was not given."""
+    k, distinguishable = len(params.prior), params.distinguishable
+    if not distinguishable:
+        return ()
+    if distinguishable == 1:
+        return ("1 was selected: links do not divide the nodes more than chance does.",)
+    weakest = f"the weakest by {params.deviations:.0f} standard deviations"
+    certain = f"links distinguish {distinguishable} groups from chance, {weakest}"
+    if distinguishable == k:
+        return (f"{k} were selected: {certain}.",)
+    return (
+        f"{k} were selected: finer partitions are less likely. They have parts: {certain}. "
+        f"Pass n_components={distinguishable} to find these.",
+    )
 
 
 def _verdict(memberships: FloatArray, within: FloatArray, between: FloatArray, mixed: float) -> str:
