@@ -314,7 +314,8 @@ def finds_all(method: str, d: int, k: int, n_rows: float, seed: int) -> bool:
                 sketch = np.bincount(bucket, sign * counts * reply, minlength=m) + scale * rng.standard_normal(m)
                 solver = solver.advance(sign * sketch[bucket] / counts)
                 continue
-            scale = scale / counts
+            solver = solver.advance(reply + scale * rng.standard_normal(reply.shape) / counts)
+            continue
         solver = solver.advance(reply + scale * rng.standard_normal(reply.shape), sensitivities.n_records)
     return bool(np.abs(truth.vectors.T @ solver.components.vectors).max(axis=1).min() >= FOUND)
 
