@@ -29,7 +29,7 @@ from odeco.errors import RankError, StreamEndedError
 from odeco.io.rows import is_sparse, row_slice
 from odeco.online.block import QuantizedRows, RowBlock, block_share, most_block_rows, most_quantized_rows
 from odeco.online.entries import N_SEGMENTS, Doubling, first_search, no_components
-from odeco.online.search import Found, count_components, mean_over, search_rows
+from odeco.online.search import CLEAR, Found, count_components, mean_over, search_rows
 from odeco.online.thinning import RowLimit
 from odeco.power.tracking import Tracker
 from odeco.tensors.components import Components
@@ -183,8 +183,15 @@ class OnePassSolver(Doubling, State):
         settled = after._settled()
         # Components that fit the noise of the block have up to some four standard errors there. Among twice as many
         # rows these are fewer than three; before, nothing is said of errors unless other rows confirm the components.
-        known = after.confirmed or after.n_rows >= 2 * after.block.n_rows
+        known = after.confirmed or after.n_rows >= 2 * after.block.n_rows or after._later_rows_confirm()
         return settled if known else replace(settled, n_deviations=0.0)
+
+    def _later_rows_confirm(self) -> bool:
+        """Tell whether the weights of all components are clear in the rows after the block, each at earlier vectors."""
+        errors = None if self.tracking is None else self.tracking.standard_errors()
+        if self.tracking is None or errors is None:
+            return False
+        return bool(np.all(np.abs(self.tracking.values) > CLEAR * errors[0]))
 
     def standard_errors(self) -> None:
         """Return None: `so_far` has them."""
