@@ -249,7 +249,7 @@ def memory() -> None:
     """Print the memory beyond that of the interpreter for few and for many rows."""
     print("d        rows     method    type       MB")
     cases = (("power", 100_000, "float32", (2000, 8000)), ("core", 1000, "float32", (20_000, 80_000)))
-    for method, d, dtype, counts in (*cases, ("core", 1000, "float64", (60_000,)), ("core", 500, "float64", (80_000,))):
+    for method, d, dtype, counts in (*cases, ("core", 1000, "float64", (36_000,)), ("core", 500, "float64", (72_000,))):
         for n in counts:
             command = [sys.executable, "-c", MEMORY, str(d), str(n), method, dtype]
             output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
