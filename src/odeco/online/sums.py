@@ -204,7 +204,7 @@ class RowSum:
         self.held = held
 
     def rows(self) -> Any:
-        """Return the rows that are kept; they are one piece from then on, since pieces beside it would take memory twice."""
+        """Return the rows that are kept, as one piece from then on: with its pieces it would take memory twice."""
         self.held = self.held._replace(waiting=(join_rows([*self.held.waiting]),))
         return self.held.waiting[0]
 
