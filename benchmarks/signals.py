@@ -122,11 +122,11 @@ def _fast(contrast: str) -> Callable[[FloatArray, int], FloatArray]:
     return run
 
 
-def _picard(*, ortho: bool) -> Callable[[FloatArray, int], FloatArray]:
+def _picard(*, ortho: bool, extended: bool = True) -> Callable[[FloatArray, int], FloatArray]:
     def run(rows: FloatArray, seed: int) -> FloatArray:
         from picard import picard
 
-        whitening, rotation, _ = picard(rows.T, ortho=ortho, extended=True, random_state=seed, max_iter=1000)
+        whitening, rotation, _ = picard(rows.T, ortho=ortho, extended=extended, random_state=seed, max_iter=1000)
         unmixing: FloatArray = rotation @ whitening
         return unmixing
 
@@ -185,9 +185,10 @@ def patches(side: int, n_rows: int) -> None:
     from sklearn.datasets import load_sample_image
     from sklearn.feature_extraction.image import extract_patches_2d
 
-    from odeco.models.ica.newton import histogram, log_densities
+    from odeco.models.ica.likelihood import histogram, log_densities
 
     methods = {name: METHODS[name] for name in ("TensorICA", "FastICA, logcosh", "Picard, extended")}
+    methods["Picard, tanh"] = _picard(ortho=False, extended=False)
     for image in ("china.jpg", "flower.jpg"):
         pixels = load_sample_image(image).astype(float).mean(axis=2) / 25.5
         rows = extract_patches_2d(pixels, (side, side), max_patches=n_rows, random_state=0).reshape(n_rows, -1)

@@ -9,11 +9,13 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from threadpoolctl import threadpool_limits
 
 import odeco
 from odeco.models import TensorICA
 from odeco.models.engine.estimator import Learnt
-from odeco.models.ica.newton import fit_scores, mean_log_likelihood, score_means, score_values, sum_powers
+from odeco.models.ica.likelihood import HistogramLikelihood, climb
+from odeco.models.ica.newton import fit_scores, score_means, score_values, sum_powers
 from odeco.models.ica.spec import ICASpec, gaussianity_p_values
 from odeco.models.ica.start import BLOCK
 
@@ -422,7 +424,45 @@ def test_more_iterations_never_give_a_less_likely_unmixing_matrix():
     generator = np.random.default_rng(0)
     rows = generator.laplace(size=(4000, 6)) * generator.gamma(1.0, size=(4000, 1)) @ generator.standard_normal((6, 6))
     models = [TensorICA(max_iter=n_iter, tol=1e-9, random_state=0).fit(rows) for n_iter in (1, 3, 10, 100)]
-    heights = [mean_log_likelihood(model.components_, (rows - model.mean_).T) for model in models]
+    likelihood = HistogramLikelihood([rows], rows.mean(axis=0), np.cov(rows.T, bias=True))
+    heights = [likelihood.value(model.components_) for model in models]
     assert np.all(np.diff(heights) >= -1e-9)
     assert models[-1].converged_
     assert models[-1].n_iter_ <= 100
+
+
+def test_the_gradient_of_the_likelihood_is_its_derivative():
+    """By central differences, for rows of any covariance; variances stay 1."""
+    generator = np.random.default_rng(1)
+    rows = generator.laplace(size=(5000, 4)) @ generator.standard_normal((4, 4)) + 3
+    likelihood = HistogramLikelihood([rows[:3000], rows[3000:]], rows.mean(axis=0), np.cov(rows.T, bias=True))
+    unmixing = likelihood.scaled(generator.standard_normal((4, 4)))
+    slope = likelihood.gradient(unmixing)[1]
+    change = generator.standard_normal((4, 4))
+    np.fill_diagonal(change, 0)
+
+    def along(share):
+        return likelihood.value(likelihood.scaled(unmixing + share * change @ unmixing))
+
+    assert (along(1e-5) - along(-1e-5)) / 2e-5 == pytest.approx(np.sum(slope * change), rel=1e-2)
+
+
+def test_the_likelihood_is_climbed_to_a_maximum_whatever_the_threads(monkeypatch):
+    """From the same start, and no step of any length along the gradient leads higher than noise."""
+    generator = np.random.default_rng(2)
+    level = generator.gamma(1.0, size=(9000, 1))
+    rows = generator.laplace(size=(9000, 5)) * level @ generator.standard_normal((5, 5))
+    likelihood = HistogramLikelihood(list(np.array_split(rows, 3)), rows.mean(axis=0), np.cov(rows.T, bias=True))
+    start = likelihood.scaled(generator.standard_normal((5, 5)))
+    found = climb(likelihood, start, max_iter=500)
+    assert found.converged
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(3)), raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    with threadpool_limits(limits=3):
+        np.testing.assert_array_equal(climb(likelihood, start, max_iter=500).unmixing, found.unmixing)
+    height, slope, _ = likelihood.gradient(found.unmixing)
+    lengths = np.geomspace(1e-4, 1, 20) / np.abs(slope).max()
+    steps = [likelihood.scaled(found.unmixing + share * slope @ found.unmixing) for share in lengths]
+    assert max(map(likelihood.value, steps)) < height + 1e-4
+    assert likelihood.value(start) < height - 0.1
+    assert not climb(likelihood, start, max_iter=3).converged

@@ -11,7 +11,7 @@ import numpy as np
 from odeco._util.types import FloatArray
 from odeco.models.engine.description import ComponentRow, Description, HeatMap, most_characteristic
 from odeco.models.engine.fit import Fit
-from odeco.models.ica.newton import EDGES
+from odeco.models.ica.likelihood import EDGES
 from odeco.models.ica.overcomplete import Mixing
 from odeco.models.ica.unmixing import Unmixing
 from odeco.tensors.components import shown_angle

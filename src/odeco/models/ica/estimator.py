@@ -44,10 +44,11 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
         rows look Gaussian. With 4 to 40 columns and 50 d (d + 1) rows it also looks for more sources than columns, and
         takes them if their number is certain (a confidence of 0.95).
     max_iter : int
-        The largest number of Newton iterations.
+        The largest number of iterations.
     tol : float
-        Iterations end when a step changes the unmixing matrix, relative to itself, by no more than this, or when ten
-        in a row do not raise the likelihood. The likeliest unmixing matrix is kept.
+        Newton iterations end when a step changes the unmixing matrix, relative to itself, by no more than this. Where
+        steps do not settle, because sources depend on each other, L-BFGS climbs the likelihood until three steps raise
+        the mean log-likelihood of a row by less than 1e-6 each.
     standardize : bool or "auto"
         For an int `n_components` below the number of columns: whether the leading directions are those of columns
         divided by their standard deviations. ``"auto"`` tries it if the ranges of columns differ by more than a factor
@@ -73,7 +74,7 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
         The Fisher information of each source: 1 for a Gaussian. The larger the product of those of two sources, the
         better they can be separated.
     n_components_, n_iter_, n_samples_seen_ : int
-        Number of sources, of Newton iterations, and of rows.
+        Number of sources, of iterations, and of rows.
     converged_ : bool
         Whether the last step was small, or the likelihood no longer rose; always true for a stream, which has no last
         step.
@@ -104,9 +105,10 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
     References
     ----------
     Comon, *Independent component analysis, a new concept?*, 1994. Pham and Garat, *Blind separation of mixture of
-    independent sources through a quasi-maximum likelihood approach*, 1997. De Lathauwer, Castaing and Cardoso,
-    *Fourth-order cumulant-based blind identification of underdetermined mixtures*, 2007. Anandkumar, Ge, Hsu, Kakade,
-    Telgarsky, *Tensor decompositions for learning latent variable models*, 2014, arXiv:1210.7559.
+    independent sources through a quasi-maximum likelihood approach*, 1997. Ablin, Cardoso and Gramfort, *Faster
+    independent component analysis by preconditioning with Hessian approximations*, 2018. De Lathauwer, Castaing and
+    Cardoso, *Fourth-order cumulant-based blind identification of underdetermined mixtures*, 2007. Anandkumar, Ge,
+    Hsu, Kakade, Telgarsky, *Tensor decompositions for learning latent variable models*, 2014, arXiv:1210.7559.
 
     Examples
     --------
@@ -124,7 +126,7 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
     n_components: int | Literal["auto"] | None = param(  # type: ignore[assignment]
         None, _N_COMPONENTS, option="-k", positional=True
     )
-    max_iter: int = param(50, count(), "The largest number of Newton iterations.")
+    max_iter: int = param(500, count(), "The largest number of iterations.")
     tol: float = param(1e-4, number(), "Iterations end when a step is smaller.")
     standardize: Standardize = param(
         "auto",

@@ -10,8 +10,6 @@ and no transcendental function is needed.
 Values are clipped to ±4, so that functions are constant beyond. Otherwise one outlier of one source would decide the
 score of another into which a little of it has leaked.
 
-**Histogram.** For likelihoods, samples and pictures, a source has 200 bins from −10 to 10.
-
 **Newton's method.** The likelihood of an unmixing matrix W is stationary where E[ψᵢ(yᵢ) yⱼ] = 0 for i ≠ j, with y = W x
 and ψᵢ the score function of source i. Here yⱼ is clipped to ±4, c(yⱼ), which keeps the equation valid for independent
 sources: otherwise one outlier of a heavy tail would decide. With W replaced by (I + E) W, and sources that are nearly
@@ -23,17 +21,20 @@ where g = E[ψᵢ c(yⱼ)], h = E[ψᵢ'], v = E[c(yⱼ) yⱼ], p is the probabi
 taken as E[ψᵢ c(yᵢ)] / pᵢ (Pham and Garat 1997, section 4, where c(y) = y). Two Gaussian sources can be rotated into
 each other without a trace: hᵢhⱼ = 1, and the equations only say that they must be uncorrelated. Where the determinant
 does not stand clear of noise, a pair is only decorrelated.
+
+Where sources depend on each other, as in patches of images, these steps may not settle. The likelihood itself is then
+climbed (`odeco.models.ica.likelihood`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from odeco._util.types import BoolArray, FloatArray, IndexArray
+from odeco._util.types import BoolArray, FloatArray
+from odeco.models.ica.likelihood import HistogramLikelihood, climb
 
 #: The functions yᵃ rᵇ by their exponents.
 _FUNCTIONS = ((1, 0), (1, 1), (1, 2), (1, 3), (0, 1), (0, 2), (2, 0), (3, 0))
@@ -61,16 +62,6 @@ _LIMIT = 4.0
 
 #: Added to the variances of functions scaled to variance 1, so that a source with few distinct values has a score too.
 _RIDGE = 1e-5
-
-
-#: A histogram has this number of bins, from −_RANGE to _RANGE. Values beyond count in the first or the last.
-N_BINS, _RANGE = 200, 10.0
-
-
-_BIN_WIDTH = 2 * _RANGE / N_BINS
-
-
-EDGES = np.linspace(-_RANGE, _RANGE, N_BINS + 1)
 
 
 def _reduced(a: int, b: int) -> FloatArray:
@@ -152,32 +143,6 @@ def score_means(coefficients: FloatArray, sums: FloatArray) -> tuple[FloatArray,
     return np.sum(coefficients.T * (_MEANS @ means), axis=0), np.sum(coefficients.T * (_DERIVATIVES @ means), axis=0)
 
 
-def histogram(sources: FloatArray) -> FloatArray:
-    """Return the number of values of each source (k x n) in each bin, k x 200."""
-    k = len(sources)
-    flat = _bins(sources) + np.arange(k)[:, None] * N_BINS
-    return np.asarray(np.bincount(flat.ravel(), minlength=k * N_BINS).reshape(k, N_BINS).astype(np.float64))
-
-
-def log_densities(counts: FloatArray, sources: FloatArray) -> FloatArray:
-    """Return the log-density of every value of sources (k x n); one pseudo-row is spread over all bins."""
-    density = (counts + 1 / N_BINS) / ((counts.sum(axis=1, keepdims=True) + 1) * _BIN_WIDTH)
-    return np.take_along_axis(np.log(density), _bins(sources), axis=1)
-
-
-def draw_sources(counts: FloatArray, n_rows: int, rng: np.random.RandomState) -> FloatArray:
-    """Draw n values of each source from its histogram, k x n."""
-    cumulative = np.cumsum(counts, axis=1) / counts.sum(axis=1, keepdims=True)
-    uniform = rng.uniform(size=(len(counts), n_rows))
-    bins = np.array([np.searchsorted(row, draws, side="right") for row, draws in zip(cumulative, uniform, strict=True)])
-    return np.asarray(EDGES[np.minimum(bins, N_BINS - 1)] + _BIN_WIDTH * rng.uniform(size=bins.shape))
-
-
-def _bins(sources: FloatArray) -> IndexArray:
-    limited = np.clip((sources + _RANGE) / _BIN_WIDTH, 0, N_BINS - 1)
-    return limited.astype(np.int64)
-
-
 #: At least this share of a source must lie within ±4; Chebyshev's inequality gives 15/16.
 _MIN_WITHIN = 0.5
 
@@ -195,8 +160,8 @@ _MAX_CHANGE = 0.5
 _MIN_SEPARATION = 400.0
 
 
-#: Iterations end after this number of steps that do not raise the mean log-likelihood of a row by more than this.
-_PATIENCE, _LEAST_GAIN = 10, 1e-6
+#: Newton steps settle if this number of them at least halves their size; with independent sources one does.
+_N_TO_HALVE = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,7 +281,7 @@ class NewtonResult:
     n_iter : int
         Number of iterations until then.
     step : NewtonStep
-        The last step.
+        The last step, whose information is that of the sources.
     scores : array, k x 8
         The coefficients of the score functions.
     converged : bool
@@ -330,25 +295,16 @@ class NewtonResult:
     converged: bool
 
 
-def mean_log_likelihood(unmixing: FloatArray, columns: FloatArray) -> float:
-    """Return the mean log-likelihood of whitened rows (k x n, one row per column) with histograms as densities."""
-    sources = unmixing @ columns
-    shares = histogram(sources) / columns.shape[1]
-    entropies = -np.sum(shares * np.log(np.where(shares > 0, shares, 1.0) / _BIN_WIDTH))
-    return float(np.linalg.slogdet(unmixing)[1] - entropies)
-
-
 def newton(
     statistics_at: Callable[[FloatArray, FloatArray], ScoreStatistics],
     unmixing: FloatArray,
     scores: FloatArray,
-    likelihood: Callable[[FloatArray], float],
+    likelihood: HistogramLikelihood,
     *,
     max_iter: int,
     tol: float,
-    covariance: FloatArray | None = None,
 ) -> NewtonResult:
-    """Iterate until a step is small or the likelihood no longer rises; return the likeliest unmixing matrix.
+    """Iterate until a step is small; where steps do not settle, climb the likelihood.
 
     Parameters
     ----------
@@ -356,23 +312,24 @@ def newton(
         Takes an unmixing matrix and the coefficients of score functions, and returns the sums over rows.
     unmixing, scores : array
         The start. The scores of each later pass are those that the pass before it fitted.
-    likelihood : callable
-        Takes an unmixing matrix, and returns the mean log-likelihood of a row.
+    likelihood : HistogramLikelihood
+        The likelihood of the rows; it knows their covariance.
     max_iter, tol
         The largest number of iterations, and the size of a small step.
-    covariance : array, optional
-        The covariance of rows; without it rows are white.
     """
-    pairs, best, highest, n_idle = None, None, -math.inf, 0
+    start, pairs, sizes = (unmixing, scores), None, list[float]()
     for n_iter in range(1, max_iter + 1):
         statistics = statistics_at(unmixing, scores)
         step = newton_step(statistics, scores, pairs=pairs)
         pairs = step.separable
-        unmixing, scores = step.apply(unmixing, covariance), fit_scores(statistics.powers)
-        height = likelihood(unmixing)
-        n_idle = 0 if height > highest + _LEAST_GAIN else n_idle + 1
-        if best is None or height > highest:
-            best, highest = NewtonResult(unmixing, n_iter, step, scores, converged=False), height
-        if step.size <= tol or n_idle == _PATIENCE:
-            return replace(best, converged=True)
-    return best  # type: ignore[return-value]
+        unmixing, scores = step.apply(unmixing, likelihood.covariance), fit_scores(statistics.powers)
+        if step.size <= tol:
+            return NewtonResult(unmixing, n_iter, step, scores, converged=True)
+        sizes.append(step.size)
+        if n_iter > _N_TO_HALVE and sizes[-1] > sizes[-1 - _N_TO_HALVE] / 2:
+            break
+    unmixing, scores = max(start, (unmixing, scores), key=lambda each: likelihood.value(each[0]))
+    climbed = climb(likelihood, unmixing, max_iter=max_iter - n_iter)
+    statistics = statistics_at(climbed.unmixing, scores)
+    step = newton_step(statistics, scores)
+    return NewtonResult(climbed.unmixing, n_iter + climbed.n_iter, step, scores, converged=climbed.converged)

@@ -31,7 +31,7 @@ from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.rank import SURE
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.gaussians import blocks_of
-from odeco.models.ica.newton import EDGES, N_BINS
+from odeco.models.ica.likelihood import EDGES, N_BINS
 from odeco.models.ica.start import BLOCK, whiten
 from odeco.models.ica.unmixing import RANGE, Sources
 from odeco.online.fourth_moment import FourthComponents, PairMoments

@@ -25,15 +25,8 @@ from odeco.models.engine.gaussians import blocks_of
 from odeco.models.engine.spec import Spec
 from odeco.models.engine.units import fit_in_units, warn_of_dominant_column
 from odeco.models.ica.display import describe
-from odeco.models.ica.newton import (
-    NewtonResult,
-    ScoreStatistics,
-    fit_scores,
-    histogram,
-    mean_log_likelihood,
-    newton,
-    power_sums,
-)
+from odeco.models.ica.likelihood import HistogramLikelihood, histogram
+from odeco.models.ica.newton import NewtonResult, ScoreStatistics, fit_scores, newton, power_sums
 from odeco.models.ica.overcomplete import advanced, fit_of, fourth_solver
 from odeco.models.ica.start import BLOCK, cumulant_start, scaled, second_moment, unit_exponents, whiten
 from odeco.models.ica.stream import ICAStream
@@ -111,7 +104,7 @@ class ICASpec(Spec):
         moment = second_moment(rows)
         with one_blas_thread():
             white = whiten(moment.covariance, None if k == "auto" else k, standardized=standardized)
-            whitener, back = white.forward, white.backward
+            whitener = white.forward
             chosen = rows
             if n > self.first_block:
                 places = np.random.default_rng([seed, 1]).choice(n, self.first_block, replace=False)
@@ -134,10 +127,9 @@ class ICASpec(Spec):
                 statistics_at,
                 unmixing,
                 found.scores,
-                lambda matrix: mean_log_likelihood(matrix @ back, columns),
+                HistogramLikelihood(list(blocks_of(rows, BLOCK)), moment.mean, moment.covariance),
                 max_iter=self.settings.max_iter,
                 tol=self.settings.tol,
-                covariance=moment.covariance,
             )
             unmixing, n_iter = found.unmixing, n_iter + found.n_iter
         with one_blas_thread():
@@ -176,7 +168,7 @@ class ICASpec(Spec):
             lambda matrix, coefficients: ScoreStatistics.of_rows(matrix, columns, coefficients),
             start,
             fit_scores(power_sums(start, columns)),
-            lambda matrix: mean_log_likelihood(matrix, columns),
+            HistogramLikelihood(list(blocks_of(columns.T, BLOCK)), np.zeros(len(columns))),
             max_iter=self.settings.max_iter,
             tol=self.settings.tol,
         )

@@ -18,7 +18,8 @@ from odeco._util.types import FloatArray
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.moments import SecondMoment
 from odeco.models.engine.stream import BlockStream
-from odeco.models.ica.newton import N_SUMS, ScoreStatistics, fit_scores, histogram, newton_step, power_sums, score_means
+from odeco.models.ica.likelihood import histogram
+from odeco.models.ica.newton import N_SUMS, ScoreStatistics, fit_scores, newton_step, power_sums, score_means
 from odeco.models.ica.overcomplete import Mixing, advanced, fit_of, fourth_solver
 from odeco.models.ica.start import scaled, whiten
 from odeco.models.ica.unmixing import Unmixing

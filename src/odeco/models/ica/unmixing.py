@@ -10,7 +10,7 @@ import numpy as np
 from odeco._util.schema import require
 from odeco._util.state import State, array_field
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.ica.newton import N_BINS, draw_sources, log_densities
+from odeco.models.ica.likelihood import N_BINS, draw_sources, log_densities
 from odeco.models.ica.start import log_volume, scaled, whiten
 
 #: No double-precision number has a larger exponent.
