@@ -8,7 +8,7 @@ which C, or the raw second moment, is the identity: there the sampling errors of
 More components than dimensions are found by the subspace power method and least squares (`odeco.cp.overcomplete`).
 Their errors are those of the jackknife over groups of rows: each group is left out in turn, and all components take one
 Gauss-Newton step (Busing, Meijer and van der Leeden 1999, for groups of unequal size). Their number is that of the
-eigenvectors of the flattening of the earlier half of the rows that the later half confirms.
+eigenvectors of the flattening of half of the groups of rows that the other half confirms.
 """
 
 from __future__ import annotations
@@ -328,17 +328,19 @@ def _lifted(inside: Components, lift: FloatArray) -> Components:
 
 
 def _select(means: _LeftOut, whitener: Whitener) -> RankEvidence:
-    """Return the number of eigenvectors of the flattening of earlier rows that later rows confirm.
+    """Return the number of eigenvectors of the flattening of half of the rows that the other half confirms.
 
-    Their values in the later rows are unbiased, because those rows had no part in their choice. The standard error of
-    such a value is that of the jackknife over the later groups; neighbours in the order of size have similar ones, and
+    Their values in the other half are unbiased, because those rows had no part in their choice. The standard error of
+    such a value is that of the jackknife over its groups; neighbours in the order of size have similar ones, and
     are pooled, because few groups say little. Values are tested at a level of `SIGNIFICANCE` divided by their number.
     The weights of the evidence are these values, in coordinates in which the second moment is the identity.
     """
     n_groups, d = len(means.counts), whitener.forward.shape[1]
     if n_groups < 2 * MIN_GROUPS:
         raise_too_few(int(means.counts.sum()))
-    later = np.arange(n_groups) >= n_groups // 2
+    places = np.arange(n_groups)
+    # Every other group, so that sorted rows do not mislead; but W was chosen by the first rows.
+    later = places % 2 == 1 if means.basis is None else places >= n_groups // 2
     earlier = _core(means.of(~later), whitener)
     eigenvalues, vectors = np.linalg.eigh(earlier)
     first = np.argsort(-np.abs(eigenvalues), kind="stable")
@@ -348,8 +350,7 @@ def _select(means: _LeftOut, whitener: Whitener) -> RankEvidence:
         return np.asarray(signs * np.sum(vectors * (_core(means.of(chosen), whitener) @ vectors), axis=0))
 
     whole = held_out(later)
-    places = np.flatnonzero(later)
-    parts = np.array([held_out(later & (np.arange(n_groups) != place)) for place in places])
+    parts = np.array([held_out(later & (places != place)) for place in np.flatnonzero(later)])
     squares = jackknife(whole, parts, means.counts[later]) ** 2
     n_pooled = min(_POOLED, len(squares))
     window = np.ones(n_pooled)
@@ -365,6 +366,7 @@ def _select(means: _LeftOut, whitener: Whitener) -> RankEvidence:
     confidence = 0.0
     if 0 < rank < most:
         confidence = math.exp(-expected_undetected(heights[clear], threshold)) * (1 - float(chances[clear].max()))
+        confidence *= float(chances[~clear].min(initial=1.0))  # the next may be a source that is hard to see
     shown = np.argsort(chances, kind="stable")[: rank + 1]
     candidates = (rank,) if confidence >= SURE else (rank, rank + 1, *([rank - 1] if rank > 1 else []))
     return RankEvidence(rank, whole[shown], threshold * deviations[shown], chances[shown], confidence, candidates)
