@@ -210,6 +210,15 @@ def test_of_a_private_table_every_record_is_a_respondent_whatever_it_holds(tmp_p
         read_text_table(tmp_path / "t.parquet", private=True)
 
 
+def test_a_column_of_texts_in_sequences_of_numbers_says_how_to_name_symbols(tmp_path, capsys):
+    path = tmp_path / "log.csv"
+    path.write_text("user,event\na,open\na,read\nb,open\n")
+    assert main(["learn", "hmm", str(path), "--sequence", "user"]) == 1
+    error = capsys.readouterr().err
+    assert "Got 'open' in column 'event'" in error
+    assert "name their column with --symbol" in error
+
+
 def test_states_of_symbols_in_several_sequences(tmp_path, capsys):
     rng = np.random.default_rng(2)
     lines = ["who,event"]
