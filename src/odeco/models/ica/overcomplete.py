@@ -1,17 +1,17 @@
 """More sources than columns: mixing directions from the fourth cumulant, and sources as posterior means.
 
-For rows x = A s + mean with independent sources of variance 1, the fourth cumulant is Σ κᵢ aᵢ⊗⁴ also where there are more
-sources than columns, and its components are the directions of the aᵢ (`odeco.online.fourth_solver`). Their lengths follow
-from the covariance Σ aᵢaᵢᵀ by least squares. No linear map gives the sources back, because A has no inverse.
+For rows x = A s + mean with independent sources of variance 1, the fourth cumulant is Σ κᵢ aᵢ⊗⁴ also where there are
+more sources than columns, and its components are the directions of the aᵢ (`odeco.online.fourth_solver`). Their lengths
+follow from the covariance Σ aᵢaᵢᵀ by least squares. No linear map gives the sources back: A has no inverse.
 
 **Densities.** Each source has the density of one parameter that has its fourth cumulant κ. For κ > 0 it is a Gaussian
-whose variance follows a gamma law: κ = 3 is the Laplace law, and more is sparser. Five variances stand for that law (its
-Gauss-Laguerre quadrature). For κ < 0 it is an equal mixture of two Gaussians. All are mixtures of Gaussians, as in
+whose variance follows a gamma law: κ = 3 is the Laplace law, and more is sparser. Five variances stand for that law, by
+Gauss-Laguerre quadrature. For κ < 0 it is an equal mixture of two Gaussians. All are mixtures of Gaussians, as in
 independent factor analysis (Attias 1999).
 
-**Posterior mean.** Given which Gaussian each source comes from, sources are Gaussian, and given the sources, the choices
-are independent: Gibbs sampling alternates between both, and averages the conditional means. All rows share the random
-numbers, so the result for a row does not depend on other rows.
+**Posterior mean.** Given which Gaussian each source comes from, sources are Gaussian, and given the sources, these
+choices are independent. Gibbs sampling alternates between both, and averages the conditional means. All rows share the
+random numbers, so the result for a row does not depend on other rows.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from odeco._util.schema import require
 from odeco._util.state import array_field
 from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
+from odeco.cp.rank import SURE
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.gaussians import blocks_of
 from odeco.models.ica.newton import EDGES, N_BINS
@@ -106,6 +107,12 @@ class Mixing(Sources):
         deviations = np.sqrt(np.diagonal(self.covariance))
         return np.asarray(self.mixing / np.where(deviations > 0, deviations, 1.0)[:, None])
 
+    @property
+    def angle_errors(self) -> FloatArray:
+        """The standard error of the direction of each source, in radians; π/2 if it is not known."""
+        angles = np.linalg.norm(self.mixing_errors, axis=0) / np.linalg.norm(self.mixing, axis=0)
+        return np.asarray(np.minimum(np.where(np.isfinite(angles), angles, np.pi / 2), np.pi / 2))
+
     @cached_property
     def densities(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """The weights, means and variances of the Gaussians of each source, k x 5."""
@@ -150,7 +157,7 @@ class Mixing(Sources):
         """Return the rows that sources (n x k) are mixed to."""
         return np.asarray(sources @ self.mixing.T + self.mean)
 
-    def log_likelihoods(self, rows: FloatArray) -> FloatArray:
+    def log_likelihoods(self, rows: FloatArray) -> FloatArray:  # noqa: ARG002 - the interface of an unmixing matrix
         """Raise: the likelihood of a row is an integral over all sources that it may come from."""
         raise ValueError(
             "A likelihood takes at most as many sources as columns: with more it is an integral without a closed form. "
@@ -236,20 +243,23 @@ def advanced(solver: FourthMomentSolver, block: FloatArray) -> FourthMomentSolve
 
 
 def fit_of(solver: FourthMomentSolver, context: Any) -> Fit | None:
-    """Return the mixing matrix of all rows that a solver has seen; None if their number was selected, and is 0."""
+    """Return the mixing matrix of all rows that a solver has seen.
+
+    None if the number of sources was selected and it is not certain that there are more than columns. Where sources are
+    not independent, the fourth cumulant has as many directions as the rows can show, and no number is certain.
+    """
     found = solver.so_far(None, 0)
     if not isinstance(found, FourthComponents):
         raise RuntimeError("There must be rows.")
-    if not found.components.n_components:
+    evidence = found.rank_evidence
+    if evidence is not None and (evidence.rank <= solver.dimension or evidence.confidence < SURE):
         return None
     with one_blas_thread():
         mixing, kurtosis = _scaled_mixing(found.moments, found.components)
         parts = [_scaled_mixing(*each)[0] for each in found.left_out]
         errors = found.jackknife(mixing, parts) if parts else np.full_like(mixing, np.nan)
     order = np.argsort(-np.abs(kurtosis), kind="stable")
-    params = Mixing(
-        found.moments.mean, found.moments.covariance, mixing[:, order], errors[:, order], kurtosis[order]
-    )
+    params = Mixing(found.moments.mean, found.moments.covariance, mixing[:, order], errors[:, order], kurtosis[order])
     params = replace(params, mixing=params.mixing * params.signs)
     return Fit(params, context, Info(solver.n_rows, init="fourth cumulant"))
 

@@ -25,7 +25,15 @@ from odeco.models.engine.gaussians import blocks_of
 from odeco.models.engine.spec import Spec
 from odeco.models.engine.units import fit_in_units, warn_of_dominant_column
 from odeco.models.ica.display import describe
-from odeco.models.ica.newton import NewtonResult, ScoreStatistics, fit_scores, histogram, newton, power_sums
+from odeco.models.ica.newton import (
+    NewtonResult,
+    ScoreStatistics,
+    fit_scores,
+    histogram,
+    mean_log_likelihood,
+    newton,
+    power_sums,
+)
 from odeco.models.ica.overcomplete import advanced, fit_of, fourth_solver
 from odeco.models.ica.start import BLOCK, cumulant_start, scaled, second_moment, unit_exponents, whiten
 from odeco.models.ica.stream import ICAStream
@@ -93,8 +101,7 @@ class ICASpec(Spec):
         solver = fourth_solver(d, k if isinstance(k, int) else None, seed)
         for start, stop in pairwise([0, *range(self.first_block, n, self.next_block), n]):
             solver = advanced(solver, np.ascontiguousarray(data[start:stop]))
-        found = fit_of(solver, base)
-        return found if found is not None and (k != "auto" or found.params.mixing.shape[1] > d) else None
+        return fit_of(solver, base)
 
     def _fit(self, data: FloatArray, base: ICAContext, seed: int, *, standardized: bool) -> Fit:
         """Return the sources in the leading directions of standardised columns, or of columns as they are."""
@@ -103,7 +110,8 @@ class ICASpec(Spec):
         rows = scaled(data, exponents)
         moment = second_moment(rows)
         with one_blas_thread():
-            whitener = whiten(moment.covariance, None if k == "auto" else k, standardized=standardized).forward
+            white = whiten(moment.covariance, None if k == "auto" else k, standardized=standardized)
+            whitener, back = white.forward, white.backward
             chosen = rows
             if n > self.first_block:
                 places = np.random.default_rng([seed, 1]).choice(n, self.first_block, replace=False)
@@ -122,8 +130,15 @@ class ICASpec(Spec):
                     map_blocks(of_block, blocks_of(rows, BLOCK), parallel=True), ScoreStatistics.zeros(len(matrix))
                 )
 
-            limits: Any = {"max_iter": self.settings.max_iter, "tol": self.settings.tol, "n_rows": n}
-            found = newton(statistics_at, unmixing, found.scores, covariance=moment.covariance, **limits)
+            found = newton(
+                statistics_at,
+                unmixing,
+                found.scores,
+                lambda matrix: mean_log_likelihood(matrix @ back, columns),
+                max_iter=self.settings.max_iter,
+                tol=self.settings.tol,
+                covariance=moment.covariance,
+            )
             unmixing, n_iter = found.unmixing, n_iter + found.n_iter
         with one_blas_thread():
             order = np.argsort(-found.step.information, kind="stable")[:n_sources]
@@ -161,9 +176,9 @@ class ICASpec(Spec):
             lambda matrix, coefficients: ScoreStatistics.of_rows(matrix, columns, coefficients),
             start,
             fit_scores(power_sums(start, columns)),
+            lambda matrix: mean_log_likelihood(matrix, columns),
             max_iter=self.settings.max_iter,
             tol=self.settings.tol,
-            n_rows=columns.shape[1],
         )
 
     def _select_k(self, columns: FloatArray, seed: int) -> int:
@@ -189,7 +204,7 @@ def gaussianity_p_values(sources: FloatArray) -> FloatArray:
 
 
 def count_non_gaussian(sources: FloatArray) -> int:
-    """Return the number of sources (k x n, held out) that are significantly non-Gaussian, at least 1 (Holm 1979)."""
+    """Return the number of sources (k x n, held out) that are significantly non-Gaussian (Holm 1979)."""
     p_values = np.sort(gaussianity_p_values(sources))
     clear = p_values <= _SIGNIFICANCE / np.arange(len(p_values), 0, -1)
-    return max(1, int(np.argmin(clear)) if not clear.all() else len(p_values))
+    return int(np.argmin(clear)) if not clear.all() else len(p_values)
