@@ -74,6 +74,7 @@ bench: $(BENCH)/.bench $(PRIVATE_PEER)/.peer
 	$(BENCH)/bin/python benchmarks/baselines.py
 	$(BENCH)/bin/python benchmarks/throughput.py
 	$(BENCH)/bin/python benchmarks/memory.py
+	$(BENCH)/bin/python benchmarks/startup.py
 	$(BENCH)/bin/python benchmarks/streaming.py
 	$(BENCH)/bin/python benchmarks/streams_independent.py
 	$(BENCH)/bin/python benchmarks/soak.py

@@ -19,8 +19,8 @@ from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import scipy  # it imports its submodules when they are used; importing optimize takes longer than importing odeco
 from scipy import sparse
-from scipy.optimize import linear_sum_assignment
 
 from odeco._util.arguments import MAX_ORDER, MINIMUM_ORDER, check_n_components
 from odeco._util.schema import require, usable_array
@@ -535,5 +535,5 @@ def _at_fixed_point(moment: PackedTensor, found: Components) -> Components:
 
 def _matching(before: FloatArray, after: FloatArray) -> IndexArray:
     """Return the order of new vectors in which they match those before: the spread of each stays with it."""
-    order: IndexArray = linear_sum_assignment(-np.abs(before.T @ after))[1]
+    order: IndexArray = scipy.optimize.linear_sum_assignment(-np.abs(before.T @ after))[1]
     return order

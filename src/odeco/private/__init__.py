@@ -1,8 +1,5 @@
 """Decompositions under differential privacy: a recipe with its plan, and a registry of mechanisms."""
 
-from odeco.private.recipe import decompose_privately, plan_privacy
+from odeco._util.lazy import make_lazy
 
-__all__ = [
-    "decompose_privately",
-    "plan_privacy",
-]
+make_lazy(__name__)

@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
-from scipy.integrate import quad
-from scipy.optimize import isotonic_regression
-from scipy.special import erf
+import scipy  # it imports its submodules when they are used
 
 from odeco._util.types import FloatArray
 from odeco.reproduction.trials import Records, Settings, Trial, run_trials
@@ -129,9 +127,9 @@ def starts_needed(n_components: int) -> float:
     """
 
     def density(z: float) -> float:
-        return math.sqrt(2 / math.pi) * math.exp(-z * z / 2) * float(erf(z / math.sqrt(8))) ** (n_components - 1)
+        return math.sqrt(2 / math.pi) * math.exp(-z * z / 2) * math.erf(z / math.sqrt(8)) ** (n_components - 1)
 
-    return 1 / float(quad(density, 0, 12, points=(1.0, 3.0, 5.0), epsabs=0, epsrel=1e-9, limit=200)[0])
+    return 1 / float(scipy.integrate.quad(density, 0, 12, points=(1.0, 3.0, 5.0), epsabs=0, epsrel=1e-9, limit=200)[0])
 
 
 @final
@@ -178,7 +176,7 @@ class Estimate:
 
 def transition(levels: FloatArray, rates: FloatArray) -> float:
     """Return the level at which the nearest rising curve crosses ½, interpolated in log(level); NaN if it does not."""
-    rising = isotonic_regression(rates).x
+    rising = scipy.optimize.isotonic_regression(rates).x
     above = int(np.searchsorted(rising, 0.5))
     if above == 0 or above == len(rising):
         return float("nan")
