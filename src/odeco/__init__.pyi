@@ -14,6 +14,7 @@ from odeco._util import __version__ as __version__
 from odeco.decompose.asymmetric import decompose_asymmetric as decompose_asymmetric
 from odeco.decompose.files import load_result as load_result
 from odeco.decompose.files import save_result as save_result
+from odeco.decompose.files import write_report as write_report
 from odeco.decompose.result import PrivateDecomposition as PrivateDecomposition
 from odeco.decompose.symmetric import decompose as decompose
 from odeco.errors import ClusterError as ClusterError

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odeco._util.types import FloatArray
-from odeco.models.engine.description import ComponentRow, Description, HeatMap, most_characteristic
+from odeco.models.engine.description import ComponentRow, Description, HeatMap, PageTable, most_characteristic
 from odeco.models.engine.fit import Fit
 from odeco.models.ica.newton import EDGES
 from odeco.models.ica.unmixing import Unmixing
@@ -37,6 +37,7 @@ def describe(fit: Fit, names: list[str]) -> Description:
             None,
             f"{_shape(params.counts[source])}, information {params.information[source]:.2f}; "
             + ", ".join(f"{names[column]} {correlations[column, source]:+.2f}" for column in columns),
+            _doubt(float(params.information[source]), n_gaussian),
         )
         for source, columns in enumerate(most_characteristic(correlations.T))
     ]
@@ -44,7 +45,22 @@ def describe(fit: Fit, names: list[str]) -> Description:
     table = HeatMap(correlations, names, numbers, "correlation of columns with sources")
     fact = f"Fitted to {fit.info.n_samples:,} rows of {len(names)} columns, {fit.info.n_iter} Newton iterations."
     facts = (fact, "Directions are those of standardised columns.") if fit.context.standardized else (fact,)
-    return Description(verdict, facts, tuple(components), (table, _Densities(params.counts[:_MAX_DENSITIES])))
+    panels = (table, _Densities(params.counts[:_MAX_DENSITIES]))
+    order = np.argsort(-np.abs(correlations).max(axis=1), kind="stable")
+    listed = PageTable(
+        "Columns and sources",
+        "The correlation of each column with each source; the columns with the strongest ones come first.",
+        ["column", *numbers],
+        [[names[column], *(f"{value:+.2f}" for value in correlations[column])] for column in order],
+        correlations[order],
+    )
+    return Description(verdict, facts, tuple(components), panels, (listed,))
+
+
+def _doubt(information: float, n_gaussian: int) -> str:
+    """Return why a source is unclear: two Gaussian sources cannot be told apart, only one can be what is left."""
+    unclear = n_gaussian > 1 and information - 1 < _NEARLY_GAUSSIAN
+    return "it looks Gaussian, and so do others, which cannot be told apart" if unclear else ""
 
 
 def _shape(counts: FloatArray) -> str:
