@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
@@ -54,7 +56,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in SUMMARIES:
             return None
-        return complete(getattr(import_module(f"odeco.cli.{MODULES.get(cmd_name, cmd_name)}"), cmd_name))
+        with _sign_of_life():
+            return complete(getattr(import_module(f"odeco.cli.{MODULES.get(cmd_name, cmd_name)}"), cmd_name))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -74,6 +77,21 @@ class _Commands(click.Group):
         # The names and their summaries, without importing them all.
         with formatter.section("Commands"):
             formatter.write_dl(list(SUMMARIES.items()))
+
+
+@contextmanager
+def _sign_of_life() -> Iterator[None]:
+    """Say on a terminal that the command is loading: NumPy, SciPy and scikit-learn may take a second or two."""
+    on_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    if on_terminal:
+        sys.stderr.write("loading …")
+        sys.stderr.flush()
+    try:
+        yield
+    finally:
+        if on_terminal:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
 
 
 def complete(command: click.Command) -> click.Command:
