@@ -143,7 +143,7 @@ def test_a_result_that_cannot_be_written_is_printed_and_kept(
     assert app.run(arguments) == 1
     said = capsys.readouterr()
     assert "0.5" in said.out
-    assert said.err.startswith("Error: result.npz could not be written: No space left on device.")
+    assert said.err.splitlines()[-1].startswith("Error: result.npz could not be written: No space left on device.")
     if checkpoint:
         full_disk()
         assert "run.ckpt holds the run as it ended: run the command again with --resume and another path." in said.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -116,10 +117,12 @@ def progress_bar(*, only_on_terminal: bool = False) -> Iterator[Callable[..., ob
 
     def show_line(stage: str, *_: object, **__: object) -> None:
         nonlocal stage_before
-        if stage != stage_before:
-            sys.stderr.write(f"{stage}\n")
+        name = stage.partition(",")[0]  # "component 3 of 5, iteration 8": neither number makes another stage
+        kind = re.sub(r"\d+", "", name)
+        if kind != stage_before:
+            sys.stderr.write(f"{name}\n")
             sys.stderr.flush()
-        stage_before = stage
+        stage_before = kind
 
     yield show_line
 
