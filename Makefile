@@ -68,6 +68,7 @@ format: $(VENV)/.test
 
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python tools/check_links.py docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 # The pictures of pages in the documentation; needs Chromium.
@@ -141,5 +142,5 @@ $(PRIVATE_PEER)/.peer:
 	touch $@
 
 clean:
-	rm -rf dist docs/_build docs/api/generated docs/gallery
+	rm -rf dist docs/_build docs/api/generated docs/gallery docs/tutorials
 	rm -rf $(VENV) $(BENCH) $(LOWEST) $(PRIVATE_PEER) .venv-3.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

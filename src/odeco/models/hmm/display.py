@@ -156,7 +156,7 @@ class _Timeline:
 
     @property
     def size(self) -> tuple[float, float]:
-        return 7.0, 4.5
+        return 9.0, 3.2
 
     def draw(self, axes: Any) -> None:
         n_rows, k = self.posterior.shape
@@ -167,7 +167,7 @@ class _Timeline:
         axes.set(
             xlim=(0, max(n_rows - 1, 1)), ylim=(0, 1), xlabel="row", ylabel="probability", title="States over time"
         )
-        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.14), ncols=min(k, 6), fontsize=8)
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), ncols=min(k, 6), fontsize=8)
 
 
 @dataclass(frozen=True, eq=False)

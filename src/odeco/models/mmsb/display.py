@@ -51,7 +51,7 @@ def describe(params: CommunityParams, names: list[str]) -> Description:
     blocks_map = HeatMap(blocks, numbers, numbers, "expected links between two nodes", diverging=False)
     panels = (_Memberships(memberships, names), blocks_map)
     verdict = _verdict(memberships, within, between, mixed)
-    sizes = (("nodes", f"{n_nodes:,}"), ("links of a node, on average", f"{params.degrees.mean():.1f}"))
+    sizes = (("nodes", f"{n_nodes:,}"), ("links per node, by weight", f"{params.degrees.mean():.1f}"))
     return Description(verdict, (fact,), tuple(components), panels, (_nodes_table(params, names),), sizes)
 
 
