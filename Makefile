@@ -61,6 +61,7 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_docstrings.py
 
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .

@@ -81,7 +81,13 @@ def save_result(result: AnyResult, path: str | os.PathLike[str], *, command: str
 
 
 def load_result(path: str | os.PathLike[str]) -> AnyResult:
-    """Read what `save_result` wrote. The file may come from anyone: nothing in it is executed."""
+    """Read what `save_result` wrote. The file may come from anyone: nothing in it is executed.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    """
     kind = read_contents(path).kind
     if kind not in RESULT_KINDS:
         raise FileFormatError(f"{path} must hold a result. It holds {kind}. Load it with the class that saved it.")
