@@ -9,8 +9,9 @@ blocks: the rates of links within and between communities that are found, divide
 and for blocks of 500, 300 and 100 nodes of one community each with rates 0.2 and 0.01; the mean over communities.
 
 partitions: normalised mutual information with a known partition: the largest component of the political blogs
-(`polblogs.npz` in FOLDER, if it is there), Zachary's karate club (networkx), and the ten nearest neighbours of the
-images of handwritten digits that scikit-learn ships.
+(`polblogs.npz` in FOLDER, if it is there), Zachary's karate club (networkx), the ten nearest neighbours of the
+images of handwritten digits that scikit-learn ships, and planted partitions: five unequal blocks, and 42 as unequal as
+departments.
 
 hidden: graphs without a known partition, the largest component of co-authors (`cond-mat-2005.npz` in FOLDER) and the
 characters of Les Misérables (networkx, weights dropped). A tenth of the links is hidden. Each method's memberships Π
@@ -60,6 +61,10 @@ def _automatic(links: Any, k: int, seed: int) -> FloatArray:  # noqa: ARG001 - i
     return _communities()(links, "auto", seed)  # type: ignore[arg-type]
 
 
+def _partition(links: Any, k: Any, seed: int) -> FloatArray:
+    return peers.one_of_each(Communities(k, random_state=seed, n_jobs=1).fit(links).labels_)
+
+
 OURS: dict[str, Settings] = {"Communities": {"": _communities()}, 'Communities, "auto"': {"": _automatic}}
 SHARES: dict[str, Settings] = {
     "NMF": {
@@ -69,9 +74,13 @@ SHARES: dict[str, Settings] = {
     },
     "LDA": {"prior 1/k": peers.lda(None), "prior 0.05": peers.lda(0.05)},
 }
+OUR_PARTITIONS: dict[str, Settings] = {
+    "Communities": {"": _partition},
+    'Communities, "auto"': {"": lambda links, _, seed: _partition(links, "auto", seed)},
+}
 PURE: dict[str, Settings] = {"SPACL": {"pruned": peers.spacl(True), "all nodes": peers.spacl(False)}}
 PARTITIONS: dict[str, Settings] = {
-    "Leiden": {f"resolution {value:g}": peers.leiden(value) for value in (0.25, 0.5, 1, 2)},
+    "Leiden": {f"resolution {value:g}": peers.leiden(value) for value in (0.25, 0.5, 1, 2, 4)},
     "Leiden, as it comes": {"resolution 1": peers.leiden(1)},
     "spectral, regularised": {"": peers.regularised},
     "spectral clustering": {each: peers.spectral(each) for each in ("kmeans", "cluster_qr", "discretize")},
@@ -206,14 +215,33 @@ def real_graphs(folder: Path) -> dict[str, tuple[Any, Any]]:
         graphs["karate club"] = matrix, np.array([club.nodes[node]["club"] == "Officer" for node in club])
     images, digits = load_digits(return_X_y=True)
     graphs["digits, 10 neighbours"] = _without_loops(kneighbors_graph(images, 10)), digits
+    graphs["unequal blocks"] = unequal_blocks([400, 250, 150, 100, 60], degree=15, ratio=10, spread=0.5, seed=70)
+    sizes = np.maximum(np.random.default_rng(70).lognormal(2.8, 0.9, 42), 4).astype(int)
+    graphs["departments"] = unequal_blocks(sizes, degree=32, ratio=60, spread=1.0, seed=70)
     return graphs
+
+
+def unequal_blocks(sizes: Any, *, degree: float, ratio: float, spread: float, seed: int) -> tuple[Any, Any]:
+    """Return a degree-corrected block model without its isolated nodes, and the block of each node.
+
+    Nodes have log-normal propensities with the deviation `spread`, and are linked `ratio` times as often within blocks.
+    """
+    rng = np.random.default_rng(seed)
+    block = np.repeat(np.arange(len(sizes)), sizes)
+    propensity = np.exp(spread * rng.normal(size=block.size))
+    rates = np.where(block[:, None] == block, ratio, 1.0) * np.outer(propensity, propensity)
+    rates *= degree * block.size / (rates.sum() - np.trace(rates))
+    upper = np.triu(rng.random(rates.shape) < -np.expm1(-rates), 1)
+    links = (upper | upper.T).astype(float)
+    linked = links.sum(axis=1) > 0
+    return sparse.csr_array(links[linked][:, linked]), block[linked]
 
 
 def compare_partitions(folder: Path, n_seeds: int) -> None:
     for name, (links, truth) in real_graphs(folder).items():
         k = len(np.unique(truth))
         title = f"{name}, {links.shape[0]:,} nodes, {k} groups, {n_seeds} seeds: normalised mutual information"
-        compare(title, {**OURS, **PARTITIONS, **SHARES}, [(links, agreement(truth))] * n_seeds, k, low=False)
+        compare(title, {**OUR_PARTITIONS, **PARTITIONS, **SHARES}, [(links, agreement(truth))] * n_seeds, k, low=False)
 
 
 def hidden_link_judge(links: Any, seed: int) -> tuple[Any, Judge]:

@@ -4,12 +4,20 @@
     python benchmarks/one_pass.py --throughput
     python benchmarks/one_pass.py --memory
     python benchmarks/one_pass.py --kill [N]
+    python benchmarks/one_pass.py --private [--seeds N]
 
 Rows are x = S e + g, with centred exponential sources e and Gaussian noise g, so that the third moment is the sum of
 2 s ⊗ s ⊗ s over the columns s of S. *The limit* is the joint fixed point of the exact moment of the same rows, started
 at the truth: each vector is replaced by the image of its dual vector until nothing changes. Ratios are worst angles
 over that of the limit; 1 is all that rows allow, and a missed component has a worst angle of about 1.5. Sparse rows
 have one source each and some noise in 40 of the columns. Times are seconds of processor time on one thread.
+
+The table of `--private` has the fewest rows with which a private stream finds five orthogonal topics (a cosine of at
+least 0.9 for each, ε = 1, δ = 1e-6, one topic per row, no noise but that of privacy). *Entries* releases all D distinct
+entries of the moment, *core* three rounds of images and a core, from a quarter of the rows each. *Sketch 8* adds the
+entries up in D/8 buckets with random signs (Charikar, Chen and Farach-Colton 2002) and releases the buckets; each entry
+is then read off its bucket. Its noise is that of the sensitivity of the entries, the least that it can be; *proved* is
+with the sensitivity that can be proved, which is larger by the root of the number of entries in the fullest bucket.
 """
 
 from __future__ import annotations
@@ -33,7 +41,12 @@ from scipy import sparse
 
 import odeco
 from odeco.online import RowSum
+from odeco.online.entries import EntriesSolver
+from odeco.online.range_finder import CoreSolver
 from odeco.power.tracking import dual_vectors
+from odeco.privacy.calibration import gdp_mu
+from odeco.privacy.holders.protocol import multiplicities
+from odeco.privacy.sensitivity import RecordSensitivities
 from odeco.reproduction.baselines import online_sgd
 from odeco.reproduction.baselines.sgd import DivergedError
 
@@ -94,16 +107,15 @@ class Case:
 
 CASES = (
     *(Case(50, k, n, cosine) for k, n in ((5, 12_500), (20, 25_000)) for cosine in (0.0, 0.3)),
-    Case(50, 5, 12_500, whitened=True),
+    *(Case(50, k, n, whitened=True) for k, n in ((5, 12_500), (20, 25_000))),
     *(Case(200, k, 40_000, cosine) for k in (5, 20) for cosine in (0.0, 0.3)),
-    Case(200, 5, 40_000, whitened=True),
-    Case(200, 20, 40_000, whitened=True),
-    Case(500, 5, 50_000),
-    Case(500, 5, 50_000, 0.3),
-    Case(500, 20, 100_000),
-    Case(500, 5, 100_000, whitened=True),
-    Case(1000, 5, 40_000),
-    Case(1000, 20, 100_000),
+    *(Case(200, k, 40_000, whitened=True) for k in (5, 20)),
+    Case(200, 5, 40_000, 0.3, whitened=True),
+    *(Case(500, k, n, cosine) for k, n in ((5, 50_000), (20, 100_000)) for cosine in (0.0, 0.3)),
+    *(Case(500, 5, 100_000, cosine, whitened=True) for cosine in (0.0, 0.3)),
+    Case(500, 20, 100_000, whitened=True),
+    *(Case(1000, k, n, cosine) for k, n in ((5, 40_000), (20, 100_000)) for cosine in (0.0, 0.3)),
+    Case(1000, 5, 100_000, whitened=True),
     Case(10_000, 5, 40_000, csr=True),
     Case(10_000, 20, 100_000, csr=True),
 )
@@ -220,11 +232,12 @@ import pathlib, sys, numpy as np, odeco
 def peak():
     lines = pathlib.Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
-d, n, method = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-def rows():
-    block = np.random.default_rng(0).standard_normal((50, d), dtype=np.float32)
+d, n, method, dtype = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+def rows():  # of noise, the same rows again and again where that saves time
+    rng = np.random.default_rng(0)
+    block = rng.standard_normal((50, d), dtype=dtype)
     for _ in range(n // 50):
-        yield block
+        yield block if dtype == "float32" else rng.standard_normal((50, d))
 before = peak()
 power = dict(batch_size=n // 8, n_restarts=10, n_iterations=2) if method == "power" else {}
 odeco.decompose_stream(rows(), 4, method=method, rng=0, **power)
@@ -234,12 +247,13 @@ print(peak() - before)
 
 def memory() -> None:
     """Print the memory beyond that of the interpreter for few and for many rows."""
-    print("d        rows     method    MB")
-    for method, d, counts in (("power", 100_000, (2000, 8000)), ("core", 1000, (20_000, 80_000))):
+    print("d        rows     method    type       MB")
+    cases = (("power", 100_000, "float32", (2000, 8000)), ("core", 1000, "float32", (20_000, 80_000)))
+    for method, d, dtype, counts in (*cases, ("core", 1000, "float64", (36_000,)), ("core", 500, "float64", (72_000,))):
         for n in counts:
-            command = [sys.executable, "-c", MEMORY, str(d), str(n), method]
+            command = [sys.executable, "-c", MEMORY, str(d), str(n), method, dtype]
             output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-            print(f"{d:7,d}  {n:6,d}  {method:8s} {float(output):6.0f}", flush=True)
+            print(f"{d:7,d}  {n:6,d}  {method:8s} {dtype} {float(output):6.0f}", flush=True)
 
 
 def kill(n_kills: int) -> None:
@@ -266,11 +280,83 @@ def kill(n_kills: int) -> None:
                 raise SystemExit(1)
 
 
+FOUND = 0.9
+
+
+def noise_scale(sensitivities: RecordSensitivities, solver: Any) -> float:
+    """Return the noise of a release at ε = 1 and δ = 1e-6."""
+    asked = {"image": lambda: sensitivities.image(solver.probes), "core": lambda: sensitivities.core(solver.probes)}
+    return asked.get(solver.query, sensitivities.entries)() / gdp_mu(1.0, 1e-6)
+
+
+def finds_all(method: str, d: int, k: int, n_rows: float, seed: int) -> bool:
+    """Tell whether a private stream of `n_rows` rows finds all topics; ``"sketch 8"`` has D/8 buckets."""
+    rng = np.random.default_rng([seed, d])
+    truth = odeco.Components(np.full(k, 1 / k), np.linalg.qr(rng.standard_normal((d, k)))[0])
+    solver: Any = EntriesSolver.start(d, k, seed=seed, orthogonal=True)
+    if method == "core":
+        solver = CoreSolver.start(d, k, seed=seed, orthogonal=True)
+    sensitivities = RecordSensitivities(1.0, round(n_rows / solver.n_queries), 3, replace=False)
+    while not solver.done:
+        scale = noise_scale(sensitivities, solver)
+        if solver.query == "image":
+            reply = truth.image(solver.probes)
+        elif solver.query == "core":
+            inside = solver.probes.T @ truth.vectors
+            reply = np.einsum("ai,bi,ci,i->abc", inside, inside, inside, truth.weights)
+        else:  # the norm of the distinct entries is that of the tensor once each counts as often as it stands there
+            reply, counts = packed_moment(truth), multiplicities(d) ** 0.5
+            if method.startswith("sketch"):
+                m = reply.size // int(method.split()[1])
+                bucket, sign = rng.integers(m, size=reply.size), rng.choice([-1.0, 1.0], size=reply.size)
+                if method.endswith("proved"):
+                    scale *= np.bincount(bucket).max() ** 0.5
+                sketch = np.bincount(bucket, sign * counts * reply, minlength=m) + scale * rng.standard_normal(m)
+                solver = solver.advance(sign * sketch[bucket] / counts)
+                continue
+            solver = solver.advance(reply + scale * rng.standard_normal(reply.shape) / counts)
+            continue
+        solver = solver.advance(reply + scale * rng.standard_normal(reply.shape), sensitivities.n_records)
+    return bool(np.abs(truth.vectors.T @ solver.components.vectors).max(axis=1).min() >= FOUND)
+
+
+def packed_moment(truth: odeco.Components) -> np.ndarray:
+    """Return the distinct entries of a moment."""
+    vectors, lower = truth.vectors, np.tri(truth.dimension, dtype=bool)
+    slabs = [
+        ((vectors[: i + 1] * (truth.weights * vectors[i])) @ vectors[: i + 1].T)[lower[: i + 1, : i + 1]]
+        for i in range(truth.dimension)
+    ]
+    return np.concatenate(slabs)
+
+
+def private(n_seeds: int) -> None:
+    """Print the fewest rows of private streams, within 10 %."""
+    methods = ("entries", "core", "sketch 8", "sketch 64", "sketch 8 proved")
+    print("rows needed, median over the seeds: d   " + "  ".join(f"{method:>15s}" for method in methods))
+    for d in (50, 100, 200):
+        cells = []
+        for method in methods:
+            needed = []
+            for seed in range(n_seeds):
+                n_rows = 200.0
+                while n_rows < 1e7 and not finds_all(method, d, 5, n_rows, seed):
+                    n_rows *= 1.5
+                needed.append(n_rows)
+                for factor in (1.1, 1.21, 1.33):
+                    if finds_all(method, d, 5, n_rows / 1.5 * factor, seed):
+                        needed[-1] = n_rows / 1.5 * factor
+                        break
+            cells.append(f"{np.median(needed):15,.0f}")
+        print(f"{d:39d}   " + "  ".join(cells), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--accuracy", action="store_true")
     parser.add_argument("--throughput", action="store_true")
     parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--private", action="store_true")
     parser.add_argument("--kill", type=int, nargs="?", const=20)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first-seed", type=int, default=100)
@@ -289,6 +375,8 @@ def main() -> None:
         throughput()
     if given.memory:
         memory()
+    if given.private:
+        private(given.seeds)
     if given.kill:
         kill(given.kill)
 

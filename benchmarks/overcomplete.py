@@ -3,6 +3,7 @@
     python benchmarks/overcomplete.py                # orders 4 and 3, 20 seeds, odeco alone
     python benchmarks/overcomplete.py --peer         # with parafac; needs tensorly (`make bench`)
     python benchmarks/overcomplete.py --orders 3 --seeds 5 --peer
+    python benchmarks/overcomplete.py --cp-spm       # the cases of cp_spm, the subspace power method of Tensor Toolbox
 
 Components are random unit vectors with weights from 1 to 2, of either sign at even orders. Noise is symmetric Gaussian,
 of a given share of the tensor's Frobenius norm. All components are found if each has a cosine above 0.99 with a true
@@ -12,11 +13,18 @@ At orders 4 and above the number of components is unknown to odeco ("auto"), and
 known to both, and the best of ten runs of parafac counts, with the time of all ten. Times are processor seconds on one
 thread. The column "confident and wrong" counts tensors with a confidence of 0.95 or more, or at order 3 with a residual
 that looks like noise, of which not all components were found.
+
+The cases of cp_spm are those of its test (orders 3 and 4, dimensions 6, 10 and 20, ranks 1, 5 and 10 that are unknown,
+factors uniform or normal, weights 1 or ±1, no noise; ‖T − C‖ must be at most 1e-6) and the example of its documentation
+(order 3, dimension 10, rank 2, uniform factors and weights, noise of a tenth of the norm, rank given), with random
+numbers of our own.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 import time
 import warnings
 from dataclasses import dataclass
@@ -80,13 +88,13 @@ def by_odeco(entries: DataArray, truth: odeco.Components) -> Outcome:
     return Outcome(float(odeco.match(result, truth).cosines.min()), len(result.weights), confidence, seconds)
 
 
-def by_parafac(entries: DataArray, truth: odeco.Components) -> Outcome:
+def by_parafac(entries: DataArray, truth: odeco.Components, iterations: int) -> Outcome:
     """Run parafac with the true number of components: once, or at order 3 ten times, of which the best counts."""
     import tensorly
     from tensorly.decomposition import parafac
 
     k, best, seconds = truth.n_components, (np.inf, 0.0), 0.0
-    n_runs, n_iterations = (N_RUNS, N_ITERATIONS) if truth.order == 3 else (1, N_ITERATIONS_ABOVE)
+    n_runs, n_iterations = (N_RUNS, N_ITERATIONS) if truth.order == 3 else (1, iterations)
     for run in range(n_runs):
         start = time.process_time()
         _, factors = parafac(
@@ -100,6 +108,42 @@ def by_parafac(entries: DataArray, truth: odeco.Components) -> Outcome:
     return Outcome(best[1], k, float("nan"), seconds)
 
 
+def published_cases(n_seeds: int) -> None:
+    """Print in how many of the tensors of cp_spm's test and documentation odeco succeeds."""
+    print("order   d    k  factors  weights   within 1e-6  right k  largest error")
+    grid = itertools.product((3, 4), (6, 10, 20), (1, 5, 10), ("uniform", "normal"), ("1", "±1"))
+    for order, dimension, k, factors, weights in grid:
+        if k > math.comb(dimension + order // 2 - 1, order // 2) or (factors == "uniform" and weights != "1"):
+            continue
+        errors, n_right = [], 0
+        for seed in range(n_seeds):
+            generator = np.random.default_rng([seed, order, dimension, k])
+            draw = generator.random if factors == "uniform" else generator.standard_normal
+            signs = np.ones(k) if weights == "1" else generator.choice([-1.0, 1.0], k)
+            entries = odeco.Components(signs, draw((dimension, k)), order).to_dense()
+            result = odeco.decompose(odeco.symmetrize(entries), "auto", rng=0)
+            errors.append(float(np.linalg.norm(entries - result.components.to_dense())))
+            n_right += len(result.weights) == k
+        good = sum(error <= 1e-6 for error in errors)
+        print(
+            f"{order:5d} {dimension:3d} {k:4d}  {factors:7} {weights:>8} {good:10d}/{n_seeds} {n_right:6d}/{n_seeds} "
+            f"{max(errors):14.1e}",
+            flush=True,
+        )
+    cosines, ranks = [], []
+    for seed in range(n_seeds):
+        generator = np.random.default_rng(seed)
+        truth = odeco.Components(generator.random(2), generator.random((10, 2)))
+        error = odeco.symmetrize(generator.standard_normal((10,) * 3))
+        entries = truth.to_dense() + 0.1 * np.sqrt(truth.squared_norm()) / np.linalg.norm(error) * error
+        cosines.append(float(odeco.match(odeco.decompose(entries, 2, rng=0), truth).cosines.min()))
+        ranks.append(len(odeco.decompose(entries, "auto", rng=0).weights))
+    print(
+        f"the example: smallest cosine, median {np.median(cosines):.3f}, least {min(cosines):.3f}; "
+        f"'auto' finds 2 components in {ranks.count(2)} of {n_seeds}"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--orders", type=int, nargs="+", default=[4, 3], choices=sorted(SIZES))
@@ -107,13 +151,21 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--peer", action="store_true", help="run parafac too")
     parser.add_argument("--peer-seeds", type=int, default=3, help="tensors on which parafac runs at orders above 3")
+    parser.add_argument("--peer-iterations", type=int, default=N_ITERATIONS_ABOVE, help="of parafac, above order 3")
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--sizes", nargs="+", help="for example 20x100; by default those of the order")
+    parser.add_argument("--cp-spm", action="store_true", help="the cases of cp_spm instead")
     arguments = parser.parse_args()
+    if arguments.cp_spm:
+        published_cases(arguments.seeds)
+        return
     print(
         "order   d    k  noise   all   right k  confident and wrong  worst cosine  seconds"
         " | parafac all  seconds  ratio"
     )
     for order in arguments.orders:
-        for dimension, k in SIZES[order]:
+        given = [tuple(map(int, size.split("x"))) for size in arguments.sizes or ()]
+        for dimension, k in given or SIZES[order]:
             for noise in arguments.noises:
                 print(line(order, dimension, k, noise, arguments), flush=True)
 
@@ -122,11 +174,11 @@ def line(order: int, dimension: int, k: int, noise: float, arguments: argparse.N
     """Return the line of the table for one kind of tensor."""
     threshold = 0.95 if order == 3 else 0.99
     ours, peers = [], []
-    for seed in range(arguments.seeds):
-        truth, entries = planted(order, dimension, k, noise, seed)
+    for number in range(arguments.seeds):
+        truth, entries = planted(order, dimension, k, noise, arguments.first_seed + number)
         ours.append(by_odeco(entries, truth))
-        if arguments.peer and (order == 3 or seed < arguments.peer_seeds):
-            peers.append(by_parafac(entries, truth))
+        if arguments.peer and (order == 3 or number < arguments.peer_seeds):
+            peers.append(by_parafac(entries, truth, arguments.peer_iterations))
     good = [each.cosine > threshold and each.n_found == k for each in ours]
     wrong = sum(each.confidence >= 0.95 and not is_good for each, is_good in zip(ours, good, strict=True))
     seconds, n_right = float(np.mean([each.seconds for each in ours])), sum(each.n_found == k for each in ours)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -83,3 +84,25 @@ def run_client(address, path, checkpoint):
             callback=die_in_the_third_pass,
         )
     Path(checkpoint).with_suffix(".survived").touch()
+
+
+@contextmanager
+def local_cluster(n_workers, allowed_failures):
+    """A Dask cluster of worker processes that gives up a task after some deaths of its workers."""
+    import dask
+    import distributed
+
+    settings = {
+        "distributed.scheduler.allowed-failures": allowed_failures,
+        "distributed.comm.timeouts.connect": "60s",
+        # On a machine that is busy, a worker that was killed may take a while to start again.
+        "distributed.deploy.lost-worker-timeout": "1 hour",
+    }
+    with (
+        dask.config.set(settings),
+        distributed.LocalCluster(
+            n_workers=n_workers, threads_per_worker=1, dashboard_address=":0", silence_logs=50, processes=True
+        ) as cluster,
+        distributed.Client(cluster) as made,
+    ):
+        yield made

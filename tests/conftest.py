@@ -38,18 +38,9 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture(scope="session")
 def client():
     """A Dask cluster of two worker processes, for all tests of a session."""
-    dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
-    options = {
-        "distributed.scheduler.allowed-failures": 20,
-        "distributed.comm.timeouts.connect": "60s",
-        # On a machine that is busy, a worker that was killed may take a while to start again.
-        "distributed.deploy.lost-worker-timeout": "1 hour",
-    }
-    with (
-        dask.config.set(options),
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50, processes=True
-        ) as cluster,
-        distributed.Client(cluster) as made,
-    ):
+    pytest.importorskip("dask")
+    pytest.importorskip("distributed")
+    from cluster_parts import local_cluster
+
+    with local_cluster(2, allowed_failures=20) as made:
         yield made

@@ -22,6 +22,7 @@ from odeco.tensors import (
     DenseTensor,
     DeviceMoment,
     DeviceTensor,
+    FactoredTensor,
     FlattenedTensor,
     PackedTensor,
     SparseAsymmetricTensor,
@@ -74,6 +75,12 @@ def _packed(generator, dimension, order):
 
 def _flattened(generator, dimension, order):
     return FlattenedTensor(DenseTensor(random_symmetric(dimension, order, generator)).flattening(), dimension, order)
+
+
+def _factored(generator, dimension, order):
+    # The flattening of an even order, whatever order is asked for.
+    flattening = DenseTensor(random_symmetric(dimension, 4, generator)).flattening()
+    return FactoredTensor(*np.linalg.eigh(flattening)[::-1], dimension, 4)
 
 
 def _sparse(generator, dimension, order):
@@ -171,6 +178,7 @@ ORACLES: dict[str, Callable[[np.random.Generator, int, int], Oracle]] = {
     "rows of another library": _device_rows,
     "packed": _packed,
     "flattened": _flattened,
+    "flattened, by its eigenvectors": _factored,
     "sparse": _sparse,
     "asymmetric": _asymmetric,
     "asymmetric, sparse": _sparse_asymmetric,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from odeco.cp.asymmetric import (
     as_terms,
     entries_of,
     factors_of,
+    n_identifiable_terms,
     term_angle_errors,
 )
 from odeco.cp.fit import refine
@@ -352,3 +354,67 @@ def test_what_is_no_sparse_tensor_is_refused():
         SparseAsymmetricTensor([[0, 1, 2]] * 2, [1.0, -1.0], (2, 3, 4))
     with pytest.raises(TypeError, match="`symmetric` needs a dense array"):
         odeco.decompose_asymmetric(SparseAsymmetricTensor([[0, 1, 2]], [1.0], (3, 3, 4)), 1, symmetric=(0, 1))
+
+
+def test_a_fit_that_diverges_says_that_components_cancel():
+    # a ⊗ a ⊗ b + a ⊗ b ⊗ a + b ⊗ a ⊗ a has rank 3 and is a limit of tensors of rank 2 (de Silva and Lim 2008): the
+    # misfit of two terms has no minimum, and comes close to that of the noise only with weights that grow.
+    a, b = np.eye(6)[:2]
+    entries = sum(np.einsum("i,j,k->ijk", *factors) for factors in ((a, a, b), (a, b, a), (b, a, a)))
+    entries = entries + 1e-3 * np.random.default_rng(0).standard_normal(entries.shape)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", odeco.ConvergenceWarning)
+        result = odeco.decompose_asymmetric(entries, 2, rng=0)
+    assert result.structure.kind == "cancelling"
+    assert "cancel each other" in result.verdict
+    assert result.weights.min() > 2 * np.linalg.norm(entries)
+
+
+def test_a_measured_tensor_is_fitted_as_well_as_by_the_best_of_ten_runs_of_parafac():
+    datasets = pytest.importorskip("tensorly.datasets")
+    entries = np.asarray(datasets.load_covid19_serology().tensor, dtype=np.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", odeco.ConvergenceWarning)
+        result = odeco.decompose_asymmetric(entries, 3, rng=0)
+    # parafac(n_iter_max=1000, init="random", tol=1e-8), random_state 0 to 9: 1 - 0.5303 of the norm is left
+    assert 1 - math.sqrt(misfit(entries, result) / np.sum(entries**2)) >= 0.5303
+    assert result.structure.kind == "cancelling"
+
+
+@pytest.mark.parametrize(("shape", "k"), [((5, 8, 9), 8), ((30, 6, 7), 12), ((6, 7, 8), 10), ((4, 5, 6, 7), 10)])
+@pytest.mark.parametrize("noise", [0, 0.01])
+def test_there_may_be_more_terms_than_the_smallest_axis_has_entries(shape, k, noise):
+    generator = np.random.default_rng([k, *shape])
+    terms = as_terms([generator.standard_normal((size, k)) for size in shape], np.linspace(2, 1, k))
+    entries, errors = entries_of(terms, shape), generator.standard_normal(shape)
+    entries = entries + noise * np.linalg.norm(entries) / np.linalg.norm(errors) * errors
+    result = odeco.decompose_asymmetric(entries, k, rng=0)
+    ideal = refine(AsymmetricProblem(AsymmetricTensor(entries)), terms)
+    left = np.sum((entries - entries_of(ideal.components, shape)) ** 2)
+    assert misfit(entries, result) <= left * (1 + 1e-3) + 1e-16
+    assert result.structure.kind == "overcomplete"
+
+
+def test_more_terms_than_a_shape_determines_are_refused():
+    # entries over unknowns of a term: 120 / 12 and 64 / 10, of which 4 x 4 x 4 determines one less than 6
+    for shape, most in (((4, 5, 6), 9), ((4, 4, 4), 5), ((2, 3, 4), 2), ((100, 3, 4), 6)):
+        assert n_identifiable_terms(shape) == most
+        with pytest.raises(ValueError, match=rf"in \[1, {max(most, min(shape))}\]"):
+            odeco.decompose_asymmetric(np.random.default_rng(0).standard_normal(shape), most + 1)
+
+
+def test_a_pair_of_terms_counts_as_one_up_to_the_stated_resolution():
+    shape, k = (8, 9, 10), 3
+    for angle_over_resolution in (0.3, 2.0):
+        generator = np.random.default_rng(0)
+        factors = [np.linalg.qr(generator.standard_normal((size, k)))[0] for size in shape]
+        errors = generator.standard_normal(shape)
+        angle = 0.5
+        for _ in range(3):  # the resolution depends on the noise, whose norm is a share of that of the tensor
+            turned = [np.column_stack([f[:, :2], np.cos(angle) * f[:, 1] + np.sin(angle) * f[:, 2]]) for f in factors]
+            entries = entries_of(as_terms(turned, np.ones(k)), shape)
+            entries = entries + 0.01 * np.linalg.norm(entries) / np.linalg.norm(errors) * errors
+            evidence = odeco.decompose_asymmetric(entries, "auto", rng=0).rank_evidence
+            angle = angle_over_resolution * evidence.resolution
+        assert 0 < evidence.resolution < 0.5
+        assert evidence.rank == (2 if angle_over_resolution < 1 else 3)

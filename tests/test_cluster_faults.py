@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from cluster_parts import D, K, changing_block, deadly_block, full_block, planted
+from cluster_parts import D, K, changing_block, deadly_block, full_block, local_cluster, planted
 
 import odeco
 import odeco.online.dask
@@ -33,18 +33,7 @@ def path(tmp_path):
 @pytest.fixture
 def strict_client():
     """A cluster that gives up a task as soon as one worker dies under it."""
-    settings = {
-        "distributed.scheduler.allowed-failures": 0,
-        "distributed.comm.timeouts.connect": "60s",
-        "distributed.deploy.lost-worker-timeout": "1 hour",
-    }
-    with (
-        dask.config.set(settings),
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=50, processes=True
-        ) as cluster,
-        distributed.Client(cluster) as made,
-    ):
+    with local_cluster(1, allowed_failures=0) as made:
         yield made
 
 

@@ -156,3 +156,14 @@ def test_confidence_and_intervals_hold_on_hard_tensors(count):
     # 95 % of the intervals, less three standard deviations of a share of them.
     n_intervals, n_covering = (sum(outcome[place] for outcome in outcomes) for place in (1, 2))
     assert n_covering >= 0.95 * n_intervals - 3 * np.sqrt(0.95 * 0.05 * n_intervals)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["overcomplete", "asymmetric"])
+@pytest.mark.parametrize("count", [25, pytest.param(300, marks=pytest.mark.long)])
+def test_no_rank_of_other_hard_tensors_is_confident_and_wrong(kind, count):
+    attack = load_attack()
+    planted = (
+        attack.asymmetric_attacks(count, 7) if kind == "asymmetric" else attack.attacks(count, 7, overcomplete=True)
+    )
+    assert "CONFIDENT AND WRONG" not in [attack.outcome(each)[0] for each in planted]

@@ -304,6 +304,24 @@ def block_graph(rng, n_nodes=120):
     return truth, np.argwhere(upper)
 
 
+@pytest.mark.parametrize(
+    ("text", "n_nodes"),
+    [
+        ("a,b\n1,2\n2,3\n", 3),  # all other nodes are numbers
+        ("person,friend\n1,2\n2,3\n", 3),
+        ("one,two,weight\nx,y,2\n", 2),  # the weight is no number
+        ("A,B\nanna,ben\nben,cy\n", 3),  # usual names, which do not occur again
+        ("a,b\nb,c\na,c\n", 3),  # these are nodes
+        ("anna,ben\nben,cy\n", 3),
+        ("1,2\n2,3\n", 3),
+    ],
+)
+def test_the_names_of_columns_are_not_nodes(tmp_path, text, n_nodes):
+    path = tmp_path / "edges.csv"
+    path.write_text(text)
+    assert read_graph(path).adjacency.shape == (n_nodes, n_nodes)
+
+
 def test_communities_of_a_list_of_edges(tmp_path, capsys):
     truth, edges = block_graph(np.random.default_rng(4))
     path, labels = tmp_path / "edges.csv", tmp_path / "memberships.csv"

@@ -8,6 +8,7 @@ from scipy import sparse
 
 import odeco
 from odeco.online import RowSum, csr_image
+from odeco.online.block import QuantizedRows, row_chunks
 from odeco.online.search import span_of_components
 from odeco.power.tracking import dual_vectors
 
@@ -111,6 +112,55 @@ def test_a_block_that_is_full_before_components_are_clear_is_not_taken_for_certa
         small = odeco.OnlineDecomposer(3, method="core", memory=0.3, rng=seed).partial_fit(rows).result()
         assert worst_angle(small.vectors, vectors) > 0.5
         assert not small.clear.all() or small.angle_errors.max() > 0.5
+
+
+def test_whitened_rows_beyond_the_memory_for_plain_rows_are_kept_quantized_until_components_are_clear(tmp_path):
+    # 1 MiB holds 2,184 plain rows and 8,738 quantized ones; the third moment shows its components from about 8 d^1.5,
+    # 3,700 rows, on.
+    for seed in range(3):
+        rows, vectors = sources(12_000, seed=seed, whitened=True)
+        once = odeco.decompose_stream(iter([rows]), 4, method="core", memory=4, rng=seed)
+        assert once.clear.all()
+        assert worst_angle(once.vectors, vectors) < 1.15 * limit(rows, vectors)
+        if seed:
+            continue
+        online = odeco.OnlineDecomposer(4, method="core", memory=4, rng=seed)
+        for start, stop in ((0, 1500), (1500, 3100), (3100, 3333), (3333, 9001), (9001, 12_000)):
+            online.partial_fit(rows[start:stop])
+            online.result()
+            online.save(tmp_path / "run.ckpt")
+            online = odeco.OnlineDecomposer.load(tmp_path / "run.ckpt")
+        pushed = online.result()
+        for name in ("weights", "vectors", "weight_errors", "angle_errors"):
+            assert np.array_equal(getattr(pushed, name), getattr(once, name))
+
+
+@pytest.mark.parametrize("memory", [4, 256])
+def test_the_unit_of_whitened_rows_does_not_matter(memory):
+    rows, _ = sources(6000, d=40, k=3, whitened=True)
+    expected = odeco.decompose_stream(iter([rows]), 3, method="core", memory=memory, rng=0)
+    for exponent in (20, -20, 60, -60, 100):  # single precision holds no fourth powers of rows of these sizes
+        scaled = odeco.decompose_stream(iter([rows * 2.0**exponent]), 3, method="core", memory=memory, rng=0)
+        assert np.array_equal(scaled.vectors, expected.vectors)
+
+
+def test_noise_is_not_taken_for_components_when_the_quantized_block_is_full():
+    rows = np.random.default_rng(0).standard_normal((10_000, 60))
+    assert not odeco.decompose_stream(iter([rows]), 3, method="core", memory=4, rng=0).clear.all()
+
+
+def test_quantized_rows_err_by_half_a_code_at_most_at_any_scale():
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((3000, 7)) * 10.0 ** rng.uniform(-30, 30, size=(3000, 1))
+    rows[5] = 0
+    quantized = QuantizedRows.of(rows)
+    codes = np.abs(rows).max(axis=1, keepdims=True) / 32_767
+    mask = np.arange(3000) % 4 != 3
+    for part, chosen in ((quantized, slice(None)), (quantized[mask], mask), (quantized[9:2500], slice(9, 2500))):
+        expanded = np.concatenate([*row_chunks(part)])
+        assert expanded.shape == part.shape == rows[chosen].shape
+        # half a code, and the rounding of codes times scales in single precision
+        assert np.all(np.abs(expanded - rows[chosen]) <= 0.5 * codes[chosen] + 2**-23 * np.abs(rows[chosen]))
 
 
 def test_sorted_rows_are_found_in_passes_by_a_sample_of_all_of_them():

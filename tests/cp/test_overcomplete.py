@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
 import odeco
 from odeco.cp.random_starts import is_isolated
+from odeco.cp.symmetric import _share_left
 from odeco.tensors import DenseTensor, PackedTensor, SparseTensor
 
 
@@ -142,3 +145,41 @@ def test_components_that_fit_in_a_continuum_of_ways_are_not_isolated():
     assert is_isolated(truth)
     parallel = np.hstack([truth.vectors, truth.vectors[:, :1]])
     assert not is_isolated(odeco.Components(np.append(truth.weights, 1.0), parallel))
+
+
+@pytest.mark.parametrize(("order", "dimension", "k"), [(4, 4, 6), (5, 3, 4), (3, 5, 5)])
+def test_what_others_make_up_for_is_the_projection_onto_all_changes_of_the_components(order, dimension, k):
+    truth, _ = planted(dimension, k, order=order)
+    v, across = truth.vectors[:, 1], np.random.default_rng(1).standard_normal(dimension)
+    s = across - (across @ v) * v
+    s /= np.linalg.norm(s)
+
+    def product(*vectors):
+        return odeco.symmetrize(functools.reduce(np.multiply.outer, vectors)).ravel()
+
+    left_by_a_pair = product(*[v] * (order - 2), s, s)
+    axes = np.eye(dimension)
+    changes = np.stack([product(*[u] * (order - 1), axis) for u in truth.vectors.T for axis in axes], axis=1)
+    rest = left_by_a_pair - changes @ np.linalg.lstsq(changes, left_by_a_pair, rcond=None)[0]
+    share = rest @ rest / (left_by_a_pair @ left_by_a_pair)
+    assert _share_left(truth, 1, np.outer(s, s)) == pytest.approx(share, abs=0.02)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_number_is_stated_with_a_resolution(seed):
+    """A pair at a third of the resolution may count as one; one at three times the resolution is found, or doubted."""
+    generator = np.random.default_rng(seed)
+    vectors = generator.standard_normal((8, 12))
+    vectors /= np.linalg.norm(vectors, axis=0)
+    across = generator.standard_normal(8)
+    across -= (across @ vectors[:, 0]) * vectors[:, 0]
+    across /= np.linalg.norm(across)
+    error = odeco.symmetrize(generator.standard_normal((8,) * 4))
+    resolution = odeco.decompose(planted(8, 12, noise=0.01, seed=seed)[1], "auto", rng=0).rank_evidence.resolution
+    assert 0 < resolution < 0.5
+    for angle in (resolution / 3, 3 * resolution):
+        vectors[:, 1] = np.cos(angle) * vectors[:, 0] + np.sin(angle) * across
+        entries = odeco.Components(np.ones(12), vectors, 4).to_dense()
+        entries = entries + 0.01 * np.linalg.norm(entries) / np.linalg.norm(error) * error
+        evidence = odeco.decompose(odeco.symmetrize(entries), "auto", rng=0).rank_evidence
+        assert evidence.rank == 12 or evidence.confidence < 0.95 or angle < evidence.resolution

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
+import os
+import uuid
 from functools import partial
 
 import numpy as np
@@ -137,6 +141,107 @@ def save_parts(folder, rows, save, suffix):
     return folder / "parts"
 
 
+def save_hive(folder, rows):
+    for day, start in enumerate((0, 9, 15)):
+        (folder / "hive" / f"year=1/day={day}").mkdir(parents=True)
+        save_parquet(folder / "hive" / f"year=1/day={day}", rows[start : (9, 15, N_ROWS)[day]])
+    (folder / "hive" / "_SUCCESS").touch()
+    return folder / "hive"
+
+
+def as_lists(rows, kind="fixed"):
+    """Return a table whose middle columns are lists, as embeddings are stored."""
+    arrow = pytest.importorskip("pyarrow")
+    list_type = arrow.list_(arrow.float64(), 3) if kind == "fixed" else arrow.list_(arrow.float64())
+    lists = arrow.array(rows[:, 1:4].tolist(), list_type)
+    return arrow.table({"a": rows[:, 0], "embedding": lists, "z": arrow.array(rows[:, 4]).dictionary_encode()})
+
+
+def save_lists(folder, rows, kind):
+    pytest.importorskip("pyarrow.parquet").write_table(as_lists(rows, kind), folder / "lists.parquet", row_group_size=7)
+    return folder / "lists.parquet"
+
+
+def as_polars(rows):
+    return pytest.importorskip("polars").DataFrame(rows, schema=list("abcde"))
+
+
+def scan_with_polars(folder, rows):
+    return pytest.importorskip("polars").scan_parquet(save_parquet(folder, rows))
+
+
+def query_with_duckdb(folder, rows):
+    return pytest.importorskip("duckdb").connect().sql(f"select * from '{save_parquet(folder, rows)}'")
+
+
+def in_dataset(folder, rows):
+    return pytest.importorskip("pyarrow.dataset").dataset(str(save_parquet(folder, rows)))
+
+
+class OnlyAStream:
+    """What the Arrow stream protocol asks for, and nothing else."""
+
+    def __init__(self, table):
+        self._table = table
+
+    def __arrow_c_stream__(self, schema=None):
+        return self._table.__arrow_c_stream__(schema)
+
+
+class Store:
+    """A bucket of an S3 endpoint on this machine; the process that serves it is started when it is first used."""
+
+    _server = None
+
+    @classmethod
+    def start(cls):
+        moto = pytest.importorskip("moto.server")
+        os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
+        server = moto.ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+        server.start()
+        atexit.register(server.stop)
+        return cls(server)
+
+    @classmethod
+    def shared(cls):
+        if cls._server is None:
+            cls._server = cls.start()
+        return cls._server
+
+    def __init__(self, server):
+        self.server = server
+        host, port = server.get_host_and_port()
+        self.query = f"?endpoint_override={host}%3A{port}&scheme=http&region=us-east-1"
+        fs = pytest.importorskip("pyarrow.fs")
+        options = {"endpoint_override": f"{host}:{port}", "scheme": "http", "region": "us-east-1"}
+        self.files = fs.S3FileSystem(allow_bucket_creation=True, allow_bucket_deletion=True, **options)
+
+    def put(self, path):
+        """Copy a file or folder into a bucket of its own, and return its URL."""
+        fs = pytest.importorskip("pyarrow.fs")
+        bucket = f"bucket-{uuid.uuid4().hex}"
+        self.files.create_dir(bucket)
+        if path.is_dir():
+            fs.copy_files(str(path), f"{bucket}/{path.name}", None, self.files)
+        else:
+            with self.files.open_output_stream(f"{bucket}/{path.name}") as file:
+                file.write(path.read_bytes())
+        return f"s3://{bucket}/{path.name}{self.query}"
+
+
+def in_store(save):
+    """Return what saves rows in an object store instead."""
+    return lambda folder, rows: Store.shared().put(save(folder, rows))
+
+
+def in_memory_store(folder, rows):
+    """Save rows in a file system of fsspec, as those of hf:// and https:// are."""
+    files = pytest.importorskip("fsspec").filesystem("memory")
+    files.pipe(f"{folder}/rows.parquet", save_parquet(folder, rows).read_bytes())
+    return f"memory://{folder}/rows.parquet"
+
+
 def save_memmap(folder, rows):
     return np.load(save_npy(folder, rows), mmap_mode="r")
 
@@ -167,6 +272,26 @@ DENSE = {
     "feather": save_feather,
     "arrow stream file": save_arrow_stream,
     "arrow table": lambda folder, rows: as_table(rows),
+    "arrow table of lists": lambda folder, rows: as_lists(rows),
+    "object with a stream": lambda folder, rows: OnlyAStream(as_table(rows)),
+    "arrow dataset": in_dataset,
+    "parquet of fixed-size lists": partial(save_lists, kind="fixed"),
+    "parquet of lists": partial(save_lists, kind="any"),
+    "hive folder": save_hive,
+    "polars": lambda folder, rows: as_polars(rows),
+    "polars lazy": scan_with_polars,
+    "duckdb": query_with_duckdb,
+    "s3 parquet": in_store(save_parquet),
+    "s3 parquet of lists": in_store(partial(save_lists, kind="any")),
+    "s3 feather": in_store(save_feather),
+    "s3 arrow stream": in_store(save_arrow_stream),
+    "s3 npy": in_store(save_npy),
+    "s3 npy by columns": in_store(lambda folder, rows: save_npy(folder, np.asfortranarray(rows))),
+    "s3 csv": in_store(save_csv),
+    "s3 directory": in_store(lambda folder, rows: save_parts(folder, rows, save_npy, ".npy")),
+    "s3 hive folder": in_store(save_hive),
+    "s3 pattern": lambda folder, rows: in_store(save_hive)(folder, rows).replace("?", "/year=*/day=*/*.parquet?"),
+    "fsspec parquet": in_memory_store,
     "directory of npy": lambda folder, rows: save_parts(folder, rows, save_npy, ".npy"),
     "directory of csv": lambda folder, rows: save_parts(folder, rows, save_csv, ".csv"),
     "directory of parquet": lambda folder, rows: save_parts(folder, rows, save_parquet, ".parquet"),
@@ -187,6 +312,9 @@ SPARSE = {
     "npz not compressed": partial(save_npz, compressed=False),
     "svmlight": save_svmlight,
     "svmlight from 0": partial(save_svmlight, base=0),
+    "s3 npz": in_store(save_npz),
+    "s3 npz not compressed": in_store(partial(save_npz, compressed=False)),
+    "s3 svmlight": in_store(save_svmlight),
     "directory of npz": lambda folder, rows: save_parts(folder, rows, save_npz, ".npz"),
     "directory of svmlight": lambda folder, rows: save_parts(folder, rows, save_svmlight, ".libsvm"),
     "iterable of CSR": lambda folder, rows: [sp.csr_matrix(block) for block in cut(rows)],

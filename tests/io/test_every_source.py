@@ -69,6 +69,10 @@ def test_the_width_can_be_demanded(held):
 def test_passes_can_be_interleaved(held):
     data, rows = held
     source = as_source(data, batch_rows=4)
+    if hasattr(data, "to_arrow_reader"):  # a connection of DuckDB has one result at a time
+        with pytest.raises(SourceError, match="one pass at a time"):
+            list(zip(source, source, strict=True))
+        return
     pairs = list(zip(source, source, strict=True))
     np.testing.assert_array_equal(read([first for first, _ in pairs]), rows)
     np.testing.assert_array_equal(read([second for _, second in pairs]), rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,3 +38,54 @@ def test_memory_does_not_grow_with_the_file(tmp_path, order, how):
     assert n_rows == 75_000
     # Two stretches of 16 MB; the rest is room for the allocator.
     assert growth < 60e6
+
+
+READ_A_TABLE = """
+import sys, psutil
+sys.path.insert(0, sys.argv[3])
+import pyarrow.parquet
+from odeco.io import as_source
+path, how = sys.argv[1:3]
+if how == "polars lazy":
+    import polars
+    data = polars.scan_parquet(path)
+elif how == "duckdb":
+    import duckdb
+    data = duckdb.connect(config={"threads": 2}).sql(f"select * from '{path}'")
+elif how == "s3":
+    import pathlib
+    from kinds import Store
+    data = Store.shared().put(pathlib.Path(path))
+else:
+    data = path
+process = psutil.Process()
+before = peak = process.memory_info().rss
+n_rows = 0
+for block in as_source(data):
+    n_rows += len(block)
+    peak = max(peak, process.memory_info().rss)
+print(n_rows, peak - before)
+"""
+
+#: Bytes of a whole file as numbers, and of one row group.
+_TABLE, _GROUP = 800e6, 8e6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["path", "s3", "polars lazy", "duckdb"])
+def test_memory_does_not_grow_with_the_table(tmp_path, how):
+    for module in ("psutil", "polars", "duckdb", "moto.server"):
+        pytest.importorskip(module)
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "rows.parquet"
+    rows = np.random.default_rng(0).integers(0, 9, (10_000, 100)).astype(float)  # small numbers take few bytes
+    group = arrow.table({f"x{i}": rows[:, i] for i in range(100)})
+    with parquet.ParquetWriter(path, group.schema) as writer:
+        for _ in range(round(_TABLE / _GROUP)):
+            writer.write_table(group)
+    command = [sys.executable, "-c", textwrap.dedent(READ_A_TABLE), str(path), how, str(Path(__file__).parent)]
+    last = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+    n_rows, growth = map(int, last.split())
+    assert n_rows == 10_000 * round(_TABLE / _GROUP)
+    # Half of the table: other libraries keep some row groups per thread, and none of them keeps all.
+    assert growth < _TABLE / 2

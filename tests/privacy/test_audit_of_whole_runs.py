@@ -38,6 +38,8 @@ DOCUMENTS[1, 0] = DOCUMENTS[1, 0, ::-1]
 #: The second moment of a mixture shows most of a row that is turned by a right angle.
 TURNED = np.zeros((2, 3, 2))
 TURNED[0, 0, 0] = TURNED[1, 0, 1] = 1.0
+#: Counts of norms show a row whose norm changes, and not one that is turned.
+FAR = np.array([[[1.0], [0.0], [0.0]], [[100.0], [0.0], [0.0]]])
 #: Answers to six questions, or sequences of six symbols: one of thirty says all zeros, or all ones.
 RECORDS = np.zeros((2, 30, 6))
 RECORDS[1, 0] = 1.0
@@ -46,7 +48,7 @@ RECORDS[1, 0] = 1.0
 def decomposed(mechanism, **settings):
     def run(rows):
         return decompose_privately(
-            rows, 1, **BUDGET, unit="record", norm_bound=1.0, mechanism=mechanism, rng=0, **settings
+            rows, 1, **BUDGET, unit="record", mechanism=mechanism, rng=0, **({"norm_bound": 1.0} | settings)
         )
 
     return run
@@ -93,6 +95,9 @@ RUNS = {
     "joint": (decomposed("joint", n_restarts=2, n_iterations=3), ROWS),
     "input": (decomposed("input"), ROWS),
     "core": (decomposed("core"), ROWS),
+    "bound auto": (decomposed("input", norm_bound="auto"), ROWS),
+    "bound alone": (lambda rows: odeco.choose_norm_bound(rows, **BUDGET), FAR),
+    "subspace": (lambda rows: vars(odeco.private_subspace(rows, 1, **BUDGET, norm_bound=1.0)), TURNED),
     "stream, core": (pushed("core", 4), ROWS),
     "stream, power": (pushed("power", 3, n_restarts=2, n_iterations=3), ROWS),
     "stream, entries": (pushed("entries", 1), ROWS),
@@ -109,9 +114,10 @@ def plan_once():
     plans, make = {}, _recipe._choose
 
     def choose(mechanism, setting):
-        if mechanism not in plans:
-            plans[mechanism] = make(mechanism, setting)
-        return plans[mechanism]
+        known = (mechanism, setting.sensitivities)
+        if known not in plans:
+            plans[known] = make(mechanism, setting)
+        return plans[known]
 
     with mock.patch.object(_recipe, "_choose", choose):
         yield

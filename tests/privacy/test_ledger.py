@@ -16,6 +16,8 @@ from odeco.errors import BudgetExhausted, FileFormatError
 from odeco.privacy import Charge, Ledger, delta_of, epsilon_of, gdp_mu, noise_multiplier
 from odeco.privacy.calibration import ROOM
 from odeco.privacy.ledger import ALL_DATA
+from odeco.privacy.release import Releaser
+from odeco.privacy.report import PrivacyReport
 
 NAMES = st.sampled_from(["batch 1", "batch 2", "batch 3", ALL_DATA])
 CHARGES = st.builds(
@@ -279,6 +281,55 @@ def test_events_give_dp_accounting_the_same_epsilon_for_every_piece():
         assert ours == pytest.approx(spent[name], rel=3e-3)
         assert ours == pytest.approx(dp_accounting.get_epsilon_gaussian(1 / ledger.mu_of(name), 1e-6), rel=1e-6)
     assert ledger.epsilon(1e-6) == pytest.approx(max(spent.values()), rel=3e-3)
+
+
+def test_events_of_other_libraries_are_charged_as_one_and_come_back_as_they_were():
+    import dp_accounting as dp
+
+    first = Ledger(5.0)
+    first.charge("moments", 2.0, 6.0)
+    first.charge("image", 1.0, 5.0, count=12)
+    event = first.to_dp_events()[ALL_DATA]
+    second = Ledger(5.0)
+    charge = second.charge_dp_event("a run of another library", dp.ComposedDpEvent([event, dp.NoOpDpEvent()]))
+    assert first.mu <= charge.mu <= first.mu * (1 + 1e-12)  # rounded up, never down
+    assert charge.count == 1
+    replaced = Ledger(5.0).charge_dp_event("the same, a record replaced", event, sensitivity=2.0)
+    assert replaced.mu == pytest.approx(2 * first.mu)
+    small = Ledger(0.5 * first.mu)
+    with pytest.raises(BudgetExhausted):
+        small.charge_dp_event("too much", event)
+    assert small.charges == ()
+    for other in (
+        dp.LaplaceDpEvent(1.0),
+        dp.GaussianDpEvent(0.0),
+        dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(1)),
+    ):
+        with pytest.raises(ValueError, match="An event must be Gaussian"):
+            second.charge_dp_event("no mu", dp.ComposedDpEvent([dp.GaussianDpEvent(9.0), other]))
+    with pytest.raises(ValueError, match="must be a release"):
+        second.charge_dp_event("nothing", dp.NoOpDpEvent())
+    assert len(second.charges) == 1
+
+
+def test_rho_is_that_of_gaussian_releases_and_bounds_epsilon():
+    import dp_accounting
+
+    report = PrivacyReport.of(
+        Releaser(Ledger(1.0)), epsilon=1.0, delta=1e-6, unit="record", neighbours="one row", mechanism="none"
+    )
+    assert report.rho == 0.0
+    ledger = Ledger(1.0)
+    ledger.charge("image", 1.0, 5.0, count=12)
+    settings = {"epsilon": 4.0, "delta": 1e-6, "unit": "record", "neighbours": "one row", "mechanism": "images"}
+    report = PrivacyReport.of(Releaser(ledger), **settings)
+    assert report.rho == pytest.approx(12 / (2 * 25))  # K/(2 z²)
+    assert json.loads(report.to_json())["rho"] == report.rho
+    assert PrivacyReport.from_json(report.to_json()) == report
+    relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    renyi = dp_accounting.rdp.RdpAccountant(neighboring_relation=relation).compose(ledger.to_dp_events()[ALL_DATA])
+    assert ledger.epsilon(1e-6) <= renyi.get_epsilon(1e-6)  # what follows from rho is never better than what is exact
+    assert ledger.epsilon(1e-6) <= report.rho + 2 * math.sqrt(report.rho * math.log(1e6))
 
 
 def test_deltas_of_thresholds_add_and_are_taken_off_the_delta_of_the_noise():

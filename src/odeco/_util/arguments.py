@@ -54,12 +54,16 @@ def check_order(value: Any) -> int:
     return check_count("order", value, MINIMUM_ORDER)
 
 
+def _as_real(value: Any) -> float:
+    """Return a real number as a float, and NaN, which lies in no range, for anything else."""
+    return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
+
+
 def check_number(name: str, value: Any, low: float, high: float, *, closed: bool = False) -> float:
     """Return `value` as a float if it is a number strictly between its bounds, or, if `closed`, at one of them."""
-    if isinstance(value, numbers.Real) and not isinstance(value, bool):
-        number = float(value)
-        if low < number < high or (closed and low <= number <= high):
-            return number
+    number = _as_real(value)
+    if low < number < high or (closed and low <= number <= high):
+        return number
     upper = ", and finite" if math.isinf(high) else f" and below {high:g}"
     bounds = f"of at least {low:g}" if closed else f"above {low:g}{upper}"
     raise ValueError(f"`{name}` must be a number {bounds}. Got {value!r}.")
@@ -67,26 +71,31 @@ def check_number(name: str, value: Any, low: float, high: float, *, closed: bool
 
 def check_tolerance(value: Any) -> float:
     """Return a relative tolerance as a float in [0, 1)."""
-    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= float(value) < 1:
+    if 0 <= _as_real(value) < 1:
         return float(value)
     raise ValueError(f"`tol` must be a number in [0, 1). Got {value!r}. Pass 0 for a fixed number of iterations.")
 
 
 def check_forgetting(value: Any) -> float:
     """Return the forgetting factor as a float in (0, 1]."""
-    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) <= 1:
+    if 0 < _as_real(value) <= 1:
         return float(value)
     raise ValueError(f"`forgetting` must be a number in (0, 1]. Got {value!r}. Pass 1 to forget nothing.")
 
 
 def check_norm_bound(value: Any) -> float:
     """Return the bound on the norm of a row as a positive float."""
-    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) < math.inf:
+    if 0 < _as_real(value) < math.inf:
         return float(value)
     raise ValueError(
         f"`norm_bound` must be a positive number: the largest Euclidean norm of a row. Got {value!r}. "
-        "It must be known without looking at the data."
+        "It must be known without looking at the data, or chosen under privacy: 'auto' does so where it is accepted."
     )
+
+
+def float_or_auto(text: str) -> float | str:
+    """Return the text "auto" as it is, and any other as a number."""
+    return text if text == "auto" else float(text)
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

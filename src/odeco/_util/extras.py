@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: What to install for a module that is missing.
+#: The extra that installs a missing module.
 EXTRAS = {
     "click": "cli",
     "distributed": "dask",

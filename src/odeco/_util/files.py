@@ -43,6 +43,7 @@ _SIGNS, _SIGN_BYTES = (
         b"document,topic 0",
         b"component,weight,weight_error,angle_error,",
         b"odeco row,",
+        b",odeco ",
         b"component,weight,residual,converged,",
     ),
     1024,
@@ -77,7 +78,7 @@ def save_arrays(
 def replacing(path: str | os.PathLike[str], *, readable: bool = True) -> Iterator[IO[bytes]]:
     """Open a new file that takes the place of `path` once it is written and safe on disk, and not before.
 
-    A symbolic link stays, and what it points to is replaced. What is neither a file nor nothing is refused.
+    A symbolic link stays, and its target is replaced. A path that exists and is not a file is refused.
     """
     target = _target(path)
     temporary, descriptor = _new_temporary(target, 0o666 if readable else 0o600)
@@ -99,14 +100,14 @@ def replacing(path: str | os.PathLike[str], *, readable: bool = True) -> Iterato
 
 
 def try_to_write(path: str | os.PathLike[str]) -> None:
-    """Raise now what would be raised when `path` is written, and remove temporary files that killed processes left."""
+    """Raise the error now that writing `path` would raise, and remove temporary files that killed processes left."""
     temporary, descriptor = _new_temporary(_target(path), 0o600)
     os.close(descriptor)
     temporary.unlink()
 
 
 def was_written_by_odeco(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file may be replaced without asking: it is not there, is empty, or odeco wrote it."""
+    """Return whether a file may be replaced without asking: it is not there, is empty, or odeco wrote it."""
     file = Path(path)
     if not file.is_file() or file.stat().st_size == 0:
         return True

@@ -58,12 +58,9 @@ def put_back(numbers: Any, exponent: int, what: str) -> Any:
     """Return numbers times 2^exponent; raise if one of them is then too large or too small for double precision."""
     back = times_power_of_two(numbers, exponent)
     if not np.array_equal(times_power_of_two(back, -exponent), numbers, equal_nan=True):
+        size = math.frexp(largest(np.abs(np.atleast_1d(numbers))))[1] + exponent
         raise ValueError(
-            f"The {what} must be numbers that double precision can hold. They would be {_shown(numbers, exponent)}. "
-            "Measure the data in another unit: multiply all of them by a constant."
+            f"The {what} must be numbers that double precision can hold. They would be about 2^{size}. Measure "
+            "the data in another unit: multiply all of them by a constant."
         )
     return back
-
-
-def _shown(numbers: Any, exponent: int) -> str:
-    return f"about 2^{math.frexp(largest(np.abs(np.atleast_1d(numbers))))[1] + exponent}"

@@ -1,8 +1,8 @@
 """Rules for the contents of files, which are checked before anything is built from a file.
 
-A rule checks one value, and raises `ValueError` with the place of the value. Functions make rules
-for numbers and texts (`whole`, `number`, `text`, …) and combine them (`record`, `each`). Sizes have names: arrays of
-one file that name the same size must agree in it, and `size` ties a number in the header to such a name.
+A rule checks one value, and raises `ValueError` with the place of the value. Functions make rules for numbers and texts
+(`whole`, `number`, `text`, …) and combine them (`record`, `each`). Sizes have names: arrays of one file that name the
+same size must agree in it, and `size` ties a number in the header to such a name.
 
 Examples
 --------
@@ -24,6 +24,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from odeco._util.arguments import MAX_ORDER, MINIMUM_ORDER
+
 #: The sizes of one file by their names, as far as they are known.
 Sizes: TypeAlias = "dict[str, int]"
 
@@ -36,9 +38,6 @@ _MAX_INTEGER = 2**63 - 1
 
 #: Numbers up to this size have squares that can be added up in double precision.
 _LARGEST = 2.0**500
-
-#: The orders of tensors that NumPy can hold as arrays.
-_ORDERS = (3, 32)
 
 #: The kinds of arrays: for each a test of the NumPy type, and its name in errors.
 _ELEMENTS: dict[str, tuple[Callable[[np.dtype[Any]], bool], str]] = {
@@ -62,7 +61,7 @@ def whole(low: int = 0, high: int = _MAX_INTEGER) -> Rule:
 
 def tensor_order() -> Rule:
     """Require the order of a tensor."""
-    return whole(*_ORDERS)
+    return whole(MINIMUM_ORDER, MAX_ORDER)
 
 
 def number(low: float = -math.inf, high: float = math.inf) -> Rule:

@@ -134,7 +134,7 @@ class State:
         arrays : mapping
             The arrays of a file. Those whose names do not begin with the prefix are not looked at.
         prefix : str
-            What the names of the fields begin with, before a dot; an empty text if they begin with nothing.
+            The beginning of the names of the fields, before a dot; it may be empty.
         sizes : dict, optional
             The sizes that are known already; sizes that are found are added to it.
         parts : mapping, optional
@@ -149,7 +149,7 @@ class State:
 
     @classmethod
     def is_in(cls, arrays: Mapping[str, NDArray[Any]], prefix: str) -> bool:
-        """Tell whether arrays hold anything of a state with this prefix."""
+        """Return whether arrays hold anything of a state with this prefix."""
         return any(name.startswith(f"{prefix}.") for name in arrays)
 
     def permuted(self, permutation: Any, axis: str = "k") -> Self:
@@ -177,11 +177,7 @@ def _joined(prefix: str, name: str) -> str:
 
 
 def _read(
-    each: Field[Any],
-    arrays: Mapping[str, NDArray[Any]],
-    name: str,
-    sizes: Sizes,
-    parts: Mapping[str, Any],
+    each: Field[Any], arrays: Mapping[str, NDArray[Any]], name: str, sizes: Sizes, parts: Mapping[str, Any]
 ) -> Any:
     """Return one field from arrays, or its default if nothing of it is there."""
     if "given" in each.metadata:

@@ -15,7 +15,7 @@ from odeco.cli.options import check_selection, load_names, load_tensor
 from odeco.cli.output import Outputs, columns_called, deliver_result, note
 from odeco.display.progress import progress_bar
 from odeco.io.coerce import as_source
-from odeco.online.settings import DEFAULT_MEMORY
+from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_MOMENT, MOMENTS
 
 
 @click.command("decompose")
@@ -106,6 +106,12 @@ def decompose(
     help="How often files are read; 1 reads them as a stream is read.  [default: 3; 2 with --method entries]",
 )
 @click.option("--order", type=int, default=3, help="Order of the moment.")
+@click.option(
+    "--moment",
+    type=click.Choice(MOMENTS),
+    default=DEFAULT_MOMENT,
+    help="With --order 4, cumulant: components of independent sources, also more than columns, in Gaussian noise.",
+)
 @_options.columns
 @_options.seed
 @click.option("--checkpoint", type=_options.CHECKPOINT, metavar="FILE", help="Save the state of the run in this file.")
@@ -129,6 +135,7 @@ def stream(
       odeco stream day1.parquet day2.parquet -k 10 --checkpoint run.ckpt
       odeco stream people.csv -k 3 --drop id,name
       odeco stream rows.npy -k 5 --method power --batch-size 10000
+      odeco stream rows.npy -k auto --order 4 --moment cumulant
       odeco stream '/shared/day-*.npy' -k 5 --scheduler tcp://host:8786
     """
     checkpoint: Path | None = settings["checkpoint"]

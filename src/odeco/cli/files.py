@@ -1,4 +1,4 @@
-"""``odeco report`` and ``odeco info``: the page of a saved result or model, and what a file holds."""
+"""``odeco report`` and ``odeco info``: the page of a saved result or model, and the contents of a file."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from odeco.decompose.result import AsymmetricDecomposition
 from odeco.errors import FileFormatError
 from odeco.io.coerce import as_source
 from odeco.io.npy import load_npy
+from odeco.io.urls import UrlPath
 from odeco.privacy.calibration import epsilon_of
 from odeco.privacy.ledger_file import LedgerFile, read_charges
 from odeco.tensors.entries import check_finite, check_symmetric
 
 
 @click.command("report")
-@click.argument("file", type=_options.FILE)
+@click.argument("file", type=_options.LOCAL_FILE)
 @click.option("--out", type=_options.OUTPUT, default="odeco-report.html", help="Where to write the page.")
 @click.option("--title", help="Title of the page; by default it names the file.")
 @_options.names
@@ -134,6 +135,8 @@ def _text(value: Any) -> str:
 
 
 def _describe(file: Path, check: bool) -> dict[str, Any]:
+    if isinstance(file, UrlPath):
+        return _rows(file)
     if file.is_file() and zipfile.is_zipfile(file):
         try:
             return _own(file, read_contents(file))

@@ -14,6 +14,7 @@ from odeco.cli import options as _options
 from odeco.cli.learn_files import INPUTS, deliver_model, labels_csv
 from odeco.cli.models import MODELS, RegisteredModel
 from odeco.cli.output import columns_called, console
+from odeco.cli.row_ids import check_row_ids, read_row_ids
 from odeco.cli.spending import Request, agree_to_spend, budget_options, spent_sentence
 from odeco.display.progress import progress_bar
 
@@ -121,6 +122,10 @@ def _learn(model: RegisteredModel, estimator: Any, needs: dict[str, str], file: 
 
     seed, threads = values.pop("seed"), values.pop("threads")
     outputs, budget = take("out", "labels_path", "report", "as_json"), take("ledger", "budget", "yes")
+    id_column, append = values.pop("id_column", None), values.pop("append", False)
+    check_row_ids(outputs["labels_path"], id_column, append=append, option="--labels")
+    if id_column is not None and values.get("columns") is None:
+        values["drop"] = [*dict.fromkeys([*(values["drop"] or []), id_column])]
     private = _is_private(model, needs, values, budget)
     if private and outputs["labels_path"] is not None:
         raise click.UsageError("--labels would reveal where each private row belongs. Leave it out.")
@@ -128,6 +133,7 @@ def _learn(model: RegisteredModel, estimator: Any, needs: dict[str, str], file: 
         raise click.UsageError("A private model needs a number: choosing one would look at the rows. Pass -k.")
     read = inspect.signature(INPUTS[model.data].read).parameters
     data = INPUTS[model.data].read(file, private=private, **take(*(name for name in read if name != "file")))
+    ids = read_row_ids([file], id_column, append=append, n_rows=data.X.shape[0])  # before a long fit
     learner = estimator(random_state=seed, **values, **data.parameters)
     with _options.limited(threads):
         if private:
@@ -139,7 +145,7 @@ def _learn(model: RegisteredModel, estimator: Any, needs: dict[str, str], file: 
         def labels() -> str:
             found = getattr(learner, model.labels)
             shown = data.restore(found(data.X, **data.predict) if callable(found) else found)
-            return labels_csv(shown, model.component, shares=model.shares, rows=data.rows)
+            return labels_csv(shown, model.component, shares=model.shares, rows=data.rows, ids=ids)
 
         title = f"{model.components.capitalize()} of {file.name}"
         spent = spent_sentence(values.get("epsilon"), budget.get("ledger"))
@@ -165,9 +171,8 @@ def _spend(
     """Print the plan, ask, and return the ledger."""
     from odeco import models  # scikit-learn may be missing
 
-    plan = getattr(models, model.plan)(
-        values["n_components"], epsilon=values["epsilon"], delta=values["delta"], **public
-    )
+    known = {name: values[name] for name in ("epsilon", "delta", "norm_bound") if name in values}
+    plan = getattr(models, model.plan)(values["n_components"], **known, **public)
     if not as_json:
         console().print(f"{plan}\n", markup=False, soft_wrap=True)
     ledger = agree_to_spend(Request.of(plan, f"{plan.n_records:,} {plan.unit}s"), **budget)

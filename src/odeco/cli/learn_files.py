@@ -13,9 +13,11 @@ import numpy as np
 
 from odeco._util.types import FloatArray
 from odeco.cli import options as _options
+from odeco.cli import row_ids
 from odeco.cli.faults import command_line
 from odeco.cli.options import read_private_rows, read_rows
 from odeco.cli.output import Output, as_cell, console, csv_text, deliver, emit_json, write_text
+from odeco.cli.row_ids import RowIds, as_texts
 from odeco.io.graphs import read_graph
 from odeco.io.source import Selection
 from odeco.io.tables import answers_named, number_symbols, order_sequences, read_text_table, symbols_named
@@ -31,11 +33,11 @@ class Data:
     Attributes
     ----------
     X : object
-        What `fit` gets.
+        The first argument of `fit`.
     columns : sequence of str or None
         The names of the columns.
     fit, predict : dict
-        Further arguments of `fit`, and of what gives the labels.
+        Further arguments of `fit`, and of the method that gives the labels.
     parameters : dict
         Parameters of the estimator that follow from the file or its options.
     public : dict
@@ -188,7 +190,7 @@ def _read_graph(file: Path, *, private: bool) -> Data:  # noqa: ARG001 - no priv
 
 #: By the names that `odeco.cli.models` has for them.
 INPUTS = {
-    "rows": Input(_read_rows, _options.columns),
+    "rows": Input(_read_rows, _options.group(_options.columns, row_ids.options)),
     "sequences": Input(
         _read_sequences,
         _options.group(
@@ -204,6 +206,7 @@ INPUTS = {
                 help="The column of times, numbers or ISO 8601; by default rows are in the order of the table.",
             ),
             _options.columns,
+            row_ids.options,
             click.option(
                 "--symbols",
                 metavar="A,B | FILE",
@@ -223,6 +226,7 @@ INPUTS = {
         _read_answers,
         _options.group(
             _options.columns,
+            row_ids.options,
             click.option(
                 "--answers",
                 metavar="A,B | FILE",
@@ -236,17 +240,20 @@ INPUTS = {
 }
 
 
-def labels_csv(values: FloatArray, what: str, *, shares: bool, rows: Sequence[str] | None) -> str:
+def labels_csv(
+    values: FloatArray, what: str, *, shares: bool, rows: Sequence[str] | None, ids: RowIds | None = None
+) -> str:
     """Return the components of each row as CSV; of shares also the component with the largest one.
 
-    Rows without names have numbers from 0 on.
+    Rows without names or ids have numbers from 0 on.
     """
     columns = [f"{what} {number}" for number in range(values.shape[1])]
     if shares:
         columns, values = [what, *columns], np.column_stack([values.argmax(axis=1), values])
-    named = zip(range(len(values)) if rows is None else rows, values.tolist(), strict=True)
-    table = ([name, *(f"{value:.6g}" for value in row)] for name, row in named)
-    return csv_text(["odeco row", *columns], table)  # a file that begins so may be replaced
+    if ids is not None:
+        return ids.csv_text(columns, as_texts(values))
+    named = zip(range(len(values)) if rows is None else rows, as_texts(values), strict=True)
+    return csv_text(["odeco row", *columns], ([name, *row] for name, row in named))  # it may be replaced
 
 
 def deliver_model(

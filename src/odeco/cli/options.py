@@ -21,6 +21,7 @@ from odeco.cli.output import Outputs, note
 from odeco.io.coerce import as_source
 from odeco.io.npy import load_npy
 from odeco.io.rows import is_sparse, join_rows
+from odeco.io.urls import UrlPath, as_path
 from odeco.privacy.sources import open_private
 
 #: Seconds to wait for the scheduler of a cluster.
@@ -51,7 +52,29 @@ def connected(address: str | None) -> Iterator[Any]:
         yield client
 
 
-FILE = click.Path(path_type=Path)
+class InputFile(click.Path):
+    """A file or folder that is read: a path, or an URL such as ``s3://bucket/rows.parquet``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a `Path` or a `UrlPath`."""
+        return as_path(os.fsdecode(super().convert(value, param, ctx)))
+
+
+FILE = InputFile()
+
+
+class LocalFile(InputFile):
+    """A file that odeco has written, which is read where it was written: on this machine."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a `Path`."""
+        path = super().convert(value, param, ctx)
+        if isinstance(path, UrlPath):
+            self.fail(f"{value!r} must be a file of this machine. Copy it first.", param, ctx)
+        return path
+
+
+LOCAL_FILE = LocalFile()
 
 
 class OutputFile(click.Path):
@@ -70,13 +93,15 @@ class OutputFile(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return a path in a folder that exists."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if "://" in os.fsdecode(value):
+            self.fail(f"{os.fsdecode(value)!r} must be a file of this machine. Copy it to its URL later.", param, ctx)
         if not path.parent.is_dir():
             self.fail(f"{str(path.parent)!r} is not a folder. Make it first.", param, ctx)
         return path
 
 
 class ResultFile(OutputFile):
-    """A file for a result, whose suffix says what it will hold."""
+    """A file for a result; its suffix decides the format."""
 
     suffixes = (".npz", ".csv")
 
@@ -254,6 +279,8 @@ def _files_of(parameter: click.Parameter, arguments: dict[str, Any]) -> Iterator
         return
     value = arguments.get(parameter.name or "")
     for path in value if isinstance(value, tuple) else () if value is None else (value,):
+        if isinstance(path, UrlPath):  # nothing is written there
+            continue
         yield path
         if path.is_dir():
             yield from path.iterdir()
@@ -285,8 +312,11 @@ def load_tensor(path: Path, key: str | None) -> np.ndarray[Any, Any]:
     """Return the tensor in a ``.npy`` file, mapped into memory, or in a ``.npz`` archive."""
     if path.suffix == ".npy":
         return load_npy(path)
-    if path.suffix != ".npz":
-        raise ValueError(f"A tensor must be in a .npy or .npz file. Got {path}. Write it with numpy.save.")
+    if path.suffix != ".npz" or isinstance(path, UrlPath):
+        raise ValueError(
+            f"A tensor must be in a .npy or .npz file, and a .npz file on this machine. Got {path}. Write it with "
+            "numpy.save."
+        )
     held = list(announced_arrays(path))
     if key is None and len(held) == 1:
         key = held[0]

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 import odeco
+from odeco._util.arguments import float_or_auto
 from odeco.cli import options as _options
 from odeco.cli.options import load_groups, load_names, load_tensor
 from odeco.cli.output import Outputs, console, deliver_result, emit_json, note, print_result, result_document
@@ -16,8 +17,9 @@ from odeco.cli.spending import Request, Spending, agree_to_spend, budget_options
 from odeco.io.coerce import SVMLIGHT
 from odeco.privacy.holders.protocol import UNITS
 from odeco.privacy.sources import open_private
+from odeco.private.bound import AUTO
 from odeco.private.mechanisms import MECHANISMS
-from odeco.private.recipe import AUTO, default_neighbours
+from odeco.private.recipe import default_neighbours
 
 
 @click.command("private")
@@ -31,7 +33,10 @@ from odeco.private.recipe import AUTO, default_neighbours
     help="Whom the guarantee protects: one entry of a tensor, one row, or all rows of one user.",
 )
 @click.option(
-    "--norm-bound", type=float, metavar="B", help="Largest norm of a row, chosen without looking at the data."
+    "--norm-bound",
+    type=float_or_auto,
+    metavar="B",
+    help="Largest norm of a row, chosen without looking at the data; 'auto' chooses it under privacy.",
 )
 @_options.groups("row")
 @click.option(
@@ -185,7 +190,7 @@ def _check_usage(files: tuple[Path, ...], given: dict[str, Any]) -> None:
             and "groups" not in stated,
             f"--groups goes with --unit user. Got --unit {unit}. Leave --groups out.": unit != "user"
             and "groups" in stated,
-            f"--unit {unit} needs --norm-bound B, the largest norm of a row, known without the data.": rows
+            f"--unit {unit} needs --norm-bound B, the largest norm of a row, known without the data, or auto.": rows
             and "norm_bound" not in stated,
             "--unit entry takes one FILE, a tensor.": not rows and len(files) > 1,
             f"--key names the array of a tensor, and --unit {unit} takes rows. Leave it out.": rows and "key" in stated,

@@ -49,7 +49,7 @@ class Request:
     epsilon, delta : float
         The guarantee.
     mu : float
-        What the releases of the run cost together.
+        The total cost of the releases of the run.
     unit : str
         Whom the guarantee protects.
     units : str
@@ -112,7 +112,7 @@ def spent_sentence(epsilon: float | None, ledger: Path | None) -> str:
 
 @dataclass(frozen=True)
 class Spending:
-    """A ledger file before a run, and what the run would bring it to.
+    """A ledger file before a run, and its state after the run.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class Spending:
     request : Request
         The budget that this run asks for.
     mu_spent, mu_limit : float
-        What all runs have spent, and what they may spend.
+        The budget that all runs have spent, and its limit.
     """
 
     path: Path

@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from odeco.cli import options as _options
+from odeco.cli import row_ids
 from odeco.cli.faults import LastingInterrupt
 from odeco.cli.output import Output, deliver, emit_json, note
 from odeco.cli.spending import budget_options, check_budget, spent_sentence
@@ -32,9 +33,6 @@ class _Topics(click.Group):
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_usage(ctx.command_path, "FILE... -k K [OPTIONS]")
         formatter.write_usage(ctx.command_path, "apply MODEL FILE... [OPTIONS]", prefix="       ")
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name in super().list_commands(ctx) if name != "transform"]  # the former name of `apply`
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         fit.format_options(ctx, formatter)
@@ -293,14 +291,22 @@ def _stages(interrupt: LastingInterrupt) -> Iterator[Callable[[str, int, int | N
 
 
 @topics.command("apply")
-@click.argument("model", type=_options.FILE)
+@click.argument("model", type=_options.LOCAL_FILE)
 @click.argument("files", type=_options.FILE, nargs=-1, required=True, metavar="FILE...")
 @_options.text_column
 @click.option("--out", type=_options.OUTPUT, metavar="FILE", help="Write a .csv or .npz file instead of CSV on stdout.")
+@row_ids.options
 @_options.threads
 @_options.json_output
 def apply(
-    model: Path, files: tuple[Path, ...], column: str | None, out: Path | None, threads: int | None, as_json: bool
+    model: Path,
+    files: tuple[Path, ...],
+    column: str | None,
+    out: Path | None,
+    id_column: str | None,
+    append: bool,
+    threads: int | None,
+    as_json: bool,
 ) -> None:
     r"""Compute the share of each topic of MODEL in each document of FILEs.
 
@@ -311,10 +317,17 @@ def apply(
     \b
     Examples:
       odeco topics apply model.npz new.txt
-      odeco topics apply model.npz new.csv --column text --out shares.csv
+      odeco topics apply model.npz new.csv --column text --id review --out shares.csv
     """
     bad_suffix = out is not None and out.suffix not in (".csv", ".npz")
-    _options.check_usage({f"--out must end in .csv or .npz. Got {out}. Rename it.": bad_suffix})
+    in_table = not as_json and (out is None or out.suffix == ".csv")
+    _options.check_usage(
+        {
+            f"--out must end in .csv or .npz. Got {out}. Rename it.": bad_suffix,
+            "--id and --append are for a table. Leave them out, or write CSV.": (id_column is not None or append)
+            and not in_table,
+        }
+    )
     # scikit-learn may be missing
     from odeco.cli.topics_files import proportions_table, read_for_model, write_proportions
     from odeco.models.lda.display import infer_proportions
@@ -326,6 +339,7 @@ def apply(
         raise ValueError(f"{model} must know its words to count those of new documents. It does not. Learn it again.")
     with _options.limited(threads), LastingInterrupt() as interrupt, _stages(interrupt) as show:
         corpus = read_for_model(learnt.words_, files, column=column, show=show, tokenizer=learnt.tokenizer_)
+        ids = row_ids.read_row_ids(files, id_column, append=append, n_rows=corpus.counted.counts.shape[0])
         show("finding topics", 0, None)
         proportions = infer_proportions(learnt, corpus.counted.counts)
 
@@ -333,14 +347,11 @@ def apply(
         if as_json:
             emit_json({"kind": "topic proportions", "documents": corpus.names or None, "proportions": proportions})
         elif out is None:
-            click.echo(proportions_table(proportions, corpus.names), nl=False)
+            click.echo(proportions_table(proportions, corpus.names, ids), nl=False)
         else:
             note(f"{proportions.shape[0]:,} documents, {proportions.shape[1]:,} topics")
 
     def save(path: Path) -> None:
-        write_proportions(path, proportions, corpus.names)
+        write_proportions(path, proportions, corpus.names, ids)
 
     deliver(show_proportions, Output(out, save), save=("proportions.npz", save))
-
-
-topics.add_command(apply, "transform")

@@ -20,6 +20,7 @@ from odeco._util.files import save_arrays
 from odeco._util.types import FloatArray
 from odeco.cli.faults import command_line
 from odeco.cli.output import as_cell, console, csv_text, write_text
+from odeco.cli.row_ids import RowIds, as_texts
 from odeco.datasets.corpora import Document, python_documentation
 from odeco.decompose.files import versions
 from odeco.display.tables import privacy_sentence
@@ -27,6 +28,7 @@ from odeco.errors import VocabularyError
 from odeco.io.coerce import as_source
 from odeco.io.documents import Text, read_documents
 from odeco.io.rows import join_rows
+from odeco.io.urls import as_path
 from odeco.models.lda.counts import as_counts
 from odeco.models.lda.display import TopicSummary, representative_documents, summarise_topics
 from odeco.models.lda.estimator import TensorLDA
@@ -195,7 +197,7 @@ def read_stop_words(choice: str) -> frozenset[str]:
     """Return a list of stop words: ``english``, ``none``, or the words of a file."""
     if choice == "english":
         return STOP_WORDS
-    return frozenset() if choice == "none" else frozenset(read_words(Path(choice)))
+    return frozenset() if choice == "none" else frozenset(read_words(as_path(choice)))
 
 
 #: The page shows this many documents for each topic.
@@ -313,10 +315,10 @@ def examples_of(model: TensorLDA, corpus: Corpus, counts: Any) -> list[list[tupl
     ]
 
 
-def write_proportions(path: Path, proportions: FloatArray, names: tuple[str, ...]) -> None:
+def write_proportions(path: Path, proportions: FloatArray, names: tuple[str, ...], ids: RowIds | None = None) -> None:
     """Write the proportions of topics to a ``.csv`` or ``.npz`` file, atomically."""
     if path.suffix == ".csv":
-        write_text(path, proportions_table(proportions, names))
+        write_text(path, proportions_table(proportions, names, ids))
         return
     arrays: dict[str, Any] = {"proportions": proportions}
     if names:
@@ -325,12 +327,14 @@ def write_proportions(path: Path, proportions: FloatArray, names: tuple[str, ...
     save_arrays(path, "topic proportions", header, arrays, readable=True)
 
 
-def proportions_table(proportions: FloatArray, names: tuple[str, ...]) -> str:
-    """Return the proportions as CSV: one line per document, one column per topic."""
-    heading = ["document", *(f"topic {number}" for number in range(proportions.shape[1]))]
+def proportions_table(proportions: FloatArray, names: tuple[str, ...], ids: RowIds | None = None) -> str:
+    """Return the proportions as CSV: one line per document, one column per topic, with names or ids first."""
+    topics = [f"topic {number}" for number in range(proportions.shape[1])]
+    if ids is not None:
+        return ids.csv_text(topics, as_texts(proportions))
     shown = names or [f"row {number}" for number in range(len(proportions))]
-    rows = zip(shown, proportions.tolist(), strict=True)
-    return csv_text(heading, ([name, *(f"{share:.6g}" for share in shares)] for name, shares in rows))
+    rows = zip(shown, as_texts(proportions), strict=True)
+    return csv_text(["document", *topics], ([name, *shares] for name, shares in rows))
 
 
 def page_writer(file: Path, *, title: str | None, documents: Path | None, column: str | None) -> Callable[[Path], None]:

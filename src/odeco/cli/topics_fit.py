@@ -29,7 +29,9 @@ from odeco.cli.topics_files import (
     read_words,
 )
 from odeco.errors import VocabularyError
-from odeco.io.coerce import as_source
+from odeco.io.coerce import as_source, files_of
+from odeco.io.documents import read_documents
+from odeco.io.urls import UrlPath
 from odeco.models.lda.display import summarise_topics
 from odeco.models.lda.estimator import TensorLDA
 from odeco.models.lda.private_plan import plan_topics
@@ -37,10 +39,10 @@ from odeco.models.lda.private_vocabulary import (
     DELTA_SHARE,
     SHARE,
     PrivateVocabulary,
-    choose_vocabulary_privately,
+    keep_words,
     left_for_learning,
 )
-from odeco.models.lda.vocabulary import CountedWords, n_unreachable, numbered, prune_words, select_words
+from odeco.models.lda.vocabulary import CountedWords, n_unreachable, numbered
 from odeco.online.dask.partitions import as_cluster_rows
 from odeco.privacy.calibration import check_delta_for, gdp_mu
 from odeco.privacy.ledger_file import LedgerFile
@@ -59,29 +61,37 @@ def learn_on_cluster(
         if others:
             raise click.UsageError(
                 f"With --scheduler the FILEs must hold word counts: {', '.join(_COUNTS)}; or texts in a --column of "
-                f".parquet files. Got {others[0]}."
+                f"tables, JSON lines or Parquet. Got {others[0]}."
             )
         rows = as_cluster_rows([str(path) for path in files] if len(files) > 1 else str(files[0]), client)
         words = _words_of(files, given["vocabulary"], rows.n_features)
     note(f"{rows.n_rows:,} documents, {rows.n_features:,} words, on a cluster")
     tokenizer = None if given["column"] is None else given["tokenizer"]
-    model, said = _fit(n_components, given, rows, {}, callback=show, words=words, tokenizer=tokenizer)
-    summary = summarise_topics(model, words, None, seed=given["seed"], advice=said)
+    model, messages = _fit(n_components, given, rows, {}, callback=show, words=words, tokenizer=tokenizer)
+    summary = summarise_topics(model, words, None, seed=given["seed"], advice=messages)
     kept = CountedWords(rows, words, rows.n_features)
     return Learnt(model, summary, Corpus(kept), kept)
 
 
 def _counted(files: tuple[Path, ...], given: dict[str, Any], client: Any) -> tuple[Any, Any]:
-    """Count the words of a column of texts on the workers."""
-    others = [str(path) for path in files if path.suffix != ".parquet"]
-    if others:
-        raise click.UsageError(f"With --scheduler, --column is one of .parquet files. Got {others[0]}.")
+    """Count the words of a column of texts on the workers, one task for each file or part of a Parquet file."""
     from odeco.models.lda.cluster import count_words_on_cluster
 
     column = given["column"]
-    frame = import_module("dask.dataframe").read_parquet([str(path) for path in files], columns=[column])
+    texts: Any
+    if all(path.suffix == ".parquet" and not isinstance(path, UrlPath) for path in files):
+        frame = import_module("dask.dataframe").read_parquet([str(path) for path in files], columns=[column])
+        texts = frame[column]
+    else:
+        named = [str(each) for path in files for each in files_of(path)]
+        read = import_module("dask").delayed(_texts_of, pure=False)
+        texts = import_module("dask.bag").from_delayed([read(path, column) for path in named])
     how = {**_pruning(given), "tokenizer": given["tokenizer"], "client": client}
-    return count_words_on_cluster(frame[column], _vocabulary(given), **how)
+    return count_words_on_cluster(texts, _vocabulary(given), **how)
+
+
+def _texts_of(path: str, column: str) -> list[str]:
+    return [document.text for document in read_documents([path], column=column)]
 
 
 def _vocabulary(given: dict[str, Any]) -> list[str] | None:
@@ -157,15 +167,11 @@ def learn(
     """Learn topics as the options say."""
     corpus, words, private = read.corpus, read.words, given["epsilon"] is not None
     kept, vocabulary = corpus.counted, None
-    if words is None and private:
-        chosen = {name: value for name, value in _pruning(given).items() if name in ("max_words", "stop_words")}
-        vocabulary = choose_vocabulary_privately(
-            corpus.counted, epsilon=given["epsilon"], delta=given["delta"], groups=read.groups, ledger=ledger, **chosen
-        )
-        kept = select_words(corpus.counted, vocabulary.words.tolist())
-        note(_chosen(vocabulary))
-    elif words is None:
-        kept = prune_words(kept, **_pruning(given))
+    if words is None:
+        budget = {"epsilon": given["epsilon"], "delta": given["delta"], "groups": read.groups, "ledger": ledger}
+        kept, vocabulary = keep_words(kept, **_pruning(given), **budget)
+        if vocabulary is not None:
+            note(_chosen(vocabulary))
     elif corpus.tokenizer == "words" and n_unreachable(words):
         note(f"{n_unreachable(words):,} of {len(words):,} words of {given['vocabulary']} occur in no text")
     train, held_out = _split(kept.counts, 0.0 if private else given["held_out"], given["seed"])
@@ -181,11 +187,11 @@ def learn(
     guarantee |= {"public": public, "ledger": None if ledger is None else ledger.path}
     # A model that knows its words is all that is needed to apply it to new texts.
     words_known: Any = {"words": kept.words, "tokenizer": corpus.tokenizer}
-    model, said = _fit(
+    model, messages = _fit(
         n_components, given, train, guarantee, groups=read.groups, vocabulary=vocabulary, callback=show, **words_known
     )
     show("measuring", 0, None)
-    summary = summarise_topics(model, kept.words, train, held_out, seed=given["seed"], advice=said)
+    summary = summarise_topics(model, kept.words, train, held_out, seed=given["seed"], advice=messages)
     return Learnt(model, summary, corpus, kept)
 
 
@@ -198,8 +204,8 @@ def _fit(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(counts, **further)
-    said = (advice(each.message) for each in caught if isinstance(each.message, UserWarning))
-    return model, tuple(dict.fromkeys(said))
+    messages = (advice(each.message) for each in caught if isinstance(each.message, UserWarning))
+    return model, tuple(dict.fromkeys(messages))
 
 
 def _chosen(vocabulary: PrivateVocabulary) -> str:

@@ -19,17 +19,20 @@ b ⊗ c ⊗ …, whose vectors are the leading ones of its own unfoldings.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import scipy  # it imports its submodules when they are used
 
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import DataArray, FloatArray
-from odeco.cp.fit import CPProblem, real_eigenvectors
-from odeco.cp.rank import ProductNoise, Spectra, spectra_of_axes
+from odeco.cp.fit import real_eigenvectors
+from odeco.cp.problem import CPProblem
+from odeco.cp.rank import SIGNIFICANCE, PartlySymmetricNoise, ProductNoise, n_distinct
+from odeco.cp.spectrum import Spectra, spectra_of_axes, tracy_widom_chance
 from odeco.power.gauss_newton_step import conjugate_gradients
 from odeco.power.power_method import Schedule, run
 from odeco.power.solver import normalise
@@ -44,41 +47,20 @@ _MAX_DIRECT = 500
 _MIN_DAMPING = 1e-9
 
 
-@dataclass(frozen=True)
-class PartlySymmetricNoise(ProductNoise):
-    """Noise with independent entries up to the symmetry along some axes, at products a ⊗ … ⊗ a ⊗ c ⊗ ….
+def n_identifiable_terms(parts: tuple[int, ...]) -> int:
+    """Return the largest number of terms that a random tensor of this shape determines.
 
-    If a occurs m times, the bound of `ProductNoise` on the variance of a difference has m terms 2 − 2 c for the cosine
-    c of a and a'. They are the variance of √m ⟨g, a⟩, so that the mean of the largest value is at most √(m d) + Σ √dᵢ.
+    It is below Π dᵢ / (1 + Σ (dᵢ − 1)), the number of entries over that of the unknowns of a term, and if the largest
+    axis has more than r = Π dᵢ − Σ (dᵢ − 1) entries, with the product and the sum over the others, below r; five shapes
+    have one less (Chiantini, Ottaviani and Vannieuwenhoven 2014, who checked all shapes up to 15,000 entries).
     """
-
-    symmetric: tuple[int, ...]
-
-    @property
-    def _free(self) -> list[int]:
-        """The sizes of the other axes."""
-        return [size for axis, size in enumerate(self.parts) if axis not in self.symmetric]
-
-    @property
-    def n_entries(self) -> int:
-        """The distinct ones."""
-        return math.prod(self._free) * _n_distinct(self.parts[self.symmetric[0]], len(self.symmetric))
-
-    @property
-    def freedom(self) -> int:
-        """A unit vector for all symmetric axes together and for each of the others, and a weight."""
-        return self.parts[self.symmetric[0]] + sum(self._free) - len(self._free)
-
-    @property
-    def unit(self) -> float:
-        """√(m d) + Σ √dᵢ."""
-        repeated = math.sqrt(len(self.symmetric) * self.parts[self.symmetric[0]])
-        return repeated + sum(math.sqrt(size) for size in self._free)
-
-
-def _n_distinct(dimension: int, order: int) -> int:
-    """Return the number of distinct entries of a symmetric tensor."""
-    return math.comb(dimension + order - 1, order)
+    *others, largest = sorted(parts)
+    most = -(-math.prod(parts) // (1 + sum(parts) - len(parts))) - 1
+    unbalanced = math.prod(others) - sum(others) + len(others)
+    if largest > unbalanced:
+        most = min(most, unbalanced - 1)
+    exceptions = {(3, 4, 4): 5, (4, 4, 4): 6, (3, 6, 6): 8, (2, 2, largest, largest): 2 * largest - 1, (2,) * 5: 5}
+    return most - (exceptions.get((*others, largest)) == most)
 
 
 class AsymmetricProblem(CPProblem):
@@ -101,6 +83,11 @@ class AsymmetricProblem(CPProblem):
     def noise(self) -> ProductNoise:
         """The law of the largest value of noise at products of unit vectors."""
         return PartlySymmetricNoise(self.parts, self.symmetric) if self.symmetric else ProductNoise(self.parts)
+
+    @property
+    def n_identifiable(self) -> int:
+        """By `n_identifiable_terms`."""
+        return n_identifiable_terms(self.parts)
 
     @property
     def _sign_rows(self) -> slice:
@@ -220,6 +207,45 @@ class AsymmetricProblem(CPProblem):
 
     without = residual
 
+    def test_pairs(self, components: Components, deviation: float) -> tuple[float, float]:
+        """Return the probability that noise makes a term look like two, and the resolution.
+
+        A fit of one term to two terms λ/2 whose vectors are a ± t r, b ± u s, c ± … leaves λ (t u r ⊗ s ⊗ c + …), one
+        such product for every two axes. So r and s are singular vectors of the residual R(I, I, c, …) across a and b.
+        For noise of standard deviation σ this matrix has independent entries, and its largest singular value the law
+        of Johnstone (see `odeco.cp.spectrum`). The smallest probability is multiplied by the number of tests: terms
+        times pairs of axes.
+
+        Across the span of all vectors along each of the two axes, what two terms leave is orthogonal to every change
+        of the terms, so that R(r, s, c, …) is λ t u plus noise of variance σ², and is at most the largest singular
+        value there. The resolution is for terms that differ along at least two axes. It is not stated if there are as
+        many terms as an axis has entries, or more.
+        """
+        k, smallest = components.n_components, min(self.parts)
+        if not self.has_entries or self.symmetric or k == 0 or smallest < 3:
+            return super().test_pairs(components, deviation)
+        left = self.oracle.entries - entries_of(components, self.parts)
+        factors, tests = factors_of(components, self.parts), list(itertools.combinations(range(self.order), 2))
+        chance, most = 1.0, np.zeros(k)
+        with one_blas_thread():
+            spans = [np.linalg.qr(factor)[0] for factor in factors]
+            for (m, n), term in itertools.product(tests, range(k)):
+                matrix = left
+                for axis in reversed(range(self.order)):
+                    if axis not in (m, n):
+                        matrix = np.tensordot(matrix, factors[axis][:, term], axes=(axis, 0))
+                first, second = factors[m][:, [term]], factors[n][:, [term]]
+                across = _without_spans(matrix, first, second)
+                n_rows, n_columns = (math.sqrt(size - 1) for size in across.shape)
+                width = (n_rows + n_columns) * (1 / n_rows + 1 / n_columns) ** (1 / 3)
+                height = ((np.linalg.norm(across, 2) / deviation) ** 2 - (n_rows + n_columns) ** 2) / width
+                chance = min(chance, tracy_widom_chance(float(height)))
+                if k < smallest:
+                    hidden = float(np.linalg.norm(_without_spans(matrix, spans[m], spans[n]), 2))
+                    most[term] = max(most[term], hidden - scipy.special.ndtri(SIGNIFICANCE) * deviation)
+        resolution = min(2 * math.sqrt(float(np.max(most / components.weights))), math.pi / 2)
+        return min(1.0, k * len(tests) * chance), resolution if k < smallest else math.nan
+
     def _like(self, entries: DataArray) -> AsymmetricProblem:
         """Return the problem of another tensor with the same symmetry."""
         return AsymmetricProblem(AsymmetricTensor(entries), self.symmetric)
@@ -234,11 +260,11 @@ class AsymmetricProblem(CPProblem):
         spectra = spectra_of_axes(self.oracle.entries, self.oracle.rounding).spectra
         if not self.symmetric:
             return Spectra(spectra)
-        # Columns that the symmetry makes equal are counted once; see `odeco.cp.rank`.
+        # Columns that the symmetry makes equal are counted once; see `odeco.cp.spectrum`.
         first, n_shared = self.symmetric[0], len(self.symmetric)
         dimension = self.parts[first]
         each = [
-            replace(spectrum, n_columns=spectrum.n_columns // dimension**n * _n_distinct(dimension, n))
+            replace(spectrum, n_columns=spectrum.n_columns // dimension**n * n_distinct(dimension, n))
             for axis, spectrum in enumerate(spectra)
             for n in [n_shared - (axis in self.symmetric)]
         ]
@@ -367,6 +393,12 @@ def term_angle_errors(
             turned = turned / len(symmetric) if axis in symmetric else turned
             errors.append(np.minimum(deviation * np.sqrt(turned), math.pi / 2))
     return errors
+
+
+def _without_spans(matrix: DataArray, left: FloatArray, right: FloatArray) -> DataArray:
+    """Return a matrix across the spans of orthonormal columns on either side."""
+    matrix = matrix - left @ (left.T @ matrix)
+    return matrix - (matrix @ right) @ right.T
 
 
 def _product(grams: list[FloatArray], *but: int) -> FloatArray:

@@ -289,16 +289,16 @@ def evidence_of(
     clear = noise.clear
     levels_reached, places = np.unique(np.minimum(heights, _HIGH * clear), return_inverse=True)
     kept = np.array([noise.chance(height) for height in levels_reached])[places]
-    hidden, split = 0.0, 1.0
+    hidden, split, resolution = 0.0, 1.0, math.nan
     if not exhausted:
-        hidden, (split, _) = expected_undetected(heights, clear), problem.test_pairs(found, deviation)
+        hidden, (split, resolution) = expected_undetected(heights, clear), problem.test_pairs(found, deviation)
     confidence = math.exp(-hidden) * (1 - float(kept.max())) * min(1.0, chance / _USUAL_CHANCE, split / _USUAL_SPLIT)
     confidence = confidence if supported and chance > SIGNIFICANCE else 0.0
     candidates = (rank, rank - 1, rank + 1) if confidence < SURE else (rank,)
     weights = np.concatenate([found.weights, one.weights])
     levels = np.full(weights.size, noise.typical * noise.unit * deviation)
     chances = np.concatenate([kept, [chance][: one.n_components]])
-    return RankEvidence(rank, weights, levels, chances, confidence, candidates)
+    return RankEvidence(rank, weights, levels, chances, confidence, candidates, resolution)
 
 
 def _joined(first: Components, second: Components) -> Components:

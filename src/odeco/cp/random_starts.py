@@ -1,11 +1,10 @@
-"""CP fits of order 3 with more components than dimensions: Gauss-Newton from random starts, and perturbation.
+"""CP fits with more components than dimensions, symmetric of order 3 or asymmetric: random starts, and perturbation.
 
 No matrix has the components of such a tensor for its range, and the starts of `odeco.cp.fit.fit_in_span` find d of them
-at most. A random tensor of order p and rank k is a sum of k components in one way only if
-k < C(d+p−1, p) / d (Chiantini, Ottaviani and Vannieuwenhoven 2017, with one exception at order 3: d = 6, k = 9). Up to
-some share of that number, Gauss-Newton steps (`odeco.cp.fit.refine`) from random vectors reach the components. Where
-they end at another optimum, a part of the components is replaced by random vectors, and the fit goes on from there if
-this lowers the misfit (iterated local search); after several failures in a row all components are drawn anew.
+at most. A random tensor determines up to `CPProblem.n_identifiable` of them. Up to some share of that number,
+Gauss-Newton steps (`odeco.cp.fit.refine`) from random vectors reach the components. Where they end at another optimum,
+a part of the components is replaced by random vectors, and the fit goes on from there if this lowers the misfit
+(iterated local search); after several failures in a row all components are drawn anew.
 """
 
 from __future__ import annotations
@@ -18,9 +17,10 @@ import numpy as np
 
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
-from odeco.cp.fit import Fit, polish, refine, with_weights
+from odeco.cp.fit import Fit, polish, refine, strongest, with_weights
 from odeco.cp.overcomplete import evidence_of
-from odeco.cp.rank import SIGNIFICANCE, RankEvidence
+from odeco.cp.problem import CPProblem
+from odeco.cp.rank import SIGNIFICANCE
 from odeco.cp.selection import Left, RankSelection, Stage
 from odeco.cp.symmetric import SymmetricProblem
 from odeco.tensors.components import Components
@@ -55,33 +55,29 @@ _ROUNDING_OF_FIT = 4096.0
 Callback = Callable[[Stage], object]
 
 
-def largest_identifiable_rank(dimension: int, order: int) -> int:
-    """Return the largest number of components that a generic tensor determines."""
-    most = -(-math.comb(dimension + order - 1, order) // dimension) - 1
-    return most - 1 if (dimension, order, most) == (6, 3, 9) else most
-
-
 def fit_from_random_starts(
-    problem: SymmetricProblem, rank: int, generator: np.random.Generator, *, callback: Callback | None = None
+    problem: CPProblem, rank: int, generator: np.random.Generator, *, callback: Callback | None = None
 ) -> RankSelection:
-    """Fit a given number of components, larger than the dimension, to a tensor of order 3."""
-    dimension = problem.oracle.dimension
-    spectrum = problem.spectra(dimension, generator)
-    basis = spectrum.leading(dimension)[0][0] if spectrum.n_usable < dimension else np.eye(dimension)
-    most = max(basis.shape[1], largest_identifiable_rank(basis.shape[1], problem.order))
+    """Fit a given number of components that is larger than the dimension, or than every axis."""
+    spectra = problem.spectra(problem.oracle.dimension, generator)
+    used = [basis for basis, _ in spectra.leading(problem.oracle.dimension)]
+    bases = [basis if basis.shape[1] < basis.shape[0] else np.eye(len(basis)) for basis in used]
+    widths = [basis.shape[1] for basis in bases]
+    whole = problem.has_entries and sum(widths) == problem.oracle.dimension
+    core = problem if whole else problem.inside(bases)
+    most = max(*widths, core.n_identifiable)
     if rank > most:
         raise ValueError(
-            f"`n_components` must be at most {most}, because the tensor depends on {basis.shape[1]} directions only. "
-            f"Got {rank}."
+            f"`n_components` must be at most {most}, because the tensor depends on "
+            f"{' x '.join(map(str, widths))} directions only. Got {rank}."
         )
-    core = problem if problem.has_entries and basis.shape[1] == dimension else problem.inside([basis])
     with one_blas_thread():
         search = _Search(core, rank, generator)
         while not search.done:
             if callback is not None:
-                callback(Stage(f"fitting {rank} components", problem.outside([basis], search.best.components)))
+                callback(Stage(f"fitting {rank} components", problem.outside(bases, search.best.components)))
             search.advance()
-    fit = replace(search.best, components=problem.outside([basis], search.best.components))
+    fit = replace(search.best, components=problem.outside(bases, search.best.components))
     return RankSelection(fit, None, search.deviation, search.left)
 
 
@@ -94,7 +90,7 @@ def select_from_random_starts(
     dimension is found, or in many dimensions, where it would take too long.
     """
     dimension = problem.oracle.dimension
-    most = min(largest_identifiable_rank(dimension, problem.order), int(_MAX_RATIO * dimension) + 1)
+    most = min(problem.n_identifiable, int(_MAX_RATIO * dimension) + 1)
     if dimension > _MAX_DIMENSION or not problem.has_entries:
         return None
     previous: _Search | None = None
@@ -109,7 +105,11 @@ def select_from_random_starts(
             if found is not None and (search.exhausted or search.deviation > _FLAT * found.deviation):
                 if not is_isolated(found.best.components):
                     return None
-                return RankSelection(found.best, found.evidence(), found.deviation, found.left)
+                fit, chance = found.best, 1.0 if found.exhausted else found.chance
+                # A larger rank would have components that are not determined.
+                flags = {"exhausted": found.exhausted, "supported": True}
+                evidence = evidence_of(problem, fit.components, found.largest, chance, found.deviation, **flags)
+                return RankSelection(fit, evidence, found.deviation, found.left)
             previous = search if search.complete else None
     return None
 
@@ -137,13 +137,15 @@ class _Search:
     chance : float
         The probability that noise has a value as large as the largest one of what the best fit leaves, or makes a
         component look like two.
+    largest : Components
+        The component at the largest value; none if nothing is left.
     """
 
     def __init__(
-        self, problem: SymmetricProblem, rank: int, generator: np.random.Generator, *, max_steps: int = _MAX_STEPS
+        self, problem: CPProblem, rank: int, generator: np.random.Generator, *, max_steps: int = _MAX_STEPS
     ) -> None:
         self._problem, self._rank, self._generator, self._max_steps = problem, rank, generator, max_steps
-        self._largest = Components(np.empty(0), np.empty((problem.oracle.dimension, 0)), problem.order)
+        self.largest = Components(np.empty(0), np.empty((problem.oracle.dimension, 0)), problem.oracle.order)
         self._n_steps, self._n_failures, self._n_idle = 0, 0, 0
         self.best, self.chance, self._misfit = self._start(), 0.0, math.inf
         self._current = self.best
@@ -173,18 +175,10 @@ class _Search:
         variance = self._problem.whole / self._problem.n_entries
         return self.left != "more" and self.deviation**2 <= _LITTLE_NOISE * variance
 
-    def evidence(self) -> RankEvidence:
-        """Return the evidence for the rank: a larger one would have components that are not determined."""
-        found, largest = self.best.components, self._largest
-        chance = 1.0 if self.exhausted else self.chance
-        return evidence_of(
-            self._problem, found, largest, chance, self.deviation, exhausted=self.exhausted, supported=True
-        )
-
     @property
     def deviation(self) -> float:
         """The standard deviation of the noise at a unit vector, if the best fit leaves nothing else."""
-        free = max(1, self._problem.n_entries - self._rank * self._problem.oracle.dimension)
+        free = max(1, self._problem.n_entries - self._rank * self._problem.noise.freedom)
         return math.sqrt(max(self._misfit, self._rounding_error) / free)
 
     @property
@@ -232,8 +226,8 @@ class _Search:
             self.best = polish(problem, self.best.components)
             self._misfit = problem.misfit(self.best.components)
         if not self.exhausted:
-            self._largest = problem.without(self.best.components).strongest(self._generator)
-            height = abs(float(self._largest.weights[0])) / (self.deviation * problem.noise.unit)
+            self.largest = strongest(problem.without(self.best.components), self._generator)
+            height = abs(float(self.largest.weights[0])) / (self.deviation * problem.noise.unit)
             self.chance = problem.noise.chance(height)
             if self.chance > SIGNIFICANCE:  # a component that stands for two leaves little at any one vector
                 self.chance = min(self.chance, problem.test_pairs(self.best.components, self.deviation)[0])

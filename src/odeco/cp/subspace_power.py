@@ -28,6 +28,7 @@ import scipy  # it imports its submodules when they are used
 from odeco._util.arguments import as_generator, check_count
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import BoolArray, DataArray, FloatArray, IndexArray, RngLike
+from odeco.cp.spectrum import tracy_widom_quantile
 from odeco.errors import RankError
 from odeco.tensors.components import Components
 from odeco.tensors.coordinates import PackedCoordinates, flattening_coordinates
@@ -39,9 +40,8 @@ _ROUNDING_MULTIPLE = 8192.0
 #: A law is compared with more singular values than this.
 _FEWEST_FOR_A_LAW = 5
 
-#: The chance that the largest singular value of noise exceeds the edge, and the law of Tracy and Widom (real case) as a
-#: gamma law: its shape, its scale, and its shift to the left (Chiani 2014).
-_EDGE_CHANCE, _TRACY_WIDOM = 1e-3, (46.446, 0.186054, 9.84801)
+#: The chance that the largest singular value of noise exceeds the edge.
+_EDGE_CHANCE = 1e-3
 
 #: The number of starts: a multiple of the components that are left, between these bounds.
 _STARTS_PER_COMPONENT, _MIN_STARTS, _MAX_STARTS = 2, 16, 128
@@ -135,13 +135,12 @@ class FlatteningSpectrum:
         squares = self.values**2
         n_rows = np.arange(squares.size, _FEWEST_FOR_A_LAW, -1.0)
         after = np.append(np.cumsum(squares[::-1])[::-1], 0.0)[1 : n_rows.size + 1]
-        shape, scale, shift = _TRACY_WIDOM
         if self.symmetric:
             # Either the largest or the smallest eigenvalue may be the one that exceeds it.
-            quantile = scale * float(scipy.special.gammainccinv(shape, _EDGE_CHANCE / 2)) - shift
+            quantile = tracy_widom_quantile(_EDGE_CHANCE / 2)
             edges, typical = (2 + quantile * n_rows ** (-2 / 3)) ** 2, np.full_like(n_rows, 4.0)
         else:
-            quantile = scale * float(scipy.special.gammainccinv(shape, _EDGE_CHANCE)) - shift
+            quantile = tracy_widom_quantile(_EDGE_CHANCE)
             n_columns = self.right.shape[0] - squares.size + n_rows
             sums = np.sqrt(n_rows) + np.sqrt(n_columns)
             width = sums * (1 / np.sqrt(n_rows) + 1 / np.sqrt(n_columns)) ** (1 / 3)
@@ -257,15 +256,18 @@ class _Span:
         return 1 - values <= np.maximum(_ARRIVED, lost), values
 
     def polish(self, block: FloatArray) -> FloatArray:
-        """Return the limits of unit vectors under the power method, largest f first."""
-        inside = self.basis.T @ self.columns.powers(block)
+        """Return the limits of unit vectors under the power method, largest f first, and one for each of them."""
+        block = block[:, ~_repeated(block)]
+        moving = np.arange(block.shape[1])
         for _ in range(_POLISH_STEPS):
-            moved = self.columns.contract(self.basis @ inside, block)
+            before = block[:, moving]
+            moved = self.columns.contract(self.basis @ (self.basis.T @ self.columns.powers(before)), before)
             moved /= np.linalg.norm(moved, axis=0)
-            change = float(np.max(np.linalg.norm(moved - block, axis=0), initial=0.0))
-            block, inside = moved, self.basis.T @ self.columns.powers(moved)
-            if change <= _POLISHED:
+            block[:, moving] = moved
+            moving = moving[np.linalg.norm(moved - before, axis=0) > _POLISHED]
+            if moving.size == 0:
                 break
+        inside = self.basis.T @ self.columns.powers(block)
         largest_first: IndexArray = np.argsort(-np.einsum("ml,ml->l", inside, inside), kind="stable")
         return block[:, largest_first]
 
@@ -337,11 +339,16 @@ def _iterate(right: FloatArray, block: FloatArray, columns: PackedCoordinates, n
     return block
 
 
+def _repeated(block: FloatArray) -> BoolArray:
+    """Return which vectors are the same component as one before them."""
+    repeated: BoolArray = np.triu(np.abs(block.T @ block), 1).max(axis=0, initial=0.0) > 1 - _SAME
+    return repeated
+
+
 def _different(block: FloatArray, found: FloatArray, right: FloatArray, columns: PackedCoordinates) -> FloatArray:
     """Return the vectors that differ from those before them and from those found, with linearly independent powers."""
-    before = np.triu(np.abs(block.T @ block), 1).max(axis=0, initial=0.0)
-    before = np.maximum(before, np.abs(found.T @ block).max(axis=0, initial=0.0))
-    block = block[:, before <= 1 - _SAME]
+    known = np.abs(found.T @ block).max(axis=0, initial=0.0) > 1 - _SAME
+    block = block[:, ~(known | _repeated(block))]
     inside = right.T @ columns.powers(block)
     _, root, pivots = scipy.linalg.qr(inside, mode="economic", pivoting=True)
     sizes = np.abs(np.diagonal(root))

@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import scipy  # it imports its submodules when they are used
 
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
-from odeco.cp.fit import CPProblem, real_eigenvectors
-from odeco.cp.rank import SIGNIFICANCE, Spectra, SymmetricNoise, spectrum_of
+from odeco.cp.fit import real_eigenvectors
+from odeco.cp.problem import CPProblem
+from odeco.cp.rank import SIGNIFICANCE, SymmetricNoise
+from odeco.cp.spectrum import Spectra, spectrum_of, tracy_widom_chance
 from odeco.cp.whitening import Whitened, Whitener
 from odeco.power.gauss_newton_step import conjugate_gradients, gauss_newton_step
 from odeco.power.power_method import Schedule, run
@@ -33,9 +35,6 @@ from odeco.tensors.oracle import Oracle
 #: A core with more entries than this is not formed.
 _MAX_ENTRIES = 2**25
 
-#: The law of Tracy and Widom (real case) as a gamma law: its shape, its scale, and its shift to the left.
-_TRACY_WIDOM = (46.446, 0.186054, 9.84801)
-
 #: A residual with more entries than this is not formed.
 _MAX_RESIDUAL_ENTRIES = 2**22
 
@@ -45,6 +44,11 @@ _MAX_EXACT = 24
 
 #: The number of probes that estimate the diagonal of the inverse of a larger system.
 _N_PROBES = 16
+
+
+#: With as many components as dimensions or more: the number of those with the largest angles to hide a pair in, where
+#: it is computed what the others make up for, and the least share that they leave.
+_N_WORST, _LEAST_SHARE = 8, 1e-3
 
 
 class SymmetricProblem(CPProblem):
@@ -110,6 +114,17 @@ class SymmetricProblem(CPProblem):
         """Return T(v, …, v)."""
         return self.oracle.value(vectors)
 
+    @property
+    def n_identifiable(self) -> int:
+        """The largest number of components that a random tensor determines, by the count of entries and unknowns.
+
+        It is below C(d+p−1, p) / d (Chiantini, Ottaviani and Vannieuwenhoven 2017; one exception at order 3: d = 6,
+        k = 9).
+        """
+        dimension, order = self.oracle.dimension, self.order
+        most = -(-math.comb(dimension + order - 1, order) // dimension) - 1
+        return most - 1 if (dimension, order, most) == (6, 3, 9) else most
+
     @cached_property
     def _unfolding_gram(self) -> FloatArray | None:
         return self.oracle.unfolding_gram()
@@ -150,25 +165,32 @@ class SymmetricProblem(CPProblem):
         this span, what they leave is orthogonal to every change of the components: no other component makes up for it.
         So R(s, s, v, …, v) is λ t² plus noise of variance σ² / C(p, 2), and is at most the largest eigenvalue there.
         Weights a and b instead of λ/2 and λ/2, at an angle θ, leave ab / (a + b) θ² instead of λ t².
+
+        As many components as dimensions, or more, leave no direction across their span, and s may be any direction
+        across v. The others then make up for a part of what two components leave: see `_share_left`.
         """
         d, k, n_kinds = self.oracle.dimension, components.n_components, math.comb(self.order, 2)
         if not self.has_entries or d < 3 or k == 0:
             return 1.0, math.nan
         residual = self.oracle - components
         with one_blas_thread():
-            span = np.linalg.qr(components.vectors)[0]
-            outside = np.eye(d) - span @ span.T
             curvatures = [residual.slice(vector) for vector in components.vectors.T]
             acrosses = [np.eye(d) - np.outer(vector, vector) for vector in components.vectors.T]
             pairs = zip(acrosses, curvatures, strict=True)
-            largest = max(float(np.linalg.norm(across @ curved @ across, 2)) for across, curved in pairs)
-            hidden = np.array([np.linalg.norm(outside @ curved @ outside, 2) for curved in curvatures])
+            across_each = [across @ curved @ across for across, curved in pairs]
+            heights = np.array([np.linalg.norm(curved, 2) for curved in across_each])
+            largest, share = float(np.max(heights)), 1.0
+            if k < d:
+                span = np.linalg.qr(components.vectors)[0]
+                outside = np.eye(d) - span @ span.T
+                heights = np.array([np.linalg.norm(outside @ curved @ outside, 2) for curved in curvatures])
+            most = heights - scipy.special.ndtri(SIGNIFICANCE) * deviation / math.sqrt(n_kinds)
+            if k >= d:
+                worst = np.argsort(-most / np.abs(components.weights))[:_N_WORST]
+                share = min(_share_left(components, int(index), across_each[index]) for index in worst)
         height = (largest / (deviation / math.sqrt(2 * n_kinds)) - 2 * math.sqrt(d - 1)) * (d - 1) ** (1 / 6)
-        shape, scale, shift = _TRACY_WIDOM
-        one_test = float(scipy.special.gammaincc(shape, max(0.0, height + shift) / scale))
-        most = hidden - scipy.special.ndtri(SIGNIFICANCE) * deviation / math.sqrt(n_kinds)
-        resolution = min(2 * math.sqrt(float(np.max(most / np.abs(components.weights)))), math.pi / 2)
-        return min(1.0, 2 * k * one_test), resolution if k < d else math.nan
+        resolution = min(2 * math.sqrt(float(np.max(most / np.abs(components.weights))) / share), math.pi / 2)
+        return min(1.0, 2 * k * tracy_widom_chance(height)), resolution
 
     def run(self, plan: Schedule, generator: np.random.Generator) -> Components:
         """Return what the power method finds."""
@@ -222,14 +244,50 @@ class SymmetricProblem(CPProblem):
         return np.where(lengths > 0, directions / np.where(lengths > 0, lengths, 1.0), np.eye(*directions.shape))
 
 
+def _share_left(components: Components, index: int, curved: FloatArray) -> float:
+    """Return the share of what a pair leaves that no change of the components makes up for.
+
+    For a component v and the direction s of its largest curvature, a pair leaves Q, the symmetric part of
+    v⊗ᵖ⁻² ⊗ s ⊗ s. Its projection onto all changes Σ p vⱼ⊗ᵖ⁻¹ ⊗ Δⱼ has the squared norm ⟨B, H⁻¹B⟩ with the Gauss-Newton
+    matrix H of `standard_errors` and B = p Q(I, vⱼ, …, vⱼ).
+    """
+    order, vectors = components.order, components.vectors
+    values, directions = np.linalg.eigh(curved)
+    v, s = vectors[:, index], directions[:, int(np.argmax(np.abs(values)))]
+    along, beside, n_kinds = v @ vectors, s @ vectors, math.comb(order, 2)
+    gram: FloatArray = vectors.T @ vectors
+    inner, outer = order * gram ** (order - 1), order * (order - 1) * gram ** (order - 2)
+    # p times the part of Q in which the open index is one of the two s, or one of the p − 2 v
+    target = np.outer(s, 2 * along ** (order - 2) * beside)
+    target += np.outer(v, (order - 2) * along ** (order - 3) * beside**2)
+    preconditioner = _inverse(inner)
+
+    def product(step: FloatArray) -> FloatArray:
+        image: FloatArray = step @ inner + vectors @ (outer * (step.T @ vectors))
+        return image
+
+    solved = conjugate_gradients(product, target, lambda left: left @ preconditioner, tolerance=1e-2)
+    share = 1 - float(np.vdot(target, solved)) * n_kinds  # ‖Q‖² = 1 / C(p, 2)
+    return min(max(share, _LEAST_SHARE), 1.0)
+
+
 def standard_errors(components: Components, deviation: float) -> tuple[FloatArray, FloatArray]:
     """Return the standard errors of weights and of vectors, the latter as angles in radians, at most π/2.
 
     `deviation` is the standard deviation of the noise at a unit vector.
     """
-    order, k, dimension = components.order, components.n_components, components.dimension
-    if k == 0:
+    if components.n_components == 0:
         return np.zeros(0), np.zeros(0)
+    along, turned = _variances(components)
+    angles = np.minimum(deviation * np.sqrt(turned) / np.abs(components.weights), math.pi / 2)
+    weights: FloatArray = deviation * np.sqrt(np.maximum(along, 0.0)) * components.order
+    return weights, angles
+
+
+@lru_cache(maxsize=1)  # for many components they take long, and those of a fit are asked for several times
+def _variances(components: Components) -> tuple[FloatArray, FloatArray]:
+    """Return the variances of λᵢ times the error of vᵢ, along vᵢ and across it, for noise of variance 1."""
+    order, k, dimension = components.order, components.n_components, components.dimension
     # With unit vectors for points, the unknowns are λᵢ times the error of vᵢ, and no weight occurs in H: components of
     # very different weights do not make it ill-conditioned.
     vectors = components.vectors
@@ -253,10 +311,8 @@ def standard_errors(components: Components, deviation: float) -> tuple[FloatArra
         else:  # H has the own second term of each component, which counts (p − 1) times along it
             along = across / order
             beside = (n_inside - 1) * across
-    turned = np.maximum(beside + (dimension - n_inside) * across, 0.0)
-    angles = np.minimum(deviation * np.sqrt(turned) / np.abs(components.weights), math.pi / 2)
-    weights: FloatArray = deviation * np.sqrt(np.maximum(along, 0.0)) * order
-    return weights, angles
+    turned: FloatArray = np.maximum(beside + (dimension - n_inside) * across, 0.0)
+    return along, turned
 
 
 def _estimated_variances(vectors: FloatArray, inner: FloatArray, outer: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -11,11 +11,18 @@ import numpy as np
 
 from odeco._util.arguments import as_generator, check_count, check_tolerance
 from odeco._util.types import RngLike
-from odeco.cp.asymmetric import AsymmetricProblem, explained_by_terms, factors_of, term_angle_errors
+from odeco.cp.asymmetric import (
+    AsymmetricProblem,
+    explained_by_terms,
+    factors_of,
+    n_identifiable_terms,
+    term_angle_errors,
+)
+from odeco.cp.random_starts import fit_from_random_starts
 from odeco.cp.rank import MAX_AUTOMATIC
 from odeco.cp.selection import Stage, fit_rank, select_rank
 from odeco.cp.sparse import SparseProblem
-from odeco.decompose.result import AsymmetricDecomposition, Decomposition, structure_of_terms
+from odeco.decompose.result import AsymmetricDecomposition, Decomposition, or_cancelling, structure_of_terms
 from odeco.decompose.symmetric import (
     Method,
     Unit,
@@ -49,8 +56,10 @@ def decompose_asymmetric(
     """Decompose an asymmetric d₁ x d₂ x … array into terms λ a ⊗ b ⊗ ….
 
     Terms need not be orthogonal, and their number need not be known: all are fitted together by least squares, and the
-    result says what kind they are and how far to trust it. Their vectors should be linearly independent along each
-    axis, so that there are at most as many terms as the smallest axis has entries.
+    result says what kind they are and how far to trust it. There may be more terms than the smallest axis has entries,
+    as long as a random tensor of this shape determines them; ``"auto"`` finds at most as many as the second largest
+    axis has entries, because its unfolding must show them. A fit whose terms cancel each other, with weights that may
+    grow without bound, says so.
 
     A sparse tensor is given as a `SparseAsymmetricTensor`. Its zeros are entries too; only a small core is ever dense.
 
@@ -126,7 +135,11 @@ def decompose_asymmetric(
             'n_components="auto" needs method="cp" for an asymmetric tensor. '
             'Got method="power", n_restarts, n_iterations or tol=0. Leave them out, or pass n_components as an int.'
         )
-    most = min(*oracle.parts, MAX_AUTOMATIC) if automatic else min(oracle.parts)
+    most = min(oracle.parts)
+    if chosen == "cp" and not shared:
+        most = max(most, n_identifiable_terms(oracle.parts))
+    if automatic:  # the rank must show in two unfoldings, which also makes the terms unique
+        most = min(most, sorted(oracle.parts)[-2], MAX_AUTOMATIC)
     k = most
     if not automatic:
         k = check_count("n_components", n_components, 1, most, f" for a tensor of shape {entries.parts}")
@@ -201,14 +214,17 @@ def _terms_together(
     if automatic:
         selection = select_rank(problem, generator, max_rank=n_components, callback=report)
         require_signal(unit, selection)
-    else:
+    elif n_components <= max(tensor.parts):
         selection = fit_rank(problem, n_components, generator, callback=report)
+    else:
+        selection = fit_from_random_starts(problem, n_components, generator, callback=report)
     terms = selection.fit.components.sorted_by_weight()
     deviation = selection.deviation if selection.left != "nothing" else 0.0
     errors = term_angle_errors(terms, tensor.parts, deviation, symmetric)
     factors = factors_of(terms, tensor.parts)
+    structure = structure_of_terms(factors, errors, left=selection.left, complete=automatic)
     return replace(
         sorted_fit(tensor, selection, tolerance, np.sqrt(np.mean(np.square(errors), axis=0))),
         explained=explained_by_terms(tensor, terms),
-        structure=structure_of_terms(factors, errors, left=selection.left, complete=automatic),
+        structure=or_cancelling(structure, problem.gram(terms.vectors), terms.weights),
     )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from odeco._util.schema import Sizes, array, require, text_array, unit_vectors
 from odeco._util.state import State, array_field, arrays_field, given_field, part_field
 from odeco._util.types import FloatArray, IndexArray
+from odeco.cp.fit import CANCELLED, cancelled_share
 from odeco.cp.rank import SURE, RankEvidence
 from odeco.cp.selection import Left
 from odeco.display.shown import Shown
@@ -28,7 +29,7 @@ _LEFT = {
 }
 
 
-Kind = Literal["orthogonal", "independent", "dependent", "overcomplete", "unexplained"]
+Kind = Literal["orthogonal", "independent", "dependent", "overcomplete", "cancelling", "unexplained"]
 
 #: A cosine counts as zero if it is at most this number of standard errors, or the root of the rounding error.
 _MOST_ERRORS, _ROUNDING = 5.0, 1e-7
@@ -38,6 +39,7 @@ _WORDS: dict[Kind, str] = {
     "independent": "independent but not orthogonal",
     "dependent": "not certain to be linearly independent",
     "overcomplete": "more than dimensions",
+    "cancelling": "some of which cancel each other",
     "unexplained": "but they do not explain it",
 }
 
@@ -53,10 +55,11 @@ class Structure(State):
 
     Attributes
     ----------
-    kind : {"orthogonal", "independent", "dependent", "overcomplete", "unexplained"}
+    kind : {"orthogonal", "independent", "dependent", "overcomplete", "cancelling", "unexplained"}
         Whether components are orthogonal within their errors; linearly independent only; linearly dependent within
-        their errors, so that at order 3 they may not be unique; more than dimensions; or leave something behind that is
-        neither noise nor explained by as many components as were looked for.
+        their errors, so that at order 3 they may not be unique; more than dimensions, along some axis of an asymmetric
+        tensor; nearly cancel each other, as in a fit whose weights grow without bound, so that single components mean
+        little; or leave something behind that is neither noise nor explained by as many components as were looked for.
     largest_cosine : float
         The largest cosine of two components, without its sign.
     left : {"nothing", "noise", "more"}
@@ -65,7 +68,7 @@ class Structure(State):
         The reason, in words.
     """
 
-    kind: Kind = array_field(rule=text_array("orthogonal", "independent", "dependent", "overcomplete", "unexplained"))
+    kind: Kind = array_field(rule=text_array(*_WORDS))
     largest_cosine: float = array_field(low=0, high=2)
     left: Left = array_field(rule=text_array("nothing", "noise", "more"))
     reason: str = array_field(kind="U")
@@ -448,7 +451,22 @@ def structure_of_terms(
         for vectors, errors in zip(factors, angle_errors, strict=True)
     ]
     worst = max(range(len(axes)), key=lambda axis: (axes[axis].kind != "orthogonal", axes[axis].largest_cosine))
-    chosen = axes[worst]
-    if factors[0].shape[1] < 2 or chosen.kind == "unexplained":
+    chosen, k, sizes = axes[worst], factors[0].shape[1], [len(vectors) for vectors in factors]
+    if k < 2 or chosen.kind == "unexplained":
         return chosen
+    if k > min(sizes):
+        reason = f"axis {int(np.argmin(sizes))} has {min(sizes)} entries; {chosen.reason}"
+        return replace(chosen, kind="overcomplete", reason=reason)
     return replace(chosen, reason=f"along axis {worst}, {chosen.reason}")
+
+
+def or_cancelling(structure: Structure, gram: FloatArray, weights: FloatArray) -> Structure:
+    """Return a structure that says so if components nearly cancel each other, unless nothing at all is left.
+
+    `gram` has the inner products of their rank-one tensors.
+    """
+    share = cancelled_share(gram, weights)
+    if structure.left == "nothing" or structure.kind in ("dependent", "unexplained") or share >= CANCELLED:
+        return structure
+    reason = f"the squared norm of a sum of them is {share:.1g} of the sum of their squared norms"
+    return replace(structure, kind="cancelling", reason=reason)

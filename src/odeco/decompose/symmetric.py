@@ -19,7 +19,7 @@ from odeco._util.scale import norm_exponent, put_back
 from odeco._util.types import FloatArray, RngLike
 from odeco.cp.fit import fitted_weights, refine
 from odeco.cp.overcomplete import fit_overcomplete, select_overcomplete
-from odeco.cp.random_starts import fit_from_random_starts, largest_identifiable_rank, select_from_random_starts
+from odeco.cp.random_starts import fit_from_random_starts, select_from_random_starts
 from odeco.cp.rank import (
     MAX_AUTOMATIC,
     SURE,
@@ -33,7 +33,7 @@ from odeco.cp.selection import RankSelection, Stage, fit_rank, select_rank
 from odeco.cp.subspace_power import largest_rank
 from odeco.cp.symmetric import SymmetricProblem, standard_errors
 from odeco.cp.whitening import Whitened, Whitener
-from odeco.decompose.result import Decomposition, structure_of
+from odeco.decompose.result import Decomposition, or_cancelling, structure_of
 from odeco.display.progress import following
 from odeco.errors import ConvergenceWarning, RankError
 from odeco.power.power_method import Callback, PowerSolver, Schedule, run, step, zero_image_error
@@ -260,7 +260,7 @@ def _fit(
                 selection = found or selection
         require_signal(unit, selection)
     else:
-        k = _check_rank(n_components, oracle.dimension, oracle.order)
+        k = _check_rank(n_components, problem)
         if k <= oracle.dimension:
             selection = fit_rank(problem, k, generator, callback=report)
         elif oracle.order == 3:
@@ -269,22 +269,26 @@ def _fit(
             selection = fit_overcomplete(oracle, k, generator, callback=report)
     components = selection.fit.components.sorted_by_weight()
     weight_errors, angle_errors = standard_errors(components, selection.deviation)
+    structure = structure_of(
+        components.vectors, angle_errors, left=selection.left, complete=automatic, overcomplete=True
+    )
     return replace(
         sorted_fit(oracle, selection, tolerance, angle_errors),
         explained=explained_by(oracle, components),
-        structure=structure_of(
-            components.vectors, angle_errors, left=selection.left, complete=automatic, overcomplete=True
-        ),
+        structure=or_cancelling(structure, problem.gram(components.vectors), components.weights),
         weight_errors=weight_errors,
         angle_errors=angle_errors,
     )
 
 
-def _check_rank(n_components: int | str, dimension: int, order: int) -> int:
-    """Return the number of components as an int, if a tensor of this dimension and order can determine them."""
+def _check_rank(n_components: int | str, problem: SymmetricProblem) -> int:
+    """Return the number of components as an int, if such a tensor can determine them."""
+    dimension, order = problem.oracle.dimension, problem.order
+    if isinstance(n_components, int) and not isinstance(n_components, bool) and 1 <= n_components <= dimension:
+        return n_components
     what = f" for a tensor of dimension {dimension} and order {order} (more cannot be told apart"
     if order == 3:
-        most = largest_identifiable_rank(dimension, order)
+        most = problem.n_identifiable
         fourth = max(dimension, largest_rank(dimension, 4))
         what += f"; in a moment of order 4, up to {fourth} can)" if fourth > dimension else ")"
     else:

@@ -46,15 +46,15 @@ _COLOUR = re.compile("|".join(_VARIABLES))
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands below it.
+    """A section of a page.
 
     Attributes
     ----------
     title : str
         The heading.
     body : str
-        What stands below: HTML as `markupsafe.Markup`, as `table`, `Figures` and `parts` return it. A plain str is
-        text, and is escaped.
+        The contents: HTML as `markupsafe.Markup`, as `table`, `Figures` and `parts` return it. A plain str is text,
+        and is escaped.
     lead : str
         A sentence below the heading.
     name : str
@@ -112,7 +112,7 @@ def table(
 
 
 def beside(*figures: str, narrow: bool = False) -> Markup:
-    """Return figures beside each other as far as there is room; `narrow` ones need less of it."""
+    """Return figures beside each other if there is room; `narrow` ones need less of it."""
     return Markup('<div class="{}">\n{}</div>\n').format("cards" if narrow else "beside", Markup().join(figures))
 
 
@@ -137,7 +137,7 @@ def write_page(
     title, subtitle : str
         The heading, and a line below it.
     sections : iterable of Section
-        What the page holds, from top to bottom.
+        The contents of the page, from top to bottom.
     facts : mapping, optional
         Names and values to show at the top.
     style : str

@@ -22,7 +22,7 @@ class Palette:
     ink, muted, line : str
         Text; less important text; grids and axes.
     accent, warm, good, bad : str
-        What the figure is about; what stands against it, such as noise and negative numbers; success; failure.
+        The subject of the figure; its opposite, such as noise and negative numbers; success; failure.
     series : tuple of str
         For components and methods, one after the other. They also differ in lightness.
     """

@@ -126,10 +126,7 @@ def coordinate_labels(result: Any) -> list[str]:
 
 def numbers_of(result: Any) -> dict[str, Any]:
     """Return the properties of all components by key; the first is the number of each component."""
-    return {
-        "component": np.arange(len(result.weights)),
-        **{column.key: column.values for column in columns_of(result)},
-    }
+    return {"component": np.arange(len(result.weights)), **{column.key: column.values for column in columns_of(result)}}
 
 
 def shortened(name: str, most: int | None = _MAX_NAME) -> str:

@@ -1,19 +1,24 @@
-"""Rows in Parquet, Arrow and Feather files, and in objects with an Arrow stream."""
+"""Rows in Parquet, Arrow and Feather files, and in tables of other libraries that have an Arrow stream."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from odeco.errors import SourceError
 from odeco.io.arrays import IterableSource, is_one_shot
 from odeco.io.errors import source_error
-from odeco.io.source import ALL, FileSource, Selection, Source, names_of, rows_per_block
+from odeco.io.source import ALL, FileSource, Selection, Source, rows_per_block
+from odeco.io.urls import UrlPath
 
 #: The first bytes of Arrow's file format; its stream format begins with others.
 _MAGIC = b"ARROW1"
@@ -23,7 +28,7 @@ _BUFFER = 1 << 16
 
 
 class ArrowFile(FileSource):
-    """The rows of a Parquet, Arrow or Feather file whose columns are all numbers.
+    """The rows of a Parquet, Arrow or Feather file whose columns are all numbers, or lists of them.
 
     Notes
     -----
@@ -46,17 +51,23 @@ class ArrowFile(FileSource):
             self._is_stream = not self._is_parquet and file.read(len(_MAGIC)) != _MAGIC
         with self._opening(), ExitStack() as opened:
             schema, self.n_rows = self._look(opened)
-            self.columns = tuple(schema.names)
-        places, fields = selection.places(self.columns, path.name, path), list(schema)
+            names = tuple(schema.names)
+        places, fields = selection.places(names, path.name, path), list(schema)
         if places is not None:
             fields = [fields[place] for place in places]
-            self.columns = tuple(field.name for field in fields)
-            self._chosen = list(self.columns)
-        self.n_features = len(fields)
+            self._chosen = [field.name for field in fields]
+        self._layout = Layout.of(fields, path.name, path)
+        if self._layout.is_open:
+            self._layout = self._find_lengths(self._layout)
+        self.columns, self.n_features = self._layout.names, len(self._layout.names)
         self._check_not_empty()
-        dtype = common_type(fields, path.name, path)
-        self._rows = rows_per_block(self.n_features, dtype.itemsize, batch_rows)
-        self._facts = ("arrow", dtype, *(self._chosen or []))
+        self._rows = rows_per_block(self.n_features, self._layout.dtype.itemsize, batch_rows)
+        self._facts = ("arrow", self._layout.dtype, *(self._chosen or []))
+
+    def _find_lengths(self, layout: Layout) -> Layout:
+        """Return the layout with the lengths of lists that the first row has."""
+        with self._opening(), ExitStack() as opened:
+            return layout.closed(self._batches(opened, 0, 1)[0], self.name, self.path)
 
     def _look(self, opened: ExitStack) -> tuple[Any, int | None]:
         """Return the schema and the number of rows, which Arrow's stream format does not state."""
@@ -65,59 +76,142 @@ class ArrowFile(FileSource):
             return reader.schema_arrow, reader.metadata.num_rows
         if self._is_stream:
             return reader.schema, None
-        return reader.schema, import_arrow(self.name, ".dataset").dataset(str(self.path), format="ipc").count_rows()
+        filesystem, path = self.path.opened() if isinstance(self.path, UrlPath) else (None, str(self.path))
+        dataset = import_arrow(self.name, ".dataset").dataset(path, format="ipc", filesystem=filesystem)
+        return reader.schema, dataset.count_rows()
 
     def _open(self, opened: ExitStack) -> Any:
+        options: dict[str, Any] = {}
+        if isinstance(self.path, UrlPath):
+            file = opened.enter_context(self.path.open_native())
+        elif self._is_parquet:
+            file, options = self.path, {"buffer_size": _BUFFER, "pre_buffer": False}
+        else:  # not memory-mapped: the pages would stay in the resident size until the end of the pass
+            file = opened.enter_context(import_arrow(self.name).OSFile(str(self.path)))
         if self._is_parquet:
-            parquet = import_arrow(self.name, ".parquet")
-            return opened.enter_context(parquet.ParquetFile(self.path, buffer_size=_BUFFER, pre_buffer=False))
-        # Not memory-mapped: the pages would stay in the resident size until the end of the pass.
-        file = opened.enter_context(import_arrow(self.name).OSFile(str(self.path)))
+            return opened.enter_context(import_arrow(self.name, ".parquet").ParquetFile(file, **options))
         ipc = import_arrow(self.name, ".ipc")
         return opened.enter_context(ipc.open_stream(file) if self._is_stream else ipc.open_file(file))
 
+    def _batches(self, opened: ExitStack, row: int, rows: int) -> tuple[Iterator[Any], int]:
+        """Return record batches that begin at or before `row`, of at most `rows` rows if it is Parquet, and where."""
+        reader, skipped = self._open(opened), 0
+        if self._is_parquet:
+            first, skipped = _row_group_of(reader.metadata, row)
+            batches = self._row_groups(reader, first, rows)
+        elif self._is_stream:
+            batches = reader
+        else:
+            batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
+        return batches if self._chosen is None else (batch.select(self._chosen) for batch in batches), skipped
+
+    def _row_groups(self, reader: Any, first: int, rows: int) -> Iterator[Any]:
+        groups = list(range(first, reader.metadata.num_row_groups))
+        if not isinstance(self.path, UrlPath):
+            yield from reader.iter_batches(rows, row_groups=groups, columns=self._chosen)
+            return
+        yield from self._ahead(reader.metadata, groups, rows)
+
+    def _ahead(self, metadata: Any, groups: list[int], rows: int) -> Iterator[Any]:
+        """Yield the batches of row groups in a store; one group is requested while the one before it is used."""
+        with ExitStack() as opened, ThreadPoolExecutor(1) as pool:
+            file = opened.enter_context(self.path.open_native())  # type: ignore[attr-defined]
+            parquet = import_arrow(self.name, ".parquet")
+
+            def read(group: int) -> Any:  # by a reader of its own, which keeps all that it has requested
+                reader = parquet.ParquetFile(file, metadata=metadata, pre_buffer=True)
+                return reader.read_row_group(group, columns=self._chosen, use_threads=False)
+
+            waiting = [pool.submit(read, group) for group in groups[:1]]
+            for group in [*groups[1:], None]:
+                table = waiting.pop().result() if waiting else None
+                waiting += [] if group is None else [pool.submit(read, group)]
+                yield from [] if table is None else table.to_batches(rows)
+
     def _blocks(self, row: int) -> Iterator[NDArray[Any]]:
         with ExitStack() as opened:
-            reader, skipped = self._open(opened), 0
-            if self._is_parquet:
-                first, skipped = _row_group_of(reader.metadata, row)
-                groups = list(range(first, reader.metadata.num_row_groups))
-                batches = reader.iter_batches(self._rows, row_groups=groups, columns=self._chosen)
-            elif self._is_stream:
-                batches = reader
-            else:
-                batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
-            if self._chosen is not None:
-                batches = (batch.select(self._chosen) for batch in batches)
+            batches, skipped = self._batches(opened, row, self._rows)
             nulls = self.nulls_are_nan
-            yield from rows_of_batches(batches, self.name, self.path, self._rows, row, skipped, nulls_are_nan=nulls)
+            yield from self._layout.read(batches, self.name, self.path, self._rows, row, skipped, nulls_are_nan=nulls)
 
 
-def arrow_stream(data: Any, batch_rows: int | None) -> Source:
-    """Return the rows of an object with ``__arrow_c_stream__``, or of a pyarrow dataset."""
+def arrow_stream(data: Any, batch_rows: int | None, selection: Selection = ALL) -> Source:
+    """Return the rows of an object that `is_arrow_data`; one stream of it is opened for every pass, and no other."""
     name = f"the {type(data).__name__}"
     arrow = import_arrow(name)
+    layout: Layout | None = None
 
     def start() -> Iterator[NDArray[Any]]:
-        if hasattr(data, "__arrow_c_stream__"):
-            batches = arrow.RecordBatchReader.from_stream(data)
-        else:  # a dataset, in order and with the smallest read-ahead
-            height = rows_per_block(len(data.schema), 8, batch_rows)
-            batches = data.to_batches(batch_size=height, batch_readahead=1, fragment_readahead=1)
-        return rows_of_batches(batches, name, None, batch_rows)
+        nonlocal layout
+        try:
+            schema, batches = _open_stream(arrow, data, batch_rows, selection, name)
+        except (SourceError, ImportError):
+            raise
+        except Exception as error:  # of any library
+            raise source_error("not again" if layout else "damaged", name, reason=error) from error
+        if layout is None:
+            layout = Layout.of(schema, name, None)
+            if layout.is_open:
+                layout, batches = _closed(layout, batches, name)
+        return layout.read(batches, name, None, batch_rows)
 
     n_rows = getattr(data, "num_rows", None)
     source = IterableSource(
         start, name, batch_rows, repeatable=not is_one_shot(data), n_rows=n_rows if isinstance(n_rows, int) else None
     )
-    source.columns = names_of(data)
+    source.columns = layout.names if layout is not None else None
     return source
+
+
+def _open_stream(
+    arrow: Any, data: Any, batch_rows: int | None, selection: Selection, name: str
+) -> tuple[Any, Iterator[Any]]:
+    """Return the schema of the chosen columns, and record batches; a library that can choose columns is told them."""
+
+    def chosen(names: Sequence[str]) -> list[str]:
+        places = selection.places(names, name, None)
+        return [names[place] for place in (range(len(names)) if places is None else places)]
+
+    def height(n_columns: int) -> int:
+        return rows_per_block(n_columns, 8, batch_rows)
+
+    if hasattr(data, "collect_batches"):  # a LazyFrame of polars
+        names = chosen(data.collect_schema().names())
+        frames = data.select(names).collect_batches(chunk_size=height(len(names)))
+        empty = arrow.RecordBatchReader.from_stream(data.select(names).clear().collect())
+        return empty.schema, (batch for frame in frames for batch in arrow.RecordBatchReader.from_stream(frame))
+    if hasattr(data, "to_arrow_reader"):  # a relation of DuckDB, whose batches have a million rows if not told
+        names = chosen(data.columns)
+        quoted = ['"' + each.replace('"', '""') + '"' for each in names]
+        reader = data.project(", ".join(quoted)).to_arrow_reader(height(len(names)))
+        return reader.schema, reader
+    if hasattr(data, "get_fragments"):  # a dataset of pyarrow, in order and with the smallest read-ahead
+        names = chosen(data.schema.names)
+        schema = [data.schema.field(each) for each in names]
+        limits = {"batch_size": height(len(names)), "batch_readahead": 1, "fragment_readahead": 1}
+        return schema, data.to_batches(columns=names, **limits)
+    reader = arrow.RecordBatchReader.from_stream(data)
+    names = chosen(reader.schema.names)
+    if selection.is_all:
+        return reader.schema, reader
+    return [reader.schema.field(each) for each in names], (batch.select(names) for batch in reader)
+
+
+def _closed(layout: Layout, batches: Iterator[Any], name: str) -> tuple[Layout, Iterator[Any]]:
+    """Return the layout with the lengths of lists that the first rows have, and the batches, these included."""
+    seen = []
+    for batch in batches:
+        seen.append(batch)
+        if batch.num_rows:
+            layout = layout.closed(iter([batch]), name, None)
+            break
+    return layout, chain(seen, batches)
 
 
 def is_arrow_data(data: Any) -> bool:
     """Tell whether an object has an Arrow stream, without importing pyarrow."""
     is_dataset = type(data).__module__.startswith("pyarrow") and hasattr(data, "get_fragments")
-    return is_dataset or hasattr(data, "__arrow_c_stream__")
+    return is_dataset or hasattr(data, "__arrow_c_stream__") or hasattr(data, "collect_batches")
 
 
 def import_arrow(name: str, module: str = "") -> Any:
@@ -130,60 +224,156 @@ def import_arrow(name: str, module: str = "") -> Any:
         ) from error
 
 
-def common_type(schema: Any, name: str, path: Path | None) -> np.dtype[Any]:
-    """Return float32 if every column fits into it, else float64; raise if a column does not hold numbers."""
-    types = import_arrow(name).types
-    small = True
-    for field in schema:
-        if not (types.is_integer(field.type) or types.is_floating(field.type) or types.is_boolean(field.type)):
-            raise source_error("column", name, path, column=field.name, what=field.type)
-        small = small and types.is_floating(field.type) and field.type.bit_width <= 32
-    return np.dtype(np.float32 if small else np.float64)
+@dataclass(frozen=True)
+class Layout:
+    """How the columns of Arrow data become columns of numbers.
+
+    A column of numbers, plain or in a dictionary, is one column. A column of lists of numbers is as many columns as
+    its lists have numbers, which must be the same in all rows.
+
+    Attributes
+    ----------
+    dtype : dtype
+        float32 if every column fits into it, else float64.
+    fields : tuple of str
+        The names of the columns in the Arrow data.
+    widths : tuple of int or None
+        The number of columns that each becomes; None if the type does not say how long its lists are.
+    lists : frozenset of str
+        The names of those that hold lists.
+    """
+
+    dtype: np.dtype[Any]
+    fields: tuple[str, ...]
+    widths: tuple[int | None, ...]
+    lists: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, schema: Any, name: str, path: Path | None) -> Layout:
+        """Return the layout of a schema; raise if a column does not hold numbers."""
+        types = import_arrow(name).types
+        fields, widths, lists, small = [], list[int | None](), set(), True
+        for field in schema:
+            held: Any = field.type
+            width: int | None = 1
+            if types.is_fixed_size_list(held) or types.is_list(held) or types.is_large_list(held):
+                width = getattr(held, "list_size", None)
+                held = held.value_type
+                lists.add(field.name)
+            elif types.is_dictionary(held):
+                held = held.value_type
+            if not any(holds(held) for holds in (types.is_integer, types.is_floating, types.is_boolean)):
+                raise source_error("column", name, path, column=field.name, what=field.type)
+            small = small and types.is_floating(held) and held.bit_width <= 32
+            fields.append(field.name)
+            widths.append(width)
+        return cls(np.dtype(np.float32 if small else np.float64), tuple(fields), tuple(widths), frozenset(lists))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the length of some lists is not known yet."""
+        return None in self.widths
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns of numbers."""
+        names = list[str]()
+        for field, width in zip(self.fields, self.widths, strict=True):
+            names += [f"{field}[{place}]" for place in range(width or 0)] if field in self.lists else [field]
+        return tuple(names)
+
+    def closed(self, batches: Iterator[Any], name: str, path: Path | None) -> Layout:
+        """Return the layout with the lengths of lists that the first row has."""
+        first = next((batch.slice(0, 1) for batch in batches if batch.num_rows), None)
+        if first is None:
+            raise source_error("empty", name, path, what="no rows")
+        widths = list(self.widths)
+        for place, column in enumerate(first.columns):
+            if widths[place] is None:
+                cell = column[0].as_py()
+                if not cell:
+                    what = f"no list of numbers in column {self.fields[place]!r}"
+                    raise source_error("not finite", name, path, 0, what=what)
+                widths[place] = len(cell)
+        return replace(self, widths=tuple(widths))
+
+    def read(
+        self,
+        batches: Iterable[Any],
+        name: str,
+        path: Path | None,
+        batch_rows: int | None,
+        row: int = 0,
+        skipped: int = 0,
+        *,
+        nulls_are_nan: bool = False,
+    ) -> Iterator[NDArray[Any]]:
+        """Yield the rows of Arrow record batches from `row` on, when the first batch begins at row `skipped`."""
+        n_features = sum(width or 0 for width in self.widths)
+        at, step = skipped, rows_per_block(n_features, self.dtype.itemsize, batch_rows)
+        for batch in batches:
+            for start in range(max(0, row - at), batch.num_rows, step):
+                rows, nulls = self._as_array(batch.slice(start, step), name, path, at + start)
+                if nulls and not nulls_are_nan:
+                    bad, column = min(nulls)
+                    what = f"no number in column {column!r} (a null)"
+                    raise source_error("not finite", name, path, at + start + bad, what=what)
+                yield rows
+            at += batch.num_rows
+        if at < row:
+            raise source_error("short", name, path, at, wanted=row)
+
+    def _as_array(
+        self, batch: Any, name: str, path: Path | None, first_row: int
+    ) -> tuple[NDArray[Any], list[tuple[int, str]]]:
+        """Return a record batch as an array in which nulls are NaN, and the first null of each column that has one."""
+        n_rows, nulls, at = batch.num_rows, list[tuple[int, str]](), 0
+        widths = [width or 0 for width in self.widths]
+        rows: NDArray[Any] = np.empty((n_rows, sum(widths)), self.dtype)
+        for field, width, column in zip(self.fields, widths, batch.columns, strict=True):
+            at += width
+            if field in self.lists:
+                self._check_lengths(column, field, width, name, path, first_row)
+                cells = column.flatten()  # without the lists that are null
+            else:
+                cells = column.dictionary_decode() if hasattr(column, "dictionary_decode") else column
+            if not (column.null_count or cells.null_count):
+                own = _numbers(cells).reshape(n_rows, width)
+            else:
+                present = np.ones((n_rows, width), bool)
+                if field in self.lists:
+                    present[_nulls(column)] = False
+                present[present] = ~_nulls(cells)
+                nulls.append((int(np.argmin(present.all(axis=1))), field))
+                own = np.full((n_rows, width), np.nan, self.dtype)
+                # Nulls are dropped first: pyarrow would convert a column of integers with nulls to floats.
+                own[present] = _numbers(cells.drop_null())
+            if len(widths) == 1:
+                return own.astype(self.dtype, copy=False), nulls
+            rows[:, at - width : at] = own
+        return rows, nulls
+
+    def _check_lengths(self, column: Any, field: str, width: int, name: str, path: Path | None, first_row: int) -> None:
+        """Raise if a list has another number of entries than those before it."""
+        if hasattr(column.type, "list_size"):
+            return
+        lengths = np.diff(column.offsets.to_numpy())
+        wrong = np.flatnonzero((lengths != width) & ~_nulls(column))
+        if wrong.size:
+            facts = {"column": field, "width": width, "given": int(lengths[wrong[0]])}
+            raise source_error("list", name, path, first_row + int(wrong[0]), **facts)
 
 
-def rows_of_batches(
-    batches: Iterable[Any],
-    name: str,
-    path: Path | None,
-    batch_rows: int | None,
-    row: int = 0,
-    skipped: int = 0,
-    *,
-    nulls_are_nan: bool = False,
-) -> Iterator[NDArray[Any]]:
-    """Yield the rows of Arrow record batches from `row` on, when the first batch begins at row `skipped`."""
-    at, dtype = skipped, None
-    for batch in batches:
-        if dtype is None:  # all batches share their columns
-            dtype = common_type(batch.schema, name, path)
-        step = rows_per_block(batch.num_columns, dtype.itemsize, batch_rows)
-        for start in range(max(0, row - at), batch.num_rows, step):
-            yield _as_array(batch.slice(start, step), dtype, name, path, at + start, nulls_are_nan=nulls_are_nan)
-        at += batch.num_rows
-    if at < row:
-        raise source_error("short", name, path, at, wanted=row)
+def _nulls(column: Any) -> NDArray[np.bool_]:
+    """Tell for every cell whether it is null."""
+    found: NDArray[np.bool_] = column.is_null().to_numpy(zero_copy_only=False)
+    return found
 
 
-def _as_array(
-    batch: Any, dtype: np.dtype[Any], name: str, path: Path | None, first_row: int, *, nulls_are_nan: bool
-) -> NDArray[Any]:
-    """Return a record batch as an array; a null becomes NaN, or is an error."""
-    rows: NDArray[Any] = np.empty((batch.num_rows, batch.num_columns), dtype)
-    nulls = []
-    for number, column in enumerate(batch.columns):
-        if not column.null_count:
-            rows[:, number] = column.to_numpy(zero_copy_only=False)
-            continue
-        missing = column.is_null().to_numpy(zero_copy_only=False)
-        nulls.append((int(np.argmax(missing)), batch.schema.names[number]))
-        # Nulls are dropped first: pyarrow would convert a column of integers with nulls to floats.
-        rows[~missing, number] = column.drop_null().to_numpy(zero_copy_only=False)
-        rows[missing, number] = np.nan
-    if nulls and not nulls_are_nan:
-        bad, column_name = min(nulls)
-        what = f"no number in column {column_name!r} (a null)"
-        raise source_error("not finite", name, path, first_row + bad, what=what)
-    return rows
+def _numbers(cells: Any) -> NDArray[Any]:
+    """Return cells without nulls as an array."""
+    numbers: NDArray[Any] = cells.to_numpy(zero_copy_only=False)
+    return numbers
 
 
 def _row_group_of(metadata: Any, row: int) -> tuple[int, int]:

@@ -21,8 +21,10 @@ from odeco.io.arrays import AdaptedSource, ArraySource, IterableSource, SlicedSo
 from odeco.io.arrow import ArrowFile, arrow_stream, is_arrow_data
 from odeco.io.errors import source_error
 from odeco.io.npy import NpyFile, NpzFile
+from odeco.io.rows import join_rows
 from odeco.io.source import ALL, BatchSource, Block, FileSource, Selection, Source, skip_first
 from odeco.io.text_rows import CsvFile, Extent, SvmlightFile, scan_svmlight
+from odeco.io.urls import UrlPath, as_path
 
 SVMLIGHT = (".svm", ".svmlight", ".libsvm")
 
@@ -48,8 +50,10 @@ def as_source(
         * the path of a file: ``.npy``, ``.npz`` with a CSR matrix, ``.parquet``, ``.arrow``, ``.feather``,
           svmlight (``.svm``, ``.svmlight``, ``.libsvm``), ``.csv`` or ``.tsv``; of a directory of such files, or a
           pattern such as ``day-*.npy``, which are read in the order of their names; or a list of such paths, read in
-          the order given;
-        * anything with ``__arrow_c_stream__``, such as a table of pyarrow or polars; a pyarrow dataset;
+          the order given. Folders in a directory are read if Hive has named them, as ``day=1``; these keys are not
+          columns. A path may be an URL, such as ``s3://bucket/rows.parquet``, see `odeco.io.urls`;
+        * anything with ``__arrow_c_stream__``, such as a table of pyarrow, a DataFrame of polars or a relation of
+          DuckDB; a LazyFrame of polars; a pyarrow dataset;
         * a two-dimensional object that supports ``data[start:stop]``, such as a dataset of h5py or zarr; a table of
           pandas;
         * an iterable of two-dimensional arrays or CSR matrices, or a callable that returns a fresh one;
@@ -68,7 +72,8 @@ def as_source(
     -------
     BatchSource
         It yields float32 and float64 as they are; float16 becomes float32, integers and bools become float64. CSR
-        comes as `scipy.sparse.csr_array`. Blocks may be views of the data: do not write to them.
+        comes as `scipy.sparse.csr_array`. Blocks may be views of the data: do not write to them. In Arrow data, a
+        column of lists, all of one length, is that many columns of numbers, named ``name[0]``, ``name[1]``, …
 
     Raises
     ------
@@ -100,10 +105,12 @@ def as_source(
 
 
 def _coerce(data: Any, batch_rows: int | None, n_features: int | None, selection: Selection) -> Source:
-    if isinstance(data, str | os.PathLike):
-        return open_files(files_of(Path(data)), batch_rows, n_features, selection)
-    if isinstance(data, list | tuple) and data and all(isinstance(path, str | os.PathLike) for path in data):
-        return open_files([Path(path) for path in data], batch_rows, n_features, selection)
+    if isinstance(data, str | os.PathLike | UrlPath):
+        return open_files(files_of(as_path(data)), batch_rows, n_features, selection)
+    if isinstance(data, list | tuple) and data and all(isinstance(path, str | os.PathLike | UrlPath) for path in data):
+        return open_files([as_path(path) for path in data], batch_rows, n_features, selection)
+    if is_arrow_data(data) and not hasattr(data, "iloc"):  # through Arrow, pandas gives its index as one more column
+        return arrow_stream(data, batch_rows, selection)
     data = data if selection.is_all else selection.of_table(data)
     if isinstance(data, Source) and batch_rows is None:
         return data
@@ -133,13 +140,29 @@ _KINDS: tuple[tuple[Callable[[Any], bool], Callable[[Any, int | None], Source]],
     (lambda data: isinstance(data, np.ndarray), ArraySource),
     (issparse, SparseSource),
     (lambda data: hasattr(data, "n_features") and hasattr(data, "__iter__"), AdaptedSource),
-    # Before Arrow: through Arrow, pandas gives its index as one more column.
     (lambda data: hasattr(data, "iloc") and _has_two_axes(data), SlicedSource),
-    (is_arrow_data, arrow_stream),
     (lambda data: hasattr(data, "__getitem__") and _has_two_axes(data), SlicedSource),
     (lambda data: hasattr(data, "__iter__") and not isinstance(data, bytes | bytearray | dict | set), _iterable),
     (callable, _iterable),
 )
+
+
+def in_memory(data: Any) -> Any:
+    """Return data for an estimator that reads them at once: files, queries and lists of one length as arrays.
+
+    Anything else is returned as it is; a file has no names then, as an array has none.
+    """
+    if isinstance(data, str | os.PathLike | UrlPath):
+        return join_rows(list(as_source(data)))
+    if hasattr(data, "collect_batches"):  # a LazyFrame of polars
+        data = data.collect()
+    elif hasattr(data, "to_arrow_reader"):  # a relation of DuckDB
+        data = data.to_arrow_table()
+    schema = getattr(data, "schema", {})
+    types = [field.type for field in schema] if hasattr(data, "num_columns") else getattr(data, "dtypes", ())
+    # Lists whose type states their length: of pyarrow, of polars.
+    has_lists = any(hasattr(each, "list_size") or type(each).__name__ == "Array" for each in types)
+    return join_rows(list(as_source(data))) if has_lists and not hasattr(data, "iloc") else data
 
 
 def files_of(path: Path) -> list[Path]:
@@ -147,8 +170,7 @@ def files_of(path: Path) -> list[Path]:
     if not path.is_dir():
         found = [] if path.exists() else sorted(_matching(path))
         return found or [path]
-    # Names that begin with a dot or an underscore are hidden files and metadata.
-    paths = sorted(entry for entry in path.iterdir() if not entry.name.startswith((".", "_")))
+    paths = sorted(_files_below(path))
     if not paths:
         raise SourceError(
             f"The directory {path.name} must hold files of the kinds {', '.join(SUFFIXES)}. It holds none. "
@@ -158,8 +180,25 @@ def files_of(path: Path) -> list[Path]:
     return paths
 
 
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder, and of the folders in it that have one value of a key: ``day=1``, as Hive names it.
+
+    Names that begin with a dot or an underscore are hidden files and metadata.
+    """
+    for entry in folder.iterdir():
+        if entry.name.startswith((".", "_")):
+            continue
+        if "=" in entry.name and entry.is_dir():
+            yield from _files_below(entry)
+        else:
+            yield entry
+
+
 def _matching(pattern: Path) -> Iterator[Path]:
     """Yield the files that match a pattern; none if it is not a pattern."""
+    if isinstance(pattern, UrlPath):
+        yield from pattern.matching()
+        return
     parts = pattern.parts
     fixed = next((place for place, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     if fixed < len(parts):

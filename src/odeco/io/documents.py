@@ -13,6 +13,7 @@ from typing import IO, Any
 from odeco.errors import DocumentError
 from odeco.io.arrow import import_arrow
 from odeco.io.tables import open_text, read_cells, text_errors
+from odeco.io.urls import UrlPath, as_path
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ def _texts_in_parquet(path: Path, column: str, *, private: bool) -> Iterator[Tex
                     row += 1
                     yield Text(f"{path.name}, row {row}", "" if content is None else content.decode("utf-8", errors))
         except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            if isinstance(path, UrlPath) and isinstance(error, OSError):
+                raise path.unreachable(error) from error
             fault = "" if private else f": {error}"
             raise DocumentError(
                 f"{path.name} must be complete and undamaged. It is not{fault}. Make it again."
@@ -116,10 +119,10 @@ def read_documents(paths: Iterable[str | Path], *, column: str | None = None, pr
     for given in paths:
         if str(given) == "-":
             yield from _standard_input(private)
-        elif Path(given).is_dir():
-            yield from _folder(Path(given), private)
+        elif as_path(given).is_dir():
+            yield from _folder(as_path(given), private)
         else:
-            yield from _file(Path(given), column, private)
+            yield from _file(as_path(given), column, private)
 
 
 def _standard_input(private: bool) -> Iterator[Text]:
@@ -183,7 +186,8 @@ def _columns_of(path: Path, kind: str) -> str:
     """Return the columns of a table in words; nothing if it cannot be read."""
     try:
         if kind == _PARQUET:
-            names = list(import_arrow(path.name, ".parquet").read_schema(path).names)
+            with path.open("rb") as opened:
+                names = list(import_arrow(path.name, ".parquet").read_schema(opened).names)
         elif kind in _TABLES:
             with open_text(path) as file:
                 names = read_cells(file, path.name, kind)[0]

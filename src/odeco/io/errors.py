@@ -18,8 +18,12 @@ _TEXTS = {
     "line": "Row {row:,} of {name} (line {line:,}) must be {must}. Got {given}. {remedy} and read again.",
     "type": "{Name} must hold real numbers: floats of at most 64 bits, integers or bools. It holds {what}. Convert it "
     "to float64.",
-    "column": "All columns of {name} must hold real numbers: floats of at most 64 bits, integers or bools. Column "
-    "{column!r} holds {what}. Convert it to float64, or leave it out.",
+    "column": "All columns of {name} must hold real numbers: floats of at most 64 bits, integers or bools, or "
+    "lists of them. Column {column!r} holds {what}. Convert it to float64, or leave it out.",
+    "list": "All lists in column {column!r} of {name} must have the same number of entries. Row {row:,} has {given:,}, "
+    "those before it {width:,}. Fix or drop the row (the first is row 0), or leave the column out.",
+    "not again": "{Name} must give its rows again for every pass, one pass at a time. It does not: {reason}. Finish "
+    "the pass before, or pass a callable that returns a fresh stream.",
     "masked": "{Name} must not be masked. Got a MaskedArray, whose hidden entries would be read as numbers. Fill them "
     "with X.filled(value), or drop those rows.",
     "shape": "{Name} must be two-dimensional, rows by columns. Got shape {shape}. {remedy}",
@@ -27,6 +31,8 @@ _TEXTS = {
     "damaged": "{name} cannot be opened: {reason}. It is damaged or holds something else; write or copy it again.",
     "damaged later": "{Name} cannot be read from row {row:,} on: {reason}. The rows before were read; write or copy it "
     "again.",
+    "broken off": "{Name} can no longer be reached from row {row:,} on: {reason}. The rows before were read; check the "
+    "network, the credentials and that the store still has it, and run again, from the checkpoint if there is one.",
     "changed length": "{Name} must give the same rows in every pass. It gave {row:,} rows instead of {announced:,}. Do "
     "not change it during a run; as a callable, return a fresh iterator at every call.",
     "short": "{Name} must hold at least the {wanted:,} rows to be skipped. It holds {row:,}. Pass the data that the "

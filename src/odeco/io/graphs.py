@@ -36,13 +36,15 @@ def read_graph(path: Path) -> Graph:
     """Return the graph in a file: a sparse matrix (``.npz``, ``.mtx``) or a list of edges (``.csv``, ``.txt``).
 
     A record of a list of edges has two nodes, and a weight if it has a third cell; cells are separated by a comma, a
-    semicolon, a tab, or blanks. The first record may hold the names of the columns: ``source`` and ``target``, ``from``
-    and ``to``, ``node1`` and ``node2``. Lines that begin with # or % are comments.
+    semicolon, a tab, or blanks. The first record is taken for the names of the columns if the nodes of all others are
+    numbers and its cells are not, if its third cell is no number, or if it has usual names: ``source`` and ``target``,
+    ``from`` and ``to``, ``node1`` and ``node2``, ``a`` and ``b``. Lines that begin with # or % are comments.
     """
     if path.suffix == ".npz":
         return Graph(_square(join_rows(list(as_source(str(path)))), path), None)
     if path.suffix == ".mtx":
-        return Graph(_square(to_csr(sparse.coo_array(scipy_io.mmread(path))), path), None)
+        with path.open("rb") as file:
+            return Graph(_square(to_csr(sparse.coo_array(scipy_io.mmread(file))), path), None)
     if path.suffix not in (".csv", ".tsv", ".txt", ".edges"):
         raise ValueError(
             f"A graph must be a matrix (.npz, .mtx) or a list of edges (.csv, .tsv, .txt). Got {path}. Convert it."
@@ -59,13 +61,36 @@ def _square(matrix: Any, path: Path) -> Any:
     return matrix
 
 
-#: The names that the first two columns of a list of edges may have.
-_HEADINGS = frozenset(("source", "target", "from", "to", "node", "node1", "node2", "src", "dst"))
+#: Usual names of the first two columns of a list of edges.
+_HEADINGS = frozenset(
+    ("source", "target", "from", "to", "node", "node1", "node2", "src", "dst", "a", "b", "i", "j", "u", "v", "x", "y")
+)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _has_heading(edges: list[list[str]]) -> bool:
+    """Return whether the first record has the names of columns, and not two nodes that occur again."""
+    first, others = edges[0], edges[1:]
+    if not others or any(len(edge) != len(first) for edge in others) or any(_is_number(cell) for cell in first[:2]):
+        return False
+    if len(first) == 3 and not _is_number(first[2]):
+        return True
+    if all(_is_number(cell) for edge in others for cell in edge[:2]):
+        return True
+    usual = {cell.lower() for cell in first[:2]} <= _HEADINGS
+    return usual and not {cell for edge in others for cell in edge[:2]} & set(first[:2])
 
 
 def _graph_of_edges(path: Path) -> Graph:
     edges = _read_edges(path)
-    if edges and {cell.lower() for cell in edges[0][:2]} <= _HEADINGS:
+    if edges and _has_heading(edges):
         edges = edges[1:]
     bad = next((number for number, edge in enumerate(edges, 1) if len(edge) not in (2, 3)), None)
     if not edges or bad is not None:

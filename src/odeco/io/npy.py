@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from odeco.errors import SourceError
 from odeco.io.arrays import RESIDENT_BYTES, rows_within
 from odeco.io.errors import source_error
 from odeco.io.source import FileSource, rows_per_block, split, working_type
+from odeco.io.urls import UrlPath
 
 #: What NumPy raises for a header that is cut short or is not a Python expression.
 HEADER_FAULTS = (
@@ -27,18 +29,43 @@ HEADER_FAULTS = (
 )
 
 
-def load_npy(path: Path) -> np.memmap[Any, Any]:
-    """Return the array in a ``.npy`` file, mapped into memory and never unpickled.
+def load_npy(path: Path) -> np.ndarray[Any, Any]:
+    """Return the array in a ``.npy`` file, mapped into memory and never unpickled; read, if it is in an object store.
 
-    Only the header is read, and its shape compared with the size of the file.
+    Of a file that is mapped only the header is read, and its shape compared with the size of the file.
     """
     with path.open("rb") as file:
         try:
             npy_format.read_magic(file)  # np.load would also read an archive or a pickle of this name
+            if isinstance(path, UrlPath):
+                file.seek(0)
+                return npy_format.read_array(file, allow_pickle=False)
             array: np.memmap[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         except HEADER_FAULTS as error:
             raise source_error("damaged", path.name, path, reason=error) from error
     return array
+
+
+#: Shape, whether rows are stored one after the other, type, and the offset of the first number.
+_Header = tuple[tuple[int, ...], bool, np.dtype[Any], int]
+
+
+def _mapped_header(array: Any) -> _Header:
+    return array.shape, bool(array.flags.c_contiguous), array.dtype, array.offset
+
+
+def _stored_header(path: Path) -> _Header:
+    """Read the header of a ``.npy`` object, and compare its shape with the size of the object."""
+    with path.open("rb") as file:
+        try:
+            version = npy_format.read_magic(file)
+            read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+            shape, by_columns, dtype = read(file)
+            if dtype.hasobject or file.tell() + math.prod(shape) * dtype.itemsize > path.stat().st_size:
+                raise ValueError("it holds objects, or less than its header announces")
+            return shape, not by_columns or len(shape) < 2 or min(shape) == 1, dtype, file.tell()
+        except HEADER_FAULTS as error:
+            raise source_error("damaged", path.name, path, reason=error) from error
 
 
 class NpyFile(FileSource):
@@ -55,14 +82,14 @@ class NpyFile(FileSource):
 
     def __init__(self, path: Path, batch_rows: int | None) -> None:
         super().__init__(path)
-        array = load_npy(path)
-        if array.ndim != 2:
-            raise self.fault("shape", shape=array.shape)
-        working_type(array.dtype, path.name, path)
-        self.n_rows, self.n_features = array.shape
+        header = _stored_header(path) if isinstance(path, UrlPath) else _mapped_header(load_npy(path))
+        shape, self._by_rows, self._type, self._offset = header
+        if len(shape) != 2:
+            raise self.fault("shape", shape=shape)
+        working_type(self._type, path.name, path)
+        self.n_rows, self.n_features = shape
         self._check_not_empty()
-        self._by_rows, self._offset, self._type = bool(array.flags.c_contiguous), array.offset, array.dtype
-        self._rows = rows_per_block(self.n_features, array.itemsize, batch_rows)
+        self._rows = rows_per_block(self.n_features, self._type.itemsize, batch_rows)
         self._facts = ("npy", self._type)
 
     def _blocks(self, row: int) -> Iterator[NDArray[Any]]:
@@ -76,12 +103,21 @@ class NpyFile(FileSource):
 
     def _map(self, start: int, stop: int) -> NDArray[Any]:
         offset = self._offset + start * self.n_features * self._type.itemsize
+        if isinstance(self.path, UrlPath):
+            rows = np.empty((stop - start, self.n_features), self._type)
+            file: Any
+            with self.path.open("rb", buffering=0) as file:
+                file.seek(offset)
+                if file.readinto(rows.reshape(-1).view(np.uint8).data) != rows.nbytes:
+                    raise EOFError("the file ends too early")
+            return rows
         return np.asarray(np.memmap(self.path, self._type, "r", offset, (stop - start, self.n_features)))
 
     def _gather(self, start: int, stop: int) -> NDArray[Any]:
         # Stored by columns, a few rows are scattered over the whole file, and a mapping would read the pages around
         # each number; so the part of every column is read by itself.
         columns = np.empty((self.n_features, stop - start), self._type)
+        file: Any  # of bytes that are not buffered
         with self.path.open("rb", buffering=0) as file:
             for number, column in enumerate(columns):
                 file.seek(self._offset + (number * (self.n_rows or 0) + start) * self._type.itemsize)
@@ -117,7 +153,7 @@ class NpzFile(FileSource):
 
     def __init__(self, path: Path, batch_rows: int | None) -> None:
         super().__init__(path)
-        with self._opening(), zipfile.ZipFile(path) as archive, ExitStack() as opened:
+        with self._opening(), path.open("rb") as file, zipfile.ZipFile(file) as archive, ExitStack() as opened:
             self._check_parts(archive)
             self.n_rows, self.n_features = (int(size) for size in _Part(archive, "shape", opened).read(2))
             data, indices, indptr = (_Part(archive, name, opened) for name in _PARTS)
@@ -143,7 +179,7 @@ class NpzFile(FileSource):
                 raise self.fault("not CSR", what=kind.upper())
 
     def _blocks(self, row: int) -> Iterator[Any]:
-        with zipfile.ZipFile(self.path) as archive, ExitStack() as opened:
+        with self.path.open("rb") as file, zipfile.ZipFile(file) as archive, ExitStack() as opened:
             data, indices, indptr = (_Part(archive, name, opened) for name in _PARTS)
             indptr.skip(row)
             pointers = indptr.read(1).astype(np.int64)

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from odeco._util.arrays import as_numpy
 from odeco._util.scale import largest
+from odeco._util.types import as_numpy
 from odeco.errors import BadRowError
 from odeco.io.errors import source_error
 

@@ -18,6 +18,7 @@ from odeco._util.types import DataArray
 from odeco.errors import SourceError
 from odeco.io.errors import as_subject, source_error
 from odeco.io.rows import all_finite, csr_fault, csr_view, first_bad_row, is_sparse, row_slice, stored_numbers
+from odeco.io.urls import UrlPath
 
 #: A block of rows as algorithms read it: float32 or float64, dense or CSR. Read-only by convention: it may be
 #: a view of the user's data.
@@ -145,18 +146,22 @@ class Source(ABC):
         """Yield blocks of rows from `row` on, of any number type, not yet checked."""
 
     def _checked(self, blocks: Iterator[Any], row: int) -> Iterator[Block]:
-        start = row
+        start, in_store = row, isinstance(self.path, UrlPath)
+        self._check_unchanged(row)
         while True:
-            self._check_unchanged(row)
+            if not in_store:  # where nothing is mapped, and every look is a request
+                self._check_unchanged(row)
             try:
                 block = next(blocks, None)
             except SourceError:
                 raise
             except self._faults as error:
-                raise self.fault("damaged later", row, reason=error) from error
+                broken_off = in_store and isinstance(error, OSError)
+                raise self.fault("broken off" if broken_off else "damaged later", row, reason=error) from error
+            if block is None or not in_store:
+                self._check_unchanged(row)  # opening and mapping took time
             if block is None:
                 break
-            self._check_unchanged(row)  # opening and mapping took time
             checked = as_block(block, self, row)
             row += checked.shape[0]
             yield checked
@@ -225,7 +230,10 @@ def as_block(block: Any, source: Source, first_row: int) -> Block:
     if not all_finite(stored_numbers(rows)):
         bad = first_bad_row(rows)
         if bad is not None:
-            raise source.fault("not finite", first_row + bad[0], what=bad[1])
+            place, what = bad
+            if source.columns is not None and not is_sparse(rows):
+                what += f" in column {source.columns[int(np.argmin(np.isfinite(rows[place])))]!r}"
+            raise source.fault("not finite", first_row + place, what=what)
     checked: Block = rows
     return checked
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -29,6 +30,7 @@ import numpy as np
 from odeco._util.types import FloatArray, IndexArray
 from odeco.errors import DocumentError
 from odeco.io.source import NESTED_REMEDY, Selection, nested_columns
+from odeco.io.urls import UrlPath, as_path
 
 #: Between the cells of a record.
 DELIMITERS = ",;\t"
@@ -159,10 +161,12 @@ def open_text(path: Path, *, private: bool = False, newline: str = "") -> Iterat
 
     In a private run bytes that are not UTF-8 are replaced, since an error would depend on a record.
     """
-    opener: Any = gzip.open if path.name.lower().endswith(".gz") else open
     errors = "replace" if private else "strict"
-    with text_errors(path.name), opener(path, "rt", encoding="utf-8-sig", errors=errors, newline=newline) as file:
-        yield file
+    store = path.watched() if isinstance(path, UrlPath) else nullcontext()
+    with store, text_errors(path.name), path.open("rb") as file:
+        packed: Any = gzip.GzipFile(fileobj=file) if path.name.lower().endswith(".gz") else file
+        with io.TextIOWrapper(packed, encoding="utf-8-sig", errors=errors, newline=newline) as text:
+            yield text
 
 
 @contextmanager
@@ -236,10 +240,11 @@ def read_text_table(path: Path, *, private: bool = False) -> TextTable:
 
 
 def _arrow_table(path: Path) -> TextTable:
-    from pyarrow import ArrowException, feather, parquet  # type: ignore[import-untyped]  # optional
+    from pyarrow import ArrowException, feather, parquet  # optional
 
     try:
-        table = parquet.read_table(path) if path.suffix == ".parquet" else feather.read_table(path)
+        with path.open("rb") as file:
+            table = (parquet if path.suffix == ".parquet" else feather).read_table(file)
     except FileNotFoundError:
         raise
     except (ArrowException, OSError) as error:
@@ -270,7 +275,7 @@ def answers_named(text: str, columns: Sequence[str]) -> dict[str, list[str]]:
     """
     if not text.endswith(".json"):
         return dict.fromkeys(columns, _listed(text))
-    with open_text(Path(text)) as file:
+    with open_text(as_path(text)) as file:
         named = json.load(file)
     if not isinstance(named, dict) or not all(isinstance(own, list) for own in named.values()):
         raise ValueError(f'{text} must hold an object such as {{"question": ["yes", "no"]}}. It holds something else.')
@@ -281,7 +286,7 @@ def symbols_named(text: str) -> list[str]:
     """Return the possible symbols that ``--symbols`` names: with commas between them, or a file with one per line."""
     if not text.endswith(".txt"):
         return _listed(text)
-    with open_text(Path(text)) as file:
+    with open_text(as_path(text)) as file:
         return [line.strip() for line in file if line.strip()]
 
 

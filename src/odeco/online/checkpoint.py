@@ -33,10 +33,11 @@ from odeco._util.schema import (
 )
 from odeco._util.state import check_names
 from odeco.online.drift import DriftSolver
-from odeco.online.one_pass import N_SEGMENTS, MomentSolver, OnePassSolver
-from odeco.online.run import KINDS, Run
-from odeco.online.settings import METHODS, Settings
-from odeco.online.sums import MOST_LEVELS
+from odeco.online.entries import N_SEGMENTS
+from odeco.online.one_pass import OnePassSolver
+from odeco.online.run import KINDS, ONE_PASS, Run
+from odeco.online.settings import METHODS, MOMENTS, Settings
+from odeco.online.sums import MOST_LEVELS, RowSum
 from odeco.online.thinning import ALL_ROWS, below
 from odeco.power.solver import Solver
 from odeco.power.tracking import Tracker
@@ -64,7 +65,8 @@ _SETTINGS = record(
         "delta": nothing_or(number(0, 1)),
         "norm_bound": nothing_or(number(0)),
         "neighbour_relation": one_of(None, "replace", "add_remove"),
-    }
+    },
+    {"moment": one_of(*MOMENTS)},  # files of earlier versions have raw moments
 )
 
 _PLACE = record({"row": whole(), "n_refined": whole(), "length": nothing_or(whole(1)), "ended": flag()})
@@ -146,7 +148,7 @@ def _check_run(settings: Settings, run: Any, arrays: dict[str, Any]) -> None:
         )
         groups.get(prefix, {})[rest] = value
     begun = settings.search(run["dimension"], 0)
-    tracks = settings.n_passes not in (None, 1) or not isinstance(begun, OnePassSolver | MomentSolver)
+    tracks = settings.n_passes not in (None, 1) or not isinstance(begun, ONE_PASS)
     expected = type(state) is type(begun) or (tracks and isinstance(state, Tracker))
     require(expected, "its solver must be that of its method")
     require(state.order == settings.order, "its solver must be of the order of the run")
@@ -189,7 +191,7 @@ def _check_sum(settings: Settings, run: dict[str, Any], state: Solver, held: dic
     room = settings.batch_size
     if room is None and run["state"] == "tracking" and place["length"] is not None:
         room = math.ceil(place["length"] / N_SEGMENTS)
-    if isinstance(state, OnePassSolver | MomentSolver) and settings.n_passes in (None, 1):
+    if isinstance(state, ONE_PASS) and settings.n_passes in (None, 1):
         room = state.n_rows_wanted
     require(room is None or n_held < room, "its sum must hold fewer rows than a batch")
     if state.query != "rows":
@@ -200,9 +202,10 @@ def _check_sum(settings: Settings, run: dict[str, Any], state: Solver, held: dic
 def _check_total(settings: Settings, state: Solver, total: Any, sizes: Sizes) -> None:
     """Require a sum of the shape of its query."""
     require(state.query != "rows", "rows that are kept have no sum")
-    if state.query == "entries":
-        sizes["distinct"] = math.comb(sizes["d"] + 2, 3)
-        array("distinct", low=-_MOST, high=_MOST)(total, "sum.sum", sizes)
+    if state.query in ("entries", "pairs"):
+        expected = RowSum(state.query, state.probes, state.order).shape
+        array(*[None] * len(expected), low=-_MOST, high=_MOST)(total, "sum.sum", sizes)
+        require(total.shape == expected, "its sum must have all moments")
         return
     shape = ("m",) * settings.order if state.query == "core" else ("d", None)
     array(*shape, low=-_MOST, high=_MOST)(total, "sum.sum", sizes)

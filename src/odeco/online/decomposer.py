@@ -22,7 +22,7 @@ from odeco.online.checkpoint import RunFile
 from odeco.online.dask.requests import cluster_rows, sum_on_cluster
 from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
 from odeco.online.run import Progress, Run, Snapshot
-from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_METHOD, Method, Settings
+from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_METHOD, DEFAULT_MOMENT, Method, Moment, Settings
 from odeco.privacy.ledger import Ledger
 from odeco.privacy.ledger_file import Account
 from odeco.privacy.noise import NoiseSource
@@ -39,9 +39,10 @@ class OnlineDecomposer:
     method : {"auto", "core", "entries", "power"}
         ``"core"`` keeps the first rows as a block within `memory`, searches it, and refines what it finds with all rows
         that follow, each read once. ``"entries"`` adds up all d³/6 distinct entries of the moment, for order 3 and up
-        to 400 columns. ``"auto"`` takes ``"entries"`` for up to 100 columns where they fit into `memory`, else
-        ``"core"``. ``"power"`` is Algorithm 2 of the paper: k R batches, one for each iteration of each component;
-        rows that follow refine them.
+        to 400 columns; at order 4 see `decompose_stream`. ``"auto"`` takes ``"entries"`` for up to 100 columns where
+        they fit into `memory`, at order 4 for cumulants and more components than columns, else ``"core"``. ``"power"``
+        is Algorithm 2 of the paper: k R batches, one for each iteration of each component; rows that follow refine
+        them.
     memory : float
         The memory for rows that are kept and for matrices made of them, in megabytes.
     batch_size : int, optional
@@ -51,6 +52,8 @@ class OnlineDecomposer:
         The paper's L and R, for ``"power"`` only; by default those of `Plan.default`.
     order : int
         The order p of the moment.
+    moment : {"raw", "cumulant"}
+        At order 4, whether E[x⊗⁴] is decomposed or the fourth cumulant; see `decompose_stream`.
     forgetting : float
         Once all components are found, the factor by which the weight of the past is multiplied before each further
         batch. 1 averages over all rows; a smaller factor follows a distribution that drifts.
@@ -102,6 +105,7 @@ class OnlineDecomposer:
         n_restarts: int | None = None,
         n_iterations: int | None = None,
         order: int = 3,
+        moment: Moment = DEFAULT_MOMENT,
         forgetting: float = 1.0,
         epsilon: float | None = None,
         delta: float | None = None,
@@ -120,6 +124,7 @@ class OnlineDecomposer:
             n_restarts=n_restarts,
             n_iterations=n_iterations,
             order=order,
+            moment=moment,
             forgetting=forgetting,
             epsilon=epsilon,
             delta=delta,
@@ -286,7 +291,7 @@ class OnlineDecomposer:
             raise NothingFoundError(
                 f"At least one component must be finished. None is after {self.n_rows:,} rows. {remedy}"
             )
-        if self._account is None:
+        if self._account is None and not self._settings.takes_one_pass(self._dimension):
             warn_of_dominant_column(result, self._squares, self._names, stacklevel=2)
         return result
 

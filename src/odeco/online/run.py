@@ -20,8 +20,10 @@ from odeco.decompose.result import PrivateStreamDecomposition, StreamDecompositi
 from odeco.errors import BadRowError, RankError, StreamEndedError
 from odeco.io.rows import csr_view, is_sparse, row_slice, stored_numbers
 from odeco.online.drift import DriftSolver
-from odeco.online.entries import EntriesSolver
-from odeco.online.one_pass import N_SEGMENTS, MomentSolver, OnePassSolver
+from odeco.online.entries import N_SEGMENTS, EntriesSolver, MomentSolver
+from odeco.online.fourth_moment import FourthComponents
+from odeco.online.fourth_solver import FourthMomentSolver
+from odeco.online.one_pass import OnePassSolver
 from odeco.online.range_finder import CoreSolver
 from odeco.online.sums import Held, Part, RowSum
 from odeco.power.power_method import PowerSolver
@@ -38,9 +40,13 @@ KINDS: dict[str, type[Solver]] = {
     "one pass": OnePassSolver,
     "drift": DriftSolver,
     "moment": MomentSolver,
+    "fourth moment": FourthMomentSolver,
     "entries": EntriesSolver,
     "tracking": Tracker,
 }
+
+#: The solvers that read rows once, and say how many they want.
+ONE_PASS = (OnePassSolver, MomentSolver, FourthMomentSolver)
 
 _NAMES = {kind: name for name, kind in KINDS.items()}
 
@@ -237,14 +243,14 @@ class OnePass:
 
     def progress(self, run: Run) -> Progress:
         """Return the progress towards the next search, or say that components are refined."""
-        state, needed = run.state, self.room(run)
-        if state.components.n_components:
+        state, needed = _one_pass_solver(run), self.room(run)
+        if state.is_ready:
             return Progress(state.status, 1.0, run.n_rows, 0)
         return Progress(state.status, run.n_rows / (run.n_rows + needed), run.n_rows, needed)
 
 
-def _one_pass_solver(run: Run) -> OnePassSolver | MomentSolver:
-    if not isinstance(run.state, OnePassSolver | MomentSolver):
+def _one_pass_solver(run: Run) -> OnePassSolver | MomentSolver | FourthMomentSolver:
+    if not isinstance(run.state, ONE_PASS):
         raise RuntimeError("Only a solver for one pass says how many rows it wants.")
     return run.state
 
@@ -350,6 +356,8 @@ class BatchMean:
 
         With `keep`, the sum is kept, because the batch goes on.
         """
+        if isinstance(run.state, FourthMomentSolver):  # it has a unit of its own
+            return run.total.rows() if run.total.question == "rows" else run.total.mean(), None
         if run.total.question == "rows":
             return self._rows(run)
         mean: FloatArray = run.total.mean() if keep else run.total.finish()
@@ -369,7 +377,8 @@ class BatchMean:
         rows, exponent = run.total.rows(), run.notes
         size = largest(stored_numbers(rows))
         if exponent is None and size > 0:
-            exponent = run.state.order * unit_exponent(size, 2 * run.state.order, rows.dtype)
+            single = np.dtype(np.float32)  # in which the span of a block is searched
+            exponent = run.state.order * unit_exponent(size, 2 * run.state.order, single)
         shift = (exponent or 0) // run.state.order
         if not shift:
             return rows, exponent
@@ -455,7 +464,9 @@ class Run:
         self.batches = batches
         self.mean = BatchMean() if mean is None else mean
         self._now = RunState(state, self.mean.sum_for(state), n_closed)
-        self._estimate: tuple[int, Solver, Any] | None = None  # the last estimate of one pass, by the number of rows
+        self._estimate: tuple[int, Solver | FourthComponents, Any] | None = (
+            None  # the last estimate of one pass, by the number of rows
+        )
 
     @property
     def state(self) -> Solver:
@@ -543,7 +554,7 @@ class Run:
         notes = self.mean.notes_after(self, release, after)
         self.go_on_with(self.batches.following(after), n_closed=now.n_closed + n_rows, notes=notes)
 
-    def require_signal(self, state: Solver, notes: Any = None) -> None:
+    def require_signal(self, state: Solver | FourthComponents, notes: Any = None) -> None:
         """Raise if the rank was selected automatically, and is 0."""
         if state.rank_evidence is not None and state.rank_evidence.rank == 0:
             evidence = self.mean.evidence(state.rank_evidence, self.notes if notes is None else notes)
@@ -594,10 +605,10 @@ class Run:
         )
         return self.mean.result(result, self, notes)
 
-    def _so_far(self) -> tuple[Solver, Any]:
+    def _so_far(self) -> tuple[Solver | FourthComponents, Any]:
         """Return the solver with the best estimate from all rows, and the notes that go with it."""
         now = self._now
-        if not isinstance(now.state, OnePassSolver | MomentSolver):
+        if not isinstance(now.state, ONE_PASS):
             return now.state, now.notes
         if self._estimate is None or self._estimate[0] != self.n_rows:
             reply, notes = self.mean.reply(self, keep=True) if now.total.n_rows else (None, now.notes)

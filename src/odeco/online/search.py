@@ -27,6 +27,7 @@ from odeco.cp.rank import RankEvidence
 from odeco.cp.small import decompose_core, fit_independent
 from odeco.errors import RankError
 from odeco.io.rows import is_sparse, row_slice
+from odeco.online.block import QuantizedRows, row_chunks
 from odeco.online.held_out import N_GROUPS, HeldOut, judge_held_out
 from odeco.online.sums import RowSum
 from odeco.power.power_method import zero_image_error
@@ -44,10 +45,10 @@ _ONE_IN = 4
 _N_STEPS = 6
 
 #: A component is clear if rows that did not find it give it a weight of this many standard errors of Gaussian rows.
-_CLEAR = 3.0
+CLEAR = 3.0
 
-#: Rows of a chunk of the unfolding.
-_CHUNK_ROWS = 2048
+#: Rows of the kernel that are computed at a time.
+_KERNEL_ROWS = 2048
 
 #: Rounds and spare columns of subspace iteration, where there are fewer rows than columns.
 _N_ROUNDS, _SPARE_COLUMNS = 30, 8
@@ -91,9 +92,9 @@ def search_rows(rows: Any, n_components: int, order: int, seed: int, *, final: b
     """
     n_rows = int(rows.shape[0])
     last = np.arange(n_rows) % _ONE_IN == _ONE_IN - 1
-    fresh = rows[last] if n_rows >= _ONE_IN else rows
-    in_span = _vectors_in_span(rows[~last], n_components, order, seed)
-    stepped = power_steps(rows[~last], in_span, order, _N_STEPS)
+    fresh, searched = rows[last] if n_rows >= _ONE_IN else rows, rows[~last]
+    in_span = _vectors_in_span(searched, n_components, order, seed)
+    stepped = power_steps(searched, in_span, order, _N_STEPS)
     steps_help = _score(fresh, stepped, order) > _score(fresh, in_span, order)
     vectors = stepped if steps_help else in_span
     clear = clear_components(fresh, vectors, order)
@@ -146,7 +147,8 @@ def count_components(rows: Any, order: int, seed: int) -> Found:
 def mean_over(rows: Any, question: Any, block: FloatArray, order: int) -> FloatArray:
     """Return the mean over rows that a question asks for."""
     total = RowSum(question, block, order)
-    total.update(rows)
+    for piece in row_chunks(rows) if isinstance(rows, QuantizedRows) else [rows]:
+        total.update(piece)
     return total.mean()
 
 
@@ -163,13 +165,13 @@ def power_steps(rows: Any, vectors: FloatArray, order: int, n_steps: int) -> Flo
 def clear_components(rows: Any, vectors: FloatArray, order: int) -> NDArray[np.bool_]:
     """Tell which components stand clear of the noise in rows that did not find them."""
     weights, errors = _weights(rows, vectors, order)
-    clear: NDArray[np.bool_] = np.abs(weights) > _CLEAR * errors
+    clear: NDArray[np.bool_] = np.abs(weights) > CLEAR * errors
     return clear
 
 
 def _score(rows: Any, vectors: FloatArray, order: int) -> float:
     """Return the sum of the values of the moment at the vectors, without their signs."""
-    return float(np.abs(np.mean((rows @ vectors) ** order, axis=0)).sum())
+    return float(np.abs(np.mean(_products(rows, vectors) ** order, axis=0)).sum())
 
 
 def _weights(rows: Any, vectors: FloatArray, order: int) -> tuple[FloatArray, FloatArray]:
@@ -177,10 +179,17 @@ def _weights(rows: Any, vectors: FloatArray, order: int) -> tuple[FloatArray, Fl
 
     The p-th power of a Gaussian variable of variance v has the second moment (2p − 1)!! vᵖ.
     """
-    products = rows @ dual_vectors(vectors)
+    products = _products(rows, dual_vectors(vectors))
     weights = np.mean(products**order, axis=0)
     factor = math.prod(range(1, 2 * order, 2))
     return weights, np.sqrt(factor * np.mean(products**2, axis=0) ** order / rows.shape[0])
+
+
+def _products(rows: Any, vectors: FloatArray) -> FloatArray:
+    if isinstance(rows, QuantizedRows):
+        return np.concatenate([chunk @ vectors for chunk in row_chunks(rows)])
+    products: FloatArray = rows @ vectors
+    return products
 
 
 # The span of the components -------------------------------------------------------------------------------------------
@@ -191,7 +200,10 @@ def span_of_components(rows: Any, width: int, order: int, seed: int) -> FloatArr
     n_rows, d = (int(size) for size in rows.shape)
     width = min(width, n_rows, d)
     with one_blas_thread():  # results must not depend on the number of threads
-        if d <= n_rows:
+        if isinstance(rows, QuantizedRows):
+            iterated = _orthogonal_iteration(rows, _leading_of_slice(rows, width))
+            leading = [_leading(_second_moment(rows), width), iterated]
+        elif d <= n_rows:
             leading = [_leading(_second_moment(rows), width), _leading(_unfolding(rows, order), width)]
         else:
             leading = _leading_of_few_rows(rows, width, order, seed)
@@ -207,7 +219,7 @@ def _leading(matrix: FloatArray, width: int) -> FloatArray:
 
 def _second_moment(rows: Any) -> FloatArray:
     total = np.zeros((rows.shape[1],) * 2)
-    for chunk in _chunks(rows):
+    for chunk in row_chunks(rows):
         product = chunk.T @ chunk
         total += product.toarray() if is_sparse(product) else product
     return total
@@ -215,7 +227,7 @@ def _second_moment(rows: Any) -> FloatArray:
 
 def _unfolding(rows: Any, order: int) -> FloatArray:
     """Return the sum over pairs of different rows, in single precision: it only has to find a span."""
-    chunks = [chunk.astype(np.float32) for chunk in _chunks(rows)]
+    chunks = [chunk.astype(np.float32) for chunk in row_chunks(rows)]
     pairs = [(first, second) for second in range(len(chunks)) for first in range(second + 1)]
 
     def contract(pair: tuple[int, int]) -> FloatArray:
@@ -243,7 +255,7 @@ def _leading_of_few_rows(rows: Any, width: int, order: int, seed: int) -> list[F
     n_rows = int(rows.shape[0])
     single = rows.astype(np.float32)
     kernel = np.empty((n_rows, n_rows), np.float32)
-    edges = [(start, min(start + _CHUNK_ROWS, n_rows)) for start in range(0, n_rows, _CHUNK_ROWS)]
+    edges = [(start, min(start + _KERNEL_ROWS, n_rows)) for start in range(0, n_rows, _KERNEL_ROWS)]
 
     def fill(edge: tuple[int, int]) -> None:
         kernel[edge[0] : edge[1]] = _kernel(row_slice(single, *edge), single, order)
@@ -262,6 +274,46 @@ def _leading_of_few_rows(rows: Any, width: int, order: int, seed: int) -> list[F
     return leading
 
 
-def _chunks(rows: Any) -> list[Any]:
-    n_rows = int(rows.shape[0])
-    return [row_slice(rows, start, min(start + _CHUNK_ROWS, n_rows)) for start in range(0, n_rows, _CHUNK_ROWS)]
+# Blocks of so many rows that their pairs take too long ----------------------------------------------------------------
+
+
+def _leading_of_slice(rows: Any, width: int) -> FloatArray:
+    """Return the directions of the largest eigenvalues of T(I, I, a), where a = Σ T(eᵢ, eᵢ, I), in any sign.
+
+    For orthogonal components a is Σ λⱼ vⱼ, and the slice Σ λⱼ² vⱼ vⱼᵀ. For few components their noise is that of the
+    unfolding, at d² operations per row (Hopkins, Schramm, Shi and Steurer 2016, arXiv 1512.02337). A row is contracted
+    with the others only, and what the mean row adds to a, which is tr(E x xᵀ) times that row, is subtracted.
+    """
+    n_rows, d = rows.shape
+    total, weighted, size = np.zeros(d), np.zeros(d), 0.0
+    for chunk in row_chunks(rows):
+        squares = np.sum(chunk * chunk, axis=1)
+        total += chunk.sum(axis=0)
+        weighted += squares @ chunk
+        size += float(squares.sum())
+    trace = (weighted - size / n_rows * total).astype(np.float32)
+    matrix = np.zeros((d, d))
+    for chunk in row_chunks(rows):
+        squares = np.sum(chunk * chunk, axis=1)
+        others = chunk @ trace - (squares - size / n_rows) * squares
+        matrix += chunk.T @ (others[:, None] * chunk)
+    sizes, axes = eigh(matrix, check_finite=False)
+    largest_first = np.argsort(-np.abs(sizes - np.median(sizes)), kind="stable")  # noise adds a multiple of I
+    directions: FloatArray = axes[:, largest_first[:width]]
+    return directions
+
+
+def _orthogonal_iteration(rows: Any, basis: FloatArray) -> FloatArray:
+    """Return a basis after higher-order orthogonal iteration (De Lathauwer, De Moor and Vandewalle 2000).
+
+    The basis of each step is the span of the leading left singular vectors of T(I, Q, Q), for the basis Q before it.
+    """
+    first, second = np.triu_indices(basis.shape[1])
+    scale = np.where(first == second, 1.0, math.sqrt(2.0)).astype(np.float32)  # pairs i < j stand for j < i too
+    for _ in range(_N_STEPS):
+        images = np.zeros((basis.shape[0], first.size))
+        for chunk in row_chunks(rows):
+            inside = chunk @ basis.astype(np.float32)
+            images += chunk.T @ (inside[:, first] * inside[:, second] * scale)
+        basis = np.linalg.svd(images, full_matrices=False)[0][:, : basis.shape[1]]
+    return basis

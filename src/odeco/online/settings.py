@@ -7,8 +7,9 @@ from typing import Any, Literal, get_args
 
 from odeco._util.arguments import check_choice, check_count, check_forgetting, check_number, check_order
 from odeco.online.drift import DriftSolver
-from odeco.online.entries import EntriesSolver, check_columns
-from odeco.online.one_pass import MomentSolver, OnePassSolver, moment_bytes
+from odeco.online.entries import EntriesSolver, MomentSolver, check_columns, moment_bytes
+from odeco.online.fourth_solver import FourthMomentSolver, whole_bytes
+from odeco.online.one_pass import OnePassSolver
 from odeco.online.private import Guarantee, NoisyMean
 from odeco.online.range_finder import DEFAULT_ROUNDS, CoreSolver
 from odeco.online.run import Batches, BatchMean, FreshRows, OnePass, Passes, Run
@@ -21,6 +22,12 @@ Method = Literal["auto", "core", "power", "entries"]
 DEFAULT_METHOD: Method = "auto"
 
 METHODS: tuple[Method, ...] = get_args(Method)
+
+Moment = Literal["raw", "cumulant"]
+
+DEFAULT_MOMENT: Moment = "raw"
+
+MOMENTS: tuple[Moment, ...] = get_args(Moment)
 
 #: The memory that a run may use by default, in megabytes.
 DEFAULT_MEMORY = 256.0
@@ -39,6 +46,8 @@ class Settings:
         The number k of components; ``"auto"`` selects it automatically.
     order : int
         The order p of the moment.
+    moment : {"raw", "cumulant"}
+        Whether the moment is decomposed, or at order 4 the cumulant.
     method : {"auto", "core", "power", "entries"}
         The solver that finds the components; see `chosen_method`.
     batch_size : int or None
@@ -68,12 +77,22 @@ class Settings:
     delta: float | None = None
     norm_bound: float | None = None
     neighbour_relation: str | None = None
+    moment: Moment = DEFAULT_MOMENT
 
     def __post_init__(self) -> None:
         check_choice("method", self.method, METHODS)
+        check_choice("moment", self.moment, MOMENTS)
         self._check_number()
-        if check_order(self.order) != 3 and self.method == "entries":
-            raise ValueError(f"method='entries' takes moments of order 3. Got order {self.order}. Take method='core'.")
+        private = self.guarantee is not None
+        if check_order(self.order) not in ((3,) if private else (3, 4)) and self.method == "entries":
+            orders = "order 3 in a private run" if private else "order 3 or 4"
+            raise ValueError(f"method='entries' takes moments of {orders}. Got order {self.order}. Take method='core'.")
+        if self.moment == "cumulant" and (self.order != 4 or private or self.method not in ("auto", "entries")):
+            raise ValueError(
+                "moment='cumulant' takes order=4 and method='entries', without privacy. Got "
+                f"order={self.order!r} and method={self.method!r}{' in a private run' if private else ''}. "
+                "Pass order=4 and leave out the rest, or take moment='raw'."
+            )
         check_forgetting(self.forgetting)
         check_number("memory", self.memory, 0, 2**40)
         for name in ("n_restarts", "n_iterations"):
@@ -102,8 +121,11 @@ class Settings:
                 f"`batch_size` is not used by method={self.method!r}: everything depends on the count of rows. Got "
                 f"{self.batch_size!r}. Leave it out."
             )
-        if self.forgetting < 1 and self.method == "entries" and not private:
-            raise ValueError("method='entries' averages over all rows. Got forgetting below 1. Take method='core'.")
+        if self.forgetting < 1 and (self.method == "entries" or self.moment == "cumulant") and not private:
+            raise ValueError(
+                "method='entries' averages over all rows. So does moment='cumulant'. Got forgetting below 1. Take "
+                "method='core' and moment='raw'."
+            )
 
     @property
     def has_batches(self) -> bool:
@@ -115,7 +137,7 @@ class Settings:
         if not self.automatic:
             check_count("n_components", self.n_components)
             return
-        if self.method not in ("auto", "core"):
+        if self.method not in ("auto", "core") and not (self.method == "entries" and self.order == 4):
             raise ValueError(
                 f"n_components='auto' takes method='core', which can hold out rows. Got method={self.method!r}. "
                 "Pass n_components as an int, or leave out the method."
@@ -160,6 +182,8 @@ class Settings:
         """Return the method, and why it was chosen."""
         if self.method != "auto":
             return self.method, "as given"
+        if self._more_than(dimension):
+            return "entries", "more components than columns, and cumulants, take the whole fourth moment"
         if self.order != 3 or self.automatic or (self.forgetting < 1 and self.guarantee is None):
             what = "the order is not 3" if self.order != 3 else "rows that are kept serve more than one purpose"
             return "core", what
@@ -168,6 +192,17 @@ class Settings:
         if moment_bytes(dimension) > self.bytes_allowed:
             return "core", "the whole moment does not fit into the memory allowed"
         return "entries", f"with at most {FEW_COLUMNS} columns the whole moment is cheap"
+
+    def _more_than(self, dimension: int) -> bool:
+        """Return whether the fourth moment must be added up, or, for an unknown number, whether it can be."""
+        if self.order != 4 or self.guarantee is not None or self.forgetting < 1:
+            return False
+        many = isinstance(self.n_components, int) and self.n_components > dimension
+        return many or self.moment == "cumulant" or (self.automatic and whole_bytes(dimension) <= self.bytes_allowed)
+
+    def takes_one_pass(self, dimension: int) -> bool:
+        """Return whether one pass gives all that there is to know: the fourth moment is added up."""
+        return self.order == 4 and self.chosen_method(dimension)[0] == "entries"
 
     @property
     def bytes_allowed(self) -> int:
@@ -204,6 +239,9 @@ class Settings:
                 weight_from="last_image",
             )
             return PowerSolver.start(plan, order=self.order, parts=(dimension,), seed=seed)
+        if method == "entries" and self.order == 4:
+            number, cumulant = None if isinstance(k, str) else k, self.moment == "cumulant"
+            return FourthMomentSolver.start(dimension, number, seed=seed, memory=self.bytes_allowed, cumulant=cumulant)
         if method == "entries" and not isinstance(k, str):
             check_columns(dimension)
             if private or in_passes:

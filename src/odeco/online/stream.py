@@ -18,12 +18,12 @@ from odeco.errors import ClusterError, FileFormatError, SourceError
 from odeco.io.coerce import as_source
 from odeco.io.errors import as_subject
 from odeco.io.reading import Passes
-from odeco.io.source import is_on_cluster
+from odeco.io.source import Source, is_on_cluster
 from odeco.online.checkpoint import RunFile
 from odeco.online.dask.requests import cluster_rows, sum_on_cluster
 from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
 from odeco.online.run import Progress, Run
-from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_METHOD, METHODS, Method, Settings
+from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_METHOD, DEFAULT_MOMENT, METHODS, Method, Moment, Settings
 from odeco.online.sums import rows_per_chunk, rows_per_unit
 
 
@@ -38,6 +38,7 @@ def decompose_stream(
     n_restarts: int | None = None,
     n_iterations: int | None = None,
     order: int = 3,
+    moment: Moment = DEFAULT_MOMENT,
     columns: Sequence[str] | str | None = None,
     drop: Sequence[str] | str | None = None,
     rng: RngLike = None,
@@ -58,11 +59,14 @@ def decompose_stream(
     n_components : int or "auto"
         The number k of components. ``"auto"``, with ``"core"``: selected automatically, by held-out rows; the result's
         `rank_evidence` states the confidence, and which other numbers are not ruled out. At most 22 are looked for, or
-        d if there are at most 50 columns (at order 3).
+        d if there are at most 50 columns (at order 3). With ``"entries"`` at order 4: the eigenvectors of the fourth
+        moment of the earlier half of the rows that the later half confirms.
     method : {"auto", "core", "entries", "power"}
         ``"core"`` keeps a block of rows within `memory`, searches it, and refines what it finds with all rows.
         ``"entries"`` adds up all d³/6 distinct entries of the moment and decomposes it, for order 3 and up to 400
-        columns. ``"auto"`` takes ``"entries"`` for up to 100 columns where they fit into `memory`, else ``"core"``.
+        columns; at order 4 all d⁴/24 of them, or a range of its d²/2 x d²/2 flattening where `memory` does not hold
+        them, for up to d (d − 1)/2 components. ``"auto"`` takes ``"entries"`` for up to 100 columns where they fit into
+        `memory`, at order 4 for cumulants and more components than columns, else ``"core"``.
         ``"power"`` is Algorithm 2 of the paper: fresh rows for every iteration, exactly k R batches, and memory for
         nothing but d (k + L) numbers.
     n_passes : int, optional
@@ -78,6 +82,10 @@ def decompose_stream(
         The paper's L and R, for ``"power"`` only.
     order : int
         The order p of the moment.
+    moment : {"raw", "cumulant"}
+        At order 4, ``"cumulant"`` decomposes the fourth cumulant, Σ κᵢ aᵢ⊗⁴ for rows Σ aᵢ sᵢ + noise, where the sources
+        sᵢ are independent with fourth cumulants κᵢ, and the noise is Gaussian with any covariance. ``"raw"``
+        decomposes E[x⊗⁴], for rows that are each one of several vectors.
     columns, drop : sequence of str, optional
         The names of the columns to read, in this order, or of those to leave out, such as an index; for CSV, Parquet
         and Arrow files and for tables.
@@ -142,9 +150,9 @@ def decompose_stream(
         n_restarts=n_restarts,
         n_iterations=n_iterations,
         order=order,
+        moment=moment,
     )
-    chosen, _ = settings.chosen_method(reader.n_features)
-    settings = replace(settings, n_passes=_passes(reader, chosen, n_passes))
+    settings = replace(settings, n_passes=_passes(reader, settings, n_passes))
     stops_when_found = method == "power"  # Algorithm 2 reads exactly k R batches
     fingerprint = "" if checkpoint is None else reader.fingerprint()
     seconds = check_number("checkpoint_seconds", checkpoint_seconds, 0, float("inf"), closed=True)
@@ -164,7 +172,8 @@ def decompose_stream(
         result = replace(result, n_rows=length, n_passes=run.n_rows // length)
     if reader.columns is not None:
         result = result.with_names(reader.columns)
-    warn_of_dominant_column(result, reader.squares, reader.columns, stacklevel=2)
+    if not settings.takes_one_pass(reader.n_features):  # whose components do not depend on the units of columns
+        warn_of_dominant_column(result, reader.squares, reader.columns, stacklevel=2)
     return result
 
 
@@ -191,8 +200,15 @@ def _pull(reader: Reader, run: Run, file: Checkpoint, callback: Callable[[Progre
         raise ClusterError(f"{error} {kept}") from error
 
 
-def _passes(reader: Reader, method: Method, n_passes: int | None) -> int | None:
+def _passes(reader: Reader, settings: Settings, n_passes: int | None) -> int | None:
     """Return how often data are read; None if they are a stream."""
+    method, _ = settings.chosen_method(reader.n_features)
+    if settings.takes_one_pass(reader.n_features):
+        if n_passes not in (None, 1):
+            raise ValueError(
+                f"`n_passes` must be 1 where the fourth moment is added up. Got {n_passes!r}. Leave it out."
+            )
+        return 1 if reader.repeatable else None
     if method == "power" or not reader.repeatable:
         if n_passes not in (None, 1):
             raise ValueError(
@@ -250,7 +266,12 @@ class LocalReader:
         source = as_source(data, **selection)
         if source.repeatable and not getattr(source, "sparse", False):
             # Dense blocks of the size of a chunk need no joining. Sparse blocks of so few rows would be slow.
-            source = as_source(data, batch_rows=rows_per_chunk(source.n_features), **selection)
+            height = rows_per_chunk(source.n_features)
+            # What has no fingerprint may be a query, which is not run twice to read it once.
+            if isinstance(source, Source) and source.identified:
+                source = as_source(data, batch_rows=height, **selection)
+            else:
+                source = as_source(source, batch_rows=height)
         self._source = source
         self.n_features, self.repeatable = source.n_features, source.repeatable
         self.squares = ColumnSquares()

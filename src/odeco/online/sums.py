@@ -36,9 +36,10 @@ from odeco.io.rows import (
     stored_numbers,
 )
 from odeco.online.csr_image import fused_image
+from odeco.online.pair_sums import n_entries, n_pairs, sum_entries, sum_products, width_of
 from odeco.online.thinning import ALL_ROWS, NO_PLACES, RowLimit, below, lowered, selected
 
-Question = Literal["image", "core", "entries", "rows"]
+Question = Literal["image", "core", "entries", "pairs", "rows"]
 
 
 #: A sum in a file has fewer levels than this, which is enough for 2⁶⁴ rows.
@@ -90,12 +91,13 @@ class RowSum:
 
     Parameters
     ----------
-    question : {"image", "core", "entries", "rows"}
+    question : {"image", "core", "entries", "pairs", "rows"}
         ``"image"``: Σ x (xᵀu)ᵖ⁻¹ for every column u of `block`. ``"core"``: Σ (Qᵀx)⊗ᵖ for the basis Q = `block`.
-        ``"entries"``: the distinct entries of Σ x ⊗ x ⊗ x (i ≥ j ≥ k in the order of i, then j, then k). ``"rows"``:
-        the rows themselves, which are kept.
+        ``"entries"``: the distinct entries of Σ x ⊗ x ⊗ x (i ≥ j ≥ k in the order of i, then j, then k); at order 4,
+        all moments up to the fourth in a frame. ``"pairs"``: products with the fourth moment in a frame
+        (`odeco.online.pair_sums`). ``"rows"``: the rows themselves, which are kept.
     block : array, d x L or d x m
-        The candidates, or the basis; d x 0 for entries and rows.
+        The candidates, the basis, or the frame; d x 0 for entries of order 3 and for rows.
     order : int
         The order p of the moment.
     limit : RowLimit, optional
@@ -137,8 +139,11 @@ class RowSum:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the sum."""
+        d = self.block.shape[0]
         if self.question == "entries":
-            return (math.comb(self.block.shape[0] + 2, 3),)
+            return (math.comb(d + 2, 3) if self.order == 3 else n_entries(d),)
+        if self.question == "pairs":
+            return (n_pairs(d), width_of(self.block) + d + 1)
         return self.block.shape if self.question == "image" else (self.block.shape[1],) * self.order
 
     def update(self, rows: Any) -> None:
@@ -199,8 +204,9 @@ class RowSum:
         self.held = held
 
     def rows(self) -> Any:
-        """Return the rows that are kept."""
-        return join_rows([*self.held.waiting])
+        """Return the rows that are kept, as one piece from then on: with its pieces it would take memory twice."""
+        self.held = self.held._replace(waiting=(join_rows([*self.held.waiting]),))
+        return self.held.waiting[0]
 
     def append(self, part: Part) -> None:
         """Add the sum over the rows that follow, which a worker has added up; or the rows that it picked."""
@@ -321,7 +327,7 @@ class RowSum:
         if finite and not _has_vanished(answer, 2.0 ** -ordinary_bits(chunk.dtype)):
             return answer
         exponent = unit_exponent(largest(stored_numbers(chunk)), self.order, chunk.dtype)
-        if exponent:
+        if exponent and self._homogeneous:
             answer = self._product(_in_unit(chunk, exponent)).astype(np.float64)
             answer = times_power_of_two(answer, exponent * self.order)
             finite = all_finite(answer)
@@ -329,14 +335,21 @@ class RowSum:
             raise FloatingPointError
         return answer
 
+    @property
+    def _homogeneous(self) -> bool:
+        """Whether the sum is multiplied by 2ᵖ if rows are by 2; not if it has lower moments."""
+        return self.question != "pairs" and (self.question != "entries" or self.order == 3)
+
     def _product(self, chunk: Any) -> DataArray:
         if self._typed_block.dtype != chunk.dtype:
             self._typed_block = self.block.astype(chunk.dtype)
         block = self._typed_block
         if self.question == "core":
             return _core(chunk, block, self.order)
+        if self.question == "pairs":
+            return sum_products(chunk, self.block)
         if self.question == "entries":
-            return _entries(chunk)
+            return _entries(chunk) if self._homogeneous else sum_entries(chunk, self.block)
         if not is_sparse(chunk) and chunk.shape[1] >= WIDE:
             return _image_by_columns(chunk, block, self.order)
         return _image_by_rows(chunk, block, self.order)

@@ -115,7 +115,7 @@ class Solver(Protocol):
         """The order of the tensor or moment."""
 
     @property
-    def query(self) -> Literal["image", "value", "core", "entries", "rows"]:
+    def query(self) -> Literal["image", "value", "core", "entries", "pairs", "rows"]:
         """What is needed next: T(I, u, …, u), T(u, …, u), T(Q, …, Q), all entries, or the rows themselves."""
 
     @property

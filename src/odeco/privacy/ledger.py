@@ -136,6 +136,35 @@ class Payer(ABC):
         self.record(entry)
         return entry
 
+    def charge_dp_event(
+        self, what: str, event: Any, *, sensitivity: float = 1.0, data: str | Iterable[str] = ALL_DATA
+    ) -> Charge:
+        """Record a release of another library, stated as an event of the package ``dp-accounting``, or refuse it.
+
+        All of the event is one charge, so that a refusal leaves nothing half charged.
+
+        Parameters
+        ----------
+        what : str
+            What is released, for the reader of the ledger.
+        event : dp_accounting.DpEvent
+            Gaussian events, and compositions of them. Others have no μ and are refused.
+        sensitivity : float
+            How far a neighbour of *this* ledger can move the answers, in the unit of the event's noise multipliers:
+            1 if both have the same neighbours. If the event is for adding or removing a record and the ledger for
+            replacing one, it is 2, as a record is removed and another one added.
+        data : str or iterable of str
+            See `Charge`.
+
+        Notes
+        -----
+        A Gaussian event with the noise multiplier z costs (sensitivity/z)²; a composition costs the sum.
+        """
+        square = _square_of_event(event)
+        if square == 0:
+            raise ValueError("The event must be a release. Got one that releases nothing. Leave it out.")
+        return self.charge(what, sensitivity * math.sqrt(square) * _ROUND_UP, 1.0, data=data)
+
     @abstractmethod
     def record(self, entry: Charge) -> None:
         """Record a charge, or refuse it; see `charge`."""
@@ -390,6 +419,23 @@ class Ledger(Payer):
                 if n_counted < number:
                     self._squares[name] = (number, total + _square(entry))
             self._n_counted = number
+
+
+def _square_of_event(event: Any) -> float:
+    """Return the square of the μ of an event of ``dp-accounting``."""
+    kind = type(event).__name__
+    if kind == "ComposedDpEvent":
+        return math.fsum(map(_square_of_event, event.events)) * _ROUND_UP
+    if kind == "SelfComposedDpEvent":
+        return float(event.count) * _square_of_event(event.event) * _ROUND_UP
+    if kind == "NoOpDpEvent":
+        return 0.0
+    if kind != "GaussianDpEvent" or not 0 < event.noise_multiplier < math.inf:
+        raise ValueError(
+            "An event must be Gaussian with a positive noise multiplier, or a composition of such events: others have "
+            f"no μ. Got {event!r}. Keep account of it elsewhere."
+        )
+    return _ROUND_UP / float(event.noise_multiplier) ** 2
 
 
 def _square(entry: Charge) -> int:

@@ -85,6 +85,8 @@ class PrivacyPlan:
         The number of records or users; None for entries.
     norm_bound : float or None
         The bound on the norm of rows; None for entries.
+    bound_share : float
+        The share of μ² that chooses the bound, which is then the unit of norms; 0 if the bound is given.
     """
 
     epsilon: float
@@ -100,6 +102,7 @@ class PrivacyPlan:
     order: int = 3
     n_units: int | None = None
     norm_bound: float | None = None
+    bound_share: float = 0.0
 
     @property
     def largest_weight(self) -> float | None:
@@ -160,8 +163,12 @@ def _sentences(plan: PrivacyPlan, mechanism: str) -> list[str]:
     """Return what will be found from which weight on; what it costs and what more would buy; and what that means."""
     signal = plan[mechanism].smallest_signal
     twice = next(each for each in plan.prospects if each.epsilon == 2 * plan.epsilon)
+    chosen = (
+        f" The bound on norms is chosen by the run, from noisy counts with {plan.bound_share:.0%} of μ²; here it is "
+        f"the unit of norms, and its power {plan.order} that of weights."
+    )
     return [
-        _finding(plan, signal),
+        _finding(plan, signal) + (chosen if plan.bound_share else ""),
         f"It spends ε = {plan.epsilon:g} (δ = {plan.delta:g}) of the privacy of every {plan.unit}, once and for all; "
         f"ε = {twice.epsilon:g} would find weights from {twice.smallest_signals[mechanism]:.3g} on.",
         in_plain_words(adversary_accuracy(plan.mu), plan.unit),

@@ -100,6 +100,15 @@ class PrivacyReport:
         return adversary_accuracy(self.mu, sum(charge.delta for charge in self.charges))
 
     @property
+    def rho(self) -> float:
+        """The ρ of zero-concentrated differential privacy that the noise satisfies: μ²/2.
+
+        Gaussian releases that cost μ together are μ²/2-zCDP (Bun and Steinke 2016). If charges have deltas of their
+        own, as the choice of a vocabulary has, it holds but for their sum.
+        """
+        return self.mu**2 / 2
+
+    @property
     def level(self) -> Level:
         """How serious that is: a warning above 75 %, bad above 95 %."""
         return level_of(self.adversary_accuracy)
@@ -118,7 +127,7 @@ class PrivacyReport:
         )
 
     def __repr__(self) -> str:
-        shown = {name: getattr(self, name) for name in ("epsilon", "delta", "epsilon_spent", "mu")}
+        shown = {name: getattr(self, name) for name in ("epsilon", "delta", "epsilon_spent", "mu", "rho")}
         numbers = ", ".join(f"{name}={value:.6g}" for name, value in shown.items())
         return (
             f"PrivacyReport({numbers}, adversary_accuracy={self.adversary_accuracy:.4f}, private={self.private}, "
@@ -159,7 +168,7 @@ class PrivacyReport:
         """Return everything as JSON; an infinite number is written as the text "infinity"."""
         charges = [charge.to_fields() for charge in self.charges]
         document = {"kind": "privacy report", "format_version": 1, **asdict(self), "charges": charges}
-        document["adversary_accuracy"] = self.adversary_accuracy  # for the reader; it follows from the rest
+        document |= {"adversary_accuracy": self.adversary_accuracy, "rho": self.rho}  # both follow from the rest
         finite = {
             name: "infinity" if isinstance(value, float) and math.isinf(value) else value
             for name, value in document.items()
@@ -172,7 +181,8 @@ class PrivacyReport:
         document = json.loads(written)
         if document.pop("kind") != "privacy report" or document.pop("format_version") != 1:
             raise FileFormatError("The text must be a privacy report of format version 1. It is not. Write it again.")
-        document.pop("adversary_accuracy", None)
+        for follows in ("adversary_accuracy", "rho"):
+            document.pop(follows, None)
         _check_document(document, "privacy", {})
         charges = tuple(Charge(**fields) for fields in document.pop("charges"))
         numbers: dict[str, Any] = {name: math.inf if value == "infinity" else value for name, value in document.items()}

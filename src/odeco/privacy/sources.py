@@ -28,7 +28,7 @@ from scipy.sparse import csr_array
 
 from odeco._util.arguments import check_count
 from odeco.errors import SourceError
-from odeco.io.arrow import ArrowFile
+from odeco.io.arrow import ArrowFile, Layout
 from odeco.io.coerce import SVMLIGHT, check_alike, check_suffixes, files_of
 from odeco.io.errors import as_subject, source_error
 from odeco.io.npy import NpyFile, NpzFile
@@ -200,6 +200,13 @@ class _PrivateArrowFile(ArrowFile):
     """A table whose nulls are read as NaN: a record with a null is not valid, and counts as blank."""
 
     nulls_are_nan: ClassVar[bool] = True
+
+    def _find_lengths(self, layout: Layout) -> Layout:
+        open_lists = [name for name, width in zip(layout.fields, layout.widths, strict=True) if width is None]
+        raise ValueError(
+            f"Lists in private rows must have a length that their type states. Column {open_lists[0]!r} of {self.name} "
+            "holds lists of any length, which only records show. Write it as a fixed_size_list."
+        )
 
 
 class _PrivateSvmlightFile(SvmlightFile):

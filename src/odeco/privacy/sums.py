@@ -63,9 +63,11 @@ class PrivateSums:
     guarantee : Guarantee
         The budget that all releases share.
     n_records : int
-        Number of records; it is public.
+        Number of records, or of users; it is public.
     record : str
-        The name of a record in messages, such as "row" or "respondent".
+        The name of a record in messages, such as "row" or "respondent"; "user" if a user may have several.
+    n_terms : int, optional
+        Number of arrays that are added up, if users have several records; by default one for each record.
     neighbour_relation : {"replace", "add_remove"}
         Whether a neighbour replaces one record or blanks it; see `odeco.privacy.holders.protocol.RELATIONS`.
     neighbours : str, optional
@@ -85,10 +87,10 @@ class PrivateSums:
     2⟨u, v⟩ ≤ 2b², so √2 b.
 
     **Rounding.** A norm of m numbers is computed with a relative error of at most m + 8 units of roundoff, and n arrays
-    of norm b, added up in whatever order, give a sum that errs by at most n + 8 units of roundoff times n b. Twice the
-    sum of both is part of the sensitivity that is declared, as two neighbours may round in opposite directions. The
-    arrays of norm b themselves must be computed from the record with a relative error of at most 8 units of roundoff
-    for each of their numbers.
+    of norm b, added up in whatever order, give a sum that errs by at most n + 8 units of roundoff times n b. If n users
+    have N arrays whose norms sum up to n b, it errs by N + 8 units times n b. Twice the sum of both is part of the
+    sensitivity that is declared, as two neighbours may round in opposite directions. The arrays of norm b themselves
+    must be computed from the record with a relative error of at most 8 units of roundoff for each of their numbers.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class PrivateSums:
         n_records: int,
         *,
         record: str,
+        n_terms: int | None = None,
         neighbour_relation: NeighbourRelation = "replace",
         neighbours: str = "",
         earlier: tuple[Charge, ...] = (),
@@ -106,6 +109,7 @@ class PrivateSums:
         check_choice("neighbour_relation", neighbour_relation, tuple(RELATIONS))
         check_delta_for(guarantee.delta, n_records, record)
         self.guarantee, self.n_records, self.record = guarantee, n_records, record
+        self._n_terms = n_records if n_terms is None else n_terms
         self.neighbour_relation = neighbour_relation
         self.neighbours = neighbours or f"one {record}, {RELATIONS[neighbour_relation]}; their number is public"
         ledger = Ledger(guarantee.mu, within=as_ledger(guarantee.ledger))
@@ -117,7 +121,7 @@ class PrivateSums:
         """Return how far a neighbour can move the sum that a query asks for."""
         replaced = 2.0 if query.signed else math.sqrt(2)
         factor = replaced if self.neighbour_relation == "replace" else 1.0
-        return query.bound * (factor + 2 * ROUNDOFF * (8 * query.size + 8 + self.n_records * (self.n_records + 8)))
+        return query.bound * (factor + 2 * ROUNDOFF * (8 * query.size + 8 + self.n_records * (self._n_terms + 8)))
 
     def noise(self, query: Query, share: float) -> float:
         """Return the deviation of the noise of a query that takes a share of μ²."""

@@ -1,4 +1,4 @@
-"""Decompositions under differential privacy: a recipe with its plan, and a registry of mechanisms."""
+"""Decompositions under differential privacy: a recipe with its plan, a registry of mechanisms, subspaces and bounds."""
 
 from odeco._util.lazy import make_lazy
 

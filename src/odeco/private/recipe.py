@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,8 +27,9 @@ from odeco._util.types import RngLike
 from odeco.decompose.result import PrivateDecomposition
 from odeco.display.progress import following
 from odeco.power.power_method import Schedule
-from odeco.privacy.calibration import check_delta, check_delta_for, check_epsilon
+from odeco.privacy.calibration import check_delta, check_delta_for, check_epsilon, gdp_mu
 from odeco.privacy.holders.entries import EntryLevel
+from odeco.privacy.holders.norms import RowNorms, norms_share
 from odeco.privacy.holders.protocol import RELATIONS, UNITS, Unit
 from odeco.privacy.holders.records import RecordLevel
 from odeco.privacy.ledger import Ledger
@@ -39,13 +40,11 @@ from odeco.privacy.release import Releaser, Releases
 from odeco.privacy.report import PrivacyReport
 from odeco.privacy.sensitivity import EntrySensitivities, RecordSensitivities
 from odeco.privacy.sources import PrivateRows
+from odeco.private.bound import AUTO, is_auto, release_bound
 from odeco.private.mechanisms import MECHANISMS
 from odeco.private.mechanisms.mechanism import Calibration, Setting, Task
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor
-
-#: The value of `mechanism` that leaves the choice to the plan.
-AUTO = "auto"
 
 #: Budgets to compare with, as multiples of the one that is planned.
 _MULTIPLES = (0.5, 1.0, 2.0, 4.0)
@@ -71,7 +70,7 @@ def decompose_privately(
     unit: Unit | None = None,
     mechanism: str = AUTO,
     calibration: Calibration = "exact",
-    norm_bound: float | None = None,
+    norm_bound: float | Literal["auto"] | None = None,
     groups: Any = None,
     n_restarts: int | None = None,
     n_iterations: int | None = None,
@@ -111,9 +110,10 @@ def decompose_privately(
     calibration : {"exact", "paper"}
         How ``"wang2016"`` scales its noise: by exact accounting, or by line 2 of the paper's Algorithm 3, which makes
         it some six times as large.
-    norm_bound : float
+    norm_bound : float or "auto"
         For rows: the largest Euclidean norm; longer ones are scaled down. Required, and to be known without looking at
-        the data.
+        the data. ``"auto"`` spends a part of μ², 5 % but for few records, on noisy counts of rows by their norm, and
+        takes the bound that balances clipping and noise by them (`odeco.privacy.holders.norms`).
     groups : array of n labels
         For ``unit="user"``: whose row each is; public. Every user counts once, with the mean over own rows.
     n_restarts, n_iterations : int, optional
@@ -182,21 +182,41 @@ def decompose_privately(
         "entry_limit": entry_limit,
         "nonnegative": nonnegative,
     }
-    with np.errstate(all="ignore"):  # a warning about the data would be an answer without noise
-        holder = _as_holder(data, mechanism, settings)
-    if holder.unit != "entry":
-        check_delta_for(delta, holder.n_units, holder.unit)
-    search = _search(holder.dimension, n_components, n_restarts, n_iterations)
-    setting = Setting(holder.dimension, holder.order, search, epsilon, delta, holder.sensitivities, calibration)
-    planned = _choose(mechanism, setting)
-    own = Ledger(setting.mu, within=None if ledger is None else as_ledger(ledger))
+    choose_bound = is_auto(norm_bound) and not isinstance(data, EntryLevel | RecordLevel)
+    share = 1.0
+    own = Ledger(gdp_mu(epsilon, delta), within=None if ledger is None else as_ledger(ledger))
+    n_planned = 1
+
+    def plan_for(dimension: int, order: int, sensitivities: Any) -> tuple[Setting, MechanismPlan]:
+        search = _search(dimension, n_components, n_restarts, n_iterations)
+        setting = Setting(dimension, order, search, epsilon, delta, sensitivities, calibration, share)
+        return setting, _choose(mechanism, setting)
+
     with following(callback, progress) as report_to:
 
         def report(what: str) -> None:
             if report_to is not None:
-                report_to(Releases(what, sum(charge.count for charge in own.charges), planned.n_releases))
+                report_to(Releases(what, sum(charge.count for charge in own.charges), n_planned))
 
         releaser = Releaser(own, SecureNoise() if noise is None else noise, callback=report)
+        if choose_bound:
+            norms, known = _norms(data, settings)
+            check_delta_for(delta, norms.n_units, settings["unit"])
+            of_norms = norms_share(norms.n_units, gdp_mu(epsilon, delta))
+            share = 1 - of_norms
+            planned = plan_for(norms.n_features, known.order, known)[1]
+            n_planned = 1 + planned.n_releases
+            relation: Any = "replace" if known.replace else "add_remove"
+            of_bound = gdp_mu(epsilon, delta) * math.sqrt(of_norms)
+            # What clipping takes away is balanced with the weight that the noise hides.
+            hidden = planned.smallest_signal
+            settings["norm_bound"] = release_bound(norms, relation, releaser, of_bound, known.order, hidden)
+        with np.errstate(all="ignore"):  # a warning about the data would be an answer without noise
+            holder = _as_holder(data, mechanism, settings)
+        if holder.unit != "entry":
+            check_delta_for(delta, holder.n_units, holder.unit)
+        setting, planned = plan_for(holder.dimension, holder.order, holder.sensitivities)
+        n_planned = planned.n_releases + choose_bound
         found = MECHANISMS[planned.mechanism].run(Task(holder, setting, planned, releaser, generator))
     guarantee = PrivacyReport.of(
         releaser,
@@ -222,7 +242,7 @@ def plan_privacy(
     delta: float,
     unit: Unit = "entry",
     n_units: int | None = None,
-    norm_bound: float | None = None,
+    norm_bound: float | Literal["auto"] | None = None,
     n_restarts: int | None = None,
     n_iterations: int | None = None,
     order: int | None = None,
@@ -240,8 +260,11 @@ def plan_privacy(
         The number of records or users. For entries it follows from d, and is not given.
     order : int
         The order p of the tensor, 3 by default.
-    n_components, epsilon, delta, unit, norm_bound, n_restarts, n_iterations, neighbour_relation, entry_change
+    n_components, epsilon, delta, unit, n_restarts, n_iterations, neighbour_relation, entry_change
         As for `decompose_privately`.
+    norm_bound : float or "auto"
+        As for `decompose_privately`. With ``"auto"`` weights are in units of Bᵖ, the power of the bound that the run
+        would choose.
     nonnegative : bool, optional
         As for `decompose_privately`.
 
@@ -266,6 +289,7 @@ def plan_privacy(
     relation = default_neighbours(unit, AUTO) if neighbour_relation is None else neighbour_relation
     p = check_count("order", MINIMUM_ORDER if order is None else order, MINIMUM_ORDER)
     check_choice("neighbour_relation", relation, ("distinct", "literal") if unit == "entry" else tuple(RELATIONS))
+    choose_bound = is_auto(norm_bound)
     sensitivities: EntrySensitivities | RecordSensitivities
     if unit == "entry":
         change = 1.0 if entry_change is None else check_number("entry_change", entry_change, 0, math.inf)
@@ -273,9 +297,11 @@ def plan_privacy(
     else:
         n_units = check_count("n_units", n_units)
         check_delta_for(delta, n_units, unit)
-        known = (check_norm_bound(norm_bound), n_units, p)
+        norm_bound = 1.0 if choose_bound else check_norm_bound(norm_bound)
+        known = (norm_bound, n_units, p)
         sensitivities = RecordSensitivities(*known, replace=relation == "replace", nonnegative=bool(nonnegative))
-    setting = Setting(d, p, search, epsilon, delta, sensitivities)
+    of_norms = norms_share(n_units, gdp_mu(epsilon, delta)) if choose_bound and n_units is not None else 0.0
+    setting = Setting(d, p, search, epsilon, delta, sensitivities, share=1 - of_norms)
     return _plan_all(setting, unit, relation, n_units=n_units, norm_bound=norm_bound)
 
 
@@ -322,6 +348,15 @@ def _as_holder(data: Any, mechanism: str, settings: dict[str, Any]) -> EntryLeve
             )
         return data
     unit = given.pop("unit", "entry")
+    _check_settings(unit, given)
+    given.setdefault("neighbour_relation", default_neighbours(unit, mechanism))
+    if unit == "entry":
+        return EntryLevel(data.entries if isinstance(data, DenseTensor) else data, **given)
+    return RecordLevel(data, **{"norm_bound": None, **given})  # None is refused there, with what to do
+
+
+def _check_settings(unit: Unit, given: dict[str, Any]) -> None:
+    """Raise if a setting is given that does not go with the unit, or if the users of rows are missing."""
     check_choice("unit", unit, UNITS)
     if (unit == "user") != ("groups" in given):
         raise ValueError(
@@ -329,10 +364,19 @@ def _as_holder(data: Any, mechanism: str, settings: dict[str, Any]) -> EntryLeve
             f"groups{'' if 'groups' in given else '=None'}. Pass one label per row, or unit='record'."
         )
     _check_used_by_unit(unit, given)
-    given.setdefault("neighbour_relation", default_neighbours(unit, mechanism))
-    if unit == "entry":
-        return EntryLevel(data.entries if isinstance(data, DenseTensor) else data, **given)
-    return RecordLevel(data, **{"norm_bound": None, **given})  # None is refused there, with what to do
+
+
+def _norms(data: Any, settings: dict[str, Any]) -> tuple[RowNorms, RecordSensitivities]:
+    """Return the holder of rows whose norms will be counted, and their sensitivities for a bound of 1."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    unit, order = given.pop("unit", "entry"), given.get("order", MINIMUM_ORDER)
+    _check_settings(unit, given)
+    relation = given.get("neighbour_relation", default_neighbours(unit, AUTO))
+    check_choice("neighbour_relation", relation, tuple(RELATIONS))
+    norms = RowNorms(data, given.get("groups"))
+    known = (1.0, norms.n_units, check_count("order", order, MINIMUM_ORDER))
+    replaced = relation == "replace"
+    return norms, RecordSensitivities(*known, replace=replaced, nonnegative=bool(given.get("nonnegative")))
 
 
 def _mechanisms_that_use(argument: str) -> list[str]:
@@ -359,14 +403,21 @@ def _plan_all(
     neighbour_relation: str,
     *,
     n_units: int | None = None,
-    norm_bound: float | None = None,
+    norm_bound: Any = None,
 ) -> PrivacyPlan:
     """Return the plan of every mechanism that can be used, smallest signal first, and what other budgets would find."""
     ranked = _ranked(setting)
-    public = (setting.epsilon, setting.delta, setting.mu, unit, neighbour_relation, setting.dimension)
+    public = (
+        setting.epsilon,
+        setting.delta,
+        gdp_mu(setting.epsilon, setting.delta),
+        unit,
+        neighbour_relation,
+        setting.dimension,
+    )
     known = (setting.search.n_components, ranked, _best(ranked).mechanism)
     prospects = tuple(_prospect(setting, multiple * setting.epsilon) for multiple in _MULTIPLES)
-    return PrivacyPlan(*public, *known, prospects, setting.order, n_units, norm_bound)
+    return PrivacyPlan(*public, *known, prospects, setting.order, n_units, norm_bound, 1 - setting.share)
 
 
 def _prospect(setting: Setting, epsilon: float) -> Prospect:

@@ -11,10 +11,13 @@ L = 1 and 10 tell which transitions follow from a law and which from the choice 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 import numpy as np
+from scipy.integrate import quad
+from scipy.special import erf
 
 from odeco._util.types import FloatArray
 from odeco.datasets.planted import APPENDIX_A_WEIGHTS, AdversarialNoise, WeaklyCorrelatedNoise, gaussian_noise
@@ -26,10 +29,9 @@ from odeco.reproduction.report import (
     Experiment,
     Finding,
     Transitions,
-    Within,
+    claims,
     distinct,
     select,
-    starts_needed,
     verdict,
     verdict_at_most,
     verdict_near,
@@ -142,14 +144,6 @@ def outcome_table(records: Records, outcome: str) -> FloatArray:
     return np.array([record[outcome] for record in ordered], float).reshape(len(distinct(records, "trial")), -1)
 
 
-RULE = (
-    "Transition points (failure rate ½, L = 4) are scaled by each of the caption's four scalings; the best has the "
-    "smallest spread (standard deviation of their logarithms over d). Holds: the best is the paper's. Holds up to "
-    "logs: of the powers σ, σ√d and σd the paper's is best, and the exponent of d is within "
-    f"{ONE_LOG} (one ln d over these d) and two standard errors of the paper's."
-)
-
-
 def evaluate(records: Records) -> list[Finding]:
     """Return a finding for each row of the figure, for the law behind its first row, and for two more claims."""
     rows = [_check_row(records, noise) for noise in PAPER]
@@ -171,26 +165,15 @@ def _check_row(records: Records, noise: str) -> Finding:
         if n >= PRIMARY_RESTARTS  # one start finds components in any order, so the criterion fails even at σ = 0
         for each in [transitions(records, noise, n)]
     )
-    return Finding(
-        f"Figure 1, {noise} noise",
-        f"The transitions of the failure rate for all d coincide on the axis {name}.",
-        RULE,
+    return Finding.on(
+        "figure1",
+        "row",
         f"Transitions at σ = {points} (by d). Spreads: {listed}. Best: {best}. Exponents for {others}.",
         found,
-        "figure1",
-        REMARKS[noise] if found != "holds" else "",
+        noise=noise,
+        scaling=name,
+        remark=claims()["figure1"]["remarks"][noise] if found != "holds" else "",
     )
-
-
-REMARKS = {
-    "gaussian": "For small d another failure comes first, at a constant σ: the noise's own largest value exceeds the "
-    "third weight, and the best-value rule takes it. The law, 1/√d, takes over at larger d. See law and set-up.",
-    "adversarial": "v₂ has the value 0.75 + σ, so from σ = 0.25 on it is found before v₁ whatever d is; with many "
-    "restarts that comes first for small d.",
-    "weakly correlated": "The whole tensor is diagonal, so a start goes to the largest λᵢ|uᵢ|. The largest of d − 3 "
-    "normal coordinates is √(2 ln d), so the transition falls like 1/√(ln d), between the constant of Theorem 2.2 and "
-    "the 1/ln d of the text.",
-}
 
 
 def _check_law(records: Records) -> Finding:
@@ -201,36 +184,17 @@ def _check_law(records: Records) -> Finding:
         n: transitions(records, "gaussian", n, "failed_in_any_order").exponent()
         for n in distinct(records, "n_restarts")
     }
-    return Finding(
-        "Theorem 2.2, round noise: law and set-up",
-        "Algorithm 1 tolerates Gaussian noise of operator norm O(λ/√d).",
-        "The σ at which half of all single starts no longer reach a component falls like d^(-1/2): holds within two "
-        f"standard errors, holds up to logs within {ONE_LOG} more.",
-        f"One start: exponent {slope}. Algorithm 1 with L restarts, components in any order: "
-        + ", ".join(f"L = {n}: {each}" for n, each in by_restarts.items()),
-        verdict_near(slope, -0.5),
-        "figure1-law",
-        "The law is that of one start: its chance depends on σ√d. The figure adds a set-up: with L starts the "
-        "transition is where all of them are lost, or where the noise itself has the best value.",
-    )
+    listed = ", ".join(f"L = {n}: {each}" for n, each in by_restarts.items())
+    measured = f"One start: exponent {slope}. Algorithm 1 with L restarts, components in any order: {listed}"
+    return Finding.on("figure1", "law", measured, verdict_near(slope, -0.5))
 
 
 def _check_counterexample(records: Records) -> Finding:
     largest = max(distinct(records, "n_restarts"))
     slope = transitions(records, "pull", largest, "starts_lost").exponent()
     whole = transitions(records, "pull", largest, "failed_in_any_order").exponent()
-    return Finding(
-        "Theorem 2.2, weakly correlated noise",
-        "If ‖Δ(vᵢ, I, I)‖ = O(λ/d) for all i, then ‖Δ‖ = O(λ/√k) is enough, whatever d is.",
-        "A noise with Δ(vᵢ, I, I) = 0 that pulls every start towards one vector outside the span: by the theorem the σ "
-        "at which half of all starts are lost does not depend on d. Holds: exponent at least 0, up to two standard "
-        f"errors; up to logs: {ONE_LOG} less.",
-        f"One start: exponent {slope}. Algorithm 1 with L = {largest}, components in any order: {whole}.",
-        verdict_at_most(-slope, 0.0),
-        "figure1-law",
-        "Lemma C.2, on which the theorem rests, also needs ‖Δ(I, u, u)‖ ≤ λ/(40√d) while the start is still far; "
-        "Eq. (4) leaves that out. The three uses in the paper satisfy it (with max for min in Theorem 3.1).",
-    )
+    measured = f"One start: exponent {slope}. Algorithm 1 with L = {largest}, components in any order: {whole}."
+    return Finding.on("figure1", "counterexample", measured, verdict_at_most(-slope, 0.0))
 
 
 def _check_starts() -> Finding:
@@ -238,16 +202,45 @@ def _check_starts() -> Finding:
     needed = [starts_needed(k) for k in sizes]
     exponents = np.diff(np.log(needed)) / np.diff(np.log(sizes))
     listed = ", ".join(f"{k}: {n:,.0f}" for k, n in zip(sizes, needed, strict=True))
-    return Finding(
-        "Lemma C.1",
-        "L = Ω(k/η) random starts contain one that is twice as near to a given component as to any other.",
-        "The chance of one start is an integral; the mean number of starts until one is good grows at most like k.",
-        f"Starts needed (by k): {listed}; the exponent rises from {exponents[0]:.1f} to {exponents[-1]:.1f}.",
-        verdict(exponents[-1] <= 1.0),
-        "figure1-law",
-        "The largest of k normal variables is √(2 ln k), so twice that is reached with chance k⁻⁴: L grows like k⁴, up "
-        "to logs. A gap of 2 is more than the algorithm needs: without noise any gap is enough.",
-    )
+    measured = f"Starts needed (by k): {listed}; the exponent rises from {exponents[0]:.1f} to {exponents[-1]:.1f}."
+    return Finding.on("figure1", "starts", measured, verdict(exponents[-1] <= 1.0))
+
+
+def starts_needed(n_components: int) -> float:
+    """Return the mean number of starts until |⟨v₁, u⟩| ≥ 2 max |⟨vⱼ, u⟩| over the k − 1 other components.
+
+    Coordinates of a random direction are independent normal variables up to a common factor, so the chance of a start
+    is ∫ 2φ(z) P(|z'| ≤ z/2)ᵏ⁻¹ dz, with P(|z'| ≤ z/2) = erf(z / (2√2)). The lemma's second condition, |⟨v₁, u⟩| ≥ 1/√d,
+    would make it smaller still.
+
+    Examples
+    --------
+    >>> from odeco.reproduction.figure1 import starts_needed
+    >>> round(starts_needed(2), 2)  # two coordinates: an angle within arctan(1/2) of an axis, π/2 / arctan(1/2)
+    3.39
+    """
+
+    def density(z: float) -> float:
+        return math.sqrt(2 / math.pi) * math.exp(-z * z / 2) * float(erf(z / math.sqrt(8))) ** (n_components - 1)
+
+    return 1 / float(quad(density, 0, 12, points=(1.0, 3.0, 5.0), epsabs=0, epsrel=1e-9, limit=200)[0])
+
+
+@final
+class Within(Oracle):
+    """The tensor T(P, P, P), where P is the projection on the coordinates from `first` on."""
+
+    def __init__(self, oracle: Oracle, first: int) -> None:
+        self.oracle, self.first = oracle, first
+        self.dimension, self.order = oracle.dimension, oracle.order
+        self.exact, self.rounding = oracle.exact, oracle.rounding
+
+    def _image(self, block: FloatArray) -> FloatArray:
+        kept = block.copy()
+        kept[: self.first] = 0
+        image = self.oracle.image(kept)
+        image[: self.first] = 0
+        return image
 
 
 #: The scalings of the panels of each row.

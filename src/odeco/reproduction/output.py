@@ -58,7 +58,7 @@ def panels(n_rows: int, n_columns: int, *, width: float = 9.2, height: float = 2
 def looks(
     values: Sequence[Any], colours: Sequence[str] = METHOD_COLOURS, label: str = "{}"
 ) -> Iterator[tuple[Any, dict[str, str]]]:
-    """Yield values of which each has a line of its own, with the colour, the marker and the label of the line."""
+    """Yield values with the colour, the marker and the label of the line of each."""
     for value, colour, marker in zip(values, colours, MARKERS, strict=False):
         yield value, {"color": colour, "marker": marker, "label": label.format(value)}
 

@@ -22,7 +22,6 @@ from odeco.privacy.noise import SimulatedNoise
 from odeco.private.recipe import decompose_privately
 from odeco.reproduction import output as _output
 from odeco.reproduction.report import (
-    ONE_LOG,
     Experiment,
     Finding,
     distinct,
@@ -138,17 +137,9 @@ def _check_guarantee() -> Finding:
         for epsilon in (0.1, 1.0, 10.0)
     }
     listed = ", ".join(f"{spent:.2g} for a claim of {claim:g}" for claim, spent in exact.items())
-    return Finding(
-        "Theorem 4.1",
-        "Algorithm 3 is (ε, δ)-differentially private.",
-        "Exact accounting of the noise that it adds gives at most ε, for ε = 0.1, 1 and 10 (K = 330, δ = 1e-6).",
-        f"Exact ε: {listed}.",
-        verdict(all(spent <= claim for claim, spent in exact.items())),
-        "privacy",
-        "Its proof does not give it: with the paper's ε' the composition theorem that it cites gives "
-        f"{cited_composition(1.0, 1e-5, n_releases):.2f} for a claim of 1 at δ = 1e-5, and more than ε for every "
-        "δ < 2e⁻⁴ = 0.037. It holds because the noise is several times what exact accounting asks for.",
-    )
+    found = verdict(all(spent <= claim for claim, spent in exact.items()))
+    cited = f"{cited_composition(1.0, 1e-5, n_releases):.2f}"
+    return Finding.on("privacy", "guarantee", f"Exact ε: {listed}.", found, cited=cited)
 
 
 def _check_dimension(records: Records) -> Finding:
@@ -157,35 +148,20 @@ def _check_dimension(records: Records) -> Finding:
     all_of = {name: slope_of(select(chosen, mechanism=name), "dimension", "weight_for_all") for name in (PAPER, EXACT)}
     worst = max((first[PAPER], first[EXACT]), key=lambda slope: slope.value)
     mu_0 = medians_of(chosen, "dimension", "mu_0")[1]
-    return Finding(
-        "Theorem 4.2, dimension",
-        "For constant μ₀ the signal that Algorithm 3 needs to find the first component has no polynomial dependence on "
-        "d.",
-        f"Exponent of the needed weight in d at most 0, up to two standard errors; or {ONE_LOG} more (one ln d) to "
-        "hold up to logs.",
-        ", ".join(f"{name} {slope}" for name, slope in first.items())
-        + f". All three components: {all_of[PAPER]} and {all_of[EXACT]}. μ₀ of the random components: "
-        + ", ".join(f"{value:.1f}" for value in mu_0)
-        + ".",
-        verdict_at_most(worst, 0.0),
-        "privacy",
-        "The theorem has log(d); μ₀ of random components is itself of order log d. Deflation, which the paper leaves "
-        "open, costs no more than a logarithm at these d.",
+    listed = ", ".join(f"{name} {slope}" for name, slope in first.items())
+    measured = (
+        f"{listed}. All three components: {all_of[PAPER]} and {all_of[EXACT]}. μ₀ of the random components: "
+        f"{', '.join(f'{value:.1f}' for value in mu_0)}."
     )
+    return Finding.on("privacy", "dimension", measured, verdict_at_most(worst, 0.0))
 
 
 def _check_parameters(records: Records) -> Finding:
     in_epsilon = slope_of(select(records, kind="epsilon", mechanism=PAPER), "epsilon", "weight_for_first")
     in_mu = slope_of(select(records, kind="incoherence", mechanism=EXACT), "mu_0", "weight_for_first")
-    return Finding(
-        "Theorem 4.2, ε and μ₀",
-        "The weight needed is of order μ₀/ε.",
-        f"Exponent -1 in ε (paper's calibration) within two standard errors and {RESOLUTION}, and at most 1 in μ₀ "
-        "(exact calibration).",
-        f"{in_epsilon} in ε, {in_mu} in μ₀.",
-        verdict(in_epsilon.near(-1.0, RESOLUTION) and in_mu.at_most(1.0, RESOLUTION)),
-        "privacy",
-    )
+    found = verdict(in_epsilon.near(-1.0, RESOLUTION) and in_mu.at_most(1.0, RESOLUTION))
+    measured = f"{in_epsilon} in ε, {in_mu} in μ₀."
+    return Finding.on("privacy", "parameters", measured, found, resolution=RESOLUTION)
 
 
 def _check_input(records: Records) -> list[Finding]:
@@ -197,30 +173,13 @@ def _check_input(records: Records) -> list[Finding]:
     crossings = {name: dimension * (largest[name] / largest["input"]) ** (4 / 3) for name in (PAPER, EXACT)}
     rounded = {name: f"{float(f'{value:.1g}'):,.0f}" for name, value in crossings.items()}
     listed = ", ".join(f"{name} {weight:,.0f}" for name, weight in largest.items())
+    compared = (
+        f"Weights at d = {dimension}: {listed}. If it grew like d^(3/4) from here, input perturbation would fall "
+        f"behind from d ≈ {rounded[PAPER]} on (against exact calibration: {rounded[EXACT]})."
+    )
     return [
-        Finding(
-            "Section 4, input perturbation: growth",
-            "Input perturbation needs an ε, or a weight, that grows linearly with d.",
-            f"Exponent of the needed weight in d is 1 within two standard errors; up to logs: {ONE_LOG} more.",
-            f"Exponent {slope}.",
-            verdict_near(slope, 1.0),
-            "privacy",
-            "Random starts would need a weight of order d. The library starts from the leading directions of the "
-            "unfolding, which show from order d^(3/4) on. At these d the accuracy asked for, which takes order √d, "
-            "still decides.",
-        ),
-        Finding(
-            "Section 4, input perturbation: comparison",
-            "Results like those of Algorithm 3 cannot be achieved by input perturbation.",
-            "At the largest d measured, Algorithm 3 (paper's calibration) needs at most the weight of input "
-            "perturbation.",
-            f"Weights at d = {dimension}: {listed}. If it grew like d^(3/4) from here, input perturbation would fall "
-            f"behind from d ≈ {rounded[PAPER]} on (against exact calibration: {rounded[EXACT]}).",
-            verdict(largest[PAPER] <= largest["input"]),
-            "privacy",
-            "Noise once against noise k L (R + 1) times: the constant is worth more than the power of d up to "
-            "thousands of dimensions. Beyond, the exponents decide, as the paper says.",
-        ),
+        Finding.on("privacy", "growth", f"Exponent {slope}.", verdict_near(slope, 1.0)),
+        Finding.on("privacy", "comparison", compared, verdict(largest[PAPER] <= largest["input"])),
     ]
 
 

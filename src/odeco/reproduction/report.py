@@ -1,22 +1,23 @@
-"""Experiments and their reports: claims of the paper, what was measured, and a verdict on each.
+"""Experiments and their reports: claims of the paper (`claims.toml`), what was measured, and a verdict on each.
 
-Below stand the statistics that experiments share: random starts until one is good, transitions of failure rates,
-exponents.
+Below stand the statistics that experiments share: transitions of failure rates, and exponents.
 """
 
 from __future__ import annotations
 
-import math
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, final
+from functools import cache
+from importlib.resources import files
+from string import Template
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import scipy  # it imports its submodules when they are used
 
 from odeco._util.types import FloatArray
 from odeco.reproduction.trials import Records, Settings, Trial, run_trials
-from odeco.tensors.oracle import Oracle
 
 Verdict: TypeAlias = Literal["holds", "holds up to logs", "does not hold as stated"]
 
@@ -26,7 +27,7 @@ ONE_LOG = 0.24
 
 @dataclass(frozen=True)
 class Finding:
-    """One claim of the paper and what became of it.
+    """One claim of the paper, what was measured, and the verdict.
 
     Attributes
     ----------
@@ -35,7 +36,7 @@ class Finding:
     says : str
         What the paper says.
     rule : str
-        How the verdict follows from the numbers. The rule was written before they were known.
+        How the verdict follows from the numbers.
     measured : str
         What was measured, with uncertainties.
     verdict : str
@@ -54,6 +55,19 @@ class Finding:
     figure: str
     remark: str = ""
 
+    @classmethod
+    def on(cls, experiment: str, name: str, measured: str, verdict: Verdict, **numbers: object) -> Finding:
+        """Return the finding on a claim of `claims.toml`, whose texts may name `numbers`."""
+        known = {"one_log": ONE_LOG, **numbers}
+        texts = {key: Template(text).substitute(known) for key, text in claims()[experiment][name].items()}
+        return cls(measured=measured, verdict=verdict, **texts)
+
+
+@cache
+def claims() -> dict[str, Any]:
+    """Return the texts of all claims, by experiment and name."""
+    return tomllib.loads(files("odeco.reproduction").joinpath("claims.toml").read_text(encoding="utf-8"))
+
 
 @dataclass(frozen=True, eq=False)
 class Report:
@@ -71,7 +85,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment: the settings of its trials, what one trial does, and what follows from all of them.
+    """An experiment: the settings of its trials, one trial, and the findings and figures of all of them.
 
     Attributes
     ----------
@@ -110,43 +124,6 @@ def select(records: Records, **wanted: Any) -> Records:
 def distinct(records: Records, name: str) -> list[Any]:
     """Return the values of one column, sorted."""
     return sorted({record[name] for record in records if name in record})
-
-
-def starts_needed(n_components: int) -> float:
-    """Return the mean number of starts until |⟨v₁, u⟩| ≥ 2 max |⟨vⱼ, u⟩| over the k − 1 other components.
-
-    Coordinates of a random direction are independent normal variables up to a common factor, so the chance of a start
-    is ∫ 2φ(z) P(|z'| ≤ z/2)ᵏ⁻¹ dz, with P(|z'| ≤ z/2) = erf(z / (2√2)). The lemma's second condition, |⟨v₁, u⟩| ≥ 1/√d,
-    would make it smaller still.
-
-    Examples
-    --------
-    >>> from odeco.reproduction.report import starts_needed
-    >>> round(starts_needed(2), 2)  # two coordinates: an angle within arctan(1/2) of an axis, π/2 / arctan(1/2)
-    3.39
-    """
-
-    def density(z: float) -> float:
-        return math.sqrt(2 / math.pi) * math.exp(-z * z / 2) * math.erf(z / math.sqrt(8)) ** (n_components - 1)
-
-    return 1 / float(scipy.integrate.quad(density, 0, 12, points=(1.0, 3.0, 5.0), epsabs=0, epsrel=1e-9, limit=200)[0])
-
-
-@final
-class Within(Oracle):
-    """The tensor T(P, P, P), where P is the projection on the coordinates from `first` on."""
-
-    def __init__(self, oracle: Oracle, first: int) -> None:
-        self.oracle, self.first = oracle, first
-        self.dimension, self.order = oracle.dimension, oracle.order
-        self.exact, self.rounding = oracle.exact, oracle.rounding
-
-    def _image(self, block: FloatArray) -> FloatArray:
-        kept = block.copy()
-        kept[: self.first] = 0
-        image = self.oracle.image(kept)
-        image[: self.first] = 0
-        return image
 
 
 N_RESAMPLES = 400

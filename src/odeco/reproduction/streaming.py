@@ -20,7 +20,6 @@ from odeco.online.stream import decompose_stream
 from odeco.reproduction import output as _output
 from odeco.reproduction.baselines.sgd import online_sgd, tune_learning_rate
 from odeco.reproduction.report import (
-    ONE_LOG,
     Estimate,
     Experiment,
     Finding,
@@ -120,9 +119,9 @@ ROWS_READ = {"Algorithm 2": K * N_ITERATIONS, "core": 1, "SGD": 1}
 
 MEMORY_RESTARTS, MEMORY_BATCH = 10, 16
 
-#: The noise and the number of restarts with which one component tells min from max in Theorem 3.1. A start needs some
-#: σ⁴(1 + σ²)d² rows, and a vector that is near needs some (9 + 6σ² + 3σ⁴)σ²d rows. The noisier the rows, the smaller
-#: the d from which on the first number is the larger one.
+#: The noise and the number of restarts that distinguish min from max in Theorem 3.1, for one component. A start needs
+#: some σ⁴(1 + σ²)d² rows, and a vector that is near needs some (9 + 6σ² + 3σ⁴)σ²d rows. The noisier the rows, the
+#: smaller the d from which on the first number is the larger one.
 LONE_SIGMA, FEW_RESTARTS = 1.5, 4
 
 #: A component counts as found within this angle. At less than half a right angle no vector can stand for two of them.
@@ -200,7 +199,7 @@ def _rows_needed(error: Callable[[int], float], aim: float, start: int) -> float
 
 
 def _memory(stream: SkewedStream) -> dict[str, Any]:
-    """Return the most memory that Algorithm 2 held, beyond the rows given to it, and the rows that it read."""
+    """Return the peak of the memory of Algorithm 2, without the rows given to it, and the rows that it read."""
     n_rows = MEMORY_BATCH * K * 2
     block = next(stream.blocks(MEMORY_BATCH))
     tracemalloc.start()
@@ -219,38 +218,19 @@ def evaluate(records: Records) -> list[Finding]:
     needed, core_needed = _slopes(records, "needed", "dimension", "rows_needed")
     found = slope_of(select(records, kind="found"), "dimension", "rows_needed")
     ratio = np.median([r["error"] / r["predicted"] for r in select(records, kind="rows", method="Algorithm 2")])
+    error = (
+        f"Algorithm 2: {in_rows} in n, {in_dimension} in d; median error over the one predicted from the moments of a "
+        f"row: {ratio:.2f}. Core: {core_rows} in n, {core_dimension} in d."
+    )
+    rows = (
+        f"Algorithm 2: {needed}; core: {core_needed}, with {_median_ratio(records):.0f} times fewer rows read at the "
+        "largest d."
+    )
+    lone = {"sigma": LONE_SIGMA, "n_restarts": FEW_RESTARTS}
     return [
-        Finding(
-            "Theorem 3.1, error",
-            "With n rows in each batch the error is O(σ√(d/n)).",
-            "Exponents -1/2 in n and 1/2 in d, each within two standard errors and 0.05 (the k - 1 directions of other "
-            "components are noisier, which bends the line by less than that).",
-            f"Algorithm 2: {in_rows} in n, {in_dimension} in d; median error over the one predicted from the moments "
-            f"of a row: {ratio:.2f}. Core: {core_rows} in n, {core_dimension} in d.",
-            verdict(in_rows.near(-0.5, 0.05) and in_dimension.near(0.5, 0.05)),
-            "streaming",
-        ),
-        Finding(
-            "Theorem 3.1, rows",
-            "n = Ω(min{σ²d/ε², σ²d²/λ²}) rows in each batch are enough; for a constant ε that is of order d.",
-            f"One component, σ = {LONE_SIGMA}, L = {FEW_RESTARTS}; rows until its angle is below 45°: exponent of d at "
-            f"most 1, up to two standard errors, or {ONE_LOG} more (one ln d) to hold up to logs.",
-            f"Exponent {found}.",
-            verdict_at_most(found, 1.0),
-            "streaming",
-            "The minimum must be a maximum: far from a component an image must also be right to λ/d along it, which "
-            "takes σ²d²/λ² rows whatever ε is (exponent 2). So says the condition that the proof uses, Eq. (4).",
-        ),
-        Finding(
-            "Corollary 3.1",
-            "Errors of O(1/√d) take Õ(σ²kd²) rows.",
-            f"Rows until the error is 2/√d: exponent of d at most 2, up to two standard errors, or {ONE_LOG} more to "
-            "hold up to logs.",
-            f"Algorithm 2: {needed}; core: {core_needed}, with {_median_ratio(records):.0f} times fewer rows read at "
-            "the largest d.",
-            verdict_at_most(needed, 2.0),
-            "streaming",
-        ),
+        Finding.on("streaming", "error", error, verdict(in_rows.near(-0.5, 0.05) and in_dimension.near(0.5, 0.05))),
+        Finding.on("streaming", "rows", f"Exponent {found}.", verdict_at_most(found, 1.0), **lone),
+        Finding.on("streaming", "corollary", rows, verdict_at_most(needed, 2.0)),
         _check_memory(records),
         _check_descent(records),
     ]
@@ -262,20 +242,15 @@ def _slopes(records: Records, kind: str, variable: str, value: str) -> list[Esti
 
 
 def _check_memory(records: Records) -> Finding:
-    measured = select(records, kind="memory")
-    slope = slope_of(measured, "dimension", "peak_bytes")
-    exact = all(record["rows_read"] == record["rows_planned"] for record in measured)
-    numbers = float(np.polyfit(*medians_of(measured, "dimension", "peak_bytes"), 1)[0]) / 8 / (K + MEMORY_RESTARTS)
-    return Finding(
-        "Proposition 3.1",
-        "Algorithm 2 takes O(d(k + L)) memory and reads n k R rows.",
-        "Peak of allocated memory over d = 16,384 … 131,072: exponent of d at most 1, up to two standard errors; rows "
-        "read exactly n k R.",
+    records = select(records, kind="memory")
+    slope = slope_of(records, "dimension", "peak_bytes")
+    exact = all(record["rows_read"] == record["rows_planned"] for record in records)
+    numbers = float(np.polyfit(*medians_of(records, "dimension", "peak_bytes"), 1)[0]) / 8 / (K + MEMORY_RESTARTS)
+    measured = (
         f"Exponent {slope} (a buffer of constant size lowers it); {numbers:.1f} numbers for each of the d(k + L); rows "
-        f"read as stated: {'yes' if exact else 'no'}.",
-        verdict(slope.at_most(1.0) and exact),
-        "streaming-memory",
+        f"read as stated: {'yes' if exact else 'no'}."
     )
+    return Finding.on("streaming", "memory", measured, verdict(slope.at_most(1.0) and exact))
 
 
 def _check_descent(records: Records) -> Finding:
@@ -293,18 +268,11 @@ def _check_descent(records: Records) -> Finding:
         f"{method} finds {', '.join(f'{share:.0%}' for share in shares[method])}, the last to {errors[method]:.3f} rad"
         for method in shares
     )
-    return Finding(
-        "Section 3, remark on SGD",
-        "Finding one component after another is guaranteed to find all; joint gradient descent is hard to analyse.",
-        "At every number of rows Algorithm 2 finds at least the share of components (within 45°) that online gradient "
-        "descent (Huang et al. 2015; rate tuned on as many other rows, best of 8 starts) finds.",
+    measured = (
         f"At {', '.join(f'{count:,}' for count in counts)} rows: {listed}. Core on {most:,} rows: "
-        f"{_mean(in_passes, 'share_found'):.0%}, to {_mean(in_passes, 'error_of_found'):.3f} rad.",
-        verdict(holds),
-        "streaming",
-        "The other side: Algorithm 2 uses each row for one of k R replies, so it is as accurate as n rows allow; "
-        "gradient descent uses all n k R, and what it finds it finds more accurately. The core method does both.",
+        f"{_mean(in_passes, 'share_found'):.0%}, to {_mean(in_passes, 'error_of_found'):.3f} rad."
     )
+    return Finding.on("streaming", "descent", measured, verdict(holds))
 
 
 def _mean(records: Records, name: str) -> float:

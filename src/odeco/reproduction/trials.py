@@ -25,7 +25,7 @@ from odeco._util.threads import one_blas_thread
 #: The settings of a trial: names and numbers, which JSON can hold.
 Settings: TypeAlias = dict[str, Any]
 
-#: What a trial measured: the rows of a table.
+#: The measurements of a trial: rows of a table.
 Records: TypeAlias = list[dict[str, Any]]
 
 Trial: TypeAlias = Callable[[Settings, int], Records]

@@ -112,30 +112,13 @@ def _quantiles(records: Records, variable: str) -> tuple[FloatArray, FloatArray]
 
 def _check_span(records: Records) -> Finding:
     slope = log_slope(*_quantiles(records, "dimension"))
-    return Finding(
-        "Proposition B.1",
-        "With probability 0.9 the span of a random slice is off by at most Õ(√d ‖Δ‖/λ).",
-        f"At ‖Δ‖ = {SLICE_NOISE}, the error that nine slices of ten keep below: exponent of d at most 1/2, up to two "
-        "standard errors.",
-        f"Exponent {slope}.",
-        verdict(slope.at_most(0.5)),
-        "whitening",
-    )
+    return Finding.on("whitening", "span", f"Exponent {slope}.", verdict(slope.at_most(0.5)), noise=SLICE_NOISE)
 
 
 def _check_rank(records: Records) -> Finding:
     slope = log_slope(*_quantiles(records, "rank"))
-    return Finding(
-        "Proposition B.1, number of components",
-        "The bound has no factor of k: |⟨vⱼ, θ⟩| = Ω̃(1/√d) for all j with overwhelming probability.",
-        "For k components of weight 1 the error that nine slices of ten keep below: exponent of k at most "
-        f"{ONE_LOG_OF_K} (one ln k over these k), up to two standard errors.",
-        f"Exponent {slope}.",
-        verdict(slope.at_most(ONE_LOG_OF_K)),
-        "whitening",
-        "The smallest of k normal variables is of order 1/k, with no concentration: P(|⟨v, θ⟩| < t/√d) ≈ 0.8 t. For a "
-        "probability of 0.9 the bound needs a factor of k.",
-    )
+    found = verdict(slope.at_most(ONE_LOG_OF_K))
+    return Finding.on("whitening", "rank", f"Exponent {slope}.", found, one_log_of_k=ONE_LOG_OF_K)
 
 
 def _check_error(records: Records) -> Finding:
@@ -143,15 +126,8 @@ def _check_error(records: Records) -> Finding:
     small = [r for r in ours if r["sigma"] <= 0.03]
     in_noise = slope_of(small, "sigma", "error")
     in_dimension = slope_of(select(ours, sigma=LINEAR), "dimension", "error")
-    return Finding(
-        "Theorem 2.2, error",
-        "Once noise is below the threshold, vectors are found to O(ε/λ), with no factor of d.",
-        "Error of Algorithm 1 against the operator norm: exponent 1 within two standard errors and 0.05; against d at "
-        "a fixed norm: at most 0, up to two standard errors and 0.05.",
-        f"{in_noise} in the norm, {in_dimension} in d.",
-        verdict(in_noise.near(1.0, 0.05) and in_dimension.at_most(0.0, 0.05)),
-        "whitening",
-    )
+    found = verdict(in_noise.near(1.0, 0.05) and in_dimension.at_most(0.0, 0.05))
+    return Finding.on("whitening", "error", f"{in_noise} in the norm, {in_dimension} in d.", found)
 
 
 def _check_comparison(records: Records) -> Finding:
@@ -160,14 +136,8 @@ def _check_comparison(records: Records) -> Finding:
     errors = {name: medians_of(select(chosen, method=name), "sigma", "error")[1] for name in METHODS}
     best = bool(np.all(errors["Algorithm 1"] <= np.min(list(errors.values()), axis=0)))
     listed = "; ".join(f"{name} {', '.join(f'{error:.3g}' for error in errors[name])}" for name in METHODS)
-    return Finding(
-        "Appendix B, comparison",
-        "Reducing the tensor to one matrix tolerates less noise than Algorithm 1.",
-        f"At d = {largest} and every noise level the median error of Algorithm 1 is the smallest of the three methods.",
-        f"Median errors (rad) at σ = {', '.join(f'{s:g}' for s in LEVELS)}: {listed}.",
-        verdict(best),
-        "whitening",
-    )
+    measured = f"Median errors (rad) at σ = {', '.join(f'{s:g}' for s in LEVELS)}: {listed}."
+    return Finding.on("whitening", "comparison", measured, verdict(best), dimension=largest)
 
 
 @_output.styled

@@ -9,6 +9,7 @@ from odeco.tensors.dense import as_oracle as as_oracle
 from odeco.tensors.dense import symmetrize as symmetrize
 from odeco.tensors.device import DeviceMoment as DeviceMoment
 from odeco.tensors.device import DeviceTensor as DeviceTensor
+from odeco.tensors.flattened import FactoredTensor as FactoredTensor
 from odeco.tensors.flattened import FlattenedTensor as FlattenedTensor
 from odeco.tensors.oracle import Oracle as Oracle
 from odeco.tensors.oracle import SensitiveOracle as SensitiveOracle

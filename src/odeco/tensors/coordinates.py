@@ -59,26 +59,23 @@ class PackedCoordinates:
         """Return S(I, u, …, u) for every column u of a block and the tensor S in the same column of `packed`."""
         if self.degree == 1:
             return packed
-        lower = self.lower
-        entries = (packed / self.scales[:, None])[self._places].reshape(lower.size, self.dimension, -1)
-        images: FloatArray = np.einsum("ral,rl->al", entries, lower.powers(block) * lower.scales[:, None])
+        powers = self.lower.powers(block) * self.lower.scales[:, None]
+        images: FloatArray = np.einsum("ral,rl->al", self._entries(packed), powers)
         return images
 
     def slices(self, packed: FloatArray, block: FloatArray) -> FloatArray:
         """Return the matrices S(I, I, u, …, u), shape d x d x L; at degree 2 they are the tensors themselves."""
+        lower, entries = self.lower, self._entries(packed)
         if self.degree == 2:
-            return (packed / self.scales[:, None])[self._places].reshape(self.dimension, self.dimension, -1)
-        lower = self.lower
-        entries = (packed / self.scales[:, None])[self._places].reshape(lower.size, self.dimension, -1)
+            return entries
         # Each row S[·, a] is a tensor of one degree less, in packed entries.
         rows = (entries * lower.scales[:, None, None]).reshape(lower.size, -1)
         return lower.contract(rows, np.tile(block, self.dimension)).reshape(self.dimension, self.dimension, -1)
 
     def gram_of_unfolding(self, packed: FloatArray) -> FloatArray:
         """Return the d x d matrix of Σ ⟨S[a], S[b]⟩ over the tensors S in all columns."""
-        rows = (packed / self.scales[:, None])[self._places].reshape(-1, self.dimension, packed.shape[1])
         total = np.zeros((self.dimension, self.dimension))
-        for row, count in zip(rows, self.lower.scales**2, strict=True):
+        for row, count in zip(self._entries(packed), self.lower.scales**2, strict=True):
             total += count * (row @ row.T)
         return total
 
@@ -86,6 +83,11 @@ class PackedCoordinates:
     def lower(self) -> PackedCoordinates:
         """The coordinates of one degree less."""
         return PackedCoordinates(self.dimension, self.degree - 1)
+
+    def _entries(self, packed: FloatArray) -> FloatArray:
+        """Return S[r, a], for sorted tuples r of one index less and all indices a, of the tensor S in each column."""
+        entries = (packed / self.scales[:, None])[self._places]
+        return entries.reshape(self.lower.size, self.dimension, packed.shape[1])
 
     @cached_property
     def _places(self) -> IndexArray:

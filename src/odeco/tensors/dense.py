@@ -12,9 +12,8 @@ from typing import Any, final
 
 import numpy as np
 
-from odeco._util.arrays import is_foreign
 from odeco._util.threads import map_blocks, one_blas_thread
-from odeco._util.types import DataArray, FloatArray
+from odeco._util.types import DataArray, FloatArray, is_foreign
 from odeco.tensors.coordinates import flattened
 from odeco.tensors.device import DeviceTensor
 from odeco.tensors.entries import EntryTensor, as_entries, check_axes, check_symmetric
@@ -72,6 +71,9 @@ def contract_slab(slab: DataArray, rows: DataArray, height: int) -> DataArray:
     result[:, outside:] += 0.25 * np.matmul(corner, in_slab[:, :, None])[:, :, 0]
     return result
 
+
+#: Numbers in the partial product of several slices, at order 4 and above: few enough for the cache of a processor.
+_PARTIAL_SIZE = 2**15
 
 #: Up to this dimension a call of a NumPy function takes longer than the products that slabs would save.
 SMALL_DIMENSION = 40
@@ -164,21 +166,22 @@ class DenseTensor(EntryTensor):
         return (symmetric + symmetric.T) / 2
 
     def _image_by_slices(self, block: FloatArray) -> FloatArray:
-        """Contract T[i] for one i after another: two indices by one matrix product, then the others one by one."""
+        """Contract the slices T[i] of a range of i after another: two indices by one product, then the others."""
         dimension, n_columns = block.shape
         columns = block.astype(self._scaled.dtype)
         pairs = (columns[:, None, :] * columns[None, :, :]).reshape(-1, n_columns)
+        height = max(1, _PARTIAL_SIZE // (dimension ** (self.order - 3) * n_columns))
 
-        def contract(index: int) -> DataArray:
-            partial = self._scaled[index].reshape(-1, dimension**2) @ pairs
+        def contract(start: int) -> DataArray:
+            slices: DataArray = self._scaled[start : start + height].reshape(-1, dimension**2)
+            partial: DataArray = slices @ pairs
             for _ in range(self.order - 3):
                 partial = np.einsum("ijl,jl->il", partial.reshape(-1, dimension, n_columns), columns)
-            row: DataArray = partial[0]
-            return row
+            return partial
 
         work = self._scaled.size * n_columns
-        rows = map_blocks(contract, range(dimension), parallel=work >= PARALLEL_DIMENSION**4)
-        return np.stack(list(rows)).astype(np.float64)
+        rows = map_blocks(contract, range(0, dimension, height), parallel=work >= PARALLEL_DIMENSION**4)
+        return np.concatenate(list(rows)).astype(np.float64)
 
 
 def symmetrize(entries: Any, axes: Sequence[int] | None = None) -> DataArray:

@@ -17,10 +17,9 @@ from typing import Any, final
 import numpy as np
 
 from odeco._util.arguments import MINIMUM_ORDER, check_unmasked
-from odeco._util.arrays import as_numpy
 from odeco._util.scale import largest, put_back, times_power_of_two, unit_exponent
 from odeco._util.threads import map_blocks
-from odeco._util.types import DataArray, FloatArray, IndexArray
+from odeco._util.types import DataArray, FloatArray, IndexArray, as_numpy
 from odeco.tensors.components import Components
 from odeco.tensors.coordinates import flattened
 from odeco.tensors.oracle import Oracle, polarised_inside, slice_by_images

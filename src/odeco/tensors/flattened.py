@@ -91,3 +91,42 @@ class FlattenedTensor(Oracle):
         with one_blas_thread():  # results must not depend on the number of threads
             half: FloatArray = self.matrix @ self.columns.powers(block)
         return half
+
+
+@final
+class FactoredTensor(Oracle):
+    """A symmetric tensor of even order whose flattening has low rank: it is known by its eigenvectors.
+
+    Parameters
+    ----------
+    vectors : array, C(d+h−1, h) x k with h = p/2
+        Orthonormal eigenvectors of the flattening, in packed coordinates.
+    values : array
+        Its eigenvalues.
+    dimension, order : int
+        The d and p of the tensor.
+    noise : array
+        Other eigenvalues, known to be noise, by which others judge how far vectors are to be trusted.
+    """
+
+    rounding = float(np.finfo(np.float64).eps)
+
+    def __init__(
+        self, vectors: FloatArray, values: FloatArray, dimension: int, order: int = 4, noise: Any = ()
+    ) -> None:
+        self.vectors, self.values, self.dimension, self.order = vectors, values, dimension, order
+        self.noise: FloatArray = np.asarray(noise, np.float64)
+        self.rows = flattening_coordinates(dimension, order)[0]
+
+    def squared_norm(self) -> float:
+        """Return the sum of the squares of all entries."""
+        return float(self.values @ self.values)
+
+    def __matmul__(self, packed: FloatArray) -> FloatArray:
+        """Return the flattening times vectors in packed coordinates."""
+        with one_blas_thread():  # results must not depend on the number of threads
+            product: FloatArray = self.vectors @ (self.values[:, None] * (self.vectors.T @ packed))
+        return product
+
+    def _image(self, block: FloatArray) -> FloatArray:
+        return self.rows.contract(self @ self.rows.powers(block), block)

@@ -16,13 +16,7 @@ from odeco._util.arguments import MINIMUM_ORDER, check_count
 from odeco._util.scale import times_power_of_two
 from odeco._util.threads import map_blocks
 from odeco._util.types import DataArray, FloatArray, IndexArray
-from odeco.tensors.coordinates import (
-    binomials,
-    flattening_coordinates,
-    n_arrangements,
-    places_of,
-    sorted_tuples,
-)
+from odeco.tensors.coordinates import binomials, flattening_coordinates, n_arrangements, places_of, sorted_tuples
 from odeco.tensors.dense import image_from_slabs
 from odeco.tensors.entries import EntryTensor, as_coordinates, as_entries, as_values, check_symmetric
 

@@ -9,7 +9,7 @@ from odeco._util.state import array_field
 from odeco.models.engine.em import best_of, em, successive_halving
 from odeco.models.engine.fit import NoContext
 from odeco.models.engine.moments import classes_of_three_views
-from odeco.models.engine.selection import choose_number, means_of_stretches
+from odeco.models.engine.selection import choose_number, fold_numbers, groups_of
 from odeco.models.engine.spec import Spec
 from odeco.models.engine.stream import BlockStream
 from odeco.privacy import gdp_mu
@@ -99,19 +99,70 @@ def test_the_best_start_is_the_one_that_is_highest_after_a_few_steps():
     assert -0.3 < best.params < 0
 
 
-@pytest.mark.parametrize("truth", [1, 2, 3, 5, 8, 11, 23, 40])
-def test_the_number_is_where_likelihood_stops_to_rise(truth):
-    rows = np.random.default_rng(truth).standard_normal(4000)
+def planted_likelihood(truth, *, gain, n=1000, spurious=0.5, hidden=0):
+    """Return a `learn` of components of four parameters: real ones gain, others gain 1/2 inside and lose outside."""
 
-    def score(k):
-        gains = np.random.default_rng([truth, k]).standard_normal(4000)
-        return rows - 0.5 * max(truth - k, 0) / truth - 0.0005 * max(k - truth, 0) + 0.01 * gains
+    def learn(k, kept):
+        real = 0.0 if hidden and k < 1 + hidden else gain * (min(k, truth) - 1)
+        excess = 4 * max(k - truth, 0)
+        rows = np.full(n, (real + spurious * excess) / n)
+        rows[~kept] -= (spurious + 5 / 8) * excess / n  # held-out rows lose 5/8 for each parameter
+        return rows, 4 * k
 
-    chosen = choose_number(score, most=60)
+    return learn
+
+
+@pytest.mark.parametrize("truth", [1, 2, 3, 7])
+def test_the_smallest_number_is_selected_that_none_of_the_next_three_beats(truth):
+    chosen = choose_number(planted_likelihood(truth, gain=40), fold_numbers(np.arange(1000)), most=20)
     assert chosen.n_components == truth
-    assert chosen.clear == (truth > 1)
-    assert min(chosen.as_good) == chosen.n_components
-    assert len(chosen.tried) <= 16
+    assert chosen.as_good == (truth,)
+    assert set(chosen.inside) == set(range(1, truth + 4))
+    assert chosen.at_least == (1.0 if truth == 1 else 0.98)
+    assert chosen.exactly <= chosen.at_least
+
+
+def test_a_component_must_gain_on_rows_learnt_from_and_on_held_out_rows():
+    folds = fold_numbers(np.arange(1000))
+    assert choose_number(planted_likelihood(2, gain=4 * 1.4), folds, most=9).n_components == 1
+    assert choose_number(planted_likelihood(2, gain=4 * 1.6), folds, most=9).n_components == 2
+    # Components that sit on a few rows gain much where they were learnt, and lose elsewhere.
+    assert choose_number(planted_likelihood(1, gain=0, spurious=9), folds, most=9).n_components == 1
+
+
+@pytest.mark.parametrize(("hidden", "selected"), [(3, 4), (4, 1)])
+def test_components_that_only_show_together_are_found_three_ahead(hidden, selected):
+    learn = planted_likelihood(4, gain=40, hidden=hidden)
+    assert choose_number(learn, fold_numbers(np.arange(1000)), most=4 if hidden == 4 else 9).n_components == selected
+
+
+def test_larger_tables_are_held_out_in_fewer_folds_and_scores_stay_comparable():
+    fits = []
+
+    def learn(k, kept):
+        fits.append(kept.mean())
+        return np.full(20_000, -1.0), 4 * k
+
+    chosen = choose_number(learn, fold_numbers(np.arange(20_000)), most=2)
+    assert fits == [1.0, 1.0, 0.8, 0.8]
+    assert chosen.outside == {1: pytest.approx(-20_000), 2: pytest.approx(-20_000)}
+
+
+def test_folds_are_fifths_of_a_permutation():
+    folds = fold_numbers(np.random.default_rng(0).permutation(103))
+    assert np.bincount(folds).tolist() == [21, 21, 20, 21, 20]
+
+
+def test_components_that_overlap_are_joined_into_groups():
+    apart, together = np.eye(4)[[0, 1, 2, 3] * 25], np.eye(4)[[0, 1, 2, 3] * 25]
+    together[together[:, 0] == 1] = [0.6, 0.4, 0, 0]
+    together[together[:, 1] == 1] = [0.4, 0.6, 0, 0]
+    assert groups_of(apart) == (0.0, 4)
+    overlap, n_groups = groups_of(together)
+    assert n_groups == 3
+    half = -(0.6 * np.log(0.6) + 0.4 * np.log(0.4)) / np.log(4) / 2
+    assert overlap == pytest.approx(half)
+    assert groups_of(np.full((9, 3), 1 / 3)) == (pytest.approx(1), 1)
 
 
 @pytest.mark.parametrize(
@@ -135,23 +186,6 @@ def test_releases_of_a_model_add_up_to_its_budget(relation, signed, factor):
     assert report.private
     assert report.epsilon_spent == pytest.approx(1.0)
     assert report.mu <= gdp_mu(1.0, 1e-6)
-
-
-def test_stretches_of_dependent_rows_have_the_standard_error_of_their_mean():
-    # With correlation 0.9^t the variance of a mean of n rows is (1 + 0.9) / (1 - 0.9) = 19 times that of independent
-    # ones. Stretches of 1,000 rows lose about 2 * 0.9 / 0.1^2 / 1,000 = 18 % of 19; a variance of 100 of them has a
-    # deviation of 14 %, of which three are allowed beside it.
-    rng = np.random.default_rng(0)
-    values = np.empty(100_000)
-    last = 0.0
-    for place, fresh in enumerate(rng.standard_normal(values.size) * np.sqrt(1 - 0.9**2)):
-        last = 0.9 * last + fresh
-        values[place] = last
-    stretches = means_of_stretches(values, 100)
-    assert stretches.shape == (100,)
-    assert stretches.mean() == pytest.approx(values.mean())
-    assert stretches.var() / 100 / (values.var() / values.size) == pytest.approx(19, rel=0.6)
-    assert means_of_stretches(values[:7], 100).shape == (7,)
 
 
 def test_successive_halving_keeps_the_start_that_is_ahead_in_the_end():

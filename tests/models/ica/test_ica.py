@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import odeco
 from odeco.models import TensorICA
 from odeco.models.engine.estimator import Learnt
-from odeco.models.ica.newton import fit_scores, score_means, score_values, sum_powers
+from odeco.models.ica.newton import fit_scores, mean_log_likelihood, score_means, score_values, sum_powers
 from odeco.models.ica.spec import ICASpec, gaussianity_p_values
 from odeco.models.ica.start import BLOCK
 
@@ -265,7 +265,7 @@ def test_a_failed_fit_leaves_the_model_as_it_was():
     [
         ({"n_components": 0}, '`n_components` must be an int of at least 1, or None, or "auto". Got 0.'),
         ({"n_components": "all"}, "`n_components` must be an int of at least 1, or None, or \"auto\". Got 'all'."),
-        ({"n_components": 6}, "Got 6, and rows have 5. Lower n_components, or pass None."),
+        ({"n_components": 11}, "in [1, 10] for the fourth moment of 5 columns: more cannot be told apart. Got 11."),
         ({"max_iter": 0}, "`max_iter` must be an int of at least 1. Got 0."),
         ({"tol": -1.0}, "`tol` must be a number of at least 0. Got -1.0."),
     ],
@@ -415,3 +415,14 @@ def test_rows_whose_unmixing_matrix_would_overflow_are_refused(in_batches):
     rows = planted(500, 0)[0] * 1e-155 * 1e-155
     with pytest.raises(ValueError, match="Multiply all rows by a constant"):
         _ = (TensorICA().partial_fit(rows) if in_batches else TensorICA().fit(rows)).components_
+
+
+def test_more_iterations_never_give_a_less_likely_unmixing_matrix():
+    """Sources of these rows share a level, so they are not independent, and steps shrink slowly."""
+    generator = np.random.default_rng(0)
+    rows = generator.laplace(size=(4000, 6)) * generator.gamma(1.0, size=(4000, 1)) @ generator.standard_normal((6, 6))
+    models = [TensorICA(max_iter=n_iter, tol=1e-9, random_state=0).fit(rows) for n_iter in (1, 3, 10, 100)]
+    heights = [mean_log_likelihood(model.components_, (rows - model.mean_).T) for model in models]
+    assert np.all(np.diff(heights) >= -1e-9)
+    assert models[-1].converged_
+    assert models[-1].n_iter_ <= 100

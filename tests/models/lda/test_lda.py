@@ -286,8 +286,8 @@ USABLE = np.array([[2, 1, 1], [1, 2, 1], [1, 1, 2], [3, 0, 1]])
         (
             {"n_components": 2},
             USABLE / 2,
-            "Word counts must be whole numbers. Got counts[0, 1] = 0.5. Pass counts, as of CountVectorizer, not "
-            "frequencies or tf-idf.",
+            "Word counts must be whole numbers. Got counts[0, 1] = 0.5. Pass counts, such as those of "
+            "CountVectorizer, not frequencies or tf-idf.",
         ),
         ({"n_components": 0}, USABLE, "`n_components` must be an int of at least 1. Got 0."),
         ({"n_components": 2, "max_iter": -1}, USABLE, "`max_iter` must be an int of at least 0. Got -1."),

@@ -180,7 +180,7 @@ def test_the_saved_model_holds_all_that_new_text_needs(folder, fitted):
     prior = model.doc_topic_prior_ / model.doc_topic_prior_.sum()
     np.testing.assert_allclose(shown[1:], [prior, prior], rtol=1e-5)
 
-    written = succeed("transform", "model.npz", "new.txt", "--out", "new.npz", cwd=folder)
+    written = succeed("apply", "model.npz", "new.txt", "--out", "new.npz", cwd=folder)
     assert notes(written) == ["3 documents, 3 topics", "wrote new.npz"]
     assert read_contents(folder / "new.npz").kind == "topic proportions"
     with np.load(folder / "new.npz", allow_pickle=False) as archive:
@@ -448,7 +448,7 @@ USAGE = {
         "With --vocabulary all its words are counted. Leave out --max-words.",
     ),
     "proportions as text": (
-        ("transform", "model.npz", "new.txt", "--out", "new.doc"),
+        ("apply", "model.npz", "new.txt", "--out", "new.doc"),
         "--out must end in .csv or .npz. Got new.doc. Rename it.",
     ),
 }
@@ -479,7 +479,7 @@ DATA = {
         "Check how it was made.",
     ),
     "another vocabulary": (
-        ("transform", "model.npz", "other.npz"),
+        ("apply", "model.npz", "other.npz"),
         "New counts must have a column for each of the 60 words of the model. 1 have none, such as 'bab'. Count the "
         "new documents with the vocabulary of the first, or pass texts.",
     ),

@@ -19,7 +19,7 @@ from odeco.models.lda.counts import as_counts
         (
             [[0.0, 0.0], [0.5, 1.0]],
             "Word counts must be whole numbers. Got counts[1, 0] = 0.5. "
-            "Pass counts, as of CountVectorizer, not frequencies or tf-idf.",
+            "Pass counts, such as those of CountVectorizer, not frequencies or tf-idf.",
         ),
         ([[1e200, 1.0]], "Word counts must be at most 2**40. Got counts[0, 0] = 1e+200. Check how it was made."),
         ([[1.0, np.nan]], "Word counts must be finite. Got counts[0, 1] = nan. Replace or drop it."),

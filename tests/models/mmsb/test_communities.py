@@ -14,7 +14,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import odeco
 from odeco.models import Communities
 from odeco.models.mmsb.graph import as_adjacency
-from odeco.models.mmsb.selection import count_communities, count_detectable, split_links
+from odeco.models.mmsb.partition import refine_partition, rewired
+from odeco.models.mmsb.selection import count_communities, split_links
 
 
 def planted(n_nodes, k, *, degree, ratio, concentration, seed):
@@ -111,15 +112,67 @@ def test_nodes_of_one_community_may_have_very_different_numbers_of_links():
 def test_parts_of_communities_are_not_counted_as_communities():
     # Two camps of 200 nodes, in each of which two halves are linked twice as often within as between. A node has 62
     # links, and noise ends at 2√62 = 16. The expected links have the eigenvalues 62, 58 for the camps and 20 for the
-    # halves: four parts are told from chance, and the largest gap is after the camps.
+    # halves: four parts are told from chance. Two camps have a modularity of 60/62 - 1/2, four halves of 40/62 - 1/4.
     rng = np.random.default_rng(0)
     part = np.repeat(np.arange(4), 100)
     camp = part // 2
     chances = np.where(part[:, None] == part, 0.4, np.where(camp[:, None] == camp, 0.2, 0.01))
     upper = np.triu(rng.random((400, 400)) < chances, 1)
     links = as_adjacency(sparse.csr_array((upper | upper.T).astype(float)))
-    assert count_detectable(links) == 4
-    assert count_communities(links) == 2
+    counted = count_communities(links)
+    assert counted.distinguishable == 4
+    assert counted.selected == 2
+    assert (
+        "2 were selected: finer partitions are less likely" in Communities("auto", random_state=0).fit(links).summary()
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_unequal_blocks_with_unequal_degrees_are_all_counted(seed):
+    # The smallest block has 60 of 960 nodes. Its nodes have some 12 of their 17 links within the block, where degrees
+    # let expect one: the eigenvalue 12/17 = 0.7 is above that of chance, 2/√17 = 0.49.
+    rng = np.random.default_rng(seed)
+    group = np.repeat(np.arange(5), [400, 250, 150, 100, 60])
+    propensities = np.exp(0.5 * rng.normal(size=group.size))
+    size = np.bincount(group)[group]
+    chances = np.where(group[:, None] == group, 12 / np.sqrt(np.outer(size, size)), 5 / group.size)
+    chances = chances * np.outer(propensities, propensities) / np.mean(propensities) ** 2
+    upper = np.triu(rng.random(chances.shape) < chances, 1)
+    links = as_adjacency(sparse.csr_array((upper | upper.T).astype(float)))
+    assert count_communities(links, seed=seed).selected == 5
+
+
+def test_a_rewired_graph_has_the_degrees_and_the_links_between_blocks():
+    links, group = blocks_of_nodes((80, 50, 30), 0)
+    links = as_adjacency(links)
+    drawn = rewired(links, group, np.random.default_rng(0))
+    blocks = np.eye(3)[group]
+    np.testing.assert_array_equal(drawn @ blocks, links @ blocks)
+    assert np.mean(drawn.data > 1) < 0.01
+    # Of 160 x 159 / 2 pairs, a random graph links few of those that were linked: a fifth within blocks.
+    assert drawn.multiply(links).sum() < links.sum() / 2
+
+
+def test_moves_of_nodes_find_the_planted_partition():
+    links, group = blocks_of_nodes((120, 80, 60), 1)
+    wrong = np.where(np.random.default_rng(0).random(260) < 0.4, np.random.default_rng(1).integers(0, 3, 260), group)
+    _, labels = refine_partition(as_adjacency(links), wrong, 3, np.random.default_rng(0))
+    np.testing.assert_array_equal(labels, group)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_block_matrix_implies_the_links_and_no_more_than_one_for_a_pair(seed):
+    # Forty blocks of very different sizes: moments alone give rates that no graph can have.
+    rng = np.random.default_rng(seed)
+    sizes = np.maximum(rng.lognormal(2.8, 0.9, 40), 4).astype(int)
+    links, _ = blocks_of_nodes(
+        sizes, seed, within=0.5, between=0.01, propensities=np.exp(0.5 * rng.normal(size=sizes.sum()))
+    )
+    model = Communities(40, random_state=0).fit(links)
+    shares, rates = model.memberships_, model.block_matrix_
+    implied = shares.sum(axis=0) @ rates @ shares.sum(axis=0) - np.sum((shares @ rates) * shares)
+    assert rates.max() <= 1
+    assert implied == pytest.approx(links.sum())
 
 
 @pytest.mark.parametrize("concentration", [0.01, 1.0])
@@ -159,7 +212,7 @@ def test_auto_finds_the_number_of_planted_communities(n_nodes, k):
 def test_a_random_graph_has_one_community():
     rng = np.random.default_rng(0)
     links = np.triu(rng.random((600, 600)) < 0.05, 1)
-    assert count_communities(as_adjacency(sparse.csr_array((links | links.T).astype(float)))) == 1
+    assert count_communities(as_adjacency(sparse.csr_array((links | links.T).astype(float)))).selected == 1
 
 
 def test_dense_sparse_and_tables_give_the_same_bits():

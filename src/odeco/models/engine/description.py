@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -129,6 +130,8 @@ class Description:
         facts = list(self.facts)
         if info.tried.size:
             facts.append(_selection(info))
+            if 0 < info.n_groups < info.selected:
+                facts.append(_groups(info))
         if privacy is None and not info.converged:
             facts.append(f"{info.n_iter} iterations were not enough to converge; raise max_iter.")
         if privacy is not None:
@@ -181,15 +184,27 @@ def _share_html(weight: float | None) -> str:
 
 
 def _selection(info: Info) -> str:
-    """Return how certain a number of components is that was selected on held-out data."""
-    equal = info.tried[info.tried_as_good]
-    k, more = int(equal.min()), [str(number) for number in equal[1:]]
-    text = f"{k} was selected on held-out data" + (f", which {k - 1} predicts clearly worse" if k > 1 else "")
-    if more:
-        return f"{text}; {', '.join(more)} cannot be excluded."
+    """Return how certain a number of components is that was selected by cross-validation."""
+    k, others = info.selected, [str(number) for number in info.tried[info.tried_as_good] if number != info.selected]
+    text = f"{k} was selected by cross-validation"
+    certain = {"at least": info.at_least if k > 1 else math.nan, "exactly": info.exactly}
+    stated = [f"{words} {k}: {share:.0%}" for words, share in certain.items() if not math.isnan(share)]
+    if stated:
+        text += f" ({'; '.join(stated)})"
+    if others:
+        text += f"; {' and '.join(others)} {'is' if len(others) == 1 else 'are'} nearly as good"
     if k == info.tried.max():
-        return f"{text}; no larger number was tried."
-    return f"{text}, and so do larger numbers." if k > 1 else f"{text}; larger numbers predict it clearly worse."
+        text += "; no larger number was tried"
+    return f"{text}."
+
+
+def _groups(info: Info) -> str:
+    """Return that components may be parts of one group."""
+    groups = "1 group" if info.n_groups == 1 else f"{info.n_groups} groups"
+    return (
+        f"Components overlap ({info.overlap:.0%} of the largest possible entropy) and may be parts of fewer groups, as "
+        f"when no component has the shape of a group: joined where they overlap, they form {groups}."
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -70,7 +70,8 @@ def squarem(
     step, start, max_iter
         As for `em`.
     tol : float
-        As for `em`; the gain of every second iteration is compared with it.
+        EM ends when all further iterations together would raise the mean log-likelihood by less, if their gains
+        shrink as they do now.
     to_vector : callable
         Returns parameters as a vector, in coordinates in which a long step along a line still gives parameters.
     from_vector : callable
@@ -92,11 +93,12 @@ def squarem(
         first, before = step(params)
         second, likelihood = step(first)
         done += 2
-        if likelihood - before < tol:
-            return EMResult(second, likelihood, done, True)
         origin, one, two = to_vector(params), to_vector(first), to_vector(second)
         along, bend = one - origin, two - 2 * one + origin
         length = max(1.0, float(np.linalg.norm(along)) / max(float(np.linalg.norm(bend)), np.finfo(float).tiny))
+        # If steps shrink by a factor c = 1 − 1/length, gains shrink by c², and their sum is about length/2 of the last.
+        if (likelihood - before) * max(length / 2, 1.0) < tol:
+            return EMResult(second, likelihood, done, True)
         extrapolated, there = step(from_vector(origin + 2 * length * along + length**2 * bend, second))
         done += 1
         params = second
@@ -106,9 +108,16 @@ def squarem(
 
 
 def successive_halving(
-    starts: Sequence[Params], step: Step[Params], *, first_iter: int, tol: float
+    starts: Sequence[Params],
+    step: Step[Params],
+    *,
+    first_iter: int,
+    tol: float,
+    degenerate: Callable[[Params], bool] = lambda _: False,
 ) -> tuple[Params, int]:
     """Run EM from every start; the likelier half goes on for twice as long, until one is left.
+
+    Degenerate parameters, whose likelihood means nothing, come after all others.
 
     Returns
     -------
@@ -123,7 +132,8 @@ def successive_halving(
         running = [
             (number, at if at.converged else em(step, at.params, max_iter=n_iter, tol=tol)) for number, at in running
         ]
-        running = sorted(running, key=lambda each: -each[1].log_likelihood)[: (len(running) + 1) // 2]
+        running.sort(key=lambda each: (degenerate(each[1].params), -each[1].log_likelihood))
+        running = running[: (len(running) + 1) // 2]
         if len(running) == 1:
             number, best = running[0]
             return best.params, number

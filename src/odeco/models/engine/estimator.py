@@ -31,6 +31,7 @@ from odeco._util.schema import Sizes, array, plain_settings, record, require, si
 from odeco._util.state import check_names
 from odeco._util.threads import map_blocks
 from odeco._util.types import FloatArray, IndexArray
+from odeco.io.coerce import in_memory
 from odeco.io.source import check_cells
 from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit
@@ -50,7 +51,7 @@ from odeco.models.engine.parameters import (
 from odeco.models.engine.private import guarantee_of
 from odeco.models.engine.spec import Spec
 from odeco.models.engine.stream import BlockStream
-from odeco.privacy.holders.protocol import NeighbourRelation
+from odeco.privacy.holders.protocol import RELATIONS, NeighbourRelation
 from odeco.privacy.report import PrivacyReport
 from odeco.privacy.sums import PrivateSums
 
@@ -123,8 +124,12 @@ class Estimator(_Fitted):
     n_iter_ = fitted("info.n_iter", "Number of iterations; of a stream, number of blocks.")
     converged_ = fitted("info.converged", "Whether the last iteration gained less than `tol`.")
     selection_scores_ = fitted(
-        lambda fit: dict(zip(fit.info.tried.tolist(), fit.info.tried_scores.tolist(), strict=True)),
-        "With ``n_components='auto'``: the score on held-out rows of every number that was tried.",
+        lambda fit: {
+            k: score
+            for k, score in zip(fit.info.tried.tolist(), fit.info.tried_scores.tolist(), strict=True)
+            if not math.isnan(score)
+        },
+        "With ``n_components='auto'``: the score on held-out rows of every number that was cross-validated.",
     )
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's signature
@@ -241,31 +246,43 @@ class Estimator(_Fitted):
 
     def _encode(self, X: Any, context: Any = None) -> tuple[Any, Any]:
         """Return rows as a stream buffers them, and the context; without one, that before any row."""
+        X = in_memory(X)
         check_cells(X)
         return validate_data(self, X, reset=context is None, dtype=np.float64), context or self._SPEC.Context()
 
-    def _hold(self, X: Any, spec: Any) -> tuple[Any, Any]:
+    def _hold(self, X: Any, spec: Any, *, groups: Any) -> tuple[Any, Any]:
         """Return a data holder of private records, and the public context; no message may depend on a record."""
         raise NotImplementedError
 
     def _fit(self, X: Any, **side: Any) -> Self:
         """Fit with further arguments of `_encode` or `_hold`."""
         spec = self._specify()
-        guarantee, seed = guarantee_of(spec), self._draw_seed()
+        guarantee, seed, groups = guarantee_of(spec), self._draw_seed(), side.pop("groups", None)
         with self._features_kept_on_failure():
             if guarantee is None:
+                if groups is not None:
+                    raise ValueError("`groups` is for private models. Got them without `epsilon`. Leave them out.")
                 rows, base = self._encode(X, **side)
                 spec.names = vars(self).get("feature_names_in_", ())
                 self._learnt = Learnt(spec, seed, spec.fit_rows(rows, base, seed), None)
             else:
-                holder, base = self._hold(X, spec, **side)
+                holder, base = self._hold(X, spec, groups=groups, **side)
                 k, relation = spec.settings.n_components, spec.settings.neighbour_relation
+                record = spec.record if groups is None else "user"
                 if holder.n_records < k:  # both are public
                     raise ValueError(
-                        f"There must be at least as many {spec.record}s as {spec.component}s. Got {holder.n_records} "
-                        f"and n_components={k}. Pass fewer."
+                        f"There must be at least as many {record}s as {spec.component}s. Got {holder.n_records} and "
+                        f"n_components={k}. Pass fewer."
                     )
-                sums = PrivateSums(guarantee, holder.n_records, record=spec.record, neighbour_relation=relation)
+                public = "their number is public" if groups is None else f"which {spec.record} is whose is public"
+                sums = PrivateSums(
+                    guarantee,
+                    holder.n_records,
+                    record=record,
+                    n_terms=holder.n_terms,
+                    neighbour_relation=relation,
+                    neighbours=f"one {record}, {RELATIONS[relation]}; {public}",
+                )
                 fit = spec.learn_privately(holder, base, sums, seed=seed)
                 self._learnt = Learnt(spec, seed, fit, None, sums.report(spec.mechanism))
         return self

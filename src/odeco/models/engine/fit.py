@@ -60,8 +60,16 @@ class Info(State):
     init : str
         Which start was the best.
     tried, tried_scores, tried_as_good : array
-        The numbers of components that were tried, in rising order, the score of each on held-out data, and whether the
-        best is not clearly better.
+        The numbers of components that were tried, in rising order, the score of each on held-out data (NaN if it was
+        ruled out before), and whether it is about as good as the one selected.
+    selected : int
+        The number of components that was selected among these; 0 if it was given.
+    at_least, exactly : float
+        The probability that there are no fewer components than selected, and that there are no more either.
+    overlap : float
+        How much the selected components overlap, from 0 to 1.
+    n_groups : int
+        The number of groups after components that overlap are joined; 0 if it is not known.
     """
 
     n_samples: int = array_field(kind="i", low=0)
@@ -70,8 +78,13 @@ class Info(State):
     converged: bool = array_field(kind="b", default=True)
     init: str = array_field(kind="U", default="")
     tried: IndexArray = array_field("tried", kind="i", low=1, default=np.zeros(0, np.int64))
-    tried_scores: FloatArray = array_field("tried", default=np.zeros(0))
+    tried_scores: FloatArray = array_field("tried", nan=True, default=np.zeros(0))
     tried_as_good: BoolArray = array_field("tried", kind="b", default=np.zeros(0, bool))
+    selected: int = array_field(kind="i", low=0, default=0)
+    at_least: float = array_field(low=0, high=1, nan=True, default=math.nan)
+    exactly: float = array_field(low=0, high=1, nan=True, default=math.nan)
+    overlap: float = array_field(low=0, high=1 + 1e-9, nan=True, default=math.nan)
+    n_groups: int = array_field(kind="i", low=0, default=0)
 
     def check(self) -> None:
         """Require one score for every number that was tried, and a best one."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from odeco._util.arguments import check_choice, check_count, check_norm_bound, check_number
+from odeco._util.arguments import check_choice, check_count, check_norm_bound, check_number, float_or_auto
 from odeco.privacy.calibration import check_delta, check_epsilon
 
 
@@ -98,9 +98,11 @@ def optional(constraint: Constraint) -> Constraint:
     )
 
 
-def or_auto(check: Callable[[str, Any], Any]) -> Constraint:
+def or_auto(check: Callable[[str, Any], Any], kind: Callable[[Any], Any] = str) -> Constraint:
     """Require "auto", or what a check requires."""
-    return Constraint(lambda name, value: value if isinstance(value, str) and value == "auto" else check(name, value))
+    return Constraint(
+        lambda name, value: value if isinstance(value, str) and value == "auto" else check(name, value), kind
+    )
 
 
 def n_components(default: Any) -> Any:
@@ -129,7 +131,7 @@ N_JOBS = Constraint(_check_jobs, int)
 
 EPSILON = optional(Constraint(lambda _, value: check_epsilon(value), float))
 DELTA = optional(Constraint(lambda _, value: check_delta(value), float))
-NORM_BOUND = optional(Constraint(lambda _, value: check_norm_bound(value), float))
+NORM_BOUND = optional(or_auto(lambda _, value: check_norm_bound(value), float_or_auto))
 RELATION = choice("replace", "add_remove")
 
 

@@ -26,9 +26,6 @@ from odeco.privacy.sums import PrivateSums, Query
 if TYPE_CHECKING:
     from odeco.models.engine.spec import Spec
 
-#: Number of simulations of a plan.
-_SIMULATIONS = 3
-
 
 class Releaser(Protocol):
     """Releases sums over records with noise: `odeco.privacy.sums.PrivateSums`, or `SimulatedSums` for a plan."""
@@ -200,6 +197,7 @@ def plan_fit(
     records: str,
     verdict: Callable[[FloatArray], str],
     average: Callable[..., Any] = np.median,
+    n_simulations: int = 3,
 ) -> PrivatePlan:
     """Run a private program on simulated records several times, and return the plan that this gives.
 
@@ -220,6 +218,8 @@ def plan_fit(
         Takes the agreements, the best first, and returns what can be expected, in words.
     average : callable
         Averages the agreements of the simulations.
+    n_simulations : int
+        Number of simulations.
     """
     made: list[SimulatedSums] = []
 
@@ -228,7 +228,7 @@ def plan_fit(
         made.append(SimulatedSums(guarantee, n_records, n_simulated, **settings))
         return made[-1]
 
-    simulated = np.stack([program(releaser, rng) for _ in range(_SIMULATIONS)])
+    simulated = np.stack([program(releaser, rng) for _ in range(n_simulations)])
     agreements = np.sort(average(simulated, axis=0))[::-1]
     return PrivatePlan(
         unit=unit,

@@ -1,4 +1,14 @@
-"""Selection of the number of components by the likelihood of held-out rows."""
+"""Selection of the number of components: each parameter must pay twice, on rows learnt from and on held-out rows.
+
+k components beat j < k if, with p = (parameters of k) − (parameters of j),
+
+- the log-likelihood of the rows learnt from rises by more than 1.5 p, and
+- the log-likelihood of held-out rows, in five-fold cross-validation, rises by more than 0.25 p.
+
+A parameter that means nothing gains 1/2 on average on rows learnt from (Wilks 1938), and loses 5/8 on held-out rows.
+The first test is misled by components that sit on a few rows, the second by a fold that was learnt badly. They fail for
+different reasons, so each guards the other. The smallest number is selected that none of the next three beats.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +16,55 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from odeco._util.types import FloatArray
+import numpy as np
+from scipy.sparse.csgraph import connected_components
 
-#: One number is better than another if the mean gain of a row is this many standard errors above zero. The best of some
-#: sixteen numbers exceeds 3.2 by chance in one case of a hundred: 16 (1 − Φ(3.2)) = 0.011.
-_CLEARLY = 3.2
+from odeco._util.types import BoolArray, FloatArray, IndexArray
+
+#: What a parameter must gain on rows learnt from, and on held-out rows.
+_INSIDE, _OUTSIDE = 1.5, 0.25
+
+#: A fifth of the rows is held out at a time. A number is compared with the next three: two components may show nothing
+#: where four show all, if these form two pairs.
+N_FOLDS, _AHEAD = 5, 3
+
+#: With more rows than this, fewer folds are learnt: their number times the rows stays below five times this.
+_ROWS_OF_ALL_FOLDS = 4_000
+
+#: A number is sure to be not too large if it gains at least this on every smaller one.
+_SURE = 1.7
+
+
+#: Takes a number of components and the rows to learn from; returns the log-likelihood of each row, and of how many
+#: parameters.
+Learn = Callable[[int, BoolArray], tuple[FloatArray, int]]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How certain a selected number is, learnt from planted tables (`python benchmarks/selection.py MODEL --fit`).
+
+    Attributes
+    ----------
+    when_sure, when_not : float
+        How often there are at least as many components as were selected, if all steps gained at least 1.7 for each
+        parameter, and if one did not.
+    constant, by_gain, by_loss, by_crowding : float
+        The log-odds that no component is hidden: a constant, and what is added for what the next numbers gain on rows
+        learnt from, for what the next number loses on held-out rows, and for the logarithm of parameters per row.
+    """
+
+    when_sure: float = 0.98
+    when_not: float = 0.6
+    constant: float = 4.0
+    by_gain: float = -3.6
+    by_loss: float = 0.6
+    by_crowding: float = -0.3
+
+    def none_hidden(self, gained: float, lost: float, crowding: float) -> float:
+        """Return the probability that there are no more components than were selected."""
+        odds = self.constant + self.by_gain * gained + self.by_loss * lost + self.by_crowding * crowding
+        return 1 / (1 + math.exp(-odds))
 
 
 @dataclass(frozen=True)
@@ -20,79 +74,137 @@ class ChosenNumber:
     Attributes
     ----------
     n_components : int
-        The smallest number that is not clearly worse than the best.
-    tried : dict of int to float
-        The mean log-likelihood of a held-out row, for each number that was tried.
-    clear : bool
-        Whether one component less is clearly worse.
+        The smallest number that none of the next three beats.
+    inside : dict of int to float
+        The log-likelihood of all rows, for each number that was learnt from them.
+    outside : dict of int to float
+        The log-likelihood of held-out rows, for each number that was cross-validated.
+    at_least, exactly : float
+        The probability that there are no fewer components, and that there are no more either, if components have the
+        form of the model; `exactly` is NaN if no larger number can be tried.
     as_good : tuple of int
-        The numbers tried that are not clearly worse than the best: the data do not decide between them.
+        Numbers that the rows hardly tell from the one selected, that one included.
+    evidence : tuple of float
+        What `exactly` was computed from: gain, loss and crowding; empty if no larger number can be tried.
     """
 
     n_components: int
-    tried: dict[int, float]
-    clear: bool
-    as_good: tuple[int, ...] = ()
+    inside: dict[int, float]
+    outside: dict[int, float]
+    at_least: float
+    exactly: float
+    as_good: tuple[int, ...]
+    evidence: tuple[float, ...] = ()
 
 
-def means_of_stretches(values: FloatArray, n_stretches: int) -> FloatArray:
-    """Return the means of `n_stretches` stretches of consecutive rows, which are nearly independent if each is long.
-
-    The gains of neighbouring rows of a sequence depend on each other. With correlations r_1, r_2, … the variance of
-    their mean is 1 + 2 Σ r times what independent rows would have; the variance of means of long stretches includes it.
-    """
-    n_each = max(len(values) // n_stretches, 1)
-    whole = values[: len(values) // n_each * n_each]
-    means: FloatArray = whole.reshape(-1, n_each).mean(axis=1)
-    return means
+def fold_numbers(places: IndexArray) -> IndexArray:
+    """Return the fold of each row, for a permutation of rows: those in one fifth of it are held out together."""
+    return np.asarray(places * N_FOLDS // len(places))
 
 
-def choose_number(score: Callable[[int], FloatArray], *, most: int, least: int = 1) -> ChosenNumber:
-    """Select the smallest number of components that is not clearly worse than the best.
+def choose_number(
+    learn: Learn,
+    folds: IndexArray,
+    *,
+    most: int,
+    calibration: Calibration | None = None,
+) -> ChosenNumber:
+    """Select the smallest number of components that none of the next three beats.
 
     Parameters
     ----------
-    score : callable
-        Takes a number of components, fits the model, and returns the log-likelihood of each held-out row. The rows must
-        always be the same: gains are compared row by row, so that the difficulty of a row cancels. Rows that depend
-        on each other must be averaged (`means_of_stretches`), because the standard error assumes independence.
-    most, least : int
-        The range of numbers.
+    learn : Learn
+        Takes a number of components, and which rows to learn from; returns the log-likelihood of every row (in a
+        sequence: given those before it), and the number of parameters.
+    folds : array
+        The fold of each row, from 0 to 4.
+    most : int
+        The largest number.
+    calibration : Calibration, optional
+        How certain selected numbers are.
 
     Notes
     -----
-    The likelihood rises with every component that is there, and falls slowly with those that are not. Numbers are
-    doubled until one is not clearly better than its half; three between the last two are tried as well, and three
-    between the two before, because the best may lie in either gap. Then bisection finds where the likelihood stops
-    rising. Each number is fitted once.
+    Each fold begins from its own starts: components that were learnt from all rows know the held-out ones. Folds are
+    learnt only for numbers that pass the first test, and for those that the certainty depends on.
     """
-    scores: dict[int, FloatArray] = {}
+    calibration, fits = calibration or Calibration(), Fits(learn, folds)
 
-    def mean(number: int) -> float:
-        if number not in scores:
-            scores[number] = score(number)
-        return float(scores[number].mean())
+    def beats(k: int, j: int) -> bool:
+        return fits.gain(fits.seen, k, j) > _INSIDE and fits.gain(fits.held_out, k, j) > _OUTSIDE
 
-    def clearly_better(number: int, other: int) -> bool:
-        if mean(number) <= mean(other):
-            return False
-        gain = scores[number] - scores[other]
-        return float(gain.mean()) > _CLEARLY * float(gain.std()) / math.sqrt(gain.size)
+    def ahead(j: int) -> range:
+        return range(j + 1, min(j + _AHEAD, most) + 1)
 
-    low, high = least, min(2 * least, most)
-    # Two components may be no better than one although four are: if the four form two pairs, two explain nothing.
-    while high > low and (clearly_better(high, low) or (low == least and clearly_better(min(2 * high, most), low))):
-        low, high = high, min(2 * high, most)
-    before = max(least, low // 2)
-    for quarter in (1, 2, 3):
-        mean(before + quarter * (low - before) // 4)
-        mean(low + quarter * (high - low) // 4)
-    while True:
-        top = max(sorted(scores), key=mean)
-        below = max((each for each in scores if clearly_better(top, each) and each < top), default=least - 1)
-        chosen = min(each for each in scores if each > below)
-        if chosen - below <= 1:
-            tried = {each: mean(each) for each in sorted(scores)}
-            as_good = tuple(each for each in tried if not clearly_better(top, each))
-            return ChosenNumber(chosen, tried, clear=below >= least, as_good=as_good)
-        mean((below + chosen) // 2)
+    chosen = 1
+    while any(beats(k, chosen) for k in ahead(chosen)):
+        chosen += 1
+    fits.seen(chosen)
+    fewer = tuple(j for j in range(1, chosen) if fits.gain(fits.seen, chosen, j) < _SURE)
+    at_least = 1.0 if chosen == 1 else calibration.when_not if fewer else calibration.when_sure
+    exactly, more, evidence = math.nan, list[int](), tuple[float, ...]()
+    if chosen < most:
+        gains = {k: fits.gain(fits.seen, k, chosen) for k in ahead(chosen)}
+        more = [k for k, gain in gains.items() if gain > 1 and fits.gain(fits.held_out, k, chosen) > -_OUTSIDE]
+        gained = min(max(*gains.values(), 0.5), 1.5)
+        lost = min(max(-fits.gain(fits.held_out, chosen + 1, chosen), -0.5), 1.5)
+        crowding = math.log(max(fits.sizes[chosen + 1] - fits.sizes[chosen], 1) * (chosen + 1) / len(folds))
+        evidence = (gained, lost, crowding)
+        exactly = at_least * calibration.none_hidden(*evidence)
+    inside = {k: fits.inside[k] for k in sorted(fits.inside)}
+    return ChosenNumber(chosen, inside, fits.outside, at_least, exactly, (*fewer, chosen, *more), evidence)
+
+
+class Fits:
+    """The fits of a selection, each learnt when it is needed: log-likelihoods, and numbers of parameters."""
+
+    def __init__(self, learn: Learn, folds: IndexArray) -> None:
+        self.learn, self.folds = learn, folds
+        self.n_folds = min(max(N_FOLDS * _ROWS_OF_ALL_FOLDS // len(folds), 1), N_FOLDS)
+        self.sizes: dict[int, int] = {}
+        self.inside: dict[int, float] = {}
+        self.outside: dict[int, float] = {}
+
+    def seen(self, k: int) -> float:
+        """Return the log-likelihood of the rows learnt from."""
+        if k not in self.inside:
+            rows, self.sizes[k] = self.learn(k, np.ones(len(self.folds), dtype=bool))
+            self.inside[k] = float(rows.sum())
+        return self.inside[k]
+
+    def held_out(self, k: int) -> float:
+        """Return the log-likelihood of held-out rows, as if all folds were learnt."""
+        if k not in self.outside:
+            parts = [
+                float(self.learn(k, self.folds != fold)[0][self.folds == fold].sum()) for fold in range(self.n_folds)
+            ]
+            self.outside[k] = sum(parts) * N_FOLDS / self.n_folds
+        return self.outside[k]
+
+    def gain(self, of: Callable[[int], float], k: int, j: int) -> float:
+        """Return what each of the parameters that k has more than j gains."""
+        rise = of(k) - of(j)
+        return rise / max(self.sizes[k] - self.sizes[j], 1)
+
+
+#: Two components may be parts of one group if this share of the rows of the smaller one is taken for the other:
+#: ∫ pq / (p + q) of two equal Gaussians three deviations apart, between which the density is two thirds of that at
+#: their means. Gaussians that EM lays over an even shape lie about that far apart.
+_JOINED = 0.1
+
+
+def groups_of(posterior: FloatArray) -> tuple[float, int]:
+    """Return how much components overlap, and the number of groups that are left when those that overlap are joined.
+
+    The overlap is the mean entropy of the posterior of a row (n x k), divided by log k: 0 if each row has one
+    component, 1 if all are equally probable.
+    """
+    n, k = posterior.shape
+    if k == 1:
+        return 0.0, 1
+    tiny = np.finfo(np.float64).tiny
+    entropy = -float(np.sum(posterior * np.log(np.maximum(posterior, tiny))))
+    totals = np.maximum(posterior.sum(axis=0), tiny)
+    joined = posterior.T @ posterior > _JOINED * np.minimum(totals[:, None], totals)
+    n_groups, _ = connected_components(joined, directed=False)
+    return entropy / (n * math.log(k)), int(n_groups)

@@ -8,7 +8,7 @@ Everything with a default may be replaced by a method of the model. There are no
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from functools import reduce
 from operator import add
@@ -19,11 +19,11 @@ import numpy as np
 from odeco._util.schema import array
 from odeco._util.state import State
 from odeco._util.threads import map_blocks, one_blas_thread
-from odeco._util.types import FloatArray
-from odeco.models.engine.em import EMResult, em, successive_halving
+from odeco._util.types import BoolArray, FloatArray, IndexArray
+from odeco.models.engine.em import EMResult, Step, em, successive_halving
 from odeco.models.engine.fit import Fit, Info, NoContext, Statistics, largest_first
 from odeco.models.engine.gaussians import blocks_of
-from odeco.models.engine.selection import ChosenNumber, choose_number
+from odeco.models.engine.selection import Calibration, ChosenNumber, Learn, choose_number, fold_numbers
 from odeco.models.engine.stream import LINEAR, BlockStream, Forgetting, OnlineEM
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from odeco.models.engine.private import Releaser
     from odeco.privacy.report import PrivacyReport
 
-#: For the choice of k, at most this many rows are divided into training and validation rows.
-_SELECTION_ROWS = 15_000
+#: For the selection of k, EM ends when an iteration raises the log-likelihood of all rows by less.
+_SELECTION_NATS = 0.02
 
 
 def some_rows(rows: Any, size: int, rng: np.random.Generator) -> Any:
@@ -133,8 +133,11 @@ class EMSpec(Spec):
         Starts compete on this many rows, or on 200 for each component if that is more.
     first_iter : int
         Iterations from every start before the less likely half is dropped.
-    max_auto : int
-        The largest k that is tried with ``n_components="auto"``.
+    max_auto, rows_per_component, selection_size : int
+        With ``n_components="auto"``: the largest k that is tried, the smallest number of rows for each component, and
+        the largest number of rows by which k is selected.
+    calibration : Calibration
+        How certain a selected k is.
     forgetting : Forgetting
         How a stream forgets.
     """
@@ -145,6 +148,9 @@ class EMSpec(Spec):
     trial_size: ClassVar[int] = 5_000
     first_iter: ClassVar[int] = 5
     max_auto: ClassVar[int] = 50
+    rows_per_component: ClassVar[int] = 5
+    selection_size: ClassVar[int] = 15_000
+    calibration: ClassVar[Calibration] = Calibration()
     forgetting: ClassVar[Forgetting] = LINEAR
 
     @classmethod
@@ -196,7 +202,7 @@ class EMSpec(Spec):
         parts = map_blocks(lambda block: self.e_step(params, block, context), self.blocks(data), parallel=self.parallel)
         return reduce(add, parts), carry
 
-    def step_on(self, data: Any, context: Any) -> Callable[[Any], tuple[Any, float]]:
+    def step_on(self, data: Any, context: Any) -> Step[Any]:
         """Return the EM step on data."""
 
         def step(params: Any) -> tuple[Any, float]:
@@ -209,6 +215,18 @@ class EMSpec(Spec):
         """Return the rows on which starts compete."""
         return some_rows(data, max(self.trial_size, 200 * k), rng)
 
+    def run(self, step: Step[Any], start: Any, context: Any) -> EMResult[Any]:
+        """Run EM over all rows from the best start."""
+        return em(step, start, max_iter=self.settings.max_iter, tol=self.settings.tol)
+
+    def degenerate(self, params: Any, context: Any) -> bool:
+        """Return whether the likelihood is as high as a bound allows, and says nothing about components."""
+        return False
+
+    def first_iterations(self, n: int) -> int:
+        """Return the number of iterations from every start, on n rows, before the less likely half is dropped."""
+        return self.first_iter
+
     def learn(self, data: Any, context: Any, k: int, seed: int) -> tuple[str, EMResult[Any]]:
         """Return k components, and the name of their start: starts compete on some rows, then EM runs over all."""
         rng, tol = np.random.default_rng(seed), self.settings.tol
@@ -216,55 +234,69 @@ class EMSpec(Spec):
         with one_blas_thread():  # blocks are small: more threads for a product take longer than the product
             named = self.starts(data, trial, context, k, rng, seed)
             begun, step = [start for _, start in named], self.step_on(trial, context)
-            best, number = successive_halving(begun, step, first_iter=self.first_iter, tol=tol)
-        found = em(self.step_on(data, context), best, max_iter=self.settings.max_iter, tol=tol)
+            best, number = successive_halving(
+                begun,
+                step,
+                first_iter=self.first_iterations(len(trial)),
+                tol=tol,
+                degenerate=lambda params: self.degenerate(params, context),
+            )
+        found = self.run(self.step_on(data, context), best, context)
         return named[number][0], replace(found, params=self.ordered(found.params))
 
-    def split(self, data: Any, seed: int) -> tuple[Any, Any]:
-        """Return training and validation rows for the choice of k."""
-        rng, n = np.random.default_rng(seed), len(data)
-        some = rng.permutation(n) if n <= _SELECTION_ROWS else rng.choice(n, _SELECTION_ROWS, replace=False)
-        n_train = max(1, 2 * len(some) // 3)
-        return data[some[:n_train]], data[some[n_train:]]
+    def selection_rows(self, data: Any, rng: np.random.Generator) -> tuple[Any, IndexArray]:
+        """Return the rows by which k is selected, and their permutation, whose fifths are the folds."""
+        some = some_rows(data, self.selection_size, rng)
+        return some, rng.permutation(len(some))
 
-    def brief(self) -> Self:
-        """Return the specification with fewer starts and iterations, for the choice of k."""
-        return self
+    def brief(self, n: int) -> Self:
+        """Return the specification for the fits by which k is selected, each to at most n rows."""
+        # Likelihoods are compared to within a fraction of a nat, whatever the number of rows.
+        return type(self)(replace(self.settings, tol=min(self.settings.tol, _SELECTION_NATS / n)))
+
+    def selection_fits(self, data: Any, base: Any, seed: int) -> tuple[Learn, IndexArray]:
+        """Return what learns a number of components from some rows, and the fold of each row."""
+        rows, places = self.selection_rows(data, np.random.default_rng(seed))
+        context, brief = self.update_context(base, rows), self.brief(len(rows))
+
+        def learn(k: int, kept: BoolArray) -> tuple[FloatArray, int]:
+            params = brief.learn(rows if kept.all() else rows[kept], context, k, seed)[1].params
+            scores = [brief.posterior(params, block, context)[1] for block in self.blocks(rows)]
+            return np.concatenate(scores), brief.n_parameters(params)
+
+        return learn, fold_numbers(places)
 
     def select_k(self, data: Any, base: Any, seed: int) -> ChosenNumber:
-        """Choose k by the likelihood of held-out rows."""
-        train, validation = self.split(data, seed)
-        if len(validation) < 2:
-            return ChosenNumber(1, {}, clear=False)
-        context, brief = self.update_context(base, train), self.brief()
-
-        def score(k: int) -> FloatArray:
-            params = brief.learn(train, context, k, seed)[1].params
-            return np.concatenate([self.posterior(params, block, context)[1] for block in self.blocks(validation)])
-
-        return choose_number(score, most=max(1, min(self.max_auto, len(train) // 5)))
+        """Select k by the likelihood of rows learnt from and of held-out rows."""
+        learn, folds = self.selection_fits(data, base, seed)
+        most = max(1, min(self.max_auto, len(folds) // self.rows_per_component))
+        return choose_number(learn, folds, most=most, calibration=self.calibration)
 
     def fit(self, data: Any, base: Any, seed: int) -> Fit:
         """Return the model of prepared data."""
-        k, chosen = self.settings.n_components, ChosenNumber(0, {}, clear=True)
-        if k != "auto" and len(data) < k:
+        k = self.settings.n_components
+        return self.fit_number(data, base, seed, self.select_k(data, base, seed) if k == "auto" else k)
+
+    def fit_number(self, data: Any, base: Any, seed: int, number: ChosenNumber | int) -> Fit:
+        """Return the model of prepared data with a number of components that was given or selected."""
+        chosen, k = (None, number) if isinstance(number, int) else (number, number.n_components)
+        if len(data) < k:
             raise ValueError(
                 f"There must be at least as many {self.record}s as components. Got n_samples={len(data)} and "
                 f"n_components={k}. Pass more {self.record}s, or fewer components."
             )
         context = self.update_context(base, data)
-        if k == "auto":
-            chosen = self.select_k(data, base, seed)
-            k = chosen.n_components
         init, found = self.learn(data, context, k, seed)
-        info = Info(
-            len(data),
-            found.log_likelihood,
-            found.n_iter,
-            found.converged,
-            init,
-            np.array(list(chosen.tried), dtype=np.int64),
-            np.array(list(chosen.tried.values()), dtype=np.float64),
-            np.array([number in chosen.as_good for number in chosen.tried], dtype=bool),
-        )
+        info = Info(len(data), found.log_likelihood, found.n_iter, found.converged, init)
+        if chosen is not None:
+            n = min(len(data), self.selection_size)
+            info = replace(
+                info,
+                tried=np.array(list(chosen.inside), dtype=np.int64),
+                tried_scores=np.array([chosen.outside.get(each, np.nan) / n for each in chosen.inside]),
+                tried_as_good=np.isin(list(chosen.inside), chosen.as_good),
+                selected=k,
+                at_least=chosen.at_least,
+                exactly=chosen.exactly,
+            )
         return Fit(found.params, context, info)

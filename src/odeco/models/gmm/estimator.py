@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -17,7 +17,7 @@ from odeco.models.engine.parameters import N_JOBS, NORM_BOUND, STANDARDIZE, choi
 from odeco.models.engine.units import Standardize
 from odeco.models.gmm.display import in_own_units
 from odeco.models.gmm.spec import MixtureContext, MixtureSpec
-from odeco.privacy.holders.rows import BoundedRows
+from odeco.privacy.holders.rows import BoundedRows, UnboundedRows
 
 
 @dataclass(eq=False, repr=False)
@@ -31,10 +31,12 @@ class TensorMixture(PrivateEstimator, EMEstimator):
     Parameters
     ----------
     n_components : int or "auto"
-        Number k of components. ``"auto"`` takes the smallest number, at most 50, such that no other one is clearly
-        better on held-out rows.
-    covariance_type : {"spherical", "diag", "full"}
-        Whether a component has one variance, one for each feature, or a covariance matrix.
+        Number k of components. ``"auto"`` takes the smallest number, at most 50, that none of the next three beats: for
+        each further parameter, the log-likelihood must rise by 1.5 on the rows and by 0.25 in five-fold
+        cross-validation. Of more than 15,000 rows, that many are drawn for the selection.
+    covariance_type : {"spherical", "diag", "full", "auto"}
+        Whether a component has one variance, one for each feature, or a covariance matrix. ``"auto"`` takes the kind
+        with the highest likelihood of held-out rows, each with its own number of components if that is ``"auto"``.
     max_iter : int
         The largest number of EM iterations over all rows.
     tol : float
@@ -52,9 +54,10 @@ class TensorMixture(PrivateEstimator, EMEstimator):
     epsilon, delta : float, optional
         With both, the mixture is private: the result of `fit` is (ε, δ)-differentially private. δ must be below one
         over the number of rows. See *Private mixtures*.
-    norm_bound : float, optional
+    norm_bound : float or "auto", optional
         For private mixtures: the largest Euclidean norm of a row, known without looking at the rows. Longer rows are
-        scaled down to it.
+        scaled down to it. ``"auto"`` spends a part of μ², 5 % but for few records, on noisy counts of rows by their
+        norm, which give the bound.
     neighbour_relation : {"replace", "add_remove"}
         For private mixtures: whether the guarantee hides that a row is replaced by any other, or that it is there or
         not (blanked; the number of rows is public).
@@ -75,6 +78,8 @@ class TensorMixture(PrivateEstimator, EMEstimator):
         The standard deviations that features were divided by; None if they were not standardised.
     n_components_ : int
         Number of components.
+    covariance_type_ : str
+        The kind of the covariances, as ``covariance_type="auto"`` selected it.
     lower_bound_ : float
         Mean log-likelihood of a row before the last iteration. Private mixtures have NaN.
     n_iter_ : int
@@ -85,7 +90,7 @@ class TensorMixture(PrivateEstimator, EMEstimator):
     init_ : str
         Which start was the best.
     selection_scores_ : dict of int to float
-        With ``"auto"``: the mean log-likelihood of held-out rows, for each number that was tried.
+        With ``"auto"``: the mean log-likelihood of held-out rows, for each number that was cross-validated.
     n_samples_seen_ : int
         Number of rows seen.
     privacy_ : PrivacyReport
@@ -136,8 +141,8 @@ class TensorMixture(PrivateEstimator, EMEstimator):
     """
 
     n_components: int | Literal["auto"] = n_components(8)
-    covariance_type: CovarianceType = param(
-        "spherical", choice(*COVARIANCE_TYPES), "The shape of a cluster.", option="--covariance"
+    covariance_type: CovarianceType | Literal["auto"] = param(
+        "spherical", choice(*COVARIANCE_TYPES, "auto"), "The shape of a cluster.", option="--covariance"
     )
     reg_covar: float = param(1e-6, number(), "The share of the variance of all rows that is added to every variance.")
     standardize: Standardize = param(
@@ -147,8 +152,11 @@ class TensorMixture(PrivateEstimator, EMEstimator):
         option="--standardize",
     )
     n_starts: int = param(5, count(0, 1000), "The number of starts by k-means++.")
-    norm_bound: float | None = param(
-        None, NORM_BOUND, "For --epsilon: longer rows are scaled down to this norm.", option="--norm-bound"
+    norm_bound: float | Literal["auto"] | None = param(
+        None,
+        NORM_BOUND,
+        "For --epsilon: longer rows are scaled down to this norm; 'auto' chooses it under privacy.",
+        option="--norm-bound",
     )
     n_jobs: int | None = param(None, N_JOBS)
 
@@ -160,6 +168,7 @@ class TensorMixture(PrivateEstimator, EMEstimator):
     covariances_ = fitted(
         lambda fit: in_own_units(fit).covariances, "The variance of each component, its variances, or its covariances."
     )
+    covariance_type_ = fitted("params.covariance_type", "The kind of the covariances.")
     scale_ = fitted(
         lambda fit: fit.context.scale if fit.context.scale.size else None, "What features were divided by, or None."
     )
@@ -183,7 +192,24 @@ class TensorMixture(PrivateEstimator, EMEstimator):
         check_is_fitted(self)
         return self._describe(None if X is None else self._encode(X, self._learnt.fit.context)[0]).figure()
 
-    def _hold(self, X: Any, spec: MixtureSpec) -> tuple[BoundedRows, MixtureContext]:
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:  # noqa: ARG002 - scikit-learn's signature
+        """Fit the model to rows.
+
+        Parameters
+        ----------
+        X : array, rows x features
+            Rows.
+        y : object
+            Ignored.
+        groups : array of labels, optional
+            For private mixtures: which user each row belongs to; public. The guarantee is then for all rows of one
+            user, and every user counts once, with the mean over own rows.
+        """
+        return self._fit(X, groups=groups)
+
+    def _hold(
+        self, X: Any, spec: MixtureSpec, *, groups: Any = None
+    ) -> tuple[BoundedRows | UnboundedRows, MixtureContext]:
         """Return a holder of private rows, without a message that depends on one of them.
 
         What NumPy makes of a list, and what it says about a cell that is not a number, depends on the cells. So only
@@ -206,7 +232,9 @@ class TensorMixture(PrivateEstimator, EMEstimator):
                 f"no more. Got n_components={k} and {d} features. Pass fewer."
             )
         norm_bound = spec.settings.norm_bound
-        return BoundedRows(rows, float(norm_bound or 0.0)), MixtureContext()
+        if norm_bound == "auto":
+            return UnboundedRows(rows, groups), MixtureContext()
+        return BoundedRows(rows, float(norm_bound or 0.0), groups), MixtureContext()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -4,6 +4,8 @@
 2. The third moment in that span, of rows whitened by what was released. Its components are the means.
 3. The statistics of one EM iteration. More iterations would share its budget, and give worse results.
 
+If no bound on the norm of rows is known, noisy counts of rows by their norm come first, and give one.
+
 Everything between the releases is post-processing. The holder of the rows bounds what a row adds to each sum. The same
 program on simulated rows is the plan, which needs no real row.
 """
@@ -11,6 +13,7 @@ program on simulated rows is the plan, which needs no real row.
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 
@@ -27,8 +30,9 @@ from odeco.models.engine.private import (
     plan_fit,
 )
 from odeco.models.gmm.start import Span, means_of_core, span_of
+from odeco.privacy.holders.norms import norms_share, suggested_bound
 from odeco.privacy.holders.protocol import NeighbourRelation
-from odeco.privacy.holders.rows import CONSTANT, BoundedRows, unpacked_cube, unpacked_matrix
+from odeco.privacy.holders.rows import CONSTANT, BoundedRows, UnboundedRows, unpacked_cube, unpacked_matrix
 from odeco.privacy.ledger_file import Guarantee
 
 #: The shares of μ² of the second moment, the third moment and the EM iteration. One component needs no more than the
@@ -49,13 +53,13 @@ _LEAST_VARIANCE = 1e-3
 
 
 def find_private_mixture(
-    held: BoundedRows, releaser: Releaser, n_components: int, *, reg_covar: float, seed: int
+    held: BoundedRows | UnboundedRows, releaser: Releaser, n_components: int, *, reg_covar: float, seed: int
 ) -> tuple[Gaussians, int]:
     """Return k spheres, learnt from noisy sums over rows, and how many of them stand clear of the noise.
 
     Parameters
     ----------
-    held : BoundedRows
+    held : BoundedRows or UnboundedRows
         The holder of the rows.
     releaser : Releaser
         Releases sums with noise.
@@ -68,10 +72,20 @@ def find_private_mixture(
     """
     n, d, k = held.n_records, held.n_features, n_components
     of_seconds, of_thirds, of_step = _SHARES if k > 1 else (1.0, 0.0, 0.0)
-    packed, _ = releaser.release(held.seconds(), share=of_seconds)
+    if isinstance(held, UnboundedRows):
+        of_norms = norms_share(n, releaser.guarantee.mu)
+        of_seconds, of_thirds, of_step = ((1 - of_norms) * share for share in (of_seconds, of_thirds, of_step))
+        counts, deviation = releaser.release(held.query(), share=of_norms)
+        # The largest eigenvalue of the noise in the second moment, for a bound of 1; both releases are sums of numbers
+        # that are not negative, so that the noise of one follows from that of the other.
+        noise = deviation * math.sqrt(2 * d * of_norms / of_seconds) * (1 + CONSTANT**2) / n
+        held = held.within(suggested_bound(counts, deviation, n, 2, noise))
+    packed, deviation = releaser.release(held.seconds(), share=of_seconds)
     moment = moment_of_seconds(packed, n, d)
     span = span_of(moment, k, _LEAST_SHARE)
-    variance = max(span.noise, _LEAST_VARIANCE * abs(moment.variance), float(np.finfo(np.float64).tiny))
+    # The mean variance of features is known up to the noise in the trace of the second moment.
+    unknown = 2 * deviation / (n * math.sqrt(d))
+    variance = max(span.noise, _LEAST_VARIANCE * abs(moment.variance), unknown, float(np.finfo(np.float64).tiny))
     model, n_clear = Gaussians(np.ones(1), clipped_means(moment.mean[None, :]), np.full(1, variance)), 1
     if k > 1:
         weights, means = _start(held, releaser, span, of_thirds, seed)
@@ -111,7 +125,11 @@ def _start(held: BoundedRows, releaser: Releaser, span: Span, share: float, seed
 def _step(
     held: BoundedRows, releaser: Releaser, model: Gaussians, moment: SecondMoment, share: float
 ) -> tuple[Gaussians, int]:
-    """Return the model after an EM iteration with noise, and how many components are clear of it; the others stay."""
+    """Return the model after an EM iteration with noise, and how many components are clear of it.
+
+    Means are shrunk towards that of all rows by what the noise leaves of their distance from it (James and Stein), and
+    components that are not clear have that mean: a mixture that is lost in noise is one cluster.
+    """
     k, d = model.means.shape
     spread = _FAR * float(np.sqrt(d * max(moment.variance, 0.0)))
     # No row is further from the mean than the unit ball allows.
@@ -122,7 +140,10 @@ def _step(
     least = _LEAST_ROWS * held.n_records / k
     counts = np.maximum(table[:, 0], least)
     moves = table[:, 0] > max(least, _CLEAR * deviation)
-    means = np.where(moves[:, None], moment.mean + radius * table[:, 1:] / counts[:, None], model.means)
+    steps = radius * table[:, 1:] / counts[:, None]
+    lengths = np.maximum(np.sum(steps**2, axis=1), np.finfo(np.float64).tiny)
+    left = np.maximum(1 - d * (radius * deviation / counts) ** 2 / lengths, 0.0)
+    means = moment.mean + np.where(moves, left, 0.0)[:, None] * steps
     return Gaussians(counts / counts.sum(), clipped_means(means), model.covariances), int(moves.sum())
 
 
@@ -155,6 +176,7 @@ def plan_mixture(
     epsilon: float,
     delta: float,
     separation: float = 6.0,
+    norm_bound: float | Literal["auto"] | None = None,
     neighbour_relation: NeighbourRelation = "replace",
     seed: int = 0,
 ) -> PrivatePlan:
@@ -170,6 +192,8 @@ def plan_mixture(
         The guarantee.
     separation : float
         The distance between means, in standard deviations, on average.
+    norm_bound : float or "auto", optional
+        As for `TensorMixture`. Rows are simulated in units of the bound, so that only ``"auto"`` makes a difference.
     neighbour_relation : {"replace", "add_remove"}
         As for `TensorMixture`.
     seed : int
@@ -196,7 +220,8 @@ def plan_mixture(
         means = separation / math.sqrt(2 * d) * rng.standard_normal((k, d))
         truth = Gaussians(np.full(k, 1 / k), means, np.ones(k))
         rows, _ = truth.draw(size, rng)
-        held = BoundedRows(rows, float(np.quantile(np.linalg.norm(rows, axis=1), 0.99)))
+        known = float(np.quantile(np.linalg.norm(rows, axis=1), 0.99))
+        held = UnboundedRows(rows) if norm_bound == "auto" else BoundedRows(rows, known)
         seed_of_starts, seed_of_noise = rng.integers(2**31, size=2).tolist()
         releaser = simulated(np.random.default_rng(seed_of_noise))
         found, _ = find_private_mixture(held, releaser, k, reg_covar=1e-6, seed=seed_of_starts)

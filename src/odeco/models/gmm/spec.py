@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
 from odeco._util.schema import Sizes, array, require
 from odeco._util.state import State, array_field
-from odeco._util.types import FloatArray
+from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.description import Description
 from odeco.models.engine.em import em
 from odeco.models.engine.fit import Fit, Info, largest_first
-from odeco.models.engine.gaussians import Gaussians, GaussianStatistics
+from odeco.models.engine.gaussians import COVARIANCE_TYPES, Gaussians, GaussianStatistics
 from odeco.models.engine.private import Releaser
+from odeco.models.engine.selection import N_FOLDS, Calibration, ChosenNumber, Fits, groups_of
 from odeco.models.engine.spec import EMSpec, some_rows
 from odeco.models.engine.units import MAX_SCALE, MIN_SCALE, fit_in_units, warn_of_dominant_column
 from odeco.models.gmm.display import describe
 from odeco.models.gmm.private import find_private_mixture
-from odeco.models.gmm.start import Start, can_be_spectral, second_moment, seeded_start, spectral_start, whitened_start
+from odeco.models.gmm.start import (
+    Start,
+    can_be_spectral,
+    gaussians_of,
+    second_moment,
+    seeded_labels,
+    shell_labels,
+    spectral_start,
+    whitened,
+    whitened_start,
+)
 from odeco.privacy.report import PrivacyReport
 
 if TYPE_CHECKING:
@@ -30,8 +41,18 @@ if TYPE_CHECKING:
 #: Seeds of k-means++ are drawn among this many rows, or among 50 for each component if that is more.
 _SEED_ROWS, _SEED_ROWS_EACH = 2_000, 50
 
-#: With at most this many rows, twice as many seeded starts are tried: they cost little, and chance counts for more.
-_FEW_ROWS = 2_000
+#: With at most this many rows, three kinds of seeded starts are tried, and each has this many iterations before the
+#: less likely half is dropped: they cost little, and there are more local maxima.
+_FEW_ROWS, _FIRST_ITER_OF_FEW = 2_000, 20
+
+#: A seeded cluster has this many further rows, for each feature, with the covariance of all clusters.
+_PRIOR_ROWS = 0.1
+
+#: A variance of less than this multiple of its floor is that of no component.
+_FLAT = 10.0
+
+#: For the selection of k, at most this many starts of each kind.
+_BRIEF_STARTS = 3
 
 #: Third powers of numbers with a variance in this range are finite and not zero.
 _MIN_VARIANCE, _MAX_VARIANCE = 1e-140, 1e140
@@ -68,6 +89,7 @@ class MixtureSpec(EMSpec):
     Params: ClassVar = Gaussians
     Statistics: ClassVar = GaussianStatistics
     Context: ClassVar = MixtureContext
+    calibration = Calibration(0.99, 0.6, 5.56, -5.47, 1.23, -1.26)
     mechanism = "second moment, whitened third moment, and an EM iteration"
     private_needs = ("norm_bound",)
 
@@ -104,36 +126,93 @@ class MixtureSpec(EMSpec):
 
     def fit(self, data: FloatArray, base: MixtureContext, seed: int) -> Fit:
         """Return the mixture of rows, which are standardised first if the settings or the rows ask for it."""
-        super_fit, n = super().fit, len(data)
+        n = len(data)
 
         def fit(scale: FloatArray | None) -> Fit:
             if scale is None:
-                return super_fit(data, base, seed)
-            return super_fit(data / scale, replace(base, scale=scale), seed)
+                return self._fit_kind(data, base, seed)
+            return self._fit_kind(data / scale, replace(base, scale=scale), seed)
 
         def criterion(found: Fit) -> float:
             """Return minus half of the Bayesian information criterion."""
             return n * found.info.log_likelihood - self.n_parameters(found.params) * math.log(n) / 2
 
-        return fit_in_units(fit, data, self.settings.standardize, criterion)
+        found = fit_in_units(fit, data, self.settings.standardize, criterion)
+        if self.settings.n_components != "auto":
+            return found
+        some = self.prepare(some_rows(data, self.selection_size, np.random.default_rng(seed)), found.context)
+        overlap, n_groups = groups_of(self.posterior(found.params, some, found.context)[0])
+        return replace(found, info=replace(found.info, overlap=overlap, n_groups=n_groups))
+
+    def _fit_kind(self, data: FloatArray, base: MixtureContext, seed: int) -> Fit:
+        """Return the mixture with covariances of the kind in the settings, or of the kind with the best held-out rows.
+
+        With "auto" the number of components is selected for each kind, if it is not given, and the kinds are compared
+        by the log-likelihood of held-out rows, which needs no penalty for parameters.
+        """
+        if self.settings.covariance_type != "auto":
+            return super().fit(data, base, seed)
+        specs = [MixtureSpec(replace(self.settings, covariance_type=kind)) for kind in COVARIANCE_TYPES]
+        if len(data) < 2 * N_FOLDS:
+            return EMSpec.fit(specs[0], data, base, seed)
+        k, tried = self.settings.n_components, list[tuple[float, MixtureSpec, ChosenNumber | int]]()
+        for spec in specs:
+            if k == "auto":
+                number = spec.select_k(data, base, seed)
+                tried.append((number.outside[number.n_components], spec, number))
+            else:
+                tried.append((Fits(*spec.selection_fits(data, base, seed)).held_out(k), spec, k))
+        _, spec, chosen = max(tried, key=lambda each: each[0])
+        return spec.fit_number(data, base, seed, chosen)
 
     def starts(
         self, data: FloatArray, trial: FloatArray, context: MixtureContext, k: int, rng: np.random.Generator, seed: int
     ) -> list[tuple[str, Gaussians]]:
         """Return starts from the third moment, if there are enough features, and by k-means++."""
         settings, moment = self.settings, second_moment(data, parallel=self.parallel)
+        kind: Any = settings.covariance_type  # "auto" was replaced by one of three before
         found: list[Start] = []
         if can_be_spectral(k, data.shape[1]):
             found.append(spectral_start(data, moment, k, seed=seed, parallel=self.parallel))
-            first = found[0].gaussians(settings.covariance_type, context.floor)
+            first = found[0].gaussians(kind, context.floor)
             guess = em(self.step_on(trial, context), first, max_iter=self.first_iter, tol=settings.tol).params
             found.append(whitened_start(trial, moment, guess, seed=seed))
-        # Without a start from the third moment more seeds are needed; and with few rows they cost nothing.
-        n_seeded = settings.n_starts * (1 if found and len(data) > _FEW_ROWS else 2)
-        n_seeded = 1 if k == 1 else max(n_seeded, 0 if found else 1)
         n_rows = max(_SEED_ROWS, _SEED_ROWS_EACH * k)
-        found += [seeded_start(some_rows(trial, n_rows, rng), moment, k, rng) for _ in range(n_seeded)]
-        return [(each.name, each.gaussians(settings.covariance_type, context.floor)) for each in found]
+        begun = [(each.name, each.gaussians(kind, context.floor)) for each in found]
+        centred = some_rows(trial, n_rows, rng) - moment.mean
+        like = Start(np.full(k, 1 / k), np.tile(moment.mean, (k, 1)), moment.covariance, "").gaussians(kind, 0.0)
+
+        def clusters(name: str, labels: IndexArray, prior_rows: float) -> tuple[str, Gaussians]:
+            return name, gaussians_of(centred, labels, like, context.floor, prior_rows)
+
+        if k == 1 or len(data) > _FEW_ROWS:
+            n_seeded = 1 if k == 1 else settings.n_starts if found else max(2 * settings.n_starts, 1)
+            seeds = [seeded_labels(centred, k, rng) for _ in range(n_seeded)]
+            return begun + [clusters("nearest centres", labels, np.inf) for labels in seeds]
+        prior_rows, white = _PRIOR_ROWS * data.shape[1], whitened(centred, moment)
+        for name, at, prior in (
+            ("nearest centres", centred, np.inf),
+            ("nearest centres", centred, prior_rows),
+            ("nearest centres, whitened", white, prior_rows),
+        ):
+            begun += [clusters(name, seeded_labels(at, k, rng), prior) for _ in range(max(settings.n_starts, 1))]
+        return [*begun, clusters("shells", shell_labels(centred, k), prior_rows)]
+
+    def degenerate(self, params: Gaussians, context: MixtureContext) -> bool:
+        """Return whether a component is as flat as the variance floor allows: it sits on rows that are nearly equal."""
+        if params.covariances.ndim < 3:
+            return bool(np.any(params.covariances < _FLAT * context.floor))
+        roots = np.sqrt(context.floor)
+        return bool(np.linalg.eigvalsh(params.covariances / np.outer(roots, roots)).min() < _FLAT)
+
+    def first_iterations(self, n: int) -> int:
+        """Return the number of iterations from every start before the less likely half is dropped."""
+        return _FIRST_ITER_OF_FEW if n <= _FEW_ROWS else self.first_iter
+
+    def brief(self, n: int) -> Self:
+        """Return the specification with fewer starts."""
+        settings = super().brief(n).settings
+        return type(self)(replace(settings, n_starts=min(settings.n_starts, _BRIEF_STARTS)))
 
     def posterior(self, params: Gaussians, block: FloatArray, context: MixtureContext) -> tuple[FloatArray, FloatArray]:
         """Return the responsibilities of components for each row, and the log-density of each in its own units."""
@@ -167,7 +246,7 @@ class MixtureSpec(EMSpec):
 
         def agreement() -> float:
             context = MixtureContext(scale=np.sqrt(np.where(variances > 0, variances, 1.0)))
-            rows, kind = (some - some.mean(axis=0)) / context.scale, self.settings.covariance_type
+            rows, kind = (some - some.mean(axis=0)) / context.scale, fit.params.covariance_type
             other = MixtureSpec(replace(self.settings, covariance_type="diag" if kind == "spherical" else kind))
             params = other.learn(rows, other.update_context(context, rows), k, seed)[1].params
             own, own_scores = self.posterior(fit.params, some, fit.context)
@@ -186,7 +265,7 @@ class MixtureSpec(EMSpec):
             "it must have a scale for each feature after a fit, or none",
         )
         if params is not None:
-            kind = self.settings.covariance_type
+            kind = self.settings.covariance_type if self.settings.covariance_type != "auto" else params.covariance_type
             require(params.covariance_type == kind, "its covariances must be of the kind that its settings name")
             several = np.ndim(state.context.floor) == 1
             require(several == (kind != "spherical"), "its variance floor must be of the kind of its covariances")

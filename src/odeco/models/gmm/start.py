@@ -1,4 +1,4 @@
-"""Starts of EM: the third moment of rows, the same with rows whitened within components, and k-means++.
+"""Starts of EM: the third moment of rows, also of rows whitened within components; k-means++; shells of rows.
 
 The third moment gives means and weights of spheres in one pass, without a random start.
 
@@ -17,15 +17,22 @@ The constant coordinate is what lets k means be found in k − 1 dimensions: Hsu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from sklearn.cluster import kmeans_plusplus
 
 from odeco._util.threads import map_blocks, one_blas_thread
-from odeco._util.types import FloatArray
+from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.small import decompose_whitened
-from odeco.models.engine.gaussians import CovarianceType, Gaussians, blocks_of, squared_norms
+from odeco.models.engine.gaussians import (
+    CovarianceType,
+    Gaussians,
+    GaussianStatistics,
+    blocks_of,
+    squared_norms,
+    weighted_sums,
+)
 from odeco.models.engine.moments import SecondMoment
 from odeco.tensors.dense import sum_of_cubes
 
@@ -202,20 +209,49 @@ def whitened_start(rows: FloatArray, moment: SecondMoment, before: Gaussians, *,
     )
 
 
-def seeded_start(rows: FloatArray, moment: SecondMoment, n_components: int, rng: np.random.Generator) -> Start:
+def seeded_labels(at: FloatArray, n_components: int, rng: np.random.Generator) -> IndexArray:
     """Return the clusters of a few iterations of k-means, seeded by k-means++ (Arthur and Vassilvitskii 2007)."""
-    centred = rows - moment.mean
-    squares = squared_norms(centred)
-    centres, _ = kmeans_plusplus(centred, n_components, x_squared_norms=squares, random_state=int(rng.integers(2**31)))
-    counts = np.ones(n_components)
+    seed = int(rng.integers(2**31))
+    centres, _ = kmeans_plusplus(at, n_components, x_squared_norms=squared_norms(at), random_state=seed)
     for _ in range(_ROUNDS):
-        nearest = np.argmin(np.sum(centres**2, axis=1) - 2 * centred @ centres.T, axis=1)
+        nearest = np.argmin(np.sum(centres**2, axis=1) - 2 * at @ centres.T, axis=1)
         chosen = (nearest[:, None] == np.arange(n_components)).astype(np.float64)
         counts = chosen.sum(axis=0)
-        moved = np.where(counts[:, None] > 0, chosen.T @ centred / np.maximum(counts, 1.0)[:, None], centres)
+        moved = np.where(counts[:, None] > 0, chosen.T @ at / np.maximum(counts, 1.0)[:, None], centres)
         if np.array_equal(moved, centres):
             break
         centres = moved
-    weights = np.maximum(counts, 1.0) / np.maximum(counts, 1.0).sum()
-    spread = np.maximum(squares.mean() - weights @ np.sum(centres**2, axis=1), 0.0) / rows.shape[1]
-    return Start(weights, moment.mean + centres, spread * np.eye(rows.shape[1]), "nearest centres")
+    return np.asarray(nearest)
+
+
+def shell_labels(at: FloatArray, n_components: int) -> IndexArray:
+    """Return k parts of equal size by the distance of rows from zero: components of one centre that differ in scale."""
+    places = np.argsort(np.argsort(squared_norms(at), kind="stable"), kind="stable")
+    return np.asarray(places * n_components // len(at))
+
+
+def whitened(centred: FloatArray, moment: SecondMoment) -> FloatArray:
+    """Return rows in coordinates in which the covariance of all rows together is the identity."""
+    with one_blas_thread():
+        values, vectors = np.linalg.eigh(moment.covariance)
+    least = max(_NARROWEST * moment.variance, np.finfo(np.float64).tiny)
+    return np.asarray(centred @ (vectors / np.sqrt(np.maximum(values, least))))
+
+
+def gaussians_of(
+    centred: FloatArray, labels: IndexArray, like: Gaussians, floor: float | FloatArray, prior_rows: float
+) -> Gaussians:
+    """Return the Gaussians of clusters of rows, from which the mean of `like` was subtracted; `like` has the kind.
+
+    Each cluster has `prior_rows` further rows with the covariance of all clusters: infinitely many give all the same.
+    """
+    k, n_axes = len(like.weights), like.covariances.ndim
+    chosen = (labels[:, None] == np.arange(k)).astype(np.float64)
+    squares = squared_norms(centred)
+    sums = weighted_sums(centred, squares, chosen, n_axes)
+    own = like.m_step(GaussianStatistics(float(len(centred)), 0.0, *sums, like.origin), floor)
+    wide = (-1, *(1,) * (n_axes - 1))
+    shared = np.sum(own.weights.reshape(wide) * own.covariances, axis=0)
+    share = (sums[0] / (sums[0] + prior_rows)).reshape(wide)
+    weights = np.maximum(sums[0], 1.0)
+    return replace(own, weights=weights / weights.sum(), covariances=share * own.covariances + (1 - share) * shared)

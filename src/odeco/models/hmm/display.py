@@ -21,7 +21,7 @@ from odeco.models.engine.description import (
 )
 from odeco.models.engine.fit import Fit
 from odeco.models.hmm.baum_welch import HMM
-from odeco.models.hmm.emissions import Categorical, Gaussian
+from odeco.models.hmm.emissions import Categorical, Gaussian, Poisson
 from odeco.models.hmm.sequences import Sequences
 from odeco.privacy.report import PrivacyReport
 
@@ -40,7 +40,11 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Se
     hmm, info = fit.params, fit.info
     stationary = hmm.stationary
     symbol_names = fit.context.symbol_names
-    kind = f"{len(symbol_names)} symbols" if symbol_names else f"{len(names)} features"
+    kind = (
+        f"{len(symbol_names)} symbols"
+        if symbol_names
+        else f"{len(names)} {'counts' if fit.context.counts else 'features'}"
+    )
     fact = f"Fitted to {info.n_samples:,} {'private sequences' if privacy is not None else 'rows'} of {kind}"
     fact += f"; start: {info.init}." if privacy is not None else f"; mean log-likelihood {info.log_likelihood:.4f}."
     durations = 1 / np.maximum(1 - np.diagonal(hmm.transitions), 1e-9)  # the mean numbers of consecutive rows
@@ -89,7 +93,7 @@ def _symbols_table(emissions: Categorical, symbol_names: list[str], stationary: 
     return PageTable("What each state emits", lead, headings, cells, shades)
 
 
-def _means_table(emissions: Gaussian, names: list[str], stationary: FloatArray) -> PageTable:
+def _means_table(emissions: Gaussian | Poisson, names: list[str], stationary: FloatArray) -> PageTable:
     """Return the mean and standard deviation of every column in every state."""
     heights = (emissions.means - emissions.origin) / np.sqrt(emissions.total_variances)
     order = np.argsort(-(stationary @ heights**2), kind="stable")
@@ -174,7 +178,7 @@ class _Timeline:
 class _Means:
     """The mean of every feature in every state, with one standard deviation to each side."""
 
-    emissions: Gaussian
+    emissions: Gaussian | Poisson
     names: list[str]
 
     def draw(self, axes: Any) -> None:

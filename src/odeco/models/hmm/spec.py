@@ -5,43 +5,35 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from odeco._util.schema import require, usable_array
 from odeco._util.state import State, array_field
-from odeco._util.types import BoolArray, FloatArray
+from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.description import Description
 from odeco.models.engine.em import EMResult, best_of
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.private import Releaser
-from odeco.models.engine.selection import ChosenNumber, choose_number, means_of_stretches
+from odeco.models.engine.selection import N_FOLDS, Calibration
 from odeco.models.engine.spec import EMSpec
 from odeco.models.engine.stream import POWER
 from odeco.models.hmm.baum_welch import HMM, HMMStatistics, squarem_hmm
 from odeco.models.hmm.display import describe
-from odeco.models.hmm.emissions import Gaussian, distributions, multinomial_log_likelihoods
+from odeco.models.hmm.emissions import Gaussian, Poisson, distributions, multinomial_log_likelihoods
 from odeco.models.hmm.private import MAX_PRIVATE_SYMBOLS, find_private_hmm
 from odeco.models.hmm.sequences import Sequences, check_range
-from odeco.models.hmm.start import spectral_starts, split_merge_starts
+from odeco.models.hmm.start import EmissionsOf, spectral_starts, split_merge_starts
 from odeco.privacy.holders.sequences import PrivateSequences
 from odeco.privacy.report import PrivacyReport
 
 if TYPE_CHECKING:
     from odeco.models.hmm.estimator import TensorHMM
 
-#: The number of states is selected on at most this number of rows.
-_SELECTION_ROWS = 2**16
-
-#: One sequence in this number is held out for validation; or this part of each sequence, if there are few sequences.
-_FOLDS = 5
-
-#: The largest number of Baum-Welch iterations, and the smallest number of rows per state, for the selection.
-_SELECTION_ITER, _ROWS_PER_STATE = 60, 30
-
-#: Log-likelihoods of neighbouring rows are correlated: models are compared by the means of this number of stretches.
-_STRETCHES = 100
+#: Of at most this many rows, starts are made with several seeds: they cost little, and there are more local maxima.
+_FEW_ROWS = 2_000
 
 #: A triple of consecutive rows is needed.
 MIN_ROWS = 3
@@ -54,16 +46,19 @@ class HMMContext(State):
     Attributes
     ----------
     n_symbols : int
-        Number of symbols; 0 for vectors.
+        Number of symbols; 0 for vectors and counts.
     names : array of str
         The names of the symbols; empty if they have none.
     independent_log_likelihood : float
         Mean log-likelihood of a row of the first block under a model with one state; NaN before any row.
+    counts : bool
+        Whether rows are counts.
     """
 
     n_symbols: int = array_field(kind="i", low=0)
     names: Any = array_field(None, kind="U", default=np.array([], np.str_))
     independent_log_likelihood: float = array_field(nan=True, default=math.nan)
+    counts: bool = array_field(kind="b", default=False)
 
     def check(self) -> None:
         """Require a name for every symbol, or none."""
@@ -82,9 +77,11 @@ class HMMSpec(EMSpec):
     Statistics: ClassVar = HMMStatistics
     Context: ClassVar = HMMContext
     first_block, next_block = 2**16, 2**13
-    first_iter, max_auto = 6, 30
+    first_iter, max_auto, rows_per_component, selection_size = 6, 30, 30, 2**15
+    calibration = Calibration(0.99, 0.6, 1.66, -3.62, 0.35, -0.55)
     forgetting: ClassVar = POWER
     record, component = "sequence", "state"
+    n_seeds = 5
     mechanism = "triples of symbols"
 
     settings: TensorHMM
@@ -120,45 +117,61 @@ class HMMSpec(EMSpec):
             counts = np.bincount(data.rows, minlength=context.n_symbols)[None].astype(np.float64)
             likelihood = float(multinomial_log_likelihoods(counts)[0]) / len(data)
         else:
-            one = Gaussian.of_rows(data.rows, 1, full=self.settings.covariance_type == "full")
+            one = self.emissions(context)(data.rows, 1)
             one = one.m_step(one.statistics(data.rows, np.ones((len(data), 1))))
             likelihood = float(one.log_likelihoods(data.rows)[0].mean())
         return replace(context, independent_log_likelihood=likelihood)
 
     def learn(self, data: Sequences, context: HMMContext, k: int, seed: int) -> tuple[str, EMResult[HMM]]:
+        """Return the likeliest model of spectral starts, of several seeds if rows are few."""
+        n_seeds = self.n_seeds if len(data) <= _FEW_ROWS and k > 1 and self.settings.max_iter else 1
+        found = [self._learn_once(data, context, k, seed + number) for number in range(n_seeds)]
+        best = max(found, key=lambda each: each.log_likelihood)
+        return "triples of rows", replace(best, params=self.ordered(best.params))
+
+    def _learn_once(self, data: Sequences, context: HMMContext, k: int, seed: int) -> EMResult[HMM]:
         """Run a few iterations from spectral starts, and the rest from the best of split-and-merge models."""
         step = self.step_on(data, context)
         how: Any = {"tol": self.settings.tol, "run": squarem_hmm}
         n_first = min(self.first_iter, self.settings.max_iter)
         n_rest = self.settings.max_iter - n_first
-        (name, first), (_, second) = self.starts(data, data, context, k, np.random.default_rng(seed), seed)
-        found = best_of((first, second), step, first_iter=n_first, max_iter=n_first, **how)
+        begun = [start for _, start in self.starts(data, data, context, k, np.random.default_rng(seed), seed)]
+        found = best_of(begun, step, first_iter=n_first, max_iter=n_first, **how)
         if n_rest:
             around = split_merge_starts(found.params, data.rows, data.begins, seed=seed)
             rest = best_of(around, step, first_iter=min(n_first, n_rest), max_iter=n_rest, **how)
             found = replace(rest, n_iter=found.n_iter + rest.n_iter)
-        return name, replace(found, params=self.ordered(found.params))
+        return found
+
+    def brief(self, n: int) -> Self:
+        """Return the specification with one seed."""
+        spec = super().brief(n)
+        spec.n_seeds = 1
+        return spec
 
     def starts(
         self, data: Sequences, trial: Any, context: HMMContext, k: int, rng: np.random.Generator, seed: int
     ) -> list[tuple[str, HMM]]:
         """Return two starts from the triples of rows."""
-        full = self.settings.covariance_type == "full"
-        starts = spectral_starts(data.rows, data.begins, context.n_symbols, k, full=full, seed=seed)
+        emissions = self.emissions(context)
+        starts = spectral_starts(data.rows, data.begins, context.n_symbols, k, emissions=emissions, seed=seed)
         return [("triples of rows", start) for start in starts]
 
-    def select_k(self, data: Sequences, base: HMMContext, seed: int) -> ChosenNumber:
-        """Select the number of states by the likelihood of held-out rows, given the rows before them."""
-        data = data[:_SELECTION_ROWS]
-        held_out = _held_out(data.begins)
-        training = data[~held_out]
-        brief = HMMSpec(replace(self.settings, max_iter=min(self.settings.max_iter, _SELECTION_ITER)))
+    def emissions(self, context: HMMContext) -> EmissionsOf:
+        """Return what makes the emissions of vectors or counts."""
+        return (
+            Poisson.of_rows
+            if context.counts
+            else partial(Gaussian.of_rows, full=self.settings.covariance_type == "full")
+        )
 
-        def score(k: int) -> FloatArray:
-            hmm = brief.learn(training, base, k, seed)[1].params
-            return means_of_stretches(hmm.log_likelihoods(data.rows, data.begins)[held_out], _STRETCHES)
-
-        return choose_number(score, most=max(1, min(self.max_auto, len(data) // _ROWS_PER_STATE)))
+    def selection_rows(self, data: Sequences, rng: np.random.Generator) -> tuple[Sequences, IndexArray]:
+        """Return the first rows, and the permutation whose fifths are folds: whole sequences, or stretches of few."""
+        some = data[: self.selection_size]
+        number, n_sequences = np.cumsum(some.begins) - 1, int(some.begins.sum())
+        if n_sequences >= 2 * N_FOLDS:
+            number = rng.permutation(n_sequences)[number]
+        return some, np.argsort(np.argsort(number, kind="stable"), kind="stable")
 
     def statistics(
         self, params: HMM, data: Sequences, context: HMMContext, carry: FloatArray | None = None
@@ -198,6 +211,10 @@ class HMMSpec(EMSpec):
         statistics, rows = getattr(state, "statistics", None), getattr(state, "waiting", np.zeros((0, 2)))
         if hmm is not None:
             kind = getattr(hmm.emissions, "probabilities", np.zeros((0, 0))).shape[1]
+            require(
+                isinstance(hmm.emissions, Poisson) == state.context.counts,
+                "its model must be of counts if its rows are",
+            )
             require(kind == n_symbols, "its model must have the symbols that it names, or vectors")
         if statistics is not None:
             distributions("k", low=0)(state.carry, "stream.carry", {"k": hmm.n_states})
@@ -237,13 +254,3 @@ class HMMSpec(EMSpec):
     def describe(self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None) -> Description:
         """Return the model in words and pictures."""
         return describe(fit, names, privacy, rows)
-
-
-def _held_out(begins: BoolArray) -> BoolArray:
-    """Return which rows are held out: every fifth sequence, or the last fifth of each if there are few."""
-    number = np.cumsum(begins) - 1
-    lengths = np.bincount(number)
-    if lengths.size >= 2 * _FOLDS:
-        return np.asarray(number % _FOLDS == _FOLDS - 1)
-    since = np.arange(len(begins)) - np.flatnonzero(begins)[number]
-    return np.asarray(since >= np.ceil(lengths * (1 - 1 / _FOLDS))[number])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,9 @@ from odeco._util.types import FloatArray
 from odeco.models.engine.description import ComponentRow, Description, HeatMap, PageTable, most_characteristic
 from odeco.models.engine.fit import Fit
 from odeco.models.ica.newton import EDGES
+from odeco.models.ica.overcomplete import Mixing
 from odeco.models.ica.unmixing import Unmixing
+from odeco.tensors.components import shown_angle
 
 #: A source with less information than this beyond a Gaussian's 1 is called nearly Gaussian.
 _NEARLY_GAUSSIAN = 0.02
@@ -19,23 +22,35 @@ _NEARLY_GAUSSIAN = 0.02
 #: A figure shows the densities of at most this number of sources, the least Gaussian ones.
 _MAX_DENSITIES = 12
 
+#: A direction is clear if it errs by less than this angle.
+_CLEAR_ANGLE = math.pi / 8
+
 #: Shapes: skewness and excess kurtosis beyond these are mentioned.
 _SKEWED, _TAILS = 0.3, 0.5
 
 
 def describe(fit: Fit, names: list[str]) -> Description:
     """Return sources in words and pictures; `names` are those of the columns."""
-    params: Unmixing = fit.params
+    params: Unmixing | Mixing = fit.params
     k, correlations = len(params.information), params.correlations
+    if k == 0:
+        verdict = "No source: in held-out rows, no direction differs from a Gaussian."
+        return Description(verdict, (_fact(fit, names),), (), ())
     n_gaussian = int(np.sum(params.information - 1 < _NEARLY_GAUSSIAN))
-    if n_gaussian > 1:
+    if isinstance(params, Mixing):
+        clear = int(np.sum(params.angle_errors < _CLEAR_ANGLE))
+        verdict = f"{k} sources of {len(names)} columns; the directions of {'all' if clear == k else clear} are clear."
+    elif n_gaussian > 1:
         verdict = f"{k - n_gaussian} of {k} sources are separated; the other {n_gaussian} look Gaussian."
     else:
         verdict = f"{k} {'source, which is' if k == 1 else 'sources, all'} separated."
+    errors = [""] * k
+    if isinstance(params, Mixing):
+        errors = [f", angle ± {shown_angle(error)}" for error in params.angle_errors]
     components = [
         ComponentRow(
             None,
-            f"{_shape(params.counts[source])}, information {params.information[source]:.2f}; "
+            f"{_shape(params.counts[source])}, information {params.information[source]:.2f}{errors[source]}; "
             + ", ".join(f"{names[column]} {correlations[column, source]:+.2f}" for column in columns),
             _doubt(float(params.information[source]), n_gaussian),
         )
@@ -43,8 +58,11 @@ def describe(fit: Fit, names: list[str]) -> Description:
     ]
     numbers = [str(source) for source in range(k)]
     table = HeatMap(correlations, names, numbers, "correlation of columns with sources")
-    fact = f"Fitted to {fit.info.n_samples:,} rows of {len(names)} columns, {fit.info.n_iter} Newton iterations."
-    facts = (fact, "Directions are those of standardised columns.") if fit.context.standardized else (fact,)
+    facts: tuple[str, ...] = (_fact(fit, names),)
+    if isinstance(params, Mixing):
+        facts += ("Sources of rows are posterior means: with more sources than columns, no map gives them back.",)
+    if fit.context.standardized:
+        facts += ("Directions are those of standardised columns.",)
     panels = (table, _Densities(params.counts[:_MAX_DENSITIES]))
     order = np.argsort(-np.abs(correlations).max(axis=1), kind="stable")
     listed = PageTable(
@@ -61,6 +79,14 @@ def _doubt(information: float, n_gaussian: int) -> str:
     """Return why a source is unclear: two Gaussian sources cannot be told apart, only one can be what is left."""
     unclear = n_gaussian > 1 and information - 1 < _NEARLY_GAUSSIAN
     return "it looks Gaussian, and so do others, which cannot be told apart" if unclear else ""
+
+
+def _fact(fit: Fit, names: list[str]) -> str:
+    """Return what the fit was made from."""
+    rows = f"Fitted to {fit.info.n_samples:,} rows of {len(names)} columns"
+    if isinstance(fit.params, Mixing):
+        return f"{rows}, by their fourth cumulant."
+    return f"{rows}, {fit.info.n_iter} Newton iterations."
 
 
 def _shape(counts: FloatArray) -> str:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -195,8 +195,8 @@ _MAX_CHANGE = 0.5
 _MIN_SEPARATION = 400.0
 
 
-#: Iterations end after this number of steps that are not smaller than the smallest so far.
-_PATIENCE = 3
+#: Iterations end after this number of steps that do not raise the mean log-likelihood of a row by more than this.
+_PATIENCE, _LEAST_GAIN = 10, 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,7 +320,7 @@ class NewtonResult:
     scores : array, k x 8
         The coefficients of the score functions.
     converged : bool
-        Whether the last step was small.
+        Whether the last step was small, or the likelihood no longer rose.
     """
 
     unmixing: FloatArray
@@ -330,20 +330,25 @@ class NewtonResult:
     converged: bool
 
 
+def mean_log_likelihood(unmixing: FloatArray, columns: FloatArray) -> float:
+    """Return the mean log-likelihood of whitened rows (k x n, one row per column) with histograms as densities."""
+    sources = unmixing @ columns
+    shares = histogram(sources) / columns.shape[1]
+    entropies = -np.sum(shares * np.log(np.where(shares > 0, shares, 1.0) / _BIN_WIDTH))
+    return float(np.linalg.slogdet(unmixing)[1] - entropies)
+
+
 def newton(
     statistics_at: Callable[[FloatArray, FloatArray], ScoreStatistics],
     unmixing: FloatArray,
     scores: FloatArray,
+    likelihood: Callable[[FloatArray], float],
     *,
     max_iter: int,
     tol: float,
-    n_rows: int,
     covariance: FloatArray | None = None,
 ) -> NewtonResult:
-    """Iterate until a step is small or steps get no smaller; return the result of the smallest step.
-
-    A step is small if it is below `tol` or below 1/√n: the next one, ten times smaller, is then far below what n rows
-    determine.
+    """Iterate until a step is small or the likelihood no longer rises; return the likeliest unmixing matrix.
 
     Parameters
     ----------
@@ -351,24 +356,23 @@ def newton(
         Takes an unmixing matrix and the coefficients of score functions, and returns the sums over rows.
     unmixing, scores : array
         The start. The scores of each later pass are those that the pass before it fitted.
+    likelihood : callable
+        Takes an unmixing matrix, and returns the mean log-likelihood of a row.
     max_iter, tol
         The largest number of iterations, and the size of a small step.
-    n_rows : int
-        Number of rows.
     covariance : array, optional
         The covariance of rows; without it rows are white.
     """
-    pairs, best = None, None
-    small = max(tol, 1 / math.sqrt(n_rows))
+    pairs, best, highest, n_idle = None, None, -math.inf, 0
     for n_iter in range(1, max_iter + 1):
         statistics = statistics_at(unmixing, scores)
         step = newton_step(statistics, scores, pairs=pairs)
         pairs = step.separable
         unmixing, scores = step.apply(unmixing, covariance), fit_scores(statistics.powers)
-        if best is None or step.size < best.step.size:
-            best, n_idle = NewtonResult(unmixing, n_iter, step, scores, step.size <= small), 0
-        else:
-            n_idle += 1
-        if step.size <= small or n_idle == _PATIENCE:
-            break
+        height = likelihood(unmixing)
+        n_idle = 0 if height > highest + _LEAST_GAIN else n_idle + 1
+        if best is None or height > highest:
+            best, highest = NewtonResult(unmixing, n_iter, step, scores, converged=False), height
+        if step.size <= tol or n_idle == _PATIENCE:
+            return replace(best, converged=True)
     return best  # type: ignore[return-value]

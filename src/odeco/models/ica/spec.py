@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -24,10 +25,19 @@ from odeco.models.engine.gaussians import blocks_of
 from odeco.models.engine.spec import Spec
 from odeco.models.engine.units import fit_in_units, warn_of_dominant_column
 from odeco.models.ica.display import describe
-from odeco.models.ica.newton import NewtonResult, ScoreStatistics, fit_scores, histogram, newton, power_sums
+from odeco.models.ica.newton import (
+    NewtonResult,
+    ScoreStatistics,
+    fit_scores,
+    histogram,
+    mean_log_likelihood,
+    newton,
+    power_sums,
+)
+from odeco.models.ica.overcomplete import advanced, fit_of, fourth_solver
 from odeco.models.ica.start import BLOCK, cumulant_start, scaled, second_moment, unit_exponents, whiten
 from odeco.models.ica.stream import ICAStream
-from odeco.models.ica.unmixing import Unmixing, with_positive_mixing
+from odeco.models.ica.unmixing import Sources, Unmixing, with_positive_mixing
 from odeco.privacy.report import PrivacyReport
 
 if TYPE_CHECKING:
@@ -42,6 +52,10 @@ _ODD_VARIANCE, _EVEN_VARIANCE = 1 / (3 * math.sqrt(3)) - 1 / 8, 1 / math.sqrt(3)
 #: The smallest number of rows.
 _MIN_ROWS = 2
 
+#: "auto" looks for more sources than columns if there are between these numbers of columns, and this many rows for each
+#: pair of columns. With fewer columns no more sources can be told apart; with more it takes long.
+_MIN_COLUMNS, _MAX_COLUMNS, _ROWS_PER_PAIR = 4, 40, 100
+
 
 @dataclass(frozen=True, eq=False)
 class ICAContext(State):
@@ -53,7 +67,7 @@ class ICAContext(State):
 class ICASpec(Spec):
     """Independent component analysis. Sources are found in the first block of rows, and refined on all."""
 
-    Params: ClassVar = Unmixing
+    Params: ClassVar = Sources
     Context: ClassVar = ICAContext
     Stream: ClassVar = ICAStream
     first_block, next_block = 5 * BLOCK, BLOCK
@@ -66,11 +80,10 @@ class ICASpec(Spec):
         k, n = self.settings.n_components, len(data)
         if n < _MIN_ROWS:
             raise ValueError(f"There must be at least {_MIN_ROWS} rows. Got n_samples={n}. Pass more rows.")
-        if isinstance(k, int) and k > data.shape[1]:
-            raise ValueError(
-                f"`n_components` must be at most the number of columns. Got {k}, and rows have {data.shape[1]}. "
-                "Lower n_components, or pass None."
-            )
+        if k == "auto" or (isinstance(k, int) and k > data.shape[1]):
+            many = self._fit_many(data, base, seed)
+            if many is not None:
+                return many
         if k in (None, "auto", data.shape[1]):  # all directions: the units of columns do not matter
             return self._fit(data, base, seed, standardized=False)
         return fit_in_units(
@@ -80,6 +93,16 @@ class ICASpec(Spec):
             lambda found: float(found.params.log_likelihoods(data).mean()),
         )
 
+    def _fit_many(self, data: FloatArray, base: ICAContext, seed: int) -> Fit | None:
+        """Return more sources than columns, from the blocks of a stream of these rows; None if they are not more."""
+        k, n, d = self.settings.n_components, *data.shape
+        if k == "auto" and not (_MIN_COLUMNS <= d <= _MAX_COLUMNS and n >= _ROWS_PER_PAIR * d * (d + 1) // 2):
+            return None
+        solver = fourth_solver(d, k if isinstance(k, int) else None, seed)
+        for start, stop in pairwise([0, *range(self.first_block, n, self.next_block), n]):
+            solver = advanced(solver, np.ascontiguousarray(data[start:stop]))
+        return fit_of(solver, base)
+
     def _fit(self, data: FloatArray, base: ICAContext, seed: int, *, standardized: bool) -> Fit:
         """Return the sources in the leading directions of standardised columns, or of columns as they are."""
         k, n = self.settings.n_components, len(data)
@@ -87,7 +110,8 @@ class ICASpec(Spec):
         rows = scaled(data, exponents)
         moment = second_moment(rows)
         with one_blas_thread():
-            whitener = whiten(moment.covariance, None if k == "auto" else k, standardized=standardized).forward
+            white = whiten(moment.covariance, None if k == "auto" else k, standardized=standardized)
+            whitener, back = white.forward, white.backward
             chosen = rows
             if n > self.first_block:
                 places = np.random.default_rng([seed, 1]).choice(n, self.first_block, replace=False)
@@ -106,8 +130,15 @@ class ICASpec(Spec):
                     map_blocks(of_block, blocks_of(rows, BLOCK), parallel=True), ScoreStatistics.zeros(len(matrix))
                 )
 
-            limits: Any = {"max_iter": self.settings.max_iter, "tol": self.settings.tol, "n_rows": n}
-            found = newton(statistics_at, unmixing, found.scores, covariance=moment.covariance, **limits)
+            found = newton(
+                statistics_at,
+                unmixing,
+                found.scores,
+                lambda matrix: mean_log_likelihood(matrix @ back, columns),
+                max_iter=self.settings.max_iter,
+                tol=self.settings.tol,
+                covariance=moment.covariance,
+            )
             unmixing, n_iter = found.unmixing, n_iter + found.n_iter
         with one_blas_thread():
             order = np.argsort(-found.step.information, kind="stable")[:n_sources]
@@ -122,6 +153,8 @@ class ICASpec(Spec):
     def check_units(self, data: FloatArray, fit: Fit, seed: int) -> None:
         """Warn if one column has nearly all of the variance, and decides which directions are kept."""
         k, covariance = self.settings.n_components, fit.params.covariance
+        if isinstance(k, int) and k > len(covariance):
+            return
         if fit.context.standardized or not isinstance(k, int) or k == len(covariance):
             return
 
@@ -143,9 +176,9 @@ class ICASpec(Spec):
             lambda matrix, coefficients: ScoreStatistics.of_rows(matrix, columns, coefficients),
             start,
             fit_scores(power_sums(start, columns)),
+            lambda matrix: mean_log_likelihood(matrix, columns),
             max_iter=self.settings.max_iter,
             tol=self.settings.tol,
-            n_rows=columns.shape[1],
         )
 
     def _select_k(self, columns: FloatArray, seed: int) -> int:
@@ -171,7 +204,7 @@ def gaussianity_p_values(sources: FloatArray) -> FloatArray:
 
 
 def count_non_gaussian(sources: FloatArray) -> int:
-    """Return the number of sources (k x n, held out) that are significantly non-Gaussian, at least 1 (Holm 1979)."""
+    """Return the number of sources (k x n, held out) that are significantly non-Gaussian (Holm 1979)."""
     p_values = np.sort(gaussianity_p_values(sources))
     clear = p_values <= _SIGNIFICANCE / np.arange(len(p_values), 0, -1)
-    return max(1, int(np.argmin(clear)) if not clear.all() else len(p_values))
+    return int(np.argmin(clear)) if not clear.all() else len(p_values)

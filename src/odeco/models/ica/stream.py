@@ -19,8 +19,10 @@ from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.moments import SecondMoment
 from odeco.models.engine.stream import BlockStream
 from odeco.models.ica.newton import N_SUMS, ScoreStatistics, fit_scores, histogram, newton_step, power_sums, score_means
+from odeco.models.ica.overcomplete import Mixing, advanced, fit_of, fourth_solver
 from odeco.models.ica.start import scaled, whiten
 from odeco.models.ica.unmixing import Unmixing
+from odeco.online.fourth_solver import FourthMomentSolver
 
 if TYPE_CHECKING:
     from odeco.models.ica.spec import ICASpec
@@ -40,19 +42,27 @@ class ICAStream(BlockStream):
         Power sums of sources over the rows in blocks, which give their score functions.
     params : Unmixing
         The sources after the complete blocks. Their order, number and units are those of the first block.
+    fourth : FourthMomentSolver
+        With more sources than columns: the fourth cumulant of the rows in blocks, instead of all these.
     """
 
     n_iter: int = array_field(kind="i", low=0, default=0)
     scatter: FloatArray = array_field(None, None, default=np.zeros((0, 0)))
     powers: FloatArray = array_field(None, None, default=np.zeros((0, 0)))
     params: Unmixing | None = part_field(Unmixing, default=None)
+    fourth: FourthMomentSolver | None = part_field(FourthMomentSolver, default=None)
 
     def absorb(self, spec: ICASpec, block: Any) -> Self:
         """Return the stream after a block: the sources of the first, or a step with any other."""
+        if self.fourth is not None:
+            return replace(self, n_blocks=self.n_blocks + 1, fourth=advanced(self.fourth, block))
         before = self.params
         if before is None:
             first = spec.fit_rows(block, self.context, self.seed)
             found = first.params
+            if isinstance(found, Mixing):
+                solver = fourth_solver(block.shape[1], found.mixing.shape[1], self.seed)
+                return replace(self, n_blocks=1, fourth=advanced(solver, block))
             return replace(
                 self,
                 n_blocks=1,
@@ -88,6 +98,12 @@ class ICAStream(BlockStream):
 
     def result(self, spec: ICASpec) -> Fit:
         """Return the sources of all rows, those in the buffer included."""
+        if self.fourth is not None:
+            solver = advanced(self.fourth, self.waiting) if len(self.buffer) else self.fourth
+            found = fit_of(solver, self.context)
+            if found is None:
+                raise RuntimeError("Their number is given.")
+            return found
         if self.params is None:
             return spec.fit_rows(self.waiting, self.context, self.seed)
         last = self.absorb(spec, self.waiting) if len(self.buffer) else self
@@ -105,7 +121,12 @@ class ICAStream(BlockStream):
     def verify(self, spec: Any, n_features: int) -> None:
         """Raise `ValueError` unless the stream can go on."""
         super().verify(spec, n_features)
-        require((self.params is not None) == (self.n_blocks > 0), "it must have sources after a block, and none before")
+        n_kinds = (self.params is not None) + (self.fourth is not None)
+        require(n_kinds == (self.n_blocks > 0), "it must have sources after a block, and none before")
+        if self.fourth is not None:
+            fits = (self.fourth.dimension, self.fourth.n_rows) == (n_features, self._n_in_blocks(spec))
+            require(fits and self.fourth.cumulant, "its fourth cumulant must be that of its rows")
+            require(self.fourth.n_components is not None, "the number of its sources must be known")
         if self.params is not None:
             shape = (N_SUMS, len(self.params.unmixing))
             covariance = self.params.covariance * self._n_in_blocks(spec)

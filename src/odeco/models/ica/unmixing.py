@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,14 +18,37 @@ _MAX_EXPONENT = 1100
 
 #: Scaled rows are at most about 1e77, so that products of four of their numbers do not overflow. In a file, numbers
 #: must be at most this.
-_RANGE: dict[str, Any] = {"low": -1e160, "high": 1e160}
+RANGE: dict[str, Any] = {"low": -1e160, "high": 1e160}
 
 #: A variance below this share of the sum of all variances is rounding error.
 _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Unmixing(State):
+class Sources(State):
+    """What ICA has learnt: an unmixing matrix, or the mixing matrix of more sources than columns."""
+
+    mark: ClassVar[str]  # the field by which a file is recognised
+
+    @classmethod
+    def from_arrays(cls, arrays: Any, prefix: str, sizes: Any = None, parts: Any = None) -> Any:
+        """Return the sources that a file holds, of either kind."""
+        if cls is not Sources:
+            return super().from_arrays(arrays, prefix, sizes, parts)
+        kinds = [kind for kind in cls.__subclasses__() if f"{prefix}.{kind.mark}" in arrays]
+        require(len(kinds) == 1, "it must hold an unmixing matrix or a mixing matrix")
+        return kinds[0].from_arrays(arrays, prefix, sizes, parts)
+
+    @property
+    def signs(self) -> FloatArray:
+        """The signs that make the largest mixing weight of each source positive."""
+        mixing: FloatArray = self.mixing  # type: ignore[attr-defined]
+        largest = mixing[np.argmax(np.abs(mixing), axis=0), np.arange(mixing.shape[1])]
+        return np.where(largest < 0, -1.0, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Unmixing(Sources):
     """The unmixing matrix of rows that are scaled by powers of two: column j is divided by 2^exponents[j].
 
     Attributes
@@ -44,11 +67,13 @@ class Unmixing(State):
         The histogram of each source.
     """
 
+    mark: ClassVar[str] = "unmixing"
+
     exponents: IndexArray = array_field("n_features", kind="i", low=-_MAX_EXPONENT, high=_MAX_EXPONENT)
-    mean: FloatArray = array_field("n_features", **_RANGE)
-    covariance: FloatArray = array_field("n_features", "n_features", **_RANGE)
-    unmixing: FloatArray = array_field("k", "n_features", **_RANGE)
-    whitening: FloatArray = array_field("m", "n_features", **_RANGE)
+    mean: FloatArray = array_field("n_features", **RANGE)
+    covariance: FloatArray = array_field("n_features", "n_features", **RANGE)
+    unmixing: FloatArray = array_field("k", "n_features", **RANGE)
+    whitening: FloatArray = array_field("m", "n_features", **RANGE)
     information: FloatArray = array_field("k")
     counts: FloatArray = array_field("k", "bins", low=0)
 

@@ -16,6 +16,12 @@ from odeco.privacy.holders.answers import Questions
 #: Probabilities below this count as this, so that their logarithms are finite.
 _MIN_PROBABILITY = 1e-12
 
+#: The smallest square root of a probability after an extrapolation.
+_MIN_ROOT = 1e-6
+
+#: Directions with less than this share of the largest information are not estimated.
+_RANK = 1e-10
+
 
 @dataclass(frozen=True, eq=False)
 class Classes(State):
@@ -49,6 +55,40 @@ class Classes(State):
         """Return the sufficient statistics of respondents."""
         shares, likelihoods = self.posterior(given)
         return ClassStatistics(float(len(given)), float(likelihoods.sum()), shares.sum(axis=0), given.T @ shares)
+
+    def to_vector(self) -> FloatArray:
+        """Return the classes as a vector for extrapolation: square roots of probabilities, which lie on spheres."""
+        return np.asarray(np.sqrt(np.concatenate([self.weights, self.answers.ravel()])))
+
+    def from_vector(self, vector: FloatArray, questions: Questions) -> Classes:
+        """Return the classes that `to_vector` would return as this vector."""
+        squares, k = np.maximum(vector, _MIN_ROOT) ** 2, self.weights.size
+        answers = squares[k:].reshape(self.answers.shape)
+        return Classes(squares[:k] / squares[:k].sum(), answers / questions.sum_by_question(answers)[questions.owners])
+
+    def standard_errors(self, given: FloatArray, questions: Questions) -> Classes:
+        """Return the standard error of each probability, in the place of the probability.
+
+        The information about the log-odds θ of classes and answers is the sum of s sᵀ over respondents, where s is the
+        gradient of the log-likelihood of a respondent: r_h − π_h for a class, and r_h (x − p) for an answer to a
+        question that was answered. The covariance of p is J I⁻¹ Jᵀ with J = ∂p/∂θ (delta method). Log-odds of one
+        question may all be raised by the same number, so the inverse is a pseudo-inverse, and a probability of zero or
+        one has the standard error zero: it is at the border.
+        """
+        shares, _ = self.posterior(given)
+        n, k = shares.shape
+        answered = questions.sum_by_question(given.T)[questions.owners].T
+        scores = np.hstack([shares - self.weights, np.empty((n, self.answers.size))])
+        for h in range(k):
+            scores[:, k + h :: k] = shares[:, h : h + 1] * (given - answered * self.answers[:, h])
+        covariance = np.linalg.pinv(scores.T @ scores, rcond=_RANK, hermitian=True)
+        probabilities = np.concatenate([self.weights, self.answers.ravel()])
+        blocks = np.concatenate([np.zeros(k, int), (1 + questions.owners[:, None] * k + np.arange(k)).ravel()])
+        jacobian = np.diag(probabilities) - np.where(
+            blocks[:, None] == blocks, np.outer(probabilities, probabilities), 0.0
+        )
+        errors = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", jacobian, covariance, jacobian, optimize=True), 0.0))
+        return Classes(errors[:k], errors[k:].reshape(self.answers.shape))
 
     def draw(self, questions: Questions, n_rows: int, rng: Any) -> tuple[IndexArray, IndexArray]:
         """Draw respondents; return the codes of their answers, and the class of each."""

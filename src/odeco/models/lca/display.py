@@ -58,7 +58,8 @@ def describe(fit: Fit, names: Sequence[str], privacy: PrivacyReport | None, n_pa
     table = _answers_table(classes, labels, frequencies, Questions(context.sizes), questions)
     verdict = _verdict(fit, privacy, n_parameters, posterior)
     sizes = (("respondents", f"{fit.info.n_samples:,}"), ("questions", f"{len(names):,}"))
-    return Description(verdict, (fact,), tuple(components), (panel,), (table,), sizes, tuple(questions.tolist()))
+    facts = (fact, f"Start: {fit.info.init}.") if fit.info.init and privacy is None else (fact,)
+    return Description(verdict, facts, tuple(components), (panel,), (table,), sizes, tuple(questions.tolist()))
 
 
 def _drawn_posterior(classes: Classes, questions: Questions) -> FloatArray:

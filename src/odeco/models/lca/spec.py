@@ -10,10 +10,13 @@ import numpy as np
 
 from odeco._util.schema import array, require
 from odeco._util.state import State, array_field
+from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.description import Description
+from odeco.models.engine.em import EMResult, Step, squarem
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.private import Releaser
+from odeco.models.engine.selection import Calibration
 from odeco.models.engine.spec import EMSpec
 from odeco.models.engine.stream import Forgetting
 from odeco.models.lca.categories import Categories, from_texts, to_texts
@@ -27,11 +30,11 @@ from odeco.privacy.report import PrivacyReport
 if TYPE_CHECKING:
     from odeco.models.lca.estimator import LatentClasses
 
-#: One respondent of this many is held out for the choice of k.
-_HELD_OUT = 4
+#: Of at most this many respondents, every start runs to its end. Likelihoods that differ by less are the same maximum.
+_FEW_RESPONDENTS, _SAME_NATS = 2_000, 0.01
 
-#: For the choice of k, at most this many starts and iterations.
-_BRIEF_STARTS, _BRIEF_ITER = 4, 100
+#: For the selection of k, at most this many starts, and at least this prior of a class, as a number of respondents.
+_BRIEF_STARTS, _BRIEF_SMOOTHING = 8, 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +94,7 @@ class ClassSpec(EMSpec):
     #: Block t has the share t^(−0.6) of the sum that forgets, so that the classes soon leave the first block behind
     #: (Cappé and Moulines 2009). The model is that of the sum that forgets nothing.
     forgetting = Forgetting(lambda n, _: (1 + n / 4_096) ** -0.6, averaged=True)
+    calibration = Calibration(0.99, 0.75, 2.54, -3.98, 1.76, -0.54)
     record, component = "respondent", "class"
     mechanism = "pairs of answers, the third moment of three views, and EM iterations"
 
@@ -123,6 +127,31 @@ class ClassSpec(EMSpec):
             for number, own in enumerate(rng.integers(2**31 - 1, size=n).tolist())
         ]
 
+    def learn(self, data: Bits, context: AnswersContext, k: int, seed: int) -> tuple[str, EMResult[Classes]]:
+        """Return k classes; of few respondents every start runs to its end, and those that find the best count."""
+        if len(data) > _FEW_RESPONDENTS or k == 1:
+            return super().learn(data, context, k, seed)
+        step = self.step_on(data, context)
+        with one_blas_thread():
+            named = self.starts(data, data, context, k, np.random.default_rng(seed), seed)
+            found = [self.run(step, start, context) for _, start in named]
+        heights = np.array([each.log_likelihood for each in found]) * len(data)
+        number = int(heights.argmax())
+        n_equal = int(np.sum(heights > heights[number] - _SAME_NATS))
+        name = f"{named[number][0]}; {n_equal} of {len(named)} starts found the same likelihood"
+        return name, replace(found[number], params=self.ordered(found[number].params))
+
+    def run(self, step: Step[Classes], start: Classes, context: AnswersContext) -> EMResult[Classes]:
+        """Run EM with SQUAREM extrapolation: classes that overlap take EM hundreds of iterations."""
+        return squarem(
+            step,
+            start,
+            max_iter=self.settings.max_iter,
+            tol=self.settings.tol,
+            to_vector=Classes.to_vector,
+            from_vector=lambda vector, classes: classes.from_vector(vector, context.questions),
+        )
+
     def posterior(self, params: Classes, block: Bits, context: Any) -> tuple[FloatArray, FloatArray]:
         """Return the responsibilities of classes for each respondent, and the log-likelihood of each."""
         return params.posterior(block.astype(np.float64))
@@ -142,19 +171,11 @@ class ClassSpec(EMSpec):
         n_questions = round(float(params.answers[:, 0].sum()))
         return int(k - 1 + k * (n_answers - n_questions))
 
-    def split(self, data: Bits, seed: int) -> tuple[Bits, Bits]:
-        """Return respondents for training, and those that are held out."""
-        permutation, n = np.random.default_rng(seed).permutation(len(data)), max(1, len(data) // _HELD_OUT)
-        return data[np.sort(permutation[n:])], data[np.sort(permutation[:n])]
-
-    def brief(self) -> Self:
-        """Return the specification with fewer starts and iterations."""
-        settings = self.settings
-        fewer = {
-            "n_starts": min(settings.n_starts, _BRIEF_STARTS),
-            "max_iter": min(settings.max_iter, _BRIEF_ITER),
-        }
-        return type(self)(type(settings)(**{**settings.get_params(deep=False), **fewer}))
+    def brief(self, n: int) -> Self:
+        """Return the specification with fewer starts, and a prior: held-out respondents may give rare answers."""
+        settings = super().brief(n).settings
+        fewer, smoothing = min(settings.n_starts, _BRIEF_STARTS), max(settings.smoothing, _BRIEF_SMOOTHING)
+        return type(self)(replace(settings, n_starts=fewer, smoothing=smoothing))
 
     def verify(self, state: Any) -> None:
         """Require probabilities of the answers to each question, and codes of answers that there are."""

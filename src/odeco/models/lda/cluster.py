@@ -1,17 +1,19 @@
 """Topics of documents on a Dask cluster: counted, fitted and inferred where the documents are.
 
 Workers sum the moments of their documents, and sweep over them. The client has the lengths of documents, and a sample
-of at most 500. The sums form the tree of `odeco.models.lda.corpus`, and the lanes of a sweep are those of
-`odeco.models.lda.gibbs`, so the topics are bit-identical to those of one machine. Of texts, only words and their
-frequencies come to the client.
+of at most 500. Of texts, only words and their frequencies come to the client. The topics are bit-identical to those of
+one machine: the sums form the tree of `odeco.models.lda.corpus`, and the lanes of a sweep, their seeds and the order in
+which their updates are added are those of `odeco.models.lda.gibbs`. Every lane is a chain of tasks. Tokens and their
+topics stay on the workers; if one dies, its lanes are drawn again from the start, with the same random numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,15 +24,32 @@ from odeco._util.threads import one_thread
 from odeco._util.types import FloatArray, IndexArray
 from odeco.errors import WordCountError
 from odeco.io.reading import rebatch
-from odeco.models.lda.cluster_gibbs import refine_on_cluster
-from odeco.models.lda.corpus import RefinedTopics, sum_leaves, sums_of_part
+from odeco.io.rows import join_rows
+from odeco.models.lda.corpus import (
+    RefinedTopics,
+    initial_priors,
+    smooth_with_frequencies,
+    sum_leaves,
+    sums_of_part,
+    sweep_schedule,
+)
 from odeco.models.lda.counts import UNIT_DOCUMENTS, DocumentWeight, as_counts, count_chunks
+from odeco.models.lda.gibbs import (
+    GibbsState,
+    Lane,
+    LaneUpdate,
+    Sweep,
+    Tokens,
+    choose_lanes,
+    lane_spans,
+    words_that_occur,
+)
 from odeco.models.lda.inference import document_topics, log_likelihood, split_chosen, spread_evenly
 from odeco.models.lda.moments import WordSums
 from odeco.models.lda.params import LdaSettings
 from odeco.models.lda.vocabulary import Tokenizer, Words, count_words, select_vocabulary
-from odeco.online.dask.client import check_versions, find_cluster, result_of, versions
-from odeco.online.dask.partitions import ClusterRows, Piece, from_delayed
+from odeco.online.dask.client import Cluster, check_versions, find_cluster, result_of, tried_again, versions, wait_for
+from odeco.online.dask.partitions import ClusterRows, Piece, as_cluster_rows, from_delayed
 from odeco.online.dask.requests import Order, ask, check_count_of, leaf_height, read, work_on
 from odeco.online.sums import Part, joined, nodes
 
@@ -38,8 +57,12 @@ if TYPE_CHECKING:
     from odeco.models.lda.estimator import TensorLDA
 
 
+#: Updates of lanes are merged before further lanes begin.
+_MERGE_PRIORITY = 10
+
+
 class CountTask(NamedTuple):
-    """What a worker needs to know to read word counts."""
+    """The task of reading word counts on a worker."""
 
     n_words: int
     name: str
@@ -112,10 +135,34 @@ class ClusterCorpus:
         counts = sparse.vstack(documents, format="csr") if documents else sparse.csr_array((0, self.n_words))
         return split_chosen(counts, seed=seed)
 
-    def refined(self, topic_word: FloatArray, **sweeps: Any) -> RefinedTopics:
-        """Return topics after some Gibbs sweeps."""
-        totals, lengths = self._count()
-        return refine_on_cluster(self.rows, _task(self.rows), topic_word, totals=totals, lengths=lengths, **sweeps)
+    def refined(
+        self, topic_word: FloatArray, *, n_sweeps: int, seed: int, eta: float | None, callback: Callable[[int], object]
+    ) -> RefinedTopics:
+        """Return topics after some Gibbs sweeps; see `odeco.models.lda.corpus.refine_topics`."""
+        rows, task, (totals, lengths) = self.rows, _task(self.rows), self._count()
+        vocabulary = words_that_occur(totals)
+        priors, histogram = initial_priors(len(topic_word), n_sweeps, eta), np.bincount(lengths, minlength=1)
+        shared = GibbsState.begin(*priors, seed, rows.n_features, histogram, len(vocabulary))
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        spans = lane_spans(starts, choose_lanes(int(starts[-1]), max(1, shared.table.size)))
+        start = shared.pad(smooth_with_frequencies(topic_word[:, vocabulary], totals[vocabulary]))
+
+        def run() -> tuple[NDArray[np.float32], FloatArray, float]:
+            cluster = rows.cluster
+            lanes = work_on(rows, list_tokens, (task, cluster.hold(vocabulary)), spans)
+            sweeps = sweep_schedule(n_sweeps, eta)
+            sent = _send_chains(cluster, cluster.hold(shared), lanes, cluster.hold(start), sweeps)
+            result = cluster.submit(finish, sent[-1], name="topics")
+            for number in range(n_sweeps):
+                while not wait_for(sent[number]):
+                    pass
+                result_of(sent[number], fetch=False)
+                sent[number] = None
+                callback(number + 1)
+            found: tuple[NDArray[np.float32], FloatArray, float] = result_of(result)
+            return found
+
+        return RefinedTopics.from_words(vocabulary, rows.n_features, *tried_again(run))
 
     def _count(self) -> tuple[NDArray[np.int64], IndexArray]:
         """Return how often each word occurs, and the length of each document. Workers count at the first call."""
@@ -131,50 +178,30 @@ class ClusterCorpus:
         return nodes(0, self.n_documents, UNIT_DOCUMENTS, height)
 
 
-# ---- on workers ---------------------------------------------------------------------------------------------------
+def _send_chains(cluster: Cluster, begun: Any, lanes: list[Any], start: Any, sweeps: list[Sweep]) -> list[Any]:
+    """Send out the chains of all lanes; return the futures of the states after each sweep."""
+    numbered = list(enumerate(lanes))
+    pairs = [cluster.submit(draw_first, begun, lane, number, start, name="draw") for number, lane in numbered]
+    known, sent = _merged(cluster, begun, None, pairs), []
+    for sweep in sweeps:
+        # The topics of a lane stay where they are, while its update travels.
+        topics = [cluster.submit(itemgetter(0), pair, name="lane") for pair in pairs]
+        pairs = [
+            cluster.submit(sweep_lane, known, lane, topics[number], number, sweep.average, name="sweep")
+            for number, lane in numbered
+        ]
+        known = _merged(cluster, known, sweep, pairs)
+        sent.append(known)
+    return sent
 
 
-def sum_words(
-    task: tuple[CountTask, DocumentWeight, bool],
-    held: tuple[FloatArray | None, IndexArray | None],
-    pieces: list[Piece],
-    blocks: list[Any],
-) -> Part:
-    """Return the sums over the documents of one node."""
-    (counts, document_weight, core), (basis, vocabulary) = task, held
-    n_words = counts.n_words if vocabulary is None else int(vocabulary.size)
-
-    def leaves() -> Iterator[Any]:
-        for first, documents in counts.read(pieces, blocks):
-            cut = count_chunks(documents, document_weight=document_weight, first=first)
-            yield cut if vocabulary is None else (chunk.among(vocabulary) for chunk in cut)
-
-    with one_thread():
-        return sum_leaves(leaves(), partial(WordSums, n_words, basis, core=core, parallel=False))
-
-
-def count_lengths(task: CountTask, pieces: list[Piece], blocks: list[Any]) -> tuple[NDArray[np.int64], IndexArray]:
-    """Return how often each word occurs in some documents, and the length of each."""
-    totals, lengths = np.zeros(task.n_words, dtype=np.int64), []
-    for _, counts in task.read(pieces, blocks):
-        totals += np.bincount(counts.indices, weights=counts.data, minlength=task.n_words).astype(np.int64)
-        lengths.append(np.asarray(counts.sum(axis=1), dtype=np.int64))
-    return totals, np.concatenate(lengths)
-
-
-def pick(task: CountTask, documents: IndexArray, pieces: list[Piece], blocks: list[Any]) -> Any:
-    """Return the documents with the given numbers."""
-    found = [
-        counts[documents[(documents >= first) & (documents < first + counts.shape[0])] - first]
-        for first, counts in task.read(pieces, blocks)
-    ]
-    return sparse.vstack(found, format="csr")
+def _merged(cluster: Cluster, known: Any, sweep: Sweep | None, pairs: list[Any]) -> Any:
+    changes = [cluster.submit(itemgetter(1), pair, name="lane") for pair in pairs]
+    return cluster.submit(merge, known, sweep, *changes, name="merge", priority=_MERGE_PRIORITY)
 
 
 def as_cluster_counts(model: TensorLDA, X: Any, client: Any = None, *, reset: bool = False) -> Any:
     """Return documents on a cluster; their counts are checked where they are."""
-    from odeco.online.dask.partitions import as_cluster_rows  # Dask takes a second, and may be missing
-
     rows = as_cluster_rows(X, client)
     if reset:
         model.__dict__.pop("feature_names_in_", None)
@@ -196,12 +223,7 @@ class _Census(NamedTuple):
 
 
 def count_words_on_cluster(
-    texts: Any,
-    words: Sequence[str] | None = None,
-    *,
-    tokenizer: Tokenizer = "words",
-    client: Any = None,
-    **limits: Any,
+    texts: Any, words: Sequence[str] | None = None, *, tokenizer: Tokenizer = "words", client: Any = None, **limits: Any
 ) -> tuple[ClusterRows, Words]:
     """Count the words of texts on a cluster: the given ones, or those that may distinguish topics.
 
@@ -214,7 +236,7 @@ def count_words_on_cluster(
         The words to count. Without them the texts are read once more, and words are left out that are rare,
         everywhere, or stop words.
     tokenizer : {"words", "blanks"}
-        What a word is; see `TensorLDA.fit_text`.
+        The definition of a word; see `TensorLDA.fit_text`.
     client : dask.distributed.Client, optional
         The cluster; by default that of the process.
     **limits
@@ -308,6 +330,80 @@ def _task(rows: ClusterRows) -> CountTask:
 
 
 # ---- on workers ---------------------------------------------------------------------------------------------------
+
+
+def sum_words(
+    task: tuple[CountTask, DocumentWeight, bool],
+    held: tuple[FloatArray | None, IndexArray | None],
+    pieces: list[Piece],
+    blocks: list[Any],
+) -> Part:
+    """Return the sums over the documents of one node."""
+    (counts, document_weight, core), (basis, vocabulary) = task, held
+    n_words = counts.n_words if vocabulary is None else int(vocabulary.size)
+
+    def leaves() -> Iterator[Any]:
+        for first, documents in counts.read(pieces, blocks):
+            cut = count_chunks(documents, document_weight=document_weight, first=first)
+            yield cut if vocabulary is None else (chunk.among(vocabulary) for chunk in cut)
+
+    with one_thread():
+        return sum_leaves(leaves(), partial(WordSums, n_words, basis, core=core, parallel=False))
+
+
+def count_lengths(task: CountTask, pieces: list[Piece], blocks: list[Any]) -> tuple[NDArray[np.int64], IndexArray]:
+    """Return how often each word occurs in some documents, and the length of each."""
+    totals, lengths = np.zeros(task.n_words, dtype=np.int64), []
+    for _, counts in task.read(pieces, blocks):
+        totals += np.bincount(counts.indices, weights=counts.data, minlength=task.n_words).astype(np.int64)
+        lengths.append(np.asarray(counts.sum(axis=1), dtype=np.int64))
+    return totals, np.concatenate(lengths)
+
+
+def pick(task: CountTask, documents: IndexArray, pieces: list[Piece], blocks: list[Any]) -> Any:
+    """Return the documents with the given numbers."""
+    found = [
+        counts[documents[(documents >= first) & (documents < first + counts.shape[0])] - first]
+        for first, counts in task.read(pieces, blocks)
+    ]
+    return sparse.vstack(found, format="csr")
+
+
+def list_tokens(task: CountTask, vocabulary: NDArray[np.int64], pieces: list[Piece], blocks: list[Any]) -> Tokens:
+    """Return the tokens of the documents of a lane."""
+    counts = join_rows([counts for _, counts in task.read(pieces, blocks)])
+    return Tokens.from_counts(counts.astype(np.int64), vocabulary)
+
+
+def draw_first(
+    shared: GibbsState, tokens: Tokens, number: int, start: NDArray[np.float32]
+) -> tuple[NDArray[np.uint16], LaneUpdate]:
+    """Return the first topics of a lane, and their counts."""
+    lane = _lane(tokens, number, np.zeros(len(tokens.words), dtype=np.uint16))
+    shared.draw(lane, start)
+    return lane.topics, shared.count(lane)
+
+
+def sweep_lane(
+    shared: GibbsState, tokens: Tokens, topics: NDArray[np.uint16], number: int, average: bool
+) -> tuple[NDArray[np.uint16], LaneUpdate]:
+    """Return the topics of a lane, drawn anew, and the changes of the counts. No argument is changed."""
+    lane = _lane(tokens, number, topics.copy())
+    return lane.topics, shared.next_sweep().sweep(lane, average=average)
+
+
+def merge(shared: GibbsState, sweep: Sweep | None, *changes: LaneUpdate) -> GibbsState:
+    """Return the state after a sweep, or after the first draw, with the priors learnt from it."""
+    return shared.merge(changes) if sweep is None else shared.next_sweep().after(changes, sweep)
+
+
+def finish(shared: GibbsState) -> tuple[NDArray[np.float32], FloatArray, float]:
+    """Return the expected counts and the priors after the last sweep."""
+    return shared.mean_counts(), shared.alpha, shared.eta
+
+
+def _lane(tokens: Tokens, number: int, topics: NDArray[np.uint16]) -> Lane:
+    return Lane(number, 0, len(tokens.starts) - 1, tokens.starts, tokens.words, topics)
 
 
 def infer_topics(

@@ -1,6 +1,6 @@
 """The documents that topics are learnt from, on one machine or on a cluster; and their Gibbs sampling.
 
-Learning needs of documents what `LocalCorpus` has; `ClusterCorpus` has the same.
+`LocalCorpus` has all that learning needs of documents; `ClusterCorpus` has the same methods.
 
 **Gibbs sampling** refines approximate topics. Documents are divided into lanes, whose number depends on the corpus
 only. In a sweep each lane works on its own copy of the word-topic counts as they were when the sweep began, with its
@@ -71,12 +71,7 @@ class RefinedTopics:
 
     @classmethod
     def from_words(
-        cls,
-        words: NDArray[np.int64],
-        n_features: int,
-        counts: NDArray[np.float32],
-        alpha: FloatArray,
-        eta: float,
+        cls, words: NDArray[np.int64], n_features: int, counts: NDArray[np.float32], alpha: FloatArray, eta: float
     ) -> RefinedTopics:
         """Return topics whose counts are given for the words that occur."""
         expected = np.zeros((len(counts), n_features), dtype=np.float32)
@@ -94,7 +89,7 @@ class RefinedTopics:
 
 @dataclass(frozen=True)
 class BatchTopics:
-    """What a batch of documents adds to topics that are known already.
+    """The contribution of a batch of documents to known topics.
 
     Parameters
     ----------
@@ -205,7 +200,7 @@ def refine_batch(
     seed: int,
     n_jobs: int = 1,
 ) -> BatchTopics:
-    """Return what a batch of documents adds to the word counts of topics learnt so far.
+    """Return the contribution of a batch of documents to the word counts of the topics learnt so far.
 
     The topics of the batch's tokens are drawn given the counts so far and each other; the counts so far stay. A stream
     of batches is ``topic_counts *= memory; topic_counts[:, batch.words] += batch.topic_counts``, where
@@ -309,7 +304,7 @@ def sum_leaves(leaves: Iterable[Iterable[CountChunk]], start: Callable[[], WordS
 
 
 def sums_of_part(sums: WordSums, part: Part) -> WordSums:
-    """Return sums that are empty with what `sum_leaves` gave."""
+    """Return empty sums filled with the result of `sum_leaves`."""
     size = next(array.size for array in part.levels if array is not None)
     sums.set_vector(collected(part.levels, None, np.empty(size)))
     return sums

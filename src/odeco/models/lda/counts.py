@@ -146,7 +146,7 @@ def _check_values(array: Any) -> None:
         (lambda data: data <= _MAX_COUNT, "be at most 2**40. Got {}. Check how it was made."),
         (
             lambda data: data == np.floor(data),
-            "be whole numbers. Got {}. Pass counts, as of CountVectorizer, not frequencies or tf-idf.",
+            "be whole numbers. Got {}. Pass counts, such as those of CountVectorizer, not frequencies or tf-idf.",
         ),
     )
     for holds, what in checks:

@@ -63,7 +63,7 @@ class SimulatedTokens:
 
     @property
     def weights(self) -> FloatArray:
-        """What each word adds to the features of its document: √count/√length, shared by its repeats."""
+        """The contribution of each word to the features of its document: √count/√length, shared by its repeats."""
         weights: FloatArray = 1 / np.sqrt(self.repeats * self.lengths[self.documents])
         return weights
 
@@ -177,12 +177,7 @@ def _find_all_shares(
 
 
 def deconvolve(
-    image: FloatArray,
-    gram: FloatArray,
-    weights: FloatArray,
-    precision: FloatArray,
-    prior: FloatArray,
-    near: FloatArray,
+    image: FloatArray, gram: FloatArray, weights: FloatArray, precision: FloatArray, prior: FloatArray, near: FloatArray
 ) -> FloatArray:
     """Return for each word the shares p of topics that minimise w (pᵀGp/2 − bᵀp) + (a/2) |p − p₀|² on the simplex.
 

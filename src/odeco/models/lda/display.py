@@ -1,4 +1,4 @@
-"""What a reader sees of fitted topics: sizes, words, coherence, perplexity, representative documents, a figure.
+"""Fitted topics for a reader: sizes, words, coherence, perplexity, representative documents, a figure.
 
 The lift of a word in a topic is its probability there divided by its probability in all text. Words of high lift are
 specific to the topic, but may be rare. Relevance mixes both logarithms: λ log p(word | topic) + (1 − λ) log lift.
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odeco._util.types import FloatArray, IndexArray
+from odeco.display.style import LIGHT, drawn_in, new_figure
 from odeco.io.rows import row_slice
 from odeco.models.engine.description import ComponentRow, Description, HeatMap, component_names
 from odeco.models.lda.inference import coherence, completion_perplexity, split_documents
@@ -57,7 +58,7 @@ class Perplexity:
 
 @dataclass(frozen=True, eq=False)
 class TopicSummary:
-    """Fitted topics with all that a reader is shown of them.
+    """Fitted topics with everything that is shown to a reader.
 
     Attributes
     ----------
@@ -74,7 +75,7 @@ class TopicSummary:
     diagnostics : TopicDiagnostics
         How far to trust the topics.
     privacy : PrivacyReport, optional
-        What is guaranteed to whom, if the topics are private.
+        The guarantee, if the topics are private.
     trust : TopicTrust, optional
         How far to trust private topics and their words.
     advice : tuple of str
@@ -113,7 +114,7 @@ def summarise_topics(
     seed: int = 0,
     advice: tuple[str, ...] = (),
 ) -> TopicSummary:
-    """Return all that a reader is shown of a fitted model.
+    """Return everything that is shown of a fitted model.
 
     Parameters
     ----------
@@ -288,39 +289,27 @@ def _verdict(params: TopicParams, k: int) -> str:
     return f"{topics}: {n_reliable} of the {k} directions of word pairs that they rest on stand clear of noise."
 
 
-_STYLE: Any = {"font.size": 9, "axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left"}
-
-
-_COLOUR, _GREY = "#3f74c4", "#6b7580"
-
-
 def draw_topics(
     topic_word: FloatArray, shares: FloatArray, names: Words, leading: list[IndexArray], n_columns: int
 ) -> Figure:
     """Draw the given words of each topic, with their probabilities as bars."""
-    import matplotlib as mpl  # takes half a second, and may be missing
-    from matplotlib.figure import Figure
-
     n_topics, tallest = len(leading), max(max((places.size for places in leading), default=1), 1)
     n_columns = min(n_columns, n_topics)
     n_rows = -(-n_topics // n_columns)
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(2.6 * n_columns, n_rows * (0.6 + 0.19 * tallest)), layout="constrained")
+    with drawn_in():
+        figure: Figure = new_figure(2.6 * n_columns, n_rows * (0.6 + 0.19 * tallest))
         grid = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
         for topic, (axes, places) in enumerate(zip(grid, leading, strict=False)):
-            values = topic_word[topic, places]
             # Bars have the heights of text, in a fixed number of lines, so that all topics share one scale of lines.
-            axes.barh(range(places.size), values, color=_COLOUR, height=0.72)
+            axes.barh(range(places.size), topic_word[topic, places], color=LIGHT.accent, height=0.72)
             # A dollar sign would begin a formula.
             axes.set_yticks(range(places.size), [str(name) for name in names[places]], parse_math=False)
             axes.set_ylim(tallest - 0.4, -0.6)
-            axes.set_title(f"{topic} · {shares[topic]:.1%}")
-            axes.spines[["top", "right", "bottom"]].set_visible(False)
-            axes.tick_params(axis="y", length=0)
-            axes.tick_params(axis="x", length=0, labelcolor=_GREY, labelsize=8)
-            axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(2))
-            axes.grid(axis="x", color="#dfe3e8", linewidth=0.7)
-            axes.set_axisbelow(True)
+            axes.set_title(f"{topic} · {shares[topic]:.1%}", fontweight="bold")
+            axes.spines["bottom"].set_visible(False)
+            axes.tick_params(length=0)
+            axes.locator_params(axis="x", nbins=2)
+            axes.grid(axis="x")
         for axes in grid[n_topics:]:
             axes.set_axis_off()
     return figure

@@ -17,6 +17,7 @@ from odeco._util.arguments import check_unmasked
 from odeco._util.types import FloatArray
 from odeco.display.progress import reporting
 from odeco.errors import WordCountError
+from odeco.io.coerce import in_memory
 from odeco.io.rows import check_private_structure, check_structure, to_csr
 from odeco.io.source import check_cells, is_on_cluster
 from odeco.models.engine.description import Description
@@ -117,7 +118,7 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
     diagnostics_ : TopicDiagnostics
         How far to trust the spectral topics. Topics are in the order of `topic_word_`.
     privacy_ : PrivacyReport
-        What a private model guarantees to whom, and every release that was made. Other models do not have it.
+        The guarantee of a private model, with every release. Other models do not have it.
     trust_ : TopicTrust
         How far to trust each topic of a private model, and each of its words. Other models do not have it.
     words_ : array of str
@@ -376,14 +377,14 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
     def _encode(self, X: Any, context: Any = None, words: Any = None, tokenizer: Any = None) -> tuple[Any, Any]:
         """Return checked word counts as a CSR array, and what is known of their columns."""
         _refuse_texts(X)
+        X = in_memory(X)
         check_cells(X)
         if sparse.issparse(X):
             X = to_csr(X)
             check_structure(X)
         counts = as_counts(validate_data(self, X, reset=context is None, accept_sparse="csr", dtype="numeric"))
-        given = TopicContext.of(
-            counts.shape[1], words, tokenizer
-        )  # checked in every batch; those of the first are kept
+        # Words are checked in every batch; those of the first are kept.
+        given = TopicContext.of(counts.shape[1], words, tokenizer)
         return counts, given if context is None else context
 
     def _hold(
@@ -391,8 +392,8 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
     ) -> tuple[BoundedCounts, TopicContext]:
         """Return the holder of private word counts, without a message that depends on one of them, and their context.
 
-        What NumPy makes of a list, and its message about a cell that is no number, depends on the cells. So only arrays
-        of numbers are accepted, and finiteness is not checked here.
+        NumPy converts a list by its cells, and its error about a cell that is not a number depends on the cell. So only
+        arrays of numbers are accepted, and finiteness is not checked here.
         """
         check_unmasked(X, "array X")
         types = {dtype.kind for dtype in X.dtypes} if hasattr(X, "dtypes") and hasattr(X, "iloc") else None

@@ -31,7 +31,7 @@ _STEPS, _SHOWN = 10, 18
 #: This many of the most frequent words can be searched for, besides those that lead a topic.
 _SEARCHED = 1000
 
-#: A word is said to be in a topic that has at least this share of its uses.
+#: A word counts as one of a topic that has at least this share of its uses.
 _MIN_SHARE = 0.02
 
 

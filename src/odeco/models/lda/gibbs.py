@@ -1,6 +1,6 @@
 """Collapsed Gibbs sampling of the topics of all tokens, in lanes, with the Dirichlet priors learnt from the counts.
 
-`GibbsState` is what all lanes know, a value; a `Lane` is what belongs to one of them. `Sampler` runs them in this
+`GibbsState` is an immutable state that all lanes share; a `Lane` has the tokens of one. `Sampler` runs all in this
 process; on a cluster every lane is a chain of tasks with the same two classes.
 
 The priors are learnt by Minka's fixed point on histograms of counts. With h[n] groups of n tokens, the sum over groups
@@ -186,7 +186,7 @@ class Lane:
 
 @dataclass(frozen=True, eq=False)
 class LaneUpdate:
-    """What a lane did in a sweep: the changes of the counts, its histogram and its expected counts."""
+    """The result of a lane in a sweep: the changes of the counts, its histogram and its expected counts."""
 
     table: NDArray[np.float32]
     totals: FloatArray
@@ -195,7 +195,7 @@ class LaneUpdate:
 
 
 class Sweep(NamedTuple):
-    """What is done with a sweep: whether it counts in the mean, and whether the prior of words is learnt from it."""
+    """The use of a sweep: whether it counts in the mean, and whether the prior of words is learnt from it."""
 
     average: bool
     learns_eta: bool = False
@@ -203,7 +203,7 @@ class Sweep(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class GibbsState:
-    """What all lanes know when a sweep begins. No array in it is ever changed.
+    """The shared state when a sweep begins. No array in it is ever changed.
 
     Attributes
     ----------
@@ -241,7 +241,7 @@ class GibbsState:
     def begin(
         cls, alpha: FloatArray, eta: float, seed: int, n_features: int, lengths: NDArray[np.int64], n_words: int
     ) -> GibbsState:
-        """Return what is known before the first topics are drawn, over `n_words` words that occur."""
+        """Return the state before the first topics are drawn, over `n_words` words that occur."""
         prior = np.array(alpha, dtype=np.float64)
         empty = np.zeros((n_words, -(-len(prior) // kernels.WIDTH) * kernels.WIDTH), dtype=np.float32)
         histogram = np.zeros((len(prior), len(lengths)), dtype=np.int64)
@@ -269,7 +269,7 @@ class GibbsState:
         return LaneUpdate(table, totals, np.zeros_like(self.histogram), table[:0])
 
     def sweep(self, lane: Lane, *, average: bool) -> LaneUpdate:
-        """Draw the topics of a lane anew, in place; return what that changes."""
+        """Draw the topics of a lane anew, in place; return the changes."""
         table, totals = self.table.copy(), self.totals.copy()
         histogram = np.zeros_like(self.histogram)
         expected = np.zeros(self.table.shape if average else (0, self.table.shape[1]), dtype=np.float32)
@@ -287,7 +287,7 @@ class GibbsState:
         return replace(self, n_swept=self.n_swept + 1)
 
     def merge(self, changes: Iterable[LaneUpdate], *, average: bool = False) -> GibbsState:
-        """Return what is known after the changes of all lanes, which are added in the order of the lanes."""
+        """Return the state after the changes of all lanes, which are added in the order of the lanes."""
         table, totals, histogram = self.table.copy(), self.totals.copy(), np.zeros_like(self.histogram)
         expected = self.expected.copy() if average else self.expected
         for lane in changes:
@@ -300,7 +300,7 @@ class GibbsState:
         return replace(self, table=table, totals=totals, histogram=histogram, expected=expected, n_averaged=n_averaged)
 
     def after(self, changes: Iterable[LaneUpdate], sweep: Sweep) -> GibbsState:
-        """Return what is known after a sweep: counts, and the priors, moved towards the most likely ones."""
+        """Return the state after a sweep: counts, and the priors, moved towards the most likely ones."""
         merged = self.merge(changes, average=sweep.average)
         largest = int(np.flatnonzero(merged.histogram.any(axis=0)).max(initial=0))
         tails = exceedances(merged.histogram[:, : largest + 1])
@@ -351,10 +351,7 @@ class Sampler:
         self._n_jobs = max(1, min(os.cpu_count() or 1 if n_jobs < 0 else n_jobs, len(self._lanes)))
 
     def start(
-        self,
-        topic_word: NDArray[Any],
-        known: NDArray[np.float32] | None = None,
-        known_totals: FloatArray | None = None,
+        self, topic_word: NDArray[Any], known: NDArray[np.float32] | None = None, known_totals: FloatArray | None = None
     ) -> None:
         """Draw first topics.
 

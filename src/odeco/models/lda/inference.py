@@ -250,7 +250,7 @@ class Coherence:
     npmi : ndarray of shape (k,)
         Mean normalised pointwise mutual information of word pairs: 1 if they always come together, 0 if by chance.
     umass : ndarray of shape (k,)
-        Mean log((documents with both + 1) / documents with the more probable word), as of Mimno et al. 2011.
+        Mean log((documents with both + 1) / documents with the more probable word), as in Mimno et al. 2011.
     """
 
     npmi: FloatArray

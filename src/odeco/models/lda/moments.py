@@ -115,12 +115,7 @@ class WordSums:
     """
 
     def __init__(
-        self,
-        n_words: int,
-        basis: FloatArray | None = None,
-        *,
-        core: bool = True,
-        parallel: bool = True,
+        self, n_words: int, basis: FloatArray | None = None, *, core: bool = True, parallel: bool = True
     ) -> None:
         self.n_words, self.parallel = n_words, parallel
         self.basis: FloatArray = np.zeros((n_words, 0)) if basis is None else np.ascontiguousarray(basis)
@@ -257,7 +252,7 @@ class WordSums:
         return np.concatenate([numbers, *(np.ravel(array) for array in self._summed().values())])
 
     def set_vector(self, vector: FloatArray) -> None:
-        """Take over what `to_vector` gave, for the same basis."""
+        """Set all sums from the result of `to_vector`, for the same basis."""
         for name, number in zip(_COUNTED, vector, strict=False):
             setattr(self, name, int(number))
         place = len(_COUNTED)

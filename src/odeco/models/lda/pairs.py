@@ -172,15 +172,15 @@ def add_further_topics(model: GenerativeModel, pairs: NoisyPairs | None, rng: np
     model : GenerativeModel
         The topics that were found.
     pairs : NoisyPairs or None
-        What was released about pairs of the most frequent words, if anything was.
+        The released pairs of the most frequent words, if there are any.
     rng : Generator
         Draws where the factorisation of the pairs begins.
 
     Notes
     -----
     The pairs, without the directions that may be noise, are factorised again. Each factor is a topic among the frequent
-    words, and its squared mass its share. What it has of the other words is that of the mixture of topics found which
-    is nearest to it in likelihood.
+    words, and its squared mass its share. Its other words are those of the mixture of topics that is nearest to it in
+    likelihood.
     """
     n_topics = 0 if pairs is None else min(pairs.n_clear(), pairs.words.size)
     if pairs is None or n_topics <= model.topics.shape[0]:

@@ -76,7 +76,7 @@ _TRUST_UNKNOWN = (
 
 @dataclass(frozen=True, eq=False)
 class TopicDiagnostics(State):
-    """What the moments say about the topics.
+    """Evidence for the topics from the moments.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class TopicDiagnostics(State):
         Number of topics.
     n_clear : int
         Number of eigenvalues that are clear of noise: the number of topics that the pairs of words support, at most
-        the number that was computed. In a private model, the number of clear topics, as far as it is known (see
+        the number that was computed. In a private model, the number of topics that are known to be clear (see
         `TopicTrust`).
     eigenvalues, eigenvalue_errors : arrays
         Strength of the directions that whitening divides by, largest first, with standard errors; more than k of them.

@@ -198,12 +198,12 @@ def _params(found: PrivateEstimate, trust: TopicTrust, n_documents: int) -> Topi
 
 @dataclass(frozen=True, eq=False)
 class PrivateTopicStream(State):
-    """What private batches have released so far. All of it may be published.
+    """All releases of the private batches so far. All of it may be published.
 
     Attributes
     ----------
     seed : int
-        Seed of what is drawn after the releases.
+        Seed of all draws after the releases.
     context : State
         The words of the columns.
     n_seen, n_batches : int
@@ -221,7 +221,7 @@ class PrivateTopicStream(State):
     def result(self, spec: TopicSpec) -> Fit:
         """Return the topics after the last batch, with how far to trust them.
 
-        That is measured after the first batch. Later batches release no pairs, so after them it is unknown; see
+        Trust is measured after the first batch. Later batches release no pairs, so after them it is unknown; see
         `private_plan`.
         """
         evidence, relation = self.estimate.evidence, spec.settings.neighbour_relation

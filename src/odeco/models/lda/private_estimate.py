@@ -145,13 +145,13 @@ class Evidence(State):
     scales : array
         The factor of the feature of each word.
     gram, image : arrays, k x k and V x k
-        What the steps so far say about the words: see `deconvolve`; `image` is still to be divided by frequencies.
+        The evidence of all steps about the words: see `deconvolve`; `image` is still to be divided by frequencies.
     topics : array, k x V
         The topics.
     shares : array
         How much of all words belongs to each topic.
     public : array, k x V, or None
-        What public documents say: the number of words of each kind in each topic.
+        The number of words of each kind in each topic of public documents.
     """
 
     lengths: NoisySums = part_field(NoisySums)
@@ -187,7 +187,7 @@ class PrivateEstimate(State):
     Attributes
     ----------
     evidence : Evidence
-        What was released, with the topics.
+        All releases, and the topics.
     frequencies : array
         Of the words.
     deviations : array, k x V
@@ -289,7 +289,7 @@ def estimate_private_topics(
     for share in plan.steps:
         query = held.responsibilities(model.topics, scales, concentration / n_components)
         model.update(*releaser.release(query, share=share))
-    return model.estimate(pairs)
+    return model.estimate(pairs, plan.kept)
 
 
 @dataclass(eq=False)
@@ -332,7 +332,7 @@ class _Model:
         weights = self.scales**2 * self.frequencies
         for step in self.steps:
             confused = np.eye(k) if tokens is None else confusion_matrix(tokens, step.topics, self.concentration / k)
-            # How many words there were in all, as far as the sums over topics agree with the frequencies.
+            # The number of words, by the part of the sums over topics that agrees with the frequencies.
             total = max(float(weights @ step.sums.sum(axis=1) / (weights @ self.frequencies)), step.noise)
             quality = (total / step.noise) ** 2
             self.gram += quality * confused @ confused.T
@@ -357,12 +357,14 @@ class _Model:
         self.topics /= self.topics.sum(axis=1, keepdims=True)
         self.affinities, self.background = affinities, background
 
-    def estimate(self, pairs: NoisyPairs | None) -> PrivateEstimate:
+    def estimate(self, pairs: NoisyPairs | None, kept: float) -> PrivateEstimate:
+        """Return the topics, of whose difference from the frequencies of all words a share is kept."""
         # Relative deviations of what the topics have of each word: that of its shares, and that of its frequency.
         spread = deconvolution_deviations(self.gram, self.weights, self.precision)
         relative = np.hypot(spread, self.affinities * (self.frequency_deviations / self.frequencies)[:, None])
-        deviations = relative.T * self.background / self.shares[:, None]
+        deviations = kept * relative.T * self.background / self.shares[:, None]
+        topics = (1 - kept) * self.background + kept * self.topics
         evidence = Evidence(
-            self.lengths, self.words, self.scales, self.gram, self.image, self.topics, self.shares, self.public
+            self.lengths, self.words, self.scales, self.gram, self.image, topics, self.shares, self.public
         )
         return PrivateEstimate(evidence, self.background, deviations, self.concentration, len(self.steps), pairs)

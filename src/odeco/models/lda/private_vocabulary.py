@@ -18,7 +18,7 @@ import numpy as np
 from odeco._util.arguments import check_count, check_number
 from odeco._util.types import FloatArray
 from odeco.errors import VocabularyError
-from odeco.models.lda.vocabulary import STOP_WORDS, CountedWords, Words, count_words
+from odeco.models.lda.vocabulary import STOP_WORDS, CountedWords, Words, count_words, prune_words, select_words
 from odeco.privacy.calibration import check_delta, check_delta_for, check_epsilon, epsilon_of, gdp_mu
 from odeco.privacy.holders.documents import WordVotes
 from odeco.privacy.ledger import Ledger
@@ -57,9 +57,9 @@ class PrivateVocabulary:
     votes : array
         The noisy votes for each: Σ 1/√s over the units that hold it, s being the number of different words of a unit.
     threshold, scale : float
-        What noisy votes had to reach, and the standard deviation of the noise.
+        The threshold of noisy votes, and the standard deviation of the noise.
     privacy : PrivacyReport
-        The guarantee that the vocabulary is a part of, and what it has cost.
+        The guarantee that the vocabulary is a part of, and its cost.
     """
 
     words: Words
@@ -112,6 +112,28 @@ class PrivateVocabulary:
             )
 
 
+def keep_words(
+    counted: CountedWords,
+    *,
+    epsilon: float | None,
+    delta: float | None,
+    max_words: int,
+    stop_words: Iterable[str],
+    min_documents: int,
+    max_share: float,
+    **private: Any,
+) -> tuple[CountedWords, PrivateVocabulary | None]:
+    """Return the counts of the words to learn from: pruned, or in a private model chosen by noisy votes.
+
+    `private` arguments are those of `choose_vocabulary_privately`. The vocabulary is None without privacy.
+    """
+    limits: Any = {"max_words": max_words, "stop_words": stop_words}
+    if epsilon is None or delta is None:
+        return prune_words(counted, min_documents=min_documents, max_share=max_share, **limits), None
+    chosen = choose_vocabulary_privately(counted, epsilon=epsilon, delta=delta, **limits, **private)
+    return select_words(counted, chosen.words.tolist()), chosen
+
+
 def choose_vocabulary_privately(
     documents: Iterable[str] | CountedWords,
     *,
@@ -146,7 +168,7 @@ def choose_vocabulary_privately(
     stop_words : iterable of str
         These words are left out before the vote. The list must not come from the documents.
     neighbour_relation : {"replace", "add_remove"}
-        What a neighbour may do to one unit: replace it by any other, or blank it.
+        The change of one unit between neighbours: it is replaced by any other, or blanked.
     ledger : LedgerFile or path, optional
         The budget of all runs on these documents together; its `delta_limit` must leave room for the threshold.
     noise : NoiseSource, optional
@@ -169,15 +191,15 @@ def choose_vocabulary_privately(
     at most δ' in total variation, so it is (0, δ')-differentially private. Together with anything else that is charged
     to one ledger this gives (ε, δ(ε) + δ'), see `Ledger`.
 
+    **Rounding.** Votes are rounded down to multiples of the grid of the noise, so sums are exact, in any order, and
+    rounding to the grid moves nothing: what is declared is the sensitivity of what is computed. Two steps of the grid
+    are added to T for the rounding of the noise.
+
     References
     ----------
     Gopi, Gulhane, Kulkarni, Shen, Shokouhi, Yekhanin, *Differentially private set union*, 2020, arXiv:2002.09745: the
     weights 1/√s and the threshold. Desfontaines, Voss, Gipson and Mandayam, *Differentially private partition
     selection*, 2022, arXiv:2006.03684.
-
-    **Rounding.** WordVotes are rounded down to multiples of the grid of the noise, so sums are exact, in any order, and
-    rounding to the grid moves nothing: what is declared is the sensitivity of what is computed. Two steps of the grid
-    are added to T for the rounding of the noise.
 
     Examples
     --------

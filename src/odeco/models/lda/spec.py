@@ -32,7 +32,7 @@ from odeco.privacy.report import PrivacyReport
 
 @dataclass(frozen=True, eq=False)
 class TopicContext(State):
-    """What belongs to the columns of word counts, and public documents over the same columns.
+    """The words and the tokenizer of the columns of word counts, and public documents over the same columns.
 
     Attributes
     ----------

@@ -37,7 +37,7 @@ _MAX_COPIED = 2**28
 
 @dataclass(frozen=True, eq=False)
 class TopicStream(State):
-    """What `TensorLDA.partial_fit` has learnt so far; no document is kept.
+    """The state of `TensorLDA.partial_fit`; no document is kept.
 
     Topics are estimated anew when the basis of the moments moves, and are put in the order of those before. In between
     they are followed from there; without sweeps only when they are needed.
@@ -231,11 +231,7 @@ def _batch_seed(seed: int, number: int) -> int:
 
 def _found(found: SpectralFit) -> dict[str, Any]:
     """Return the fields of a stream that estimated topics set."""
-    return {
-        "coordinates": found.coordinates,
-        "concentration": found.concentration,
-        "diagnostics": found.diagnostics,
-    }
+    return {"coordinates": found.coordinates, "concentration": found.concentration, "diagnostics": found.diagnostics}
 
 
 def _coordinates_of(topic_counts: NDArray[np.float32], basis: FloatArray) -> FloatArray:

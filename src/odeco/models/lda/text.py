@@ -22,7 +22,7 @@ from odeco.models.lda.display import (
     summarise_topics,
 )
 from odeco.models.lda.params import Callback, TopicParams
-from odeco.models.lda.private_vocabulary import choose_vocabulary_privately
+from odeco.models.lda.private_vocabulary import keep_words
 from odeco.models.lda.vocabulary import (
     MAX_SHARE,
     MAX_WORDS,
@@ -36,8 +36,6 @@ from odeco.models.lda.vocabulary import (
     count_words,
     n_unreachable,
     numbered,
-    prune_words,
-    select_words,
 )
 
 if TYPE_CHECKING:
@@ -83,9 +81,9 @@ class TopicWords:
         words : sequence of str, optional
             Count these words, and no others.
         tokenizer : {"words", "blanks"}
-            What a word is. ``"words"``: it begins with a letter and has 2 to 200 characters; texts are lowercased, and
-            what follows an apostrophe is left out. ``"blanks"``: any 1 to 200 characters between blanks, as they are;
-            for text that was tokenized and cleaned elsewhere.
+            The definition of a word. ``"words"``: it begins with a letter and has 2 to 200 characters; texts are
+            lowercased, and what follows an apostrophe is left out. ``"blanks"``: any 1 to 200 characters between
+            blanks, as they are; for text that was tokenized and cleaned elsewhere.
         min_documents, max_share, max_words
             Words in fewer documents, or in a larger share of them, are left out; then the most frequent are kept. A
             private model chooses its words by noisy votes instead, with `max_words` alone.
@@ -110,22 +108,10 @@ class TopicWords:
         given = None if words is None else as_words(words, tokenizer)
         counted = count_words(checked_texts(texts, private), given, tokenizer=tokenizer, allow_empty=private)
         vocabulary = None
-        if words is None and private:
-            vocabulary = choose_vocabulary_privately(
-                counted,
-                epsilon=settings.epsilon,
-                delta=settings.delta,
-                groups=groups,
-                max_words=max_words,
-                stop_words=left_out,
-                neighbour_relation=settings.neighbour_relation,
-                ledger=settings.ledger,
-            )
-            counted = select_words(counted, vocabulary.words.tolist())
-        elif words is None:
-            counted = prune_words(
-                counted, min_documents=min_documents, max_share=max_share, max_words=max_words, stop_words=left_out
-            )
+        if words is None:
+            limits: Any = {"min_documents": min_documents, "max_share": max_share, "max_words": max_words}
+            budget = {name: getattr(settings, name) for name in ("epsilon", "delta", "neighbour_relation", "ledger")}
+            counted, vocabulary = keep_words(counted, groups=groups, stop_words=left_out, **limits, **budget)
         kept = {"words": counted.words, "tokenizer": tokenizer, "vocabulary": vocabulary}
         self.fit(counted.counts, groups=groups, callback=callback, progress=progress, **kept)
         return self

@@ -118,7 +118,8 @@ def block_matrix(links: Any, spectrum: Spectrum, profiles: FloatArray, shares: F
     The arguments are those of `links_between`. A community has as many nodes as make the mean propensity of its members
     one. With nₐ of them, a link through a stands for nₐ/mₐ of a node; a node of dᵢ links, yᵢₐ of them through a, is of
     a to the part yᵢₐ/dᵢ nₐ/mₐ, divided by the same for its shares in all communities, and these parts must sum to nₐ.
-    No node is linked to itself, so that pairs of a node with itself are not counted.
+    No node is linked to itself, so that pairs of a node with itself are not counted. No rate may exceed the largest
+    weight of a link, and the rates of all pairs of nodes must add up to the links.
     """
     spectrum = spectrum.without_noise()
     between = links_between(links, spectrum, profiles, shares)
@@ -137,7 +138,25 @@ def block_matrix(links: Any, spectrum: Spectrum, profiles: FloatArray, shares: F
         worth = sizes / np.maximum(through, np.finfo(np.float64).tiny)
         sizes = np.maximum((parts / (mixed @ worth)[:, None]).sum(axis=0) * worth, 1.0)
     alone = mixed * worth / (mixed @ worth)[:, None]
-    return np.asarray(between / np.maximum(np.outer(sizes, sizes) - alone.T @ alone, 1.0))
+    rates = between / np.maximum(np.outer(sizes, sizes) - alone.T @ alone, 1.0)
+    n_pairs = np.outer(shares.sum(axis=0), shares.sum(axis=0)) - shares.T @ shares
+    return _within_limits(rates, n_pairs, float(links.data.max()), float(links.sum()))
+
+
+def _within_limits(rates: FloatArray, n_pairs: FloatArray, largest: float, n_links: float) -> FloatArray:
+    """Return rates times a factor, and at most `largest`, so that over all pairs they add up to the number of links.
+
+    The sum rises with the factor. Each step multiplies the rates that are below the limit by what the sum lacks.
+    """
+    limited = np.minimum(rates, largest)
+    for _ in range(_N_SIZE_STEPS):
+        at_limit = limited >= largest
+        free = float(np.sum((n_pairs * limited)[~at_limit]))
+        lacking = n_links - float(np.sum((n_pairs * limited)[at_limit]))
+        if free <= 0 or lacking <= 0:
+            break
+        limited = np.minimum(np.where(at_limit, largest, limited * (lacking / free)), largest)
+    return np.asarray(limited)
 
 
 def _by_spectrum(spectrum: Spectrum, profiles: FloatArray) -> FloatArray | None:

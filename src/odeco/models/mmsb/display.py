@@ -46,13 +46,13 @@ def describe(params: CommunityParams, names: list[str]) -> Description:
         doubt = f"its nodes belong to it by {mean:.0%} on average" if k > 1 and mean < _UNCLEAR else ""
         components.append(ComponentRow(float(share), f"{share * n_nodes:.0f} nodes, {rates}; {most_linked}", doubt))
     mixed = float(np.mean(memberships.max(axis=1) <= _ALONE))
-    fact = f"{n_nodes:,} nodes, {mixed:.0%} of which belong to several communities."
+    facts = (f"{n_nodes:,} nodes, {mixed:.0%} of which belong to several communities.", *_selection(params))
     numbers = [str(community) for community in range(k)]
     blocks_map = HeatMap(blocks, numbers, numbers, "expected links between two nodes", diverging=False)
     panels = (_Memberships(memberships, names), blocks_map)
     verdict = _verdict(memberships, within, between, mixed)
     sizes = (("nodes", f"{n_nodes:,}"), ("links per node, by weight", f"{params.degrees.mean():.1f}"))
-    return Description(verdict, (fact,), tuple(components), panels, (_nodes_table(params, names),), sizes)
+    return Description(verdict, facts, tuple(components), panels, (_nodes_table(params, names),), sizes)
 
 
 def _nodes_table(params: CommunityParams, names: list[str]) -> PageTable:
@@ -65,6 +65,23 @@ def _nodes_table(params: CommunityParams, names: list[str]) -> PageTable:
         lead += f" {len(names) - _MAX_LISTED:,} others are left out."
     headings = ["node", "community", *map(str, range(shares.shape[1]))]
     return PageTable("Nodes", lead, headings, cells, np.column_stack([np.zeros(len(order)), shares[order]]))
+
+
+def _selection(params: CommunityParams) -> tuple[str, ...]:
+    """Return how the number of communities was selected, and how certain it is, if it was not given."""
+    k, distinguishable = len(params.prior), params.distinguishable
+    if not distinguishable:
+        return ()
+    if distinguishable == 1:
+        return ("1 was selected: links do not divide the nodes more than chance does.",)
+    weakest = f"the weakest by {params.deviations:.0f} standard deviations"
+    certain = f"links distinguish {distinguishable} groups from chance, {weakest}"
+    if distinguishable == k:
+        return (f"{k} were selected: {certain}.",)
+    return (
+        f"{k} were selected: finer partitions are less likely. They have parts: {certain}. "
+        f"Pass n_components={distinguishable} to find these.",
+    )
 
 
 def _verdict(memberships: FloatArray, within: FloatArray, between: FloatArray, mixed: float) -> str:

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from odeco._util.arguments import check_count, check_number
 from odeco._util.types import FloatArray, IndexArray
+from odeco.io.coerce import in_memory
 from odeco.io.source import check_cells
 from odeco.models.engine.estimator import Estimator, fitted
 from odeco.models.engine.parameters import N_JOBS, count, n_components, or_auto, param
@@ -32,8 +33,9 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     Parameters
     ----------
     n_components : int or "auto"
-        Number k of communities. ``"auto"`` selects those before the largest gap in the spectrum of the links, and at
-        most the number that links distinguish from chance (negative eigenvalues of the Bethe Hessian), or 100.
+        Number k of communities. ``"auto"`` counts the groups, at most 100, that links distinguish from chance: from
+        random graphs with the same degrees and communities. Of the numbers up to this one, it selects the largest whose
+        partition is about as good as the best; others are parts of communities. The summary states both.
     concentration : float or "auto"
         The sum α₀ of the Dirichlet parameters with which the moments are corrected: small if nodes have one community
         each. ``"auto"`` takes the value with which nine tenths of the links best predict the others.
@@ -51,10 +53,12 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     memberships_ : array, n x k
         The shares of each node; rows sum to one. It is the share of the node's links that go through a community.
     labels_ : array
-        The community in which each node has its largest share.
+        One community for each node: the likeliest partition that was found (degree-corrected block model). It starts
+        from the largest shares and from spectral clustering, and nodes are moved as long as that raises the likelihood.
     block_matrix_ : array, k x k
         Expected number of links between a node that belongs to one community only, and one that belongs to another,
-        both with as many links as their communities have on average.
+        both with as many links as their communities have on average. No entry exceeds the largest weight of a link,
+        and with `memberships_` it implies as many links as there are.
     profiles_ : array, k x n
         For each community the distribution of its links over nodes.
     prior_ : array
@@ -78,7 +82,7 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     `partial_fit` stores the links, each pair of nodes once: memory grows with the number of linked pairs, and not with
     the number of links that arrive. Three-star counts do not add up over batches.
 
-    For a hard partition with an unknown number of groups, Leiden is as good or better; this model adds the shares.
+    `labels_` is a partition of this graph; `predict` takes each row alone, and returns its largest share.
     There is no private mode: a node takes part in the rows of all its neighbours, so one node can change a three-star
     count without a useful bound.
 
@@ -87,8 +91,8 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     Anandkumar, Ge, Hsu, Kakade, *A tensor approach to learning mixed membership community models*, 2014,
     arXiv:1302.2684. Huang, Niranjan, Hakeem, Anandkumar, *Online tensor methods for learning latent variable models*,
     2015, arXiv:1309.0787. Karrer, Newman, *Stochastic blockmodels and community structure in networks*, 2011,
-    arXiv:1008.3926. Le, Levina, *Estimating the number of communities in networks by spectral methods*, 2015,
-    arXiv:1507.00827.
+    arXiv:1008.3926. Qin, Rohe, *Regularized spectral clustering under the degree-corrected stochastic blockmodel*,
+    2013, arXiv:1309.4111.
 
     Examples
     --------
@@ -116,9 +120,7 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     _KIND: ClassVar = "communities model"
 
     memberships_ = fitted("params.memberships", "The shares of each node, n x k.")
-    labels_ = fitted(
-        lambda fit: np.argmax(fit.params.memberships, axis=1), "The community in which each node has its largest share."
-    )
+    labels_ = fitted("params.labels", "One community for each node: the likeliest partition that was found.")
     block_matrix_ = fitted("params.blocks", "Expected number of links between nodes of one community each, k x k.")
     profiles_ = fitted("params.profiles", "The distribution of the links of each community over nodes, k x n.")
     prior_ = fitted("params.prior", "Dirichlet parameters of memberships.")
@@ -151,7 +153,7 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         return self._inferred(X)[1]
 
     def fit_predict(self, X: Any, y: Any = None) -> IndexArray:  # noqa: ARG002 - scikit-learn's signature
-        """Learn communities, and return the one in which each node has its largest share."""
+        """Learn communities, and return `labels_`."""
         return np.asarray(self.fit(X).labels_)
 
     def predict(self, X: Any) -> IndexArray:
@@ -214,6 +216,7 @@ class Communities(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
                     "Graphs of one stream must have the same nodes, in the same order. Got others. Add all nodes to "
                     "each graph first."
                 )
+        X = in_memory(X)
         check_cells(X)
         rows = validate_data(self, X, reset=reset, accept_sparse="csr", ensure_min_samples=least)
         if names is not None and reset:

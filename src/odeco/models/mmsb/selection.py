@@ -1,13 +1,14 @@
 """Two choices for a graph: the number of communities, and how mixed its nodes are.
 
-**The number of communities** is that before the largest gap in the spectrum, among those that are detectable. For a
-graph with degrees D and mean excess degree r² = Σd²/Σd − 1, the Bethe Hessian H = (r² − 1) I − r A + D has one negative
-eigenvalue for each community that links distinguish from chance, and all others lie above zero (Saade, Krzakala and
-Zdeborová 2014; Le and Levina 2015). That bounds the number. Where degrees differ much, and in any large graph, H counts
-parts of communities too. So among these numbers the one is taken after which the eigenvalues of the links, divided by
-the roots of degrees at both ends, fall most: the span of the eigenvectors before the largest gap is the one that links
-determine best (Davis and Kahan 1970). A tenth of the mean is added to degrees, because nodes with few links would have
-eigenvectors of their own otherwise (Qin and Rohe 2013).
+**The number of communities** is found by comparing the graph with random ones. If there are k communities, the graph
+looks like one in which all links between two of them are exchanged at random (`rewired`), so that the (k+1)-th
+eigenvalue of the normalised adjacency matrix is as large as chance makes it. The number is the smallest k of which this
+is true. Because the random graphs have the degrees and communities of the given one, neither unequal degrees nor
+unequal sizes count as communities. The number is found by doubling and bisection.
+
+Communities may have parts, which links distinguish too. So of the numbers up to this one, the largest is selected whose
+partition (`partition.py`) is about as good as the best: in its likelihood in the planted partition model, and in its
+modularity, which is that likelihood at a fixed resolution. Both numbers are stated.
 
 The criterion for topics is not used: it assumes independent rows, and those of a symmetric matrix are not independent,
 so it would select too many.
@@ -21,79 +22,98 @@ the memberships of one end would reveal it.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse import linalg as sparse_linalg
+from scipy.special import stdtrit
 
-from odeco._util.threads import one_blas_thread
-from odeco._util.types import FloatArray
 from odeco.models.lda.corpus import LocalCorpus
 from odeco.models.lda.counts import FEWEST_WORDS
 from odeco.models.lda.inference import log_likelihood
 from odeco.models.lda.params import LdaSettings
 from odeco.models.lda.spectral import reduce_moments, sum_moments, topics_for
 from odeco.models.mmsb.blocks import Spectrum, agree
+from odeco.models.mmsb.partition import modularity, normalized_spectrum, refine_partition, rewired, spectral_partitions
 
 #: The largest number of communities that is selected.
 _MAX_AUTO = 100
 
-
-#: All eigenvalues of a graph with at most this number of nodes are computed.
-_SMALL = 500
-
-
-#: This number of eigenvalues is computed first, then twice as many, until one is on the other side.
+#: This number of eigenvalues is computed first.
 _FIRST = 16
 
-
+#: The least standard deviation of an eigenvalue: eigenvalues are computed to about this.
 _TOLERANCE = 1e-3
 
+#: Random graphs with which a graph of at most this number of nodes is compared: large graphs differ less from each
+#: other, and take longer. An eigenvalue must exceed theirs by more than another random graph would in one case of
+#: `_ONE_IN`.
+_N_RANDOM, _ONE_IN = {500: 20, 5_000: 5}, 100
 
-#: The share of the mean degree that is added to degrees.
-_ADDED = 0.1
+#: The same for larger graphs.
+_FEWEST_RANDOM = 3
 
+#: Partitions are compared for at most this many numbers of blocks, in geometric progression.
+_N_PARTITIONS = 15
 
-def count_communities(links: Any) -> int:
-    """Return the number of communities in a symmetric CSR array of links, from 1 to 100."""
-    most = count_detectable(links)
-    if most <= 2:
-        return most
-    degrees = np.asarray(links.sum(axis=1), dtype=np.float64)
-    scale = sparse.diags_array(1 / np.sqrt(degrees + _ADDED * degrees.mean()))
-    values = _largest(sparse.csr_array(scale @ links @ scale), most + 1)
-    # The first eigenvalue is that of the whole graph, and larger than the others whatever these are.
-    return 2 + int(np.argmax(values[1:-1] - values[2:]))
+#: A partition is about as good as the best if it has this share of its likelihood, compared with one block.
+_ABOUT_AS_GOOD = 0.95
 
 
-def count_detectable(links: Any) -> int:
-    """Return the number of communities that links distinguish from chance, from 1 to 100: negative eigenvalues of H."""
-    degrees = np.asarray(links.sum(axis=1), dtype=np.float64)
-    excess = math.sqrt(max(float(degrees @ degrees / degrees.sum()) - 1, 1.0))
-    matrix = sparse.csr_array(excess * links - sparse.diags_array(degrees))
-    level = excess**2 - 1
+@dataclass(frozen=True)
+class CommunityCount:
+    """The number of communities that was selected.
+
+    Attributes
+    ----------
+    selected : int
+        The number of communities, from 1 to 100.
+    distinguishable : int
+        The number of communities, and of parts of communities, that links distinguish from chance.
+    deviations : float
+        How far the weakest of the distinguishable ones is above chance, in standard deviations of random graphs.
+    """
+
+    selected: int
+    distinguishable: int
+    deviations: float
+
+
+def count_communities(links: Any, *, seed: int = 0) -> CommunityCount:
+    """Return the number of communities in a symmetric CSR array of links."""
+    rng = np.random.default_rng(seed)
     most = min(_MAX_AUTO, links.shape[0] - 1)
     n_values = min(_FIRST, most)
-    while True:
-        above = int(np.sum(_largest(matrix, n_values) > level))
-        if above < n_values or n_values >= most:
-            return max(above, 1)
-        n_values = min(2 * n_values, most)
+    values, vectors = normalized_spectrum(links, n_values + 1)
+    chance: dict[int, tuple[float, float]] = {}
+    n_random = next((number for size, number in _N_RANDOM.items() if links.shape[0] <= size), _FEWEST_RANDOM)
+    # Student's t, for the next of n numbers whose mean and deviation are known from the others.
+    enough = float(stdtrit(n_random - 1, 1 - 1 / _ONE_IN)) * math.sqrt(1 + 1 / n_random)
 
+    def deviations(k: int) -> float:
+        """Return how far the (k+1)-th eigenvalue is above those of random graphs with k communities."""
+        nonlocal values, vectors
+        if k >= len(values):
+            values, vectors = normalized_spectrum(links, min(2 * k, most) + 1)
+        if k not in chance:
+            labels = spectral_partitions(vectors, k, rng)[0]
+            random = [normalized_spectrum(rewired(links, labels, rng), k + 1)[0][k] for _ in range(n_random)]
+            chance[k] = float(np.mean(random)), max(float(np.std(random, ddof=1)), _TOLERANCE)
+        return (float(values[k]) - chance[k][0]) / chance[k][1]
 
-def _largest(matrix: Any, number: int) -> FloatArray:
-    """Return the largest eigenvalues of a symmetric CSR array, in decreasing order."""
-    with one_blas_thread():
-        if matrix.shape[0] <= _SMALL:
-            values = np.linalg.eigvalsh(matrix.toarray())
-        else:
-            start = np.random.default_rng(0).standard_normal(matrix.shape[0])
-            values = sparse_linalg.eigsh(
-                matrix, number, which="LA", v0=start, tol=_TOLERANCE, return_eigenvectors=False
-            )
-    return np.asarray(np.sort(values)[::-1][:number])
+    low, high = 0, 1  # more than `low`, and at most `high` communities
+    while deviations(high) > enough and high < most:
+        low, high = high, min(2 * high, most)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if deviations(middle) > enough else (low, middle)
+    numbers = np.unique(np.rint(np.geomspace(1, high, _N_PARTITIONS)).astype(int)).tolist()
+    refined = [refine_partition(links, spectral_partitions(vectors, k, rng)[0], k, rng) for k in numbers]
+    scores = np.array([(likelihood, modularity(links, labels)) for likelihood, labels in refined])
+    good = np.all(scores >= _ABOUT_AS_GOOD * scores.max(axis=0), axis=1)
+    selected = numbers[int(np.flatnonzero(good)[-1])] if good.any() else numbers[int(np.argmax(scores[:, 0]))]
+    return CommunityCount(selected, high, deviations(high - 1) if high > 1 else 0.0)
 
 
 #: From nodes that have one community each to nodes that belong to many.

@@ -18,7 +18,7 @@ import numpy as np
 
 from odeco._util.schema import require
 from odeco._util.state import State, array_field
-from odeco._util.types import FloatArray
+from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.description import Description
 from odeco.models.engine.fit import Fit, Info
 from odeco.models.engine.spec import Spec
@@ -29,6 +29,7 @@ from odeco.models.lda.params import LdaSettings
 from odeco.models.mmsb.blocks import Spectrum, agree, block_matrix
 from odeco.models.mmsb.display import describe
 from odeco.models.mmsb.graph import as_adjacency
+from odeco.models.mmsb.partition import likeliest_partition
 from odeco.models.mmsb.selection import choose_concentration, count_communities
 from odeco.models.mmsb.stream import GraphContext, LinkStream
 from odeco.privacy.report import PrivacyReport
@@ -50,6 +51,12 @@ class CommunityParams(State):
         Expected number of links between two nodes that belong to one community each.
     degrees : array
         Number of links of each node.
+    labels : array of int
+        The block of each node in the likeliest partition that was found.
+    distinguishable : int
+        Number of communities and parts of communities that links distinguish from chance; 0 if k was given.
+    deviations : float
+        How far the weakest community is above chance, in standard deviations of random graphs, if k was selected.
     """
 
     profiles: FloatArray = array_field("k", "n_features", low=0, high=1)
@@ -57,10 +64,14 @@ class CommunityParams(State):
     memberships: FloatArray = array_field("n_features", "k", low=0, high=1)
     blocks: FloatArray = array_field("k", "k", low=0)
     degrees: FloatArray = array_field("n_features", low=0)
+    labels: IndexArray = array_field("n_features", kind="i", low=0)
+    distinguishable: int = array_field(kind="i", low=0, default=0)
+    deviations: float = array_field(low=0, default=0.0)
 
     def check(self) -> None:
-        """Raise `ValueError` unless there is a community, and each has a prior."""
+        """Raise `ValueError` unless there is a community, each has a prior, and each node is in one."""
         require(self.prior.size > 0 and bool(np.all(self.prior > 0)), "it must have communities, each with a prior")
+        require(bool(np.all(self.labels < self.prior.size)), "its nodes must be in its communities")
 
 
 class CommunitySpec(Spec):
@@ -88,7 +99,8 @@ class CommunitySpec(Spec):
             )
         # There are no more communities than nodes with three links.
         most = LocalCorpus(data, self._as_topics(1, None)).sums().n_supported
-        k = min(count_communities(data) if k == "auto" else int(k), most)
+        counted = count_communities(data, seed=seed) if k == "auto" else None
+        k = min(counted.selected if counted else int(k), most)
         if concentration == "auto":
             concentration = choose_concentration(data, self._as_topics(k, None), seed=seed)
         topics = self._as_topics(k, concentration)
@@ -102,6 +114,9 @@ class CommunitySpec(Spec):
             memberships=shares,
             blocks=block_matrix(data, spectrum, found.topic_word, shares),
             degrees=np.asarray(data.sum(axis=1), dtype=np.float64),
+            labels=likeliest_partition(data, shares, np.random.default_rng(seed)),
+            distinguishable=counted.distinguishable if counted else 0,
+            deviations=counted.deviations if counted else 0.0,
         )
         return Fit(params, base, Info(data.nnz))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from odeco._util.types import FloatArray, IndexArray
 from odeco.privacy.clip import as_probabilities
+from odeco.privacy.holders.protocol import unit_weights
 from odeco.privacy.sums import Query, sum_over_blocks
 
 #: Indicators take a byte each. Products are made of blocks of them in double precision.
@@ -65,7 +67,7 @@ class Questions:
         return marked
 
 
-def blocks_of(marked: Bits) -> Iterator[Bits]:
+def blocks_of(marked: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
     """Yield the rows of an array in blocks."""
     for start in range(0, len(marked), BLOCK):
         yield marked[start : start + BLOCK]
@@ -81,6 +83,9 @@ class HeldAnswers:
         The indicators. A question has at most one. Blanking a respondent makes all of them zero.
     questions : Questions
         The layout of the indicators.
+    groups : array of labels, optional
+        Which user each row of answers belongs to; public. A user adds the mean of what the own rows add
+        (`unit_weights`).
 
     Notes
     -----
@@ -100,22 +105,37 @@ class HeldAnswers:
 
     marked: Bits
     questions: Questions
+    groups: Any = None
+
+    @cached_property
+    def _weights(self) -> tuple[FloatArray, int]:
+        return unit_weights(self.groups, len(self.marked))
 
     @property
     def n_records(self) -> int:
-        """Number of respondents, which is public."""
+        """Number of respondents, or of users, which is public."""
+        return self._weights[1]
+
+    @property
+    def n_terms(self) -> int:
+        """Number of rows of answers."""
         return len(self.marked)
+
+    def _sum(self, work: Callable[[FloatArray, FloatArray], FloatArray]) -> FloatArray:
+        """Return the sum over blocks of what `work` makes of indicators and of what each row counts."""
+        weights = self._weights[0][:, None]
+        blocks = zip(blocks_of(self.marked), blocks_of(weights), strict=True)
+        return sum_over_blocks(lambda block: work(block[0].astype(np.float64), block[1]), blocks)
 
     def pairs(self) -> Query:
         """Return the query of how often two answers to different questions were given together, for a before b."""
         questions, (rows, columns) = self.questions, places_of_pairs(self.questions)
 
-        def work(block: Bits) -> FloatArray:
-            numbers = block.astype(np.float64)
-            return numbers.T @ numbers
+        def work(given: FloatArray, weights: FloatArray) -> FloatArray:
+            return given.T @ (given * weights)
 
         def answer() -> FloatArray:
-            return sum_over_blocks(work, blocks_of(self.marked))[rows, columns]
+            return self._sum(work)[rows, columns]
 
         what = f"pairs of answers to two of {questions.sizes.size} questions, {len(rows)} numbers"
         return Query(what, answer, len(rows), bound=bound_of_pairs(questions), signed=False)
@@ -124,13 +144,12 @@ class HeldAnswers:
         """Return the query of Σ z₁ ⊗ z₂ ⊗ z₃; each map takes all indicators to the k coordinates of a view."""
         k = maps[0].shape[1]
 
-        def work(block: Bits) -> FloatArray:
-            numbers = block.astype(np.float64)
-            a, b, c = (shortened(numbers @ each, most) for each, most in zip(maps, lengths, strict=True))
-            return a.T @ (b[:, :, None] * c[:, None, :]).reshape(len(a), k * k)
+        def work(given: FloatArray, weights: FloatArray) -> FloatArray:
+            a, b, c = (shortened(given @ each, most) for each, most in zip(maps, lengths, strict=True))
+            return (a * weights).T @ (b[:, :, None] * c[:, None, :]).reshape(len(a), k * k)
 
         def answer() -> FloatArray:
-            return sum_over_blocks(work, blocks_of(self.marked)).reshape(k, k, k)
+            return self._sum(work).reshape(k, k, k)
 
         what = f"third moment of three views, {k} x {k} x {k} numbers"
         return Query(what, answer, k**3, bound=math.prod(lengths), signed=True)
@@ -138,17 +157,14 @@ class HeldAnswers:
     def step(self, responsibilities: Callable[[FloatArray], FloatArray], n_classes: int, number: int = 1) -> Query:
         """Return the query of Σ x rᵀ, how often each answer was given by each class; `number` is that of the step."""
 
-        def work(block: Bits) -> FloatArray:
-            given = block.astype(np.float64)
-            product: FloatArray = given.T @ as_probabilities(responsibilities(given))
+        def work(given: FloatArray, weights: FloatArray) -> FloatArray:
+            product: FloatArray = given.T @ (as_probabilities(responsibilities(given)) * weights)
             return product
-
-        def answer() -> FloatArray:
-            return sum_over_blocks(work, blocks_of(self.marked))
 
         size = self.questions.n_answers * n_classes
         what = f"answers by class, step {number}, {self.questions.n_answers} x {n_classes} numbers"
-        return Query(what, answer, size, bound=math.sqrt(self.questions.sizes.size), signed=False)
+        bound = math.sqrt(self.questions.sizes.size)
+        return Query(what, lambda: self._sum(work), size, bound=bound, signed=False)
 
 
 def shortened(vectors: FloatArray, most: float) -> FloatArray:

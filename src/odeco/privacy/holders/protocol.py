@@ -152,6 +152,17 @@ def units_of(groups: Any, n_rows: int) -> tuple[IndexArray, int]:
     return units, int(names.size)
 
 
+def unit_weights(groups: Any, n_rows: int) -> tuple[FloatArray, int]:
+    """Return what each row counts, one over the number of rows of its unit, and the number of units.
+
+    A user then adds the mean of what the own rows add. If no row adds an array of more than some norm, no user does;
+    and if what any two rows add has an inner product of at least 0, so has what any two users add, which is a mean of
+    such products. So the bounds for a row hold for a user, whatever the number of rows, which is public.
+    """
+    units, n_units = units_of(groups, n_rows)
+    return 1 / np.bincount(units)[units], n_units
+
+
 def check_order_three(order: int) -> None:
     """Raise unless the order is 3; some queries exist for that order only."""
     if order != 3:

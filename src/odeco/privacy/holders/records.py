@@ -24,7 +24,7 @@ from odeco.privacy.holders.protocol import (
     check_order_three,
     column_pairs,
     packed_slab,
-    units_of,
+    unit_weights,
 )
 from odeco.privacy.sensitivity import RecordSensitivities
 
@@ -137,8 +137,7 @@ class RecordLevel(DataHolder):
                 raise ValueError("Rows must not be empty. Got 0 rows. Their number is public, so this is no leak.")
             self._rows = self._admitted(checked)
             (self._rows if isinstance(self._rows, np.ndarray) else self._rows.data).setflags(write=False)
-        units, self.n_units = units_of(groups, self.n_rows)
-        self._weights: FloatArray = 1 / np.bincount(units)[units]  # one over the number of rows of the same unit
+        self._weights, self.n_units = unit_weights(groups, self.n_rows)
         self._weights.setflags(write=False)
         self.unit = "record" if groups is None else "user"
         known = (self.norm_bound, self.n_units, self.order)

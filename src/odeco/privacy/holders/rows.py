@@ -25,6 +25,8 @@ import numpy as np
 
 from odeco._util.types import FloatArray
 from odeco.privacy.clip import as_probabilities, clipped_rows
+from odeco.privacy.holders.norms import RowNorms
+from odeco.privacy.holders.protocol import unit_weights
 from odeco.privacy.sums import Query, sum_over_blocks
 from odeco.tensors.dense import sum_of_cubes
 
@@ -46,15 +48,18 @@ class BoundedRows:
         Rows; any numbers.
     norm_bound : float
         The largest norm, which is public.
+    groups : array of labels, optional
+        Which user each row belongs to; public. A user adds the mean of what the own rows add (`unit_weights`).
     """
 
-    def __init__(self, rows: Any, norm_bound: float) -> None:
+    def __init__(self, rows: Any, norm_bound: float, groups: Any = None) -> None:
         with np.errstate(all="ignore"):  # a warning about the rows would be an answer without noise
             clipped = clipped_rows(rows, norm_bound)
-            self._there: FloatArray = np.isfinite(rows).all(axis=1).astype(np.float64)
+            weights, self.n_records = unit_weights(groups, len(rows))
+            self._counts: FloatArray = weights * np.isfinite(rows).all(axis=1)  # what a row counts; 0 if it is blank
             # Bounds near the ends of double precision must not make a quotient of rounding errors.
             self._rows: FloatArray = clipped_rows(clipped / norm_bound, 1.0)
-        self.n_records, self.n_features = rows.shape
+        self.n_terms, self.n_features = rows.shape
         self.norm_bound = norm_bound
 
     def seconds(self) -> Query:
@@ -62,8 +67,8 @@ class BoundedRows:
         width = self.n_features + 1
 
         def block_sum(block: tuple[FloatArray, FloatArray]) -> FloatArray:
-            rows, there = block
-            extended = np.hstack([rows, np.full((len(rows), 1), CONSTANT)]) * there[:, None]
+            rows, counts = block
+            extended = np.hstack([rows, np.full((len(rows), 1), CONSTANT)]) * np.sqrt(counts)[:, None]
             product: FloatArray = extended.T @ extended
             return product
 
@@ -80,9 +85,9 @@ class BoundedRows:
         width = whitener.shape[1]
 
         def block_sum(block: tuple[FloatArray, FloatArray]) -> FloatArray:
-            rows, there = block
+            rows, counts = block
             white = clipped_rows((rows - mean) @ whitener, radius)
-            return sum_of_cubes(white * there[:, None])
+            return sum_of_cubes(white * np.cbrt(counts)[:, None])
 
         return Query(
             "third moment, whitened",
@@ -102,8 +107,8 @@ class BoundedRows:
         """Return the query of Σ (r, r ⊗ u): a k x (1 + d) array, row by row."""
 
         def block_sum(block: tuple[FloatArray, FloatArray]) -> FloatArray:
-            rows, there = block
-            shares = as_probabilities(responsibilities(rows)) * there[:, None]
+            rows, counts = block
+            shares = as_probabilities(responsibilities(rows)) * counts[:, None]
             near = clipped_rows((rows - centre) / radius, 1.0)
             return np.hstack([shares.sum(axis=0)[:, None], shares.T @ near])
 
@@ -116,7 +121,19 @@ class BoundedRows:
         )
 
     def _sum(self, block_sum: Callable[[tuple[FloatArray, FloatArray]], FloatArray]) -> FloatArray:
-        return sum_over_blocks(block_sum, zip(_blocks(self._rows), _blocks(self._there), strict=True))
+        return sum_over_blocks(block_sum, zip(_blocks(self._rows), _blocks(self._counts), strict=True))
+
+
+class UnboundedRows(RowNorms):
+    """Dense rows whose bound is still to be chosen, from the counts of their norms."""
+
+    def __init__(self, rows: FloatArray, groups: Any = None) -> None:
+        super().__init__(rows, groups)
+        self._groups, self.n_records, self.n_terms = groups, self.n_units, len(rows)
+
+    def within(self, norm_bound: float) -> BoundedRows:
+        """Return the holder of the rows for a bound on their norm."""
+        return BoundedRows(self._rows, norm_bound, self._groups)
 
 
 def _blocks(rows: FloatArray) -> Iterator[FloatArray]:

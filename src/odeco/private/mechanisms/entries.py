@@ -23,6 +23,7 @@ from odeco.privacy.holders.protocol import unpack
 from odeco.privacy.holders.records import RecordLevel
 from odeco.privacy.plan import MechanismPlan
 from odeco.private.mechanisms.mechanism import FOUND, Mechanism, Setting, Task
+from odeco.private.subspace import release_second_moment
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor
 
@@ -160,8 +161,7 @@ class Subspace(Mechanism):
     Right only if the components span the leading directions of (1/n) Σ x xᵀ, as in single-topic and mixture models
     whose noise is small or round.
 
-    Privacy: two releases, each with a share of μ². The d (d + 1) / 2 distinct entries are released with √2 in front of
-    those off the diagonal, which makes their norm that of the whole matrix.
+    Privacy: two releases, each with a share of μ². The first is that of `odeco.private_subspace`.
     """
 
     name = "subspace"
@@ -190,17 +190,7 @@ class Subspace(Mechanism):
         """Release the second moment, and the core in its leading directions."""
         rows = cast("RecordLevel", task.holder)  # `refusal` lets nothing else pass
         d, k = rows.dimension, task.n_components
-        lower = np.tril_indices(d)
-        units = np.where(lower[0] == lower[1], 1.0, math.sqrt(0.5))
-        packed, scale = task.releaser.release(
-            f"second moment, {units.size} distinct entries",
-            lambda: rows.second_moment()[lower] / units,
-            size=units.size,
-            sensitivity=rows.second_moment_sensitivity(),
-            noise_multiplier=1 / task.mu(0),
-        )
-        moment = np.zeros((d, d))
-        moment[lower] = moment.T[lower] = packed * units
+        moment, scale = release_second_moment(rows, task.releaser, task.mu(0))
         eigenvalues, eigenvectors = np.linalg.eigh(moment)
         basis = eigenvectors[:, -k:]
         found, core_scale = release_core(task, basis)

@@ -10,7 +10,6 @@ import numpy as np
 from scipy.special import ndtri
 
 from odeco.power.power_method import PowerSolver, run
-from odeco.privacy.calibration import noise_multiplier, paper_noise_multiplier
 from odeco.privacy.found import Found, found_in_images
 from odeco.privacy.oracle import MERGE_COSINE, PrivateOracle
 from odeco.privacy.plan import MechanismPlan
@@ -49,8 +48,7 @@ class Wang2016(Mechanism):
     def run(self, task: Task) -> Found:
         """Run Algorithm 3; the paper's calibration is its line 2."""
         holder, setting, ledger, noise = task.holder, task.setting, task.releaser.ledger, task.releaser.noise
-        calibrate = paper_noise_multiplier if setting.calibration == "paper" else noise_multiplier
-        z = calibrate(setting.epsilon, setting.delta, task.planned.n_releases)
+        z = setting.noise_multiplier(task.planned.n_releases)
         oracle = PrivateOracle(holder, ledger, noise_multiplier=z, release="separate", noise=noise)
         components = run(
             oracle, replace(setting.search, weight_from="value"), rng=task.generator, callback=task.follow
@@ -83,7 +81,7 @@ class Joint(Mechanism):
     def run(self, task: Task) -> Found:
         """Run the power method on blocks of images, and note the noise in the image that each weight is read off."""
         setting, ledger, noise = task.setting, task.releaser.ledger, task.releaser.noise
-        z = noise_multiplier(setting.epsilon, setting.delta, task.planned.n_releases)
+        z = setting.noise_multiplier(task.planned.n_releases)
         oracle = PrivateOracle(task.holder, ledger, noise_multiplier=z, merge=MERGE_COSINE, noise=noise)
         scales: list[float] = []
 
@@ -106,7 +104,7 @@ def plan_iterations(mechanism: str, setting: Setting, n_releases: int, sensitivi
     λ c^(p−1).) To stay at the cosine `FOUND` is a condition too, the weaker one unless d is small.
     """
     d, p, search = setting.dimension, setting.order, setting.search
-    noise = noise_multiplier(setting.epsilon, setting.delta, n_releases) * sensitivity
+    noise = math.sqrt(n_releases) / setting.mu * sensitivity
     draws = max(1.0, search.n_restarts * search.n_iterations / 2)
     largest = min(float(ndtri((1 + 0.5 ** (1 / draws)) / 2)), 0.9 * math.sqrt(d))
     start = noise * math.sqrt(d) / (largest / math.sqrt(d)) ** (p - 2)

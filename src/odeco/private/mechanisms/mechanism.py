@@ -19,7 +19,7 @@ import numpy as np
 
 from odeco._util.types import FloatArray
 from odeco.power.power_method import PowerSolver, Schedule
-from odeco.privacy.calibration import gdp_mu
+from odeco.privacy.calibration import gdp_mu, noise_multiplier, paper_noise_multiplier
 from odeco.privacy.found import Found
 from odeco.privacy.holders.protocol import DataHolder
 from odeco.privacy.plan import MechanismPlan
@@ -43,11 +43,17 @@ class Setting:
     delta: float
     sensitivities: EntrySensitivities | RecordSensitivities  # without rounding errors
     calibration: Calibration = "exact"
+    share: float = 1.0  # of μ²; the rest chooses the bound on norms
 
     @cached_property
     def mu(self) -> float:
-        """The budget as the μ of one Gaussian mechanism."""
-        return gdp_mu(self.epsilon, self.delta)
+        """The budget of the mechanism as the μ of one Gaussian mechanism."""
+        return math.sqrt(self.share) * gdp_mu(self.epsilon, self.delta)
+
+    def noise_multiplier(self, n_releases: int) -> float:
+        """Return the z of `n_releases` releases that have the whole budget of the mechanism."""
+        calibrate = paper_noise_multiplier if self.calibration == "paper" else noise_multiplier
+        return calibrate(self.epsilon, self.delta, n_releases) / math.sqrt(self.share)
 
     def random_units(self, n_vectors: int) -> FloatArray:
         """Return random unit vectors, the same every time: queries in general position."""

@@ -161,13 +161,7 @@ class TensorSketch(Oracle):
 
     @classmethod
     def of_entries(
-        cls,
-        tensor: Any,
-        *,
-        length: int,
-        n_sketches: int = 9,
-        combine: Combine = "median",
-        rng: RngLike = None,
+        cls, tensor: Any, *, length: int, n_sketches: int = 9, combine: Combine = "median", rng: RngLike = None
     ) -> TensorSketch:
         """Sketch a tensor given by its entries, reading every distinct one once.
 

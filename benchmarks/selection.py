@@ -1,0 +1,161 @@
+"""n_components="auto" on planted tables: how often the number is right, and whether the stated confidence holds.
+
+    python benchmarks/selection.py mixtures                  200 tables: mixtures, classes or states
+    python benchmarks/selection.py mixtures --first-seed 0 --fit
+                                                             also the calibration that fits these tables best
+
+Tables differ in rows (60 to 3,000), columns, numbers of components (1 to 6) and how far these are apart, all drawn from
+the seed. Constants of `odeco.models.engine.selection.Calibration` were chosen on seeds from 0, and are reported on
+seeds from 10,000. BIC is computed from the same fits.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import argparse
+import math
+import time
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+from odeco.models import LatentClasses, TensorHMM, TensorMixture
+from odeco.models.engine import spec as engine_spec
+from odeco.models.engine.selection import ChosenNumber, choose_number
+
+
+def mixture(rng: np.random.Generator) -> tuple[Any, Any, int]:
+    n, d, k = int(rng.choice([60, 100, 200, 400, 1000])), int(rng.choice([2, 4, 8])), int(rng.integers(1, 7))
+    kind: Any = str(rng.choice(["spherical", "diag", "full"]))
+    means = rng.standard_normal((k, d))
+    if k > 1:
+        distances = np.linalg.norm(means[:, None] - means, axis=2)[np.triu_indices(k, 1)]
+        means *= rng.uniform(3, 6) / distances.min()
+    shapes = np.stack([np.eye(d)] * k)
+    if kind == "diag":
+        shapes *= np.exp(rng.uniform(-0.5, 0.5, (k, 1, d)))
+    elif kind == "full":
+        shapes = shapes + 0.3 * rng.standard_normal((k, d, d))
+    labels = rng.choice(k, n, p=rng.dirichlet(np.full(k, 5.0)))
+    rows = means[labels] + np.einsum("nij,nj->ni", shapes[labels], rng.standard_normal((n, d)))
+    return TensorMixture("auto", covariance_type=kind, standardize=False, n_jobs=1), rows, k
+
+
+def classes(rng: np.random.Generator) -> tuple[Any, Any, int]:
+    n, q, k = int(rng.choice([100, 300, 1000, 3000])), int(rng.choice([5, 8, 12])), int(rng.integers(1, 6))
+    answers = rng.dirichlet(np.ones(int(rng.choice([2, 3]))), (k, q))
+    labels = rng.choice(k, n, p=rng.dirichlet(np.full(k, 5.0)))
+    rows = (rng.random((n, q, 1)) > np.cumsum(answers, axis=2)[labels][:, :, :-1]).sum(axis=2)
+    return LatentClasses("auto"), rows, k
+
+
+def states(rng: np.random.Generator) -> tuple[Any, Any, int]:
+    n, k = int(rng.choice([200, 500, 1000, 3000])), int(rng.integers(1, 5))
+    stay = rng.uniform(0.7, 0.95)
+    transitions = stay * np.eye(k) + (1 - stay) * rng.dirichlet(np.ones(k), k)
+    path = np.zeros(n, int)
+    for t in range(1, n):
+        path[t] = rng.choice(k, p=transitions[path[t - 1]] / transitions[path[t - 1]].sum())
+    if rng.random() < 0.5:
+        table = np.cumsum(rng.dirichlet(np.ones(int(rng.choice([4, 6, 10]))), k), axis=1)
+        return TensorHMM("auto", emissions="categorical"), (rng.random((n, 1)) > table[path][:, :-1]).sum(axis=1), k
+    d = int(rng.choice([1, 2]))
+    means, scales = 2 * rng.standard_normal((k, d)), np.exp(rng.uniform(-0.5, 0.5, (k, d)))
+    return TensorHMM("auto"), means[path] + scales[path] * rng.standard_normal((n, d)), k
+
+
+PLANTED = {"mixtures": mixture, "classes": classes, "states": states}
+
+
+def select(name: str, seed: int) -> tuple[ChosenNumber, int, int, int, float]:
+    """Return the selection, the planted number, the number that BIC selects, the number of rows, and CPU seconds."""
+    model, rows, truth = PLANTED[name](np.random.default_rng(seed))
+    model.random_state = seed
+    seen: list[ChosenNumber] = []
+    sizes: dict[int, int] = {}
+
+    def watched(learn: Any, folds: Any, **how: Any) -> ChosenNumber:
+        def noting(k: int, kept: Any) -> Any:
+            scores, sizes[k] = learn(k, kept)
+            return scores, sizes[k]
+
+        seen.append(choose_number(noting, folds, **how))
+        return seen[0]
+
+    engine_spec.choose_number = watched  # type: ignore[attr-defined]
+    begun = time.process_time()
+    model.fit(rows)
+    chosen, n = seen[0], len(rows)
+    bic = min(chosen.inside, key=lambda k: sizes[k] * math.log(n) - 2 * chosen.inside[k])
+    return chosen, truth, bic, n, time.process_time() - begun
+
+
+def fitted_calibration(found: list[tuple[ChosenNumber, int]]) -> str:
+    """Return the constants that fit planted tables best: frequencies, and a logistic regression with a weak prior."""
+    sure = [truth >= each.n_components for each, truth in found if each.n_components > 1 and each.at_least > 0.9]
+    not_sure = [truth >= each.n_components for each, truth in found if each.n_components > 1 and each.at_least <= 0.9]
+    kept = [
+        (each.evidence, truth == each.n_components)
+        for each, truth in found
+        if each.evidence and truth >= each.n_components
+    ]
+    features = np.array([(1.0, *evidence) for evidence, _ in kept])
+    right = np.array([each for _, each in kept])
+    prior = np.array([0.0, -3.6, 0.6, -0.3])
+
+    def loss(weights: Any) -> float:
+        odds = features @ weights
+        shift = (weights - prior)[1:]
+        return float(np.logaddexp(0, np.where(right, -odds, odds)).sum() + 0.5 * shift @ shift)
+
+    best = minimize(loss, prior).x
+    shares = [f"{(sum(part) + 1) / (len(part) + 2):.3f} ({len(part)})" for part in (sure, not_sure)]
+    return f"when_sure, when_not {', '.join(shares)}; constant and slopes {', '.join(f'{each:.2f}' for each in best)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", choices=PLANTED)
+    parser.add_argument("--sets", type=int, default=200)
+    parser.add_argument("--first-seed", type=int, default=10_000)
+    parser.add_argument("--fit", action="store_true")
+    given = parser.parse_args()
+    results = [select(given.model, seed) for seed in range(given.first_seed, given.first_seed + given.sets)]
+    print(f"{given.model}: {given.sets} planted tables, seeds from {given.first_seed}\n")
+    print(
+        "| rows | tables | right | too few | too many | BIC: right | too few | too many | CPU seconds, median | most |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for low, high in ((0, 100), (101, 400), (401, 3000), (0, 3000)):
+        own = [each for each in results if low <= each[3] <= high]
+        if not own:
+            continue
+        picked = np.array([(each[0].n_components, each[2]) for each in own]).T - np.array([each[1] for each in own])
+        shares = [f"{np.mean(test):.1%}" for row in picked for test in (row == 0, row < 0, row > 0)]
+        seconds = [each[4] for each in own]
+        print(
+            f"| {low} to {high} | {len(own)} | {' | '.join(shares)} | {np.median(seconds):.2f} | {max(seconds):.2f} |"
+        )
+    print("\n| stated | tables | mean stated | observed |\n|---|---|---|---|")
+    tests: dict[str, Any] = {"at_least": np.greater_equal, "exactly": np.equal}
+    for name, holds in tests.items():
+        for lowest, highest in ((0, 0.5), (0.5, 0.7), (0.7, 0.85), (0.85, 0.95), (0.95, 1.01)):
+            own = [
+                each
+                for each in results
+                if lowest <= getattr(each[0], name) < highest and (name == "exactly" or each[0].n_components > 1)
+            ]
+            if own:
+                stated = np.mean([getattr(each[0], name) for each in own])
+                observed = np.mean([holds(each[1], each[0].n_components) for each in own])
+                print(f"| {name}, {lowest:.0%} to {min(highest, 1):.0%} | {len(own)} | {stated:.1%} | {observed:.1%} |")
+    if given.fit:
+        print("\n" + fitted_calibration([each[:2] for each in results]))
+
+
+if __name__ == "__main__":
+    main()

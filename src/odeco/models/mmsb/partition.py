@@ -1,0 +1,180 @@
+"""Partitions of a graph: spectral clustering, refined by moves of nodes; and graphs that differ from it by chance.
+
+The degree-corrected *planted partition model* says how likely a partition is. Two nodes with dᵢ and dⱼ links expect
+ω dᵢ dⱼ/2m links, with one rate ω within blocks and another between them. The log-likelihood is that of modularity with
+the resolution that the rates imply (Newman 2016, arXiv:1606.02319). One rate for each pair of blocks would be likelier,
+but for sparse graphs the likeliest of all such partitions is far from the planted one: it has small blocks of noise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import linear_sum_assignment
+from scipy.sparse import linalg as sparse_linalg
+from sklearn.cluster import kmeans_plusplus
+
+from odeco._util.threads import one_blas_thread
+from odeco._util.types import FloatArray, IndexArray
+
+#: All eigenvectors of a graph with at most this number of nodes are computed.
+SMALL = 100
+
+#: The share of the mean degree that is added to degrees: nodes with few links would have eigenvectors of their own
+#: otherwise (Qin and Rohe 2013).
+_ADDED = 0.1
+
+#: Residuals of eigenvectors. The error of an eigenvalue is of the order of their square.
+_TOLERANCE = 1e-2
+
+#: Rounds of k-means, its starts, and rounds of moves.
+_N_LLOYD, _N_STARTS, _N_ROUNDS = 30, 8, 30
+
+#: Rounds in which the ends of links are exchanged.
+_N_EXCHANGES = 20
+
+#: Added to numbers of links, so that none is impossible.
+_LEAST_LINKED = 0.1
+
+
+def normalized_spectrum(links: Any, number: int) -> tuple[FloatArray, FloatArray]:
+    """Return the largest eigenvalues, in decreasing order, and eigenvectors of the normalised adjacency matrix.
+
+    Links are divided by the roots of the degrees at both ends, so that the largest eigenvalue is near 1, whatever the
+    degrees are.
+    """
+    degrees = np.asarray(links.sum(axis=1), dtype=np.float64)
+    scale = sparse.diags_array(1 / np.sqrt(degrees + _ADDED * degrees.mean()))
+    matrix = sparse.csr_array(scale @ links @ scale)
+    with one_blas_thread():
+        if matrix.shape[0] <= SMALL or number >= matrix.shape[0] - 1:
+            values, vectors = np.linalg.eigh(matrix.toarray())
+        else:
+            start = np.random.default_rng(0).standard_normal(matrix.shape[0])
+            values, vectors = sparse_linalg.eigsh(matrix, number, which="LA", v0=start, tol=_TOLERANCE)
+    order = np.argsort(-values, kind="stable")[:number]
+    return values[order], vectors[:, order]
+
+
+def spectral_partitions(vectors: FloatArray, k: int, rng: np.random.Generator) -> list[IndexArray]:
+    """Return the block of each node by spectral clustering, from several starts, the best first.
+
+    Spectral clustering is k-means of the directions of the nodes in the k leading eigenvectors.
+    """
+    if k == 1:
+        return [np.zeros(len(vectors), dtype=np.int64)]
+    rows = vectors[:, :k] / np.maximum(np.linalg.norm(vectors[:, :k], axis=1, keepdims=True), 1e-12)
+    found = [_spherical_k_means(rows, k, int(rng.integers(2**31))) for _ in range(_N_STARTS)]
+    return [labels for _, labels in sorted(found, key=lambda each: -each[0])]
+
+
+def _spherical_k_means(rows: FloatArray, k: int, seed: int) -> tuple[float, IndexArray]:
+    """Return the mean cosine of unit rows with the centres of their blocks, and the blocks."""
+    centres, _ = kmeans_plusplus(rows, k, random_state=seed)
+    labels: IndexArray = np.zeros(0, dtype=np.int64)
+    with one_blas_thread():
+        for _ in range(_N_LLOYD):
+            cosines = rows @ centres.T
+            before, labels = labels, np.argmax(cosines, axis=1)
+            if np.array_equal(before, labels):
+                break
+            sums = _indicators(labels, k).T @ rows
+            lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+            centres = np.where(lengths > 0, sums / np.maximum(lengths, 1e-12), centres)
+    return float(cosines.max(axis=1).mean()), labels
+
+
+def likeliest_partition(links: Any, shares: FloatArray, rng: np.random.Generator) -> IndexArray:
+    """Return the likeliest of refined partitions: from the largest shares of nodes (n x k), and spectral clustering.
+
+    Its blocks have the numbers of the communities in which most of their nodes have their shares.
+    """
+    k = shares.shape[1]
+    if k == 1:
+        return np.zeros(len(shares), dtype=np.int64)
+    starts = [np.argmax(shares, axis=1), *spectral_partitions(normalized_spectrum(links, k)[1], k, rng)]
+    _, labels = max((refine_partition(links, each, k, rng) for each in starts), key=lambda each: each[0])
+    communities: IndexArray = linear_sum_assignment(_indicators(labels, k).T @ shares, maximize=True)[1]
+    return communities[labels]
+
+
+def refine_partition(links: Any, labels: IndexArray, k: int, rng: np.random.Generator) -> tuple[float, IndexArray]:
+    """Return the log-likelihood of a partition into k blocks after moves of nodes that raise it, and the partition.
+
+    All nodes of one half move at once, then those of the other: neighbours that would exchange their blocks for ever
+    are in different halves sooner or later. The likeliest partition on the way is returned.
+    """
+    degrees = np.asarray(links.sum(axis=1), dtype=np.float64)
+    best = (-np.inf, labels)
+    for _ in range(_N_ROUNDS):
+        before, half = labels, rng.random(len(labels)) < 0.5
+        for moving in (half, ~half):
+            likelihood, fits = _planted_partition((links @ _indicators(labels, k)).toarray(), labels, degrees)
+            best = max(best, (likelihood, labels), key=lambda each: each[0])
+            labels = np.where(moving, np.argmax(fits, axis=1), labels)
+        if np.array_equal(before, labels):
+            break
+    return best
+
+
+def modularity(links: Any, labels: IndexArray) -> float:
+    """Return the share of links within blocks, less the share that degrees let expect (Newman and Girvan 2004)."""
+    degrees = np.asarray(links.sum(axis=1), dtype=np.float64)
+    shares = np.bincount(labels, degrees) / degrees.sum()
+    inside = float((links @ _indicators(labels, shares.size))[np.arange(len(labels)), labels].sum())
+    return inside / float(degrees.sum()) - float(shares @ shares)
+
+
+def _indicators(labels: IndexArray, k: int) -> Any:
+    """Return the block of each node as a sparse matrix of zeros and ones, n x k."""
+    n = len(labels)
+    return sparse.csr_array((np.ones(n), labels, np.arange(n + 1)), shape=(n, k))
+
+
+def _planted_partition(to_blocks: Any, labels: IndexArray, degrees: FloatArray) -> tuple[float, FloatArray]:
+    """Return the log-likelihood of a partition, up to a constant, and that of each node in each block (n x k).
+
+    With m_in links within blocks (counted at both ends, as 2m is), of which the squares of the blocks' degrees let
+    e_in = Σ K_a²/2m expect, the rates are ω_in = m_in/e_in and ω_out = (2m − m_in)/(2m − e_in).
+    """
+    ends, total = np.bincount(labels, degrees, to_blocks.shape[1]), float(degrees.sum())
+    inside, expected = float(to_blocks[np.arange(len(labels)), labels].sum()), float(ends @ ends) / total
+    outside = total - inside
+    within = (inside + _LEAST_LINKED) / (expected + _LEAST_LINKED)
+    between = (outside + _LEAST_LINKED) / (total - expected + _LEAST_LINKED)
+    likelihood = inside * np.log(within) + outside * np.log(between)
+    return likelihood, to_blocks * np.log(within / between) - (within - between) / total * np.outer(degrees, ends)
+
+
+def rewired(links: Any, labels: IndexArray, rng: np.random.Generator) -> Any:
+    """Return a random graph in which every node has as many neighbours in each block as before.
+
+    For each pair of blocks, the ends of its links in the second block are exchanged at random, and a link keeps its
+    weight. So the graph has the blocks, the degrees and the mixed memberships of the given one, and is random
+    otherwise. Loops and pairs that are linked twice are exchanged again, together with some others; the few that are
+    left after some rounds are dropped, or added up.
+    """
+    n, upper = links.shape[0], sparse.triu(links, 1).tocoo()
+    ends = np.stack(upper.coords).astype(np.int64)
+    of_blocks = labels[ends]
+    within = of_blocks[0] == of_blocks[1]
+    swapped = np.where(within, rng.random(ends.shape[1]) < 0.5, of_blocks[0] > of_blocks[1])
+    first, second = np.where(swapped, ends[::-1], ends)
+    pairs = labels[first] * (labels.max() + 1) + labels[second]
+    wrong = np.ones(first.size, dtype=bool)
+    for _ in range(_N_EXCHANGES):
+        again = np.flatnonzero(wrong | (rng.random(first.size) < 2 * wrong.mean()))
+        of_again = pairs[again]
+        shuffled = np.lexsort((rng.random(again.size), of_again))
+        second[again[np.argsort(of_again, kind="stable")]] = second[again[shuffled]]
+        keys = np.minimum(first, second) * n + np.maximum(first, second)
+        wrong = np.ones(first.size, dtype=bool)
+        wrong[np.unique(keys, return_index=True)[1]] = False
+        wrong |= first == second
+        if not wrong.any():
+            break
+    kept = first != second
+    graph = sparse.coo_array((upper.data[kept], (first[kept], second[kept])), shape=links.shape).tocsr()
+    return sparse.csr_array(graph + graph.T)

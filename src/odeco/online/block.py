@@ -1,0 +1,187 @@
+"""The rows that a stream keeps and searches: dense, CSR, or quantized to 16 bits per number.
+
+Rows are kept as they are while a quarter of the memory allowed holds them. If they do not show all components, the rows
+are noise for the most part, and rounding them to 1/32,767 of the largest number of each row changes nothing that can be
+learnt from them: quantized rows take a quarter of the memory, and are expanded a chunk at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from odeco._util.schema import require
+from odeco._util.state import State, array_field
+from odeco._util.types import FloatArray, IndexArray
+from odeco.io.rows import as_rows, is_sparse, join_rows, row_slice
+
+#: The largest number of rows that are kept as they are: beyond it the unfolding, of m² d operations, takes too long.
+_MOST_ROWS = 2**15
+
+#: Rows of a chunk.
+_CHUNK_ROWS = 2048
+
+#: The largest code of a number.
+_LARGEST_CODE = 2**15 - 1
+
+
+def block_share(memory: int) -> int:
+    """Return the bytes that a block may take: a quarter of the memory, for a search needs as much again twice."""
+    return memory // 4
+
+
+def most_block_rows(dimension: int, row_bytes: float, memory: int) -> int:
+    """Return how many rows of a size a block may have.
+
+    A search forms a d x d matrix of numbers of 8 bytes, or, where that is too large, an m x m matrix of 4 bytes.
+    """
+    share = block_share(memory)
+    most = min(_MOST_ROWS, int(share / row_bytes))
+    if 8 * dimension**2 > share:
+        most = min(most, math.isqrt(share // 4))
+    return max(1, most)
+
+
+def most_quantized_rows(dimension: int, memory: int) -> int:
+    """Return how many quantized rows a block may have; 0 if d x d matrices take too much memory for searching them.
+
+    While they are joined with more rows, three such blocks may exist: the last, the next and that of a snapshot.
+    """
+    share = block_share(memory)
+    return share // (2 * dimension) if 32 * dimension**2 <= share else 0
+
+
+@dataclass(frozen=True, eq=False)
+class QuantizedRows:
+    """Dense rows as whole numbers of 16 bits times one scale per row; slices and masks select rows without a copy."""
+
+    codes: NDArray[np.int16]
+    scales: FloatArray
+    mask: NDArray[np.bool_] | None = None
+
+    @classmethod
+    def of(cls, rows: Any) -> QuantizedRows:
+        """Return rows, which are rounded unless they are quantized already."""
+        if isinstance(rows, QuantizedRows):
+            return rows
+        codes, scales = np.empty(rows.shape, np.int16), np.empty(rows.shape[0])
+        for start in range(0, rows.shape[0], _CHUNK_ROWS):
+            part = slice(start, start + _CHUNK_ROWS)
+            scales[part] = np.abs(rows[part]).max(axis=1, initial=0.0) / _LARGEST_CODE
+            codes[part] = np.rint(rows[part] / np.where(scales[part] > 0, scales[part], 1.0)[:, None])
+        return cls(codes, scales)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of rows and of columns."""
+        n_rows = self.codes.shape[0] if self.mask is None else int(self.mask.sum())
+        return n_rows, self.codes.shape[1]
+
+    def __getitem__(self, which: Any) -> QuantizedRows:
+        if not isinstance(which, slice):
+            return QuantizedRows(self.codes, self.scales, which)
+        return QuantizedRows(self.codes[which], self.scales[which], None if self.mask is None else self.mask[which])
+
+    def joined_with(self, rows: Any) -> QuantizedRows:
+        """Return these rows and those that follow."""
+        more = QuantizedRows.of(rows)
+        return QuantizedRows(np.concatenate([self.codes, more.codes]), np.concatenate([self.scales, more.scales]))
+
+    def chunks(self) -> Iterator[NDArray[np.float32]]:
+        """Yield the rows as arrays in single precision."""
+        for start in range(0, len(self.codes), _CHUNK_ROWS):
+            part = self[start : start + _CHUNK_ROWS]
+            which: Any = slice(None) if part.mask is None else part.mask
+            yield part.codes[which].astype(np.float32) * part.scales[which, None].astype(np.float32)
+
+
+def row_chunks(rows: Any) -> Iterator[Any]:
+    """Yield rows of any kind as arrays or CSR arrays of at most `_CHUNK_ROWS` rows."""
+    if isinstance(rows, QuantizedRows):
+        yield from rows.chunks()
+        return
+    n_rows = int(rows.shape[0])
+    for start in range(0, n_rows, _CHUNK_ROWS):
+        yield row_slice(rows, start, min(start + _CHUNK_ROWS, n_rows))
+
+
+@dataclass(frozen=True, eq=False)
+class RowBlock(State):
+    """Rows that are kept: dense, CSR or quantized.
+
+    Attributes
+    ----------
+    dense : array, m x d, or None
+        Dense rows.
+    data, indices, indptr : arrays or None
+        CSR rows.
+    codes, scales : arrays or None
+        Quantized rows.
+    """
+
+    dimension: int = array_field(kind="i", low=1)
+    dense: FloatArray | None = array_field("block_rows", "d", kind="rows", default=None)
+    data: FloatArray | None = array_field("block_stored", kind="rows", default=None)
+    indices: IndexArray | None = array_field("block_stored", kind="i", low=0, default=None)
+    indptr: IndexArray | None = array_field(None, kind="i", low=0, default=None)
+    codes: NDArray[np.int16] | None = array_field("block_rows", "d", kind="i", default=None)
+    scales: FloatArray | None = array_field("block_rows", low=0, high=1e300, default=None)
+
+    def check(self) -> None:
+        """Raise `ValueError` if the fields of a file contradict each other."""
+        kinds = ((self.dense,), (self.data, self.indices, self.indptr), (self.codes, self.scales))
+        given = [[part is not None for part in kind] for kind in kinds]
+        require(sum(map(any, given)) == sum(map(all, given)) == 1, "rows must be dense, CSR or quantized")
+        rows = self.rows
+        require(rows.shape[1] == self.dimension, "rows must be as wide as all")
+        if not isinstance(rows, QuantizedRows):
+            require(bool(np.all(np.isfinite(rows.data if is_sparse(rows) else rows))), "rows must be finite")
+
+    @classmethod
+    def of(cls, rows: Any) -> RowBlock:
+        """Return rows as a block."""
+        if isinstance(rows, QuantizedRows):
+            return cls(rows.shape[1], codes=rows.codes, scales=rows.scales)
+        if is_sparse(rows):
+            return cls(int(rows.shape[1]), None, rows.data, rows.indices, rows.indptr)
+        return cls(int(rows.shape[1]), rows)
+
+    def grown(self, rows: Any) -> RowBlock:
+        """Return the block with rows that follow."""
+        mine = self.rows
+        return RowBlock.of(mine.joined_with(rows) if self.quantized else join_rows([mine, rows]))
+
+    @property
+    def rows(self) -> Any:
+        """The rows as an array, a CSR array or `QuantizedRows`."""
+        if self.codes is not None and self.scales is not None:
+            return QuantizedRows(self.codes, self.scales)
+        if self.dense is not None:
+            return self.dense
+        stored: Any = (self.data, self.indices, self.indptr)
+        return as_rows(sparse.csr_array(stored, shape=(self.n_rows, self.dimension)), self.dimension)
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the rows are quantized."""
+        return self.codes is not None
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        for part in (self.dense, self.codes):
+            if part is not None:
+                return len(part)
+        return len(self.indptr if self.indptr is not None else ()) - 1
+
+    @property
+    def row_bytes(self) -> float:
+        """The mean size of a row."""
+        parts = (self.dense, self.data, self.indices, self.indptr, self.codes, self.scales)
+        return sum(part.nbytes for part in parts if part is not None) / max(1, self.n_rows)

@@ -1,0 +1,274 @@
+"""One pass over rows for their fourth moment or cumulant, and more components than columns.
+
+The first rows are kept, to choose the frame of the coordinates (`odeco.online.pair_sums`). All rows are then added up
+in groups. When there are `_MAX_GROUPS` of them, neighbours are joined, so that there are always at least half as many,
+of equal size, whose differences give the standard errors (`odeco.online.fourth_moment`).
+
+Where the d⁴/24 distinct moments are too many, only the product of the flattening with a matrix W is added up, of d² m/2
+numbers. The columns of W are a basis of the leading eigenvectors of the flattening of half of the first rows: a range
+finder whose last step takes all rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from odeco._util.arguments import check_count
+from odeco._util.scale import largest, ordinary_bits
+from odeco._util.schema import require, usable_array
+from odeco._util.state import State, array_field
+from odeco._util.threads import one_blas_thread
+from odeco._util.types import FloatArray, IndexArray
+from odeco.cp.small import core_width
+from odeco.cp.subspace_power import largest_rank
+from odeco.errors import BadRowError, StreamEndedError
+from odeco.io.rows import is_sparse, row_slice, stored_numbers
+from odeco.online.entries import Doubling
+from odeco.online.fourth_moment import FourthComponents, PairMoments, decompose_pairs
+from odeco.online.pair_sums import n_entries, n_pairs, with_columns
+from odeco.online.search import mean_over
+from odeco.tensors.components import Components
+
+#: When there are this many groups of rows, neighbours are joined.
+_MAX_GROUPS = 16
+
+#: The first rows are cut into this many groups.
+_FIRST_GROUPS = 8
+
+#: The fewest first rows, and how many there are for each column; with W there are this many times as many.
+_FEWEST_ROWS, _ROWS_PER_COLUMN, _ROWS_FOR_BASIS = 1000, 10, 16
+
+#: Of coordinates scaled to variance 1, directions with less variance than this share of the largest are not enlarged.
+_MIN_VARIANCE = 1e-4
+
+#: Rounds of the range finder in the first rows.
+_N_ROUNDS = 3
+
+#: With W and an unknown number, at most this many components for each column are looked for.
+_MOST_PER_COLUMN = 2
+
+#: Arrays of the size of a sum that a run holds: its groups, and the levels of the tree of sums.
+_N_SUMS = _MAX_GROUPS + 8
+
+#: Square matrices of the size of the flattening that a decomposition needs.
+_N_MATRICES = 4
+
+
+def whole_bytes(dimension: int) -> int:
+    """Return the memory that all distinct moments and their decomposition take."""
+    return 8 * (_N_SUMS * n_entries(dimension) + _N_MATRICES * n_pairs(dimension) ** 2)
+
+
+@dataclass(frozen=True, eq=False)
+class FourthMomentSolver(Doubling, State):
+    """The sums of groups of rows; decomposed whenever a result is wanted.
+
+    Attributes
+    ----------
+    dimension, seed : int
+        What does not change.
+    cumulant : bool
+        Whether the fourth cumulant is decomposed, instead of the raw moment.
+    width : int
+        The number of columns of W; 0 if all distinct moments are added up.
+    n_components : int or None
+        The number of components; None if it is selected automatically.
+    n_rows : int
+        Rows taken in so far.
+    frame : array or None
+        The map and the shift of the coordinates, once the first rows are known.
+    basis : array or None
+        W, if there is one.
+    groups, counts : array
+        The mean of each group of rows, and their numbers.
+    """
+
+    order: ClassVar[int] = 4
+    rank_evidence: ClassVar[None] = None
+
+    dimension: int = array_field(kind="i", low=1)
+    seed: int = array_field(kind="i", low=0)
+    cumulant: bool = array_field(kind="b")
+    width: int = array_field(kind="i", low=0)
+    n_components: int | None = array_field(kind="i", low=1, default=None)
+    n_rows: int = array_field(kind="i", low=0, default=0)
+    frame: FloatArray | None = array_field("d", None, rule=usable_array("d", None), default=None)
+    basis: FloatArray | None = array_field(None, None, rule=usable_array(None, None), default=None)
+    groups: FloatArray = array_field("groups", None, rule=usable_array("groups", None), default=np.zeros((0, 0)))
+    counts: IndexArray = array_field("groups", kind="i", low=1, default=np.zeros(0, np.int64))
+
+    def check(self) -> None:
+        """Raise `ValueError` if the fields of a file contradict each other."""
+        d, frame, basis = self.dimension, self.frame, self.basis
+        begun = self.n_rows > 0
+        require((frame is not None) == begun, "it must have a frame after the first rows, and none before")
+        require((basis is not None) == (begun and self.width > 0), "it must have a basis if it was started with one")
+        require(int(self.counts.sum()) == self.n_rows, "its groups must have all rows")
+        full = len(self.counts) == _MAX_GROUPS and self.counts[-1] >= self.counts[0]
+        require(len(self.counts) <= _MAX_GROUPS and not full, "groups must be joined in time")
+        if frame is not None:
+            require(frame.shape == (d, d + 1), "its frame must have d rows and d + 1 columns")
+            require(np.linalg.cond(frame[:, :d]) < 1 / np.finfo(np.float64).eps, "its frame must be invertible")
+            require(self.groups.shape[1] == self._size, "its groups must have all moments")
+        require(basis is None or basis.shape == (n_pairs(d) - d - 1, self.width), "its basis must have all pairs")
+
+    @classmethod
+    def start(
+        cls, dimension: int, n_components: int | None, *, seed: int, memory: int, cumulant: bool
+    ) -> FourthMomentSolver:
+        """Return the state before the first row."""
+        d = dimension
+        if n_components is not None:
+            what = f" for the fourth moment of {d} columns: more cannot be told apart"
+            check_count("n_components", n_components, 1, max(d, largest_rank(d, 4)), what)
+        if whole_bytes(d) <= memory:
+            return cls(d, seed, cumulant, 0, n_components)
+        width = min(n_pairs(d) - d - 1, core_width(n_pairs(d), n_components or _MOST_PER_COLUMN * d))
+        needed = 8 * (_N_SUMS + _N_MATRICES) * n_pairs(d) * (width + d + 1)
+        if needed > memory:
+            raise ValueError(
+                f"`memory` must be at least {int(np.ceil(needed / 1e6)):,} megabytes for the fourth moment of {d} "
+                f"columns and {n_components or _MOST_PER_COLUMN * d} components. Got {memory / 1e6:g}. Pass more "
+                "memory, or fewer columns."
+            )
+        return cls(d, seed, cumulant, width, n_components)
+
+    @property
+    def _size(self) -> int:
+        """The number of numbers in a sum."""
+        d = self.dimension
+        return n_entries(d) if not self.width else n_pairs(d) * (self.width + d + 1)
+
+    @property
+    def query(self) -> Literal["rows", "entries", "pairs"]:
+        """What is needed next: rows for the frame, or sums over pairs."""
+        return "rows" if self.frame is None else "pairs" if self.width else "entries"
+
+    @property
+    def probes(self) -> FloatArray:
+        """The frame, with W if there is one; a block without columns while rows are kept."""
+        if self.frame is None:
+            return np.empty((self.dimension, 0))
+        return self.frame if self.basis is None else with_columns(self.frame, self.basis)
+
+    @property
+    def n_rows_wanted(self) -> int:
+        """Rows that are kept first, or those of the next group."""
+        if self.frame is None:
+            few = max(_FEWEST_ROWS, _ROWS_PER_COLUMN * self.dimension)
+            return few * (_ROWS_FOR_BASIS if self.width else 1)
+        size = int(self.counts[0])
+        return size - int(self.counts[-1]) if self.counts[-1] < size else size
+
+    @property
+    def next_segments(self) -> list[int]:
+        """The sizes of the groups until some are joined."""
+        wanted = self.n_rows_wanted
+        return [wanted] if self.frame is None else [wanted] * max(1, _MAX_GROUPS - len(self.counts))
+
+    @property
+    def components(self) -> Components:
+        """None: components are found when a result is wanted."""
+        return Components(np.empty(0), np.empty((self.dimension, 0)), 4)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there are rows enough for a result."""
+        return self.frame is not None
+
+    @property
+    def status(self) -> str:
+        """What the next reply is for."""
+        return "collecting rows for coordinates" if self.frame is None else "adding up the fourth moment"
+
+    def advance(self, reply: Any, n_rows: int | None = None) -> FourthMomentSolver:
+        """Return the state after the first rows, or after a mean over `n_rows` rows."""
+        if n_rows is None:
+            raise TypeError("A solver for one pass must know the number of rows of a reply. Pass n_rows.")
+        if self.frame is None:
+            return self._begun(reply)
+        groups, counts, mean = self.groups, self.counts, reply.reshape(1, -1)
+        if counts[-1] < counts[0]:  # the last group goes on
+            n_before = counts[-1]
+            share = n_rows / (n_before + n_rows)
+            mean = groups[-1:] + share * (mean - groups[-1:])
+            groups, counts, n_rows = groups[:-1], counts[:-1], int(n_before + n_rows)
+        groups, counts = np.vstack([groups, mean]), np.append(counts, n_rows)
+        if len(counts) == _MAX_GROUPS and counts[-1] >= counts[0]:
+            shares = (counts / np.repeat(counts[::2] + counts[1::2], 2))[:, None]
+            groups = shares[::2] * groups[::2] + shares[1::2] * groups[1::2]
+            counts = counts[::2] + counts[1::2]
+        return replace(self, groups=groups, counts=counts, n_rows=int(counts.sum()))
+
+    def so_far(self, reply: Any, n_rows: int) -> FourthComponents | FourthMomentSolver:
+        """Return the best estimate from all rows, given those since the last reply, which may be none."""
+        after = self.advance(reply, n_rows) if n_rows else self
+        if after.frame is None:
+            return after
+        return decompose_pairs(
+            after.groups,
+            after.counts.astype(np.float64),
+            after.frame,
+            after.basis,
+            after.n_components,
+            after.seed,
+            cumulant=after.cumulant,
+        )
+
+    def standard_errors(self) -> None:
+        """Return None: `so_far` has them."""
+
+    def _begun(self, rows: Any) -> FourthMomentSolver:
+        """Return the state after the first rows: their frame, and their own sums in groups."""
+        n_rows = int(rows.shape[0])
+        n_groups = min(_FIRST_GROUPS, n_rows // 2)
+        if not n_groups:
+            raise StreamEndedError("A fourth moment needs at least 2 rows. Got 1. Pass more rows.")
+        size = largest(stored_numbers(rows))
+        bound = 2.0 ** (ordinary_bits(np.dtype(np.float64)) // 4)
+        if size > 0 and not 1 / bound < size < bound:
+            raise BadRowError(
+                f"Rows must have a size between {1 / bound:.1g} and {bound:.1g} for their fourth moment. The largest "
+                f"entry is {size:.3g}. Multiply all rows by a constant."
+            )
+        edges = [n_rows * place // n_groups for place in range(n_groups + 1)]
+        pieces = [row_slice(rows, start, stop) for start, stop in pairwise(edges)]
+        with one_blas_thread():  # results must not depend on the number of threads
+            frame = _frame(rows, cumulant=self.cumulant)
+            after = replace(self, frame=frame)
+            if self.width:
+                half = row_slice(rows, 0, edges[n_groups // 2])
+                after = replace(after, basis=_leading(half, frame, self.width, self.seed, cumulant=self.cumulant))
+        means = [mean_over(piece, after.query, after.probes, 4).ravel() for piece in pieces]
+        counts = np.diff(edges).astype(np.int64)
+        return replace(after, groups=np.array(means), counts=counts, n_rows=n_rows)
+
+
+def _frame(rows: Any, *, cumulant: bool) -> FloatArray:
+    """Return a map and a shift to coordinates of mean about 0 and covariance about I; raw moments are not shifted.
+
+    The map can be inverted: directions in which these rows do not vary are left as they are.
+    """
+    dense = (rows.toarray() if is_sparse(rows) else rows).astype(np.float64)
+    shift = dense.mean(axis=0) if cumulant else np.zeros(dense.shape[1])
+    moment = (dense - shift).T @ (dense - shift) / len(dense)
+    deviations = np.sqrt(np.diagonal(moment))
+    scale = np.where(deviations > 0, deviations, float(deviations.max()) or 1.0)
+    values, vectors = np.linalg.eigh(moment / np.outer(scale, scale))
+    roots = np.sqrt(np.maximum(values, _MIN_VARIANCE * max(float(values[-1]), np.finfo(np.float64).tiny)))
+    return np.hstack([vectors / roots / scale[:, None], shift[:, None]])
+
+
+def _leading(rows: Any, frame: FloatArray, width: int, seed: int, *, cumulant: bool) -> FloatArray:
+    """Return a basis of the leading eigenvectors of the flattening of rows, from a few rounds of products."""
+    pairs = n_pairs(frame.shape[0]) - frame.shape[0] - 1
+    basis = np.linalg.qr(np.random.default_rng(seed).standard_normal((pairs, width)))[0]
+    for _ in range(_N_ROUNDS):
+        mean = mean_over(rows, "pairs", with_columns(frame, basis), 4)
+        products = PairMoments.of(mean.ravel(), frame, basis, cumulant=cumulant).flattening
+        basis = np.linalg.qr(products)[0]
+    return np.asarray(basis, np.float64)

@@ -1,0 +1,161 @@
+"""A bound on the norm of rows that nobody guesses: noisy counts of rows by their norm, and the bound that they suggest.
+
+The real line of norms is cut into the bins of a fixed public grid, `_PER_OCTAVE` for each power of two. How many rows
+have their norm in each bin is released once, with noise; the bound is computed from these noisy counts and from public
+numbers, so that it is post-processing.
+
+**Sensitivity.** A row adds 1 to one bin: which bin depends on that row alone. A row that is not finite is blank and
+adds nothing; nor does a row of zeros, which no bound would clip. The rows of a user add 1/m each, m being the public
+number of rows of the user, rounded down to a multiple of 2⁻²⁰: what a user adds has entries of at least 0 and a sum of
+at most 1, hence a Euclidean norm of at most 1. Blanking the unit moves the counts by at most 1. Replacing it moves them
+by at most √2, since what two units add, u and v, has ⟨u, v⟩ ≥ 0. Sums of multiples of 2⁻²⁰ below 2³³ are exact in
+double precision in whatever order they are made, so no rounding error can differ between neighbours. That a norm is
+rounded does not matter: it moves a row to another bin, of which there is still one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from odeco._util.types import FloatArray, IndexArray
+from odeco.io.rows import as_rows, check_private_rows, is_sparse
+from odeco.privacy.holders.protocol import NeighbourRelation, unit_weights
+from odeco.privacy.holders.records import ROWS_AT_ONCE, SilentRows
+from odeco.privacy.sums import Query
+
+#: The share of μ² that the counts get where a bound is chosen: this one, and up to the other for few units and little
+#: budget.
+_SHARE, _LARGEST_SHARE = 0.05, 0.5
+
+#: The n μ of the counts from which on 70 % of the units, in two neighbouring powers of two, are 6 deviations of noise:
+#: the noise in each of 2 · `_PER_OCTAVE` bins is √2/μ.
+_CERTAIN = 6 * math.sqrt(2) * math.sqrt(8) / 0.7
+
+#: The exponents of the smallest and largest norm of the grid. Norms outside of it are counted in its last bins.
+_LOWEST, _HIGHEST = -128, 128
+
+#: Number of bins for each power of two.
+_PER_OCTAVE = 4
+
+N_BINS = _PER_OCTAVE * (_HIGHEST - _LOWEST)
+
+#: What a row of a user with several rows adds is a multiple of this.
+_GRAIN = 2.0**-20
+
+#: A power of two has rows if its count exceeds this many standard deviations of its noise, and if it is within
+#: `_REACH` powers of two of the fullest pair: of 18 numbers of noise, one in 16,000 is as large.
+_CLEAR, _REACH = 4.5, 8
+
+
+class RowNorms:
+    """The holder of rows whose norms are counted.
+
+    Parameters
+    ----------
+    rows : array or CSR array, n x d, or SilentRows
+        The rows, any numbers.
+    groups : array of n labels, optional
+        Which user each row belongs to; public.
+    """
+
+    def __init__(self, rows: Any, groups: Any = None) -> None:
+        self._rows = rows
+        if not (isinstance(rows, SilentRows) and rows.silent):
+            check_private_rows(rows)
+            self._rows = as_rows(rows)
+        in_files = isinstance(self._rows, SilentRows)
+        n_rows, n_features = (rows.n_rows, rows.n_features) if in_files else self._rows.shape
+        self.n_features = int(n_features)
+        weights, self.n_units = unit_weights(groups, int(n_rows))
+        self._weights: FloatArray = np.floor(weights / _GRAIN) * _GRAIN
+
+    def query(self) -> Query:
+        """Return the query of the counts."""
+        return Query("counts of rows by their norm", self._counts, size=N_BINS, bound=1.0, signed=False)
+
+    def _counts(self) -> FloatArray:
+        counts, start = np.zeros(N_BINS), 0
+        for rows in self._rows.chunks(ROWS_AT_ONCE) if isinstance(self._rows, SilentRows) else self._blocks():
+            bins = bins_of(as_rows(rows))
+            weights = self._weights[start : start + bins.size]
+            counts += np.bincount(bins[bins >= 0], weights[bins >= 0], minlength=N_BINS)
+            start += bins.size
+        return counts
+
+    def _blocks(self) -> Iterator[Any]:
+        return (self._rows[start : start + ROWS_AT_ONCE] for start in range(0, self._weights.size, ROWS_AT_ONCE))
+
+
+@np.errstate(all="ignore")  # a warning about the data would be an answer without noise
+def bins_of(rows: Any) -> IndexArray:
+    """Return the bin of the norm of each row, dense or CSR, and −1 for rows that are blank or zero."""
+    if is_sparse(rows):
+        rows = sparse.csr_array(rows, dtype=np.float64, copy=True)
+        rows.has_canonical_format = False  # the flag may be wrong
+        rows.sum_duplicates()
+        owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+        largest = np.zeros(rows.shape[0])
+        np.maximum.at(largest, owner, np.abs(rows.data))
+    else:
+        rows = rows.astype(np.float64)
+        largest = np.abs(rows).max(axis=1, initial=0.0)
+    usable = np.isfinite(largest) & (largest > 0)
+    # Times a power of two, the largest entry of a row is between 1/2 and 1: no square over- or underflows.
+    exponents = np.frexp(np.where(usable, largest, 1.0))[1].astype(np.int64)
+    if is_sparse(rows):
+        squares = np.bincount(owner, np.ldexp(rows.data, -exponents[owner]) ** 2, minlength=largest.size)
+    else:
+        squares = np.square(np.ldexp(rows, -exponents[:, None])).sum(axis=1)
+    logarithms = np.where(usable, exponents + np.log2(np.where(usable, squares, 1.0)) / 2, 0.0)
+    bins = np.clip(np.floor(_PER_OCTAVE * (logarithms - _LOWEST)), 0, N_BINS - 1).astype(np.int64)
+    return np.where(usable, bins, -1)
+
+
+def norms_share(n_units: int, mu: float) -> float:
+    """Return the share of μ² that the counts get, by public numbers."""
+    return min(_LARGEST_SHARE, max(_SHARE, (_CERTAIN / (n_units * mu)) ** 2))
+
+
+def norms_sensitivity(neighbour_relation: NeighbourRelation) -> float:
+    """Return how far a neighbour can move the counts: √2 if a unit is replaced, 1 if it is blanked."""
+    return math.sqrt(2) if neighbour_relation == "replace" else 1.0
+
+
+def suggested_bound(counts: FloatArray, scale: float, n_units: int, order: int, noise: float) -> float:
+    """Return the bound B that makes the sum of two errors smallest, by noisy counts.
+
+    One is the noise of privacy in the moment of order p, which is `noise` times B^p. The other is what clipping takes
+    from the moment, at most (1/n) Σ (|x|^p − B^p) over the rows x that are longer than B. Candidates are the upper ends
+    of bins, and rows are taken to be as long as the middle of their bin. Only powers of two that certainly have rows
+    count, or else the fullest pair of neighbours: beyond them, rows are too few for this budget, and are clipped.
+
+    Parameters
+    ----------
+    counts : array
+        The counts, with noise.
+    scale : float
+        The standard deviation of the noise in each count.
+    n_units : int
+        The number of units.
+    order : int
+        The order p of the moment.
+    noise : float
+        The noise of privacy in the moment for a bound of 1.
+    """
+    octaves = counts.reshape(-1, _PER_OCTAVE).sum(axis=1)
+    fullest = int((octaves[:-1] + octaves[1:]).argmax())  # with the next one: rows may lie on both sides of a power
+    clear = np.flatnonzero(octaves > _CLEAR * math.sqrt(_PER_OCTAVE) * scale)
+    near = clear[np.abs(clear - fullest) <= _REACH]
+    near = near if near.size else np.array([fullest, fullest + 1])
+    bins = np.arange(_PER_OCTAVE * near.min(), _PER_OCTAVE * (near.max() + 1))
+    bounds = 2.0 ** ((bins + 1) / _PER_OCTAVE + _LOWEST)
+    lengths = 2.0 ** ((bins + 0.5) / _PER_OCTAVE + _LOWEST)
+    unit = bounds[-1]  # powers of quotients neither over- nor underflow
+    excess = np.maximum((lengths[:, None] / unit) ** order - (bounds / unit) ** order, 0.0)
+    clipped = np.maximum(counts[bins] @ excess, 0.0) / n_units
+    return float(bounds[np.argmin(noise * (bounds / unit) ** order + clipped)])

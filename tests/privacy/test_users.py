@@ -1,0 +1,163 @@
+"""Users with several records: whatever these are, no sum moves by more than one record may move it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sealing import plain, play_back, record
+
+from odeco.models import LatentClasses, TensorHMM, TensorMixture
+from odeco.models.engine.gaussians import Gaussians
+from odeco.privacy.holders.answers import HeldAnswers, Questions
+from odeco.privacy.holders.protocol import unit_weights
+from odeco.privacy.holders.rows import BoundedRows
+from odeco.privacy.holders.sequences import PrivateSequences
+from odeco.privacy.ledger_file import Guarantee
+from odeco.privacy.sums import PrivateSums
+
+#: Five users with 1 to 7 records, whose records are not together.
+USERS = np.array([0, 1, 2, 3, 4, 4, 3, 2, 4, 3, 4, 4, 4, 4])
+N, D = USERS.size, 3
+QUESTIONS = Questions(np.array([2, 3, 2]))
+MAPS = tuple(np.random.default_rng(8).standard_normal((7, 2)) for _ in range(3))
+MODEL = Gaussians(np.array([0.6, 0.4]), np.array([[0.3, 0, 0], [0, -0.4, 0.1]]), np.full(2, 0.05))
+
+
+def row(rng):
+    kind = rng.integers(6)
+    if kind == 0:
+        return np.full(D, [np.nan, np.inf, 1.7e308, 5e-324][rng.integers(4)])
+    if kind == 1:
+        return rng.choice([-9.0, 9.0]) * np.eye(D)[rng.integers(D)]
+    return rng.uniform(0, 2) * rng.standard_normal(D)
+
+
+def answers(rng):
+    return rng.integers(-1, [2, 3, 2]) if rng.random() < 0.8 else np.full(3, -1)
+
+
+def symbols(rng):
+    if rng.random() < 0.2:
+        return [[], [7.0] * 4, [np.nan] * 5, [0.5, 1, 0]][rng.integers(4)]
+    return rng.integers(0, 3, size=rng.integers(2, 12)) * (rng.random() < 0.7)  # or the same symbol again and again
+
+
+def held_rows(rows):
+    return BoundedRows(np.array(rows), 1.0, USERS)
+
+
+def held_answers(codes):
+    return HeldAnswers(QUESTIONS.indicators(np.array(codes)), QUESTIONS, USERS)
+
+
+def held_sequences(sequences):
+    rows = np.concatenate([np.asarray(each, float) for each in sequences])
+    return PrivateSequences(rows, np.array([len(each) for each in sequences]), 3, USERS)
+
+
+def of_classes(given):
+    return np.column_stack([given[:, 0], 1 - given[:, 0]])
+
+
+#: How a record is drawn, what a blank one is, the holder of records, and a query.
+CASES = {
+    "second moment": (row, np.full(D, np.nan), held_rows, lambda held: held.seconds()),
+    "third moment": (row, np.full(D, np.nan), held_rows, lambda held: held.thirds(np.zeros(D), 2 * np.eye(D), 1.5)),
+    "EM iteration": (
+        row,
+        np.full(D, np.nan),
+        held_rows,
+        lambda held: held.shares(lambda rows: MODEL.posterior(rows)[0], 2, np.zeros(D), 0.7),
+    ),
+    "pairs of answers": (answers, np.full(3, -1), held_answers, lambda held: held.pairs()),
+    "core of answers": (answers, np.full(3, -1), held_answers, lambda held: held.core(MAPS, (0.5, 0.7, 0.9))),
+    "answers by class": (answers, np.full(3, -1), held_answers, lambda held: held.step(of_classes, 2)),
+    "triples": (symbols, [], held_sequences, lambda held: held.query()),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("relation", ["replace", "add_remove"])
+def test_no_user_moves_a_sum_by_more_than_declared(case, relation):
+    draw, blank, hold, ask = CASES[case]
+    rng, worst = np.random.default_rng(0), 0.0
+    sums = PrivateSums(Guarantee(1.0, 1e-6), 5, record="user", n_terms=N, neighbour_relation=relation)
+    for number in range(400):
+        records = [draw(rng) for _ in range(N)]
+        user = number % 5
+        # All records of a user may well be alike: their mean is then as long as one of them.
+        of_user = [draw(rng) if number % 2 else None, draw(rng) if number % 3 else None]
+        pair = [
+            [
+                (draw(rng) if same is None else same) if owner == user else each
+                for each, owner in zip(records, USERS, strict=True)
+            ]
+            for same in of_user
+        ]
+        if relation == "add_remove":
+            pair[1] = [blank if owner == user else each for each, owner in zip(pair[0], USERS, strict=True)]
+        queries = [ask(hold(each)) for each in pair]
+        moved = float(np.linalg.norm(queries[0].answer() - queries[1].answer()))
+        assert moved <= sums.sensitivity(queries[0])
+        worst = max(worst, moved / sums.sensitivity(queries[0]))
+    assert worst > 0.5  # the bound is no idle one
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_user_adds_the_mean_of_what_the_records_add(case):
+    draw, _, hold, ask = CASES[case]
+    rng = np.random.default_rng(1)
+    records = [draw(rng) for _ in range(N)]
+    blank = CASES[case][1]
+    weights, n_users = unit_weights(USERS, N)
+    assert (n_users, weights.tolist()) == (
+        5,
+        [1, 1, 1 / 2, 1 / 3, *[1 / 7] * 2, 1 / 3, 1 / 2, 1 / 7, 1 / 3, *[1 / 7] * 4],
+    )
+    alone = [
+        ask(hold([each if place == number else blank for place in range(N)])).answer()
+        for number, each in enumerate(records)
+    ]
+    np.testing.assert_allclose(ask(hold(records)).answer(), sum(alone), atol=1e-12)
+    assert np.linalg.norm(alone[4]) <= ask(hold(records)).bound / 7 * (1 + 1e-12)
+
+
+def mixture(rows):
+    users = np.arange(len(rows)) // 3
+    return TensorMixture(2, epsilon=4.0, delta=1e-6, norm_bound="auto", random_state=0).fit(rows, groups=users)
+
+
+def classes(rows):
+    users = np.arange(len(rows)) // 3
+    model = LatentClasses(2, epsilon=4.0, delta=1e-6, random_state=0)
+    return model.fit((rows > 0).astype(int), categories=2, groups=users)
+
+
+def states(rows):
+    n_sequences = len(rows) // 5
+    model = TensorHMM(2, emissions="categorical", n_symbols=3, epsilon=4.0, delta=1e-6, random_state=0)
+    symbols = np.abs(np.where(np.isfinite(rows[:, 0]), rows[:, 0], 0)).astype(int) % 3
+    return model.fit(symbols, lengths=[5] * n_sequences, groups=np.arange(n_sequences) // 3)
+
+
+@pytest.mark.parametrize("fit", [mixture, classes, states])
+def test_a_model_of_users_says_whom_it_protects_and_learns_from_releases_alone(fit):
+    rows = np.random.default_rng(2).standard_normal((300, 4))
+    model, seen = record(lambda: fit(rows))
+    played, unseen = play_back(lambda: fit(np.full_like(rows, 5.0)), seen.released)
+    assert seen.scales == unseen.scales
+    assert plain(vars(model.privacy_)) == plain(vars(played.privacy_))
+    assert model.privacy_.unit == "user"
+    assert "is whose is public" in model.privacy_.neighbours
+    assert model.privacy_.epsilon_spent == pytest.approx(4.0, rel=1e-6)
+    assert model.n_samples_seen_ == 20 if fit is states else 100
+
+
+def test_groups_of_a_model_that_is_not_private_or_of_other_lengths_are_refused():
+    rows = np.random.default_rng(2).standard_normal((30, 4))
+    with pytest.raises(ValueError, match="`groups` is for private models"):
+        TensorMixture(2).fit(rows, groups=np.arange(30))
+    with pytest.raises(ValueError, match="`groups` must hold one label per row"):
+        TensorMixture(2, epsilon=1.0, delta=1e-6, norm_bound=1.0).fit(rows, groups=np.arange(29))
+    with pytest.raises(ValueError, match="at least as many users as components"):
+        TensorMixture(3, epsilon=1.0, delta=1e-6, norm_bound=1.0).fit(rows, groups=np.arange(30) // 15)

@@ -1,0 +1,117 @@
+"""Labels and proportions can be joined back to the rows that they belong to."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pandas
+import pytest
+
+from odeco import models
+from odeco.cli.app import run as run_command
+
+RNG = np.random.default_rng(0)
+N = 60
+KIND = RNG.integers(0, 2, N)
+FRAME = pandas.DataFrame(
+    {
+        "a": RNG.standard_normal(N) + 9 * KIND,
+        "user": [f"-{number}" if number % 2 else f'={number},"x"' for number in RNG.permutation(N)],
+        "b": RNG.standard_normal(N) + 9 * KIND,
+        "note": ["NA", " kept as it is ", "", "x"] * (N // 4),
+    }
+)
+
+
+def write(kind, folder):
+    path = folder / f"rows.{kind}"
+    FRAME.to_csv(path, index=False) if kind == "csv" else FRAME.to_parquet(path)
+    return path
+
+
+def read(path):
+    with path.open(newline="") as file:
+        heading, *rows = csv.reader(file)
+    return heading, rows
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_the_id_comes_first_is_not_learnt_from_and_finds_its_row(kind, tmp_path):
+    labels = tmp_path / "labels.csv"
+    command = ["learn", "mixture", str(write(kind, tmp_path)), "-k", "2", "--labels", str(labels)]
+    assert run_command([*command, "--id", "user", "--drop", "note"]) == 0
+    heading, rows = read(labels)
+    assert heading == ["user", "odeco cluster", "odeco cluster 0", "odeco cluster 1"]
+    assert [row[0] for row in rows] == FRAME["user"].tolist()
+    found = np.array([int(row[1]) for row in rows])
+    assert set(zip(found, KIND, strict=True)) in ({(0, 0), (1, 1)}, {(0, 1), (1, 0)})
+    assert run_command([*command, "--id", "user", "--drop", "note"]) == 0  # odeco wrote the file, and may replace it
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_append_keeps_every_cell_of_the_input(kind, tmp_path):
+    labels, path = tmp_path / "labels.csv", write(kind, tmp_path)
+    chosen = ["--columns", "a,b", "--append", "--id", "user"]
+    assert run_command(["learn", "mixture", str(path), "-k", "2", "--labels", str(labels), *chosen]) == 0
+    heading, rows = read(labels)
+    assert heading[:4] == ["user", "a", "b", "note"]
+    for place, name in enumerate(heading[:4]):
+        cells = [row[place] for row in rows]
+        if name in "ab":
+            np.testing.assert_array_equal(np.array(cells, float), FRAME[name])
+        else:
+            assert cells == FRAME[name].tolist()
+
+
+def test_rows_of_sequences_are_joined_in_the_order_of_the_file(tmp_path):
+    frame = FRAME[["a", "b", "user"]].assign(run=["x", "y"] * (N // 2))
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    labels = tmp_path / "labels.csv"
+    command = ["learn", "hmm", str(tmp_path / "rows.csv"), "-k", "2", "--sequence", "run", "--id", "user"]
+    assert run_command([*command, "--labels", str(labels)]) == 0
+    assert [row[0] for row in read(labels)[1]] == frame["user"].tolist()
+
+
+def test_mistakes_are_named(tmp_path, capsys):
+    path, labels = str(write("csv", tmp_path)), str(tmp_path / "labels.csv")
+    for arguments, expected in (
+        (["--id", "user"], "are for the rows that --labels FILE writes"),
+        (["--id", "usr", "--labels", labels], "'usr'"),
+        (["--id", "user", "--labels", path], "--labels"),
+    ):
+        assert run_command(["learn", "mixture", path, "-k", "2", "--columns", "a,b", *arguments]) != 0
+        assert expected in capsys.readouterr().err
+    np.save(tmp_path / "rows.npy", FRAME[["a", "b"]].to_numpy())
+    assert run_command(["learn", "mixture", str(tmp_path / "rows.npy"), "-k", "2", "--append", "--labels", labels]) != 0
+    assert "need columns with names" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_proportions_of_topics_have_the_ids_of_their_documents(kind, tmp_path, capsys):
+    words = [["cat", "dog", "mouse", "bird"], ["tax", "bank", "loan", "rate"]]
+    texts = [" ".join(RNG.choice(words[number % 2], 12)) for number in range(80)]
+    path, model = tmp_path / f"texts.{kind}", tmp_path / "model.npz"
+    if kind == "csv":
+        pandas.DataFrame({"text": texts, "key": range(100, 180)}).to_csv(path, index=False)
+    else:
+        path.write_text("\n".join(json.dumps({"text": text, "key": n}) for n, text in enumerate(texts, 100)))
+    fit = ["topics", str(path), "-k", "2", "--column", "text", "--max-share", "1", "--out", str(model)]
+    assert run_command(fit) == 0
+    capsys.readouterr()
+    apply = ["topics", "apply", str(model), str(path), "--column", "text", "--id", "key"]
+    assert run_command(apply) == 0
+    heading, *rows = csv.reader(capsys.readouterr().out.splitlines())
+    assert heading == ["key", "odeco topic 0", "odeco topic 1"]
+    assert [row[0] for row in rows] == [str(number) for number in range(100, 180)]
+    assert run_command([*apply, "--json"]) != 0
+
+
+def test_transforms_carry_the_index_of_pandas_and_predictions_are_arrays():
+    X = FRAME[["a", "b"]].set_index(FRAME["user"])
+    ica = models.TensorICA(2, random_state=0).set_output(transform="pandas").fit(X)
+    assert ica.transform(X).index.equals(X.index)
+    labels = models.TensorMixture(2, random_state=0).fit(X).predict(X)
+    assert isinstance(labels, np.ndarray)
+    assert pandas.Series(labels, X.index).index.equals(X.index)
