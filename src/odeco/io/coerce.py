@@ -158,11 +158,13 @@ def in_memory(data: Any) -> Any:
         data = data.collect()
     elif hasattr(data, "to_arrow_reader"):  # a relation of DuckDB
         data = data.to_arrow_table()
+    if hasattr(data, "iloc"):  # pandas has no such lists, and a series has one type
+        return data
     schema = getattr(data, "schema", {})
     types = [field.type for field in schema] if hasattr(data, "num_columns") else getattr(data, "dtypes", ())
     # Lists whose type states their length: of pyarrow, of polars.
     has_lists = any(hasattr(each, "list_size") or type(each).__name__ == "Array" for each in types)
-    return join_rows(list(as_source(data))) if has_lists and not hasattr(data, "iloc") else data
+    return join_rows(list(as_source(data))) if has_lists else data
 
 
 def files_of(path: Path) -> list[Path]:
