@@ -293,10 +293,8 @@ def deliver_model(
             console().print(as_cell(line), soft_wrap=True)
 
     def write_page(path: Path) -> None:
-        from odeco.models.engine.page import write_model_report  # Matplotlib takes half a second, and may be missing
-
-        rows = None if private else data.X
-        write_model_report(model, path, title=title, rows=rows, remark=data.remark, command=command_line())
+        rows, lengths = None if private else data.X, data.predict.get("lengths")
+        model.write_report(path, title=title, rows=rows, lengths=lengths, remark=data.remark, command=command_line())
 
     with warnings.catch_warnings():  # rows come without the names that the model now has
         warnings.filterwarnings("ignore", "X does not have valid feature names")
