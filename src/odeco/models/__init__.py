@@ -17,10 +17,12 @@ with needed_by("odeco.models"):
     from odeco.models.lda.params import TopicDiagnostics, TopicTrust
     from odeco.models.lda.private_plan import plan_topics
     from odeco.models.lda.private_vocabulary import PrivateVocabulary, choose_vocabulary_privately
+    from odeco.models.lda.use import GroupShares
     from odeco.models.mmsb.estimator import Communities
 
 __all__ = [
     "Communities",
+    "GroupShares",
     "LatentClasses",
     "PrivatePlan",
     "PrivateVocabulary",

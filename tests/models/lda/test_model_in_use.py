@@ -290,3 +290,49 @@ def test_a_summary_takes_the_words_of_the_model(corpus, model):
     assert summary.words.tolist() == model.words_.tolist()
     assert [word for word, _ in summary.leading_words(0, 3)] == model.top_words(3)[0]
     np.testing.assert_array_equal(summary.shares, model.shares_)
+
+
+# ---- documents and topics --------------------------------------------------------------------------------------------
+
+
+def test_shares_in_groups_are_weighted_means_with_the_errors_that_samples_of_documents_have(corpus, model):
+    texts, years = texts_of(corpus.counts), np.repeat([2024, 2023], 400)
+    years[:3] = 2020, 2021, 2021
+    texts[0] = texts[1] = "unheard"  # of one group all words are unknown, of another those of one document
+    texts[3] = " ".join(5 * [texts[3]])
+    found = model.topics_over(texts, years)
+    assert found.groups.tolist() == [2020, 2021, 2023, 2024]
+    assert found.n_documents.tolist() == [0, 1, 400, 397]
+    proportions, lengths = model.transform_text(texts), np.array([20 * (text != "unheard") for text in texts])
+    lengths[3] = 100
+    for weight, w in (("length", lengths), ("equal", (lengths > 0).astype(int))):
+        table = model.topics_over(texts, years, document_weight=weight)
+        for place, year in enumerate((2021, 2023, 2024), 1):
+            own = years == year
+            expected = np.average(proportions[own], axis=0, weights=w[own])
+            np.testing.assert_allclose(table.shares[place], expected)
+            left = w[own, None] * (proportions[own] - expected)
+            n = table.n_documents[place]
+            if n > 1:
+                np.testing.assert_allclose(table.errors[place], np.sqrt(n / (n - 1) * (left**2).sum(0)) / w[own].sum())
+    assert np.isnan(found.shares[0]).all()
+    assert np.isnan(found.errors[:2]).all()
+    # Equal lengths: the error is that of a mean. Samples of 50 documents deviate by it; of 16 means, the standard
+    # deviation is estimated to within 1/√30 = 0.18, and 2.5 times that is allowed.
+    samples = model.topics_over(corpus.counts[:, np.argsort(WORDS)], np.arange(800) % 16)
+    np.testing.assert_allclose(samples.shares.std(axis=0, ddof=1), samples.errors.mean(axis=0), rtol=0.46)
+
+
+def test_groups_must_be_known_for_every_document(model):
+    for by, message in (
+        ([1], r"^`by` must have one label for each of 2 documents\. Got shape \(1,\)"),
+        ([1.0, np.nan], r"^`by` must have no missing label\. Got 1 "),
+        ([None, "a"], r"^`by` must have no missing label\. Got 1 "),
+        (np.array(["2024-01", "NaT"], "datetime64[M]"), r"no missing label"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.topics_over(["ship", "plough"], by)
+    with pytest.raises(ValueError, match=r"^`document_weight` must be 'length' or 'equal'\. Got 'words'"):
+        model.topics_over(["ship", "plough"], [1, 2], document_weight="words")
+    months = np.array(["2024-02-03", "2024-01-31"], "datetime64[D]").astype("datetime64[M]")
+    assert model.topics_over(["ship", "plough"], months).groups.astype(str).tolist() == ["2024-01", "2024-02"]

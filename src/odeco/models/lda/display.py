@@ -160,7 +160,7 @@ def _perplexity(model: TensorLDA, counts: Any, held_out: Any, seed: int) -> Perp
 
 
 #: The proportions of this many documents are computed at a time.
-_BLOCK = 20_000
+BLOCK = 20_000
 
 
 #: This many candidates are considered for each document shown, as some may be nearly the same.
@@ -186,8 +186,8 @@ def _top_documents(model: TensorLDA, counts: Any, n_documents: int) -> tuple[Ind
     """
     k = model.n_components_
     places, shares = np.zeros((k, 0), dtype=np.int64), np.zeros((k, 0))
-    for start in range(0, counts.shape[0], _BLOCK):
-        block = infer_proportions(model, row_slice(counts, start, min(start + _BLOCK, counts.shape[0]))).T
+    for start in range(0, counts.shape[0], BLOCK):
+        block = infer_proportions(model, row_slice(counts, start, min(start + BLOCK, counts.shape[0]))).T
         rows = np.broadcast_to(np.arange(start, start + block.shape[1]), block.shape)
         shares, places = np.concatenate([shares, block], axis=1), np.concatenate([places, rows], axis=1)
         first = np.argsort(-shares, axis=1, kind="stable")[:, :n_documents]

@@ -1,0 +1,119 @@
+"""A fitted topic model in use: topics over time or by class, labels, and documents that show each topic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from odeco._util.types import FloatArray, IndexArray
+from odeco.io.rows import row_slice
+from odeco.models.lda.counts import DocumentWeight
+from odeco.models.lda.display import BLOCK
+from odeco.models.lda.text import TopicWords, are_texts
+
+
+@dataclass(frozen=True, eq=False)
+class GroupShares:
+    """Shares of topics in groups of documents.
+
+    Attributes
+    ----------
+    groups : array of g labels
+        The groups, sorted.
+    shares : array, g x k
+        Share of each topic in each group; rows sum to one. NaN for a group without a known word.
+    errors : array, g x k
+        Standard errors of the shares; NaN for a group with fewer than two documents of known words.
+    n_documents : array of g numbers
+        Number of documents of each group with at least one known word. Others say nothing, and are left out.
+    """
+
+    groups: NDArray[Any]
+    shares: FloatArray
+    errors: FloatArray
+    n_documents: IndexArray
+
+
+class TopicUse(TopicWords):
+    """What a fitted estimator of topics says of documents and of its topics."""
+
+    _encode: Any
+
+    def topics_over(self, X: Any, by: Any, *, document_weight: DocumentWeight = "length") -> GroupShares:
+        """Return the share of each topic in groups of documents: over time, or by class.
+
+        Parameters
+        ----------
+        X : array or CSR array, documents x words, or sequence of str
+            Word counts, or texts, which are split as in `transform_text`.
+        by : array of labels
+            The group of each document: a class, a year, or a month (``dates.astype("datetime64[M]")``).
+        document_weight : {"length", "equal"}
+            Whether a document counts as often as it has known words (the shares are then those of words) or once.
+
+        Notes
+        -----
+        With the weight w of a document and its proportions θ (see `transform`), a share is s = Σ w θ / Σ w, and its
+        standard error √(n/(n − 1) Σ w² (θ − s)²) / Σ w, for n independent documents of a group. It says how much the
+        share would vary between samples of documents. It takes the topics as given, and documents of one author or one
+        thread as independent. Proportions are means of the posterior: in short texts they are pulled towards the prior,
+        so that differences between groups look smaller than they are. The result is not private.
+
+        Examples
+        --------
+        >>> from odeco.models import TensorLDA
+        >>> texts = 200 * ["cat mouse cat mouse", "shares bonds shares bonds"]
+        >>> model = TensorLDA(2, max_iter=0, random_state=0).fit_text(texts, max_share=1.0)
+        >>> table = model.topics_over(["bonds bonds", "shares", "mouse cat"], [2024, 2024, 2025])
+        >>> table.groups.tolist(), table.shares.argmax(axis=1) == model.transform_text(["bonds", "cat"]).argmax(axis=1)
+        ([2024, 2025], array([ True,  True]))
+        """
+        return shares_in_groups(self, self._counts_of(X), by, document_weight)
+
+    def _counts_of(self, X: Any) -> Any:
+        """Return the counts of the model's words in documents: in texts, or in checked word counts."""
+        context = self._fit_for("topics of documents").context
+        return self._count_texts(X) if are_texts(X) else self._encode(X, context)[0].astype(np.int64)
+
+
+def shares_in_groups(model: Any, counts: Any, by: Any, document_weight: DocumentWeight = "length") -> GroupShares:
+    """Return the shares of topics in groups of documents whose columns are known to be the model's words."""
+    if document_weight not in ("length", "equal"):
+        raise ValueError(f"`document_weight` must be 'length' or 'equal'. Got {document_weight!r}.")
+    groups, places = _grouped(by, counts.shape[0])
+    lengths = np.asarray(counts.sum(axis=1), dtype=np.float64).ravel()
+    weights = lengths if document_weight == "length" else (lengths > 0).astype(np.float64)
+    members: Any = sparse.csc_array((weights, places, np.arange(places.size + 1)), shape=(groups.size, places.size))
+    # Of each group: Σ w θ, Σ w² θ and Σ w² θ², one block of documents after the other.
+    sums = np.zeros((3, groups.size, model.n_components_))
+    for start in range(0, counts.shape[0], BLOCK):
+        stop = min(start + BLOCK, counts.shape[0])
+        proportions: FloatArray = model._proportions(row_slice(counts, start, stop))
+        own = members[:, start:stop]
+        squares = own.power(2)
+        sums += np.stack([own @ proportions, squares @ proportions, squares @ proportions**2])
+    n_documents = np.bincount(places, lengths > 0, groups.size).astype(np.int64)
+    mass, squared_mass = (members.power(power).sum(axis=1)[:, None] for power in (1, 2))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shares = sums[0] / mass
+        spread = np.maximum(sums[2] - 2 * shares * sums[1] + shares**2 * squared_mass, 0)
+        errors = np.sqrt(spread * (n_documents / (n_documents - 1))[:, None]) / mass
+    errors[n_documents < 2] = np.nan
+    return GroupShares(groups, shares, errors, n_documents)
+
+
+def _grouped(by: Any, n_documents: int) -> tuple[NDArray[Any], IndexArray]:
+    """Return the sorted groups, and the place of the group of each document."""
+    labels = np.asarray(by)
+    if labels.shape != (n_documents,):
+        raise ValueError(f"`by` must have one label for each of {n_documents:,} documents. Got shape {labels.shape}.")
+    # Only a missing value (None, NaN, NaT) is None or differs from itself.
+    n_missing = int(np.sum((labels != labels) | (labels == None)))  # noqa: E711 - cell by cell
+    if n_missing:
+        raise ValueError(f"`by` must have no missing label. Got {n_missing:,} of them. Drop these documents.")
+    groups, places = np.unique(labels, return_inverse=True)
+    return groups, places.astype(np.int64)
