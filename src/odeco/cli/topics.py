@@ -340,7 +340,6 @@ def apply(
     )
     # scikit-learn may be missing
     from odeco.cli.topics_files import deliver_groups, proportions_table, read_for_model, write_proportions
-    from odeco.models.lda.display import infer_proportions
     from odeco.models.lda.estimator import TensorLDA
     from odeco.models.lda.use import shares_in_groups
 
@@ -357,7 +356,7 @@ def apply(
         if labels is not None:
             found = shares_in_groups(learnt, counts, [label for (label,) in labels.rows])
         else:
-            proportions = infer_proportions(learnt, counts)
+            proportions = learnt._proportions(counts)
     if labels is not None:
         deliver_groups(found, out, as_json=as_json)
         return

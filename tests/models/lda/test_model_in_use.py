@@ -16,7 +16,7 @@ from odeco.cli.topics import fit as fit_command
 from odeco.datasets.planted import planted_topics
 from odeco.errors import VocabularyError
 from odeco.models import TensorLDA
-from odeco.models.lda.display import lift, relevance, representative_documents, summarise_topics
+from odeco.models.lda.display import lift, relevance, summarise_topics
 
 pytestmark = pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
 
@@ -268,7 +268,7 @@ def test_documents_that_say_nearly_the_same_are_shown_once(model):
     # The columns are field, harbour, harvest, plough, sail, ship, weather.
     base = np.array([0, 6, 0, 6, 6, 0, 0])
     sea = np.array([[0, 6, 0, 0, 6, 6, 0], [0, 6, 0, 0, 6, 6, 1], [0, 2, 0, 0, 14, 1, 0], [0, 6, 0, 0, 6, 7, 0]])
-    (_, shown) = representative_documents(model, sparse.csr_array(np.vstack([sea, base])), 3)
+    (_, shown) = model.representative_documents(np.vstack([sea, base]), 3)
     places = [place for place, _ in shown]
     # 18, 19 and 19 words that overlap in 18 at least: one of the three. The third document has 9 in common with 26.
     assert len({0, 1, 3} & set(places)) == 1
@@ -336,3 +336,14 @@ def test_groups_must_be_known_for_every_document(model):
         model.topics_over(["ship", "plough"], [1, 2], document_weight="words")
     months = np.array(["2024-02-03", "2024-01-31"], "datetime64[D]").astype("datetime64[M]")
     assert model.topics_over(["ship", "plough"], months).groups.astype(str).tolist() == ["2024-01", "2024-02"]
+
+
+def test_labels_and_documents_show_the_topics(corpus, model):
+    land, sea = model.topic_labels()  # the common word is the least characteristic
+    assert (set(land.split(", ")), set(sea.split(", "))) == (set(LAND), set(SEA))
+    texts = ["ship sail harbour ship", "weather", "field plough"]
+    assert [places[0][0] for places in model.representative_documents(texts, 1)] == [2, 0]
+    ((_, share),) = model.representative_documents(texts, 1)[1]
+    assert share == model.transform_text(texts)[0, 1]
+    with pytest.raises(ValueError, match="n_documents"):
+        model.representative_documents(texts, 0)

@@ -11,7 +11,6 @@ Sievert and Shirley, *LDAvis: a method for visualizing and interpreting topics*,
 from __future__ import annotations
 
 import numbers
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -171,15 +170,7 @@ _LOOKED_AT = 10
 _NEARLY_THE_SAME = 0.5
 
 
-def infer_proportions(model: TensorLDA, counts: Any) -> FloatArray:
-    """Return the proportions of topics in documents whose columns are known to be the model's words."""
-    with warnings.catch_warnings():
-        # The columns of a sparse array have no names, and the model's have.
-        warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        return model.transform(counts)
-
-
-def _top_documents(model: TensorLDA, counts: Any, n_documents: int) -> tuple[IndexArray, FloatArray]:
+def _top_documents(model: Any, counts: Any, n_documents: int) -> tuple[IndexArray, FloatArray]:
     """Return the documents in which each topic has its largest share, largest first, and these shares.
 
     Both arrays have a row for each topic. Documents are given by their row numbers, and worked on some at a time.
@@ -187,7 +178,7 @@ def _top_documents(model: TensorLDA, counts: Any, n_documents: int) -> tuple[Ind
     k = model.n_components_
     places, shares = np.zeros((k, 0), dtype=np.int64), np.zeros((k, 0))
     for start in range(0, counts.shape[0], BLOCK):
-        block = infer_proportions(model, row_slice(counts, start, min(start + BLOCK, counts.shape[0]))).T
+        block = model._proportions(row_slice(counts, start, min(start + BLOCK, counts.shape[0]))).T
         rows = np.broadcast_to(np.arange(start, start + block.shape[1]), block.shape)
         shares, places = np.concatenate([shares, block], axis=1), np.concatenate([places, rows], axis=1)
         first = np.argsort(-shares, axis=1, kind="stable")[:, :n_documents]
@@ -195,7 +186,7 @@ def _top_documents(model: TensorLDA, counts: Any, n_documents: int) -> tuple[Ind
     return places, shares
 
 
-def representative_documents(model: TensorLDA, counts: Any, n_documents: int) -> list[list[tuple[int, float]]]:
+def representative_documents(model: Any, counts: Any, n_documents: int) -> list[list[tuple[int, float]]]:
     """Return for each topic the row numbers of documents that show it best, and its share in each.
 
     A document that says nearly the same as one before it is left out: its words and those of the other, Σ min over

@@ -339,7 +339,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
             from odeco.models.lda.cluster import proportions_on_cluster
 
             return cast("FloatArray", proportions_on_cluster(self, X))
-        return self._proportions(self._encode(X, self._learnt.fit.context)[0].astype(np.int64))
+        return self._proportions(self._encode(X, self._learnt.fit.context)[0])
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002 - scikit-learn's signature
         """Return the log-likelihood of the words of documents, given the topics and the proportions that fit them.
@@ -415,6 +415,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         """Return the proportions of topics in documents whose columns are known to be the words of the model."""
         spec, params = self._specify_topics(), self._learnt.fit.params
         n_rounds, n_jobs = spec.settings.max_inference_iter, spec.algorithm.n_jobs
+        counts = counts.astype(np.int64, copy=False)
         return document_topics(counts, params.topic_word, params.alpha, n_iterations=n_rounds, n_jobs=n_jobs)
 
     def _likelihood(self, X: Any) -> tuple[float, float]:

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import row_slice
 from odeco.models.lda.counts import DocumentWeight
-from odeco.models.lda.display import BLOCK
+from odeco.models.lda.display import BLOCK, representative_documents
 from odeco.models.lda.text import TopicWords, are_texts
+from odeco.models.lda.vocabulary import RELEVANCE
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +76,30 @@ class TopicUse(TopicWords):
         """
         return shares_in_groups(self, self._counts_of(X), by, document_weight)
 
+    def topic_labels(self, n_words: int = 3) -> list[str]:
+        """Return a label for each topic: its most characteristic words, by relevance, such as ``"ship, sail, sea"``.
+
+        If two topics have the same label, take more words. A private topic may have fewer words, or none.
+        """
+        return [", ".join(words) for words in self.top_words(n_words, relevance=RELEVANCE)]
+
+    def representative_documents(self, X: Any, n_documents: int = 3) -> list[list[tuple[int, float]]]:
+        """Return for each topic the documents in which its share is largest: their row numbers, and this share.
+
+        Parameters
+        ----------
+        X : array or CSR array, documents x words, or sequence of str
+            Word counts or texts, as for `topics_over`.
+        n_documents : int
+            Number of documents of each topic; fewer if documents are nearly the same (more than half of the words of
+            two documents together are common to both), of which the first is kept. The result is not private.
+        """
+        return representative_documents(self, self._counts_of(X), check_count("n_documents", n_documents))
+
     def _counts_of(self, X: Any) -> Any:
         """Return the counts of the model's words in documents: in texts, or in checked word counts."""
         context = self._fit_for("topics of documents").context
-        return self._count_texts(X) if are_texts(X) else self._encode(X, context)[0].astype(np.int64)
+        return self._count_texts(X) if are_texts(X) else self._encode(X, context)[0]
 
 
 def shares_in_groups(model: Any, counts: Any, by: Any, document_weight: DocumentWeight = "length") -> GroupShares:
