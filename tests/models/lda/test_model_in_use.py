@@ -347,3 +347,46 @@ def test_labels_and_documents_show_the_topics(corpus, model):
     assert share == model.transform_text(texts)[0, 1]
     with pytest.raises(ValueError, match="n_documents"):
         model.representative_documents(texts, 0)
+
+
+def test_merged_topics_are_the_sum_of_their_parts(tmp_path):
+    planted = planted_topics(1500, 40, [0.1, 0.2, 0.3, 0.4], document_length=40, rng=5)
+    model = TensorLDA(4, max_iter=5, random_state=0).fit(planted.counts)
+    before = model.topic_word_.copy()
+    merged = model.merge_topics([[3, 1]])
+    assert (model.n_components_, model.n_components) == (4, 4)
+    np.testing.assert_array_equal(model.topic_word_, before)
+    assert (merged.n_components_, merged.n_components) == (3, 3)
+    assert (np.diff(merged.shares_) <= 0).all()
+    own = int(np.argmin(np.abs(merged.shares_ - model.shares_[[1, 3]].sum())))
+    others = np.delete(np.arange(3), own)
+    np.testing.assert_allclose(merged.components_[own], model.components_[[1, 3]].sum(axis=0))
+    np.testing.assert_allclose(merged.doc_topic_prior_[own], model.doc_topic_prior_[[1, 3]].sum())
+    np.testing.assert_allclose(merged.topic_word_[others], before[[0, 2]])
+    # All text has the same frequencies of words, and what the moments said of single topics goes with those that stay.
+    np.testing.assert_allclose(merged.shares_ @ merged.topic_word_, model.shares_ @ before)
+    assert np.isnan(merged.diagnostics_.weights).tolist() == [place == own for place in range(3)]
+    np.testing.assert_array_equal(merged.diagnostics_.weights[others], model.diagnostics_.weights[[0, 2]])
+    assert merged.summary().startswith("3 topics: ")
+    merged.save(tmp_path / "merged.npz")
+    again = TensorLDA.load(tmp_path / "merged.npz")
+    np.testing.assert_array_equal(again.transform(planted.counts[:5]), merged.transform(planted.counts[:5]))
+    assert merged.merge_topics([[0, 1, 2]]).n_components_ == 1
+    np.testing.assert_array_equal(model.merge_topics([]).topic_word_, before)
+    assert merged.partial_fit(planted.counts).n_components_ == 3  # a new stream
+
+
+@pytest.mark.parametrize("groups", [[[0, 2]], [[0, 1], [1]], [[0, 0]]])
+def test_topics_that_are_not_there_or_come_twice_are_not_merged(model, groups):
+    with pytest.raises(
+        ValueError, match=r"^`groups` must have topics from 0 to 1, each of them once at most\. Got \[\["
+    ):
+        model.merge_topics(groups)
+    with pytest.raises(ValueError, match=r"^`topic` must be an int of at least 0\. Got -1"):
+        model.merge_topics([[-1, 0]])
+
+
+def test_private_topics_are_not_merged(corpus):
+    private = TensorLDA(2, epsilon=20.0, delta=1e-6, random_state=0).fit(corpus.counts)
+    with pytest.raises(ValueError, match=r"^Merged topics must come from a model that is not private"):
+        private.merge_topics([[0, 1]])

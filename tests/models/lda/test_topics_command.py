@@ -353,7 +353,7 @@ def test_runs_share_a_ledger_that_refuses_what_is_too_much(folder, tmp_path):
 def test_a_run_on_a_terminal_asks_before_it_spends(folder, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr("odeco.cli.spending.click.confirm", lambda text, **_: asked.append(text) or False)
-    monkeypatch.setattr("odeco.cli.topics_fit.choose_vocabulary_privately", pytest.fail)
+    monkeypatch.setattr("odeco.cli.topics_fit.keep_words", pytest.fail)
     monkeypatch.setattr("odeco.cli.spending.is_interactive", lambda: True)
     private = ("corpus.txt", "-k", "3", "--epsilon", "4", "--delta", "1e-6")
     assert "Nothing was spent" in fails(1, *private, "--ledger", tmp_path / "l", "--budget", "5", cwd=folder)

@@ -264,6 +264,11 @@ def describe(params: TopicParams, names: list[str]) -> Description:
     facts = [f"Fitted to {found.n_documents:,} documents; concentration {found.concentration:.3g}."]
     if found.n_replicated is not None:
         facts.append(f"{found.n_replicated} of the topics are replicated in the other half of the documents.")
+        if found.n_clear > k:
+            facts.append(
+                f"{k} is the choice for readers. For predictions take more: {found.n_clear} directions of word pairs "
+                "stand clear of noise."
+            )
     return Description(_verdict(params, k), tuple(facts), tuple(components), (panel,))
 
 
@@ -275,9 +280,12 @@ def _verdict(params: TopicParams, k: int) -> str:
         n_clear = int(params.trust.clear.sum())
         return f"{topics}, {n_clear} of them clear of the noise{'' if n_clear else ': do not trust them'}."
     n_reliable = int(params.diagnostics.reliable.sum())
-    if n_reliable == params.diagnostics.reliable.size:
+    n_directions = params.diagnostics.reliable.size  # more than k if topics were merged
+    if n_reliable == n_directions:
         return f"{topics}: all directions of word pairs that they rest on stand clear of noise."
-    return f"{topics}: {n_reliable} of the {k} directions of word pairs that they rest on stand clear of noise."
+    return (
+        f"{topics}: {n_reliable} of the {n_directions} directions of word pairs that they rest on stand clear of noise."
+    )
 
 
 def draw_topics(

@@ -1,9 +1,11 @@
-"""A fitted topic model in use: topics over time or by class, labels, and documents that show each topic."""
+"""A fitted topic model in use: topics over time or by class, labels, documents of each topic, merged topics."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +14,11 @@ from scipy import sparse
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray, IndexArray
 from odeco.io.rows import row_slice
+from odeco.models.engine.estimator import Learnt
+from odeco.models.engine.fit import Fit, Info
 from odeco.models.lda.counts import DocumentWeight
 from odeco.models.lda.display import BLOCK, representative_documents
+from odeco.models.lda.params import TopicParams
 from odeco.models.lda.text import TopicWords, are_texts
 from odeco.models.lda.vocabulary import RELEVANCE
 
@@ -43,7 +48,9 @@ class GroupShares:
 class TopicUse(TopicWords):
     """What a fitted estimator of topics says of documents and of its topics."""
 
+    n_components: Any
     _encode: Any
+    _learnt: Learnt
 
     def topics_over(self, X: Any, by: Any, *, document_weight: DocumentWeight = "length") -> GroupShares:
         """Return the share of each topic in groups of documents: over time, or by class.
@@ -96,6 +103,61 @@ class TopicUse(TopicWords):
         """
         return representative_documents(self, self._counts_of(X), check_count("n_documents", n_documents))
 
+    def merge_topics(self, groups: Iterable[Iterable[int]]) -> Self:
+        """Return a copy of the model in which the topics of each group are one; this model stays as it is.
+
+        Parameters
+        ----------
+        groups : iterable of iterables of int
+            The topics to merge, such as ``[[1, 4], [2, 6, 7]]``. Other topics stay; all are sorted by share again.
+
+        Notes
+        -----
+        The Dirichlet parameter of a merged topic is the sum of theirs, which is exact: sums of Dirichlet proportions
+        are Dirichlet. Its words are their mean, by share. The model is therefore that of documents in which both topics
+        keep their ratio; where one of them is alone, it fits worse than before. If you need only the shares of
+        documents, add the columns of `transform` instead. The evidence of the third moment and the numbers of topics
+        tried belong to the topics before: they are NaN and empty. `partial_fit` begins a new stream.
+
+        Examples
+        --------
+        >>> from odeco.models import TensorLDA
+        >>> texts = 200 * ["cat mouse cat mouse", "shares bonds shares bonds", "rain wind rain wind"]
+        >>> model = TensorLDA(3, max_iter=0, random_state=0).fit_text(texts, max_share=1.0)
+        >>> merged = model.merge_topics([[0, 2]])
+        >>> merged.n_components_, merged.shares_.round(2)
+        (2, array([0.67, 0.33]))
+        """
+        fit = self._fit_for("merge_topics")
+        params: TopicParams = fit.params
+        if params.trust is not None:
+            raise ValueError(
+                "Merged topics must come from a model that is not private: how far to trust merged private topics is "
+                "not known. Got a private model. Add the columns of transform."
+            )
+        owners = _owners(groups, params.alpha.size)
+        k = int(owners.max()) + 1
+        members = np.equal.outer(np.arange(k), owners).astype(np.float64)
+        totals = members @ params.totals
+        alone = members.sum(axis=1) == 1
+        first = members.argmax(axis=1)
+        found: Any = {
+            name: np.where(alone, getattr(params.diagnostics, name)[first], np.nan)
+            for name in ("weights", "residuals", "negative_mass")
+        }
+        diagnostics = replace(
+            params.diagnostics, n_components=k, selection_scores=np.zeros((0, 2), dtype=np.int64), **found
+        )
+        topic_word = (members * params.totals / totals[:, None]) @ params.topic_word
+        merged_params = TopicParams(topic_word, totals, members @ params.alpha, params.eta, diagnostics)
+        merged = copy.copy(self)
+        merged.n_components = k
+        info = Info(fit.info.n_samples, n_iter=fit.info.n_iter)
+        merged._learnt = Learnt(
+            merged._specify_topics(), self._learnt.seed, Fit(merged_params.largest_first(), fit.context, info), None
+        )
+        return merged
+
     def _counts_of(self, X: Any) -> Any:
         """Return the counts of the model's words in documents: in texts, or in checked word counts."""
         context = self._fit_for("topics of documents").context
@@ -126,6 +188,18 @@ def shares_in_groups(model: Any, counts: Any, by: Any, document_weight: Document
         errors = np.sqrt(spread * (n_documents / (n_documents - 1))[:, None]) / mass
     errors[n_documents < 2] = np.nan
     return GroupShares(groups, shares, errors, n_documents)
+
+
+def _owners(groups: Iterable[Iterable[int]], k: int) -> IndexArray:
+    """Return for each of k topics its number after merging; merged topics have that of the first of their group."""
+    listed = [[check_count("topic", topic, low=0) for topic in group] for group in groups]
+    members = [topic for group in listed for topic in group]
+    if len(set(members)) < len(members) or max(members, default=0) >= k:
+        raise ValueError(f"`groups` must have topics from 0 to {k - 1}, each of them once at most. Got {listed}.")
+    owners = np.arange(k)
+    for group in listed:
+        owners[group] = min(group, default=0)
+    return np.unique(owners, return_inverse=True)[1].astype(np.int64)
 
 
 def _grouped(by: Any, n_documents: int) -> tuple[NDArray[Any], IndexArray]:
