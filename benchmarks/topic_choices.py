@@ -158,7 +158,9 @@ def vocabulary(folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["concentration", "number", "stability", "vocabulary", "private", "variational"])
+    parser.add_argument(
+        "what", choices=["concentration", "number", "stability", "vocabulary", "private", "variational"]
+    )
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--data", action="store_true", help="real text instead of planted documents")
     parser.add_argument("--folder", type=Path, default=Path("../shared/data"))
