@@ -182,7 +182,7 @@ class Settings:
         """Return the method, and why it was chosen."""
         if self.method != "auto":
             return self.method, "as given"
-        if self._more_than(dimension):
+        if self._takes_fourth_moment(dimension):
             return "entries", "more components than columns, and cumulants, take the whole fourth moment"
         if self.order != 3 or self.automatic or (self.forgetting < 1 and self.guarantee is None):
             what = "the order is not 3" if self.order != 3 else "rows that are kept serve more than one purpose"
@@ -193,7 +193,7 @@ class Settings:
             return "core", "the whole moment does not fit into the memory allowed"
         return "entries", f"with at most {FEW_COLUMNS} columns the whole moment is cheap"
 
-    def _more_than(self, dimension: int) -> bool:
+    def _takes_fourth_moment(self, dimension: int) -> bool:
         """Return whether the fourth moment must be added up, or, for an unknown number, whether it can be."""
         if self.order != 4 or self.guarantee is not None or self.forgetting < 1:
             return False
