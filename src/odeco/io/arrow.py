@@ -136,7 +136,7 @@ class ArrowFile(FileSource):
 
 
 def arrow_stream(data: Any, batch_rows: int | None, selection: Selection = ALL) -> Source:
-    """Return the rows of an object that `is_arrow_data`; one stream of it is opened for every pass, and no other."""
+    """Return the rows of an object that has an Arrow stream; one stream of it is opened for every pass, and no other."""
     name = f"the {type(data).__name__}"
     arrow = import_arrow(name)
     layout: Layout | None = None
@@ -206,12 +206,6 @@ def _closed(layout: Layout, batches: Iterator[Any], name: str) -> tuple[Layout, 
             layout = layout.closed(iter([batch]), name, None)
             break
     return layout, chain(seen, batches)
-
-
-def is_arrow_data(data: Any) -> bool:
-    """Tell whether an object has an Arrow stream, without importing pyarrow."""
-    is_dataset = type(data).__module__.startswith("pyarrow") and hasattr(data, "get_fragments")
-    return is_dataset or hasattr(data, "__arrow_c_stream__") or hasattr(data, "collect_batches")
 
 
 @dataclass(frozen=True)
