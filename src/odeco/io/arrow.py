@@ -136,7 +136,7 @@ class ArrowFile(FileSource):
 
 
 def arrow_stream(data: Any, batch_rows: int | None, selection: Selection = ALL) -> Source:
-    """Return the rows of an object that has an Arrow stream; one stream of it is opened for every pass, and no other."""
+    """Return the rows of an object with an Arrow stream; it is opened once for every pass."""
     name = f"the {type(data).__name__}"
     arrow = import_arrow(name)
     layout: Layout | None = None

@@ -78,14 +78,10 @@ class PairMoments:
             return cls(as_matrix(mean, d), frame, None, cumulant)
         return cls(mean.reshape(-1, basis.shape[1] + d + 1), frame, basis, cumulant)
 
-    @property
-    def _d(self) -> int:
-        return int(self.frame.shape[0])
-
     @cached_property
     def pairs(self) -> PackedCoordinates:
         """The packed coordinates of pairs without the constant."""
-        return PackedCoordinates(self._d, 2)
+        return PackedCoordinates(self.frame.shape[0], 2)
 
     @property
     def _frame_mean(self) -> FloatArray:
@@ -254,7 +250,7 @@ def decompose_pairs(
         Their number, and the seed of the starts.
     """
     with one_blas_thread():
-        means = _LeftOut(groups, counts, frame, basis, cumulant)
+        means = _GroupMeans(groups, counts, frame, basis, cumulant)
         moments, evidence = means.of(np.ones(len(counts), bool)), None
         whitener = moments.whitener()
         if n_components is None:
@@ -281,8 +277,8 @@ def decompose_pairs(
 
 
 @dataclass(frozen=True, eq=False)
-class _LeftOut:
-    """Moments of some of the groups."""
+class _GroupMeans:
+    """The means of groups of rows, from which the moments of any of them follow."""
 
     groups: FloatArray
     counts: FloatArray
@@ -326,7 +322,7 @@ def _lifted(inside: Components, lift: FloatArray) -> Components:
     return Components(inside.weights * lengths**4, vectors / lengths, 4)
 
 
-def _select(means: _LeftOut, whitener: Whitener) -> RankEvidence:
+def _select(means: _GroupMeans, whitener: Whitener) -> RankEvidence:
     """Return the number of eigenvectors of the flattening of earlier rows that later rows confirm.
 
     Their values in the later rows are unbiased, because those rows had no part in their choice. The standard error of
