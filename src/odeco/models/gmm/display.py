@@ -74,7 +74,10 @@ def _verdict(fit: Fit, privacy: PrivacyReport | None) -> str:
     if k == 1:
         return "One component: nothing to tell apart."
     rows, _ = fit.params.draw(_N_DRAWN, np.random.default_rng(0))
-    return separation_verdict(fit.params.posterior(rows)[0], "component")
+    verdict = separation_verdict(fit.params.posterior(rows)[0], "component")
+    if 0 < fit.info.n_groups < k:  # parts of one group are not apart, however many rows can be assigned
+        return verdict.replace("well apart", "parts of fewer groups")
+    return verdict
 
 
 def _only_column(model: Gaussians) -> tuple[int, float] | None:

@@ -142,7 +142,7 @@ class TensorMixture(PrivateEstimator, EMEstimator):
 
     n_components: int | Literal["auto"] = n_components(8)
     covariance_type: CovarianceType | Literal["auto"] = param(
-        "spherical", choice(*COVARIANCE_TYPES, "auto"), "The shape of a cluster.", option="--covariance"
+        "auto", choice(*COVARIANCE_TYPES, "auto"), "The shape of a cluster.", option="--covariance"
     )
     reg_covar: float = param(1e-6, number(), "The share of the variance of all rows that is added to every variance.")
     standardize: Standardize = param(
