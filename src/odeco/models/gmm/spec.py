@@ -167,9 +167,9 @@ class MixtureSpec(EMSpec):
             return self, None
         kinds = COVARIANCE_TYPES if d <= _MOST_CORRELATED else COVARIANCE_TYPES[:-1]
         specs = [MixtureSpec(replace(settings, covariance_type=kind)) for kind in kinds]
-        if n < 2 * N_FOLDS or d == 1:
-            return specs[0], None
         k = settings.n_components
+        if n < 2 * max(N_FOLDS, 1 if k == "auto" else k) or d == 1:
+            return specs[0], None
         if k != "auto":
             some = self.trial(data, k, np.random.default_rng(seed))
             fits = [Fits(*spec.selection_fits(some, base, seed)) for spec in specs]

@@ -2,7 +2,8 @@
 
 **Recursions.** Rows of all sequences stand one after the other, and `begins` says which of them begin a sequence.
 Messages are scaled to sum to one (Rabiner 1989, section V), so nothing underflows and only one logarithm per row is
-needed. No probability of a model is zero, not even of a transition that is forbidden, so no sum is. `table[index[t]]` holds the likelihood of row t in each state.
+needed. No probability of a model is zero, not even of a transition that is forbidden, so no sum is. `table[index[t]]`
+holds the likelihood of row t in each state.
 """
 
 from __future__ import annotations

@@ -154,10 +154,11 @@ def check_mask(name: str, mask: Any) -> BoolArray:
             f"`{name}` must be a square array of bool, whether state i may be followed by state j. Got an array of "
             f"{checked.dtype} and shape {checked.shape}. Pass one row and one column for each state."
         )
-    if not checked.any(axis=1).all():
+    left = checked.any(axis=1)
+    if not left.all():
         raise ValueError(
-            f"`{name}` must allow a transition from every state. Got none from state {int(np.argmin(checked.any(axis=1)))}. "
-            "Allow it to be followed by itself, or by another."
+            f"`{name}` must allow a transition from every state. Got none from state {int(np.argmin(left))}. Allow it "
+            "to be followed by itself, or by another."
         )
     return checked
 
