@@ -5,11 +5,11 @@ BENCH := .venv-bench
 LOWEST := .venv-lowest
 # diffprivlib does not import beside current scikit-learn, so it gets an environment of its own.
 PRIVATE_PEER := .venv-diffprivlib
-BIN := $(VENV)/bin
+BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 # The tests that call other packages. The rest is arithmetic of our own, and one set of versions is enough for it.
 TESTS_OF_VERSIONS := tests/io tests/test_*.py tests/privacy/test_calibration.py tests/privacy/test_noise.py src
 
-.PHONY: check demo test long fuzz mutants lowest pythons lint format docs screenshots bench clean
+.PHONY: check demo test long fuzz mutants lowest pythons package lint format docs screenshots bench clean
 
 # All that must pass before a change lands; CI runs it. It has every test, while `make test` alone leaves out most of the
 # slow ones. `make long`, `make mutants`, `make fuzz` and `make pythons` are run by hand.
@@ -48,11 +48,20 @@ lowest: $(LOWEST)/.lowest
 pythons:
 	tools/pythons.sh
 
+# The distributions, checked: their metadata, this repository's settings, and whether everything installs beside PyTorch.
+package: $(VENV)/.package
+	$(BIN)/python -m build -o dist .
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/validate-pyproject pyproject.toml
+	$(BIN)/repo-review .
+	$(BIN)/pip install -q --dry-run --ignore-installed "odeco[all] @ file://$(CURDIR)" torch
+
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_docstrings.py
 
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
@@ -60,6 +69,7 @@ format: $(VENV)/.test
 
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python tools/check_links.py docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 # The pictures of pages in the documentation; needs Chromium.
@@ -74,6 +84,7 @@ bench: $(BENCH)/.bench $(PRIVATE_PEER)/.peer
 	$(BENCH)/bin/python benchmarks/baselines.py
 	$(BENCH)/bin/python benchmarks/throughput.py
 	$(BENCH)/bin/python benchmarks/memory.py
+	$(BENCH)/bin/python benchmarks/startup.py
 	$(BENCH)/bin/python benchmarks/streaming.py
 	$(BENCH)/bin/python benchmarks/streams_independent.py
 	$(BENCH)/bin/python benchmarks/soak.py
@@ -107,6 +118,12 @@ $(VENV)/.docs: pyproject.toml constraints.txt
 	$(BIN)/pip install -q -c constraints.txt -e '.[all]' --group docs
 	touch $@
 
+$(VENV)/.package: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --upgrade 'pip>=25.1'
+	$(BIN)/pip install -q --group package
+	touch $@
+
 $(LOWEST)/.lowest: pyproject.toml tools/lowest_versions.py
 	$(PYTHON) -m venv $(LOWEST)
 	$(PYTHON) tools/lowest_versions.py > $(LOWEST)/constraints.txt
@@ -126,5 +143,5 @@ $(PRIVATE_PEER)/.peer:
 	touch $@
 
 clean:
-	rm -rf docs/_build docs/api/generated docs/gallery
+	rm -rf dist docs/_build docs/api/generated docs/gallery docs/tutorials
 	rm -rf $(VENV) $(BENCH) $(LOWEST) $(PRIVATE_PEER) .venv-3.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

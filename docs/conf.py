@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from sphinx_gallery.sorting import FileNameSortKey
@@ -23,7 +27,10 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
-exclude_patterns = ["_build", "gallery/*.ipynb", "gallery/*.py", "gallery/*.md5", "gallery/*.json"]
+exclude_patterns = [
+    "_build",
+    *(f"{made}/*.{kind}" for made in ("gallery", "tutorials") for kind in ("ipynb", "py", "md5", "json")),
+]
 default_role = "autolink"  # `name` in a docstring becomes a link if there is such a name
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence"]  # cards within cards
@@ -34,8 +41,8 @@ autodoc_default_options = {"members": True, "inherited-members": "Exception"}
 numpydoc_show_class_members = False  # autodoc lists them already
 
 sphinx_gallery_conf = {
-    "examples_dirs": "../examples/gallery",
-    "gallery_dirs": "gallery",
+    "examples_dirs": ["../examples/tutorials", "../examples/gallery"],
+    "gallery_dirs": ["tutorials", "gallery"],
     "filename_pattern": r"plot_",
     "within_subsection_order": FileNameSortKey,
     "abort_on_example_error": True,
@@ -52,7 +59,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "odeco"
 html_theme_options = {
     "show_toc_level": 2,
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 8,
     "navbar_align": "left",
     "navigation_with_keys": False,
     "footer_start": ["copyright"],
@@ -73,6 +80,33 @@ def escape_marks(app: Any, what: str, name: str, obj: Any, options: Any, lines: 
             lines[number] = re.sub(r"(?<=\w)_(?=[\s,.;:)]|$)(?![^`]*`)", r"\\_", escaped)
 
 
+#: Pages whose code is run when they are built; below each block stands what it printed, and its figure if it drew one.
+EXECUTED = ("getting-started",)
+
+
+def run_code(app: Any, docname: str, source: list[str]) -> None:
+    """Run the Python blocks of a page in their order, and put below each what it printed and drew."""
+    if docname not in EXECUTED:
+        return
+    known: dict[str, Any] = {}
+    pictures = Path(app.srcdir) / "_build" / "pictures"
+    pictures.mkdir(parents=True, exist_ok=True)
+
+    def with_output(block: re.Match[str]) -> str:
+        printed, figure = io.StringIO(), known.get("figure")
+        with contextlib.redirect_stdout(printed):
+            exec(compile(block[1], docname, "exec"), known)  # noqa: S102 - the code of our own page
+        made = block[0] + (f"\n```text\n{printed.getvalue()}```\n" if printed.getvalue() else "")
+        if known.get("figure") is not figure:
+            path = pictures / f"{docname}-{len(list(pictures.iterdir()))}.png"
+            known["figure"].savefig(path, dpi=120)
+            made += f"\n![What the code above draws](/_build/pictures/{path.name})\n"
+        return made
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        source[0] = re.sub(r"^```python\n(.*?)^```\n", with_output, source[0], flags=re.DOTALL | re.MULTILINE)
+
+
 def skip_foreign(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:  # noqa: ARG001
     """Leave out what comes from scikit-learn: its docstrings refer to its own pages."""
     return True if str(getattr(obj, "__module__", "")).startswith("sklearn") else None
@@ -80,5 +114,6 @@ def skip_foreign(app: Any, what: str, name: str, obj: Any, skip: bool, options: 
 
 def setup(app: Any) -> None:
     """Connect the above, before numpydoc reads the lines."""
+    app.connect("source-read", run_code)
     app.connect("autodoc-skip-member", skip_foreign)
     app.connect("autodoc-process-docstring", escape_marks, priority=100)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +31,7 @@ def code_of(page: Path) -> list[str]:
 
 def pages() -> list[Path]:
     """Return the README and all pages of the documentation that were written by hand and have code."""
-    made = {"_build", "gallery", "generated"}
+    made = {"_build", "gallery", "tutorials", "generated"}
     written = [path for path in sorted(DOCS.rglob("*.md")) if not made & set(path.parts)]
     return [page for page in (ROOT / "README.md", *written) if page.exists() and code_of(page)]
 
@@ -83,5 +86,36 @@ def test_every_page_is_reachable_and_the_command_page_names_only_commands():
         assert name in SUMMARIES
     listed = " ".join(path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md"))
     for path in DOCS.rglob("*.md"):
-        if not {"_build", "gallery", "generated"} & set(path.parts) and path.stem != "index":
-            assert re.search(rf"^(\.\./)?{re.escape(path.stem)}$", listed, re.MULTILINE), path
+        if not {"_build", "gallery", "tutorials", "generated"} & set(path.parts) and path.stem != "index":
+            assert re.search(rf"^(\.\./|howto/)?{re.escape(path.stem)}$", listed, re.MULTILINE), path
+
+
+def test_a_long_page_begins_with_a_table_of_contents():
+    made = {"_build", "gallery", "tutorials", "generated"}
+    for path in DOCS.rglob("*.md"):
+        text = path.read_text(encoding="utf-8")
+        if not made & set(path.parts) and len(text.split()) > 1500:
+            assert "```{contents}" in text[:300], path
+            assert text.count("\n## ") >= 2, path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", sorted((ROOT / "examples" / "tutorials").glob("*.py")), ids=lambda path: path.stem)
+def test_a_tutorial_runs_without_a_warning(script, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("agg")
+    runpy.run_path(str(script))
+    pyplot.close("all")
+
+
+def test_the_link_checker_finds_a_link_that_leads_nowhere(tmp_path):
+    (tmp_path / "index.html").write_text('<h1 id="top">x</h1><a href="#top">y</a><a href="other.html#there">z</a>')
+    (tmp_path / "other.html").write_text('<p id="there"></p>')
+    check = [sys.executable, str(ROOT / "tools" / "check_links.py"), str(tmp_path)]
+    assert subprocess.run(check, check=False).returncode == 0
+    (tmp_path / "other.html").write_text('<p id="here"></p><img src="gone.png">')
+    done = subprocess.run(check, check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "other.html#there" in done.stderr
+    assert "gone.png" in done.stderr

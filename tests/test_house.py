@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -83,3 +85,46 @@ def test_every_name_in_the_reference_can_be_imported():
         except ModuleNotFoundError:  # a class within a module
             pytest.fail(f"{name}: there is no module {holder}")
         assert hasattr(found, attribute), name
+
+
+STUBS = sorted(SOURCE.rglob("__init__.pyi"))
+PACKAGES = [".".join(stub.parent.relative_to(SOURCE.parent).parts) for stub in STUBS]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_lazy_package_shows_its_public_names_only_and_has_them_all(package):
+    module = importlib.import_module(package)
+    assert dir(module) == module.__all__
+    stub = ast.parse(Path(f"{module.__file__}i").read_text())
+    for node in stub.body:
+        # Import-linter does not read stubs.
+        assert f"{node.module}.".startswith((f"{package}.", "odeco.errors.", "odeco._util."))
+        for alias in node.names:
+            own = importlib.import_module(node.module)
+            assert getattr(module, alias.name) is getattr(own, alias.name)
+    with pytest.raises(AttributeError, match="nonsense"):
+        module.nonsense  # noqa: B018
+
+
+def test_a_function_goes_before_the_package_of_its_name():
+    code = "import odeco.decompose.symmetric, odeco; assert odeco.decompose is odeco.decompose.__globals__['decompose']"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    code = "import odeco.privacy.audit; from odeco.privacy import audit; assert callable(audit)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_importing_odeco_loads_nothing_that_takes_long():
+    code = """
+import sys, odeco
+assert "numpy" not in sys.modules
+for name in dir(odeco):
+    getattr(odeco, name)
+slow = {"scipy.stats", "scipy.optimize", "sklearn", "matplotlib", "pyarrow", "dask", "numba"} & set(sys.modules)
+assert not slow, slow
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_version_is_printed_without_importing_numpy():
+    code = "import sys, odeco.cli.app as app; app.run(['--version']); sys.exit('numpy' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -130,7 +130,7 @@ def test_classes_of_a_survey_with_empty_cells(tmp_path, capsys):
     path, labels = tmp_path / "survey.csv", tmp_path / "classes.csv"
     path.write_text("\n".join([",".join(f"q{i}" for i in range(9)), *(",".join(row) for row in said)]))
     shown, _ = learn(capsys, "classes", path, "-k", 2, "--labels", labels, "--out", tmp_path / "model.npz")
-    assert shown.startswith("2 classes of 800 respondents to 9 questions")
+    assert shown.startswith("2 classes, well apart: ")
     found = labels_in(labels)[2][:, 0]
     # Of nine answers, each given with 95 %, most are those of the class: fewer than 1 respondent in 200 is misplaced.
     assert max(np.mean(found == truth), np.mean(found != truth)) > 0.99
@@ -208,6 +208,15 @@ def test_of_a_private_table_every_record_is_a_respondent_whatever_it_holds(tmp_p
         assert "secret" not in str(error.value)
     with pytest.raises(ValueError, match=r"private table must be in a \.csv, \.tsv file"):
         read_text_table(tmp_path / "t.parquet", private=True)
+
+
+def test_a_column_of_texts_in_sequences_of_numbers_says_how_to_name_symbols(tmp_path, capsys):
+    path = tmp_path / "log.csv"
+    path.write_text("user,event\na,open\na,read\nb,open\n")
+    assert main(["learn", "hmm", str(path), "--sequence", "user"]) == 1
+    error = capsys.readouterr().err
+    assert "Got 'open' in column 'event'" in error
+    assert "name their column with --symbol" in error
 
 
 def test_states_of_symbols_in_several_sequences(tmp_path, capsys):
@@ -433,4 +442,4 @@ def test_an_index_among_the_columns_is_named_and_warned_of(clusters, capsys):
         assert "Column 0, 'id', outweighs all others" in said
     shown, said = learn(capsys, "mixture", clusters[0], "-k", 3, "--standardize", "yes")
     assert "Columns were standardised" in shown
-    assert said == ""
+    assert said == "learning"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command import run_here
 
 import odeco
 from odeco._util import files as _files
@@ -141,7 +143,7 @@ def test_a_result_that_cannot_be_written_is_printed_and_kept(
     assert app.run(arguments) == 1
     said = capsys.readouterr()
     assert "0.5" in said.out
-    assert said.err.startswith("Error: result.npz could not be written: No space left on device.")
+    assert said.err.splitlines()[-1].startswith("Error: result.npz could not be written: No space left on device.")
     if checkpoint:
         full_disk()
         assert "run.ckpt holds the run as it ended: run the command again with --resume and another path." in said.err
@@ -296,3 +298,39 @@ def test_marks_in_a_result_s_own_words_are_printed_as_they_are():
 def test_a_cell_of_csv_is_no_formula(text):
     assert csv_cell(text) == f"'{text}"
     assert csv_cell("plain") == "plain"
+
+
+def test_json_documents_follow_the_schema_and_tables_pipe_well(tmp_path):
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((Path(__file__).parent.parent / "docs" / "odeco.schema.json").read_text())
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "tensor.npy", odeco.Components(np.array([3.0, 2.0]), np.eye(5)[:, :2]).to_dense())
+    np.save(tmp_path / "asymmetric.npy", np.einsum("ir,jr,kr->ijk", *(rng.normal(size=(d, 2)) for d in (4, 5, 6))))
+    rows = rng.standard_normal((300, 2)) + np.repeat([[0], [9], [18]], 100, axis=0)
+    np.savetxt(tmp_path / "rows.csv", rows, delimiter=",", header="height,width", comments="")
+    commands = {
+        "decompose tensor.npy -k 2": "decomposition",
+        "decompose asymmetric.npy -k 2 --asymmetric": "asymmetric decomposition",
+        "learn mixture rows.csv -k auto": "mixture",
+        "learn ica rows.csv -k 2": "sources model",
+        "info tensor.npy": None,
+        "audit --mu 2 --n-runs 2000": "audit",
+    }
+    for command, kind in commands.items():
+        done = run_here(*command.split(), "--json", cwd=tmp_path)
+        document = json.loads(done.stdout)
+        jsonschema.validate(document, schema)
+        assert document.get("kind") == kind
+        plain = run_here(*command.split(), cwd=tmp_path).stdout
+        assert not [line for line in plain.splitlines() if line != line.rstrip()], command
+        assert not set(plain) & set("│┃─━┏┓└┘├┤"), command
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"kind": "decomposition", "weights": "none"}, schema)
+
+
+def test_stages_are_lines_on_stderr_where_there_is_no_terminal_and_columns_are_suggested(tmp_path):
+    rows = np.random.default_rng(0).standard_normal((50, 2))
+    np.savetxt(tmp_path / "rows.csv", rows, delimiter=",", header="height,width", comments="")
+    assert "learning\n" in run_here("learn", "mixture", "rows.csv", "-k", "1", cwd=tmp_path).stderr
+    done = run_here("learn", "mixture", "rows.csv", "--columns", "hight", cwd=tmp_path)
+    assert "Did you mean 'height'?" in done.stderr

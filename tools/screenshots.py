@@ -1,8 +1,8 @@
 """The pictures of pages in the documentation, taken by a real browser: ``make screenshots``.
 
 The page of the demo, the explorer of the topics of Python's documentation strings (light, dark with a word searched
-for, and on a phone), the page of a tensor that was decomposed and of rows that were decomposed in private. It needs
-Chromium (``apt-get install chromium``).
+for, and on a phone), the page of a tensor that was decomposed and of rows that were decomposed in private, and the page
+of every model, light, dark or on a phone. It needs Chromium (``apt-get install chromium``).
 """
 
 from __future__ import annotations
@@ -13,8 +13,12 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import networkx
 import numpy as np
+import pandas
+from sklearn.datasets import load_wine
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
@@ -23,6 +27,7 @@ from browser import CHROMIUM, Browser  # noqa: E402 - it stands with the tests
 
 import odeco  # noqa: E402
 from odeco.cli.app import run  # noqa: E402
+from odeco.models import Communities, LatentClasses, TensorHMM, TensorICA, TensorMixture  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,15 @@ PICTURES = (
     Picture("topics-phone", "topics.html", width=390, height=844),
     Picture("decomposition", "tensor.html", height=1000),
     Picture("private", "private.html", height=1000),
+    Picture("mixture", "mixture.html", height=1150),
+    Picture("mixture-dark", "mixture.html", "dark", height=1150),
+    Picture("mixture-phone", "mixture.html", width=390, height=844),
+    Picture("hmm", "hmm.html", height=1150),
+    Picture("hmm-phone", "hmm.html", "dark", width=390, height=844),
+    Picture("classes", "classes.html", height=1000),
+    Picture("sources", "sources.html", height=1150),
+    Picture("communities", "communities.html", height=1150),
+    Picture("communities-dark", "communities.html", "dark", height=1150),
 )
 
 
@@ -65,6 +79,40 @@ def write_pages() -> None:
     ):
         if run(arguments):
             raise SystemExit(f"odeco {' '.join(arguments)} failed")
+    write_model_pages(rng)
+
+
+def write_model_pages(rng: np.random.Generator) -> None:
+    """Write a page for each kind of model."""
+    wine = load_wine(as_frame=True).data
+    write = odeco.write_report
+    mixture = TensorMixture("auto", standardize=True, random_state=0).fit(wine)
+    write(mixture, "mixture.html", title="Clusters of 178 wines", rows=wine)
+    model = TensorHMM(3, random_state=0)
+    events, lengths = visits(rng)
+    write(model.fit(events, lengths=lengths), "hmm.html", title="Visitors of a shop", rows=events, lengths=lengths)
+    buyers = rng.integers(3, size=900)
+    bought = (buyers[:, None] > np.arange(9) % 3) ^ (rng.random((900, 9)) < 0.1)
+    names = ["bread", "milk", "fruit", "meat", "fish", "wine", "beer", "tea", "coffee"]
+    table = pandas.DataFrame(np.where(bought, "yes", "no"), columns=names)
+    write(LatentClasses("auto", random_state=0).fit(table), "classes.html", title="Who buys what", rows=table)
+    signals = rng.laplace(size=(5000, 4)) @ rng.normal(size=(4, 6))
+    sensors = pandas.DataFrame(signals, columns=[f"sensor {letter}" for letter in "ABCDEF"])
+    write(TensorICA(4, random_state=0).fit(sensors), "sources.html", title="Sources of six sensors")
+    novel = networkx.les_miserables_graph()
+    write(Communities("auto", random_state=0).fit(novel), "communities.html", title="Who meets whom in Les Misérables")
+
+
+def visits(rng: np.random.Generator) -> tuple[Any, list[int]]:
+    """Return the events of 60 visits to a shop, and the length of each."""
+    moves = np.array([[0.9, 0.08, 0.02], [0.08, 0.84, 0.08], [0.02, 0.1, 0.88]])
+    emits = np.array([[0.7, 0.25, 0.05, 0, 0], [0.05, 0.25, 0.6, 0.1, 0], [0, 0.05, 0.1, 0.5, 0.35]])
+    names = np.array(["search", "open", "read", "basket", "buy"])
+    events, state = [], 0
+    for _ in range(3000):
+        events.append(names[rng.choice(5, p=emits[state])])
+        state = rng.choice(3, p=moves[state])
+    return np.array(events), [50] * 60
 
 
 def main() -> int:
@@ -82,7 +130,8 @@ def main() -> int:
                 browser.type(each.word)
                 browser.press("Enter")
             browser.evaluate("document.getAnimations().forEach(each => each.finish())")
-            top = 0 if each.width > 600 else browser.top_of(".explore")
+            explorer = browser.evaluate("document.querySelector('.explore') !== null")
+            top = browser.top_of(".explore") if each.width < 600 and explorer else 0
             browser.screenshot(figures / f"{each.name}.png", top=top, height=each.height)
             sys.stderr.write(f"wrote {figures / each.name}.png\n")
     return 0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
@@ -15,8 +17,6 @@ import click
 
 from odeco._util import __version__
 from odeco.cli.faults import FAULTS, Interrupted, advice, in_options, options_of
-from odeco.cli.options import guard
-from odeco.display.tables import printable
 
 # Each sub-command is the object of its name in a module of odeco.cli: the module of its name, unless `MODULES` has
 # another. It is imported only when it is used, so that `odeco --help` is fast.
@@ -56,7 +56,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in SUMMARIES:
             return None
-        return complete(getattr(import_module(f"odeco.cli.{MODULES.get(cmd_name, cmd_name)}"), cmd_name))
+        with _sign_of_life():
+            return complete(getattr(import_module(f"odeco.cli.{MODULES.get(cmd_name, cmd_name)}"), cmd_name))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -78,8 +79,25 @@ class _Commands(click.Group):
             formatter.write_dl(list(SUMMARIES.items()))
 
 
+@contextmanager
+def _sign_of_life() -> Iterator[None]:
+    """Say on a terminal that the command is loading: NumPy, SciPy and scikit-learn may take a second or two."""
+    on_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    if on_terminal:
+        sys.stderr.write("loading …")
+        sys.stderr.flush()
+    try:
+        yield
+    finally:
+        if on_terminal:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
 def complete(command: click.Command) -> click.Command:
     """Give a command and its sub-commands what all have: checked destinations, --debug, and unwrapped examples."""
+    from odeco.cli.options import guard  # NumPy and SciPy, which `odeco --version` does not need
+
     guard(command)
     if not any(parameter.name == "debug" for parameter in command.params):
         command.params.append(_debug_option())
@@ -127,7 +145,7 @@ def run(arguments: Sequence[str]) -> int:
         except click.ClickException as error:
             shown = io.StringIO()
             error.show(shown)
-            sys.stderr.write(printable(shown.getvalue(), keep="\n"))
+            _write(shown.getvalue())
             return error.exit_code
         except click.exceptions.Abort:
             return _end("Interrupted.", Interrupted.exit_code, notes)
@@ -142,9 +160,16 @@ def run(arguments: Sequence[str]) -> int:
 def _end(text: str, code: int, notes: dict[str, Any]) -> int:
     if notes.get("debug"):
         traceback.print_exc()
-    sys.stderr.write(printable(text, keep="\n") + "\n")
+    _write(text)
     return code
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    sys.stderr.write(f"Warning: {printable(in_options(str(message)))}\n")
+    _write(f"Warning: {in_options(str(message))}", keep="")
+
+
+def _write(text: str, keep: str = "\n") -> None:
+    """Write a text to stderr, and a line break after it."""
+    from odeco.display.tables import printable  # NumPy, which `odeco --version` does not need
+
+    sys.stderr.write(printable(text.rstrip("\n"), keep=keep) + "\n")

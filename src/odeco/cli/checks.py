@@ -16,7 +16,7 @@ from scipy import sparse
 from odeco._util.threads import n_cores
 from odeco.cli import options as _options
 from odeco.cli.faults import Interrupted, command_line
-from odeco.cli.output import Output, console, deliver, emit_json, note
+from odeco.cli.output import Output, as_cell, console, deliver, emit_json, note
 from odeco.datasets.planted import planted_orthogonal
 from odeco.display.progress import progress_bar
 from odeco.online.sums import RowSum
@@ -107,15 +107,15 @@ def _print_findings(reports: Sequence[Report]) -> None:
             "of a whole run, without --quick."
         )
     for report in reports:
-        table = Table(title=report.title, title_justify="left", show_lines=True)
-        table.add_column("claim", ratio=2)
-        table.add_column("measured", ratio=5)
-        table.add_column("verdict", ratio=2)
+        console().print(f"\n{report.title}", markup=False)
         for finding in report.findings:
             colour = COLOURS[finding.verdict]
-            table.add_row(finding.claim, finding.measured, f"[{colour}]{finding.verdict}[/{colour}]")
-        console().print(table)
-        console().print(f"[dim]{report.command}[/dim]")
+            console().print(f"\n{finding.claim}: [{colour}]{finding.verdict}[/{colour}]")
+            table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+            for what, text in (("claim", finding.says), ("predicted", finding.rule), ("measured", finding.measured)):
+                table.add_row(f"  {what}", as_cell(text))
+            console().print(table)
+        console().print(f"\n[dim]{report.command}[/dim]")
 
 
 @click.command("audit")

@@ -64,10 +64,8 @@ def report(
     elif documents is not None or column is not None:
         raise click.UsageError(f"--documents and --column are for topics. {file} holds something else. Leave them out.")
     elif contents.kind in (kinds := {model.kind: model for model in MODELS}):
-        from odeco.models.engine.page import write_model_report  # scikit-learn and Matplotlib may be missing
-
         loaded = kinds[contents.kind].load_estimator().load(file)
-        write = partial(write_model_report, loaded, title=title or f"Model in {file.name}")
+        write = partial(loaded.write_report, title=title or f"Model in {file.name}")
     else:
         from odeco.decompose.page import write_report  # Matplotlib may be missing
 

@@ -18,6 +18,7 @@ from odeco.cli.faults import command_line
 from odeco.cli.options import read_private_rows, read_rows
 from odeco.cli.output import Output, as_cell, console, csv_text, deliver, emit_json, write_text
 from odeco.cli.row_ids import RowIds, as_texts
+from odeco.errors import SourceError
 from odeco.io.graphs import read_graph
 from odeco.io.source import Selection
 from odeco.io.tables import answers_named, number_symbols, order_sequences, read_text_table, symbols_named
@@ -129,7 +130,13 @@ def _read_sequences(
         if columns is None:
             used = [name for name in (sequence, time) if name is not None and name not in (drop or [])]
             drop = [*(drop or []), *used] or None
-        rows, names = read_rows(file, columns, drop)
+        try:
+            rows, names = read_rows(file, columns, drop)
+        except SourceError as error:
+            if symbol is None and "must be all numbers" in str(error):
+                hint = f"{error} If the rows are symbols, name their column with --symbol."
+                raise SourceError(hint, path=error.path, row=error.row) from error
+            raise
         fit, emissions = {}, "gaussian"
         remarks += filter(None, [_columns_used(names)])
     order = order_sequences(groups, times, len(rows))
@@ -286,10 +293,8 @@ def deliver_model(
             console().print(as_cell(line), soft_wrap=True)
 
     def write_page(path: Path) -> None:
-        from odeco.models.engine.page import write_model_report  # Matplotlib takes half a second, and may be missing
-
-        rows = None if private else data.X
-        write_model_report(model, path, title=title, rows=rows, remark=data.remark, command=command_line())
+        rows, lengths = None if private else data.X, data.predict.get("lengths")
+        model.write_report(path, title=title, rows=rows, lengths=lengths, remark=data.remark, command=command_line())
 
     with warnings.catch_warnings():  # rows come without the names that the model now has
         warnings.filterwarnings("ignore", "X does not have valid feature names")

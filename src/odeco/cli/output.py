@@ -31,13 +31,25 @@ from odeco.display.tables import cells_of, coordinate_labels, numbers_of, printa
 from odeco.errors import DominantColumnWarning
 from odeco.privacy.report import PrivacyReport
 
+#: Where there is no terminal, a line has at most this many characters, unless COLUMNS says otherwise.
+_PIPED_WIDTH = 10_000
+
+
+class _PlainConsole(Console):
+    """A console for pipes and files: no line ends in blanks."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        with self.capture() as captured:
+            super().print(*objects, **options)
+        self.file.write("\n".join(line.rstrip() for line in captured.get().split("\n")))
+
 
 def console(*, err: bool = False) -> Console:
-    """Return a console. Where there is no terminal, lines are long enough for every table."""
+    """Return a console. Where there is no terminal, lines are as long as they are, and none ends in blanks."""
     made = Console(stderr=err, highlight=False, soft_wrap=False)
-    if not made.is_terminal:
-        made.width = int(os.environ.get("COLUMNS", "160"))
-    return made
+    if made.is_terminal:
+        return made
+    return _PlainConsole(stderr=err, highlight=False, width=int(os.environ.get("COLUMNS", _PIPED_WIDTH)))
 
 
 def emit_json(document: dict[str, Any]) -> None:

@@ -1,10 +1,5 @@
 """Least-squares CP decomposition: starts, Gauss-Newton, rank selection, error bars, whitening."""
 
-from odeco.cp.rank import RankEvidence
-from odeco.cp.whitening import Whitened, Whitener
+from odeco._util.lazy import make_lazy
 
-__all__ = [
-    "RankEvidence",
-    "Whitened",
-    "Whitener",
-]
+make_lazy(__name__)

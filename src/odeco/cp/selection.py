@@ -401,6 +401,10 @@ def _first_guess(fits: CPFits) -> int:
     rank, deep = (min(number, fits.max_rank) for number in (spectrum.n_clear, spectrum.n_usable))
     if deep <= rank or (spectrum.rest_is_noise(rank) and spectrum.n_rest(rank) >= FEWEST_FOR_A_LAW):
         return rank
+    # Noise would fill all directions: where some are empty, and as many components as there are others leave nothing,
+    # there is none, however much the last of them look like it.
+    if deep == spectrum.n_usable < max(each.eigenvalues.size for each in spectrum.spectra) and fits.exhausted(deep):
+        return deep
     heights = fits.hidden_heights(rank, fits.fit_quickly(rank, deep - rank))
     if heights.size:
         return max(rank, int(np.sum(heights > fits.noise.typical)))

@@ -99,7 +99,15 @@ class Whitener:
 
 @final
 class Whitened(Oracle):
-    """T(W, W, …, W): the tensor in the coordinates of a whitener, of dimension k."""
+    """T(W, W, …, W): the tensor in the coordinates of a whitener, of dimension k.
+
+    Parameters
+    ----------
+    oracle : Oracle
+        The tensor T.
+    whitener : Whitener
+        The change of coordinates W.
+    """
 
     def __init__(self, oracle: Oracle, whitener: Whitener) -> None:
         self.oracle, self.whitener = oracle, whitener

@@ -80,7 +80,17 @@ def planted_independent(
 
 
 def gaussian_noise(dimension: int, *, order: int = 3, rng: RngLike = None) -> DenseTensor:
-    """Return a symmetrised array of independent standard normal entries (Appendix A, model 1)."""
+    """Return a symmetrised array of independent standard normal entries (Appendix A, model 1).
+
+    Parameters
+    ----------
+    dimension : int
+        The size of each axis.
+    order : int
+        Number of axes.
+    rng : None, int or numpy.random.Generator
+        Seeds what is drawn.
+    """
     check_count("dimension", dimension)
     return DenseTensor(symmetrize(as_generator(rng).standard_normal((dimension,) * order)))
 

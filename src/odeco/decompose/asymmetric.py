@@ -70,7 +70,18 @@ def decompose_asymmetric(
 
     With ``method="power"``, which `n_restarts`, `n_iterations` and ``tol=0`` imply, this is the power method, for
     factors that are orthogonal: the array is treated as a symmetric tensor of dimension d₁ + d₂ + …, which is never
-    formed; see `AsymmetricTensor`. It needs the number of terms. The other parameters are those of `decompose`.
+    formed; see `AsymmetricTensor`. It needs the number of terms.
+
+    Parameters
+    ----------
+    tensor : array, AsymmetricTensor or SparseAsymmetricTensor
+        The tensor.
+    n_components : int or "auto"
+        The number of terms; ``"auto"`` selects it.
+    symmetric : sequence of int, optional
+        The axes along which the tensor is symmetric.
+    method, n_restarts, n_iterations, tol, rng, callback, progress
+        As of `decompose`.
 
     Notes
     -----

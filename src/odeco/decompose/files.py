@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from typing import Any
 
 import numpy as np
 import scipy
@@ -80,7 +81,13 @@ def save_result(result: AnyResult, path: str | os.PathLike[str], *, command: str
 
 
 def load_result(path: str | os.PathLike[str]) -> AnyResult:
-    """Read what `save_result` wrote. The file may come from anyone: nothing in it is executed."""
+    """Read what `save_result` wrote. The file may come from anyone: nothing in it is executed.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    """
     kind = read_contents(path).kind
     if kind not in RESULT_KINDS:
         raise FileFormatError(f"{path} must hold a result. It holds {kind}. Load it with the class that saved it.")
@@ -93,6 +100,39 @@ def load_result(path: str | os.PathLike[str]) -> AnyResult:
         result: AnyResult = of.from_arrays(arrays, "", parts=parts)
         check_names(arrays, {"": result})
     return result
+
+
+def write_report(result: Any, path: str | os.PathLike[str], **options: Any) -> None:
+    """Write a result or a fitted model as one HTML page that needs no network.
+
+    Parameters
+    ----------
+    result : Decomposition or another result, or a fitted model of `odeco.models`
+        What the page shows.
+    path : path
+        Where to write. An old file is replaced only by a complete one.
+    **options
+        ``title`` for all; for results those of `odeco.decompose.page.write_report`; for models those of their own
+        `write_report`, such as the ``rows`` to show.
+
+    Examples
+    --------
+    >>> import numpy as np, odeco, tempfile
+    >>> result = odeco.decompose(odeco.Components([3.0, 2.0], np.eye(5)[:, :2]).to_dense(), 2, rng=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     odeco.write_report(result, f"{folder}/page.html", title="Two components")
+    """
+    if isinstance(result, AnyResult):
+        from odeco.decompose import page  # Matplotlib takes half a second, and may be missing
+
+        page.write_report(result, path, **options)
+    elif hasattr(result, "write_report"):
+        result.write_report(path, **options)
+    else:
+        raise TypeError(
+            f"A page is made of a result or a fitted model of odeco. Got {type(result).__name__}. Pass what "
+            "odeco.decompose or the fit of a model returned."
+        )
 
 
 def versions() -> dict[str, str]:

@@ -156,14 +156,6 @@ def write_report(
         More names and values to show at the top, as text.
     n_top : int
         The number of largest coordinates to list for each component.
-
-    Examples
-    --------
-    >>> import numpy as np, odeco, tempfile
-    >>> from odeco.decompose.page import write_report
-    >>> result = odeco.decompose(odeco.Components([3.0, 2.0], np.eye(5)[:, :2]).to_dense(), 2, rng=0)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_report(result, f"{folder}/page.html", title="Two components")
     """
     figures = Figures()
     if names is not None and not isinstance(result, AsymmetricDecomposition):

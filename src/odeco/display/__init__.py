@@ -1,5 +1,5 @@
 """Results for people: tables, figures, HTML pages and progress bars."""
 
-from odeco.display.figures import ConvergenceDisplay, CosinesDisplay, LeadingDisplay, VectorDisplay, WeightsDisplay
+from odeco._util.lazy import make_lazy
 
-__all__ = ["ConvergenceDisplay", "CosinesDisplay", "LeadingDisplay", "VectorDisplay", "WeightsDisplay"]
+make_lazy(__name__)

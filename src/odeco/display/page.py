@@ -99,12 +99,14 @@ def table(
     text_columns: Iterable[int] = (),
     narrow: bool = False,
     stacked: bool = False,
+    long: bool = False,
 ) -> Markup:
     """Return an HTML table. A column is set flush right, as numbers are, unless it is one of `text_columns`.
 
-    A `stacked` table has many columns: on a phone every row becomes a list of headings and values.
+    A `stacked` table has many columns: on a phone every row becomes a list of headings and values. A `long` one can be
+    searched and sorted, if the page has the script ``table.js``.
     """
-    kind = "narrow" if narrow else "stacked" if stacked else ""
+    kind = "narrow" if narrow else "stacked" if stacked else "long" if long else ""
     made: Markup = parts().table(columns, list(rows), set(text_columns), kind)
     return made
 
@@ -124,6 +126,7 @@ def write_page(
     style: str = "",
     script: str = "",
     verdict: str = "",
+    caution: str = "",
 ) -> None:
     """Write a page to `path`, atomically.
 
@@ -143,11 +146,14 @@ def write_page(
         JavaScript of this page. No other script runs, because the policy of the page names the hash of this one.
     verdict : str
         The result in one sentence, above everything else.
+    caution : str
+        A warning, below the verdict.
     """
     template = _environment().get_template("odeco.display/page.html")
     text = template.render(
         title=title,
         verdict=verdict,
+        caution=caution,
         subtitle=subtitle,
         sections=list(sections),
         facts=facts or {},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -100,9 +101,11 @@ def progress_bar(*, only_on_terminal: bool = False) -> Iterator[Callable[..., ob
 
     Without rich and tqdm every new stage is a line.
 
-    The `count` is a text such as ``"3 of 10 trials"``. A command shows its bar `only_on_terminal`.
+    The `count` is a text such as ``"3 of 10 trials"``. A command shows its bar `only_on_terminal`; elsewhere, as in
+    the log of a job, every new stage is a line.
     """
-    for library, make in (("rich.progress", _rich_bar), ("tqdm.auto", _tqdm_bar)):
+    is_piped = only_on_terminal and not sys.stderr.isatty()
+    for library, make in () if is_piped else (("rich.progress", _rich_bar), ("tqdm.auto", _tqdm_bar)):
         try:
             module: Any = import_module(library)
         except ModuleNotFoundError:
@@ -114,9 +117,12 @@ def progress_bar(*, only_on_terminal: bool = False) -> Iterator[Callable[..., ob
 
     def show_line(stage: str, *_: object, **__: object) -> None:
         nonlocal stage_before
-        if stage != stage_before and not only_on_terminal:
-            sys.stderr.write(f"{stage}\n")
-        stage_before = stage
+        name = stage.partition(",")[0]  # "component 3 of 5, iteration 8": neither number makes another stage
+        kind = re.sub(r"\d+", "", name)
+        if kind != stage_before:
+            sys.stderr.write(f"{name}\n")
+            sys.stderr.flush()
+        stage_before = kind
 
     yield show_line
 
@@ -129,8 +135,7 @@ def _rich_bar(rich: Any, only_on_terminal: bool) -> Iterator[Callable[..., objec
         *(rich.TextColumn("{task.fields[count]}", markup=False), rich.TaskProgressColumn()),
         *(rich.TimeElapsedColumn(), rich.TimeRemainingColumn()),
     )
-    hidden = only_on_terminal and not console.is_terminal
-    with rich.Progress(*columns, console=console, disable=hidden, transient=only_on_terminal) as bar:
+    with rich.Progress(*columns, console=console, transient=only_on_terminal) as bar:
         task = bar.add_task("starting", total=None, count="")
 
         def show(stage: str, done: float = 0, total: float | None = None, count: str = "") -> None:
@@ -144,8 +149,7 @@ def _rich_bar(rich: Any, only_on_terminal: bool) -> Iterator[Callable[..., objec
 @contextmanager
 def _tqdm_bar(tqdm: Any, only_on_terminal: bool) -> Iterator[Callable[..., object]]:
     form = "{desc} {percentage:3.0f}% |{bar}| {elapsed}"
-    # With disable=None tqdm shows a bar only on a terminal.
-    with tqdm.tqdm(total=1.0, bar_format=form, disable=None if only_on_terminal else False) as bar:
+    with tqdm.tqdm(total=1.0, bar_format=form, leave=not only_on_terminal) as bar:
 
         def show(stage: str, done: float = 0, total: float | None = None, count: str = "") -> None:
             bar.set_description_str(f"{stage} {count}".rstrip(), refresh=False)

@@ -1,12 +1,5 @@
 """Batches of rows from arrays, files of many formats and iterables; text tables and documents."""
 
-from odeco.io.coerce import as_source
-from odeco.io.reading import rebatch, skip_rows
-from odeco.io.source import BatchSource
+from odeco._util.lazy import make_lazy
 
-__all__ = [
-    "BatchSource",
-    "as_source",
-    "rebatch",
-    "skip_rows",
-]
+make_lazy(__name__)

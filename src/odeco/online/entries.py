@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy  # it imports its submodules when they are used; importing optimize takes longer than importing odeco
 
 from odeco._util.arguments import check_n_components
 from odeco._util.schema import require, usable_array
@@ -252,7 +252,7 @@ def _at_fixed_point(moment: PackedTensor, found: Components) -> Components:
 
 def _matching(before: FloatArray, after: FloatArray) -> IndexArray:
     """Return the order of new vectors in which they match those before: the spread of each stays with it."""
-    order: IndexArray = linear_sum_assignment(-np.abs(before.T @ after))[1]
+    order: IndexArray = scipy.optimize.linear_sum_assignment(-np.abs(before.T @ after))[1]
     return order
 
 

@@ -1,6 +1,5 @@
 """The tensor power method as a solver: it advances by one oracle reply at a time and never sees data."""
 
-from odeco.power.operator_norm import operator_norm
-from odeco.power.power_method import Eigenpair, PowerSolver, Schedule, run, step
+from odeco._util.lazy import make_lazy
 
-__all__ = ["Eigenpair", "PowerSolver", "Schedule", "operator_norm", "run", "step"]
+make_lazy(__name__)

@@ -383,6 +383,17 @@ def run(oracle: Oracle, schedule: Schedule, *, rng: RngLike = None, callback: Ca
 
     Each query is made once. `callback` receives the solver after every reply.
 
+    Parameters
+    ----------
+    oracle : Oracle
+        The tensor.
+    schedule : Schedule
+        The numbers of components, restarts and iterations.
+    rng : None, int or numpy.random.Generator
+        Draws the starts.
+    callback : callable, optional
+        Receives the solver after every reply.
+
     Examples
     --------
     >>> import numpy as np
@@ -401,7 +412,15 @@ def run(oracle: Oracle, schedule: Schedule, *, rng: RngLike = None, callback: Ca
 
 
 def step(oracle: Oracle, solver: PowerSolver) -> PowerSolver:
-    """Make the one query of `solver`, and return the solver after the reply."""
+    """Make the one query of `solver`, and return the solver after the reply.
+
+    Parameters
+    ----------
+    oracle : Oracle
+        The tensor.
+    solver : PowerSolver
+        The solver before the query.
+    """
     product = oracle.value if solver.query == "value" else oracle.image
     return solver.advance(product(solver.probes))
 

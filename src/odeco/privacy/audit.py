@@ -220,6 +220,13 @@ def worst_entries(
 
     Under the literal relation the diagonal entry moves by 6 and the query is e₁: nothing moves any answer further.
     Under the distinct relation three different indices do, and the query is (1, 1, 1)/√3.
+
+    Parameters
+    ----------
+    dimension : int
+        The size of each axis.
+    neighbour_relation : "literal" or "distinct"
+        How neighbours differ; see `EntryLevel`.
     """
     entries, other = np.zeros((2, dimension, dimension, dimension))
     if neighbour_relation == "literal":
@@ -236,7 +243,19 @@ def worst_entries(
 def worst_records(
     dimension: int, n_records: int, norm_bound: float = 1.0, neighbour_relation: NeighbourRelation = "replace"
 ) -> tuple[RecordLevel, RecordLevel, FloatArray]:
-    """Return two data sets of which one row is B e₁ and then −B e₁ (or zero), and the query e₁."""
+    """Return two data sets of which one row is B e₁ and then −B e₁ (or zero), and the query e₁.
+
+    Parameters
+    ----------
+    dimension : int
+        Number of columns.
+    n_records : int
+        Number of rows.
+    norm_bound : float
+        The largest norm B of a row.
+    neighbour_relation : "replace" or "add_remove"
+        How neighbours differ.
+    """
     rows = np.zeros((n_records, dimension))
     rows[0, 0] = norm_bound
     other = -rows if neighbour_relation == "replace" else np.zeros_like(rows)

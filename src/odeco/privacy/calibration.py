@@ -72,6 +72,13 @@ def delta_of(epsilon: float, mu: float) -> float:
 def epsilon_of(mu: float, delta: float) -> float:
     """Return the smallest ε for which a μ-GDP mechanism is (ε, δ)-differentially private, rounded up.
 
+    Parameters
+    ----------
+    mu : float
+        The μ of the mechanism.
+    delta : float
+        The δ of the guarantee.
+
     Examples
     --------
     >>> from odeco.privacy import epsilon_of
@@ -169,6 +176,13 @@ def noise_multiplier(epsilon: float, delta: float, n_releases: int = 1) -> float
 
     This is exact: less noise would break the guarantee. The queries may be chosen from earlier releases.
 
+    Parameters
+    ----------
+    epsilon, delta : float
+        The guarantee.
+    n_releases : int
+        The number K of releases.
+
     Examples
     --------
     >>> from odeco.privacy import noise_multiplier, paper_noise_multiplier
@@ -183,6 +197,13 @@ def paper_noise_multiplier(epsilon: float, delta: float, n_releases: int) -> flo
     """Return ν/6 of Algorithm 3: √(2 ln(1.25/δ'))/ε' with δ' = δ/(2K) and ε' = ε/√(K(4 + ln(2/δ))).
 
     The paper multiplies it by the sensitivities 6‖u‖∞² and 6‖u‖∞³; here sensitivities are apart.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The guarantee that the paper claims.
+    n_releases : int
+        The number K of releases.
 
     Notes
     -----

@@ -160,7 +160,9 @@ def private_subspace(
     noise : NoiseSource, optional
         For tests: with any source but the default the result says that it is not private.
 
-    Notes ----- **Sensitivity.** A row x of norm at most B adds x xᵀ/n, of norm at most B²/n, to the second moment;
+    Notes
+    -----
+    **Sensitivity.** A row x of norm at most B adds x xᵀ/n, of norm at most B²/n, to the second moment;
     blanking it moves that by no more. Replacing it by y moves it by |x xᵀ − y yᵀ|/n, whose square, (|x|⁴ + |y|⁴ − 2⟨x,
     y⟩²)/n², is at most 2B⁴/n² (`RecordSensitivities.entries`). Entries off the diagonal are released once, times √2, so
     that the norm is that of the whole matrix. Rounding is part of what is declared

@@ -14,7 +14,7 @@ from string import Template
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from scipy.optimize import isotonic_regression
+import scipy  # it imports its submodules when they are used
 
 from odeco._util.types import FloatArray
 from odeco.reproduction.trials import Records, Settings, Trial, run_trials
@@ -153,7 +153,7 @@ class Estimate:
 
 def transition(levels: FloatArray, rates: FloatArray) -> float:
     """Return the level at which the nearest rising curve crosses ½, interpolated in log(level); NaN if it does not."""
-    rising = isotonic_regression(rates).x
+    rising = scipy.optimize.isotonic_regression(rates).x
     above = int(np.searchsorted(rising, 0.5))
     if above == 0 or above == len(rising):
         return float("nan")

@@ -268,6 +268,11 @@ def match(found: HasComponents | HasFactors, truth: HasComponents | HasFactors) 
     (λ, v) and (−λ, −v) are the same component; at even orders (λ, v) and (λ, −v) are; of a term λ a ⊗ b ⊗ … any two
     signs may change. So a found component is given the sign of the true one before cosines and weights are compared.
 
+    Parameters
+    ----------
+    found, truth : Components, a result, or a CP tensor of TensorLy
+        The components to pair; those of `found` are given the signs of `truth`.
+
     Examples
     --------
     >>> import numpy as np, odeco
@@ -320,6 +325,11 @@ def incoherence(components: Components) -> float:
     """Return μ₀ = (d/k) maxᵢ ‖Vᵀeᵢ‖²: 1 if the components are spread evenly over coordinates, d/k at worst.
 
     The paper defines it in Assumption 4.1. The noise of its private algorithm is proportional to it.
+
+    Parameters
+    ----------
+    components : Components
+        The components.
 
     Examples
     --------

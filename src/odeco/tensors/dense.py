@@ -189,6 +189,13 @@ def symmetrize(entries: Any, axes: Sequence[int] | None = None) -> DataArray:
 
     With `axes`, such as ``(0, 1)``, only these are permuted, for ``decompose_asymmetric(…, symmetric=(0, 1))``.
 
+    Parameters
+    ----------
+    entries : array
+        The array; all axes that are permuted have the same length.
+    axes : sequence of int, optional
+        The axes to permute; by default all.
+
     Examples
     --------
     >>> import numpy as np, odeco
@@ -213,7 +220,13 @@ def symmetrize(entries: Any, axes: Sequence[int] | None = None) -> DataArray:
 
 
 def as_oracle(tensor: Any) -> Oracle:
-    """Return an oracle as it is, and a symmetric array as a `DenseTensor`, or a `DeviceTensor` of another library."""
+    """Return an oracle as it is, and a symmetric array as a `DenseTensor`, or a `DeviceTensor` of another library.
+
+    Parameters
+    ----------
+    tensor : array or Oracle
+        The tensor.
+    """
     if isinstance(tensor, Oracle):
         return tensor
     return DeviceTensor(tensor) if is_foreign(tensor) else DenseTensor(tensor)

@@ -383,7 +383,7 @@ def test_a_summary_begins_with_a_verdict_and_a_plot_shows_every_node():
     assert " times the links within.\n300 nodes, " in model.summary()
     assert Communities(1, random_state=0).fit(links).summary().startswith("One community: ")
     left, right = model.plot().axes[:2]
-    assert left.get_xlim() == (0, 299)
+    assert left.get_xlim() == (-0.5, 299.5)
     assert right.images[0].get_array().shape == (3, 3)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +16,18 @@ from odeco.privacy.report import PrivacyReport
 
 #: A text lists at most this many components, and names at most this many columns for each.
 _MAX_COMPONENTS, _MAX_COLUMNS = 20, 4
+
+#: A warning names at most this many unclear components.
+_MAX_UNCLEAR = 6
+
+#: Width and height in inches of a panel that has no `size`.
+PANEL_SIZE = (5.2, 4.2)
+
+#: A component is unclear if fewer of its rows than this share are assigned to it.
+_UNCLEAR = 0.75
+
+#: A notebook shows at most this many components.
+_MAX_BRIEF = 10
 
 #: Components are well apart if this share of rows is assigned to its own component, and overlap down to the second.
 _WELL_APART, _OVERLAPPING = 0.95, 0.75
@@ -33,10 +46,44 @@ class Panel(Protocol):
 
 @dataclass(frozen=True)
 class ComponentRow:
-    """A component in words: its weight, if it has one, and what is characteristic of it."""
+    """A component in words.
+
+    Attributes
+    ----------
+    weight : float or None
+        Its share, if it has one.
+    text : str
+        What tells it from the others.
+    doubt : str
+        Why it is unclear; empty if it is clear.
+    """
 
     weight: float | None
     text: str
+    doubt: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class PageTable:
+    """A table of the page, such as the means of components in the units of the rows.
+
+    Attributes
+    ----------
+    title, lead : str
+        The heading, and a sentence below it.
+    columns : sequence of str
+        The headings of the columns. The first column is text, the others are numbers.
+    rows : sequence of sequences of str
+        The cells.
+    shades : array, optional
+        A number from -1 to 1 for each cell but those of the first column; 0 is not shaded.
+    """
+
+    title: str
+    lead: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    shades: FloatArray | None = None
 
 
 @dataclass(frozen=True)
@@ -53,12 +100,30 @@ class Description:
         The components, in their order.
     panels : tuple of Panel
         The parts of the figure.
+    tables : tuple of PageTable
+        The tables of the page.
+    sizes : tuple of pairs of str
+        What was learnt from, such as the number of rows, for the top of the page.
+    columns : tuple of int
+        The columns of rows that tell components apart, the best first; the page shows them for typical rows.
     """
 
     verdict: str
     facts: tuple[str, ...] = ()
     components: tuple[ComponentRow, ...] = ()
     panels: tuple[Panel, ...] = ()
+    tables: tuple[PageTable, ...] = ()
+    sizes: tuple[tuple[str, str], ...] = ()
+    columns: tuple[int, ...] = ()
+
+    def caution(self, component: str) -> str:
+        """Return a warning that names the components that are unclear; nothing if all are clear."""
+        unclear = [f"{number} ({each.doubt})" for number, each in enumerate(self.components) if each.doubt]
+        if not unclear:
+            return ""
+        more = f", and {len(unclear) - _MAX_UNCLEAR} more" if len(unclear) > _MAX_UNCLEAR else ""
+        listed = ", ".join(unclear[:_MAX_UNCLEAR]) + more
+        return f"{len(unclear)} of {len(self.components)} are unclear. Take care with {component} {listed}."
 
     def with_facts(self, info: Info, privacy: PrivacyReport | None) -> Description:
         """Return the description with the facts that every model states: how k was chosen, convergence, privacy."""
@@ -82,16 +147,40 @@ class Description:
             lines.append(f"     and {len(self.components) - _MAX_COMPONENTS} more")
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        """Return the essentials for a notebook: verdict, facts, and components with their shares as bars."""
+        rows = [
+            f"<tr><td>{number}</td><td>{_share_html(each.weight)}</td><td style='text-align:left'>{escape(each.text)}"
+            f"{f' <em>({escape(each.doubt)})</em>' if each.doubt else ''}</td></tr>"
+            for number, each in enumerate(self.components[:_MAX_BRIEF])
+        ]
+        more = len(self.components) - _MAX_BRIEF
+        rest = f"<p>… and {more} more; summary() lists them.</p>" if more > 0 else ""
+        facts = "".join(f"<br>{escape(fact)}" for fact in self.facts)
+        return f"<div><p><strong>{escape(self.verdict)}</strong>{facts}</p><table>{''.join(rows)}</table>{rest}</div>"
+
     def figure(self) -> Any:
         """Return a Matplotlib figure with all panels beside each other."""
-        from matplotlib.figure import Figure  # Matplotlib takes half a second, and may be missing
+        return draw_panels(self.panels)
 
-        widths, heights = zip(*(getattr(panel, "size", (5.5, 4.5)) for panel in self.panels), strict=True)
-        figure = Figure(figsize=(sum(widths), max(heights)), layout="constrained")
-        row = figure.subplots(1, len(self.panels), width_ratios=widths, squeeze=False)[0]
-        for axes, panel in zip(row, self.panels, strict=True):
-            panel.draw(axes)
-        return figure
+
+def draw_panels(panels: Sequence[Panel]) -> Any:
+    """Return a Matplotlib figure with panels beside each other."""
+    from matplotlib.figure import Figure  # Matplotlib takes half a second, and may be missing
+
+    widths, heights = zip(*(getattr(panel, "size", PANEL_SIZE) for panel in panels), strict=True)
+    figure = Figure(figsize=(sum(widths), max(heights)), layout="constrained")
+    row = figure.subplots(1, len(panels), width_ratios=widths, squeeze=False)[0]
+    for axes, panel in zip(row, panels, strict=True):
+        panel.draw(axes)
+    return figure
+
+
+def _share_html(weight: float | None) -> str:
+    if weight is None:
+        return ""
+    bar = f"display:inline-block;height:.7em;width:{60 * weight:.0f}px;background:#1f5fbf"
+    return f"<span style='{bar}'></span> {weight:.0%}"
 
 
 def _selection(info: Info) -> str:
@@ -146,12 +235,18 @@ class HeatMap:
         most = float(np.abs(self.values).max(initial=0.0)) or 1.0
         colours = {"cmap": "RdBu_r", "vmin": -most} if self.diverging else {"cmap": "Blues", "vmin": 0.0}
         drawn = axes.imshow(self.values, vmax=most, aspect="auto", interpolation="nearest", **colours)
-        axes.set_xticks(range(len(self.columns)), self.columns, rotation=90, fontsize=7)
+        upright = max((len(name) for name in self.columns), default=0) > 3
+        axes.set_xticks(range(len(self.columns)), self.columns, rotation=90 if upright else 0)
         axes.set_yticks(range(len(self.rows)), self.rows)
         axes.figure.colorbar(drawn, ax=axes, label=self.label)
 
 
-def separation_verdict(posterior: FloatArray, component: str) -> str:
+def plural(name: str) -> str:
+    """Return what several of something are called."""
+    return f"{name[:-1]}ies" if name.endswith("y") else f"{name}es" if name.endswith("s") else f"{name}s"
+
+
+def separation_verdict(posterior: FloatArray, component: str, record: str = "row") -> str:
     """Return how well components are separated, by their posterior for rows that were drawn from the model (n x k).
 
     The expected share of rows that are assigned to their own component says little if one component has nearly all
@@ -161,11 +256,32 @@ def separation_verdict(posterior: FloatArray, component: str) -> str:
     gain = (share - guess) / (1 - guess) if guess < 1 else 0.0
     if share >= _OVERLAPPING and gain < _MIN_GAIN:
         return (
-            f"{k} {component}s, hardly apart: {share:.0%} of rows can be assigned to their own {component}, and "
-            f"{guess:.0%} by always guessing the largest."
+            f"{k} {plural(component)}, hardly apart: {share:.0%} of {record}s can be assigned to their own "
+            f"{component}, and {guess:.0%} by always guessing the largest."
         )
     verdict = "well apart" if share >= _WELL_APART else "overlapping" if share >= _OVERLAPPING else "hardly apart"
-    return f"{k} {component}s, {verdict}: the {component} of {share:.0%} of rows can be identified."
+    return f"{k} {plural(component)}, {verdict}: the {component} of {share:.0%} of {record}s can be identified."
+
+
+def doubts(posterior: FloatArray, component: str) -> list[str]:
+    """Return for each component why it is unclear, by the posterior for rows that were drawn from the model (n x k).
+
+    It is unclear if rows of the component are often assigned to another one. The text of a clear component is empty.
+    """
+    k = posterior.shape[1]
+    assigned = np.eye(k)[posterior.argmax(axis=1)]
+    confusion = (posterior.T @ assigned) / np.maximum(posterior.sum(axis=0), 1e-12)[:, None]
+    texts = []
+    for number, shares in enumerate(confusion):
+        others = np.where(np.arange(k) == number, 0.0, shares)
+        other, unclear = int(others.argmax()), k > 1 and shares[number] < _UNCLEAR
+        texts.append(f"{others[other]:.0%} of its rows look like {component} {other}" if unclear else "")
+    return texts
+
+
+def number_text(value: float, digits: int = 4) -> str:
+    """Return a number with this many digits, without an exponent unless it is very large or small."""
+    return f"{value:,.0f}" if 10 ** min(digits, 3) <= abs(value) < 1e9 else f"{value:.{digits}g}"
 
 
 def component_names(weights: FloatArray) -> list[str]:

@@ -177,6 +177,20 @@ class Estimator(_Fitted):
         """Return a Matplotlib figure of the model."""
         return self._describe().figure()
 
+    def write_report(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """Write the model as one HTML page that needs no network.
+
+        Parameters
+        ----------
+        path : path
+            Where to write. An old file is replaced only by a complete one.
+        **options
+            ``title``, ``rows`` and more, as `odeco.models.engine.page.write_model_report` takes them.
+        """
+        from odeco.models.engine.page import write_model_report  # Matplotlib takes half a second, and may be missing
+
+        write_model_report(self, path, **options)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model, with its stream, to an ``.npz`` file: atomically and without pickle."""
         check_is_fitted(self)
@@ -323,6 +337,18 @@ class Estimator(_Fitted):
         learnt = self._learnt
         described = learnt.spec.describe(learnt.fit, self._names(), learnt.privacy, rows)
         return described.with_facts(learnt.fit.info, learnt.privacy)
+
+    def _repr_html_inner(self) -> str:  # what scikit-learn's property `_repr_html_` returns
+        """Return what was learnt, for a notebook; before a fit, scikit-learn's diagram."""
+        return self._describe()._repr_html_() if self.__sklearn_is_fitted__() else str(super()._repr_html_inner())
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        made: dict[str, str] = super()._repr_mimebundle_(**options)
+        return made | {"text/html": self._repr_html_inner()} if "text/html" in made else made
+
+    def _rows_to_show(self, rows: Any, lengths: Any) -> Any:  # noqa: ARG002 - of sequences
+        """Return rows as `Spec.describe` takes them."""
+        return None if rows is None else self._encode(rows, self._learnt.fit.context)[0]
 
     @property
     def _n_features_out(self) -> int:  # for models that transform

@@ -124,11 +124,16 @@ class Gaussians(State):
             return log_peaks(np.log(self.weights), self.covariances, factors, self.means.shape[1])
 
     @property
-    def spread(self) -> FloatArray:
-        """The standard deviation of each feature within components, averaged over components."""
+    def variances(self) -> FloatArray:
+        """The variance of each feature in each component (k x d)."""
         k, d = self.means.shape
         own = np.einsum("kii->ki", self.covariances) if self.covariances.ndim == 3 else self.covariances.reshape(k, -1)
-        return np.asarray(np.sqrt(self.weights @ np.broadcast_to(own, (k, d))))
+        return np.broadcast_to(own, (k, d))
+
+    @property
+    def spread(self) -> FloatArray:
+        """The standard deviation of each feature within components, averaged over components."""
+        return np.asarray(np.sqrt(self.weights @ self.variances))
 
     @property
     def standardized_means(self) -> FloatArray:

@@ -1,17 +1,35 @@
-"""The page of a latent-variable model: its verdict, its figure, its summary, its privacy guarantee."""
+"""The page of a latent-variable model: verdict, components, figure, tables, how many there are, guarantee."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from odeco._util.extras import needed_by
+from odeco._util.types import BoolArray, FloatArray, IndexArray
 from odeco.decompose.page import again_section, privacy_section
-from odeco.display.page import Figures, Section, write_page
-from odeco.display.style import drawn_in
+from odeco.display.page import HALF, Figures, Section, asset, beside, parts, table, write_page
+from odeco.display.style import LIGHT, drawn_in
+from odeco.models.engine.description import Description, PageTable, draw_panels, number_text, plural
 
 with needed_by("A page"):
     from markupsafe import Markup
+    from matplotlib.figure import Figure
+
+#: A table with more rows than this can be searched and sorted.
+_LONG = 12
+
+#: The strongest shade of a cell, in per cent of the colour.
+_SHADE = 45
+
+#: This number of typical rows is shown for each component, with at most the second number of columns.
+_N_TYPICAL, _MAX_COLUMNS = 3, 8
+
+#: A row is typical of a component if it belongs to it with at least this probability.
+_CLEARLY = 0.5
 
 
 def write_model_report(
@@ -20,10 +38,11 @@ def write_model_report(
     *,
     title: str | None = None,
     rows: Any = None,
+    lengths: Any = None,
     remark: str = "",
     command: str | None = None,
 ) -> None:
-    """Write a fitted model as one HTML page that needs no network and no script.
+    """Write a fitted model as one HTML page that needs no network.
 
     Parameters
     ----------
@@ -34,9 +53,11 @@ def write_model_report(
     title : str, optional
         The heading; by default it names the model.
     rows : array, optional
-        Rows to show in the figure, if the figure of the model can show some.
+        Rows to show: in the figure, and as typical rows of each component. The page of a private model shows none.
+    lengths : array of int, optional
+        The lengths of sequences, if rows are sequences.
     remark : str
-        A line to add to the summary of the model.
+        A line to add to the facts about the model.
     command : str, optional
         The command that makes the model again.
 
@@ -48,21 +69,127 @@ def write_model_report(
     >>> rows = np.random.default_rng(0).standard_normal((300, 2)) + np.repeat([[0], [9], [18]], 100, axis=0)
     >>> model = TensorMixture(3, random_state=0).fit(rows)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_model_report(model, f"{folder}/page.html", title="Three clusters")
+    ...     write_model_report(model, f"{folder}/page.html", title="Three clusters", rows=rows)
     """
-    described = model._describe(rows)
-    verdict, rest = described.verdict, "\n".join(filter(None, (*str(described).splitlines()[1:], remark)))
-    with drawn_in():
-        figure = described.figure()
     privacy = getattr(model, "privacy_", None)
+    if privacy is not None:
+        rows = None
+    described, info = model._describe(model._rows_to_show(rows, lengths)), model._learnt.fit.info
+    figures, name = Figures(), model._SPEC.component
+    typical = None if rows is None else _typical_rows(model, described, rows)
     sections = [
-        Section("Figure", Figures().html(figure, f"A figure of the model: {verdict}")),
-        *([Section("Summary", Markup('<pre class="summary">{}</pre>\n').format(rest))] if rest else []),
+        Section(
+            f"The {plural(name)}",
+            parts().components(described.components, name.capitalize()),
+            " ".join(filter(None, (*described.facts, remark))),
+        ),
+        Section("Figure" if len(described.panels) == 1 else "Figures", _drawn(described, figures)),
+        *(_section(each) for each in described.tables),
+        *([] if typical is None else [_section(typical)]),
+        *([_how_many(info.tried, info.tried_scores, info.tried_as_good, name, figures)] if info.tried.size > 1 else []),
         *([privacy_section(privacy)] if privacy is not None else []),
         again_section(command, privacy=privacy),
     ]
-    facts = {f"{model._SPEC.record}s": f"{model.n_samples_seen_:,}"}
-    subtitle = f"Learnt by {type(model).__name__} of odeco.models."
+    sizes = described.sizes or (("rows", f"{model.n_samples_seen_:,}"), ("columns", f"{model.n_features_in_:,}"))
+    facts = {
+        **dict(sizes),
+        plural(name): f"{len(described.components):,}" + (" (selected)" if info.tried.size else ""),
+        "largest": f"{max(each.weight or 0.0 for each in described.components):.0%}",
+    }
     write_page(
-        path, title=title or f"A {model._KIND}", subtitle=subtitle, verdict=verdict, sections=sections, facts=facts
+        path,
+        title=title or model._KIND[0].upper() + model._KIND[1:],
+        subtitle=f"Learnt by {type(model).__name__} of odeco.models.",
+        verdict=described.verdict,
+        caution=described.caution(name),
+        sections=sections,
+        facts={key: value for key, value in facts.items() if value != "0%"},
+        script=asset("odeco.display", "table.js"),
     )
+
+
+def _drawn(described: Description, figures: Figures) -> Markup:
+    """Return the panels beside each other as far as there is room, and wide ones below each other."""
+    wide: list[Markup] = []
+    narrow: list[Markup] = []
+    with drawn_in():
+        for panel in described.panels:
+            figure = draw_panels([panel])
+            made = figures.html(figure, f"{getattr(panel, 'label', 'A figure')}. {described.verdict}")
+            (wide if figure.get_figwidth() > HALF else narrow).append(made)
+    return Markup().join([*wide, *([beside(*narrow)] if narrow else [])])
+
+
+def _section(given: PageTable) -> Section:
+    """Return a table as a section, with its cells shaded."""
+    rows: list[list[Any]] = [list(row) for row in given.rows]
+    if given.shades is not None:
+        for row, shades in zip(rows, given.shades, strict=True):
+            for place, shade in enumerate(shades.tolist(), start=1):
+                colour = "accent" if shade > 0 else "warm"
+                row[place] = parts().shaded(row[place], _SHADE * min(abs(shade), 1.0), colour)
+    made = table(given.columns, rows, text_columns=[0], long=len(rows) > _LONG)
+    return Section(given.title, made, given.lead)
+
+
+def _typical_rows(model: Any, described: Description, rows: Any) -> PageTable | None:
+    """Return the rows with the largest likelihood among those of each component; None for models without a posterior.
+
+    They lie where the component has most of its rows, so they show it better than the rows of the largest posterior,
+    which lie far away from all other components.
+    """
+    if not described.columns:
+        return None
+    shares, likelihoods = model._posterior(rows)
+    cells, names, columns = np.asarray(rows), model._names(), described.columns[:_MAX_COLUMNS]
+    listed = []
+    for component in range(shares.shape[1]):
+        own = np.flatnonzero((shares.argmax(axis=1) == component) & (shares[:, component] >= _CLEARLY))
+        for place in own[np.argsort(-likelihoods[own], kind="stable")[:_N_TYPICAL]].tolist():
+            values = [_cell(cells[place, column]) for column in columns]
+            listed.append([str(component), f"{place:,}", f"{shares[place, component]:.0%}", *values])
+    record = model._SPEC.record
+    return PageTable(
+        f"Typical {record}s",
+        f"Of those that belong to a {model._SPEC.component}, the {record}s of the largest likelihood, numbered from 0.",
+        [model._SPEC.component, record, "probability", *(names[column] for column in columns)],
+        listed,
+    )
+
+
+def _cell(value: Any) -> str:
+    return number_text(float(value)) if isinstance(value, float | np.floating) else str(value)
+
+
+@dataclass(frozen=True, eq=False)
+class _Curve:
+    """The score on held-out data of every number of components that was tried."""
+
+    tried: IndexArray
+    scores: FloatArray
+    as_good: BoolArray
+    name: str
+
+    def draw(self, axes: Any) -> None:
+        chosen = int(self.tried[self.as_good].min())
+        place = int(np.flatnonzero(self.tried == chosen)[0])
+        axes.plot(self.tried, self.scores, "o-", markersize=4)
+        axes.plot(chosen, self.scores[place], "o", markersize=11, fillstyle="none", color=LIGHT.warm)
+        axes.annotate(
+            f"{chosen} selected", (chosen, self.scores[place]), (0, -16), textcoords="offset points", ha="left"
+        )
+        axes.set(xlabel=f"number of {plural(self.name)}", ylabel="score on held-out data")
+        axes.margins(y=0.25)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.grid(axis="y")
+
+
+def _how_many(tried: IndexArray, scores: FloatArray, as_good: BoolArray, name: str, figures: Figures) -> Section:
+    figure = Figure(figsize=(6.5, 3.2), layout="constrained")
+    with drawn_in():
+        _Curve(tried, scores, as_good, name).draw(figure.subplots())
+    lead = (
+        f"How well models with different numbers of {plural(name)} predict data that they were not fitted to; higher "
+        "is better. The smallest number is selected that the best one does not clearly beat."
+    )
+    return Section(f"How many {plural(name)} there are", figures.html(figure, lead), lead)

@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from odeco._util.types import FloatArray
+from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.description import (
     ComponentRow,
     Description,
     HeatMap,
+    PageTable,
     component_names,
+    doubts,
     most_characteristic,
+    number_text,
     separation_verdict,
 )
 from odeco.models.engine.fit import Fit
@@ -35,13 +38,25 @@ _SHAPES = {"spherical": "spheres", "diag": "axis-aligned ellipsoids", "full": "e
 def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: FloatArray | None) -> Description:
     """Return a mixture in words and pictures; `rows` are scaled as the model is."""
     model, scale = fit.params, fit.context.scale
-    heights, means = model.standardized_means, in_own_units(fit).means
+    own_units = in_own_units(fit)
+    heights, means = model.standardized_means, own_units.means
+    posterior = model.posterior(model.draw(_N_DRAWN, np.random.default_rng(0))[0])[0]
     components = [
-        ComponentRow(float(weight), ", ".join(f"{names[column]} {mean[column]:.4g}" for column in columns))
-        for weight, mean, columns in zip(model.weights, means, most_characteristic(heights), strict=True)
+        ComponentRow(
+            float(weight),
+            ", ".join(
+                f"{names[column]} {number_text(mean[column])} (all {number_text(own_units.origin[column])})"
+                for column in columns
+            ),
+            doubt,
+        )
+        for weight, mean, columns, doubt in zip(
+            model.weights, means, most_characteristic(heights), doubts(posterior, "component"), strict=True
+        )
     ]
     # The columns that separate components best come first.
-    columns = np.argsort(-(model.weights @ heights**2), kind="stable")[:_MAX_COLUMNS]
+    by_separation = np.argsort(-(model.weights @ heights**2), kind="stable")
+    columns = by_separation[:_MAX_COLUMNS]
     table = HeatMap(
         heights[:, columns],
         component_names(model.weights),
@@ -49,7 +64,7 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Fl
         "mean, in standard deviations",
     )
     fact = f"{_SHAPES[model.covariance_type]}, fitted to {fit.info.n_samples:,} rows; start: {fit.info.init}."
-    verdict, facts = _verdict(fit, privacy), [fact]
+    verdict, facts = _verdict(fit, privacy, posterior), [fact]
     alone = None if scale.size else _only_column(model)
     if scale.size:
         facts.append("Columns were standardised; means are in the units of the rows.")
@@ -58,7 +73,37 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Fl
         verdict = verdict.replace("components,", f"components that only {name} separates,", 1)
         facts.append(f"{name} has {share:.1%} of the variance between means.")
         facts.append("If columns have different units, pass standardize=True.")
-    return Description(verdict, tuple(facts), tuple(components), (_Plane(model, rows), table))
+    return Description(
+        verdict,
+        tuple(facts),
+        tuple(components),
+        (_Plane(model, rows), table),
+        (_means_table(own_units, heights, by_separation, names),),
+        columns=tuple(by_separation.tolist()),
+    )
+
+
+def _means_table(model: Gaussians, heights: FloatArray, columns: IndexArray, names: list[str]) -> PageTable:
+    """Return the mean of every column in every component, in the units of the rows."""
+    deviations = np.sqrt(model.variances)
+    rows = [
+        [
+            names[column],
+            number_text(model.origin[column]),
+            *(
+                f"{number_text(model.means[k, column])} ± {number_text(deviations[k, column], 2)}"
+                for k in range(len(heights))
+            ),
+        ]
+        for column in columns.tolist()
+    ]
+    lead = (
+        "Mean ± standard deviation in the units of the rows; the columns that tell components apart best come first. "
+        "Blue is above the mean of all rows, orange below, by up to two standard deviations within components."
+    )
+    shades = np.column_stack([np.zeros(len(rows)), heights[:, columns].T / 2])
+    headings = ["column", "all", *(f"{number}" for number in range(len(heights)))]
+    return PageTable("Means, column by column", lead, headings, rows, shades)
 
 
 def in_own_units(fit: Fit) -> Gaussians:
@@ -67,14 +112,13 @@ def in_own_units(fit: Fit) -> Gaussians:
     return model.rescaled(fit.context.scale) if fit.context.scale.size else model
 
 
-def _verdict(fit: Fit, privacy: PrivacyReport | None) -> str:
+def _verdict(fit: Fit, privacy: PrivacyReport | None, posterior: FloatArray) -> str:
     k = len(fit.params.weights)
     if privacy is not None and not fit.info.converged:
         return f"{k} components, deep in noise: do not trust them. More rows or a larger epsilon would help."
     if k == 1:
         return "One component: nothing to tell apart."
-    rows, _ = fit.params.draw(_N_DRAWN, np.random.default_rng(0))
-    verdict = separation_verdict(fit.params.posterior(rows)[0], "component")
+    verdict = separation_verdict(posterior, "component")
     if 0 < fit.info.n_groups < k:  # parts of one group are not apart, however many rows can be assigned
         return verdict.replace("well apart", "parts of fewer groups")
     return verdict

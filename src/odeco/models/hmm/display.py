@@ -8,11 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from odeco._util.types import FloatArray
-from odeco.models.engine.description import ComponentRow, Description, HeatMap, component_names, separation_verdict
+from odeco._util.types import BoolArray, FloatArray
+from odeco.models.engine.description import (
+    ComponentRow,
+    Description,
+    HeatMap,
+    PageTable,
+    component_names,
+    doubts,
+    number_text,
+    separation_verdict,
+)
 from odeco.models.engine.fit import Fit
 from odeco.models.hmm.baum_welch import HMM
 from odeco.models.hmm.emissions import Categorical, Gaussian, Poisson
+from odeco.models.hmm.sequences import Sequences
 from odeco.privacy.report import PrivacyReport
 
 #: Number of rows that are drawn from the model to see how often their state is identified.
@@ -21,9 +31,12 @@ _N_DRAWN = 4000
 #: A text names at most this number of symbols or features of a state; a figure shows at most the second number.
 _MAX_NAMED, _MAX_SYMBOLS = 5, 40
 
+#: A figure shows the states of at most this number of rows, the first ones.
+_MAX_STEPS = 300
 
-def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> Description:
-    """Return a model in words and pictures; `names` are those of the columns."""
+
+def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Sequences | None) -> Description:
+    """Return a model in words and pictures; `names` are those of the columns, and the states of `rows` are shown."""
     hmm, info = fit.params, fit.info
     stationary = hmm.stationary
     symbol_names = fit.context.symbol_names
@@ -35,9 +48,13 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> Descr
     fact = f"Fitted to {info.n_samples:,} {'private sequences' if privacy is not None else 'rows'} of {kind}"
     fact += f"; start: {info.init}." if privacy is not None else f"; mean log-likelihood {info.log_likelihood:.4f}."
     durations = 1 / np.maximum(1 - np.diagonal(hmm.transitions), 1e-9)  # the mean numbers of consecutive rows
+    drawn, _ = hmm.sample(_N_DRAWN, np.random.default_rng(0))
+    posterior = hmm.posterior(drawn, np.arange(_N_DRAWN) == 0)
     components = [
-        ComponentRow(float(share), f"lasts {duration:.1f} rows; {_emitted(hmm, state, names, symbol_names)}")
-        for state, (share, duration) in enumerate(zip(stationary, durations, strict=True))
+        ComponentRow(float(share), f"lasts {duration:.1f} rows; {_emitted(hmm, state, names, symbol_names)}", doubt)
+        for state, (share, duration, doubt) in enumerate(
+            zip(stationary, durations, doubts(posterior, "state"), strict=True)
+        )
     ]
     states = component_names(stationary)
     numbers = [str(state) for state in range(hmm.n_states)]
@@ -48,12 +65,59 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> Descr
         chosen = np.sort(np.argsort(-np.ptp(probabilities, axis=0), kind="stable")[:_MAX_SYMBOLS])
         shown = [symbol_names[symbol] for symbol in chosen]
         emissions: Any = HeatMap(probabilities[:, chosen], states, shown, f"probability of {names[0]}", diverging=False)
+        table = _symbols_table(hmm.emissions, symbol_names, stationary)
     else:
-        emissions = _Means(hmm.emissions, names)
-    return Description(_verdict(fit, privacy), (fact,), tuple(components), (transitions, emissions))
+        emissions, table = _Means(hmm.emissions, names), _means_table(hmm.emissions, names, stationary)
+    counted = "rows" if privacy is None else "sequences"
+    wide, width = ("symbols", len(symbol_names)) if symbol_names else ("columns", len(names))
+    sizes = ((counted, f"{info.n_samples:,}"), (wide, f"{width:,}"))
+    panels: tuple[Any, ...] = (transitions, emissions)
+    if rows is not None:
+        panels = (_Timeline(hmm.posterior(rows.rows[:_MAX_STEPS], rows.begins[:_MAX_STEPS]), rows.begins), *panels)
+    return Description(_verdict(fit, privacy, posterior), (fact,), tuple(components), panels, (table,), sizes)
 
 
-def _verdict(fit: Fit, privacy: PrivacyReport | None) -> str:
+def _symbols_table(emissions: Categorical, symbol_names: list[str], stationary: FloatArray) -> PageTable:
+    """Return the probability of every symbol in every state; those that differ most come first."""
+    probabilities = emissions.probabilities
+    order = np.argsort(-np.ptp(probabilities, axis=0), kind="stable")
+    all_rows = stationary @ probabilities
+    cells = [
+        [symbol_names[each], *(f"{value:.1%}" for value in (all_rows[each], *probabilities[:, each]))] for each in order
+    ]
+    shades = np.column_stack(
+        [np.zeros(len(order)), (probabilities / np.maximum(probabilities.max(0), 1e-300))[:, order].T]
+    )
+    headings = ["symbol", "all", *map(str, range(len(probabilities)))]
+    lead = "The probability of each symbol in each state; the symbols that differ most come first."
+    return PageTable("What each state emits", lead, headings, cells, shades)
+
+
+def _means_table(emissions: Gaussian | Poisson, names: list[str], stationary: FloatArray) -> PageTable:
+    """Return the mean and standard deviation of every column in every state."""
+    heights = (emissions.means - emissions.origin) / np.sqrt(emissions.total_variances)
+    order = np.argsort(-(stationary @ heights**2), kind="stable")
+    deviations = np.sqrt(emissions.variances)
+    cells = [
+        [
+            names[each],
+            *(
+                f"{number_text(mean)} ± {number_text(deviation, 2)}"
+                for mean, deviation in zip(emissions.means[:, each], deviations[:, each], strict=True)
+            ),
+        ]
+        for each in order
+    ]
+    lead = (
+        "Mean ± standard deviation in each state, in the units of the rows. Blue is above the mean of all rows, orange "
+        "below."
+    )
+    return PageTable(
+        "What each state emits", lead, ["column", *map(str, range(len(heights)))], cells, heights[:, order].T
+    )
+
+
+def _verdict(fit: Fit, privacy: PrivacyReport | None, posterior: FloatArray) -> str:
     k = fit.params.n_states
     if privacy is not None and not fit.info.converged:
         return f"{k} states, partly hidden by noise: ask for fewer states, or for more sequences or a larger epsilon."
@@ -61,8 +125,7 @@ def _verdict(fit: Fit, privacy: PrivacyReport | None) -> str:
         return "One state: rows do not depend on those before them."
     if not _supported(fit):
         return f"{k} states, but no evidence for them: independent rows explain the data as well (BIC)."
-    rows, _ = fit.params.sample(_N_DRAWN, np.random.default_rng(0))
-    return separation_verdict(fit.params.posterior(rows, np.arange(_N_DRAWN) == 0), "state")
+    return separation_verdict(posterior, "state")
 
 
 def _supported(fit: Fit) -> bool:
@@ -86,6 +149,29 @@ def _emitted(hmm: HMM, state: int, names: list[str], symbol_names: list[str]) ->
         f"{names[each]} {emissions.means[state, each]:.3g} ± {deviations[each]:.2g}"
         for each in np.argsort(-np.abs(offsets), kind="stable")[:_MAX_NAMED]
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Timeline:
+    """The probability of every state for the first rows; lines are where sequences begin."""
+
+    posterior: FloatArray
+    begins: BoolArray
+
+    @property
+    def size(self) -> tuple[float, float]:
+        return 9.0, 3.2
+
+    def draw(self, axes: Any) -> None:
+        n_rows, k = self.posterior.shape
+        steps = np.arange(n_rows)
+        axes.stackplot(steps, self.posterior.T, labels=[f"state {state}" for state in range(k)], linewidth=0)
+        for step in np.flatnonzero(self.begins[:n_rows])[1:]:
+            axes.axvline(step - 0.5, color="white", linewidth=1)
+        axes.set(
+            xlim=(0, max(n_rows - 1, 1)), ylim=(0, 1), xlabel="row", ylabel="probability", title="States over time"
+        )
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), ncols=min(k, 6), fontsize=8)
 
 
 @dataclass(frozen=True, eq=False)

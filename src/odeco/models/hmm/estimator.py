@@ -318,6 +318,9 @@ class TensorHMM(PrivateEstimator, EMEstimator):
         rows, _ = self._encode(X, fit.context, lengths=lengths)
         return fit.params, self._learnt.spec.prepare(rows, fit.context)
 
+    def _rows_to_show(self, rows: Any, lengths: Any) -> Sequences | None:
+        return None if rows is None else self._model_and_data(rows, lengths)[1]
+
     def _encode(
         self,
         X: Any,

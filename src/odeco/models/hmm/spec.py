@@ -277,4 +277,4 @@ class HMMSpec(EMSpec):
 
     def describe(self, fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Any = None) -> Description:
         """Return the model in words and pictures."""
-        return describe(fit, names, privacy)
+        return describe(fit, names, privacy, rows)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from odeco._util.types import FloatArray
-from odeco.models.engine.description import ComponentRow, Description, HeatMap, most_characteristic
+from odeco.models.engine.description import ComponentRow, Description, HeatMap, PageTable, most_characteristic
 from odeco.models.engine.fit import Fit
 from odeco.models.ica.newton import EDGES
 from odeco.models.ica.overcomplete import Mixing
@@ -52,6 +52,7 @@ def describe(fit: Fit, names: list[str]) -> Description:
             None,
             f"{_shape(params.counts[source])}, information {params.information[source]:.2f}{errors[source]}; "
             + ", ".join(f"{names[column]} {correlations[column, source]:+.2f}" for column in columns),
+            _doubt(float(params.information[source]), n_gaussian),
         )
         for source, columns in enumerate(most_characteristic(correlations.T))
     ]
@@ -62,7 +63,22 @@ def describe(fit: Fit, names: list[str]) -> Description:
         facts += ("Sources of rows are posterior means: with more sources than columns, no map gives them back.",)
     if fit.context.standardized:
         facts += ("Directions are those of standardised columns.",)
-    return Description(verdict, facts, tuple(components), (table, _Densities(params.counts[:_MAX_DENSITIES])))
+    panels = (table, _Densities(params.counts[:_MAX_DENSITIES]))
+    order = np.argsort(-np.abs(correlations).max(axis=1), kind="stable")
+    listed = PageTable(
+        "Columns and sources",
+        "The correlation of each column with each source; the columns with the strongest ones come first.",
+        ["column", *numbers],
+        [[names[column], *(f"{value:+.2f}" for value in correlations[column])] for column in order],
+        correlations[order],
+    )
+    return Description(verdict, facts, tuple(components), panels, (listed,))
+
+
+def _doubt(information: float, n_gaussian: int) -> str:
+    """Return why a source is unclear: two Gaussian sources cannot be told apart, only one can be what is left."""
+    unclear = n_gaussian > 1 and information - 1 < _NEARLY_GAUSSIAN
+    return "it looks Gaussian, and so do others, which cannot be told apart" if unclear else ""
 
 
 def _fact(fit: Fit, names: list[str]) -> str:

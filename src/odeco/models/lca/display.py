@@ -9,8 +9,17 @@ from typing import Any
 import numpy as np
 
 from odeco._util.types import FloatArray, IndexArray
-from odeco.models.engine.description import ComponentRow, Description, most_characteristic
+from odeco.models.engine.description import (
+    ComponentRow,
+    Description,
+    PageTable,
+    doubts,
+    most_characteristic,
+    separation_verdict,
+)
 from odeco.models.engine.fit import Fit
+from odeco.models.lca.classes import Classes
+from odeco.privacy.holders.answers import Questions
 from odeco.privacy.report import PrivacyReport
 
 #: An answer is named if its probability in the class is above its frequency by more than this.
@@ -19,41 +28,78 @@ _MIN_DIFFERENCE = 0.1
 #: A figure shows names up to this length, and of at most this many answers.
 _MAX_LENGTH, _MAX_LABELS = 24, 120
 
+#: Number of respondents that are drawn from the classes to see how often their class is identified.
+_N_DRAWN = 4000
+
 
 def describe(fit: Fit, names: Sequence[str], privacy: PrivacyReport | None, n_parameters: int) -> Description:
     """Return latent classes in words and pictures."""
     classes, context = fit.params, fit.context
-    k, frequencies = classes.weights.size, context.frequencies
+    frequencies = context.frequencies
     labels = [f"{name} = {cell}" for name, own in zip(names, context.categories, strict=True) for cell in own.tolist()]
     lifted = np.maximum(classes.answers.T - frequencies, 0.0)
+    posterior = _drawn_posterior(classes, Questions(context.sizes))
     components = []
-    for weight, own, more, places in zip(
-        classes.weights, classes.answers.T, lifted, most_characteristic(lifted), strict=True
+    for weight, own, more, places, doubt in zip(
+        *(classes.weights, classes.answers.T, lifted, most_characteristic(lifted), doubts(posterior, "class")),
+        strict=True,
     ):
         named = [
             f"{labels[place]} ({own[place]:.0%}, all {frequencies[place]:.0%})"
             for place in places
             if more[place] > _MIN_DIFFERENCE
         ]
-        components.append(ComponentRow(float(weight), ", ".join(named) or "answers as all do"))
-    counted = "1 class" if k == 1 else f"{k} classes"
-    verdict = (
-        f"{counted} of {fit.info.n_samples:,} respondents to {len(names)} questions: "
-        f"{_verdict(fit, privacy, n_parameters)}."
-    )
+        components.append(ComponentRow(float(weight), ", ".join(named) or "answers as all do", doubt))
+    fact = f"{fit.info.n_samples:,} respondents to {len(names)} questions"
+    fact += "." if privacy is not None else f"; mean log-likelihood {fit.info.log_likelihood:.4f}."
     panel = _Answers(classes.weights, classes.answers, context.sizes, names, context.categories)
-    facts = (f"Start: {fit.info.init}.",) if fit.info.init and privacy is None else ()
-    return Description(verdict, facts, tuple(components), (panel,))
+    spread = np.maximum.reduceat(lifted.max(axis=0), Questions(context.sizes).offsets)
+    questions = np.argsort(-spread, kind="stable")
+    table = _answers_table(classes, labels, frequencies, Questions(context.sizes), questions)
+    verdict = _verdict(fit, privacy, n_parameters, posterior)
+    sizes = (("respondents", f"{fit.info.n_samples:,}"), ("questions", f"{len(names):,}"))
+    facts = (fact, f"Start: {fit.info.init}.") if fit.info.init and privacy is None else (fact,)
+    return Description(verdict, facts, tuple(components), (panel,), (table,), sizes, tuple(questions.tolist()))
 
 
-def _verdict(fit: Fit, privacy: PrivacyReport | None, n_parameters: int) -> str:
+def _drawn_posterior(classes: Classes, questions: Questions) -> FloatArray:
+    """Return the posterior of respondents that are drawn from the classes."""
+    codes, _ = classes.draw(questions, _N_DRAWN, np.random.default_rng(0))
+    given = np.zeros((_N_DRAWN, questions.n_answers))
+    np.put_along_axis(given, codes + questions.offsets, 1.0, axis=1)
+    return classes.posterior(given)[0]
+
+
+def _answers_table(
+    classes: Classes, labels: list[str], frequencies: FloatArray, questions: Questions, order: IndexArray
+) -> PageTable:
+    """Return the probability of every answer in every class; the questions that tell classes apart best come first."""
+    places = np.concatenate(
+        [np.arange(size) + start for start, size in zip(questions.offsets[order], questions.sizes[order], strict=True)]
+    )
+    cells = [
+        [labels[place], f"{frequencies[place]:.0%}", *(f"{value:.0%}" for value in classes.answers[place])]
+        for place in places
+    ]
+    shades = 2 * (classes.answers - frequencies[:, None])[places]
+    lead = (
+        "The probability of each answer in each class; the questions that tell classes apart best come first. Blue is "
+        "more often than among all respondents, orange less often."
+    )
+    headings = ["answer", "all", *map(str, range(classes.weights.size))]
+    return PageTable("Answers, class by class", lead, headings, cells, np.column_stack([np.zeros(len(cells)), shades]))
+
+
+def _verdict(fit: Fit, privacy: PrivacyReport | None, n_parameters: int, posterior: FloatArray) -> str:
     """Return whether the classes can be relied on: they need fewer parameters than the table of answers has cells."""
-    bits = float(np.sum(np.log2(fit.context.sizes)))
+    k, bits = fit.params.weights.size, float(np.sum(np.log2(fit.context.sizes)))
     if bits < 60 and n_parameters > 2**bits - 1:
-        return "more than the questions can identify, other classes explain the answers as well"
+        return f"{k} classes, more than the questions can identify: other classes explain the answers as well."
+    if k == 1:
+        return "One class: answers to different questions do not depend on each other."
     if privacy is not None:
-        return "learnt with noise that hides each respondent"
-    return f"mean log-likelihood {fit.info.log_likelihood:.4f}"
+        return f"{k} classes, learnt with noise that hides each respondent."
+    return separation_verdict(posterior, "class", "complete respondent")
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -12,7 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 from odeco._util.arguments import check_count
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.estimator import fitted
-from odeco.models.lda.display import draw_topics, leading_words, lift, relevance
+from odeco.models.lda.display import (
+    draw_topics,
+    leading_words,
+    lift,
+    relevance,
+    representative_documents,
+    summarise_topics,
+)
 from odeco.models.lda.params import Callback, TopicParams
 from odeco.models.lda.private_vocabulary import keep_words
 from odeco.models.lda.vocabulary import (
@@ -32,6 +40,9 @@ from odeco.models.lda.vocabulary import (
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+#: A page shows this number of typical documents for each topic.
+_N_TYPICAL = 3
 
 
 class TopicWords:
@@ -219,6 +230,34 @@ class TopicWords:
             "term_frequency": totals[occurs].astype(np.int64),
             "sort_topics": False,
         }
+
+    def write_report(self, path: str | os.PathLike[str], *, title: str = "Topics", rows: Any = None) -> None:
+        """Write the topics as one HTML page that needs no network: the explorer of topics.
+
+        Parameters
+        ----------
+        path : path
+            Where to write. An old file is replaced only by a complete one.
+        title : str
+            The heading.
+        rows : list of str or array, documents x words, optional
+            Documents to measure coherence with; texts are also shown, those that are typical of each topic. The page of
+            private topics shows none.
+        """
+        from odeco.models.lda.page import write_topics_report  # Matplotlib takes half a second, and may be missing
+
+        check_is_fitted(self)
+        model: Any = self
+        counts, examples = None if hasattr(self, "privacy_") else rows, None
+        if counts is not None and not hasattr(counts, "shape"):
+            texts = list(checked_texts(counts, private=False))
+            tokenizer: Tokenizer = model.tokenizer_ or "words"
+            counts = count_words(texts, [str(word) for word in self.words_], tokenizer=tokenizer).counts
+            examples = [
+                [(f"document {place}", texts[place], share) for place, share in shown]
+                for shown in representative_documents(model, counts, _N_TYPICAL)
+            ]
+        write_topics_report(summarise_topics(model, None, counts), path, title=title, examples=examples)
 
     def plot_topics(self, n_words: int = TOP_WORDS, *, relevance: float = 1.0, n_columns: int = 5) -> Figure:
         """Draw the leading words of each topic as bars, and return the Matplotlib figure.

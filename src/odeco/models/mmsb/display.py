@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odeco._util.types import FloatArray
-from odeco.models.engine.description import ComponentRow, Description, HeatMap
+from odeco.models.engine.description import ComponentRow, Description, HeatMap, PageTable
 
 if TYPE_CHECKING:
     from odeco.models.mmsb.spec import CommunityParams
@@ -19,8 +19,14 @@ _MAX_NAMED = 5
 #: A node belongs to one community alone if it has more than this share there.
 _ALONE = 0.9
 
+#: A community is unclear if its nodes have less than this share in it on average.
+_UNCLEAR = 0.6
+
 #: The names of at most this number of nodes fit below a figure.
-_MAX_TICKS = 40
+_MAX_TICKS = 120
+
+#: The page lists at most this number of nodes, those of the most links.
+_MAX_LISTED = 1000
 
 
 def describe(params: CommunityParams, names: list[str]) -> Description:
@@ -30,16 +36,35 @@ def describe(params: CommunityParams, names: list[str]) -> Description:
     within = np.diagonal(blocks)
     between = (blocks.sum(axis=1) - within) / max(k - 1, 1)
     components = []
-    for profile, share, inside, outside in zip(params.profiles, memberships.mean(axis=0), within, between, strict=True):
+    own, sizes = memberships.argmax(axis=1), memberships.mean(axis=0)
+    described = zip(range(k), params.profiles, sizes, within, between, strict=True)
+    for community, profile, share, inside, outside in described:
         most_linked = ", ".join(names[node] for node in np.argsort(-profile, kind="stable")[:_MAX_NAMED])
         rates = f"{inside:.2g} links within for {outside:.2g} between"
-        components.append(ComponentRow(float(share), f"{share * n_nodes:.0f} nodes, {rates}; {most_linked}"))
+        members = memberships[own == community, community]
+        mean = float(members.mean()) if members.size else 0.0
+        doubt = f"its nodes belong to it by {mean:.0%} on average" if k > 1 and mean < _UNCLEAR else ""
+        components.append(ComponentRow(float(share), f"{share * n_nodes:.0f} nodes, {rates}; {most_linked}", doubt))
     mixed = float(np.mean(memberships.max(axis=1) <= _ALONE))
     facts = (f"{n_nodes:,} nodes, {mixed:.0%} of which belong to several communities.", *_selection(params))
     numbers = [str(community) for community in range(k)]
     blocks_map = HeatMap(blocks, numbers, numbers, "expected links between two nodes", diverging=False)
     panels = (_Memberships(memberships, names), blocks_map)
-    return Description(_verdict(memberships, within, between, mixed), facts, tuple(components), panels)
+    verdict = _verdict(memberships, within, between, mixed)
+    sizes = (("nodes", f"{n_nodes:,}"), ("links per node, by weight", f"{params.degrees.mean():.1f}"))
+    return Description(verdict, facts, tuple(components), panels, (_nodes_table(params, names),), sizes)
+
+
+def _nodes_table(params: CommunityParams, names: list[str]) -> PageTable:
+    """Return the share of every node in every community; the nodes with the most links come first."""
+    shares = params.memberships
+    order = np.argsort(-params.degrees, kind="stable")[:_MAX_LISTED]
+    cells = [[names[node], str(shares[node].argmax()), *(f"{share:.0%}" for share in shares[node])] for node in order]
+    lead = "The community of each node, and its share in each; the nodes with the most links come first."
+    if len(names) > _MAX_LISTED:
+        lead += f" {len(names) - _MAX_LISTED:,} others are left out."
+    headings = ["node", "community", *map(str, range(shares.shape[1]))]
+    return PageTable("Nodes", lead, headings, cells, np.column_stack([np.zeros(len(order)), shares[order]]))
 
 
 def _selection(params: CommunityParams) -> tuple[str, ...]:
@@ -79,16 +104,21 @@ class _Memberships:
     memberships: FloatArray
     names: list[str]
 
+    @property
+    def size(self) -> tuple[float, float]:
+        return (max(5.5, 0.16 * len(self.names)), 4.5) if len(self.names) <= _MAX_TICKS else (5.5, 4.5)
+
     def draw(self, axes: Any) -> None:
         shares = self.memberships
         permutation = np.lexsort((-shares.max(axis=1), shares.argmax(axis=1)))
-        labels = [f"community {community}" for community in range(shares.shape[1])]
-        axes.stackplot(np.arange(len(permutation)), shares[permutation].T, labels=labels)
-        axes.set(xlim=(0, max(len(permutation) - 1, 1)), ylim=(0, 1), ylabel="share", title="memberships of nodes")
+        axes.stackplot(np.arange(len(permutation)), shares[permutation].T, step="mid", linewidth=0)
+        own = shares[permutation].argmax(axis=1)
+        for community in np.unique(own):
+            middle = float(np.flatnonzero(own == community).mean())
+            axes.annotate(str(community), (middle, 0.5), color="white", weight="bold", ha="center", va="center")
+        axes.set(xlim=(-0.5, len(permutation) - 0.5), ylim=(0, 1), ylabel="share", title="Communities of nodes")
         if len(self.names) <= _MAX_TICKS:
             names = [self.names[node] for node in permutation]
-            axes.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
+            axes.set_xticks(range(len(names)), names, rotation=90, fontsize=8)
         else:
             axes.set_xlabel("nodes, by community")
-        if len(labels) <= 10:
-            axes.legend(loc="lower right", fontsize=7)

@@ -1,9 +1,5 @@
 """Rows on a Dask cluster: bit-identical results on any number of workers."""
 
-from odeco.online.dask.partitions import ClusterRows, as_cluster_rows, from_delayed
+from odeco._util.lazy import make_lazy
 
-__all__ = [
-    "ClusterRows",
-    "as_cluster_rows",
-    "from_delayed",
-]
+make_lazy(__name__)

@@ -1,16 +1,5 @@
 """Published algorithms to compare with."""
 
-from odeco.reproduction.baselines.matrices import random_slice, simultaneous_diagonalization, tensor_pca
-from odeco.reproduction.baselines.power_methods import TensorSketch, sketched_power_method, ss_hopm
-from odeco.reproduction.baselines.sgd import online_sgd, tune_learning_rate
+from odeco._util.lazy import make_lazy
 
-__all__ = [
-    "TensorSketch",
-    "online_sgd",
-    "random_slice",
-    "simultaneous_diagonalization",
-    "sketched_power_method",
-    "ss_hopm",
-    "tensor_pca",
-    "tune_learning_rate",
-]
+make_lazy(__name__)

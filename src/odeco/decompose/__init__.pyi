@@ -1,0 +1,10 @@
+from odeco.decompose.asymmetric import decompose_asymmetric as decompose_asymmetric
+from odeco.decompose.files import load_result as load_result
+from odeco.decompose.files import save_result as save_result
+from odeco.decompose.result import AsymmetricDecomposition as AsymmetricDecomposition
+from odeco.decompose.result import Decomposition as Decomposition
+from odeco.decompose.result import PrivateDecomposition as PrivateDecomposition
+from odeco.decompose.result import PrivateStreamDecomposition as PrivateStreamDecomposition
+from odeco.decompose.result import StreamDecomposition as StreamDecomposition
+from odeco.decompose.result import Structure as Structure
+from odeco.decompose.symmetric import decompose as decompose
