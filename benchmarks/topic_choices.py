@@ -3,6 +3,7 @@
     python benchmarks/topic_choices.py concentration     planted documents: errors with α₀ chosen, and with α₀ given
     python benchmarks/topic_choices.py number            planted documents: the number of topics that "auto" takes
     python benchmarks/topic_choices.py number --data     real text: what "auto" takes, beside perplexity over k
+    python benchmarks/topic_choices.py stability         real text: what "auto" takes by seed, and by order of documents
     python benchmarks/topic_choices.py vocabulary        real text: how many words a private vocabulary has
     python benchmarks/topic_choices.py private           real text: whether the rules of private topics stand
     python benchmarks/topic_choices.py variational       real text: settings of the variational baseline
@@ -121,6 +122,19 @@ def number_of_real(folder: Path, name: str, n_documents: int | None, sweeps: int
         print(f"k = {k}: perplexity {perplexity:,.0f} after {sweeps} sweeps{note}", flush=True)
 
 
+def stability(folder: Path, n_documents: int | None, n_seeds: int) -> None:
+    print("| documents | directions clear of noise | chosen, by seed | chosen, by order of the documents |")
+    print("|---|---|---|---|")
+    for name in ("associated_press", "newsgroups", "debian_packages"):
+        train = read_corpus(folder, name, 1).train[:: 1 if name != "debian_packages" else 4][:n_documents]
+        models = [TensorLDA("auto", max_iter=0, random_state=seed).fit(train) for seed in range(n_seeds)]
+        orders = [np.random.default_rng(seed).permutation(train.shape[0]) for seed in range(n_seeds)]
+        shuffled = [TensorLDA("auto", max_iter=0, random_state=0).fit(train[order]) for order in orders]
+        clear = [model.diagnostics_.n_clear for model in models + shuffled]
+        chosen = [", ".join(str(model.n_components_) for model in each) for each in (models, shuffled)]
+        print(f"| {name}, {train.shape[0]:,} | {min(clear)} to {max(clear)} | {' | '.join(chosen)} |", flush=True)
+
+
 def vocabulary(folder: Path) -> None:
     print("| documents | ε | words | share of all words that are no stop words | threshold |")
     print("|---|---|---|---|---|")
@@ -144,7 +158,9 @@ def vocabulary(folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["concentration", "number", "vocabulary", "private", "variational"])
+    parser.add_argument(
+        "what", choices=["concentration", "number", "stability", "vocabulary", "private", "variational"]
+    )
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--data", action="store_true", help="real text instead of planted documents")
     parser.add_argument("--folder", type=Path, default=Path("../shared/data"))
@@ -158,6 +174,8 @@ def main() -> None:
     warnings.simplefilter("ignore")  # advice on directions that are not clear of noise
     if given.what == "concentration":
         concentration(given.seeds)
+    elif given.what == "stability":
+        stability(given.folder, given.documents, given.seeds)
     elif given.what == "vocabulary":
         vocabulary(given.folder)
     elif given.what in ("private", "variational"):

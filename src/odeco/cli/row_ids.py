@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
+from odeco._util.extras import import_arrow
 from odeco.cli.options import check_usage, group
-from odeco.io.arrow import import_arrow
 from odeco.io.coerce import files_of
 from odeco.io.tables import open_text, read_cells
 
@@ -54,8 +54,13 @@ class RowIds:
         return buffer.getvalue()
 
 
-def read_row_ids(files: Sequence[Path], id_column: str | None, *, append: bool, n_rows: int) -> RowIds | None:
-    """Return the ids of the rows of some files, or all their cells with the ids first; None if none are wanted."""
+def read_row_ids(
+    files: Sequence[Path], id_column: str | None, *, append: bool, n_rows: int, option: str = "--id"
+) -> RowIds | None:
+    """Return the ids of the rows of some files, or all their cells with the ids first; None if none are wanted.
+
+    `option` is the one that named the column.
+    """
     if id_column is None and not append:
         return None
     columns: list[str] | None = None
@@ -69,7 +74,7 @@ def read_row_ids(files: Sequence[Path], id_column: str | None, *, append: bool, 
     columns = columns or []
     if id_column is not None and columns.count(id_column) != 1:
         raise ValueError(
-            f"--id must name one column of {files[0].name}. Got {id_column!r}; it has: {', '.join(columns)}."
+            f"{option} must name one column of {files[0].name}. Got {id_column!r}; it has: {', '.join(columns)}."
         )
     if len(rows) != n_rows:
         raise ValueError(

@@ -295,6 +295,11 @@ def _stages(interrupt: LastingInterrupt) -> Iterator[Callable[[str, int, int | N
 @click.argument("files", type=_options.FILE, nargs=-1, required=True, metavar="FILE...")
 @_options.text_column
 @click.option("--out", type=_options.OUTPUT, metavar="FILE", help="Write a .csv or .npz file instead of CSV on stdout.")
+@click.option(
+    "--by",
+    metavar="COLUMN",
+    help="Write the shares in each group of documents instead, such as a year or a class, with standard errors.",
+)
 @row_ids.options
 @_options.threads
 @_options.json_output
@@ -303,6 +308,7 @@ def apply(
     files: tuple[Path, ...],
     column: str | None,
     out: Path | None,
+    by: str | None,
     id_column: str | None,
     append: bool,
     threads: int | None,
@@ -312,11 +318,12 @@ def apply(
 
     FILEs are read as for learning, and are split into words in the same way. Words that the model does not know are
     ignored. Each row of the result is a document and sums to one; a document without a known word gets the mean of all
-    documents.
+    documents. With --by, each row is a group of documents, which count as often as they have known words.
 
     \b
     Examples:
       odeco topics apply model.npz new.txt
+      odeco topics apply model.npz new.csv --column text --by year
       odeco topics apply model.npz new.csv --column text --id review --out shares.csv
     """
     bad_suffix = out is not None and out.suffix not in (".csv", ".npz")
@@ -326,12 +333,15 @@ def apply(
             f"--out must end in .csv or .npz. Got {out}. Rename it.": bad_suffix,
             "--id and --append are for a table. Leave them out, or write CSV.": (id_column is not None or append)
             and not in_table,
+            "--by writes a table of groups, not of documents. Leave out --id and --append.": by is not None
+            and (id_column is not None or append),
+            "--by writes CSV. Let --out end in .csv.": by is not None and out is not None and out.suffix != ".csv",
         }
     )
     # scikit-learn may be missing
-    from odeco.cli.topics_files import proportions_table, read_for_model, write_proportions
-    from odeco.models.lda.display import infer_proportions
+    from odeco.cli.topics_files import deliver_groups, proportions_table, read_for_model, write_proportions
     from odeco.models.lda.estimator import TensorLDA
+    from odeco.models.lda.use import shares_in_groups
 
     learnt = TensorLDA.load(model)
     learnt.n_jobs = threads
@@ -339,9 +349,17 @@ def apply(
         raise ValueError(f"{model} must know its words to count those of new documents. It does not. Learn it again.")
     with _options.limited(threads), LastingInterrupt() as interrupt, _stages(interrupt) as show:
         corpus = read_for_model(learnt.words_, files, column=column, show=show, tokenizer=learnt.tokenizer_)
-        ids = row_ids.read_row_ids(files, id_column, append=append, n_rows=corpus.counted.counts.shape[0])
+        counts, n_rows = corpus.counted.counts, corpus.counted.counts.shape[0]
+        ids = row_ids.read_row_ids(files, id_column, append=append, n_rows=n_rows)
+        labels = row_ids.read_row_ids(files, by, append=False, n_rows=n_rows, option="--by")
         show("finding topics", 0, None)
-        proportions = infer_proportions(learnt, corpus.counted.counts)
+        if labels is not None:
+            found = shares_in_groups(learnt, counts, [label for (label,) in labels.rows])
+        else:
+            proportions = learnt._proportions(counts)
+    if labels is not None:
+        deliver_groups(found, out, as_json=as_json)
+        return
 
     def show_proportions() -> None:
         if as_json:

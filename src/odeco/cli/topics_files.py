@@ -19,7 +19,7 @@ from rich.table import Table
 from odeco._util.files import save_arrays
 from odeco._util.types import FloatArray
 from odeco.cli.faults import command_line
-from odeco.cli.output import as_cell, console, csv_text, write_text
+from odeco.cli.output import Output, as_cell, console, csv_text, deliver, emit_json, note, write_text
 from odeco.cli.row_ids import RowIds, as_texts
 from odeco.datasets.corpora import Document, python_documentation
 from odeco.decompose.files import versions
@@ -33,6 +33,7 @@ from odeco.models.lda.counts import as_counts
 from odeco.models.lda.display import TopicSummary, representative_documents, summarise_topics
 from odeco.models.lda.estimator import TensorLDA
 from odeco.models.lda.params import TopicDiagnostics
+from odeco.models.lda.use import GroupShares
 from odeco.models.lda.vocabulary import (
     STOP_WORDS,
     CountedWords,
@@ -335,6 +336,29 @@ def proportions_table(proportions: FloatArray, names: tuple[str, ...], ids: RowI
     shown = names or [f"row {number}" for number in range(len(proportions))]
     rows = zip(shown, as_texts(proportions), strict=True)
     return csv_text(["document", *topics], ([name, *shares] for name, shares in rows))
+
+
+def deliver_groups(found: GroupShares, out: Path | None, *, as_json: bool) -> None:
+    """Print the shares of topics in groups of documents, or write them: one line per group, errors after shares."""
+    topics = [f"topic {number}" for number in range(found.shares.shape[1])]
+    heading = ["group", "documents", *topics, *(f"error of {name}" for name in topics)]
+    numbers = as_texts(np.hstack([found.shares, found.errors]))
+    table = csv_text(
+        heading, ([g, n, *cells] for g, n, cells in zip(found.groups, found.n_documents, numbers, strict=True))
+    )
+
+    def show() -> None:
+        if as_json:
+            emit_json({"kind": "topics by group", **vars(found)})
+        elif out is None:
+            click.echo(table, nl=False)
+        else:
+            note(f"{found.groups.size:,} groups, {len(topics):,} topics")
+
+    def save(path: Path) -> None:
+        write_text(path, table)
+
+    deliver(show, Output(out, save), save=("groups.csv", save))
 
 
 def page_writer(file: Path, *, title: str | None, documents: Path | None, column: str | None) -> Callable[[Path], None]:

@@ -15,4 +15,5 @@ from odeco.models.lda.params import TopicTrust as TopicTrust
 from odeco.models.lda.private_plan import plan_topics as plan_topics
 from odeco.models.lda.private_vocabulary import PrivateVocabulary as PrivateVocabulary
 from odeco.models.lda.private_vocabulary import choose_vocabulary_privately as choose_vocabulary_privately
+from odeco.models.lda.use import GroupShares as GroupShares
 from odeco.models.mmsb.estimator import Communities as Communities

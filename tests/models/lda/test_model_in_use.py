@@ -16,7 +16,7 @@ from odeco.cli.topics import fit as fit_command
 from odeco.datasets.planted import planted_topics
 from odeco.errors import VocabularyError
 from odeco.models import TensorLDA
-from odeco.models.lda.display import lift, relevance, representative_documents, summarise_topics
+from odeco.models.lda.display import lift, relevance, summarise_topics
 
 pytestmark = pytest.mark.filterwarnings("ignore::odeco.errors.UnreliableTopicsWarning")
 
@@ -268,7 +268,7 @@ def test_documents_that_say_nearly_the_same_are_shown_once(model):
     # The columns are field, harbour, harvest, plough, sail, ship, weather.
     base = np.array([0, 6, 0, 6, 6, 0, 0])
     sea = np.array([[0, 6, 0, 0, 6, 6, 0], [0, 6, 0, 0, 6, 6, 1], [0, 2, 0, 0, 14, 1, 0], [0, 6, 0, 0, 6, 7, 0]])
-    (_, shown) = representative_documents(model, sparse.csr_array(np.vstack([sea, base])), 3)
+    (_, shown) = model.representative_documents(np.vstack([sea, base]), 3)
     places = [place for place, _ in shown]
     # 18, 19 and 19 words that overlap in 18 at least: one of the three. The third document has 9 in common with 26.
     assert len({0, 1, 3} & set(places)) == 1
@@ -290,3 +290,103 @@ def test_a_summary_takes_the_words_of_the_model(corpus, model):
     assert summary.words.tolist() == model.words_.tolist()
     assert [word for word, _ in summary.leading_words(0, 3)] == model.top_words(3)[0]
     np.testing.assert_array_equal(summary.shares, model.shares_)
+
+
+# ---- documents and topics --------------------------------------------------------------------------------------------
+
+
+def test_shares_in_groups_are_weighted_means_with_the_errors_that_samples_of_documents_have(corpus, model):
+    texts, years = texts_of(corpus.counts), np.repeat([2024, 2023], 400)
+    years[:3] = 2020, 2021, 2021
+    texts[0] = texts[1] = "unheard"  # of one group all words are unknown, of another those of one document
+    texts[3] = " ".join(5 * [texts[3]])
+    found = model.topics_over(texts, years)
+    assert found.groups.tolist() == [2020, 2021, 2023, 2024]
+    assert found.n_documents.tolist() == [0, 1, 400, 397]
+    proportions, lengths = model.transform_text(texts), np.array([20 * (text != "unheard") for text in texts])
+    lengths[3] = 100
+    for weight, w in (("length", lengths), ("equal", (lengths > 0).astype(int))):
+        table = model.topics_over(texts, years, document_weight=weight)
+        for place, year in enumerate((2021, 2023, 2024), 1):
+            own = years == year
+            expected = np.average(proportions[own], axis=0, weights=w[own])
+            np.testing.assert_allclose(table.shares[place], expected)
+            left = w[own, None] * (proportions[own] - expected)
+            n = table.n_documents[place]
+            if n > 1:
+                np.testing.assert_allclose(table.errors[place], np.sqrt(n / (n - 1) * (left**2).sum(0)) / w[own].sum())
+    assert np.isnan(found.shares[0]).all()
+    assert np.isnan(found.errors[:2]).all()
+    # Equal lengths: the error is that of a mean. Samples of 50 documents deviate by it; of 16 means, the standard
+    # deviation is estimated to within 1/√30 = 0.18, and 2.5 times that is allowed.
+    samples = model.topics_over(corpus.counts[:, np.argsort(WORDS)], np.arange(800) % 16)
+    np.testing.assert_allclose(samples.shares.std(axis=0, ddof=1), samples.errors.mean(axis=0), rtol=0.46)
+
+
+def test_groups_must_be_known_for_every_document(model):
+    for by, message in (
+        ([1], r"^`by` must have one label for each of 2 documents\. Got shape \(1,\)"),
+        ([1.0, np.nan], r"^`by` must have no missing label\. Got 1 "),
+        ([None, "a"], r"^`by` must have no missing label\. Got 1 "),
+        (np.array(["2024-01", "NaT"], "datetime64[M]"), r"no missing label"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.topics_over(["ship", "plough"], by)
+    with pytest.raises(ValueError, match=r"^`document_weight` must be 'length' or 'equal'\. Got 'words'"):
+        model.topics_over(["ship", "plough"], [1, 2], document_weight="words")
+    months = np.array(["2024-02-03", "2024-01-31"], "datetime64[D]").astype("datetime64[M]")
+    assert model.topics_over(["ship", "plough"], months).groups.astype(str).tolist() == ["2024-01", "2024-02"]
+
+
+def test_labels_and_documents_show_the_topics(corpus, model):
+    land, sea = model.topic_labels()  # the common word is the least characteristic
+    assert (set(land.split(", ")), set(sea.split(", "))) == (set(LAND), set(SEA))
+    texts = ["ship sail harbour ship", "weather", "field plough"]
+    assert [places[0][0] for places in model.representative_documents(texts, 1)] == [2, 0]
+    ((_, share),) = model.representative_documents(texts, 1)[1]
+    assert share == model.transform_text(texts)[0, 1]
+    with pytest.raises(ValueError, match="n_documents"):
+        model.representative_documents(texts, 0)
+
+
+def test_merged_topics_are_the_sum_of_their_parts(tmp_path):
+    planted = planted_topics(1500, 40, [0.1, 0.2, 0.3, 0.4], document_length=40, rng=5)
+    model = TensorLDA(4, max_iter=5, random_state=0).fit(planted.counts)
+    before = model.topic_word_.copy()
+    merged = model.merge_topics([[3, 1]])
+    assert (model.n_components_, model.n_components) == (4, 4)
+    np.testing.assert_array_equal(model.topic_word_, before)
+    assert (merged.n_components_, merged.n_components) == (3, 3)
+    assert (np.diff(merged.shares_) <= 0).all()
+    own = int(np.argmin(np.abs(merged.shares_ - model.shares_[[1, 3]].sum())))
+    others = np.delete(np.arange(3), own)
+    np.testing.assert_allclose(merged.components_[own], model.components_[[1, 3]].sum(axis=0))
+    np.testing.assert_allclose(merged.doc_topic_prior_[own], model.doc_topic_prior_[[1, 3]].sum())
+    np.testing.assert_allclose(merged.topic_word_[others], before[[0, 2]])
+    # All text has the same frequencies of words, and what the moments said of single topics goes with those that stay.
+    np.testing.assert_allclose(merged.shares_ @ merged.topic_word_, model.shares_ @ before)
+    assert np.isnan(merged.diagnostics_.weights).tolist() == [place == own for place in range(3)]
+    np.testing.assert_array_equal(merged.diagnostics_.weights[others], model.diagnostics_.weights[[0, 2]])
+    assert merged.summary().startswith("3 topics: ")
+    merged.save(tmp_path / "merged.npz")
+    again = TensorLDA.load(tmp_path / "merged.npz")
+    np.testing.assert_array_equal(again.transform(planted.counts[:5]), merged.transform(planted.counts[:5]))
+    assert merged.merge_topics([[0, 1, 2]]).n_components_ == 1
+    np.testing.assert_array_equal(model.merge_topics([]).topic_word_, before)
+    assert merged.partial_fit(planted.counts).n_components_ == 3  # a new stream
+
+
+@pytest.mark.parametrize("groups", [[[0, 2]], [[0, 1], [1]], [[0, 0]]])
+def test_topics_that_are_not_there_or_come_twice_are_not_merged(model, groups):
+    with pytest.raises(
+        ValueError, match=r"^`groups` must have topics from 0 to 1, each of them once at most\. Got \[\["
+    ):
+        model.merge_topics(groups)
+    with pytest.raises(ValueError, match=r"^`topic` must be an int of at least 0\. Got -1"):
+        model.merge_topics([[-1, 0]])
+
+
+def test_private_topics_are_not_merged(corpus):
+    private = TensorLDA(2, epsilon=20.0, delta=1e-6, random_state=0).fit(corpus.counts)
+    with pytest.raises(ValueError, match=r"^Merged topics must come from a model that is not private"):
+        private.merge_topics([[0, 1]])

@@ -192,6 +192,21 @@ def test_the_saved_model_holds_all_that_new_text_needs(folder, fitted):
     np.testing.assert_array_equal(model.transform_text((folder / "new.txt").read_text().splitlines()), exact)
 
 
+def test_shares_by_a_column_are_those_of_python(folder, fitted):
+    lines = ["when,text", *(f"{year},{' '.join(words)}" for year, words in (("b", WORDS), ("a", WORDS[:6]), ("b", [])))]
+    (folder / "dated.csv").write_text("\n".join([*lines, f"b,{WORDS[0]}", ""]))
+    arguments = ("apply", "model.npz", "dated.csv", "--column", "text", "--by", "when")
+    rows = list(csv.reader(succeed(*arguments, cwd=folder).stdout.splitlines()))
+    assert rows[0][:3] == ["group", "documents", "topic 0"]
+    assert rows[0][-1] == "error of topic 2"
+    assert [row[:2] for row in rows[1:]] == [["a", "1"], ["b", "2"]]
+    texts = [" ".join(WORDS), " ".join(WORDS[:6]), "", WORDS[0]]
+    table = TensorLDA.load(folder / "model.npz").topics_over(texts, ["b", "a", "b", "b"])
+    shown = np.array([[float(cell) for cell in row[2:]] for row in rows[1:]])
+    np.testing.assert_allclose(shown, np.hstack([table.shares, table.errors]), rtol=1e-5)
+    assert "--by must name one column" in fails(1, *arguments[:-1], "year", cwd=folder)
+
+
 def test_a_saved_model_says_what_it_is(folder, fitted):
     arguments = [sys.executable, "-m", "odeco", "info", "model.npz"]
     done = subprocess.run(arguments, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=True)
@@ -346,7 +361,7 @@ def test_runs_share_a_ledger_that_refuses_what_is_too_much(folder, tmp_path):
 def test_a_run_on_a_terminal_asks_before_it_spends(folder, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr("odeco.cli.spending.click.confirm", lambda text, **_: asked.append(text) or False)
-    monkeypatch.setattr("odeco.cli.topics_fit.choose_vocabulary_privately", pytest.fail)
+    monkeypatch.setattr("odeco.cli.topics_fit.keep_words", pytest.fail)
     monkeypatch.setattr("odeco.cli.spending.is_interactive", lambda: True)
     private = ("corpus.txt", "-k", "3", "--epsilon", "4", "--delta", "1e-6")
     assert "Nothing was spent" in fails(1, *private, "--ledger", tmp_path / "l", "--budget", "5", cwd=folder)
@@ -450,6 +465,14 @@ USAGE = {
     "proportions as text": (
         ("apply", "model.npz", "new.txt", "--out", "new.doc"),
         "--out must end in .csv or .npz. Got new.doc. Rename it.",
+    ),
+    "groups with ids": (
+        ("apply", "words.txt", "corpus.csv", "--column", "text", "--by", "id", "--id", "id"),
+        "--by writes a table of groups, not of documents. Leave out --id and --append.",
+    ),
+    "groups as arrays": (
+        ("apply", "words.txt", "corpus.csv", "--column", "text", "--by", "id", "--out", "new.npz"),
+        "--by writes CSV. Let --out end in .csv.",
     ),
 }
 

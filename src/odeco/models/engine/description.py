@@ -242,7 +242,7 @@ class HeatMap:
 
 
 def plural(name: str) -> str:
-    """Return what several of something are called."""
+    """Return the plural of a noun."""
     return f"{name[:-1]}ies" if name.endswith("y") else f"{name}es" if name.endswith("s") else f"{name}s"
 
 

@@ -11,7 +11,6 @@ Sievert and Shirley, *LDAvis: a method for visualizing and interpreting topics*,
 from __future__ import annotations
 
 import numbers
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -160,7 +159,7 @@ def _perplexity(model: TensorLDA, counts: Any, held_out: Any, seed: int) -> Perp
 
 
 #: The proportions of this many documents are computed at a time.
-_BLOCK = 20_000
+BLOCK = 20_000
 
 
 #: This many candidates are considered for each document shown, as some may be nearly the same.
@@ -171,23 +170,15 @@ _LOOKED_AT = 10
 _NEARLY_THE_SAME = 0.5
 
 
-def infer_proportions(model: TensorLDA, counts: Any) -> FloatArray:
-    """Return the proportions of topics in documents whose columns are known to be the model's words."""
-    with warnings.catch_warnings():
-        # The columns of a sparse array have no names, and the model's have.
-        warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        return model.transform(counts)
-
-
-def _top_documents(model: TensorLDA, counts: Any, n_documents: int) -> tuple[IndexArray, FloatArray]:
+def _top_documents(model: Any, counts: Any, n_documents: int) -> tuple[IndexArray, FloatArray]:
     """Return the documents in which each topic has its largest share, largest first, and these shares.
 
     Both arrays have a row for each topic. Documents are given by their row numbers, and worked on some at a time.
     """
     k = model.n_components_
     places, shares = np.zeros((k, 0), dtype=np.int64), np.zeros((k, 0))
-    for start in range(0, counts.shape[0], _BLOCK):
-        block = infer_proportions(model, row_slice(counts, start, min(start + _BLOCK, counts.shape[0]))).T
+    for start in range(0, counts.shape[0], BLOCK):
+        block = model._proportions(row_slice(counts, start, min(start + BLOCK, counts.shape[0]))).T
         rows = np.broadcast_to(np.arange(start, start + block.shape[1]), block.shape)
         shares, places = np.concatenate([shares, block], axis=1), np.concatenate([places, rows], axis=1)
         first = np.argsort(-shares, axis=1, kind="stable")[:, :n_documents]
@@ -195,7 +186,7 @@ def _top_documents(model: TensorLDA, counts: Any, n_documents: int) -> tuple[Ind
     return places, shares
 
 
-def representative_documents(model: TensorLDA, counts: Any, n_documents: int) -> list[list[tuple[int, float]]]:
+def representative_documents(model: Any, counts: Any, n_documents: int) -> list[list[tuple[int, float]]]:
     """Return for each topic the row numbers of documents that show it best, and its share in each.
 
     A document that says nearly the same as one before it is left out: its words and those of the other, Σ min over
@@ -273,6 +264,11 @@ def describe(params: TopicParams, names: list[str]) -> Description:
     facts = [f"Fitted to {found.n_documents:,} documents; concentration {found.concentration:.3g}."]
     if found.n_replicated is not None:
         facts.append(f"{found.n_replicated} of the topics are replicated in the other half of the documents.")
+        if found.n_clear > k:
+            facts.append(
+                f"{k} is the choice for readers. For predictions take more: {found.n_clear} directions of word pairs "
+                "stand clear of noise."
+            )
     return Description(_verdict(params, k), tuple(facts), tuple(components), (panel,))
 
 
@@ -284,9 +280,12 @@ def _verdict(params: TopicParams, k: int) -> str:
         n_clear = int(params.trust.clear.sum())
         return f"{topics}, {n_clear} of them clear of the noise{'' if n_clear else ': do not trust them'}."
     n_reliable = int(params.diagnostics.reliable.sum())
-    if n_reliable == params.diagnostics.reliable.size:
+    n_directions = params.diagnostics.reliable.size  # more than k if topics were merged
+    if n_reliable == n_directions:
         return f"{topics}: all directions of word pairs that they rest on stand clear of noise."
-    return f"{topics}: {n_reliable} of the {k} directions of word pairs that they rest on stand clear of noise."
+    return (
+        f"{topics}: {n_reliable} of the {n_directions} directions of word pairs that they rest on stand clear of noise."
+    )
 
 
 def draw_topics(

@@ -29,7 +29,8 @@ from odeco.models.lda.params import Callback, TopicTrust, warn_if_unreliable
 from odeco.models.lda.private import learn_privately, update_privately
 from odeco.models.lda.private_vocabulary import PrivateVocabulary
 from odeco.models.lda.spec import TopicContext, TopicSpec
-from odeco.models.lda.text import TopicWords
+from odeco.models.lda.text import are_texts
+from odeco.models.lda.use import TopicUse
 from odeco.models.lda.vocabulary import MAX_ITER, Tokenizer, Words
 from odeco.privacy.holders.documents import BoundedCounts
 
@@ -48,7 +49,7 @@ def _positive_or(alternative: Any) -> Constraint:
 
 
 @dataclass(eq=False, repr=False)
-class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator):  # type: ignore[misc]
+class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator):  # type: ignore[misc]
     """Latent Dirichlet allocation by decomposing the third moment of words, refined by a few Gibbs sweeps.
 
     Randomised subspace iteration whitens the pairs of words, the tensor power method decomposes the triples in the
@@ -338,7 +339,7 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
             from odeco.models.lda.cluster import proportions_on_cluster
 
             return cast("FloatArray", proportions_on_cluster(self, X))
-        return self._proportions(self._encode(X, self._learnt.fit.context)[0].astype(np.int64))
+        return self._proportions(self._encode(X, self._learnt.fit.context)[0])
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002 - scikit-learn's signature
         """Return the log-likelihood of the words of documents, given the topics and the proportions that fit them.
@@ -376,7 +377,8 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
 
     def _encode(self, X: Any, context: Any = None, words: Any = None, tokenizer: Any = None) -> tuple[Any, Any]:
         """Return checked word counts as a CSR array, and what is known of their columns."""
-        _refuse_texts(X)
+        if are_texts(X):
+            raise WordCountError("Word counts must be numbers, documents x words. Got texts. Call fit_text for texts.")
         X = in_memory(X)
         check_cells(X)
         if sparse.issparse(X):
@@ -413,6 +415,7 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
         """Return the proportions of topics in documents whose columns are known to be the words of the model."""
         spec, params = self._specify_topics(), self._learnt.fit.params
         n_rounds, n_jobs = spec.settings.max_inference_iter, spec.algorithm.n_jobs
+        counts = counts.astype(np.int64, copy=False)
         return document_topics(counts, params.topic_word, params.alpha, n_iterations=n_rounds, n_jobs=n_jobs)
 
     def _likelihood(self, X: Any) -> tuple[float, float]:
@@ -438,12 +441,3 @@ class TensorLDA(TopicWords, ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
         tags.input_tags.positive_only = True
         tags.input_tags.categorical = True  # whole numbers; scikit-learn has no nearer tag for counts
         return tags
-
-
-def _refuse_texts(X: Any) -> None:
-    """Raise if texts were passed where word counts are needed; other iterables are left to scikit-learn."""
-    first = X
-    if isinstance(X, list | tuple) or (getattr(X, "ndim", None) == 1 and getattr(X, "dtype", None) is not None):
-        first = next(iter(X), None)
-    if isinstance(first, str):
-        raise WordCountError("Word counts must be numbers, documents x words. Got texts. Call fit_text for texts.")

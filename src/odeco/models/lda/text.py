@@ -123,11 +123,7 @@ class TopicWords:
         a known word has the mean of the prior.
         """
         check_is_fitted(self)
-        words, tokenizer = [str(word) for word in self.words_], self.tokenizer_
-        if tokenizer is None:
-            _warn_of_words_in_no_text(words)
-        counted = count_words(checked_texts(texts, private=False), words, tokenizer=tokenizer or "words")
-        proportions: FloatArray = self._proportions(counted.counts)
+        proportions: FloatArray = self._proportions(self._count_texts(texts))
         return proportions
 
     @property
@@ -275,6 +271,13 @@ class TopicWords:
         leading, n_columns = self._leading(n_words, relevance), check_count("n_columns", n_columns)
         return draw_topics(params.topic_word, params.shares, self._known_words(), leading, n_columns)
 
+    def _count_texts(self, texts: Iterable[str]) -> Any:
+        """Return the counts of the model's words in texts."""
+        words, tokenizer = [str(word) for word in self.words_], self.tokenizer_
+        if tokenizer is None:
+            _warn_of_words_in_no_text(words)
+        return count_words(checked_texts(texts, private=False), words, tokenizer=tokenizer or "words").counts
+
     def _known_words(self) -> Words:
         """Return the words, or the numbers of the columns."""
         try:
@@ -285,6 +288,14 @@ class TopicWords:
     def _leading(self, n_words: int, weight: float) -> list[IndexArray]:
         """Return the places of the leading words of each topic; of private topics only those that are clear."""
         return leading_words(self._fit_for("topic_word_").params, check_count("n_words", n_words), weight)
+
+
+def are_texts(X: Any) -> bool:
+    """Return whether texts were passed, one or several, and not word counts."""
+    first = X
+    if isinstance(X, list | tuple) or (getattr(X, "ndim", None) == 1 and getattr(X, "dtype", None) is not None):
+        first = next(iter(X), None)
+    return isinstance(first, str)
 
 
 def checked_texts(texts: Iterable[str], private: bool) -> Iterator[str]:
@@ -309,5 +320,5 @@ def _warn_of_words_in_no_text(words: Sequence[str]) -> None:
             f"learnt from counts, and {n_lost:,} of its {len(words):,} words are never found. Pass `tokenizer` to fit, "
             "or count the new texts as the first, and call transform.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
