@@ -34,7 +34,7 @@ from odeco.datasets.planted import planted_topics
 from odeco.errors import SourceError
 from odeco.io import as_source
 from odeco.models import Communities, LatentClasses, TensorHMM, TensorICA, TensorLDA, TensorMixture
-from odeco.online import one_pass
+from odeco.online import entries, one_pass
 from odeco.power import PowerSolver, Schedule, step
 from odeco.privacy.noise import SeededNoiseForTests
 
@@ -67,8 +67,8 @@ def _decomposer(method: str, n_rows: int, kind: Callable[[Any], Any] = np.asarra
     loop: dict[str, Any] = {"n_restarts": 3, "n_iterations": 2} if method == "power" else {}
     loop |= {"batch_size": 13} if method == "power" or {"epsilon", "forgetting"} & more.keys() else {}
     # A run finds components within a few rows, so that files of every state are damaged.
-    few = {"_LOOK": 6, "_FEWEST_ROWS": 24, "_ROWS_PER_COLUMN": 1, "_ROWS_PER_COMPONENT": 1}
-    with mock.patch.multiple(one_pass, **few):
+    few = {"_FEWEST_ROWS": 24, "_ROWS_PER_COLUMN": 1, "_ROWS_PER_COMPONENT": 1}
+    with mock.patch.object(one_pass, "_LOOK", 6), mock.patch.multiple(entries, **few):
         online = odeco.OnlineDecomposer(2, method=method, rng=0, **loop, **more)  # type: ignore[arg-type]
         return online.partial_fit(kind(_ROWS[:n_rows]))
 

@@ -10,7 +10,7 @@ import pytest
 import odeco
 from odeco.cli.app import run
 from odeco.cp.rank import SURE
-from odeco.online.held_out import HeldOut, judge_held_out
+from odeco.online.held_out import HeldOut, select_on_held_out
 from odeco.tensors import DenseTensor, symmetrize
 
 
@@ -187,7 +187,7 @@ def test_in_doubt_a_component_is_kept_where_such_are_to_be_expected(weight, rank
     def core(last):
         return np.einsum("i,ia,ib,ic->abc", [1.1, 1.0, 0.9, last], *[np.eye(4)] * 3)
 
-    evidence, found = judge_held_out(HeldOut(core(weight), [core(each) for each in seen], 4, 0))
+    evidence, found = select_on_held_out(HeldOut(core(weight), [core(each) for each in seen], 4, 0))
     assert evidence.rank == found.n_components == rank
     assert evidence.confidence < SURE
     assert set(evidence.candidates) == {3, 4}

@@ -476,7 +476,7 @@ def stream_cases() -> Iterator[Case]:
     yield "stream/one pass, entries", lambda: call("decompose_stream", pieces(), 5, method="entries", rng=0)
 
     def online(size: int, data: Any = rows, k: Any = 5, **settings: Any) -> Any:
-        model = call("OnlineDecomposer", k, rng=0, **{"batch_size": 1_000, **settings})
+        model = call("OnlineDecomposer", k, rng=0, **settings)
         for first in range(0, data.shape[0], size):
             model.partial_fit(data[first : first + size])
         return model.result()
@@ -484,13 +484,13 @@ def stream_cases() -> Iterator[Case]:
     for size in (700, 5_000):
         yield f"online/core, pushed by {size}", lambda size=size: online(size)
     yield "online/csr", lambda: online(900, table)
-    yield "online/auto", lambda: online(1_500, k="auto", batch_size=300)
-    yield "online/forgetting", lambda: online(1_500, forgetting=0.9)
+    yield "online/auto", lambda: online(1_500, k="auto")
+    yield "online/forgetting", lambda: online(1_500, forgetting=0.9, batch_size=1_000)
     yield "online/entries", lambda: online(1_500, method="entries")
     yield "online/power", lambda: online(900, k=2, method="power", batch_size=400, n_restarts=8, n_iterations=10)
 
     def resumed() -> Any:
-        model = call("OnlineDecomposer", 5, rng=0, batch_size=1_000)
+        model = call("OnlineDecomposer", 5, rng=0)
         model.partial_fit(rows[:5_500]).save(folder / "online.ckpt")
         return find("OnlineDecomposer").load(folder / "online.ckpt").partial_fit(rows[5_500:]).result()
 

@@ -623,6 +623,22 @@ MUTANTS = [
         "charged",
     ),
     Mutant(
+        "users whose labels are records with NaN are taken, so that every row of one is a unit",
+        "privacy/holders/protocol.py",
+        'labels.dtype.kind != "V" and (distinct or not labels.dtype.hasobject)',
+        "distinct or not labels.dtype.hasobject",
+        "test_declared.py",
+        "labels_of_users",
+    ),
+    Mutant(
+        "an event that is repeated less than no times pays for others",
+        "privacy/ledger.py",
+        'check_count("count", event.count, 0)',
+        "float(event.count)",
+        "test_ledger.py",
+        "events_of_other",
+    ),
+    Mutant(
         "users whose labels cannot be sorted are taken, so that one of them may be several units",
         "privacy/holders/protocol.py",
         "    if not sortable:\n",

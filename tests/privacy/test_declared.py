@@ -343,6 +343,9 @@ def test_labels_of_users_that_sorting_would_scatter_are_refused(make):
     for labels in ([1.0, math.nan, 1.0], [1.0, math.nan, 2.0], sets, ["a", None, "a"], [[1], [2], [1]]):
         with pytest.raises(ValueError, match="`groups` must hold labels that can be sorted"):
             make(as_objects(labels))
+    records = np.array([(math.nan, 1), (0.0, 1), (math.nan, 1)], dtype=[("user", float), ("site", int)])
+    with pytest.raises(ValueError, match="`groups` must hold labels that can be sorted"):
+        make(records)  # NumPy takes NaN for itself in an array of floats, but not within a record
     for labels in (as_objects(["b", "a", "b"]), as_objects([1, 0.5, True]), np.array([1.0, math.nan, 1.0])):
         assert make(labels).n_units == 2
 

@@ -304,9 +304,15 @@ def test_events_of_other_libraries_are_charged_as_one_and_come_back_as_they_were
         dp.LaplaceDpEvent(1.0),
         dp.GaussianDpEvent(0.0),
         dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(1)),
+        dp.GaussianDpEvent(1e-200),
+        dp.GaussianDpEvent(1e200),
     ):
         with pytest.raises(ValueError, match="An event must be Gaussian"):
             second.charge_dp_event("no mu", dp.ComposedDpEvent([dp.GaussianDpEvent(9.0), other]))
+    for count in (-3, 0.25, math.nan):  # less than nothing would pay for other events
+        repeated = dp.SelfComposedDpEvent(dp.GaussianDpEvent(1.0), count)
+        with pytest.raises(ValueError, match="`count` must be"):
+            second.charge_dp_event("less than nothing", dp.ComposedDpEvent([dp.GaussianDpEvent(0.4), repeated]))
     with pytest.raises(ValueError, match="must be a release"):
         second.charge_dp_event("nothing", dp.NoOpDpEvent())
     assert len(second.charges) == 1

@@ -189,6 +189,17 @@ def test_a_ledger_pays_for_the_choice_of_a_bound_before_anything_is_computed():
 
 
 def test_what_cannot_have_a_chosen_bound_is_refused():
+    empty = np.ones((0, 2))
+    for run in (
+        lambda: odeco.choose_norm_bound(empty, **BUDGET),
+        lambda: odeco.private_subspace(empty, 1, **BUDGET, norm_bound="auto"),
+        lambda: odeco.decompose_privately(empty, 1, **BUDGET, unit="record", norm_bound="auto"),
+    ):
+        with pytest.raises(ValueError, match="Rows must not be empty"):
+            run()
+    for bound in (-1.0, "Auto"):
+        with pytest.raises(ValueError, match="`norm_bound` must be a positive number"):
+            plan_mixture(2, n_rows=100, n_features=3, **BUDGET, norm_bound=bound)
     with pytest.raises(ValueError, match="`norm_bound` must go with unit='record' or 'user'"):
         odeco.decompose_privately(np.ones((2, 2, 2)), 1, **BUDGET, unit="entry", norm_bound="auto")
     with pytest.raises(ValueError, match="`norm_bound` must be a positive number"):

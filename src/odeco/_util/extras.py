@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
 
 #: The extra that installs a missing module.
 EXTRAS = {
@@ -36,3 +38,13 @@ def needed_by(what: str) -> Iterator[None]:
         if text is None:
             raise
         raise ModuleNotFoundError(text, name=error.name) from error
+
+
+def import_arrow(name: str, module: str = "") -> Any:
+    """Import pyarrow or a part of it; the error names the data that need it."""
+    try:
+        return import_module(f"pyarrow{module}")
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            f"Reading {name} needs pyarrow. It is not installed. Run: pip install 'odeco[arrow]'.", name="pyarrow"
+        ) from error

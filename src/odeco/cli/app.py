@@ -56,7 +56,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in SUMMARIES:
             return None
-        with _sign_of_life():
+        with _loading_notice():
             return complete(getattr(import_module(f"odeco.cli.{MODULES.get(cmd_name, cmd_name)}"), cmd_name))
 
     def resolve_command(
@@ -80,7 +80,7 @@ class _Commands(click.Group):
 
 
 @contextmanager
-def _sign_of_life() -> Iterator[None]:
+def _loading_notice() -> Iterator[None]:
     """Say on a terminal that the command is loading: NumPy, SciPy and scikit-learn may take a second or two."""
     on_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     if on_terminal:

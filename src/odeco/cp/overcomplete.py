@@ -29,7 +29,7 @@ from odeco.cp.subspace_power import FlatteningSpectrum, largest_rank, subspace_p
 from odeco.cp.symmetric import SymmetricProblem, standard_errors
 from odeco.errors import RankError
 from odeco.power.power_method import Schedule
-from odeco.tensors.components import Components
+from odeco.tensors.components import Components, no_components
 from odeco.tensors.coordinates import flattened
 from odeco.tensors.flattened import FlattenedTensor
 from odeco.tensors.oracle import Oracle
@@ -215,7 +215,7 @@ def _shape(oracle: Oracle) -> tuple[int, int]:
 def _best_fit(problem: FlattenedProblem, rank: int, generator: np.random.Generator, callback: Callback | None) -> Fit:
     """Return the first fit that leaves no more than the noise in the flattening, or the best of several."""
     oracle, expected = problem.oracle, problem.expected_misfit(rank)
-    best = refine(problem, Components(np.empty(0), np.empty((oracle.dimension, 0)), oracle.order))
+    best = refine(problem, no_components(oracle.dimension, oracle.order))
     best_misfit = problem.whole
     for _ in range(_N_STARTS):
         if callback is not None:

@@ -23,7 +23,7 @@ from odeco.cp.problem import CPProblem
 from odeco.cp.rank import SIGNIFICANCE
 from odeco.cp.selection import Left, RankSelection, Stage
 from odeco.cp.symmetric import SymmetricProblem
-from odeco.tensors.components import Components
+from odeco.tensors.components import Components, no_components
 
 #: The largest number of steps in all, from a random start, and after a perturbation.
 _MAX_STEPS, _START_STEPS, _PERTURBED_STEPS = 400, 80, 30
@@ -145,7 +145,7 @@ class _Search:
         self, problem: CPProblem, rank: int, generator: np.random.Generator, *, max_steps: int = _MAX_STEPS
     ) -> None:
         self._problem, self._rank, self._generator, self._max_steps = problem, rank, generator, max_steps
-        self.largest = Components(np.empty(0), np.empty((problem.oracle.dimension, 0)), problem.oracle.order)
+        self.largest = no_components(problem.oracle.dimension, problem.oracle.order)
         self._n_steps, self._n_failures, self._n_idle = 0, 0, 0
         self.best, self.chance, self._misfit = self._start(), 0.0, math.inf
         self._current = self.best

@@ -49,7 +49,7 @@ from odeco.cp.rank import SIGNIFICANCE, SURE, RankEvidence
 from odeco.cp.spectrum import FEWEST_FOR_A_LAW
 from odeco.errors import RankError
 from odeco.power.power_method import Schedule, zero_image_error
-from odeco.tensors.components import Components
+from odeco.tensors.components import Components, no_components
 
 #: A residual up to this multiple of the relative rounding error is rounding error, that of the fit included: it grows
 #: with the root of the condition number of the Gauss-Newton matrix.
@@ -248,7 +248,7 @@ class CPFits:
     def nothing(self) -> Components:
         """No components."""
         oracle = self.problem.oracle
-        return Components(np.empty(0), np.empty((oracle.dimension, 0)), oracle.order)
+        return no_components(oracle.dimension, oracle.order)
 
     def left(self, rank: int, chance: float) -> Left:
         """Return what a fit leaves, given the probability that noise has a value as large as its largest."""

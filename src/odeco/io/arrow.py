@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from odeco._util.extras import import_arrow
 from odeco.errors import SourceError
 from odeco.io.arrays import IterableSource, is_one_shot
 from odeco.io.errors import source_error
@@ -136,7 +136,7 @@ class ArrowFile(FileSource):
 
 
 def arrow_stream(data: Any, batch_rows: int | None, selection: Selection = ALL) -> Source:
-    """Return the rows of an object that `is_arrow_data`; one stream of it is opened for every pass, and no other."""
+    """Return the rows of an object with an Arrow stream; it is opened once for every pass."""
     name = f"the {type(data).__name__}"
     arrow = import_arrow(name)
     layout: Layout | None = None
@@ -166,7 +166,7 @@ def arrow_stream(data: Any, batch_rows: int | None, selection: Selection = ALL) 
 def _open_stream(
     arrow: Any, data: Any, batch_rows: int | None, selection: Selection, name: str
 ) -> tuple[Any, Iterator[Any]]:
-    """Return the schema of the chosen columns, and record batches; a library that can choose columns is told them."""
+    """Return the schema of the chosen columns, and record batches; other columns are not read where possible."""
 
     def chosen(names: Sequence[str]) -> list[str]:
         places = selection.places(names, name, None)
@@ -180,7 +180,7 @@ def _open_stream(
         frames = data.select(names).collect_batches(chunk_size=height(len(names)))
         empty = arrow.RecordBatchReader.from_stream(data.select(names).clear().collect())
         return empty.schema, (batch for frame in frames for batch in arrow.RecordBatchReader.from_stream(frame))
-    if hasattr(data, "to_arrow_reader"):  # a relation of DuckDB, whose batches have a million rows if not told
+    if hasattr(data, "to_arrow_reader"):  # a relation of DuckDB, whose batches have a million rows by default
         names = chosen(data.columns)
         quoted = ['"' + each.replace('"', '""') + '"' for each in names]
         reader = data.project(", ".join(quoted)).to_arrow_reader(height(len(names)))
@@ -206,22 +206,6 @@ def _closed(layout: Layout, batches: Iterator[Any], name: str) -> tuple[Layout, 
             layout = layout.closed(iter([batch]), name, None)
             break
     return layout, chain(seen, batches)
-
-
-def is_arrow_data(data: Any) -> bool:
-    """Tell whether an object has an Arrow stream, without importing pyarrow."""
-    is_dataset = type(data).__module__.startswith("pyarrow") and hasattr(data, "get_fragments")
-    return is_dataset or hasattr(data, "__arrow_c_stream__") or hasattr(data, "collect_batches")
-
-
-def import_arrow(name: str, module: str = "") -> Any:
-    """Import pyarrow or a part of it; the error names the data that need it."""
-    try:
-        return import_module(f"pyarrow{module}")
-    except ImportError as error:
-        raise ModuleNotFoundError(
-            f"Reading {name} needs pyarrow. It is not installed. Run: pip install 'odeco[arrow]'.", name="pyarrow"
-        ) from error
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from scipy.sparse import issparse
 from odeco._util.arguments import check_count
 from odeco.errors import SourceError
 from odeco.io.arrays import AdaptedSource, ArraySource, IterableSource, SlicedSource, SparseSource, is_one_shot
-from odeco.io.arrow import ArrowFile, arrow_stream, is_arrow_data
+from odeco.io.arrow import ArrowFile, arrow_stream
 from odeco.io.errors import source_error
 from odeco.io.npy import NpyFile, NpzFile
 from odeco.io.rows import join_rows
@@ -109,7 +109,7 @@ def _coerce(data: Any, batch_rows: int | None, n_features: int | None, selection
         return open_files(files_of(as_path(data)), batch_rows, n_features, selection)
     if isinstance(data, list | tuple) and data and all(isinstance(path, str | os.PathLike | UrlPath) for path in data):
         return open_files([as_path(path) for path in data], batch_rows, n_features, selection)
-    if is_arrow_data(data) and not hasattr(data, "iloc"):  # through Arrow, pandas gives its index as one more column
+    if _has_arrow_stream(data):
         return arrow_stream(data, batch_rows, selection)
     data = data if selection.is_all else selection.of_table(data)
     if isinstance(data, Source) and batch_rows is None:
@@ -122,6 +122,14 @@ def _coerce(data: Any, batch_rows: int | None, n_features: int | None, selection
         "stream, an iterable of 2-D arrays, or a callable that returns a fresh iterator of them. "
         f"Got {type(data).__name__}. Convert it with numpy.asarray."
     )
+
+
+def _has_arrow_stream(data: Any) -> bool:
+    """Tell whether rows are read from a stream of Arrow data; found out without importing pyarrow."""
+    if hasattr(data, "iloc"):  # through Arrow, pandas gives its index as one more column
+        return False
+    is_dataset = type(data).__module__.startswith("pyarrow") and hasattr(data, "get_fragments")
+    return is_dataset or hasattr(data, "__arrow_c_stream__") or hasattr(data, "collect_batches")
 
 
 def _iterable(data: Any, batch_rows: int | None) -> Source:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from odeco._util.extras import import_arrow
 from odeco.errors import DocumentError
-from odeco.io.arrow import import_arrow
 from odeco.io.tables import open_text, read_cells, text_errors
 from odeco.io.urls import UrlPath, as_path
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
+from odeco._util.extras import import_arrow
 from odeco.errors import SourceError
 
 # A reader is written for `Path`, and gets a `UrlPath` in its place.
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 else:
     _Base = object
 
-#: Bytes that one request reads at least: latency costs about as much as the transfer of so many.
+#: Bytes that one request reads at least: their transfer takes about as long as the latency.
 _REQUEST_BYTES = 1 << 20
 
 #: Characters of a name that stand in an URL as they are.
@@ -201,13 +202,8 @@ class UrlPath(_Base):
 
 @lru_cache(maxsize=32)
 def _filesystem(url: str) -> tuple[Any, str]:
-    scheme = urlsplit(url).scheme
-    try:
-        arrow, fs = import_module("pyarrow"), import_module("pyarrow.fs")
-    except ImportError as error:
-        raise ModuleNotFoundError(
-            f"Reading {scheme}:// needs pyarrow. It is not installed. Run: pip install 'odeco[arrow]'.", name="pyarrow"
-        ) from error
+    scheme = f"{urlsplit(url).scheme}://"
+    arrow, fs = import_arrow(scheme), import_arrow(scheme, ".fs")
     try:
         found: tuple[Any, str] = fs.FileSystem.from_uri(url)
     except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError, ImportError) as error:
@@ -215,7 +211,7 @@ def _filesystem(url: str) -> tuple[Any, str]:
             other, key = import_module("fsspec").core.url_to_fs(url)
         except (ImportError, ValueError) as missing:
             raise ModuleNotFoundError(
-                f"URLs must have a scheme that pyarrow or fsspec can read. Got {scheme}:// ({error or missing}). "
+                f"URLs must have a scheme that pyarrow or fsspec can read. Got {scheme} ({error or missing}). "
                 "Install the package that reads it: huggingface_hub for hf://, aiohttp and fsspec for https://.",
                 name="fsspec",
             ) from missing

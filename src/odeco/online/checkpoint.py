@@ -33,9 +33,9 @@ from odeco._util.schema import (
 )
 from odeco._util.state import check_names
 from odeco.online.drift import DriftSolver
-from odeco.online.entries import N_SEGMENTS
+from odeco.online.entries import N_SEGMENTS, StreamSolver
 from odeco.online.one_pass import OnePassSolver
-from odeco.online.run import KINDS, ONE_PASS, Run
+from odeco.online.run import KINDS, Run
 from odeco.online.settings import METHODS, MOMENTS, Settings
 from odeco.online.sums import MOST_LEVELS, RowSum
 from odeco.online.thinning import ALL_ROWS, below
@@ -148,7 +148,7 @@ def _check_run(settings: Settings, run: Any, arrays: dict[str, Any]) -> None:
         )
         groups.get(prefix, {})[rest] = value
     begun = settings.search(run["dimension"], 0)
-    tracks = settings.n_passes not in (None, 1) or not isinstance(begun, ONE_PASS)
+    tracks = settings.n_passes not in (None, 1) or not isinstance(begun, StreamSolver)
     expected = type(state) is type(begun) or (tracks and isinstance(state, Tracker))
     require(expected, "its solver must be that of its method")
     require(state.order == settings.order, "its solver must be of the order of the run")
@@ -191,7 +191,7 @@ def _check_sum(settings: Settings, run: dict[str, Any], state: Solver, held: dic
     room = settings.batch_size
     if room is None and run["state"] == "tracking" and place["length"] is not None:
         room = math.ceil(place["length"] / N_SEGMENTS)
-    if isinstance(state, ONE_PASS) and settings.n_passes in (None, 1):
+    if isinstance(state, StreamSolver) and settings.n_passes in (None, 1):
         room = state.n_rows_wanted
     require(room is None or n_held < room, "its sum must hold fewer rows than a batch")
     if state.query != "rows":

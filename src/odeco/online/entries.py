@@ -1,8 +1,8 @@
 """The whole moment: for few columns, and for private streams, where every query costs.
 
-`MomentSolver` averages the distinct entries over all rows, and decomposes their mean whenever a result is wanted. What
-it shares with the other solvers of one pass, which replace their vectors whenever the number of rows has doubled, is
-`Doubling`. `EntriesSolver` asks once.
+`MomentSolver` averages the distinct entries over all rows, and decomposes their mean whenever a result is wanted.
+`EntriesSolver` asks once. `StreamSolver` is the base of all solvers of one pass, and `Doubling` of those that replace
+their vectors whenever the number of rows has doubled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from odeco.cp.small import decompose_noisy, fit_independent
 from odeco.errors import RankError
 from odeco.power.solver import FiniteSolver
 from odeco.power.tracking import Tracker, dual_vectors, kept_apart
-from odeco.tensors.components import Components
+from odeco.tensors.components import Components, no_components
 from odeco.tensors.dense import DenseTensor
 from odeco.tensors.packed import PackedTensor
 
@@ -58,8 +58,8 @@ def segment_end(n_rows: int, replaced_at: int) -> int:
     return replaced_at + -(-place * replaced_at // N_SEGMENTS)
 
 
-class Doubling:
-    """What the solvers of one pass have in common: replacements at counts of rows that double."""
+class StreamSolver:
+    """A solver that reads rows once, without end, and states the number of rows that it wants next."""
 
     probes_converge: ClassVar[bool] = False
     found_in_reply: ClassVar[bool] = False  # the first image of a pass replaces what a sample found
@@ -67,7 +67,6 @@ class Doubling:
 
     dimension: int
     n_rows: int
-    replaced_at: int
 
     @property
     @abstractmethod
@@ -75,18 +74,18 @@ class Doubling:
         """The components, if there are any yet."""
 
     @property
+    @abstractmethod
     def n_rows_wanted(self) -> int:
-        """Rows of the segment that begins with the next row."""
-        return segment_end(self.n_rows, self.replaced_at) - self.n_rows
+        """The number of rows of the next reply."""
 
     @property
+    @abstractmethod
     def next_segments(self) -> list[int]:
-        """The sizes of the segments that have the current question."""
-        sizes, n_rows = list[int](), self.n_rows
-        while n_rows < 2 * self.replaced_at:
-            sizes.append(segment_end(n_rows, self.replaced_at) - n_rows)
-            n_rows += sizes[-1]
-        return sizes
+        """The numbers of rows of all replies to the current query."""
+
+    @abstractmethod
+    def so_far(self, reply: Any, n_rows: int) -> Any:
+        """Return the best estimate from all rows, given those since the last reply, which may be none."""
 
     @property
     def is_ready(self) -> bool:
@@ -114,10 +113,48 @@ class Doubling:
     def noise_ratio(self, n_rows: int) -> None:
         """Return None: these solvers are not used in private runs."""
 
+    def standard_errors(self) -> None:
+        """Return None: `so_far` has them."""
 
-def no_components(dimension: int, order: int) -> Components:
-    """Return the components before any is found."""
-    return Components(np.empty(0), np.empty((dimension, 0)), order)
+
+def check_n_rows(n_rows: int | None) -> int:
+    """Return the number of rows of a reply; raise if it is not given."""
+    if n_rows is None:
+        raise TypeError("A solver for one pass must know the number of rows of a reply. Pass n_rows.")
+    return n_rows
+
+
+class Doubling(StreamSolver):
+    """A solver that finds components, and replaces their vectors whenever the number of rows has doubled.
+
+    Until they are found, `replaced_at` is the number of rows at which it looks for them.
+    """
+
+    order: int
+    replaced_at: int
+    tracking: Tracker | None
+
+    @property
+    def n_rows_wanted(self) -> int:
+        """Rows until components are looked for, or of the segment that begins with the next row."""
+        end = self.replaced_at if self.tracking is None else segment_end(self.n_rows, self.replaced_at)
+        return end - self.n_rows
+
+    @property
+    def next_segments(self) -> list[int]:
+        """The sizes of the segments that have the current query."""
+        if self.tracking is None:
+            return [self.n_rows_wanted]
+        sizes, n_rows = list[int](), self.n_rows
+        while n_rows < 2 * self.replaced_at:
+            sizes.append(segment_end(n_rows, self.replaced_at) - n_rows)
+            n_rows += sizes[-1]
+        return sizes
+
+    @property
+    def components(self) -> Components:
+        """The components at the last replacement; none before they are found."""
+        return no_components(self.dimension, self.order) if self.tracking is None else self.tracking.components
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +174,7 @@ class MomentSolver(Doubling, State):
     """
 
     status: ClassVar[str] = "the whole moment"
-    order: ClassVar[int] = 3
+    order: ClassVar[int] = 3  # type: ignore[misc] # a constant here, a field of the other
     rank_evidence: ClassVar[None] = None
 
     dimension: int = array_field(kind="i", low=1, high=MOST_DIMENSION)
@@ -176,26 +213,9 @@ class MomentSolver(Doubling, State):
         """A block without columns: the query has no vectors."""
         return np.empty((self.dimension, 0))
 
-    @property
-    def n_rows_wanted(self) -> int:
-        """Rows until the first decomposition, or of the next segment."""
-        return self.replaced_at - self.n_rows if self.tracking is None else super().n_rows_wanted
-
-    @property
-    def next_segments(self) -> list[int]:
-        """The sizes of the segments that have the current question."""
-        return [self.n_rows_wanted] if self.tracking is None else super().next_segments
-
-    @property
-    def components(self) -> Components:
-        """The components at the last replacement; none before."""
-        return no_components(self.dimension, self.order) if self.tracking is None else self.tracking.components
-
     def advance(self, reply: FloatArray, n_rows: int | None = None) -> MomentSolver:
         """Return the state after the distinct entries of the moment, averaged over `n_rows` rows."""
-        if n_rows is None:
-            raise TypeError("A solver for one pass must know the number of rows of a reply. Pass n_rows.")
-        after = self._with(reply, n_rows)
+        after = self._with(reply, check_n_rows(n_rows))
         if after.tracking is not None and after.n_rows < 2 * after.replaced_at:
             return after
         try:
@@ -210,9 +230,6 @@ class MomentSolver(Doubling, State):
             return after
         rows = float(after.n_rows)
         return replace(after._refitted(), weight=rows, squared_weight=rows)
-
-    def standard_errors(self) -> None:
-        """Return None: `so_far` has them."""
 
     def _with(self, reply: FloatArray, n_rows: int) -> MomentSolver:
         """Return the state with a reply taken in."""
@@ -308,7 +325,7 @@ class EntriesSolver(State, FiniteSolver):
     @property
     def components(self) -> Components:
         """The components, once the moment is known; none before."""
-        return Components(np.empty(0), np.empty((self.dimension, 0))) if self.found is None else self.found
+        return no_components(self.dimension, 3) if self.found is None else self.found
 
     @property
     def done(self) -> bool:

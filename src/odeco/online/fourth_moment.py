@@ -32,7 +32,7 @@ from odeco.cp.symmetric import SymmetricProblem
 from odeco.cp.whitening import Whitener
 from odeco.online.pair_sums import as_matrix
 from odeco.power.gauss_newton_step import gauss_newton_step
-from odeco.tensors.components import Components
+from odeco.tensors.components import Components, no_components
 from odeco.tensors.coordinates import PackedCoordinates
 from odeco.tensors.flattened import FactoredTensor, FlattenedTensor
 
@@ -78,29 +78,26 @@ class PairMoments:
             return cls(as_matrix(mean, d), frame, None, cumulant)
         return cls(mean.reshape(-1, basis.shape[1] + d + 1), frame, basis, cumulant)
 
-    @property
-    def _d(self) -> int:
-        return int(self.frame.shape[0])
-
     @cached_property
     def pairs(self) -> PackedCoordinates:
         """The packed coordinates of pairs without the constant."""
-        return PackedCoordinates(self._d, 2)
+        return PackedCoordinates(self.frame.shape[0], 2)
+
+    @property
+    def _frame_mean(self) -> FloatArray:
+        """The mean of the rows in the frame."""
+        return np.asarray(self.products[self.pairs.size : -1, -1] / math.sqrt(2))
 
     @property
     def centre(self) -> FloatArray:
         """The point that moments are taken about, in the frame: the mean, or the origin of the rows."""
-        if self.cumulant:
-            mean: FloatArray = self.products[self.pairs.size : -1, -1] / math.sqrt(2)
-            return mean
-        return -self.frame[:, -1] @ self.frame[:, :-1]
+        return self._frame_mean if self.cumulant else -self.frame[:, -1] @ self.frame[:, :-1]
 
     @cached_property
     def second(self) -> FloatArray:
         """The second moment about the centre, in the frame: the covariance of a cumulant."""
-        size, centre = self.pairs.size, self.centre
-        moment = self.pairs.slices(self.products[:size, -1:], self.products[:1])[:, :, 0]
-        mean = self.products[size:-1, -1] / math.sqrt(2)
+        mean, centre = self._frame_mean, self.centre
+        moment = self.pairs.slices(self.products[: self.pairs.size, -1:], self.products[:1])[:, :, 0]
         return np.asarray(moment - np.outer(mean, centre) - np.outer(centre, mean) + np.outer(centre, centre))
 
     @property
@@ -112,8 +109,7 @@ class PairMoments:
     @property
     def mean(self) -> FloatArray:
         """The mean of the rows as they are."""
-        mean = self.products[self.pairs.size : -1, -1] / math.sqrt(2)
-        return np.asarray(self.frame[:, -1] + np.linalg.solve(self.frame[:, :-1].T, mean))
+        return np.asarray(self.frame[:, -1] + np.linalg.solve(self.frame[:, :-1].T, self._frame_mean))
 
     @cached_property
     def flattening(self) -> FloatArray:
@@ -254,15 +250,14 @@ def decompose_pairs(
         Their number, and the seed of the starts.
     """
     with one_blas_thread():
-        means = _LeftOut(groups, counts, frame, basis, cumulant)
+        means = _GroupMeans(groups, counts, frame, basis, cumulant)
         moments, evidence = means.of(np.ones(len(counts), bool)), None
         whitener = moments.whitener()
         if n_components is None:
             evidence = _select(means, whitener)
             n_components = evidence.rank
         if n_components == 0:
-            nothing = Components(np.empty(0), np.empty((len(frame), 0)), 4)
-            return FourthComponents(nothing, None, evidence, moments, (), counts)
+            return FourthComponents(no_components(len(frame), 4), None, evidence, moments, (), counts)
         tensor = moments.tensor(whitener, n_components)
         inside = _fit(tensor, n_components, seed)
         lift: FloatArray = np.linalg.solve(frame[:, :-1].T, whitener.backward).astype(np.float64, copy=False)
@@ -282,8 +277,8 @@ def decompose_pairs(
 
 
 @dataclass(frozen=True, eq=False)
-class _LeftOut:
-    """Moments of some of the groups."""
+class _GroupMeans:
+    """The means of groups of rows, from which the moments of any of them follow."""
 
     groups: FloatArray
     counts: FloatArray
@@ -327,7 +322,7 @@ def _lifted(inside: Components, lift: FloatArray) -> Components:
     return Components(inside.weights * lengths**4, vectors / lengths, 4)
 
 
-def _select(means: _LeftOut, whitener: Whitener) -> RankEvidence:
+def _select(means: _GroupMeans, whitener: Whitener) -> RankEvidence:
     """Return the number of eigenvectors of the flattening of earlier rows that later rows confirm.
 
     Their values in the later rows are unbiased, because those rows had no part in their choice. The standard error of
@@ -337,7 +332,10 @@ def _select(means: _LeftOut, whitener: Whitener) -> RankEvidence:
     """
     n_groups, d = len(means.counts), whitener.forward.shape[1]
     if n_groups < 2 * MIN_GROUPS:
-        raise_too_few(int(means.counts.sum()))
+        raise ValueError(
+            f"The number of components of a fourth moment is selected from at least {2 * MIN_GROUPS} groups of rows. "
+            f"Got {int(means.counts.sum())} rows. Pass more rows, or n_components as an int."
+        )
     later = np.arange(n_groups) >= n_groups // 2
     earlier = _core(means.of(~later), whitener)
     eigenvalues, vectors = np.linalg.eigh(earlier)
@@ -376,11 +374,3 @@ def _core(moments: PairMoments, whitener: Whitener) -> FloatArray:
         return moments.core
     tensor = moments.tensor(whitener, None)
     return tensor.matrix if isinstance(tensor, FlattenedTensor) else moments.core
-
-
-def raise_too_few(n_rows: int) -> None:
-    """Raise: there are too few rows to select a number."""
-    raise ValueError(
-        f"The number of components of a fourth moment is selected from at least {2 * MIN_GROUPS} groups of rows. Got "
-        f"{n_rows} rows. Pass more rows, or n_components as an int."
-    )

@@ -27,11 +27,11 @@ from odeco.cp.small import core_width
 from odeco.cp.subspace_power import largest_rank
 from odeco.errors import BadRowError, StreamEndedError
 from odeco.io.rows import is_sparse, row_slice, stored_numbers
-from odeco.online.entries import Doubling
+from odeco.online.entries import StreamSolver, check_n_rows
 from odeco.online.fourth_moment import FourthComponents, PairMoments, decompose_pairs
 from odeco.online.pair_sums import n_entries, n_pairs, with_columns
 from odeco.online.search import mean_over
-from odeco.tensors.components import Components
+from odeco.tensors.components import Components, no_components
 
 #: When there are this many groups of rows, neighbours are joined.
 _MAX_GROUPS = 16
@@ -64,7 +64,7 @@ def whole_bytes(dimension: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class FourthMomentSolver(Doubling, State):
+class FourthMomentSolver(StreamSolver, State):
     """The sums of groups of rows; decomposed whenever a result is wanted.
 
     Attributes
@@ -173,7 +173,7 @@ class FourthMomentSolver(Doubling, State):
     @property
     def components(self) -> Components:
         """None: components are found when a result is wanted."""
-        return Components(np.empty(0), np.empty((self.dimension, 0)), 4)
+        return no_components(self.dimension, 4)
 
     @property
     def is_ready(self) -> bool:
@@ -187,8 +187,7 @@ class FourthMomentSolver(Doubling, State):
 
     def advance(self, reply: Any, n_rows: int | None = None) -> FourthMomentSolver:
         """Return the state after the first rows, or after a mean over `n_rows` rows."""
-        if n_rows is None:
-            raise TypeError("A solver for one pass must know the number of rows of a reply. Pass n_rows.")
+        n_rows = check_n_rows(n_rows)
         if self.frame is None:
             return self._begun(reply)
         groups, counts, mean = self.groups, self.counts, reply.reshape(1, -1)
@@ -218,9 +217,6 @@ class FourthMomentSolver(Doubling, State):
             after.seed,
             cumulant=after.cumulant,
         )
-
-    def standard_errors(self) -> None:
-        """Return None: `so_far` has them."""
 
     def _begun(self, rows: Any) -> FourthMomentSolver:
         """Return the state after the first rows: their frame, and their own sums in groups."""

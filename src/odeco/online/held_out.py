@@ -152,7 +152,7 @@ class Following(NamedTuple):
         return self.hidden / (-math.e * share * math.log(share)) if 0 < share < 1 / math.e else 0.0
 
 
-def judge_held_out(rows: HeldOut) -> tuple[RankEvidence, Components]:
+def select_on_held_out(rows: HeldOut) -> tuple[RankEvidence, Components]:
     """Select the number of components of the moment; return the evidence, and their fit.
 
     Kept is what chance hardly ever shows, and then what is more likely to be there than not: in doubt the best guess.

@@ -28,11 +28,11 @@ from odeco.cp.rank import SURE, RankEvidence
 from odeco.errors import RankError, StreamEndedError
 from odeco.io.rows import is_sparse, row_slice
 from odeco.online.block import QuantizedRows, RowBlock, block_share, most_block_rows, most_quantized_rows
-from odeco.online.entries import N_SEGMENTS, Doubling, first_search, no_components
+from odeco.online.entries import N_SEGMENTS, Doubling, check_n_rows, first_search
 from odeco.online.search import CLEAR, Found, count_components, mean_over, search_rows
 from odeco.online.thinning import RowLimit
 from odeco.power.tracking import Tracker
-from odeco.tensors.components import Components
+from odeco.tensors.components import no_components
 
 #: Rows that are taken in at a time while they are quantized.
 _REPLY_ROWS = 4096
@@ -133,20 +133,9 @@ class OnePassSolver(Doubling, State):
     @property
     def n_rows_wanted(self) -> int:
         """Rows until the next search, or of the next segment."""
-        if self.tracking is None:
-            wanted = self.replaced_at - self.n_rows
-            return min(wanted, _REPLY_ROWS) if self.block is not None and self.block.quantized else wanted
-        return super().n_rows_wanted
-
-    @property
-    def next_segments(self) -> list[int]:
-        """The sizes of the segments that have the current question."""
-        return [self.n_rows_wanted] if self.tracking is None else super().next_segments
-
-    @property
-    def components(self) -> Components:
-        """The current components, the last replaced; none before they are found."""
-        return no_components(self.dimension, self.order) if self.tracking is None else self.tracking.components
+        wanted, block = super().n_rows_wanted, self.block
+        quantizing = self.tracking is None and block is not None and block.quantized
+        return min(wanted, _REPLY_ROWS) if quantizing else wanted
 
     @property
     def n_queries(self) -> int | None:  # type: ignore[override]
@@ -160,9 +149,7 @@ class OnePassSolver(Doubling, State):
 
     def advance(self, reply: Any, n_rows: int | None = None) -> OnePassSolver:
         """Return the state after the rows of a search, or after images averaged over `n_rows` rows."""
-        if n_rows is None:
-            raise TypeError("A solver for one pass must know the number of rows of a reply. Pass n_rows.")
-        after = self._with(reply, n_rows)
+        after = self._with(reply, check_n_rows(n_rows))
         if after.tracking is None:
             return after._searched() if after.n_rows >= after.replaced_at or after.in_passes else after
         if after.n_rows < 2 * after.replaced_at:
@@ -192,9 +179,6 @@ class OnePassSolver(Doubling, State):
         if self.tracking is None or errors is None:
             return False
         return bool(np.all(np.abs(self.tracking.values) > CLEAR * errors[0]))
-
-    def standard_errors(self) -> None:
-        """Return None: `so_far` has them."""
 
     def _with(self, reply: Any, n_rows: int) -> OnePassSolver:
         """Return the state with a reply taken in."""
@@ -254,8 +238,8 @@ class OnePassSolver(Doubling, State):
         if not found.components.n_components:
             return replace(self, rank_evidence=evidence)
         tracking = replace(Tracker.start(found.components, per_pass=True), rank_evidence=evidence)
-        begun = replace(self, tracking=tracking, rank_evidence=evidence, replaced_at=self.n_rows)
-        return replace(begun, confirmed=found.complete)
+        confirmed, n_rows = found.complete, self.n_rows
+        return replace(self, tracking=tracking, confirmed=confirmed, rank_evidence=evidence, replaced_at=n_rows)
 
     def _settled(self) -> Tracker:
         """Return the components with the block's own rows added, twice: at the current vectors, and at the result."""

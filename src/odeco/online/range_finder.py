@@ -23,7 +23,7 @@ from odeco._util.types import FloatArray, RngLike
 from odeco.cp.small import core_width, decompose_core, fit_independent
 from odeco.errors import RankError
 from odeco.power.solver import FiniteSolver, uniform_starts
-from odeco.tensors.components import Components
+from odeco.tensors.components import Components, no_components
 from odeco.tensors.dense import DenseTensor, symmetrize
 
 #: Rounds of images before the core; one more changes little (see benchmarks/streaming.py).
@@ -116,7 +116,7 @@ class CoreSolver(State, FiniteSolver):
     @property
     def components(self) -> Components:
         """The components, once the core is decomposed; none before."""
-        empty = Components(np.empty(0), np.empty((self.probes.shape[0], 0)), self.order)
+        empty = no_components(self.probes.shape[0], self.order)
         return empty if self.found is None else self.found
 
     @property

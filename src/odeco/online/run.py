@@ -20,7 +20,7 @@ from odeco.decompose.result import PrivateStreamDecomposition, StreamDecompositi
 from odeco.errors import BadRowError, RankError, StreamEndedError
 from odeco.io.rows import csr_view, is_sparse, row_slice, stored_numbers
 from odeco.online.drift import DriftSolver
-from odeco.online.entries import N_SEGMENTS, EntriesSolver, MomentSolver
+from odeco.online.entries import N_SEGMENTS, EntriesSolver, MomentSolver, StreamSolver
 from odeco.online.fourth_moment import FourthComponents
 from odeco.online.fourth_solver import FourthMomentSolver
 from odeco.online.one_pass import OnePassSolver
@@ -44,9 +44,6 @@ KINDS: dict[str, type[Solver]] = {
     "entries": EntriesSolver,
     "tracking": Tracker,
 }
-
-#: The solvers that read rows once, and say how many they want.
-ONE_PASS = (OnePassSolver, MomentSolver, FourthMomentSolver)
 
 _NAMES = {kind: name for name, kind in KINDS.items()}
 
@@ -211,13 +208,13 @@ class OnePass:
 
     def room(self, run: Run) -> int:
         """Return the number of rows that the current segment still takes."""
-        return _one_pass_solver(run).n_rows_wanted - run.total.n_rows
+        return _stream_solver(run).n_rows_wanted - run.total.n_rows
 
     def segments(self, run: Run, n_rows: int) -> list[tuple[int, int, int]]:
         """Return all segments that have the current question."""
         row = self.next_row(run)
         found, start = list[tuple[int, int, int]](), row - run.total.n_rows
-        for size in _one_pass_solver(run).next_segments:
+        for size in _stream_solver(run).next_segments:
             if start < n_rows:
                 found.append((start, max(start, row), min(start + size, n_rows)))
             start += size
@@ -243,15 +240,15 @@ class OnePass:
 
     def progress(self, run: Run) -> Progress:
         """Return the progress towards the next search, or say that components are refined."""
-        state, needed = _one_pass_solver(run), self.room(run)
-        if state.is_ready:
-            return Progress(state.status, 1.0, run.n_rows, 0)
-        return Progress(state.status, run.n_rows / (run.n_rows + needed), run.n_rows, needed)
+        status, needed = run.state.status, self.room(run)
+        if _stream_solver(run).is_ready:
+            return Progress(status, 1.0, run.n_rows, 0)
+        return Progress(status, run.n_rows / (run.n_rows + needed), run.n_rows, needed)
 
 
-def _one_pass_solver(run: Run) -> OnePassSolver | MomentSolver | FourthMomentSolver:
-    if not isinstance(run.state, ONE_PASS):
-        raise RuntimeError("Only a solver for one pass says how many rows it wants.")
+def _stream_solver(run: Run) -> StreamSolver:
+    if not isinstance(run.state, StreamSolver):
+        raise RuntimeError("Only a solver for one pass states the number of rows that it wants.")
     return run.state
 
 
@@ -464,9 +461,8 @@ class Run:
         self.batches = batches
         self.mean = BatchMean() if mean is None else mean
         self._now = RunState(state, self.mean.sum_for(state), n_closed)
-        self._estimate: tuple[int, Solver | FourthComponents, Any] | None = (
-            None  # the last estimate of one pass, by the number of rows
-        )
+        # The last estimate of one pass, by the number of rows.
+        self._estimate: tuple[int, Solver | FourthComponents, Any] | None = None
 
     @property
     def state(self) -> Solver:
@@ -608,7 +604,7 @@ class Run:
     def _so_far(self) -> tuple[Solver | FourthComponents, Any]:
         """Return the solver with the best estimate from all rows, and the notes that go with it."""
         now = self._now
-        if not isinstance(now.state, ONE_PASS):
+        if not isinstance(now.state, StreamSolver):
             return now.state, now.notes
         if self._estimate is None or self._estimate[0] != self.n_rows:
             reply, notes = self.mean.reply(self, keep=True) if now.total.n_rows else (None, now.notes)

@@ -28,17 +28,17 @@ from odeco.cp.small import decompose_core, fit_independent
 from odeco.errors import RankError
 from odeco.io.rows import is_sparse, row_slice
 from odeco.online.block import QuantizedRows, row_chunks
-from odeco.online.held_out import N_GROUPS, HeldOut, judge_held_out
+from odeco.online.held_out import N_GROUPS, HeldOut, select_on_held_out
 from odeco.online.sums import RowSum
 from odeco.power.power_method import zero_image_error
 from odeco.power.tracking import dual_vectors, kept_apart
-from odeco.tensors.components import Components
+from odeco.tensors.components import Components, no_components
 from odeco.tensors.dense import DenseTensor, symmetrize
 
 #: Directions of the second moment and of the unfolding beyond the number of components, for those that noise hides.
 _SPARE_DIRECTIONS = 3
 
-#: One row of so many is kept from the search, and scores what it finds.
+#: One row in this many is held out from the search, and scores what it finds.
 _ONE_IN = 4
 
 #: Joint power steps in all dimensions.
@@ -118,7 +118,7 @@ def _vectors_in_span(rows: Any, n_components: int, order: int, seed: int) -> Flo
 def count_components(rows: Any, order: int, seed: int) -> Found:
     """Search rows for all components that rows held out bear out."""
     n_rows, d = (int(size) for size in rows.shape)
-    nothing = Components(np.empty(0), np.empty((d, 0)), order)
+    nothing = no_components(d, order)
     if n_rows < 2 * N_GROUPS:
         raise RankError(
             f"To select the number of components, some rows must find them and {N_GROUPS} groups of others confirm "
@@ -137,7 +137,7 @@ def count_components(rows: Any, order: int, seed: int) -> Found:
     fitted = mean_over(early, "core", basis, order)
     if not fitted.any():
         raise zero_image_error(1, nothing)
-    evidence, inside = judge_held_out(HeldOut(fitted, cores, most, seed))
+    evidence, inside = select_on_held_out(HeldOut(fitted, cores, most, seed))
     vectors = power_steps(rows, basis @ inside.vectors, order, _N_STEPS) if inside.n_components else basis[:, :0]
     weights, _ = _weights(rows, vectors, order)
     found = Components(weights, vectors, order)
@@ -274,7 +274,7 @@ def _leading_of_few_rows(rows: Any, width: int, order: int, seed: int) -> list[F
     return leading
 
 
-# Blocks of so many rows that their pairs take too long ----------------------------------------------------------------
+# Blocks with too many pairs of rows --------------------------------------------------------------------------------
 
 
 def _leading_of_slice(rows: Any, width: int) -> FloatArray:

@@ -106,7 +106,7 @@ class Settings:
                 check_count(name, value)
         if self.n_passes is not None:
             check_count("n_passes", self.n_passes)
-        self._check_batch_size(private=self.guarantee is not None)
+        self._check_batch_size(private=private)
 
     def _check_batch_size(self, *, private: bool) -> None:
         """Check the number of rows per batch, which only some runs have."""
@@ -182,7 +182,7 @@ class Settings:
         """Return the method, and why it was chosen."""
         if self.method != "auto":
             return self.method, "as given"
-        if self._more_than(dimension):
+        if self._takes_fourth_moment(dimension):
             return "entries", "more components than columns, and cumulants, take the whole fourth moment"
         if self.order != 3 or self.automatic or (self.forgetting < 1 and self.guarantee is None):
             what = "the order is not 3" if self.order != 3 else "rows that are kept serve more than one purpose"
@@ -193,7 +193,7 @@ class Settings:
             return "core", "the whole moment does not fit into the memory allowed"
         return "entries", f"with at most {FEW_COLUMNS} columns the whole moment is cheap"
 
-    def _more_than(self, dimension: int) -> bool:
+    def _takes_fourth_moment(self, dimension: int) -> bool:
         """Return whether the fourth moment must be added up, or, for an unknown number, whether it can be."""
         if self.order != 4 or self.guarantee is not None or self.forgetting < 1:
             return False
@@ -228,9 +228,10 @@ class Settings:
 
     def search(self, dimension: int, seed: int) -> Solver:
         """Return the solver in its initial state."""
-        k, (method, _) = self.n_components, self.chosen_method(dimension)
+        k = None if isinstance(self.n_components, str) else self.n_components
+        method, memory, order = self.chosen_method(dimension)[0], self.bytes_allowed, self.order
         private, in_passes = self.guarantee is not None, self.n_passes is not None and self.n_passes > 1
-        if method == "power" and not isinstance(k, str):
+        if method == "power" and k is not None:
             plan = Schedule.default(
                 dimension,
                 k,
@@ -238,24 +239,22 @@ class Settings:
                 n_iterations=self.n_iterations,
                 weight_from="last_image",
             )
-            return PowerSolver.start(plan, order=self.order, parts=(dimension,), seed=seed)
-        if method == "entries" and self.order == 4:
-            number, cumulant = None if isinstance(k, str) else k, self.moment == "cumulant"
-            return FourthMomentSolver.start(dimension, number, seed=seed, memory=self.bytes_allowed, cumulant=cumulant)
-        if method == "entries" and not isinstance(k, str):
+            return PowerSolver.start(plan, order=order, parts=(dimension,), seed=seed)
+        if method == "entries" and order == 4:
+            cumulant = self.moment == "cumulant"
+            return FourthMomentSolver.start(dimension, k, seed=seed, memory=memory, cumulant=cumulant)
+        if method == "entries" and k is not None:
             check_columns(dimension)
             if private or in_passes:
                 return EntriesSolver.start(dimension, k, seed=seed, orthogonal=self.orthogonal)
             return MomentSolver.start(dimension, k, seed=seed)
-        if private and not isinstance(k, str):
-            return CoreSolver.start(dimension, k, order=self.order, seed=seed, orthogonal=self.orthogonal)
-        number = None if isinstance(k, str) else k
-        memory, order = self.bytes_allowed, self.order
-        begun = OnePassSolver.start(dimension, number, order=order, seed=seed, memory=memory, in_passes=in_passes)
+        if private and k is not None:
+            return CoreSolver.start(dimension, k, order=order, seed=seed, orthogonal=self.orthogonal)
+        begun = OnePassSolver.start(dimension, k, order=order, seed=seed, memory=memory, in_passes=in_passes)
         if self.forgetting == 1 or self.batch_size is None:
             return begun
         return DriftSolver(
-            dimension, order, seed, memory, in_passes, number, forgetting=self.forgetting, batch_rows=self.batch_size
+            dimension, order, seed, memory, in_passes, k, forgetting=self.forgetting, batch_rows=self.batch_size
         )
 
     def batches(self, *, stops_when_found: bool = False) -> Batches:

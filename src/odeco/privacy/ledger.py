@@ -99,6 +99,8 @@ _UNITS = 2**320  # squares of mu are whole multiples of 1/_UNITS: their sums are
 
 _ROUND_UP = 1 + 2.0**-50
 
+_MOST = 1e100  # the largest noise multiplier of an event, and one over the smallest: their squares are normal numbers
+
 
 class Payer(ABC):
     """Records charges or refuses them: a ledger, in memory or in a file."""
@@ -427,13 +429,13 @@ def _square_of_event(event: Any) -> float:
     if kind == "ComposedDpEvent":
         return math.fsum(map(_square_of_event, event.events)) * _ROUND_UP
     if kind == "SelfComposedDpEvent":
-        return float(event.count) * _square_of_event(event.event) * _ROUND_UP
+        return check_count("count", event.count, 0) * _square_of_event(event.event) * _ROUND_UP
     if kind == "NoOpDpEvent":
         return 0.0
-    if kind != "GaussianDpEvent" or not 0 < event.noise_multiplier < math.inf:
+    if kind != "GaussianDpEvent" or not 1 / _MOST < event.noise_multiplier < _MOST:
         raise ValueError(
-            "An event must be Gaussian with a positive noise multiplier, or a composition of such events: others have "
-            f"no μ. Got {event!r}. Keep account of it elsewhere."
+            f"An event must be Gaussian with a noise multiplier from {1 / _MOST:g} to {_MOST:g}, or a composition of "
+            f"such events: others have no μ. Got {event!r}. Keep account of it elsewhere."
         )
     return _ROUND_UP / float(event.noise_multiplier) ** 2
 

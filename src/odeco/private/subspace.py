@@ -162,11 +162,10 @@ def private_subspace(
 
     Notes
     -----
-    **Sensitivity.** A row x of norm at most B adds x xᵀ/n, of norm at most B²/n, to the second moment;
-    blanking it moves that by no more. Replacing it by y moves it by |x xᵀ − y yᵀ|/n, whose square, (|x|⁴ + |y|⁴ − 2⟨x,
-    y⟩²)/n², is at most 2B⁴/n² (`RecordSensitivities.entries`). Entries off the diagonal are released once, times √2, so
-    that the norm is that of the whole matrix. Rounding is part of what is declared
-    (`RecordLevel.second_moment_sensitivity`).
+    **Sensitivity.** A row x of norm at most B adds x xᵀ/n, of norm at most B²/n, to the second moment; blanking it
+    moves that by no more. Replacing it by y moves it by |x xᵀ − y yᵀ|/n, whose square, (|x|⁴ + |y|⁴ − 2⟨x, y⟩²)/n², is
+    at most 2B⁴/n² (`RecordSensitivities.entries`). Entries off the diagonal are released once, times √2, so that the
+    norm is that of the whole matrix. Rounding is part of what is declared (`RecordLevel.second_moment_sensitivity`).
 
     **Angles.** The noise E has a norm of at most s(√(2d) + t) but for a probability of 2 exp(−t²/2): the mean of its
     largest eigenvalue is at most s√(2d), and as a function of standard normal numbers it has the Lipschitz constant s.

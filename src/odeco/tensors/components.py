@@ -183,6 +183,11 @@ class Components(State, Oracle):
         return (matrix + matrix.T) / 2
 
 
+def no_components(dimension: int, order: int) -> Components:
+    """Return no components of vectors of d numbers: the zero tensor."""
+    return Components(np.empty(0), np.empty((dimension, 0)), order)
+
+
 class HasComponents(Protocol):
     """Anything with weights and vectors: `Components` and every result."""
 

@@ -106,7 +106,7 @@ class FactoredTensor(Oracle):
     dimension, order : int
         The d and p of the tensor.
     noise : array
-        Other eigenvalues, known to be noise, by which others judge how far vectors are to be trusted.
+        Other eigenvalues, which are noise: the scale for the errors of the vectors.
     """
 
     rounding = float(np.finfo(np.float64).eps)

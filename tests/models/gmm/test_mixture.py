@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -250,3 +251,21 @@ def test_a_component_on_equal_rows_does_not_win_among_starts():
     model = TensorMixture(2, covariance_type="full", standardize=False, random_state=0).fit(rows)
     assert np.linalg.eigvalsh(model.covariances_).min() > 0.1
     assert sorted(model.weights_.round(2)) == [0.5, 0.5]
+
+
+def test_noise_with_one_wide_column_is_one_component_by_default():
+    # Spheres cut the wide column into pieces, each of which held-out rows confirm.
+    rows = np.random.default_rng(1).standard_normal((300, 3)) * [1.0, 1.0, 10.0]
+    model = TensorMixture("auto", random_state=0).fit(rows)
+    assert model.n_components_ == 1
+    assert model.covariance_type_ in ("diag", "full")
+
+
+def test_parts_of_fewer_groups_are_not_called_well_apart():
+    rows, _ = corners(200)
+    model = TensorMixture("auto", covariance_type="spherical", random_state=0).fit(rows)
+    assert model.summary().startswith("3 components, well apart")
+    fit = model._learnt.fit
+    model._learnt.computed = replace(fit, info=replace(fit.info, n_groups=2))
+    assert model.summary().startswith("3 components, parts of fewer groups")
+    assert "if every group has the shape of a component" in model.summary()

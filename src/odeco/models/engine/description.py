@@ -190,7 +190,8 @@ def _selection(info: Info) -> str:
     certain = {"at least": info.at_least if k > 1 else math.nan, "exactly": info.exactly}
     stated = [f"{words} {k}: {share:.0%}" for words, share in certain.items() if not math.isnan(share)]
     if stated:
-        text += f" ({'; '.join(stated)})"
+        shaped = ", if every group has the shape of a component" if 0 < info.n_groups < k else ""
+        text += f" ({'; '.join(stated)}{shaped})"
     if others:
         text += f"; {' and '.join(others)} {'is' if len(others) == 1 else 'are'} nearly as good"
     if k == info.tried.max():
@@ -241,7 +242,7 @@ class HeatMap:
 
 
 def plural(name: str) -> str:
-    """Return what several of something are called."""
+    """Return the plural of a noun."""
     return f"{name[:-1]}ies" if name.endswith("y") else f"{name}es" if name.endswith("s") else f"{name}s"
 
 

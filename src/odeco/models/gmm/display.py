@@ -118,7 +118,10 @@ def _verdict(fit: Fit, privacy: PrivacyReport | None, posterior: FloatArray) -> 
         return f"{k} components, deep in noise: do not trust them. More rows or a larger epsilon would help."
     if k == 1:
         return "One component: nothing to tell apart."
-    return separation_verdict(posterior, "component")
+    verdict = separation_verdict(posterior, "component")
+    if 0 < fit.info.n_groups < k:  # parts of one group are not apart, however many rows can be assigned
+        return verdict.replace("well apart", "parts of fewer groups")
+    return verdict
 
 
 def _only_column(model: Gaussians) -> tuple[int, float] | None:

@@ -36,7 +36,9 @@ class TensorMixture(PrivateEstimator, EMEstimator):
         cross-validation. Of more than 15,000 rows, that many are drawn for the selection.
     covariance_type : {"spherical", "diag", "full", "auto"}
         Whether a component has one variance, one for each feature, or a covariance matrix. ``"auto"`` takes the kind
-        with the highest likelihood of held-out rows, each with its own number of components if that is ``"auto"``.
+        with the highest likelihood of held-out rows, each with its own number of components if that is ``"auto"``; a
+        stream that of its first block. Covariance matrices are tried for at most 100 features. Fewer than ten rows, or
+        than two for each component, get spheres, and so do private rows.
     max_iter : int
         The largest number of EM iterations over all rows.
     tol : float
@@ -142,7 +144,7 @@ class TensorMixture(PrivateEstimator, EMEstimator):
 
     n_components: int | Literal["auto"] = n_components(8)
     covariance_type: CovarianceType | Literal["auto"] = param(
-        "spherical", choice(*COVARIANCE_TYPES, "auto"), "The shape of a cluster.", option="--covariance"
+        "auto", choice(*COVARIANCE_TYPES, "auto"), "The shape of a cluster.", option="--covariance"
     )
     reg_covar: float = param(1e-6, number(), "The share of the variance of all rows that is added to every variance.")
     standardize: Standardize = param(

@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from odeco._util.arguments import check_count, check_number
+from odeco._util.arguments import check_count, check_norm_bound, check_number
 from odeco._util.types import FloatArray
 from odeco.models.engine.gaussians import Gaussians
 from odeco.models.engine.moments import SecondMoment
@@ -214,6 +214,8 @@ def plan_mixture(
     d = check_count("n_features", n_features)
     k, n = check_count("n_components", n_components, 1, d + 1), check_count("n_rows", n_rows, 2)
     separation, guarantee = check_number("separation", separation, 0, math.inf), Guarantee(epsilon, delta)
+    if norm_bound not in (None, "auto"):
+        check_norm_bound(norm_bound)
     size = min(n, _MAX_SIMULATED)
 
     def program(simulated: MakeReleaser, rng: np.random.Generator) -> FloatArray:

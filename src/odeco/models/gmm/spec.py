@@ -19,7 +19,7 @@ from odeco.models.engine.gaussians import COVARIANCE_TYPES, Gaussians, GaussianS
 from odeco.models.engine.private import Releaser
 from odeco.models.engine.selection import N_FOLDS, Calibration, ChosenNumber, Fits, groups_of
 from odeco.models.engine.spec import EMSpec, some_rows
-from odeco.models.engine.units import MAX_SCALE, MIN_SCALE, fit_in_units, warn_of_dominant_column
+from odeco.models.engine.units import MAX_SCALE, MIN_SCALE, column_scale, fit_in_units, warn_of_dominant_column
 from odeco.models.gmm.display import describe
 from odeco.models.gmm.private import find_private_mixture
 from odeco.models.gmm.start import (
@@ -45,6 +45,9 @@ _SEED_ROWS, _SEED_ROWS_EACH = 2_000, 50
 #: less likely half is dropped: they cost little, and there are more local maxima.
 _FEW_ROWS, _FIRST_ITER_OF_FEW = 2_000, 20
 
+#: Starts of few rows are repeated up to four times, as long as the numbers in all of these rows are at most this many.
+_FEW_NUMBERS = 20_000
+
 #: A seeded cluster has this many further rows, for each feature, with the covariance of all clusters.
 _PRIOR_ROWS = 0.1
 
@@ -53,6 +56,9 @@ _FLAT = 10.0
 
 #: For the selection of k, at most this many starts of each kind.
 _BRIEF_STARTS = 3
+
+#: With ``covariance_type="auto"``, covariance matrices are tried for at most this many features.
+_MOST_CORRELATED = 100
 
 #: Third powers of numbers with a variance in this range are finite and not zero.
 _MIN_VARIANCE, _MAX_VARIANCE = 1e-140, 1e140
@@ -92,6 +98,7 @@ class MixtureSpec(EMSpec):
     calibration = Calibration(0.99, 0.6, 5.56, -5.47, 1.23, -1.26)
     mechanism = "second moment, whitened third moment, and an EM iteration"
     private_needs = ("norm_bound",)
+    most_repeats = 4
 
     settings: TensorMixture
 
@@ -126,44 +133,60 @@ class MixtureSpec(EMSpec):
 
     def fit(self, data: FloatArray, base: MixtureContext, seed: int) -> Fit:
         """Return the mixture of rows, which are standardised first if the settings or the rows ask for it."""
-        n = len(data)
+        n, k = len(data), self.settings.n_components
+        scale = column_scale(data, self.settings.standardize)
+        spec, number = self._with_kind(data if scale is None else data / scale, base, seed)
+        depends_on_units = scale is not None and spec.settings.covariance_type == "spherical"
 
         def fit(scale: FloatArray | None) -> Fit:
-            if scale is None:
-                return self._fit_kind(data, base, seed)
-            return self._fit_kind(data / scale, replace(base, scale=scale), seed)
+            rows, context = (data, base) if scale is None else (data / scale, replace(base, scale=scale))
+            if number is None or depends_on_units:
+                return EMSpec.fit(spec, rows, context, seed)
+            return spec.fit_number(rows, context, seed, number)
 
         def criterion(found: Fit) -> float:
             """Return minus half of the Bayesian information criterion."""
             return n * found.info.log_likelihood - self.n_parameters(found.params) * math.log(n) / 2
 
         found = fit_in_units(fit, data, self.settings.standardize, criterion)
-        if self.settings.n_components != "auto":
+        if k != "auto":
             return found
         some = self.prepare(some_rows(data, self.selection_size, np.random.default_rng(seed)), found.context)
         overlap, n_groups = groups_of(self.posterior(found.params, some, found.context)[0])
         return replace(found, info=replace(found.info, overlap=overlap, n_groups=n_groups))
 
-    def _fit_kind(self, data: FloatArray, base: MixtureContext, seed: int) -> Fit:
-        """Return the mixture with covariances of the kind in the settings, or of the kind with the best held-out rows.
+    def _with_kind(self, data: FloatArray, base: MixtureContext, seed: int) -> tuple[MixtureSpec, ChosenNumber | None]:
+        """Return the specification with the kind of covariances that predicts held-out rows best, and its number.
 
-        With "auto" the number of components is selected for each kind, if it is not given, and the kinds are compared
-        by the log-likelihood of held-out rows, which needs no penalty for parameters.
+        With k given, the kinds are compared on some rows. Else k is selected for each kind, the one with the most
+        parameters first. Another is skipped if it predicts held-out rows worse with as many components, and with more
+        up to as many parameters: still more would cut shapes of the first kind into pieces.
         """
-        if self.settings.covariance_type != "auto":
-            return super().fit(data, base, seed)
-        specs = [MixtureSpec(replace(self.settings, covariance_type=kind)) for kind in COVARIANCE_TYPES]
-        if len(data) < 2 * N_FOLDS:
-            return EMSpec.fit(specs[0], data, base, seed)
-        k, tried = self.settings.n_components, list[tuple[float, MixtureSpec, ChosenNumber | int]]()
-        for spec in specs:
-            if k == "auto":
-                number = spec.select_k(data, base, seed)
-                tried.append((number.outside[number.n_components], spec, number))
-            else:
-                tried.append((Fits(*spec.selection_fits(data, base, seed)).held_out(k), spec, k))
-        _, spec, chosen = max(tried, key=lambda each: each[0])
-        return spec.fit_number(data, base, seed, chosen)
+        (n, d), settings = data.shape, self.settings
+        if settings.covariance_type != "auto":
+            return self, None
+        kinds = COVARIANCE_TYPES if d <= _MOST_CORRELATED else COVARIANCE_TYPES[:-1]
+        specs = [MixtureSpec(replace(settings, covariance_type=kind)) for kind in kinds]
+        k = settings.n_components
+        if n < 2 * max(N_FOLDS, 1 if k == "auto" else k) or d == 1:
+            return specs[0], None
+        if k != "auto":
+            some = self.trial(data, k, np.random.default_rng(seed))
+            fits = [Fits(*spec.selection_fits(some, base, seed)) for spec in specs]
+            return max(zip([each.held_out(k) for each in fits], specs, strict=True), key=lambda each: each[0])[1], None
+        best, found, size = -math.inf, list[tuple[MixtureSpec, ChosenNumber]](), 0
+        for spec, own in reversed(list(zip(specs, (d + 2, 2 * d + 1, 1 + d + d * (d + 1) // 2), strict=False))):
+            if found:
+                fewest, fits_of_kind = found[-1][1].n_components, Fits(*spec.selection_fits(data, base, seed))
+                most = max(fewest, min(size // own, self.max_auto, n // self.rows_per_component))
+                doubled = [fewest * 2**power for power in range((most // fewest).bit_length())]
+                if all(fits_of_kind.held_out(number) < best for number in {*doubled, most}):
+                    continue
+            chosen = spec.select_k(data, base, seed)
+            if chosen.outside[chosen.n_components] > best:
+                best, size = chosen.outside[chosen.n_components], own * chosen.n_components
+                found.append((spec, chosen))
+        return found[-1]
 
     def starts(
         self, data: FloatArray, trial: FloatArray, context: MixtureContext, k: int, rng: np.random.Generator, seed: int
@@ -190,12 +213,13 @@ class MixtureSpec(EMSpec):
             seeds = [seeded_labels(centred, k, rng) for _ in range(n_seeded)]
             return begun + [clusters("nearest centres", labels, np.inf) for labels in seeds]
         prior_rows, white = _PRIOR_ROWS * data.shape[1], whitened(centred, moment)
+        n_each = max(settings.n_starts, 1) * min(max(_FEW_NUMBERS // data.size, 1), self.most_repeats)
         for name, at, prior in (
             ("nearest centres", centred, np.inf),
             ("nearest centres", centred, prior_rows),
             ("nearest centres, whitened", white, prior_rows),
         ):
-            begun += [clusters(name, seeded_labels(at, k, rng), prior) for _ in range(max(settings.n_starts, 1))]
+            begun += [clusters(name, seeded_labels(at, k, rng), prior) for _ in range(n_each)]
         return [*begun, clusters("shells", shell_labels(centred, k), prior_rows)]
 
     def degenerate(self, params: Gaussians, context: MixtureContext) -> bool:
@@ -212,7 +236,9 @@ class MixtureSpec(EMSpec):
     def brief(self, n: int) -> Self:
         """Return the specification with fewer starts."""
         settings = super().brief(n).settings
-        return type(self)(replace(settings, n_starts=min(settings.n_starts, _BRIEF_STARTS)))
+        spec = type(self)(replace(settings, n_starts=min(settings.n_starts, _BRIEF_STARTS)))
+        spec.most_repeats = 1
+        return spec
 
     def posterior(self, params: Gaussians, block: FloatArray, context: MixtureContext) -> tuple[FloatArray, FloatArray]:
         """Return the responsibilities of components for each row, and the log-density of each in its own units."""
@@ -277,7 +303,7 @@ class MixtureSpec(EMSpec):
 
     def check_private(self) -> None:
         """Require what a private mixture can be."""
-        if self.settings.covariance_type != "spherical":
+        if self.settings.covariance_type not in ("auto", "spherical"):
             raise ValueError(
                 "A private mixture has spheres, all of one variance: nothing more can be released without much more "
                 f"noise. Got covariance_type={self.settings.covariance_type!r}. Pass 'spherical'."

@@ -2,13 +2,14 @@
 
 **Recursions.** Rows of all sequences stand one after the other, and `begins` says which of them begin a sequence.
 Messages are scaled to sum to one (Rabiner 1989, section V), so nothing underflows and only one logarithm per row is
-needed. No probability of a model is zero, so no sum is. `table[index[t]]` holds the likelihood of row t in each state.
+needed. No probability of a model is zero, not even of a transition that is forbidden, so no sum is. `table[index[t]]`
+holds the likelihood of row t in each state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
 from typing import Any
@@ -23,6 +24,7 @@ from odeco._util.types import BoolArray, FloatArray, IndexArray
 from odeco.models.engine.em import EMResult, squarem
 from odeco.models.engine.fit import Statistics
 from odeco.models.hmm.emissions import (
+    MIN_PROBABILITY,
     Categorical,
     Emissions,
     Gaussian,
@@ -271,7 +273,17 @@ class HMM(State):
     def n_parameters(self) -> int:
         """Number of free parameters."""
         k = self.n_states
-        return (k - 1) + k * (k - 1) + self.emissions.n_parameters
+        return (k - 1) + k * (k - 1) - int(self.forbidden.sum()) + self.emissions.n_parameters
+
+    @property
+    def forbidden(self) -> BoolArray:
+        """Which transitions are forbidden: those with the smallest probability, which EM gives to no other."""
+        return np.asarray(self.transitions <= MIN_PROBABILITY)
+
+    def with_mask(self, mask: BoolArray) -> HMM:
+        """Return the model without the transitions that a mask (k x k) does not allow."""
+        kept = np.where(mask, self.transitions, 0.0)
+        return replace(self, transitions=np.maximum(kept / kept.sum(axis=1, keepdims=True), MIN_PROBABILITY))
 
     @property
     def stationary(self) -> FloatArray:
@@ -282,8 +294,11 @@ class HMM(State):
         return np.asarray(shares / shares.sum())
 
     def most_frequent_first(self) -> HMM:
-        """Return the same model with its states in the order of the stationary distribution."""
-        return self.permuted(np.argsort(-self.stationary, kind="stable"))
+        """Return the same model with its states in the order of the stationary distribution.
+
+        If transitions are forbidden, states keep their places, to which the mask refers.
+        """
+        return self if self.forbidden.any() else self.permuted(np.argsort(-self.stationary, kind="stable"))
 
     def split(self, rng: np.random.Generator) -> HMM:
         """Return a model with two slightly different states for each."""

@@ -32,7 +32,7 @@ from odeco.models.engine.gaussians import (
 _MIN_ROOT = 1e-5
 
 #: The smallest probability in a file. No EM iteration leaves a smaller one, and products of three do not underflow.
-_MIN_PROBABILITY = 1e-60
+MIN_PROBABILITY = 1e-60
 
 #: Pseudo-count of every symbol in every state, so that no probability is zero.
 _SYMBOL_PRIOR = 1e-3
@@ -50,7 +50,7 @@ _MAX_SCALED = 1e100
 _MIN_VARIANCE = 1e-6
 
 
-def distributions(*shape: str | None, low: float = _MIN_PROBABILITY) -> Rule:
+def distributions(*shape: str | None, low: float = MIN_PROBABILITY) -> Rule:
     """Require an array whose last axis holds probabilities that sum to one."""
     probabilities = array(*shape, low=low, high=1 + 1e-6)
 

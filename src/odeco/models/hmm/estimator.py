@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -15,7 +15,7 @@ from odeco.io.coerce import in_memory
 from odeco.io.source import check_cells
 from odeco.models.engine.estimator import EMEstimator, PrivateEstimator, fitted
 from odeco.models.engine.fit import Fit
-from odeco.models.engine.parameters import choice, count, n_components, number, optional, param
+from odeco.models.engine.parameters import Constraint, choice, count, n_components, number, optional, param
 from odeco.models.hmm.baum_welch import HMM
 from odeco.models.hmm.emissions import Categorical, Gaussian, Poisson
 from odeco.models.hmm.sequences import (
@@ -29,6 +29,7 @@ from odeco.models.hmm.sequences import (
     begins_of,
     check_codes,
     check_labels,
+    check_mask,
     check_names,
     encode_texts,
 )
@@ -79,6 +80,9 @@ class TensorHMM(PrivateEstimator, EMEstimator):
     max_iter : int
         The largest number of Baum-Welch iterations; 0 gives the start itself. Every third iteration starts where the
         two before it point to (SQUAREM).
+    transition_mask : array of bool, k x k, optional
+        Which transitions are allowed; from every state at least one must be. All others stay zero. States then have the
+        places of the rows of the mask, and not the order of `stationary_`; `n_components` must be given.
     tol : float
         Baum-Welch ends when an iteration raises the mean log-likelihood of a row by less than this.
     epsilon, delta : float, optional
@@ -127,7 +131,9 @@ class TensorHMM(PrivateEstimator, EMEstimator):
 
     Notes
     -----
-    States are in the order of `stationary_`, most frequent first.
+    States are in the order of `stationary_`, most frequent first, unless a mask gives their places. Recursions take a
+    forbidden transition for one of probability 10⁻⁶⁰, so that a sequence with rows that no allowed path explains has a
+    likelihood, though a very low one.
 
     Vectors are first quantised to 8 centres per state. The moment of the quantised rows identifies states even if there
     are more of them than features, or if only their variances differ.
@@ -186,13 +192,17 @@ class TensorHMM(PrivateEstimator, EMEstimator):
     )
     n_symbols: int | None = param(None, optional(count(1, MAX_SYMBOLS)))
     max_iter: int = param(100, count(0), "The largest number of Baum-Welch iterations.")
+    transition_mask: Any = param(None, optional(Constraint(check_mask)))
     tol: float = param(1e-6, number(), "Baum-Welch ends when an iteration gains less.")
 
     _SPEC: ClassVar = HMMSpec
     _KIND: ClassVar = "hidden Markov model"
 
     startprob_ = fitted("params.initial", "The distribution of the first state of a sequence.")
-    transmat_ = fitted("params.transitions", "The distribution of the next state, one row per state.")
+    transmat_ = fitted(
+        lambda fit: np.where(fit.params.forbidden, 0.0, fit.params.transitions),
+        "The distribution of the next state, one row per state.",
+    )
     stationary_ = fitted("params.stationary", "The share of each state in a long sequence.")
     n_components_ = fitted("params.n_states", "Number of states.")
     emissionprob_ = fitted(
@@ -326,6 +336,14 @@ class TensorHMM(PrivateEstimator, EMEstimator):
         first = context is None
         if context is None:
             rows, context = self._encode_first(X, symbol_names, in_batches=in_batches)
+            if self.transition_mask is not None:
+                mask = check_mask("transition_mask", self.transition_mask)
+                if self.n_components != len(mask):
+                    raise ValueError(
+                        f"`transition_mask` must have a row and a column for each state. Got {len(mask)} of each and "
+                        f"n_components={self.n_components!r}. Pass n_components={len(mask)}."
+                    )
+                context = replace(context, mask=mask)
         else:
             X = in_memory(X)
             check_cells(X)

@@ -146,6 +146,23 @@ def check_range(vectors: FloatArray) -> None:
         )
 
 
+def check_mask(name: str, mask: Any) -> BoolArray:
+    """Return which transitions are allowed; every state must have one."""
+    checked = np.asarray(mask)
+    if checked.dtype != bool or checked.ndim != 2 or checked.shape[0] != checked.shape[1]:
+        raise ValueError(
+            f"`{name}` must be a square array of bool, whether state i may be followed by state j. Got an array of "
+            f"{checked.dtype} and shape {checked.shape}. Pass one row and one column for each state."
+        )
+    left = checked.any(axis=1)
+    if not left.all():
+        raise ValueError(
+            f"`{name}` must allow a transition from every state. Got none from state {int(np.argmin(left))}. Allow it "
+            "to be followed by itself, or by another."
+        )
+    return checked
+
+
 def check_names(names: Any, n_symbols: int | None) -> list[str]:
     """Return the names of symbols, which must be distinct and one per symbol; an empty list for None."""
     if names is None:

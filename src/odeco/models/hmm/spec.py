@@ -12,7 +12,7 @@ import numpy as np
 
 from odeco._util.schema import require, usable_array
 from odeco._util.state import State, array_field
-from odeco._util.types import FloatArray, IndexArray
+from odeco._util.types import BoolArray, FloatArray, IndexArray
 from odeco.models.engine.description import Description
 from odeco.models.engine.em import EMResult, best_of
 from odeco.models.engine.fit import Fit, Info
@@ -25,7 +25,7 @@ from odeco.models.hmm.display import describe
 from odeco.models.hmm.emissions import Gaussian, Poisson, distributions, multinomial_log_likelihoods
 from odeco.models.hmm.private import MAX_PRIVATE_SYMBOLS, find_private_hmm
 from odeco.models.hmm.sequences import Sequences, check_range
-from odeco.models.hmm.start import EmissionsOf, spectral_starts, split_merge_starts
+from odeco.models.hmm.start import EmissionsOf, in_place, spectral_starts, split_merge_starts
 from odeco.privacy.holders.sequences import PrivateSequences
 from odeco.privacy.report import PrivacyReport
 
@@ -53,16 +53,20 @@ class HMMContext(State):
         Mean log-likelihood of a row of the first block under a model with one state; NaN before any row.
     counts : bool
         Whether rows are counts.
+    mask : array of bool, k x k
+        Which transitions are allowed; empty if all are.
     """
 
     n_symbols: int = array_field(kind="i", low=0)
     names: Any = array_field(None, kind="U", default=np.array([], np.str_))
     independent_log_likelihood: float = array_field(nan=True, default=math.nan)
     counts: bool = array_field(kind="b", default=False)
+    mask: BoolArray = array_field(None, None, kind="b", default=np.zeros((0, 0), bool))
 
     def check(self) -> None:
-        """Require a name for every symbol, or none."""
+        """Require a name for every symbol, or none, and a transition that is allowed from every state."""
         require(self.names.size in (0, self.n_symbols), "it must have a name for every symbol")
+        require(bool(self.mask.any(axis=1).all()), "it must allow a transition from every state")
 
     @property
     def symbol_names(self) -> list[str]:
@@ -123,10 +127,19 @@ class HMMSpec(EMSpec):
         return replace(context, independent_log_likelihood=likelihood)
 
     def learn(self, data: Sequences, context: HMMContext, k: int, seed: int) -> tuple[str, EMResult[HMM]]:
-        """Return the likeliest model of spectral starts, of several seeds if rows are few."""
-        n_seeds = self.n_seeds if len(data) <= _FEW_ROWS and k > 1 and self.settings.max_iter else 1
-        found = [self._learn_once(data, context, k, seed + number) for number in range(n_seeds)]
+        """Return the likeliest model of spectral starts, of several seeds if rows are few.
+
+        With a mask, its states find their places, and Baum-Welch goes on without the transitions that are not allowed.
+        """
+        settings, mask = self.settings, context.mask
+        n_seeds = self.n_seeds if len(data) <= _FEW_ROWS and k > 1 and settings.max_iter else 1
+        free = replace(context, mask=mask[:0, :0])
+        found = [self._learn_once(data, free, k, seed + number) for number in range(n_seeds)]
         best = max(found, key=lambda each: each.log_likelihood)
+        if mask.size:
+            start, step = in_place(best.params, mask), self.step_on(data, context)
+            masked = squarem_hmm(step, start, max_iter=settings.max_iter, tol=settings.tol)
+            best = replace(masked, n_iter=best.n_iter + masked.n_iter)
         return "triples of rows", replace(best, params=self.ordered(best.params))
 
     def _learn_once(self, data: Sequences, context: HMMContext, k: int, seed: int) -> EMResult[HMM]:
@@ -187,7 +200,8 @@ class HMMSpec(EMSpec):
 
     def m_step(self, statistics: HMMStatistics, params: HMM, context: HMMContext) -> HMM:
         """Return the likeliest model for statistics."""
-        return params.m_step(statistics)
+        found = params.m_step(statistics)
+        return found.with_mask(context.mask) if context.mask.size else found
 
     def posterior(self, params: HMM, block: Sequences, context: HMMContext) -> tuple[FloatArray, FloatArray]:
         """Return the distribution of the state of each row, and the log-likelihood of each row."""
@@ -216,6 +230,11 @@ class HMMSpec(EMSpec):
                 "its model must be of counts if its rows are",
             )
             require(kind == n_symbols, "its model must have the symbols that it names, or vectors")
+            mask = state.context.mask
+            require(
+                not mask.size or (mask.shape == hmm.transitions.shape and np.array_equal(hmm.forbidden, ~mask)),
+                "its transitions must be those that its mask allows",
+            )
         if statistics is not None:
             distributions("k", low=0)(state.carry, "stream.carry", {"k": hmm.n_states})
             sums = statistics.emissions
@@ -231,6 +250,11 @@ class HMMSpec(EMSpec):
     def check_private(self) -> None:
         """Require symbols, whose number is public, and no more states than symbols."""
         settings = self.settings
+        if settings.transition_mask is not None:
+            raise ValueError(
+                "`transition_mask` is for models without privacy: a noisy table of triples does not keep it. Got one. "
+                "Leave it out."
+            )
         if settings.emissions != "categorical" or not 0 < (settings.n_symbols or 0) <= MAX_PRIVATE_SYMBOLS:
             raise ValueError(
                 f"A private model is one of symbols, at most {MAX_PRIVATE_SYMBOLS}, whose number is public. Got "

@@ -54,6 +54,11 @@ _N_SPLITS = {"symbols": 2, "vectors": 1}
 _MAX_ROUNDS, _PAIRS_PER_MERGER = 10, 4
 
 
+#: At most this number of partial orders of states is compared with a mask of transitions. A state that is left less
+#: often than the second number says nothing about its successors.
+_MOST_ORDERS, _LEAST_LEAVING = 1000, 1e-3
+
+
 def split_merge_starts(hmm: HMM, rows: Any, begins: BoolArray, *, seed: int) -> Iterator[HMM]:
     """Yield a model, and models of the same size that splitting and merging its states gives."""
     yield hmm
@@ -100,6 +105,30 @@ def merge_states(hmm: HMM, rows: Any, begins: BoolArray, n_states: int) -> HMM:
         hmm = hmm.m_step(merge_statistics(statistics, _labels(hmm.n_states, chosen)))
         hmm = hmm.m_step(hmm.e_step(rows, begins))
     return hmm
+
+
+def in_place(hmm: HMM, mask: BoolArray) -> HMM:
+    """Return the model without transitions that a mask does not allow, its states in the places that suit it best.
+
+    Those are the places in which the most of the transition matrix stays, where the transitions from a state to others
+    count as much as those to itself. One place after the other gets a state, and the best partial orders go on: all of
+    them for few states.
+    """
+    k, leaving = hmm.n_states, hmm.transitions * (1 - np.eye(hmm.n_states))
+    weights = leaving / np.maximum(leaving.sum(axis=1, keepdims=True), _LEAST_LEAVING) + np.diag(
+        hmm.transitions.diagonal()
+    )
+    orders, stays = np.zeros((1, 0), dtype=np.int64), np.zeros(1)
+    for place in range(k):
+        before, after = mask[:place, place], mask[place, :place]
+        stays = stays[:, None] + mask[place, place] * weights.diagonal()
+        stays = (
+            stays + np.einsum("bqs,q->bs", weights[orders], before) + np.einsum("bqs,q->bs", weights.T[orders], after)
+        )
+        np.put_along_axis(stays, orders, -np.inf, axis=1)  # those states have a place
+        best = np.argsort(-stays, axis=None, kind="stable")[: min(_MOST_ORDERS, len(orders) * (k - place))]
+        orders, stays = np.column_stack([orders[best // k], best % k]), stays.ravel()[best]
+    return hmm.permuted(orders[0]).with_mask(mask)
 
 
 def merge_costs(hmm: HMM, statistics: HMMStatistics) -> tuple[IndexArray, FloatArray]:

@@ -122,13 +122,15 @@ def plan_releases(n_words: int, n_components: int, signal: float, *, started: bo
     started : bool
         Whether starting topics are known without these documents: then no pairs are released.
 
-    Notes ----- The shares of word frequencies and what topics keep were chosen on documents that are part of no
-    reported figure, 2,331 of Debian and 432 of newsgroups at strengths from 1 to 9. With little signal, most of the
-    budget goes to the frequencies, so that topics are hardly worse than frequencies alone, whatever the noise. The
-    other rules were checked on such documents too: `python benchmarks/topic_choices.py private` changes one rule at a
-    time. On 2,331 documents of Debian none of 16 changes lowers the perplexity by one in a hundred, neither at ε = 1
-    nor at ε = 4 (median of three draws). On 88 documents of the Associated Press none does at ε = 1; at ε = 4 twice the
-    share of word frequencies lowers it by 1.0 %, with 22 documents to evaluate.
+    Notes
+    -----
+    The shares of word frequencies and what topics keep were chosen on documents that are part of no reported figure,
+    2,331 of Debian and 432 of newsgroups at strengths from 1 to 9. With little signal, most of the budget goes to the
+    frequencies, so that topics are hardly worse than frequencies alone, whatever the noise. The other rules were
+    checked on such documents too: `python benchmarks/topic_choices.py private` changes one rule at a time. On 2,331
+    documents of Debian none of 16 changes lowers the perplexity by one in a hundred, neither at ε = 1 nor at ε = 4
+    (median of three draws). On 88 documents of the Associated Press none does at ε = 1; at ε = 4 twice the share of
+    word frequencies lowers it by 1.0 %, with 22 documents to evaluate.
     """
     strength = signal / math.sqrt(n_words * n_components)
     much = min(1.0, max(0.0, math.log(strength / _LITTLE) / math.log(_MUCH / _LITTLE)))

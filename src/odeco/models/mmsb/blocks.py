@@ -28,7 +28,7 @@ well, and slightly better because of noise.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy.sparse import linalg as sparse_linalg
@@ -53,6 +53,23 @@ _LEAST_LINKED = 1e-3
 _N_SIZE_STEPS = 30
 
 
+def leading_eigenpairs(
+    matrix: Any, number: int, *, which: Literal["LM", "LA"], tolerance: float, small: int
+) -> tuple[FloatArray, FloatArray]:
+    """Return eigenvalues of a symmetric CSR array, largest in size ("LM") or largest ("LA"), and their eigenvectors.
+
+    If it has at most `small` rows, all of them are returned. They are in no particular order.
+    """
+    n = matrix.shape[0]
+    with one_blas_thread():
+        if n <= small or number >= n - 1:
+            values, vectors = np.linalg.eigh(matrix.toarray())
+        else:
+            start = np.random.default_rng(0).standard_normal(n)
+            values, vectors = sparse_linalg.eigsh(matrix, number, which=which, v0=start, tol=tolerance)
+    return values, vectors
+
+
 @dataclass(frozen=True, eq=False)
 class Spectrum:
     """The k leading eigenvalues of links, by size, and their eigenvectors as columns; fewer if others are zero.
@@ -73,12 +90,7 @@ class Spectrum:
     @classmethod
     def of(cls, links: Any, k: int) -> Spectrum:
         """Return the leading spectrum of a symmetric CSR array."""
-        with one_blas_thread():
-            if links.shape[0] <= _SMALL or k >= links.shape[0] - 1:
-                values, vectors = np.linalg.eigh(links.toarray())
-            else:
-                start = np.random.default_rng(0).standard_normal(links.shape[0])
-                values, vectors = sparse_linalg.eigsh(links, k, which="LM", v0=start, tol=_TOLERANCE)
+        values, vectors = leading_eigenpairs(links, k, which="LM", tolerance=_TOLERANCE, small=_SMALL)
         order = np.argsort(-np.abs(values), kind="stable")[:k]
         order = order[np.abs(values[order]) > _LEAST_INVERTED * np.abs(values[order[0]])]
         vectors = vectors[:, order]

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
-from scipy.sparse import linalg as sparse_linalg
 from sklearn.cluster import kmeans_plusplus
 
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray, IndexArray
+from odeco.models.mmsb.blocks import leading_eigenpairs
 
 #: All eigenvectors of a graph with at most this number of nodes are computed.
-SMALL = 100
+_SMALL = 100
 
 #: The share of the mean degree that is added to degrees: nodes with few links would have eigenvectors of their own
 #: otherwise (Qin and Rohe 2013).
@@ -48,12 +48,7 @@ def normalized_spectrum(links: Any, number: int) -> tuple[FloatArray, FloatArray
     degrees = np.asarray(links.sum(axis=1), dtype=np.float64)
     scale = sparse.diags_array(1 / np.sqrt(degrees + _ADDED * degrees.mean()))
     matrix = sparse.csr_array(scale @ links @ scale)
-    with one_blas_thread():
-        if matrix.shape[0] <= SMALL or number >= matrix.shape[0] - 1:
-            values, vectors = np.linalg.eigh(matrix.toarray())
-        else:
-            start = np.random.default_rng(0).standard_normal(matrix.shape[0])
-            values, vectors = sparse_linalg.eigsh(matrix, number, which="LA", v0=start, tol=_TOLERANCE)
+    values, vectors = leading_eigenpairs(matrix, number, which="LA", tolerance=_TOLERANCE, small=_SMALL)
     order = np.argsort(-values, kind="stable")[:number]
     return values[order], vectors[:, order]
 

@@ -23,9 +23,9 @@ import numpy as np
 from scipy import sparse
 
 from odeco._util.types import FloatArray, IndexArray
-from odeco.io.rows import as_rows, check_private_rows, is_sparse
+from odeco.io.rows import as_rows, is_sparse
 from odeco.privacy.holders.protocol import NeighbourRelation, unit_weights
-from odeco.privacy.holders.records import ROWS_AT_ONCE, SilentRows
+from odeco.privacy.holders.records import ROWS_AT_ONCE, SilentRows, as_private_rows
 from odeco.privacy.sums import Query
 
 #: The share of μ² that the counts get where a bound is chosen: this one, and up to the other for few units and little
@@ -66,8 +66,7 @@ class RowNorms:
     def __init__(self, rows: Any, groups: Any = None) -> None:
         self._rows = rows
         if not (isinstance(rows, SilentRows) and rows.silent):
-            check_private_rows(rows)
-            self._rows = as_rows(rows)
+            self._rows = as_private_rows(rows)
         in_files = isinstance(self._rows, SilentRows)
         n_rows, n_features = (rows.n_rows, rows.n_features) if in_files else self._rows.shape
         self.n_features = int(n_features)

@@ -131,7 +131,8 @@ def units_of(groups: Any, n_rows: int) -> tuple[IndexArray, int]:
 
     All rows with equal labels must be one unit: if the rows of a user were two units, each would be hidden, and the
     user would not. NumPy finds equal labels by sorting. Objects without a total order, as NaN has none, may be apart
-    after that, so they are refused. Labels are public, and so is an error about them.
+    after that, so they are refused; so are records of several fields, in which NaN never equals NaN. Labels are public,
+    and so is an error about them.
     """
     if groups is None:
         return np.arange(n_rows), n_rows
@@ -141,7 +142,8 @@ def units_of(groups: Any, n_rows: int) -> tuple[IndexArray, int]:
     try:
         names, units = np.unique(labels, return_inverse=True)
         known = names.tolist()
-        sortable = not labels.dtype.hasobject or len(set(known)) == len(known) == sum(name == name for name in known)
+        distinct = len(set(known)) == len(known) == sum(name == name for name in known)
+        sortable = labels.dtype.kind != "V" and (distinct or not labels.dtype.hasobject)
     except TypeError:  # they cannot be compared, or have no hash
         sortable = False
     if not sortable:

@@ -130,11 +130,8 @@ class RecordLevel(DataHolder):
         if isinstance(rows, SilentRows) and rows.silent:
             self.n_rows, self.dimension = rows.n_rows, rows.n_features
         else:
-            check_private_rows(rows)
-            checked = as_rows(rows)
+            checked = as_private_rows(rows)
             self.n_rows, self.dimension = (int(size) for size in checked.shape)
-            if self.n_rows == 0:
-                raise ValueError("Rows must not be empty. Got 0 rows. Their number is public, so this is no leak.")
             self._rows = self._admitted(checked)
             (self._rows if isinstance(self._rows, np.ndarray) else self._rows.data).setflags(write=False)
         self._weights, self.n_units = unit_weights(groups, self.n_rows)
@@ -315,6 +312,15 @@ class RecordLevel(DataHolder):
             numbers = stored_numbers(admitted)
             np.maximum(numbers, 0.0, out=numbers)
         return admitted
+
+
+def as_private_rows(rows: Any) -> Any:
+    """Return private rows as `as_rows` does, without a message that depends on one of them."""
+    check_private_rows(rows)
+    checked = as_rows(rows)
+    if checked.shape[0] == 0:
+        raise ValueError("Rows must not be empty. Got 0 rows. Their number is public, so this is no leak.")
+    return checked
 
 
 def _place(number: int) -> slice:
