@@ -74,13 +74,15 @@ def test_ellipsoids_do_not_depend_on_units_even_if_columns_are_taken_as_they_are
 
 def test_clusters_of_wine_are_found_in_its_own_units():
     rows, kinds = load_wine(return_X_y=True)
-    plain = TensorMixture(6, standardize=False, random_state=0)
+    plain = TensorMixture(6, standardize=False, random_state=0, covariance_type="spherical")
     with pytest.warns(odeco.DominantColumnWarning):
         assert adjusted_rand_score(kinds, plain.fit_predict(rows)) < 0.4
-    by_hand = TensorMixture(3, random_state=0).fit_predict(StandardScaler().fit_transform(rows))
+    by_hand = TensorMixture(3, random_state=0, covariance_type="spherical").fit_predict(
+        StandardScaler().fit_transform(rows)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error", odeco.DominantColumnWarning)
-        model = TensorMixture(3, random_state=0).fit(rows)
+        model = TensorMixture(3, random_state=0, covariance_type="spherical").fit(rows)
     assert adjusted_rand_score(kinds, model.predict(rows)) > 0.87
     np.testing.assert_array_equal(model.predict(rows), by_hand)
     np.testing.assert_allclose(model.scale_, rows.std(axis=0))
@@ -94,8 +96,8 @@ def test_clusters_of_wine_are_found_in_its_own_units():
 
 def test_columns_of_similar_scales_are_taken_as_they_are():
     rows = clusters() * np.linspace(1, 3, 6)
-    one = TensorMixture(4, random_state=0).fit(rows)
-    other = TensorMixture(4, standardize=False, random_state=0).fit(rows)
+    one = TensorMixture(4, random_state=0, covariance_type="spherical").fit(rows)
+    other = TensorMixture(4, standardize=False, random_state=0, covariance_type="spherical").fit(rows)
     assert one.scale_ is None
     assert "standardised" not in one.summary()
     np.testing.assert_array_equal(one.means_, other.means_)
@@ -109,7 +111,7 @@ def test_spheres_in_one_unit_are_found_although_one_column_varies_more():
     assert column_scale(rows, "auto") is not None
     with warnings.catch_warnings():
         warnings.simplefilter("error", odeco.DominantColumnWarning)
-        model = TensorMixture(3, random_state=0).fit(rows)
+        model = TensorMixture(3, random_state=0, covariance_type="spherical").fit(rows)
     assert model.scale_ is None
     assert adjusted_rand_score(labels, model.predict(rows)) == 1
 
@@ -133,7 +135,7 @@ def test_a_stream_is_standardised_by_its_first_block_and_files_keep_it(tmp_path)
     rng = np.random.default_rng(0)
     rows = np.concatenate([clusters(0) for _ in range(33)]) + 0.1 * rng.standard_normal((29_700, 6))
     rows *= FACTORS
-    one, other = (TensorMixture(4, random_state=0) for _ in range(2))
+    one, other = (TensorMixture(4, random_state=0, covariance_type="spherical") for _ in range(2))
     for at in range(0, len(rows), 4_500):
         one.partial_fit(rows[at : at + 4_500])
         if at == 18_000:
@@ -145,7 +147,7 @@ def test_a_stream_is_standardised_by_its_first_block_and_files_keep_it(tmp_path)
     one.save(tmp_path / "model.npz")
     loaded = TensorMixture.load(tmp_path / "model.npz")
     np.testing.assert_array_equal(loaded.predict_proba(rows[:50]), other.predict_proba(rows[:50]))
-    found = TensorMixture(4, standardize=True, random_state=0).fit(rows / FACTORS)
+    found = TensorMixture(4, standardize=True, random_state=0, covariance_type="spherical").fit(rows / FACTORS)
     # Of 29,700 rows, those between two clusters, one in a thousand, may have another label.
     assert adjusted_rand_score(found.predict(rows / FACTORS), one.predict(rows)) > 0.995
 
@@ -153,20 +155,22 @@ def test_a_stream_is_standardised_by_its_first_block_and_files_keep_it(tmp_path)
 def test_a_stream_of_a_mixture_warns_of_a_column_that_decides_by_its_unit():
     pd = pytest.importorskip("pandas")
     wine = load_wine(as_frame=True).data
-    model = TensorMixture(3, standardize=False, random_state=0).partial_fit(wine)
+    model = TensorMixture(3, standardize=False, random_state=0, covariance_type="spherical").partial_fit(wine)
     with pytest.warns(odeco.DominantColumnWarning, match="'proline', outweighs") as caught:
         model.summary()
     assert caught[0].filename == __file__
     rows = pd.concat([wine] * 120)  # the first block has 20,000 rows
     with pytest.warns(odeco.DominantColumnWarning, match="'proline', outweighs") as caught:
-        TensorMixture(3, standardize=False, max_iter=5, n_starts=0, random_state=0).partial_fit(rows)
+        TensorMixture(
+            3, standardize=False, max_iter=5, n_starts=0, random_state=0, covariance_type="spherical"
+        ).partial_fit(rows)
     assert caught[0].filename == __file__
 
 
 def test_a_private_mixture_is_never_standardised_by_its_rows():
     private = {"epsilon": 5.0, "delta": 1e-4, "norm_bound": 1e7}
     rows = clusters() * FACTORS
-    model = TensorMixture(3, random_state=0, **private).fit(rows)
+    model = TensorMixture(3, random_state=0, covariance_type="spherical", **private).fit(rows)
     assert model.scale_ is None
     with pytest.raises(ValueError, match="must not be standardised by its rows"):
         TensorMixture(3, standardize=True, **private).fit(rows)

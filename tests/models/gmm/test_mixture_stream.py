@@ -61,7 +61,7 @@ def test_a_stream_goes_on_from_a_file_to_the_last_bit(kind, n_before, tmp_path):
 
 def test_a_model_is_read_as_it_was_written(tmp_path):
     rows, _ = drawn(planted(3, 4, 6.0), 300)
-    model = TensorMixture("auto", random_state=0).fit(rows)
+    model = TensorMixture("auto", random_state=0, covariance_type="spherical").fit(rows)
     model.save(tmp_path / "model.npz")
     again = TensorMixture.load(tmp_path / "model.npz")
     assert_same(model, again)
@@ -78,7 +78,7 @@ def test_one_pass_is_nearly_as_good_as_many():
     truth = planted(k, d, 6.0)
     rows, _ = drawn(truth, n)
     judged, _ = drawn(truth, m, 9)
-    model = TensorMixture(k, random_state=0, n_starts=1)
+    model = TensorMixture(k, random_state=0, covariance_type="spherical", n_starts=1)
     for batch in np.split(rows, 10):
         model.partial_fit(batch)
     # Rows a fraction f of the way back count 1 − f times: three quarters of the rows count, in the end.
@@ -88,7 +88,7 @@ def test_one_pass_is_nearly_as_good_as_many():
 @pytest.mark.usefixtures("small_blocks")
 def test_memory_holds_an_incomplete_block_and_no_more():
     rows, _ = drawn(planted(3, 4, 6.0), 1000)
-    model = TensorMixture(3, random_state=0)
+    model = TensorMixture(3, random_state=0, covariance_type="spherical")
     for batch in np.array_split(rows, 13):
         model.partial_fit(batch)
         assert len(model._learnt.stream.buffer) < 200
@@ -99,21 +99,21 @@ def test_memory_holds_an_incomplete_block_and_no_more():
 @pytest.mark.usefixtures("small_blocks")
 def test_the_first_block_says_how_many_components_there_are():
     rows, _ = drawn(planted(2, 4, 12.0), 400)
-    model = TensorMixture("auto", random_state=0).partial_fit(rows)
+    model = TensorMixture("auto", random_state=0, covariance_type="spherical").partial_fit(rows)
     assert model.n_components_ == 2
     assert 2 in model.selection_scores_
 
 
 def test_before_the_first_block_is_complete_a_stream_gives_what_fit_gives():
     rows, _ = drawn(planted(3, 4, 6.0), 500)
-    streamed = TensorMixture(3, random_state=0)
+    streamed = TensorMixture(3, random_state=0, covariance_type="spherical")
     for batch in np.split(rows, [100, 350]):
         streamed.partial_fit(batch)
-    assert_same(streamed, TensorMixture(3, random_state=0).fit(rows))
+    assert_same(streamed, TensorMixture(3, random_state=0, covariance_type="spherical").fit(rows))
 
 
 def test_too_few_rows_are_said_when_the_mixture_is_wanted():
-    model = TensorMixture(5, random_state=0).partial_fit(np.eye(3))
+    model = TensorMixture(5, random_state=0, covariance_type="spherical").partial_fit(np.eye(3))
     with pytest.raises(ValueError, match="at least as many rows as components"):
         model.predict(np.eye(3))
     assert model.n_samples_seen_ == 3
@@ -129,7 +129,7 @@ def test_an_interrupt_at_any_line_leaves_a_stream_as_it_was():
     places = ("models/gmm/estimator.py", "models/engine/stream.py", "models/engine/estimator.py")
 
     def begun():
-        return TensorMixture(2, random_state=0, n_starts=1).partial_fit(rows[:210])
+        return TensorMixture(2, random_state=0, covariance_type="spherical", n_starts=1).partial_fit(rows[:210])
 
     def push(model):
         return lambda: model.partial_fit(rows[210:350])
@@ -163,7 +163,7 @@ def test_an_interrupt_at_any_line_leaves_a_stream_as_it_was():
 @pytest.mark.usefixtures("small_blocks")
 def test_files_that_contradict_themselves_are_refused(name, value, text, tmp_path):
     rows, _ = drawn(planted(2, 3, 6.0), 300)
-    model = TensorMixture(2, random_state=0).partial_fit(rows)
+    model = TensorMixture(2, random_state=0, covariance_type="spherical").partial_fit(rows)
     assert model.n_components_ == 2  # so that the file holds both parts
     model.save(tmp_path / "model.npz")
     header, arrays = load_arrays(tmp_path / "model.npz", "mixture")
