@@ -110,7 +110,7 @@ def planted(seeds: int, peer_seeds: int, n_rows: int, n_starts: int, chosen: str
             codes = respondents(truth, questions, n_rows, missing, seed + 100)
             new = respondents(truth, questions, 20_000, missing, seed + 200)
             base = score_of(truth, questions, new)
-            seconds, model = timed(functools.partial(LatentClasses(k, random_state=seed).fit, codes))
+            seconds, model = timed(functools.partial(LatentClasses(k, smoothing=1, random_state=seed).fit, codes))
             found.setdefault("odeco", []).append((base - model.score(new), seconds))
             for starts in (1, n_starts) if seed < peer_seeds else ():
                 seconds, peer = timed(functools.partial(stepmix, codes, k, starts, seed))
@@ -166,7 +166,7 @@ def stream(n_rows: int) -> None:
     # Drawn in pieces, so that drawing does not take more memory than learning does, which would hide it.
     pool = np.concatenate([respondents(truth, questions, 10_000, 0.3, seed).astype(np.int8) for seed in range(50)])
     new = respondents(truth, questions, 10_000, 0.3, seed=99)
-    rng, model, spent = np.random.default_rng(3), LatentClasses(10, random_state=0), 0.0
+    rng, model, spent = np.random.default_rng(3), LatentClasses(10, smoothing=1, random_state=0), 0.0
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     batch, n_batches = 100_000, n_rows // 100_000
     for number in range(n_batches):

@@ -249,7 +249,7 @@ def memory() -> None:
     """Print the memory beyond that of the interpreter for few and for many rows."""
     print("d        rows     method    type       MB")
     cases = (("power", 100_000, "float32", (2000, 8000)), ("core", 1000, "float32", (20_000, 80_000)))
-    for method, d, dtype, counts in (*cases, ("core", 1000, "float64", (60_000,)), ("core", 500, "float64", (80_000,))):
+    for method, d, dtype, counts in (*cases, ("core", 1000, "float64", (36_000,)), ("core", 500, "float64", (72_000,))):
         for n in counts:
             command = [sys.executable, "-c", MEMORY, str(d), str(n), method, dtype]
             output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -314,7 +314,8 @@ def finds_all(method: str, d: int, k: int, n_rows: float, seed: int) -> bool:
                 sketch = np.bincount(bucket, sign * counts * reply, minlength=m) + scale * rng.standard_normal(m)
                 solver = solver.advance(sign * sketch[bucket] / counts)
                 continue
-            scale = scale / counts
+            solver = solver.advance(reply + scale * rng.standard_normal(reply.shape) / counts)
+            continue
         solver = solver.advance(reply + scale * rng.standard_normal(reply.shape), sensitivities.n_records)
     return bool(np.abs(truth.vectors.T @ solver.components.vectors).max(axis=1).min() >= FOUND)
 

@@ -1,6 +1,6 @@
 """Private runs beside what they could at best be, and beside others; every neighbour replaces one row.
 
-    python benchmarks/private_models.py bounds|subspace [--quick] [--peer PYTHON]
+    python benchmarks/private_models.py bounds|subspace [--quick] [--sizes 50x20000 ...] [--peer PYTHON]
 
 *bounds*: the utility with ``norm_bound="auto"`` beside that of eight fixed bounds, the quantiles of the norms of the
 rows, which nobody could know. Tables are those of scikit-learn, standardised, from which rows are drawn with
@@ -11,8 +11,8 @@ the norm of the third moment that private components explain, relative to open o
 *subspace*: the squared sine between the direction found and the leading one of rows that have twice the variance along
 one direction, for d from 50 to 1,000: `odeco.private_subspace` with a bound that it chooses; DP-PCA (Liu, Kong, Jain
 and Oh, NeurIPS 2022, arXiv:2205.13709) as in `benchmarks/successors.py`, with scale and range of its gradients given at
-no cost and its settings chosen after the fact; and diffprivlib's PCA, if --peer is an interpreter that has it. Medians
-of five draws.
+no cost and its settings chosen after the fact; and diffprivlib's PCA, if --peer is an interpreter that has it and if it
+takes no more than a minute. Medians of five draws.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ DELTA, N_DRAWS = 1e-6, 5
 
 #: Tables of scikit-learn, and the number of clusters that is looked for in each.
 TABLES = {"iris": 3, "wine": 3, "breast_cancer": 2, "digits": 10, "diabetes": 2}
+
+#: Dimensions and numbers of rows of *subspace*.
+SIZES = [(50, 5_000), (50, 20_000), (200, 20_000), (200, 50_000), (500, 50_000), (1000, 50_000)]
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 
@@ -100,7 +103,7 @@ def of_components(rows: FloatArray, _k: int, epsilon: float) -> Callable[[Any, i
     return utility
 
 
-def compare_bounds(*, quick: bool, peer: str | None) -> None:  # noqa: ARG001 - one signature for all parts
+def compare_bounds(*, quick: bool, **_others: Any) -> None:
     """Print the utility with a chosen bound beside that of the best fixed one."""
     tasks = {"subspace": (of_subspace, 1.0), "clusters": (of_clusters, 2.0), "components": (of_components, 4.0)}
     for n_rows in (5_000,) if quick else (5_000, 20_000):
@@ -121,18 +124,15 @@ def compare_bounds(*, quick: bool, peer: str | None) -> None:  # noqa: ARG001 - 
             print(f"| {table} ({rows.shape[1]}) | " + " | ".join(cells) + " |", flush=True)
 
 
-def compare_subspaces(*, quick: bool, peer: str | None) -> None:
+def compare_subspaces(*, quick: bool, peer: str | None, sizes: list[tuple[int, int]]) -> None:
     """Print the squared sine of the leading direction, by dimension and number of rows."""
     epsilon, variance = 1.0, 4.0
     print(f"\nLeading direction, ε = {epsilon:g}, δ = {DELTA:g}, one row replaced; squared sine, median of {N_DRAWS}")
     print(f"Rows are Gaussian with variance 1, and {variance:g} along one direction")
     print("| d | rows | odeco, bound chosen | DP-PCA, scale given (batches) | diffprivlib PCA | without privacy |")
     print("|---|---|---|---|---|---|")
-    sizes = ((50, 20_000), (200, 50_000)) if quick else (
-        (50, 5_000), (50, 20_000), (200, 20_000), (200, 50_000), (500, 50_000), (1000, 50_000)
-    )  # fmt: skip
     multiplier = noise_multiplier(epsilon, DELTA)
-    for d, n_rows in sizes:
+    for d, n_rows in sizes or (SIZES[:2] if quick else SIZES):
         sines = np.full((3 + len(PCA_CHOICES), N_DRAWS), np.nan)
         for seed in range(N_DRAWS):
             rng = np.random.default_rng([seed, d])
@@ -166,7 +166,7 @@ np.save(sys.argv[1] + "/found.npy", model.fit(rows).components_[0])
 
 
 def diffprivlib_pca(rows: FloatArray, epsilon: float, seed: int, peer: str | None) -> FloatArray:
-    """Return the direction of diffprivlib's PCA, which is (ε, 0)-private, or NaN without an interpreter that has it."""
+    """Return the direction of diffprivlib's PCA, or NaN if it takes more than a minute, or without `peer`."""
     if peer is None:
         return np.full(rows.shape[1], np.nan)
     bound = math.sqrt(rows.shape[1]) + 3
@@ -174,7 +174,10 @@ def diffprivlib_pca(rows: FloatArray, epsilon: float, seed: int, peer: str | Non
     with tempfile.TemporaryDirectory() as folder:
         np.save(f"{folder}/rows.npy", clipped)
         command = [peer, "-c", _PEER, folder, str(epsilon), str(bound * (1 + 1e-9)), str(seed)]
-        subprocess.run(command, check=True, env={"PATH": os.environ["PATH"]})
+        try:
+            subprocess.run(command, check=True, env={"PATH": os.environ["PATH"]}, timeout=60)
+        except subprocess.TimeoutExpired:  # it draws directions by rejection, which may take very long
+            return np.full(rows.shape[1], np.nan)
         found: FloatArray = np.load(Path(folder) / "found.npy")
     return found
 
@@ -186,11 +189,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--quick", action="store_true", help="fewer sizes")
+    parser.add_argument("--sizes", nargs="+", default=[], type=lambda text: tuple(map(int, text.split("x"))))
     parser.add_argument("--peer", default=os.environ.get("DIFFPRIVLIB_PYTHON"), help="an interpreter with diffprivlib")
     arguments = parser.parse_args()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        PARTS[arguments.part](quick=arguments.quick, peer=arguments.peer)
+        PARTS[arguments.part](quick=arguments.quick, peer=arguments.peer, sizes=arguments.sizes)
 
 
 if __name__ == "__main__":

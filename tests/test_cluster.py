@@ -359,16 +359,23 @@ def test_the_command_works_on_a_cluster(client, folder, corpus, plain, tmp_path)
     assert np.array_equal(model.topic_word_, TensorLDA(3, max_iter=0, random_state=0).fit(corpus).topic_word_)
     assert list(model.words_) == list(words)
     texts = [" ".join(np.random.default_rng(i).choice(words[30 * (i % 2) :][:30], 12)) for i in range(400)]
-    for number in range(2):
-        pd.DataFrame({"text": texts[200 * number : 200 * number + 200]}).to_parquet(tmp_path / f"{number}.parquet")
     counted = prune_words(count_words(texts))
-    columns = (tmp_path / "*.parquet", "--column", "text", "-k", 2, "--max-iter", 0, "--scheduler", address)
-    ended = command("topics", *columns, "--out", tmp_path / "texts.npz", "--json")
-    assert ended.returncode == 0, ended.stderr
-    model = TensorLDA.load(tmp_path / "texts.npz")
-    assert list(model.words_) == list(counted.words)
     expected = TensorLDA(2, max_iter=0, random_state=0).fit(counted.counts)
-    assert np.array_equal(model.topic_word_, expected.topic_word_)
+    writers = {
+        "parquet": lambda frame, path: frame.to_parquet(path),
+        "csv": lambda frame, path: frame.to_csv(path, index=False),
+        "jsonl": lambda frame, path: frame.to_json(path, orient="records", lines=True),
+    }
+    for kind, write in writers.items():
+        for number in range(2):
+            frame = pd.DataFrame({"text": texts[200 * number : 200 * number + 200]})
+            write(frame, tmp_path / f"{number}.{kind}")
+        columns = (tmp_path / f"*.{kind}", "--column", "text", "-k", 2, "--max-iter", 0, "--scheduler", address)
+        ended = command("topics", *columns, "--out", tmp_path / f"{kind}.npz", "--json")
+        assert ended.returncode == 0, ended.stderr
+        model = TensorLDA.load(tmp_path / f"{kind}.npz")
+        assert list(model.words_) == list(counted.words)
+        assert np.array_equal(model.topic_word_, expected.topic_word_)
     ended = command("topics", *arguments, "--min-documents", 3)
     assert ended.returncode == 2
     assert "Leave out --min-documents" in ended.stderr

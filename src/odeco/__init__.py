@@ -18,6 +18,7 @@ from odeco.errors import (
 )
 from odeco.online.decomposer import OnlineDecomposer
 from odeco.online.halves import split_half
+from odeco.online.partial import partial_sum
 from odeco.online.stream import decompose_stream
 from odeco.power.operator_norm import operator_norm
 from odeco.private.bound import choose_norm_bound
@@ -53,6 +54,7 @@ __all__ = [
     "match",
     "operator_norm",
     "paper",
+    "partial_sum",
     "plan_privacy",
     "plan_subspace",
     "private_subspace",

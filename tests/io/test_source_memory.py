@@ -68,7 +68,7 @@ print(n_rows, peak - before)
 """
 
 #: Bytes of a whole file as numbers, and of one row group.
-_TABLE, _GROUP = 400e6, 8e6
+_TABLE, _GROUP = 800e6, 8e6
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import odeco
 from odeco.errors import BudgetExhausted
 from odeco.models import TensorMixture, plan_mixture
 from odeco.privacy import Ledger, gdp_mu
-from odeco.privacy.holders.norms import N_BINS, NORMS_SHARE, RowNorms, bins_of, norms_sensitivity, suggested_bound
+from odeco.privacy.holders.norms import N_BINS, RowNorms, bins_of, norms_sensitivity, norms_share, suggested_bound
 from odeco.privacy.ledger_file import Guarantee
 from odeco.privacy.sums import PrivateSums
 
@@ -100,6 +100,18 @@ def test_the_bound_balances_clipping_and_noise():
         assert suggested_bound(moved, 5.0, 1010, 3, 1e-6) == pytest.approx(2 ** ((shift + 2) / 4), rel=0.5)
 
 
+def test_few_units_and_little_budget_get_a_larger_share_so_that_the_bound_is_never_absurd():
+    assert [norms_share(10**6, 0.2), norms_share(10, 0.2)] == [0.05, 0.5]
+    rng, n, mu = np.random.default_rng(5), 2000, gdp_mu(0.1, 1e-6)
+    share = norms_share(n, mu)
+    assert 0.05 < share < 0.5
+    rows = rng.standard_normal((n, 4))  # seven in ten have a norm between 1 and 4
+    exact, scale = RowNorms(rows).query().answer(), math.sqrt(2) / (mu * math.sqrt(share))
+    bounds = [suggested_bound(exact + scale * rng.standard_normal(N_BINS), scale, n, 2, 0.1) for _ in range(1000)]
+    # The fullest pair is 6 deviations above; the noise of 255 others reaches 4 of the difference's now and then.
+    assert np.mean((np.array(bounds) >= 0.5) & (np.array(bounds) <= 8)) > 0.99
+
+
 def rows_of_norm_seven():
     rng = np.random.default_rng(3)
     return 7 * np.repeat(np.eye(5)[:2], 3000, axis=0) + 0.2 * rng.standard_normal((6000, 5))
@@ -117,7 +129,7 @@ def test_a_decomposition_chooses_its_bound_within_its_budget(mechanism, unit):
     assert result.norm_bound in (8.0, 8 * 2**-0.25)
     first = result.privacy.charges[0]
     assert first.mechanism == "counts of rows by their norm"
-    assert first.mu == pytest.approx(MU * math.sqrt(NORMS_SHARE), rel=1e-6)
+    assert first.mu == pytest.approx(MU * math.sqrt(0.05), rel=1e-6)
     assert result.privacy.epsilon_spent <= 1.0
     assert result.privacy.epsilon_spent == pytest.approx(1.0, rel=2e-3)  # the shares of plans are rounded down
     assert told[-1].fraction == 1.0
@@ -170,7 +182,7 @@ def test_a_ledger_pays_for_the_choice_of_a_bound_before_anything_is_computed():
     with pytest.raises(BudgetExhausted):
         odeco.choose_norm_bound(np.ones((10, 2)), **BUDGET, ledger=ledger)
     assert ledger.charges == ()
-    ledger = Ledger(0.5 * MU)
+    ledger = Ledger(0.8 * MU)
     with pytest.raises(BudgetExhausted):  # the counts fit into the budget, the rest does not
         odeco.decompose_privately(np.ones((10, 2)), 1, **BUDGET, unit="record", norm_bound="auto", ledger=ledger)
     assert len(ledger.charges) == 1

@@ -29,7 +29,9 @@ from odeco.cli.topics_files import (
     read_words,
 )
 from odeco.errors import VocabularyError
-from odeco.io.coerce import as_source
+from odeco.io.coerce import as_source, files_of
+from odeco.io.documents import read_documents
+from odeco.io.urls import UrlPath
 from odeco.models.lda.display import summarise_topics
 from odeco.models.lda.estimator import TensorLDA
 from odeco.models.lda.private_plan import plan_topics
@@ -59,7 +61,7 @@ def learn_on_cluster(
         if others:
             raise click.UsageError(
                 f"With --scheduler the FILEs must hold word counts: {', '.join(_COUNTS)}; or texts in a --column of "
-                f".parquet files. Got {others[0]}."
+                f"tables, JSON lines or Parquet. Got {others[0]}."
             )
         rows = as_cluster_rows([str(path) for path in files] if len(files) > 1 else str(files[0]), client)
         words = _words_of(files, given["vocabulary"], rows.n_features)
@@ -72,16 +74,24 @@ def learn_on_cluster(
 
 
 def _counted(files: tuple[Path, ...], given: dict[str, Any], client: Any) -> tuple[Any, Any]:
-    """Count the words of a column of texts on the workers."""
-    others = [str(path) for path in files if path.suffix != ".parquet"]
-    if others:
-        raise click.UsageError(f"With --scheduler, --column is one of .parquet files. Got {others[0]}.")
+    """Count the words of a column of texts on the workers, one task for each file or part of a Parquet file."""
     from odeco.models.lda.cluster import count_words_on_cluster
 
     column = given["column"]
-    frame = import_module("dask.dataframe").read_parquet([str(path) for path in files], columns=[column])
+    texts: Any
+    if all(path.suffix == ".parquet" and not isinstance(path, UrlPath) for path in files):
+        frame = import_module("dask.dataframe").read_parquet([str(path) for path in files], columns=[column])
+        texts = frame[column]
+    else:
+        named = [str(each) for path in files for each in files_of(path)]
+        read = import_module("dask").delayed(_texts_of, pure=False)
+        texts = import_module("dask.bag").from_delayed([read(path, column) for path in named])
     how = {**_pruning(given), "tokenizer": given["tokenizer"], "client": client}
-    return count_words_on_cluster(frame[column], _vocabulary(given), **how)
+    return count_words_on_cluster(texts, _vocabulary(given), **how)
+
+
+def _texts_of(path: str, column: str) -> list[str]:
+    return [document.text for document in read_documents([path], column=column)]
 
 
 def _vocabulary(given: dict[str, Any]) -> list[str] | None:

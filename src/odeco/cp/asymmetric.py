@@ -22,15 +22,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import scipy  # it imports its submodules when they are used
 
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import DataArray, FloatArray
-from odeco.cp.fit import CPProblem, real_eigenvectors
-from odeco.cp.rank import SIGNIFICANCE, ProductNoise, Spectra, spectra_of_axes, tracy_widom_chance
+from odeco.cp.fit import real_eigenvectors
+from odeco.cp.problem import CPProblem
+from odeco.cp.rank import SIGNIFICANCE, PartlySymmetricNoise, ProductNoise, n_distinct
+from odeco.cp.spectrum import Spectra, spectra_of_axes, tracy_widom_chance
 from odeco.power.gauss_newton_step import conjugate_gradients
 from odeco.power.power_method import Schedule, run
 from odeco.power.solver import normalise
@@ -43,38 +45,6 @@ _MAX_DIRECT = 500
 
 #: Every step is damped by at least this share of its own scale: for lengths shifted between factors, H is zero.
 _MIN_DAMPING = 1e-9
-
-
-@dataclass(frozen=True)
-class PartlySymmetricNoise(ProductNoise):
-    """Noise with independent entries up to the symmetry along some axes, at products a ⊗ … ⊗ a ⊗ c ⊗ ….
-
-    If a occurs m times, the bound of `ProductNoise` on the variance of a difference has m terms 2 − 2 c for the cosine
-    c of a and a'. They are the variance of √m ⟨g, a⟩, so that the mean of the largest value is at most √(m d) + Σ √dᵢ.
-    """
-
-    symmetric: tuple[int, ...]
-
-    @property
-    def _free(self) -> list[int]:
-        """The sizes of the other axes."""
-        return [size for axis, size in enumerate(self.parts) if axis not in self.symmetric]
-
-    @property
-    def n_entries(self) -> int:
-        """The distinct ones."""
-        return math.prod(self._free) * _n_distinct(self.parts[self.symmetric[0]], len(self.symmetric))
-
-    @property
-    def freedom(self) -> int:
-        """A unit vector for all symmetric axes together and for each of the others, and a weight."""
-        return self.parts[self.symmetric[0]] + sum(self._free) - len(self._free)
-
-    @property
-    def unit(self) -> float:
-        """√(m d) + Σ √dᵢ."""
-        repeated = math.sqrt(len(self.symmetric) * self.parts[self.symmetric[0]])
-        return repeated + sum(math.sqrt(size) for size in self._free)
 
 
 def n_identifiable_terms(parts: tuple[int, ...]) -> int:
@@ -91,11 +61,6 @@ def n_identifiable_terms(parts: tuple[int, ...]) -> int:
         most = min(most, unbalanced - 1)
     exceptions = {(3, 4, 4): 5, (4, 4, 4): 6, (3, 6, 6): 8, (2, 2, largest, largest): 2 * largest - 1, (2,) * 5: 5}
     return most - (exceptions.get((*others, largest)) == most)
-
-
-def _n_distinct(dimension: int, order: int) -> int:
-    """Return the number of distinct entries of a symmetric tensor."""
-    return math.comb(dimension + order - 1, order)
 
 
 class AsymmetricProblem(CPProblem):
@@ -248,8 +213,8 @@ class AsymmetricProblem(CPProblem):
         A fit of one term to two terms λ/2 whose vectors are a ± t r, b ± u s, c ± … leaves λ (t u r ⊗ s ⊗ c + …), one
         such product for every two axes. So r and s are singular vectors of the residual R(I, I, c, …) across a and b.
         For noise of standard deviation σ this matrix has independent entries, and its largest singular value the law
-        of Johnstone (see `odeco.cp.rank`). The smallest probability is multiplied by the number of tests: terms times
-        pairs of axes.
+        of Johnstone (see `odeco.cp.spectrum`). The smallest probability is multiplied by the number of tests: terms
+        times pairs of axes.
 
         Across the span of all vectors along each of the two axes, what two terms leave is orthogonal to every change
         of the terms, so that R(r, s, c, …) is λ t u plus noise of variance σ², and is at most the largest singular
@@ -295,11 +260,11 @@ class AsymmetricProblem(CPProblem):
         spectra = spectra_of_axes(self.oracle.entries, self.oracle.rounding).spectra
         if not self.symmetric:
             return Spectra(spectra)
-        # Columns that the symmetry makes equal are counted once; see `odeco.cp.rank`.
+        # Columns that the symmetry makes equal are counted once; see `odeco.cp.spectrum`.
         first, n_shared = self.symmetric[0], len(self.symmetric)
         dimension = self.parts[first]
         each = [
-            replace(spectrum, n_columns=spectrum.n_columns // dimension**n * _n_distinct(dimension, n))
+            replace(spectrum, n_columns=spectrum.n_columns // dimension**n * n_distinct(dimension, n))
             for axis, spectrum in enumerate(spectra)
             for n in [n_shared - (axis in self.symmetric)]
         ]

@@ -1,9 +1,8 @@
 """Least-squares CP fit: all components of a tensor together, symmetric or asymmetric, through images alone.
 
-`CPProblem` is a tensor with the algebra of its components: `odeco.cp.symmetric` has one vector per component,
-`odeco.cp.asymmetric` one per axis. `refine` takes damped Gauss-Newton steps (Levenberg-Marquardt) to the nearest
-optimum; a step costs one image of all components. `fit_in_span` makes several starts in the span of the unfolding and
-returns the best fit:
+A tensor is a `CPProblem` (`odeco.cp.problem`). `refine` takes damped Gauss-Newton steps (Levenberg-Marquardt) to the
+nearest optimum; a step costs one image of all components. `fit_in_span` makes several starts in the span of the
+unfolding and returns the best fit:
 
 * *Halfway whitened.* The unfolding of Σ λᵢ aᵢ⊗ᵖ has M Mᵀ = A (λλᵀ ∘ Gᵖ⁻¹) Aᵀ, with the Gram matrix G of the aᵢ.
   Coordinates divided by its singular values would make nearly parallel aᵢ nearly orthogonal, and would multiply the
@@ -20,18 +19,15 @@ None of them always succeeds, so they take turns until two fits agree.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import scipy  # it imports its submodules when they are used
 
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
-from odeco.cp.rank import NoiseLaw, Spectra
-from odeco.power.power_method import Schedule
+from odeco.cp.problem import CPProblem
 from odeco.power.solver import choose_shifts, normalise, power_step, uniform_starts
 from odeco.tensors.components import Components
 from odeco.tensors.oracle import Oracle
@@ -82,162 +78,6 @@ _SEARCH_STARTS, _SEARCH_IMAGES, SEARCH_GAIN, _SEARCH_PATIENCE = 12, 50, 1e-2, 4
 
 #: Vectors whose cosine is above this have reached, or are approaching, the same component.
 _CLOSE = 0.9
-
-
-class CPProblem(ABC):
-    """A tensor to fit, with the algebra of its components.
-
-    Attributes
-    ----------
-    oracle : Oracle
-        The tensor, or the symmetric embedding of an asymmetric one.
-    whole : float
-        Its squared norm, known or estimated; 0 if it is neither.
-    n_entries : int
-        The number of its independent entries.
-    """
-
-    oracle: Oracle
-    whole: float
-    n_entries: int
-
-    @property
-    @abstractmethod
-    def noise(self) -> NoiseLaw:
-        """The law of the largest value of noise."""
-
-    @property
-    @abstractmethod
-    def n_identifiable(self) -> int:
-        """The largest number of components that a random tensor of this kind determines."""
-
-    # The fit
-
-    @abstractmethod
-    def as_points(self, components: Components) -> tuple[FloatArray, FloatArray]:
-        """Return the signs of components, and their vectors scaled so that weights are products of lengths."""
-
-    @abstractmethod
-    def from_points(self, signs: FloatArray, points: FloatArray) -> Components:
-        """Return the components that `as_points` makes these points of."""
-
-    @abstractmethod
-    def image(self, points: FloatArray) -> FloatArray:
-        """Return the contractions of the tensor with all vectors of a component but one."""
-
-    @abstractmethod
-    def gain(self, signs: FloatArray, points: FloatArray, images: FloatArray) -> float:
-        """Return 2⟨T, C⟩ − ‖C‖², which is ‖T‖² less the squared misfit."""
-
-    @abstractmethod
-    def descent(self, signs: FloatArray, points: FloatArray, images: FloatArray) -> FloatArray:
-        """Return the negative gradient of half the squared misfit over p, from the images of the points."""
-
-    @abstractmethod
-    def step(self, signs: FloatArray, points: FloatArray, descent: FloatArray, damping: float) -> FloatArray:
-        """Return the damped Gauss-Newton step."""
-
-    @abstractmethod
-    def residuals(self, components: Components, points: FloatArray, images: FloatArray) -> FloatArray:
-        """Return ‖T(I, v, …, v) − C(I, v, …, v)‖ for every component, given the images of its points."""
-
-    @abstractmethod
-    def gram(self, vectors: FloatArray) -> FloatArray:
-        """Return the inner products of the rank-one tensors of unit vectors."""
-
-    @abstractmethod
-    def values(self, vectors: FloatArray) -> FloatArray:
-        """Return the inner products of the tensor with the rank-one tensors of unit vectors."""
-
-    # The residual tensor
-
-    @property
-    @abstractmethod
-    def has_entries(self) -> bool:
-        """Whether the entries are at hand in double precision, and few enough to subtract components from them."""
-
-    @abstractmethod
-    def residual(self, components: Components) -> CPProblem:
-        """Return the tensor minus components from its entries, which are not all zero."""
-
-    @abstractmethod
-    def misfit(self, components: Components) -> float:
-        """Return ‖T − C‖² from the entries, accurate also where it is tiny."""
-
-    @abstractmethod
-    def without(self, components: Components) -> CPProblem:
-        """Return the tensor minus components."""
-
-    def test_pairs(self, components: Components, deviation: float) -> tuple[float, float]:  # noqa: ARG002
-        """Return the probability that noise makes a component look like two, and the resolution; 1 and NaN: no test.
-
-        The resolution is the angle up to which noise of this standard deviation at a unit vector may hide two
-        components of equal weight in one; see `odeco.cp.rank.RankEvidence`.
-        """
-        return 1.0, math.nan
-
-    @abstractmethod
-    def run(self, plan: Schedule, generator: np.random.Generator) -> Components:
-        """Return what the power method finds."""
-
-    def strongest(self, generator: np.random.Generator, gain: float = SEARCH_GAIN) -> Components:
-        """Return the strongest component that power iteration of several random vectors finds.
-
-        It ends when the largest value has risen by less than the share `gain` over the last images. Values err by the
-        square of the error of a vector, and a component that is kept is fitted anew.
-        """
-        oracle, order = self.oracle, self.oracle.order
-        block = uniform_starts(generator, oracle.parts, _SEARCH_STARTS)
-        signs, shifts, values, best = np.ones(_SEARCH_STARTS), np.zeros(_SEARCH_STARTS), np.zeros(_SEARCH_STARTS), []
-        for n_images in range(1, _SEARCH_IMAGES + 1):
-            images = oracle.image(block)
-            before, values = values, np.einsum("il,il->l", block, images)
-            signs, shifts = choose_shifts(
-                signs,
-                shifts,
-                before,
-                values,
-                order=order,
-                n_images=n_images,
-                may_shift=True,
-                rounding=oracle.rounding,
-            )
-            best.append(float(np.max(signs * values)))
-            if n_images > _SEARCH_PATIENCE and best[-1] <= (1 + gain) * best[-1 - _SEARCH_PATIENCE]:
-                break
-            block = power_step(block, images, signs, shifts, oracle.parts)
-        vector = block[:, [int(np.argmax(signs * values))]]
-        return Components(self.values(vector), vector, order)
-
-    # Starts
-
-    @abstractmethod
-    def spectra(self, width: int, generator: np.random.Generator) -> Spectra:
-        """Return the spectra of the unfoldings, or those of at least `width` images."""
-
-    @abstractmethod
-    def inside(self, bases: Sequence[FloatArray]) -> Self:
-        """Return the tensor in the coordinates of an orthonormal basis for each unfolding."""
-
-    @abstractmethod
-    def outside(self, bases: Sequence[FloatArray], components: Components) -> Components:
-        """Return components of the tensor that `inside` returns as components of this one."""
-
-    @abstractmethod
-    def divided(self, scales: Sequence[FloatArray]) -> Self:
-        """Return the tensor in coordinates that are divided by scales, one array for each unfolding."""
-
-    @abstractmethod
-    def slice_vectors(self, rank: int, generator: np.random.Generator) -> FloatArray:
-        """Return the eigenvectors, or singular vectors, of a random slice."""
-
-    @abstractmethod
-    def pencil_vectors(self, rank: int, attempt: int, generator: np.random.Generator) -> FloatArray:
-        """Return the vectors that solve the eigenvalue problem of a random pencil of slices."""
-
-    @abstractmethod
-    def normalised(self, directions: FloatArray, generator: np.random.Generator) -> FloatArray:
-        """Return unit vectors, also in place of vectors that are zero."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -468,6 +308,36 @@ def _exchanged(core: CPProblem, components: Components, generator: np.random.Gen
     count = max(1, int(np.sum(gains > np.sqrt(costs[weakest[: gains.size]]))))
     vectors = np.hstack([np.delete(components.vectors, weakest[:count], axis=1), new[:, :count]])
     return with_weights(core, vectors, generator)
+
+
+def strongest(problem: CPProblem, generator: np.random.Generator, gain: float = SEARCH_GAIN) -> Components:
+    """Return the strongest component that power iteration of several random vectors finds.
+
+    It ends when the largest value has risen by less than the share `gain` over the last images. Values err by the
+    square of the error of a vector, and a component that is kept is fitted anew.
+    """
+    oracle, order = problem.oracle, problem.oracle.order
+    block = uniform_starts(generator, oracle.parts, _SEARCH_STARTS)
+    signs, shifts, values, best = np.ones(_SEARCH_STARTS), np.zeros(_SEARCH_STARTS), np.zeros(_SEARCH_STARTS), []
+    for n_images in range(1, _SEARCH_IMAGES + 1):
+        images = oracle.image(block)
+        before, values = values, np.einsum("il,il->l", block, images)
+        signs, shifts = choose_shifts(
+            signs,
+            shifts,
+            before,
+            values,
+            order=order,
+            n_images=n_images,
+            may_shift=True,
+            rounding=oracle.rounding,
+        )
+        best.append(float(np.max(signs * values)))
+        if n_images > _SEARCH_PATIENCE and best[-1] <= (1 + gain) * best[-1 - _SEARCH_PATIENCE]:
+            break
+        block = power_step(block, images, signs, shifts, oracle.parts)
+    vector = block[:, [int(np.argmax(signs * values))]]
+    return Components(problem.values(vector), vector, order)
 
 
 def power_limits(oracle: Oracle, block: FloatArray, *, max_count: int) -> FloatArray:

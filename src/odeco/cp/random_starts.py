@@ -17,8 +17,9 @@ import numpy as np
 
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
-from odeco.cp.fit import CPProblem, Fit, polish, refine, with_weights
+from odeco.cp.fit import Fit, polish, refine, strongest, with_weights
 from odeco.cp.overcomplete import evidence_of
+from odeco.cp.problem import CPProblem
 from odeco.cp.rank import SIGNIFICANCE
 from odeco.cp.selection import Left, RankSelection, Stage
 from odeco.cp.symmetric import SymmetricProblem
@@ -225,7 +226,7 @@ class _Search:
             self.best = polish(problem, self.best.components)
             self._misfit = problem.misfit(self.best.components)
         if not self.exhausted:
-            self.largest = problem.without(self.best.components).strongest(self._generator)
+            self.largest = strongest(problem.without(self.best.components), self._generator)
             height = abs(float(self.largest.weights[0])) / (self.deviation * problem.noise.unit)
             self.chance = problem.noise.chance(height)
             if self.chance > SIGNIFICANCE:  # a component that stands for two leaves little at any one vector

@@ -2,7 +2,7 @@
 
 Three kinds of evidence are combined.
 
-* The rank of the unfolding (`odeco.cp.rank.Spectra`), where the search begins.
+* The rank of the unfolding (`odeco.cp.spectrum.Spectra`), where the search begins.
 * What a fit leaves must look like noise. The largest value of the residual on the sphere is compared with that of
   Gaussian noise of the same norm. While it is larger, one more component is fitted.
 * A component must be worth its place. The weakest is left out, the others are fitted anew, and the increase of the
@@ -31,7 +31,6 @@ from odeco.cp.fit import (
     CANCELLED,
     MORE_DIRECTIONS,
     SEARCH_GAIN,
-    CPProblem,
     Fit,
     cancelled_share,
     fit_by_pencils,
@@ -42,9 +41,12 @@ from odeco.cp.fit import (
     power_limits,
     refine,
     removal_costs,
+    strongest,
     with_weights,
 )
-from odeco.cp.rank import FEWEST_FOR_A_LAW, SIGNIFICANCE, SURE, RankEvidence
+from odeco.cp.problem import CPProblem
+from odeco.cp.rank import SIGNIFICANCE, SURE, RankEvidence
+from odeco.cp.spectrum import FEWEST_FOR_A_LAW
 from odeco.errors import RankError
 from odeco.power.power_method import Schedule, zero_image_error
 from odeco.tensors.components import Components
@@ -156,7 +158,7 @@ class CPFits:
                 self._improve(rank)
             else:
                 left = self.problem.without(self.fit(rank - 1).components)
-                self._fits[rank] = self._with_one_more(rank - 1, left.strongest(self.generator))
+                self._fits[rank] = self._with_one_more(rank - 1, strongest(left, self.generator))
         return self._fits[rank]
 
     def report(self, status: str) -> None:
@@ -276,7 +278,7 @@ class CPFits:
         return one, chance
 
     def _strongest(self, rank: int, gain: float = SEARCH_GAIN) -> tuple[Components, float]:
-        one = self.problem.without(self.fit(rank).components).strongest(self.generator, gain)
+        one = strongest(self.problem.without(self.fit(rank).components), self.generator, gain)
         weight = float(one.weights[0])
         if weight**2 <= self._floor:  # what may be rounding error is no component
             return one, 1.0
@@ -315,6 +317,8 @@ class CPFits:
         else:
             self.fit(rank - 1)
         self.offer(refine(self.problem, fewer))
+        if rank > self.spectrum.n_clear:  # one component more may make up for rounding errors of the others
+            self._sharpen(rank - 1)
         lowered = self.misfit(rank - 1) - self.misfit(rank)
         return math.sqrt(lowered) if lowered > self._floor else 0.0
 

@@ -11,7 +11,7 @@ import numpy as np
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.cp.asymmetric import AsymmetricProblem, split
-from odeco.cp.rank import FEWEST_FOR_A_LAW, ROUNDING_MULTIPLE, Spectra, Spectrum, spectrum_of_gram
+from odeco.cp.spectrum import FEWEST_FOR_A_LAW, ROUNDING_MULTIPLE, Spectra, Spectrum, spectrum_of_gram
 from odeco.power.solver import normalise
 from odeco.tensors.asymmetric import AsymmetricTensor, EmbeddedTerms, SparseAsymmetricTensor
 from odeco.tensors.components import Components

@@ -28,7 +28,7 @@ import scipy  # it imports its submodules when they are used
 from odeco._util.arguments import as_generator, check_count
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import BoolArray, DataArray, FloatArray, IndexArray, RngLike
-from odeco.cp.rank import tracy_widom_quantile
+from odeco.cp.spectrum import tracy_widom_quantile
 from odeco.errors import RankError
 from odeco.tensors.components import Components
 from odeco.tensors.coordinates import PackedCoordinates, flattening_coordinates

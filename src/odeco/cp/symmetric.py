@@ -21,8 +21,10 @@ import scipy  # it imports its submodules when they are used
 
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
-from odeco.cp.fit import CPProblem, real_eigenvectors
-from odeco.cp.rank import SIGNIFICANCE, Spectra, SymmetricNoise, spectrum_of, tracy_widom_chance
+from odeco.cp.fit import real_eigenvectors
+from odeco.cp.problem import CPProblem
+from odeco.cp.rank import SIGNIFICANCE, SymmetricNoise
+from odeco.cp.spectrum import Spectra, spectrum_of, tracy_widom_chance
 from odeco.cp.whitening import Whitened, Whitener
 from odeco.power.gauss_newton_step import conjugate_gradients, gauss_newton_step
 from odeco.power.power_method import Schedule, run

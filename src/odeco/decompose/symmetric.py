@@ -284,6 +284,8 @@ def _fit(
 def _check_rank(n_components: int | str, problem: SymmetricProblem) -> int:
     """Return the number of components as an int, if such a tensor can determine them."""
     dimension, order = problem.oracle.dimension, problem.order
+    if isinstance(n_components, int) and not isinstance(n_components, bool) and 1 <= n_components <= dimension:
+        return n_components
     what = f" for a tensor of dimension {dimension} and order {order} (more cannot be told apart"
     if order == 3:
         most = problem.n_identifiable

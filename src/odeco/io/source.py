@@ -230,7 +230,10 @@ def as_block(block: Any, source: Source, first_row: int) -> Block:
     if not all_finite(stored_numbers(rows)):
         bad = first_bad_row(rows)
         if bad is not None:
-            raise source.fault("not finite", first_row + bad[0], what=bad[1])
+            place, what = bad
+            if source.columns is not None and not is_sparse(rows):
+                what += f" in column {source.columns[int(np.argmin(np.isfinite(rows[place])))]!r}"
+            raise source.fault("not finite", first_row + place, what=what)
     checked: Block = rows
     return checked
 

@@ -33,7 +33,8 @@ from odeco._util.schema import (
 )
 from odeco._util.state import check_names
 from odeco.online.drift import DriftSolver
-from odeco.online.one_pass import N_SEGMENTS, OnePassSolver
+from odeco.online.entries import N_SEGMENTS
+from odeco.online.one_pass import OnePassSolver
 from odeco.online.run import KINDS, ONE_PASS, Run
 from odeco.online.settings import METHODS, MOMENTS, Settings
 from odeco.online.sums import MOST_LEVELS, RowSum

@@ -19,7 +19,8 @@ from odeco._util.types import FloatArray
 from odeco.errors import RankError
 from odeco.io.rows import join_rows, row_slice
 from odeco.online.block import RowBlock, most_block_rows
-from odeco.online.one_pass import OnePassSolver, first_search
+from odeco.online.entries import first_search
+from odeco.online.one_pass import OnePassSolver
 from odeco.online.search import clear_components, mean_over
 from odeco.power.tracking import Tracker
 from odeco.tensors.components import Components

@@ -1,24 +1,259 @@
-"""The whole moment in one query: for small dimensions, and for private streams, where every query costs."""
+"""The whole moment: for few columns, and for private streams, where every query costs.
+
+`MomentSolver` averages the distinct entries over all rows, and decomposes their mean whenever a result is wanted. What
+it shares with the other solvers of one pass, which replace their vectors whenever the number of rows has doubled, is
+`Doubling`. `EntriesSolver` asks once.
+"""
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from odeco._util.arguments import check_n_components
-from odeco._util.schema import require
+from odeco._util.schema import require, usable_array
 from odeco._util.state import State, array_field, part_field
-from odeco._util.types import FloatArray
+from odeco._util.threads import one_blas_thread
+from odeco._util.types import FloatArray, IndexArray
 from odeco.cp.small import decompose_noisy, fit_independent
+from odeco.errors import RankError
 from odeco.power.solver import FiniteSolver
+from odeco.power.tracking import Tracker, dual_vectors, kept_apart
 from odeco.tensors.components import Components
 from odeco.tensors.dense import DenseTensor
 from odeco.tensors.packed import PackedTensor
 
 #: The distinct entries of a tensor of this dimension take 86 MB, and as an array half a gigabyte.
 MOST_DIMENSION = 400
+
+#: Rows between two replacements of the vectors are cut into this many segments.
+N_SEGMENTS = 16
+
+#: The fewest rows that are searched before the end of a stream, per column, per component and in all.
+_ROWS_PER_COLUMN, _ROWS_PER_COMPONENT, _FEWEST_ROWS = 10, 50, 1000
+
+#: Joint power steps on a moment that is known.
+_N_STEPS = 10
+
+
+def moment_bytes(dimension: int) -> int:
+    """Return the memory that the distinct entries of a moment take: a tree of sums holds some eight of them."""
+    return 64 * math.comb(dimension + 2, 3)
+
+
+def first_search(dimension: int, n_components: int | None) -> int:
+    """Return the number of rows of the first search, if memory allows it."""
+    k = 1 if n_components is None else n_components
+    return max(_ROWS_PER_COLUMN * dimension, _ROWS_PER_COMPONENT * k, _FEWEST_ROWS)
+
+
+def segment_end(n_rows: int, replaced_at: int) -> int:
+    """Return the count of rows at which the segment that holds the next row ends."""
+    place = (n_rows - replaced_at) * N_SEGMENTS // replaced_at + 1
+    return replaced_at + -(-place * replaced_at // N_SEGMENTS)
+
+
+class Doubling:
+    """What the solvers of one pass have in common: replacements at counts of rows that double."""
+
+    probes_converge: ClassVar[bool] = False
+    found_in_reply: ClassVar[bool] = False  # the first image of a pass replaces what a sample found
+    done: ClassVar[bool] = False  # more rows are always welcome
+
+    dimension: int
+    n_rows: int
+    replaced_at: int
+
+    @property
+    @abstractmethod
+    def components(self) -> Components:
+        """The components, if there are any yet."""
+
+    @property
+    def n_rows_wanted(self) -> int:
+        """Rows of the segment that begins with the next row."""
+        return segment_end(self.n_rows, self.replaced_at) - self.n_rows
+
+    @property
+    def next_segments(self) -> list[int]:
+        """The sizes of the segments that have the current question."""
+        sizes, n_rows = list[int](), self.n_rows
+        while n_rows < 2 * self.replaced_at:
+            sizes.append(segment_end(n_rows, self.replaced_at) - n_rows)
+            n_rows += sizes[-1]
+        return sizes
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether components are found."""
+        return bool(self.components.n_components)
+
+    @property
+    def n_queries(self) -> None:
+        """None: there is no end."""
+
+    @property
+    def n_replies(self) -> int:
+        """0: there is no end to count towards."""
+        return 0
+
+    @property
+    def description(self) -> str:
+        """What its queries consist of."""
+        return "segments of rows"
+
+    def end_pass(self) -> Any:
+        """Return the state itself: the end of a pass changes nothing."""
+        return self
+
+    def noise_ratio(self, n_rows: int) -> None:
+        """Return None: these solvers are not used in private runs."""
+
+
+def no_components(dimension: int, order: int) -> Components:
+    """Return the components before any is found."""
+    return Components(np.empty(0), np.empty((dimension, 0)), order)
+
+
+@dataclass(frozen=True, eq=False)
+class MomentSolver(Doubling, State):
+    """The distinct entries of a moment of order 3, averaged over all rows; decomposed whenever a result is wanted.
+
+    Attributes
+    ----------
+    dimension, n_components, seed
+        What does not change.
+    n_rows, replaced_at : int
+        As for `OnePassSolver`.
+    mean : array or None
+        The mean of the distinct entries over all rows.
+    tracking : Tracker or None
+        The components at the last replacement, and the spread of their images over the segments since the first.
+    """
+
+    status: ClassVar[str] = "the whole moment"
+    order: ClassVar[int] = 3
+    rank_evidence: ClassVar[None] = None
+
+    dimension: int = array_field(kind="i", low=1, high=MOST_DIMENSION)
+    n_components: int = array_field(kind="i", low=1)
+    seed: int = array_field(kind="i", low=0)
+    n_rows: int = array_field(kind="i", low=0, default=0)
+    replaced_at: int = array_field(kind="i", low=0, default=0)
+    mean: FloatArray | None = array_field("distinct", rule=usable_array("distinct"), default=None)
+    tracking: Tracker | None = part_field(Tracker, default=None)
+
+    def check(self) -> None:
+        """Raise `ValueError` if the fields of a file contradict each other."""
+        d, mean, tracking = self.dimension, self.mean, self.tracking
+        require(self.n_components <= d, "there must be at most d components")
+        require(mean is None or mean.size == math.comb(d + 2, 3), "its mean must have all distinct entries")
+        require(self.n_rows_wanted > 0, "it must want rows")
+        if tracking is not None:
+            found = (tracking.components.n_components, tracking.components.dimension, tracking.components.order)
+            require(found == (self.n_components, d, 3), "its components must be those that it was started for")
+            require(self.replaced_at <= self.n_rows < 2 * self.replaced_at, "its vectors must be replaced in time")
+            require(mean is not None and tracking.per_pass, "components must come from a mean")
+
+    @classmethod
+    def start(cls, dimension: int, n_components: int, *, seed: int) -> MomentSolver:
+        """Return the state before the first row."""
+        k = check_n_components(n_components, dimension)
+        return cls(dimension, k, seed, replaced_at=first_search(dimension, k))
+
+    @property
+    def query(self) -> Literal["entries"]:
+        """What is needed next."""
+        return "entries"
+
+    @property
+    def probes(self) -> FloatArray:
+        """A block without columns: the query has no vectors."""
+        return np.empty((self.dimension, 0))
+
+    @property
+    def n_rows_wanted(self) -> int:
+        """Rows until the first decomposition, or of the next segment."""
+        return self.replaced_at - self.n_rows if self.tracking is None else super().n_rows_wanted
+
+    @property
+    def next_segments(self) -> list[int]:
+        """The sizes of the segments that have the current question."""
+        return [self.n_rows_wanted] if self.tracking is None else super().next_segments
+
+    @property
+    def components(self) -> Components:
+        """The components at the last replacement; none before."""
+        return no_components(self.dimension, self.order) if self.tracking is None else self.tracking.components
+
+    def advance(self, reply: FloatArray, n_rows: int | None = None) -> MomentSolver:
+        """Return the state after the distinct entries of the moment, averaged over `n_rows` rows."""
+        if n_rows is None:
+            raise TypeError("A solver for one pass must know the number of rows of a reply. Pass n_rows.")
+        after = self._with(reply, n_rows)
+        if after.tracking is not None and after.n_rows < 2 * after.replaced_at:
+            return after
+        try:
+            return replace(after, tracking=after._refitted(), replaced_at=after.n_rows)
+        except RankError:  # these rows have fewer components; a result says so, and later rows may have more
+            return replace(after, tracking=None, replaced_at=2 * after.n_rows)
+
+    def so_far(self, reply: Any, n_rows: int) -> MomentSolver | Tracker:
+        """Return the best estimate from all rows, given those since the last reply, which may be none."""
+        after = self._with(reply, n_rows) if n_rows else self
+        if after.mean is None:
+            return after
+        rows = float(after.n_rows)
+        return replace(after._refitted(), weight=rows, squared_weight=rows)
+
+    def standard_errors(self) -> None:
+        """Return None: `so_far` has them."""
+
+    def _with(self, reply: FloatArray, n_rows: int) -> MomentSolver:
+        """Return the state with a reply taken in."""
+        share = n_rows / (self.n_rows + n_rows)
+        mean = reply if self.mean is None else self.mean + share * (reply - self.mean)
+        tracking = self.tracking
+        if tracking is not None:
+            tracking = tracking.advance(PackedTensor(reply, self.dimension).image(tracking.probes), n_rows)
+        return replace(self, mean=mean, tracking=tracking, n_rows=self.n_rows + n_rows)
+
+    def _refitted(self) -> Tracker:
+        """Return the tracker with components of the mean so far."""
+        if self.mean is None:
+            raise RuntimeError("There must be rows.")
+        found = decompose_moment(self.mean, self.dimension, self.n_components, self.seed, orthogonal=False)
+        found = _at_fixed_point(PackedTensor(self.mean, self.dimension), found)
+        if self.tracking is None:
+            return Tracker.start(found, per_pass=True)
+        order = _matching(self.tracking.components.vectors, found.vectors)
+        return replace(self.tracking, components=Components(found.weights[order], found.vectors[:, order]))
+
+
+def _at_fixed_point(moment: PackedTensor, found: Components) -> Components:
+    """Return components after joint power steps: those of rows that are read again and again end there too."""
+    vectors = found.vectors
+    for _ in range(_N_STEPS):
+        images = moment.image(dual_vectors(vectors))
+        sizes = np.linalg.norm(images, axis=0)
+        if not sizes.all():
+            return found
+        vectors = kept_apart(vectors, images / sizes, sizes)
+    with one_blas_thread():  # least squares for the weights
+        gram = (vectors.T @ vectors) ** 3 + np.finfo(np.float64).eps * np.eye(vectors.shape[1])
+        weights: FloatArray = np.linalg.solve(gram, np.sum(vectors * moment.image(vectors), axis=0))
+    return Components(weights, vectors)
+
+
+def _matching(before: FloatArray, after: FloatArray) -> IndexArray:
+    """Return the order of new vectors in which they match those before: the spread of each stays with it."""
+    order: IndexArray = linear_sum_assignment(-np.abs(before.T @ after))[1]
+    return order
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,8 +27,8 @@ from odeco.cp.small import core_width
 from odeco.cp.subspace_power import largest_rank
 from odeco.errors import BadRowError, StreamEndedError
 from odeco.io.rows import is_sparse, row_slice, stored_numbers
+from odeco.online.entries import Doubling
 from odeco.online.fourth_moment import FourthComponents, PairMoments, decompose_pairs
-from odeco.online.one_pass import Doubling
 from odeco.online.pair_sums import n_entries, n_pairs, with_columns
 from odeco.online.search import mean_over
 from odeco.tensors.components import Components

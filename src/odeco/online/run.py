@@ -20,10 +20,10 @@ from odeco.decompose.result import PrivateStreamDecomposition, StreamDecompositi
 from odeco.errors import BadRowError, RankError, StreamEndedError
 from odeco.io.rows import csr_view, is_sparse, row_slice, stored_numbers
 from odeco.online.drift import DriftSolver
-from odeco.online.entries import EntriesSolver
+from odeco.online.entries import N_SEGMENTS, EntriesSolver, MomentSolver
 from odeco.online.fourth_moment import FourthComponents
 from odeco.online.fourth_solver import FourthMomentSolver
-from odeco.online.one_pass import N_SEGMENTS, MomentSolver, OnePassSolver
+from odeco.online.one_pass import OnePassSolver
 from odeco.online.range_finder import CoreSolver
 from odeco.online.sums import Held, Part, RowSum
 from odeco.power.power_method import PowerSolver

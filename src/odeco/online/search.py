@@ -45,7 +45,7 @@ _ONE_IN = 4
 _N_STEPS = 6
 
 #: A component is clear if rows that did not find it give it a weight of this many standard errors of Gaussian rows.
-_CLEAR = 3.0
+CLEAR = 3.0
 
 #: Rows of the kernel that are computed at a time.
 _KERNEL_ROWS = 2048
@@ -165,7 +165,7 @@ def power_steps(rows: Any, vectors: FloatArray, order: int, n_steps: int) -> Flo
 def clear_components(rows: Any, vectors: FloatArray, order: int) -> NDArray[np.bool_]:
     """Tell which components stand clear of the noise in rows that did not find them."""
     weights, errors = _weights(rows, vectors, order)
-    clear: NDArray[np.bool_] = np.abs(weights) > _CLEAR * errors
+    clear: NDArray[np.bool_] = np.abs(weights) > CLEAR * errors
     return clear
 
 

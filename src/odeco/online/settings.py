@@ -7,9 +7,9 @@ from typing import Any, Literal, get_args
 
 from odeco._util.arguments import check_choice, check_count, check_forgetting, check_number, check_order
 from odeco.online.drift import DriftSolver
-from odeco.online.entries import EntriesSolver, check_columns
+from odeco.online.entries import EntriesSolver, MomentSolver, check_columns, moment_bytes
 from odeco.online.fourth_solver import FourthMomentSolver, whole_bytes
-from odeco.online.one_pass import MomentSolver, OnePassSolver, moment_bytes
+from odeco.online.one_pass import OnePassSolver
 from odeco.online.private import Guarantee, NoisyMean
 from odeco.online.range_finder import DEFAULT_ROUNDS, CoreSolver
 from odeco.online.run import Batches, BatchMean, FreshRows, OnePass, Passes, Run

@@ -204,8 +204,9 @@ class RowSum:
         self.held = held
 
     def rows(self) -> Any:
-        """Return the rows that are kept."""
-        return join_rows([*self.held.waiting])
+        """Return the rows that are kept, as one piece from then on: with its pieces it would take memory twice."""
+        self.held = self.held._replace(waiting=(join_rows([*self.held.waiting]),))
+        return self.held.waiting[0]
 
     def append(self, part: Part) -> None:
         """Add the sum over the rows that follow, which a worker has added up; or the rows that it picked."""

@@ -435,7 +435,7 @@ def _square_of_event(event: Any) -> float:
             "An event must be Gaussian with a positive noise multiplier, or a composition of such events: others have "
             f"no μ. Got {event!r}. Keep account of it elsewhere."
         )
-    return float(event.noise_multiplier) ** -2.0 * _ROUND_UP
+    return _ROUND_UP / float(event.noise_multiplier) ** 2
 
 
 def _square(entry: Charge) -> int:

@@ -29,7 +29,7 @@ from odeco.display.progress import following
 from odeco.power.power_method import Schedule
 from odeco.privacy.calibration import check_delta, check_delta_for, check_epsilon, gdp_mu
 from odeco.privacy.holders.entries import EntryLevel
-from odeco.privacy.holders.norms import NORMS_SHARE, RowNorms
+from odeco.privacy.holders.norms import RowNorms, norms_share
 from odeco.privacy.holders.protocol import RELATIONS, UNITS, Unit
 from odeco.privacy.holders.records import RecordLevel
 from odeco.privacy.ledger import Ledger
@@ -112,8 +112,8 @@ def decompose_privately(
         it some six times as large.
     norm_bound : float or "auto"
         For rows: the largest Euclidean norm; longer ones are scaled down. Required, and to be known without looking at
-        the data. ``"auto"`` spends 5 % of μ² on noisy counts of rows by their norm, and takes the bound that balances
-        clipping and noise by them (`odeco.privacy.holders.norms`).
+        the data. ``"auto"`` spends a part of μ², 5 % but for few records, on noisy counts of rows by their norm, and
+        takes the bound that balances clipping and noise by them (`odeco.privacy.holders.norms`).
     groups : array of n labels
         For ``unit="user"``: whose row each is; public. Every user counts once, with the mean over own rows.
     n_restarts, n_iterations : int, optional
@@ -183,7 +183,7 @@ def decompose_privately(
         "nonnegative": nonnegative,
     }
     choose_bound = is_auto(norm_bound) and not isinstance(data, EntryLevel | RecordLevel)
-    share = 1 - NORMS_SHARE if choose_bound else 1.0
+    share = 1.0
     own = Ledger(gdp_mu(epsilon, delta), within=None if ledger is None else as_ledger(ledger))
     n_planned = 1
 
@@ -202,10 +202,12 @@ def decompose_privately(
         if choose_bound:
             norms, known = _norms(data, settings)
             check_delta_for(delta, norms.n_units, settings["unit"])
+            of_norms = norms_share(norms.n_units, gdp_mu(epsilon, delta))
+            share = 1 - of_norms
             planned = plan_for(norms.n_features, known.order, known)[1]
             n_planned = 1 + planned.n_releases
             relation: Any = "replace" if known.replace else "add_remove"
-            of_bound = gdp_mu(epsilon, delta) * math.sqrt(NORMS_SHARE)
+            of_bound = gdp_mu(epsilon, delta) * math.sqrt(of_norms)
             # What clipping takes away is balanced with the weight that the noise hides.
             hidden = planned.smallest_signal
             settings["norm_bound"] = release_bound(norms, relation, releaser, of_bound, known.order, hidden)
@@ -298,7 +300,8 @@ def plan_privacy(
         norm_bound = 1.0 if choose_bound else check_norm_bound(norm_bound)
         known = (norm_bound, n_units, p)
         sensitivities = RecordSensitivities(*known, replace=relation == "replace", nonnegative=bool(nonnegative))
-    setting = Setting(d, p, search, epsilon, delta, sensitivities, share=1 - NORMS_SHARE if choose_bound else 1.0)
+    of_norms = norms_share(n_units, gdp_mu(epsilon, delta)) if choose_bound and n_units is not None else 0.0
+    setting = Setting(d, p, search, epsilon, delta, sensitivities, share=1 - of_norms)
     return _plan_all(setting, unit, relation, n_units=n_units, norm_bound=norm_bound)
 
 

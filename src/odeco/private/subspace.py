@@ -18,7 +18,7 @@ from odeco._util.arguments import check_choice, check_count, check_norm_bound
 from odeco._util.threads import one_blas_thread
 from odeco._util.types import FloatArray
 from odeco.privacy.calibration import adversary_accuracy, check_delta, check_delta_for, check_epsilon, gdp_mu
-from odeco.privacy.holders.norms import NORMS_SHARE, RowNorms
+from odeco.privacy.holders.norms import RowNorms, norms_share
 from odeco.privacy.holders.protocol import RELATIONS, NeighbourRelation
 from odeco.privacy.holders.records import RecordLevel
 from odeco.privacy.ledger import Ledger
@@ -149,7 +149,8 @@ def private_subspace(
         The guarantee: ε > 0, and δ below one over the number of records or users.
     norm_bound : float or "auto"
         The largest Euclidean norm of a row, known without looking at the data; longer rows are scaled down to it.
-        ``"auto"`` spends 5 % of μ² on noisy counts of rows by their norm, which give the bound.
+        ``"auto"`` spends a part of μ², 5 % but for few records, on noisy counts of rows by their norm, which give the
+        bound.
     groups : array of n labels, optional
         Which user each row belongs to; public. The unit is then the user, who counts once, with the mean over own rows.
     neighbour_relation : {"replace", "add_remove"}
@@ -192,7 +193,8 @@ def private_subspace(
     )
     share = 0.0
     if is_auto(norm_bound):
-        norms, share = RowNorms(rows, groups), NORMS_SHARE
+        norms = RowNorms(rows, groups)
+        share = norms_share(norms.n_units, mu)
         check_count("n_components", n_components, 1, norms.n_features)
         check_delta_for(delta, norms.n_units, "record" if groups is None else "user")
         unit_noise = _noise(1.0, norms.n_units, neighbour_relation, mu, share) * math.sqrt(2 * norms.n_features)
@@ -265,7 +267,7 @@ def plan_subspace(
     check_choice("unit", unit, ("record", "user"))
     check_choice("neighbour_relation", neighbour_relation, tuple(RELATIONS))
     check_delta_for(delta, n, unit)
-    share, bound = (NORMS_SHARE, 1.0) if is_auto(norm_bound) else (0.0, check_norm_bound(norm_bound))
+    share, bound = (norms_share(n, mu), 1.0) if is_auto(norm_bound) else (0.0, check_norm_bound(norm_bound))
     noise = _noise(bound, n, neighbour_relation, mu, share)
     signal = noise * math.sqrt(d / 2) / math.sqrt(1 - _FOUND**2)
     return SubspacePlan(epsilon, delta, mu, unit, neighbour_relation, n, d, k, noise, signal, share)

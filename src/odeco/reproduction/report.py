@@ -36,7 +36,7 @@ class Finding:
     says : str
         What the paper says.
     rule : str
-        How the verdict follows from the numbers. The rule was written before they were known.
+        How the verdict follows from the numbers.
     measured : str
         What was measured, with uncertainties.
     verdict : str

@@ -308,7 +308,10 @@ def test_constant_rows_have_a_model():
     ("settings", "message"),
     [
         ({"n_components": 0}, "`n_components` must be an int of at least 1. Got 0."),
-        ({"emissions": "poisson"}, "`emissions` must be one of 'auto', 'categorical', 'gaussian'. Got 'poisson'."),
+        (
+            {"emissions": "gamma"},
+            "`emissions` must be one of 'auto', 'categorical', 'gaussian', 'poisson'. Got 'gamma'.",
+        ),
         ({"covariance_type": "tied"}, "`covariance_type` must be one of 'diag', 'full'. Got 'tied'."),
         ({"max_iter": -1}, "`max_iter` must be an int of at least 0. Got -1."),
         ({"tol": -1.0}, "`tol` must be a number of at least 0. Got -1.0."),
@@ -328,7 +331,7 @@ def test_bad_settings_are_refused_and_change_nothing(settings, message):
 
 def test_bad_rows_are_refused():
     with pytest.raises(ValueError, match=re.escape("Got -1 in row 1.")):
-        TensorHMM(2).fit([0, -1, 2, 1])
+        TensorHMM(2, emissions="categorical").fit([0, -1, 2, 1])
     with pytest.raises(ValueError, match=re.escape("Got 0.5 in row 0.")):
         TensorHMM(2, emissions="categorical").fit([[0.5], [1.0], [2.0]])
     with pytest.raises(ValueError, match=re.escape("Symbols must stand in one column. Got 2 columns.")):
@@ -442,3 +445,57 @@ def test_a_damaged_stream_is_refused(name, value, tmp_path):
     save_arrays(tmp_path / "bad.npz", "hidden Markov model", header, {**arrays, f"stream.{name}": value})
     with pytest.raises(FileFormatError, match=r"bad\.npz"):
         TensorHMM.load(tmp_path / "bad.npz")
+
+
+def counts_of_two_states(n=600):
+    rng = np.random.default_rng(5)
+    states = np.repeat(rng.integers(2, size=n // 20), 20)
+    return rng.poisson(np.array([[3.0, 20.0], [9.0, 20.0]])[states]), states
+
+
+def test_rates_of_counts_are_found(tmp_path):
+    # A rate λ of 200 rows or more deviates by √(λ / 200), at most 0.32; five of these.
+    rows, states = counts_of_two_states()
+    model = TensorHMM(2, emissions="poisson", random_state=0).fit(rows)
+    order = np.argsort(model.rates_[:, 0])
+    np.testing.assert_allclose(model.rates_[order], [[3, 20], [9, 20]], atol=1.6)
+    assert np.mean(np.argsort(order)[model.predict(rows)] == states) > 0.9
+    assert model.bic(rows) > model.aic(rows) > -2 * model.score_samples(rows).sum()
+    assert "2 counts" in model.summary()
+    drawn_rows, _ = model.sample(50)
+    assert np.array_equal(drawn_rows, np.floor(drawn_rows))
+    model.save(tmp_path / "model.npz")
+    assert np.array_equal(TensorHMM.load(tmp_path / "model.npz").rates_, model.rates_)
+    with pytest.raises(ValueError, match="Counts must be whole numbers from 0"):
+        model.predict(rows + 0.5)
+    with pytest.raises(AttributeError, match="is what a model of vectors has"):
+        model.means_  # noqa: B018
+    with pytest.raises(AttributeError, match="is what a model of counts has"):
+        TensorHMM(2).fit(rows.astype(float)).rates_  # noqa: B018
+
+
+def test_a_stream_of_counts_gives_what_a_fit_gives():
+    rows, _ = counts_of_two_states()
+    whole = TensorHMM(2, emissions="poisson", random_state=0).fit(rows)
+    stream = TensorHMM(2, emissions="poisson", random_state=0)
+    for batch in np.array_split(rows, 4):
+        stream.partial_fit(batch, goes_on=True)
+    assert np.array_equal(stream.rates_, whole.rates_)
+
+
+def test_whole_numbers_that_may_be_counts_are_not_taken_as_symbols():
+    rows, _ = counts_of_two_states()
+    with pytest.raises(ValueError, match="may be symbols, counts or measurements"):
+        TensorHMM(2).fit(rows[:, 1])
+    assert TensorHMM(2, emissions="categorical", random_state=0).fit(rows[:, 1]).emissionprob_.shape[0] == 2
+
+
+def test_sequences_may_be_given_by_name():
+    rows, _ = counts_of_two_states()
+    names = np.repeat(["b", "a", "c"], 200)
+    by_name = TensorHMM(2, emissions="poisson", random_state=0).fit(rows, lengths=names)
+    by_length = TensorHMM(2, emissions="poisson", random_state=0).fit(rows, lengths=[200] * 3)
+    assert np.array_equal(by_name.rates_, by_length.rates_)
+    assert np.array_equal(by_name.predict(rows, names), by_length.predict(rows, [200] * 3))
+    with pytest.raises(ValueError, match="must be neighbours"):
+        by_name.predict(rows, np.roll(names, 100))

@@ -98,9 +98,10 @@ def _selection(info: Info) -> str:
     """Return how certain a number of components is that was selected by cross-validation."""
     k, others = info.selected, [str(number) for number in info.tried[info.tried_as_good] if number != info.selected]
     text = f"{k} was selected by cross-validation"
-    if not math.isnan(info.exactly):
-        text += f" (at least {k}: {info.at_least:.0%}; " if k > 1 else " ("
-        text += f"exactly {k}: {info.exactly:.0%})"
+    certain = {"at least": info.at_least if k > 1 else math.nan, "exactly": info.exactly}
+    stated = [f"{words} {k}: {share:.0%}" for words, share in certain.items() if not math.isnan(share)]
+    if stated:
+        text += f" ({'; '.join(stated)})"
     if others:
         text += f"; {' and '.join(others)} {'is' if len(others) == 1 else 'are'} nearly as good"
     if k == info.tried.max():

@@ -81,7 +81,7 @@ class ChosenNumber:
         The log-likelihood of held-out rows, for each number that was cross-validated.
     at_least, exactly : float
         The probability that there are no fewer components, and that there are no more either, if components have the
-        form of the model.
+        form of the model; `exactly` is NaN if no larger number can be tried.
     as_good : tuple of int
         Numbers that the rows hardly tell from the one selected, that one included.
     evidence : tuple of float
@@ -142,7 +142,7 @@ def choose_number(
     fits.seen(chosen)
     fewer = tuple(j for j in range(1, chosen) if fits.gain(fits.seen, chosen, j) < _SURE)
     at_least = 1.0 if chosen == 1 else calibration.when_not if fewer else calibration.when_sure
-    exactly, more, evidence = at_least, list[int](), tuple[float, ...]()
+    exactly, more, evidence = math.nan, list[int](), tuple[float, ...]()
     if chosen < most:
         gains = {k: fits.gain(fits.seen, k, chosen) for k in ahead(chosen)}
         more = [k for k, gain in gains.items() if gain > 1 and fits.gain(fits.held_out, k, chosen) > -_OUTSIDE]

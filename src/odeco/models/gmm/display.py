@@ -84,6 +84,8 @@ def _only_column(model: Gaussians) -> tuple[int, float] | None:
     """
     between = model.weights @ (model.means - model.origin) ** 2
     column, total = int(np.argmax(between)), float(between.sum())
+    if total <= 1e-24 * float(np.square(model.means).sum()):  # all means are one, but for rounding
+        return None
     if model.covariance_type != "spherical" or len(between) == 1 or not total > 0 or between[column] < _ALONE * total:
         return None
     return column, float(between[column]) / total

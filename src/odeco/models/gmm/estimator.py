@@ -56,7 +56,8 @@ class TensorMixture(PrivateEstimator, EMEstimator):
         over the number of rows. See *Private mixtures*.
     norm_bound : float or "auto", optional
         For private mixtures: the largest Euclidean norm of a row, known without looking at the rows. Longer rows are
-        scaled down to it. ``"auto"`` spends 5 % of μ² on noisy counts of rows by their norm, which give the bound.
+        scaled down to it. ``"auto"`` spends a part of μ², 5 % but for few records, on noisy counts of rows by their
+        norm, which give the bound.
     neighbour_relation : {"replace", "add_remove"}
         For private mixtures: whether the guarantee hides that a row is replaced by any other, or that it is there or
         not (blanked; the number of rows is public).

@@ -30,7 +30,7 @@ from odeco.models.engine.private import (
     plan_fit,
 )
 from odeco.models.gmm.start import Span, means_of_core, span_of
-from odeco.privacy.holders.norms import NORMS_SHARE, suggested_bound
+from odeco.privacy.holders.norms import norms_share, suggested_bound
 from odeco.privacy.holders.protocol import NeighbourRelation
 from odeco.privacy.holders.rows import CONSTANT, BoundedRows, UnboundedRows, unpacked_cube, unpacked_matrix
 from odeco.privacy.ledger_file import Guarantee
@@ -73,16 +73,19 @@ def find_private_mixture(
     n, d, k = held.n_records, held.n_features, n_components
     of_seconds, of_thirds, of_step = _SHARES if k > 1 else (1.0, 0.0, 0.0)
     if isinstance(held, UnboundedRows):
-        of_seconds, of_thirds, of_step = ((1 - NORMS_SHARE) * share for share in (of_seconds, of_thirds, of_step))
-        counts, deviation = releaser.release(held.query(), share=NORMS_SHARE)
+        of_norms = norms_share(n, releaser.guarantee.mu)
+        of_seconds, of_thirds, of_step = ((1 - of_norms) * share for share in (of_seconds, of_thirds, of_step))
+        counts, deviation = releaser.release(held.query(), share=of_norms)
         # The largest eigenvalue of the noise in the second moment, for a bound of 1; both releases are sums of numbers
         # that are not negative, so that the noise of one follows from that of the other.
-        noise = deviation * math.sqrt(2 * d * NORMS_SHARE / of_seconds) * (1 + CONSTANT**2) / n
+        noise = deviation * math.sqrt(2 * d * of_norms / of_seconds) * (1 + CONSTANT**2) / n
         held = held.within(suggested_bound(counts, deviation, n, 2, noise))
-    packed, _ = releaser.release(held.seconds(), share=of_seconds)
+    packed, deviation = releaser.release(held.seconds(), share=of_seconds)
     moment = moment_of_seconds(packed, n, d)
     span = span_of(moment, k, _LEAST_SHARE)
-    variance = max(span.noise, _LEAST_VARIANCE * abs(moment.variance), float(np.finfo(np.float64).tiny))
+    # The mean variance of features is known up to the noise in the trace of the second moment.
+    unknown = 2 * deviation / (n * math.sqrt(d))
+    variance = max(span.noise, _LEAST_VARIANCE * abs(moment.variance), unknown, float(np.finfo(np.float64).tiny))
     model, n_clear = Gaussians(np.ones(1), clipped_means(moment.mean[None, :]), np.full(1, variance)), 1
     if k > 1:
         weights, means = _start(held, releaser, span, of_thirds, seed)
@@ -122,7 +125,11 @@ def _start(held: BoundedRows, releaser: Releaser, span: Span, share: float, seed
 def _step(
     held: BoundedRows, releaser: Releaser, model: Gaussians, moment: SecondMoment, share: float
 ) -> tuple[Gaussians, int]:
-    """Return the model after an EM iteration with noise, and how many components are clear of it; the others stay."""
+    """Return the model after an EM iteration with noise, and how many components are clear of it.
+
+    Means are shrunk towards that of all rows by what the noise leaves of their distance from it (James and Stein), and
+    components that are not clear have that mean: a mixture that is lost in noise is one cluster.
+    """
     k, d = model.means.shape
     spread = _FAR * float(np.sqrt(d * max(moment.variance, 0.0)))
     # No row is further from the mean than the unit ball allows.
@@ -133,7 +140,10 @@ def _step(
     least = _LEAST_ROWS * held.n_records / k
     counts = np.maximum(table[:, 0], least)
     moves = table[:, 0] > max(least, _CLEAR * deviation)
-    means = np.where(moves[:, None], moment.mean + radius * table[:, 1:] / counts[:, None], model.means)
+    steps = radius * table[:, 1:] / counts[:, None]
+    lengths = np.maximum(np.sum(steps**2, axis=1), np.finfo(np.float64).tiny)
+    left = np.maximum(1 - d * (radius * deviation / counts) ** 2 / lengths, 0.0)
+    means = moment.mean + np.where(moves, left, 0.0)[:, None] * steps
     return Gaussians(counts / counts.sum(), clipped_means(means), model.covariances), int(moves.sum())
 
 

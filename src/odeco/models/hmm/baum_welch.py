@@ -26,6 +26,7 @@ from odeco.models.hmm.emissions import (
     Categorical,
     Emissions,
     Gaussian,
+    Poisson,
     distributions,
     perturbed_copies,
     squared_roots,
@@ -253,13 +254,13 @@ class HMM(State):
         The distribution of the first state of a sequence.
     transitions : array, k x k
         The transition matrix: row i is the distribution of the state after state i.
-    emissions : Categorical or Gaussian
+    emissions : Categorical, Gaussian or Poisson
         The distribution of a row in each state.
     """
 
     initial: FloatArray = array_field("k", rule=distributions("k"))
     transitions: FloatArray = array_field("k", "k", rule=distributions("k", "k"))
-    emissions: Emissions = part_field(Categorical, Gaussian)
+    emissions: Emissions = part_field(Categorical, Gaussian, Poisson)
 
     @property
     def n_states(self) -> int:

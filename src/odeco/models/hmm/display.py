@@ -12,7 +12,7 @@ from odeco._util.types import FloatArray
 from odeco.models.engine.description import ComponentRow, Description, HeatMap, component_names, separation_verdict
 from odeco.models.engine.fit import Fit
 from odeco.models.hmm.baum_welch import HMM
-from odeco.models.hmm.emissions import Categorical, Gaussian
+from odeco.models.hmm.emissions import Categorical, Gaussian, Poisson
 from odeco.privacy.report import PrivacyReport
 
 #: Number of rows that are drawn from the model to see how often their state is identified.
@@ -27,7 +27,11 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None) -> Descr
     hmm, info = fit.params, fit.info
     stationary = hmm.stationary
     symbol_names = fit.context.symbol_names
-    kind = f"{len(symbol_names)} symbols" if symbol_names else f"{len(names)} features"
+    kind = (
+        f"{len(symbol_names)} symbols"
+        if symbol_names
+        else f"{len(names)} {'counts' if fit.context.counts else 'features'}"
+    )
     fact = f"Fitted to {info.n_samples:,} {'private sequences' if privacy is not None else 'rows'} of {kind}"
     fact += f"; start: {info.init}." if privacy is not None else f"; mean log-likelihood {info.log_likelihood:.4f}."
     durations = 1 / np.maximum(1 - np.diagonal(hmm.transitions), 1e-9)  # the mean numbers of consecutive rows
@@ -88,7 +92,7 @@ def _emitted(hmm: HMM, state: int, names: list[str], symbol_names: list[str]) ->
 class _Means:
     """The mean of every feature in every state, with one standard deviation to each side."""
 
-    emissions: Gaussian
+    emissions: Gaussian | Poisson
     names: list[str]
 
     def draw(self, axes: Any) -> None:

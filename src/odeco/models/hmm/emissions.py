@@ -1,6 +1,6 @@
-"""Emissions of a hidden Markov model: `Categorical` (symbols) and `Gaussian` (vectors).
+"""Emissions of a hidden Markov model: `Categorical` (symbols), `Gaussian` (vectors) and `Poisson` (counts).
 
-Both have the same methods, so that the recursions, Baum-Welch and the stream work with either: the likelihood of each
+All have the same methods, so that the recursions, Baum-Welch and the stream work with any: the likelihood of each
 row in each state, the sufficient statistics of rows, the M step, and the coordinates that SQUAREM extrapolates in.
 
 A likelihood is looked up in a table with one column per state: row t of the data has row index[t] of the table. For
@@ -14,6 +14,7 @@ from functools import cached_property, reduce
 from typing import Any, TypeAlias
 
 import numpy as np
+from scipy.special import gammaln
 
 from odeco._util.schema import Rule, Sizes, array, require, usable_array
 from odeco._util.state import State, array_field
@@ -35,6 +36,9 @@ _MIN_PROBABILITY = 1e-60
 
 #: Pseudo-count of every symbol in every state, so that no probability is zero.
 _SYMBOL_PRIOR = 1e-3
+
+#: Every state has this number of prior rows with the mean counts of all rows, so that no rate is zero.
+_COUNT_PRIOR = 1e-3
 
 #: Every state has this number of prior rows with the variance of all rows, so that no state shrinks to a point.
 _PRIOR_ROWS = 0.1
@@ -207,9 +211,11 @@ class Gaussian(State):
 
     def likelihoods(self, rows: FloatArray) -> tuple[FloatArray, IndexArray, FloatArray]:
         """Return a table of likelihoods, the index of each row in it, and the logarithms of omitted factors."""
-        logarithms, index = self.log_likelihoods(rows)
-        largest = reduce(np.maximum, logarithms.T)  # state by state: along short rows NumPy takes three times as long
-        return np.exp(logarithms - largest[:, None]), index, largest
+        return without_largest(*self.log_likelihoods(rows))
+
+    def coordinates(self, rows: FloatArray) -> FloatArray:
+        """Return rows such that all columns have one scale."""
+        return np.asarray((rows - self.origin) / self._scale)
 
     def log_likelihoods(self, rows: FloatArray) -> tuple[FloatArray, IndexArray]:
         """Return a table of log-likelihoods, and the index of each row in it."""
@@ -296,4 +302,102 @@ class Gaussian(State):
         return covariances
 
 
-Emissions: TypeAlias = Categorical | Gaussian
+@dataclass(frozen=True, eq=False)
+class Poisson(State):
+    """Counts: in each state every column has a Poisson distribution, and columns are independent.
+
+    Attributes
+    ----------
+    means : array, k x d
+        The rate of each column in each state.
+    origin : array
+        The mean of each column over all rows. Rates are drawn towards it by the weight of a thousandth of a row, so
+        that none is zero.
+    """
+
+    means: FloatArray = array_field("k", "n_features", rule=usable_array("k", "n_features", low=0))
+    origin: FloatArray = array_field(rule=usable_array("n_features", low=0))
+
+    @classmethod
+    def of_rows(cls, rows: FloatArray, n_states: int) -> Poisson:
+        """Return states that all have the rates of the rows."""
+        # A column of zeros has no rate: any small one will do.
+        origin = np.maximum(rows.mean(axis=0), 1 / (len(rows) + 1))
+        return cls(np.tile(origin, (n_states, 1)), origin)
+
+    @property
+    def variances(self) -> FloatArray:
+        """The variance of each column in each state, which is its rate."""
+        return self.means
+
+    @property
+    def total_variances(self) -> FloatArray:
+        """The variance of each column if no state differed."""
+        return self.origin
+
+    @property
+    def n_statistics(self) -> int:
+        """Number of sufficient statistics per state."""
+        return int(1 + self.means.shape[1])
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of free parameters."""
+        return int(self.means.size)
+
+    def coordinates(self, rows: FloatArray) -> FloatArray:
+        """Return rows such that the noise within states is about one in every column: 2√x has that variance."""
+        return np.asarray(2 * np.sqrt(rows))
+
+    def likelihoods(self, rows: FloatArray) -> tuple[FloatArray, IndexArray, FloatArray]:
+        """Return a table of likelihoods, the index of each row in it, and the logarithms of omitted factors."""
+        return without_largest(*self.log_likelihoods(rows))
+
+    def log_likelihoods(self, rows: FloatArray) -> tuple[FloatArray, IndexArray]:
+        """Return a table of log-likelihoods, and the index of each row in it."""
+        table = rows @ np.log(self.means).T - self.means.sum(axis=1) - gammaln(rows + 1).sum(axis=1)[:, None]
+        return np.asarray(table), np.arange(len(rows))
+
+    def statistics(self, rows: FloatArray, posterior: FloatArray) -> FloatArray:
+        """Return sufficient statistics, k x n_statistics: sums of 1 and x."""
+        return np.hstack([posterior.sum(axis=0)[:, None], posterior.T @ rows])
+
+    def m_step(self, statistics: FloatArray) -> Poisson:
+        """Return the likeliest emissions for sufficient statistics."""
+        sums, counts = statistics[:, 1:] + _COUNT_PRIOR * self.origin, statistics[:, :1] + _COUNT_PRIOR
+        return replace(self, means=sums / counts)
+
+    def max_log_likelihoods(self, statistics: FloatArray) -> FloatArray:
+        """Return the log-likelihood of the rows behind each row of statistics in the state that suits them best.
+
+        That of n rows with sums S is Σ S log(S/n), up to terms that are the same if the rows of two states are put
+        together.
+        """
+        return np.asarray((statistics[:, 1:] * np.log(self.m_step(statistics).means)).sum(axis=1))
+
+    def to_vector(self) -> FloatArray:
+        """Return the emissions as a vector for extrapolation: logarithms of rates."""
+        return np.log(self.means).ravel()
+
+    def from_vector(self, vector: FloatArray) -> Poisson:
+        """Return the emissions that `to_vector` would return as this vector."""
+        return replace(self, means=np.exp(np.clip(vector.reshape(self.means.shape), -300, 300)))
+
+    def split(self, rng: np.random.Generator) -> Poisson:
+        """Return two states for each, one after the other, half a standard deviation to either side of its rate."""
+        k, d = self.means.shape
+        factors = np.exp(rng.standard_normal((k, d)) / (2 * np.sqrt(np.maximum(self.means, 1.0))))
+        return replace(self, means=np.stack([self.means * factors, self.means / factors], axis=1).reshape(2 * k, d))
+
+    def sample(self, states: IndexArray, rng: np.random.Generator) -> FloatArray:
+        """Draw one row for each state of a path."""
+        return rng.poisson(self.means[states]).astype(np.float64)
+
+
+def without_largest(logarithms: FloatArray, index: IndexArray) -> tuple[FloatArray, IndexArray, FloatArray]:
+    """Return the exponentials of a table of logarithms, in which each row has a 1, its index, and what was omitted."""
+    largest = reduce(np.maximum, logarithms.T)  # state by state: along short rows NumPy takes three times as long
+    return np.exp(logarithms - largest[:, None]), index, largest
+
+
+Emissions: TypeAlias = Categorical | Gaussian | Poisson

@@ -34,13 +34,26 @@ class Sequences:
 
 
 def as_lengths(lengths: Any, n_rows: int, *, low: int) -> IndexArray:
-    """Return the length of each sequence, at least `low`; without lengths all rows are one sequence."""
+    """Return the length of each sequence, at least `low`; without lengths all rows are one sequence.
+
+    Texts are the name of the sequence of each row, and rows of one sequence are neighbours.
+    """
     given = np.array([n_rows]) if lengths is None else np.asarray(lengths)
+    if given.shape == (n_rows,) and given.dtype.kind in "UO" and n_rows:
+        firsts = np.flatnonzero(np.append(True, given[1:] != given[:-1]))
+        n_names = len(set(given[firsts].tolist()))
+        if n_names < firsts.size:
+            raise ValueError(
+                f"Rows of one sequence must be neighbours. Got {n_names:,} names in {firsts.size:,} stretches of rows. "
+                "Sort the rows by sequence, and by time within it."
+            )
+        return np.diff(np.append(firsts, n_rows))
     if given.ndim != 1 or given.dtype.kind not in "iu" or np.any(given < low) or int(given.sum()) != n_rows:
         total = f" that sum to {given.sum():,}" if given.dtype.kind in "iu" else ""
         raise ValueError(
             f"`lengths` must be whole numbers of at least {low} that sum to the number of rows, {n_rows:,}. "
-            f"Got {given.size:,} of type {given.dtype}{total}. Pass the length of every sequence."
+            f"Got {given.size:,} of type {given.dtype}{total}. Pass the length of every sequence, or a name for every "
+            "row."
         )
     return given.astype(np.int64)
 
@@ -87,6 +100,16 @@ def as_symbols(rows: Any, n_symbols: int | None) -> tuple[IndexArray, int]:
     return symbols, n_symbols or int(symbols.max()) + 1
 
 
+def check_codes(column: Any) -> None:
+    """Raise unless all whole numbers from 0 to the largest occur, as they do if the numbers stand for symbols."""
+    if column.min() >= 0 and np.unique(column).size == int(column.max()) + 1:
+        return
+    raise ValueError(
+        f"One column of whole numbers may be symbols, counts or measurements. Got numbers from {column.min()} to "
+        f"{column.max()}, not all of which occur. Pass emissions='categorical', 'poisson' or 'gaussian'."
+    )
+
+
 def as_vectors(rows: Any) -> FloatArray:
     """Return rows in double precision; raise if their squares would overflow."""
     vectors: FloatArray = rows.astype(np.float64, copy=False)
@@ -98,6 +121,19 @@ def as_vectors(rows: Any) -> FloatArray:
             f"{largest[column]:.3g} in column {column}. Remove outliers, or divide all rows by a constant."
         )
     return vectors
+
+
+def as_counts(rows: Any) -> FloatArray:
+    """Return counts in double precision; raise unless they are whole numbers from 0."""
+    counts = as_vectors(rows)
+    usable = (counts >= 0) & (counts == np.floor(counts))
+    if not usable.all():
+        row, column = np.argwhere(~usable)[0]
+        raise ValueError(
+            f"Counts must be whole numbers from 0. Got {counts[row, column]:g} in row {row}, column {column}. Pass "
+            "emissions='gaussian'."
+        )
+    return counts
 
 
 def check_range(vectors: FloatArray) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -21,15 +22,18 @@ from odeco.models.engine.spec import EMSpec
 from odeco.models.engine.stream import POWER
 from odeco.models.hmm.baum_welch import HMM, HMMStatistics, squarem_hmm
 from odeco.models.hmm.display import describe
-from odeco.models.hmm.emissions import Gaussian, distributions, multinomial_log_likelihoods
+from odeco.models.hmm.emissions import Gaussian, Poisson, distributions, multinomial_log_likelihoods
 from odeco.models.hmm.private import MAX_PRIVATE_SYMBOLS, find_private_hmm
 from odeco.models.hmm.sequences import Sequences, check_range
-from odeco.models.hmm.start import spectral_starts, split_merge_starts
+from odeco.models.hmm.start import EmissionsOf, spectral_starts, split_merge_starts
 from odeco.privacy.holders.sequences import PrivateSequences
 from odeco.privacy.report import PrivacyReport
 
 if TYPE_CHECKING:
     from odeco.models.hmm.estimator import TensorHMM
+
+#: Of at most this many rows, starts are made with several seeds: they cost little, and there are more local maxima.
+_FEW_ROWS = 2_000
 
 #: A triple of consecutive rows is needed.
 MIN_ROWS = 3
@@ -42,16 +46,19 @@ class HMMContext(State):
     Attributes
     ----------
     n_symbols : int
-        Number of symbols; 0 for vectors.
+        Number of symbols; 0 for vectors and counts.
     names : array of str
         The names of the symbols; empty if they have none.
     independent_log_likelihood : float
         Mean log-likelihood of a row of the first block under a model with one state; NaN before any row.
+    counts : bool
+        Whether rows are counts.
     """
 
     n_symbols: int = array_field(kind="i", low=0)
     names: Any = array_field(None, kind="U", default=np.array([], np.str_))
     independent_log_likelihood: float = array_field(nan=True, default=math.nan)
+    counts: bool = array_field(kind="b", default=False)
 
     def check(self) -> None:
         """Require a name for every symbol, or none."""
@@ -74,6 +81,7 @@ class HMMSpec(EMSpec):
     calibration = Calibration(0.99, 0.6, 1.66, -3.62, 0.35, -0.55)
     forgetting: ClassVar = POWER
     record, component = "sequence", "state"
+    n_seeds = 5
     mechanism = "triples of symbols"
 
     settings: TensorHMM
@@ -109,32 +117,53 @@ class HMMSpec(EMSpec):
             counts = np.bincount(data.rows, minlength=context.n_symbols)[None].astype(np.float64)
             likelihood = float(multinomial_log_likelihoods(counts)[0]) / len(data)
         else:
-            one = Gaussian.of_rows(data.rows, 1, full=self.settings.covariance_type == "full")
+            one = self.emissions(context)(data.rows, 1)
             one = one.m_step(one.statistics(data.rows, np.ones((len(data), 1))))
             likelihood = float(one.log_likelihoods(data.rows)[0].mean())
         return replace(context, independent_log_likelihood=likelihood)
 
     def learn(self, data: Sequences, context: HMMContext, k: int, seed: int) -> tuple[str, EMResult[HMM]]:
+        """Return the likeliest model of spectral starts, of several seeds if rows are few."""
+        n_seeds = self.n_seeds if len(data) <= _FEW_ROWS and k > 1 and self.settings.max_iter else 1
+        found = [self._learn_once(data, context, k, seed + number) for number in range(n_seeds)]
+        best = max(found, key=lambda each: each.log_likelihood)
+        return "triples of rows", replace(best, params=self.ordered(best.params))
+
+    def _learn_once(self, data: Sequences, context: HMMContext, k: int, seed: int) -> EMResult[HMM]:
         """Run a few iterations from spectral starts, and the rest from the best of split-and-merge models."""
         step = self.step_on(data, context)
         how: Any = {"tol": self.settings.tol, "run": squarem_hmm}
         n_first = min(self.first_iter, self.settings.max_iter)
         n_rest = self.settings.max_iter - n_first
-        (name, first), (_, second) = self.starts(data, data, context, k, np.random.default_rng(seed), seed)
-        found = best_of((first, second), step, first_iter=n_first, max_iter=n_first, **how)
+        begun = [start for _, start in self.starts(data, data, context, k, np.random.default_rng(seed), seed)]
+        found = best_of(begun, step, first_iter=n_first, max_iter=n_first, **how)
         if n_rest:
             around = split_merge_starts(found.params, data.rows, data.begins, seed=seed)
             rest = best_of(around, step, first_iter=min(n_first, n_rest), max_iter=n_rest, **how)
             found = replace(rest, n_iter=found.n_iter + rest.n_iter)
-        return name, replace(found, params=self.ordered(found.params))
+        return found
+
+    def brief(self, n: int) -> Self:
+        """Return the specification with one seed."""
+        spec = super().brief(n)
+        spec.n_seeds = 1
+        return spec
 
     def starts(
         self, data: Sequences, trial: Any, context: HMMContext, k: int, rng: np.random.Generator, seed: int
     ) -> list[tuple[str, HMM]]:
         """Return two starts from the triples of rows."""
-        full = self.settings.covariance_type == "full"
-        starts = spectral_starts(data.rows, data.begins, context.n_symbols, k, full=full, seed=seed)
+        emissions = self.emissions(context)
+        starts = spectral_starts(data.rows, data.begins, context.n_symbols, k, emissions=emissions, seed=seed)
         return [("triples of rows", start) for start in starts]
+
+    def emissions(self, context: HMMContext) -> EmissionsOf:
+        """Return what makes the emissions of vectors or counts."""
+        return (
+            Poisson.of_rows
+            if context.counts
+            else partial(Gaussian.of_rows, full=self.settings.covariance_type == "full")
+        )
 
     def selection_rows(self, data: Sequences, rng: np.random.Generator) -> tuple[Sequences, IndexArray]:
         """Return the first rows, and the permutation whose fifths are folds: whole sequences, or stretches of few."""
@@ -182,6 +211,10 @@ class HMMSpec(EMSpec):
         statistics, rows = getattr(state, "statistics", None), getattr(state, "waiting", np.zeros((0, 2)))
         if hmm is not None:
             kind = getattr(hmm.emissions, "probabilities", np.zeros((0, 0))).shape[1]
+            require(
+                isinstance(hmm.emissions, Poisson) == state.context.counts,
+                "its model must be of counts if its rows are",
+            )
             require(kind == n_symbols, "its model must have the symbols that it names, or vectors")
         if statistics is not None:
             distributions("k", low=0)(state.carry, "stream.carry", {"k": hmm.n_states})

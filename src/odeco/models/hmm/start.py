@@ -24,7 +24,7 @@ only ranks mergers; among those that rank first, the one that leaves the highest
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,7 +35,7 @@ from odeco._util.threads import map_blocks, one_blas_thread
 from odeco._util.types import BoolArray, FloatArray, IndexArray
 from odeco.models.engine.moments import classes_of_three_views
 from odeco.models.hmm.baum_welch import HMM, HMMStatistics, baum_welch
-from odeco.models.hmm.emissions import Categorical, Gaussian, multinomial_log_likelihoods
+from odeco.models.hmm.emissions import Categorical, Gaussian, Poisson, multinomial_log_likelihoods
 
 #: A start uses at most this number of consecutive symbols per state, or of vectors, which tell more about states; but
 #: never fewer than `_MIN_PART` rows, since long-lasting states are seldom left.
@@ -191,17 +191,21 @@ _MIN_TRANSITION = 0.01
 _MIN_FREQUENCY = 1e-12
 
 
+#: Makes emissions of vectors or counts, which are the same in all states, from rows and a number of states.
+EmissionsOf = Callable[[FloatArray, int], Gaussian | Poisson]
+
+
 def spectral_starts(
-    rows: Any, begins: BoolArray, n_symbols: int, n_states: int, *, full: bool, seed: int
+    rows: Any, begins: BoolArray, n_symbols: int, n_states: int, *, emissions: EmissionsOf, seed: int
 ) -> Iterator[HMM]:
-    """Yield the starts of Baum-Welch; `n_symbols` is 0 for vectors."""
+    """Yield the starts of Baum-Welch; `n_symbols` is 0 for vectors and counts, of which `emissions` makes states."""
     parts = consecutive_parts(rows, begins, n_states, len(_MIN_SHARES))
     for number, (min_share, (part, part_begins)) in enumerate(zip(_MIN_SHARES, parts, strict=True)):
         how: Any = {"min_share": min_share, "seed": seed + number}
         if n_symbols:
             hmm = start_of_symbols(part, part_begins, n_symbols, n_states, **how)
         else:
-            hmm = start_of_vectors(part, part_begins, n_states, full=full, **how)
+            hmm = start_of_vectors(part, part_begins, emissions(part, n_states), **how)
         yield reduce_states(hmm, part, part_begins, n_states)
 
 
@@ -225,12 +229,11 @@ def start_of_symbols(
 
 
 def start_of_vectors(
-    rows: FloatArray, begins: BoolArray, n_states: int, *, full: bool, min_share: float, seed: int
+    rows: FloatArray, begins: BoolArray, emissions: Gaussian | Poisson, *, min_share: float, seed: int
 ) -> HMM:
-    """Return a model of vectors: a model of quantised rows gives the posterior with which Gaussians are fitted."""
-    emissions = Gaussian.of_rows(rows, n_states, full=full)
-    scaled = (rows - emissions.origin) / np.sqrt(emissions.total_variances)
-    symbols, n_symbols = quantise(scaled, n_states, seed=seed)
+    """Return a model of vectors: a model of quantised rows gives the posterior with which emissions are fitted."""
+    n_states = len(emissions.means)
+    symbols, n_symbols = quantise(emissions.coordinates(rows), n_states, seed=seed)
     hmm = start_of_symbols(symbols, begins, n_symbols, n_states, min_share=min_share, seed=seed)
     hmm = baum_welch(hmm, symbols, begins, max_iter=_QUANTISED_ITER, tol=0.0).params
     statistics = emissions.statistics(rows, hmm.posterior(symbols, begins))

@@ -289,7 +289,7 @@ def estimate_private_topics(
     for share in plan.steps:
         query = held.responsibilities(model.topics, scales, concentration / n_components)
         model.update(*releaser.release(query, share=share))
-    return model.estimate(pairs)
+    return model.estimate(pairs, plan.kept)
 
 
 @dataclass(eq=False)
@@ -357,12 +357,14 @@ class _Model:
         self.topics /= self.topics.sum(axis=1, keepdims=True)
         self.affinities, self.background = affinities, background
 
-    def estimate(self, pairs: NoisyPairs | None) -> PrivateEstimate:
+    def estimate(self, pairs: NoisyPairs | None, kept: float) -> PrivateEstimate:
+        """Return the topics, of whose difference from the frequencies of all words a share is kept."""
         # Relative deviations of what the topics have of each word: that of its shares, and that of its frequency.
         spread = deconvolution_deviations(self.gram, self.weights, self.precision)
         relative = np.hypot(spread, self.affinities * (self.frequency_deviations / self.frequencies)[:, None])
-        deviations = relative.T * self.background / self.shares[:, None]
+        deviations = kept * relative.T * self.background / self.shares[:, None]
+        topics = (1 - kept) * self.background + kept * self.topics
         evidence = Evidence(
-            self.lengths, self.words, self.scales, self.gram, self.image, self.topics, self.shares, self.public
+            self.lengths, self.words, self.scales, self.gram, self.image, topics, self.shares, self.public
         )
         return PrivateEstimate(evidence, self.background, deviations, self.concentration, len(self.steps), pairs)

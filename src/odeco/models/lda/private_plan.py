@@ -38,10 +38,18 @@ from odeco.privacy.ledger_file import Guarantee
 #: Share of μ² of the histogram of lengths.
 _LENGTHS = 0.01
 
-#: Each with little signal, and with much: the share of the frequencies of words, and that of pairs; of how many words
-#: pairs are released (the noise in their eigenvalues grows as the root of that); and the power of its frequency that
-#: the feature of a word is multiplied with (below zero, rare words count more).
-_WORDS, _PAIRS, _PAIR_WORDS, _POWER = (0.3, 0.08), (0.1, 0.15), (100, 300), (0.25, -0.25)
+#: Each with little signal, and with much: the share of the frequencies of words if topics are started; what pairs get
+#: of all that lengths and words leave; of how many words pairs are released (the noise in their eigenvalues grows as
+#: the root of that); and the power of its frequency that the feature of a word is multiplied with (below zero, rare
+#: words count more).
+_STARTED_WORDS, _PAIRS, _PAIR_WORDS, _POWER = (0.3, 0.08), (0.1 / 0.69, 0.15 / 0.91), (100, 300), (0.25, -0.25)
+
+#: The share of the frequencies of words at some strengths of the signal, with logarithmic steps in between. Topics that
+#: nobody could find must not make the frequencies worse, which are all that is left then.
+_WORDS = {1.5: 0.97, 4.0: 0.6, 9.0: 0.45, 18.0: 0.08}
+
+#: What topics keep of their difference from the frequencies of all words, at some strengths of the signal.
+_KEPT = {9.0: 0.75, 18.0: 1.0}
 
 #: Between these, signal goes from little to much: what `signal_of` returns, divided by the root of the number of words
 #: times topics.
@@ -72,6 +80,9 @@ class ReleasePlan:
         Number of words whose pairs are released.
     power : float
         The feature of a word is multiplied by its frequency to this power.
+    kept : float
+        What topics keep of their difference from the frequencies of all words: the less signal, the less of it is more
+        than noise.
     """
 
     lengths: float
@@ -80,6 +91,7 @@ class ReleasePlan:
     steps: tuple[float, ...]
     n_pair_words: int
     power: float
+    kept: float
 
 
 def signal_of(n_units: float, mu: float, neighbour_relation: NeighbourRelation) -> float:
@@ -110,19 +122,25 @@ def plan_releases(n_words: int, n_components: int, signal: float, *, started: bo
     started : bool
         Whether starting topics are known without these documents: then no pairs are released.
 
-    Notes
-    -----
-    The rules were checked on documents that are part of no reported figure: `python benchmarks/topic_choices.py
-    private` changes one rule at a time. On 2,331 documents of Debian none of 16 changes lowers the perplexity by one
-    in a hundred, neither at ε = 1 nor at ε = 4 (median of three draws). On 88 documents of the Associated Press none
-    does at ε = 1; at ε = 4 twice the share of word frequencies lowers it by 1.0 %, with 22 documents to evaluate.
+    Notes ----- The shares of word frequencies and what topics keep were chosen on documents that are part of no
+    reported figure, 2,331 of Debian and 432 of newsgroups at strengths from 1 to 9. With little signal, most of the
+    budget goes to the frequencies, so that topics are hardly worse than frequencies alone, whatever the noise. The
+    other rules were checked on such documents too: `python benchmarks/topic_choices.py private` changes one rule at a
+    time. On 2,331 documents of Debian none of 16 changes lowers the perplexity by one in a hundred, neither at ε = 1
+    nor at ε = 4 (median of three draws). On 88 documents of the Associated Press none does at ε = 1; at ε = 4 twice the
+    share of word frequencies lowers it by 1.0 %, with 22 documents to evaluate.
     """
     strength = signal / math.sqrt(n_words * n_components)
     much = min(1.0, max(0.0, math.log(strength / _LITTLE) / math.log(_MUCH / _LITTLE)))
-    words, pairs, pair_words, power = (
-        little + much * (most - little) for little, most in (_WORDS, _PAIRS, _PAIR_WORDS, _POWER)
+    started_words, pairs, pair_words, power = (
+        little + much * (most - little) for little, most in (_STARTED_WORDS, _PAIRS, _PAIR_WORDS, _POWER)
     )
-    pairs = 0.0 if started or n_components == 1 else pairs
+    words, kept = (
+        float(np.interp(math.log(strength), np.log(list(knots)), list(knots.values()))) for knots in (_WORDS, _KEPT)
+    )
+    if started:  # what is known from elsewhere is more than noise, however little signal there is
+        words, kept = started_words, 1.0
+    pairs = 0.0 if started or n_components == 1 else pairs * (1 - _LENGTHS - words)
     rest = 1 - _LENGTHS - words - pairs
     return ReleasePlan(
         lengths=_LENGTHS,
@@ -131,6 +149,7 @@ def plan_releases(n_words: int, n_components: int, signal: float, *, started: bo
         steps=tuple(rest * share for share in _STEPS),
         n_pair_words=min(n_words, max(round(pair_words), _PAIR_WORDS_OF_TOPIC * n_components)),
         power=power,
+        kept=kept,
     )
 
 

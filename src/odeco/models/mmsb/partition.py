@@ -30,7 +30,7 @@ _ADDED = 0.1
 _TOLERANCE = 1e-2
 
 #: Rounds of k-means, its starts, and rounds of moves.
-_N_LLOYD, _N_STARTS, _N_ROUNDS = 30, 3, 30
+_N_LLOYD, _N_STARTS, _N_ROUNDS = 30, 8, 30
 
 #: Rounds in which the ends of links are exchanged.
 _N_EXCHANGES = 20
@@ -58,13 +58,16 @@ def normalized_spectrum(links: Any, number: int) -> tuple[FloatArray, FloatArray
     return values[order], vectors[:, order]
 
 
-def spectral_partition(vectors: FloatArray, k: int, rng: np.random.Generator) -> IndexArray:
-    """Return the block of each node: k-means of the directions of the nodes in the k leading eigenvectors."""
+def spectral_partitions(vectors: FloatArray, k: int, rng: np.random.Generator) -> list[IndexArray]:
+    """Return the block of each node by spectral clustering, from several starts, the best first.
+
+    Spectral clustering is k-means of the directions of the nodes in the k leading eigenvectors.
+    """
     if k == 1:
-        return np.zeros(len(vectors), dtype=np.int64)
+        return [np.zeros(len(vectors), dtype=np.int64)]
     rows = vectors[:, :k] / np.maximum(np.linalg.norm(vectors[:, :k], axis=1, keepdims=True), 1e-12)
     found = [_spherical_k_means(rows, k, int(rng.integers(2**31))) for _ in range(_N_STARTS)]
-    return max(found, key=lambda each: each[0])[1]
+    return [labels for _, labels in sorted(found, key=lambda each: -each[0])]
 
 
 def _spherical_k_means(rows: FloatArray, k: int, seed: int) -> tuple[float, IndexArray]:
@@ -84,14 +87,14 @@ def _spherical_k_means(rows: FloatArray, k: int, seed: int) -> tuple[float, Inde
 
 
 def likeliest_partition(links: Any, shares: FloatArray, rng: np.random.Generator) -> IndexArray:
-    """Return the likelier of two refined partitions: from the largest shares of nodes (n x k), and spectral clustering.
+    """Return the likeliest of refined partitions: from the largest shares of nodes (n x k), and spectral clustering.
 
     Its blocks have the numbers of the communities in which most of their nodes have their shares.
     """
     k = shares.shape[1]
     if k == 1:
         return np.zeros(len(shares), dtype=np.int64)
-    starts = np.argmax(shares, axis=1), spectral_partition(normalized_spectrum(links, k)[1], k, rng)
+    starts = [np.argmax(shares, axis=1), *spectral_partitions(normalized_spectrum(links, k)[1], k, rng)]
     _, labels = max((refine_partition(links, each, k, rng) for each in starts), key=lambda each: each[0])
     communities: IndexArray = linear_sum_assignment(_indicators(labels, k).T @ shares, maximize=True)[1]
     return communities[labels]

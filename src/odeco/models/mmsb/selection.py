@@ -35,7 +35,7 @@ from odeco.models.lda.inference import log_likelihood
 from odeco.models.lda.params import LdaSettings
 from odeco.models.lda.spectral import reduce_moments, sum_moments, topics_for
 from odeco.models.mmsb.blocks import Spectrum, agree
-from odeco.models.mmsb.partition import modularity, normalized_spectrum, refine_partition, rewired, spectral_partition
+from odeco.models.mmsb.partition import modularity, normalized_spectrum, refine_partition, rewired, spectral_partitions
 
 #: The largest number of communities that is selected.
 _MAX_AUTO = 100
@@ -97,7 +97,7 @@ def count_communities(links: Any, *, seed: int = 0) -> CommunityCount:
         if k >= len(values):
             values, vectors = normalized_spectrum(links, min(2 * k, most) + 1)
         if k not in chance:
-            labels = spectral_partition(vectors, k, rng)
+            labels = spectral_partitions(vectors, k, rng)[0]
             random = [normalized_spectrum(rewired(links, labels, rng), k + 1)[0][k] for _ in range(n_random)]
             chance[k] = float(np.mean(random)), max(float(np.std(random, ddof=1)), _TOLERANCE)
         return (float(values[k]) - chance[k][0]) / chance[k][1]
@@ -109,7 +109,7 @@ def count_communities(links: Any, *, seed: int = 0) -> CommunityCount:
         middle = (low + high) // 2
         low, high = (middle, high) if deviations(middle) > enough else (low, middle)
     numbers = np.unique(np.rint(np.geomspace(1, high, _N_PARTITIONS)).astype(int)).tolist()
-    refined = [refine_partition(links, spectral_partition(vectors, k, rng), k, rng) for k in numbers]
+    refined = [refine_partition(links, spectral_partitions(vectors, k, rng)[0], k, rng) for k in numbers]
     scores = np.array([(likelihood, modularity(links, labels)) for likelihood, labels in refined])
     good = np.all(scores >= _ABOUT_AS_GOOD * scores.max(axis=0), axis=1)
     selected = numbers[int(np.flatnonzero(good)[-1])] if good.any() else numbers[int(np.argmax(scores[:, 0]))]

@@ -28,8 +28,13 @@ from odeco.privacy.holders.protocol import NeighbourRelation, unit_weights
 from odeco.privacy.holders.records import ROWS_AT_ONCE, SilentRows
 from odeco.privacy.sums import Query
 
-#: The share of μ² that the counts get where a bound is chosen.
-NORMS_SHARE = 0.05
+#: The share of μ² that the counts get where a bound is chosen: this one, and up to the other for few units and little
+#: budget.
+_SHARE, _LARGEST_SHARE = 0.05, 0.5
+
+#: The n μ of the counts from which on 70 % of the units, in two neighbouring powers of two, are 6 deviations of noise:
+#: the noise in each of 2 · `_PER_OCTAVE` bins is √2/μ.
+_CERTAIN = 6 * math.sqrt(2) * math.sqrt(8) / 0.7
 
 #: The exponents of the smallest and largest norm of the grid. Norms outside of it are counted in its last bins.
 _LOWEST, _HIGHEST = -128, 128
@@ -43,7 +48,7 @@ N_BINS = _PER_OCTAVE * (_HIGHEST - _LOWEST)
 _GRAIN = 2.0**-20
 
 #: A power of two has rows if its count exceeds this many standard deviations of its noise, and if it is within
-#: `_REACH` powers of two of the fullest: of 17 numbers of noise, one in 17,000 is as large.
+#: `_REACH` powers of two of the fullest pair: of 18 numbers of noise, one in 16,000 is as large.
 _CLEAR, _REACH = 4.5, 8
 
 
@@ -111,6 +116,11 @@ def bins_of(rows: Any) -> IndexArray:
     return np.where(usable, bins, -1)
 
 
+def norms_share(n_units: int, mu: float) -> float:
+    """Return the share of μ² that the counts get, by public numbers."""
+    return min(_LARGEST_SHARE, max(_SHARE, (_CERTAIN / (n_units * mu)) ** 2))
+
+
 def norms_sensitivity(neighbour_relation: NeighbourRelation) -> float:
     """Return how far a neighbour can move the counts: √2 if a unit is replaced, 1 if it is blanked."""
     return math.sqrt(2) if neighbour_relation == "replace" else 1.0
@@ -122,7 +132,7 @@ def suggested_bound(counts: FloatArray, scale: float, n_units: int, order: int, 
     One is the noise of privacy in the moment of order p, which is `noise` times B^p. The other is what clipping takes
     from the moment, at most (1/n) Σ (|x|^p − B^p) over the rows x that are longer than B. Candidates are the upper ends
     of bins, and rows are taken to be as long as the middle of their bin. Only powers of two that certainly have rows
-    count: beyond them, rows are too few for this budget, and are clipped.
+    count, or else the fullest pair of neighbours: beyond them, rows are too few for this budget, and are clipped.
 
     Parameters
     ----------
@@ -138,9 +148,10 @@ def suggested_bound(counts: FloatArray, scale: float, n_units: int, order: int, 
         The noise of privacy in the moment for a bound of 1.
     """
     octaves = counts.reshape(-1, _PER_OCTAVE).sum(axis=1)
-    fullest = int(octaves.argmax())
+    fullest = int((octaves[:-1] + octaves[1:]).argmax())  # with the next one: rows may lie on both sides of a power
     clear = np.flatnonzero(octaves > _CLEAR * math.sqrt(_PER_OCTAVE) * scale)
-    near = np.append(clear[np.abs(clear - fullest) <= _REACH], fullest)
+    near = clear[np.abs(clear - fullest) <= _REACH]
+    near = near if near.size else np.array([fullest, fullest + 1])
     bins = np.arange(_PER_OCTAVE * near.min(), _PER_OCTAVE * (near.max() + 1))
     bounds = 2.0 ** ((bins + 1) / _PER_OCTAVE + _LOWEST)
     lengths = 2.0 ** ((bins + 0.5) / _PER_OCTAVE + _LOWEST)

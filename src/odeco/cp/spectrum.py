@@ -1,0 +1,229 @@
+"""What noise alone would show in the spectrum of the unfolding.
+
+The d x dᵖ⁻¹ unfolding M of Σ λᵢ aᵢ⊗ᵖ has rank k if the aᵢ are linearly independent. Noise adds to every eigenvalue of
+M Mᵀ. For a symmetric Gaussian tensor the columns of M repeat: each of the N = C(d+p−2, p−1) different ones occurs about
+(p−1)! times. So its eigenvalues follow the law of Marchenko and Pastur for N columns: they lie between s(√N ± √d)² for
+a variance s, their largest deviates from the edge by Johnstone's law, with the quantiles of Tracy and Widom, and their
+variance is d/N of their squared mean. An asymmetric tensor has an unfolding for each of its axes, where all columns of
+noise are different. Of a tensor that is not known by its entries, images of random vectors take the place of the
+unfolding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy  # it imports its submodules when they are used
+
+from odeco._util.threads import one_blas_thread
+from odeco._util.types import DataArray, FloatArray
+from odeco.tensors.oracle import Oracle
+
+#: The law of Tracy and Widom (real case) as a gamma law: its shape, its scale, and its shift to the left (Chiani 2014).
+_TRACY_WIDOM = (46.446, 0.186054, 9.84801)
+
+
+def tracy_widom_chance(height: float) -> float:
+    """Return the probability that the law of Tracy and Widom exceeds a height."""
+    shape, scale, shift = _TRACY_WIDOM
+    return float(scipy.special.gammaincc(shape, max(0.0, height + shift) / scale))
+
+
+def tracy_widom_quantile(chance: float) -> float:
+    """Return the height that the law of Tracy and Widom exceeds with a given probability."""
+    shape, scale, shift = _TRACY_WIDOM
+    return scale * float(scipy.special.gammainccinv(shape, chance)) - shift
+
+
+#: The quantile of the law of Tracy and Widom (real case) that is exceeded with a chance of 1 in 1,000.
+_EDGE_QUANTILE = 3.3
+
+#: Eigenvalues that are smaller than this multiple of the rounding error of the largest are rounding error themselves.
+ROUNDING_MULTIPLE = 100.0
+
+#: The rounding of entries is noise of about their relative rounding error; a norm up to this multiple counts as such.
+_ROUNDING_OF_ENTRIES = 32.0
+
+#: A bulk of noise has the variance of its law up to this factor. Of d eigenvalues it fluctuates by a few parts in d.
+_VARIANCE_FACTOR = 2.0
+
+#: Fewer eigenvalues than this may follow a law by chance.
+FEWEST_FOR_A_LAW = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """Eigenvalues of M Mᵀ, largest first, with their eigenvectors.
+
+    Attributes
+    ----------
+    eigenvalues : array
+        Of the unfolding, or of the images of as many random vectors.
+    directions : array
+        The eigenvectors, one a column.
+    n_columns : int
+        How many independent columns noise would have.
+    rounding : float
+        Eigenvalues up to this are rounding error.
+    """
+
+    eigenvalues: FloatArray
+    directions: FloatArray
+    n_columns: int
+    rounding: float
+
+    @property
+    def n_usable(self) -> int:
+        """How many eigenvalues are not rounding error."""
+        return int(np.sum(self.eigenvalues > self.rounding))
+
+    @property
+    def n_clear(self) -> int:
+        """How many of the leading eigenvalues stand clear of the noise that those after them show, one by one."""
+        for rank in range(self.n_usable):
+            rest = self.eigenvalues[rank:]
+            if rest.size == 1 or rest[0] <= self._edge(rest):
+                return rank
+        return self.n_usable
+
+    def spread(self, rank: int) -> float:
+        """Return the variance of the eigenvalues after the first `rank` ones over that of noise."""
+        rest = self.eigenvalues[rank:]
+        return float(np.var(rest) / np.mean(rest) ** 2) * self.n_columns / rest.size
+
+    def _edge(self, noise: FloatArray) -> float:
+        """Return what the largest eigenvalue of noise with this mean exceeds with a chance of 1 in 1,000."""
+        rows, columns = math.sqrt(noise.size), math.sqrt(self.n_columns)
+        centre = (rows + columns) ** 2
+        width: float = (rows + columns) * (1 / rows + 1 / columns) ** (1 / 3)
+        return float(np.mean(noise)) / self.n_columns * (centre + _EDGE_QUANTILE * width)
+
+
+@dataclass(frozen=True, eq=False)
+class Spectra:
+    """The spectra of all unfoldings: one of a symmetric tensor, one for each axis of an asymmetric one.
+
+    An unfolding of k terms has rank k if their vectors along its axis are independent, and less if they are not. So the
+    largest rank counts.
+    """
+
+    spectra: tuple[Spectrum, ...]
+
+    @property
+    def n_usable(self) -> int:
+        """How many eigenvalues of some unfolding are not rounding error."""
+        return max(spectrum.n_usable for spectrum in self.spectra)
+
+    @property
+    def n_clear(self) -> int:
+        """How many eigenvalues of some unfolding stand clear of the noise."""
+        return max(spectrum.n_clear for spectrum in self.spectra)
+
+    def n_rest(self, rank: int) -> int:
+        """Return the number of eigenvalues after the first `rank` ones, over all unfoldings."""
+        return sum(max(0, spectrum.eigenvalues.size - rank) for spectrum in self.spectra)
+
+    def rest_is_noise(self, rank: int) -> bool:
+        """Return whether the eigenvalues after the first `rank` ones spread as those of noise do, not more nor less.
+
+        Fewer than `FEWEST_FOR_A_LAW` of them may do so by chance.
+        """
+        if self.n_usable <= rank:
+            return True
+        if any(spectrum.n_usable < spectrum.eigenvalues.size for spectrum in self.spectra):
+            return False
+        rests = [(spectrum, spectrum.eigenvalues.size - rank) for spectrum in self.spectra]
+        spread = sum(each.spread(rank) * rest for each, rest in rests if rest > 0) / self.n_rest(rank)
+        return 1 / _VARIANCE_FACTOR <= spread <= _VARIANCE_FACTOR
+
+    def noise_after(self, rank: int) -> float | None:
+        """Return the squared norm of noise with the mean eigenvalue of those after the first `rank` ones, if any."""
+        all_of_them = [each.eigenvalues for each in self.spectra if each.eigenvalues.size > rank]
+        return min((float(np.mean(each[rank:])) * each.size for each in all_of_them), default=None)
+
+    def leading(self, rank: int) -> list[tuple[FloatArray, FloatArray]]:
+        """Return for each unfolding its leading directions, `rank` or as many as it has, and their strengths."""
+        widths = [min(rank, spectrum.n_usable) for spectrum in self.spectra]
+        return [
+            (spectrum.directions[:, :width], np.sqrt(spectrum.eigenvalues[:width]))
+            for spectrum, width in zip(self.spectra, widths, strict=True)
+        ]
+
+
+def spectrum_of(
+    oracle: Oracle,
+    width: int,
+    generator: np.random.Generator,
+    gram: FloatArray | None,
+    entries: Callable[[], FloatArray] | None = None,
+) -> Spectrum:
+    """Return the spectrum of the unfolding, or that of the images of at least `width` random vectors.
+
+    `gram` is the Gram matrix of the unfolding, if it is known. It has squares of singular values, so that those below
+    1e-7 of the largest are lost in rounding errors. Where this happens, they are computed from the entries, if these
+    can be had.
+    """
+    if gram is None:
+        with one_blas_thread():
+            return _spectrum_of_images(oracle, width, generator)
+    n_columns = math.comb(oracle.dimension + oracle.order - 2, oracle.order - 1)
+    spectrum = spectrum_of_gram(gram, n_columns, oracle.rounding)
+    if spectrum.n_usable == spectrum.eigenvalues.size or entries is None:
+        return spectrum
+    return _spectrum_of_unfolding(entries().reshape(oracle.dimension, -1), n_columns, oracle.rounding)
+
+
+def spectra_of_axes(entries: DataArray, rounding: float) -> Spectra:
+    """Return the spectra of the unfoldings along each axis. The columns of noise are all different there."""
+    spectra = []
+    for axis, size in enumerate(entries.shape):
+        others = [other for other in range(entries.ndim) if other != axis]
+        with one_blas_thread():
+            gram: FloatArray = np.tensordot(entries, entries, axes=(others, others))
+        spectrum = spectrum_of_gram(gram, entries.size // size, rounding)
+        if spectrum.n_usable < size:
+            unfolding = np.moveaxis(entries, axis, 0).reshape(size, -1)
+            spectrum = _spectrum_of_unfolding(unfolding, entries.size // size, rounding)
+        spectra.append(spectrum)
+    return Spectra(tuple(spectra))
+
+
+def spectrum_of_gram(gram: FloatArray, n_columns: int, rounding: float) -> Spectrum:
+    """Return the spectrum of an unfolding M from M Mᵀ."""
+    with one_blas_thread():  # the bits of a decomposition depend on the number of threads
+        values, vectors = np.linalg.eigh(gram)
+    return Spectrum(values[::-1], vectors[:, ::-1], n_columns, ROUNDING_MULTIPLE * rounding * float(values[-1]))
+
+
+def _spectrum_of_unfolding(unfolding: DataArray, n_columns: int, rounding: float) -> Spectrum:
+    """Return the spectrum from singular values themselves, which are accurate to the rounding of the largest."""
+    with one_blas_thread():
+        matrix: DataArray = unfolding.astype(np.float64, copy=False)
+        if matrix.shape[1] > matrix.shape[0]:  # the triangular factor has the same left singular vectors, and is small
+            matrix = scipy.linalg.qr(matrix.T, mode="r", check_finite=False)[0][: matrix.shape[0]].T
+        left, strengths, _ = np.linalg.svd(matrix, full_matrices=False)
+    return Spectrum(strengths**2, left, n_columns, (_ROUNDING_OF_ENTRIES * rounding * float(strengths[0])) ** 2)
+
+
+def _spectrum_of_images(oracle: Oracle, width: int, generator: np.random.Generator) -> Spectrum:
+    """Return the spectrum of images.
+
+    The second round asks about vectors inside the span that the first one found, where images are larger by a factor of
+    about d / k while noise stays as it is.
+    """
+    dimension = oracle.dimension
+    count = min(max(2 * width + 5, 2 * FEWEST_FOR_A_LAW), 2 * dimension)
+    asked = generator.standard_normal((dimension, count))
+    for more in (True, False):
+        images = oracle.image(asked / np.linalg.norm(asked, axis=0))
+        left, strengths, _ = np.linalg.svd(images, full_matrices=False)
+        usable = int(np.sum(strengths > ROUNDING_MULTIPLE * oracle.rounding * strengths[0]))
+        if more:
+            basis = left[:, : max(1, min(usable, width))]
+            asked = basis @ generator.standard_normal((basis.shape[1], count))
+    n_rows, n_columns = sorted(images.shape)
+    rounding = (ROUNDING_MULTIPLE * oracle.rounding * float(strengths[0])) ** 2
+    return Spectrum(strengths[:n_rows] ** 2, left[:, :n_rows], n_columns, rounding)
