@@ -95,7 +95,7 @@ RUNS = {
     "joint": (decomposed("joint", n_restarts=2, n_iterations=3), ROWS),
     "input": (decomposed("input"), ROWS),
     "core": (decomposed("core"), ROWS),
-    "bound auto": (decomposed("input", norm_bound="auto"), ROWS),
+    "bound auto": (decomposed("input", norm_bound="auto"), FAR),
     "bound alone": (lambda rows: odeco.choose_norm_bound(rows, **BUDGET), FAR),
     "subspace": (lambda rows: vars(odeco.private_subspace(rows, 1, **BUDGET, norm_bound=1.0)), TURNED),
     "stream, core": (pushed("core", 4), ROWS),
