@@ -170,8 +170,8 @@ def test_a_judged_result_is_saved_and_shown(tmp_path):
     np.save(tmp_path / "tensor.npy", entries)
     done = CliRunner().invoke(decompose_command, [str(tmp_path / "tensor.npy"), "--asymmetric", "-k", "auto"])
     assert done.exit_code == 0
-    assert done.output.startswith(result.verdict)
-    assert "rank 3 selected" in done.output
+    assert done.stdout.startswith(result.verdict)
+    assert "rank 3 selected" in done.stdout
 
 
 def test_terms_of_single_precision_are_found_to_its_digits():

@@ -495,7 +495,10 @@ def test_nothing_comes_back_but_what_is_listed():
         ({"delta": 0.0}, r"^`delta` must be a number above 0"),
         ({"delta": 1.0}, r"^`delta` must be a number above 0"),
         ({"delta": 0.2}, r"^`delta` must be below 1/n = 0\.1 for 10 records\. Got 0\.2\. Take one far below"),
-        ({"norm_bound": None}, r"^`norm_bound` must be a positive number.*known without looking at the data\.$"),
+        (
+            {"norm_bound": None},
+            r"^`norm_bound` must be a positive number.*known without looking at the data, or chosen under privacy",
+        ),
         ({"norm_bound": 0.0}, r"^`norm_bound` must be a positive number"),
         ({"unit": "user"}, r"^`groups` must be given for unit='user' and for no other"),
         ({"unit": "person"}, r"^`unit` must be one of 'entry', 'record', 'user'\. Got 'person'\.$"),
@@ -529,7 +532,7 @@ def test_epsilon_and_delta_have_no_defaults(missing):
 
 def test_noise_for_a_count_without_the_restarts_is_refused_by_the_ledger(monkeypatch):
     # K = k (R + 1) in place of k L (R + 1).
-    short = "odeco.private.mechanisms.iterations.noise_multiplier"
+    short = "odeco.private.mechanisms.mechanism.noise_multiplier"
     monkeypatch.setattr(short, lambda e, d, n: noise_multiplier(e, d, n // 8))
     with pytest.raises(BudgetExhausted):
         decompose_privately(np.zeros((4, 4, 4)), 2, **BUDGET, mechanism="wang2016", n_restarts=8, rng=0)
