@@ -190,7 +190,7 @@ except ModuleNotFoundError as error:
 @pytest.mark.parametrize(
     ("missing", "statement", "extra"),
     [
-        (("sklearn",), "import odeco.models", "topics"),
+        (("sklearn",), "from odeco.models import TensorMixture", "topics"),
         (("numba",), "from odeco.models import TensorLDA", "topics"),
         (("matplotlib",), "from odeco.display.page import Figures", "plot"),
         (("jinja2",), "from odeco.decompose.page import write_report", "plot"),
@@ -199,6 +199,6 @@ except ModuleNotFoundError as error:
 def test_what_needs_an_extra_says_which(missing, statement, extra):
     script = MISSING.format(missing=missing, statement=statement)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    what = "A page" if extra == "plot" else statement.split()[1]
+    what = "A page" if extra == "plot" else f"{statement.split()[1]}.{statement.split()[3]}"
     assert done.stdout.startswith(f"{what} needs {missing[0]}, which is not installed: ")
     assert done.stdout.rstrip().endswith(f"pip install 'odeco[{extra}]'")

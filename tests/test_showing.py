@@ -420,7 +420,7 @@ def test_without_rich_a_bar_is_drawn_by_tqdm_and_without_both_stages_are_lines(m
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     capsys.readouterr()
     long_calls(progress=True)["stream"]()
-    assert "pass 2 of" in capsys.readouterr().err
+    assert "refining\n" in capsys.readouterr().err
 
 
 def test_a_decomposer_shows_how_far_it_is_and_what_it_has():

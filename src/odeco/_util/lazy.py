@@ -37,6 +37,9 @@ class _LazyPackage(ModuleType):
     def __dir__(self) -> Iterable[str]:
         return sorted(self._origins)
 
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return import_module, (self.__name__,)  # functions that use the package travel to workers with it
+
 
 def make_lazy(package: str) -> None:
     """Make the names in the stub of a package its public names, each imported on first use."""
