@@ -78,7 +78,7 @@ def test_components_of_models_are_counted_from_0_everywhere(model, file, word, w
     columns = [f"{word} {number}" for number in range(3)]
     assert [name for name in header_of("labels.csv") if name in columns] == columns
     for text in (shown, Path("page.html").read_text()):
-        table = {int(number) for number in re.findall(r"^ {2}(\d) {2}", text, re.MULTILINE)}
+        table = {int(number) for number in re.findall(r"(?:^ {2}|<h3>[A-Z]\w+ )(\d)(?: {2}|<)", text, re.MULTILINE)}
         assert numbers_after(word, text) | table == {0, 1, 2}
 
 

@@ -112,7 +112,7 @@ MUTANTS = [
         "privacy/holders/norms.py",
         'return math.sqrt(2) if neighbour_relation == "replace" else 1.0',
         "return 1.0",
-        "test_norms.py",
+        "test_bounds_of_norms.py",
         "moves_the_counts and replace",
     ),
     Mutant(
@@ -120,7 +120,7 @@ MUTANTS = [
         "privacy/holders/norms.py",
         "np.floor(weights / _GRAIN) * _GRAIN",
         "np.ones(weights.size)",
-        "test_norms.py",
+        "test_bounds_of_norms.py",
         "moves_the_counts and users",
     ),
     Mutant(
@@ -128,7 +128,7 @@ MUTANTS = [
         "privacy/holders/norms.py",
         "            start += bins.size\n",
         "            counts[1:] += counts[:-1]\n            start += bins.size\n",
-        "test_norms.py",
+        "test_bounds_of_norms.py",
         "moves_the_counts",
     ),
     Mutant(
@@ -136,7 +136,7 @@ MUTANTS = [
         "private/recipe.py",
         'settings["norm_bound"] = release_bound(',
         'settings["norm_bound"] = float(abs(data).max()) or release_bound(',
-        "test_norms.py",
+        "test_bounds_of_norms.py",
         "whatever_the_rows_are",
     ),
     Mutant(
@@ -144,7 +144,7 @@ MUTANTS = [
         "models/gmm/private.py",
         "((1 - of_norms) * share for share in (of_seconds, of_thirds, of_step))",
         "(share for share in (of_seconds, of_thirds, of_step))",
-        "test_norms.py",
+        "test_bounds_of_norms.py",
         "a_mixture_chooses",
     ),
     Mutant(
@@ -200,7 +200,7 @@ MUTANTS = [
         "private/subspace.py",
         "np.linalg.eigh(moment)",
         "(np.linalg.eigvalsh(holder.second_moment()), np.linalg.eigh(moment)[1])",
-        "test_norms.py",
+        "test_bounds_of_norms.py",
         "whatever_the_rows_are",
     ),
     Mutant(

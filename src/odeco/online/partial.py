@@ -65,7 +65,7 @@ def partial_sum(block: Any, query: Any, *, order: int = 3) -> PartialSum:
     >>> rows, query = np.array([[1.0, 5.0], [2.0, 1.0]]), np.eye(2)[:, :1]
     >>> together = odeco.partial_sum(rows[:1], query) + odeco.partial_sum(rows[1:], query)
     >>> together.n_rows, together.total.ravel()
-    (2, array([9., 7.]))
+    (2, array([9., 9.]))
     """
     order = check_count("order", order, 2)
     vectors = np.asarray(query, np.float64)
