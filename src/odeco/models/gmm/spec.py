@@ -57,8 +57,9 @@ _FLAT = 10.0
 #: For the selection of k, at most this many starts of each kind.
 _BRIEF_STARTS = 3
 
-#: With ``covariance_type="auto"``, covariance matrices are tried for at most this many features.
-_MOST_CORRELATED = 100
+#: With ``covariance_type="auto"``, covariance matrices are tried for at most this many features, and only if a
+#: component has this many rows for each feature on average: fewer do not determine a matrix.
+_MOST_CORRELATED, _ROWS_PER_FEATURE = 100, 3
 
 #: Third powers of numbers with a variance in this range are finite and not zero.
 _MIN_VARIANCE, _MAX_VARIANCE = 1e-140, 1e140
@@ -165,9 +166,10 @@ class MixtureSpec(EMSpec):
         (n, d), settings = data.shape, self.settings
         if settings.covariance_type != "auto":
             return self, None
-        kinds = COVARIANCE_TYPES if d <= _MOST_CORRELATED else COVARIANCE_TYPES[:-1]
-        specs = [MixtureSpec(replace(settings, covariance_type=kind)) for kind in kinds]
         k = settings.n_components
+        correlated = d <= _MOST_CORRELATED and n >= _ROWS_PER_FEATURE * d * (1 if k == "auto" else k)
+        kinds = COVARIANCE_TYPES if correlated else COVARIANCE_TYPES[:-1]
+        specs = [MixtureSpec(replace(settings, covariance_type=kind)) for kind in kinds]
         if n < 2 * max(N_FOLDS, 1 if k == "auto" else k) or d == 1:
             return specs[0], None
         if k != "auto":
