@@ -14,7 +14,9 @@ def lowest_versions(pyproject: Path) -> list[str]:
     project = content["project"]
     extras = [*project["optional-dependencies"].values(), *content["dependency-groups"].values()]
     groups = [project["dependencies"], *extras]
-    return sorted({re.sub(r"\[.*\]", "", each).replace(">=", "==") for group in groups for each in group if ">=" in each})
+    return sorted(
+        {re.sub(r"\[.*\]", "", each).replace(">=", "==") for group in groups for each in group if ">=" in each}
+    )
 
 
 if __name__ == "__main__":
