@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 import odeco
 from odeco.models import TensorICA
 from odeco.models.engine.estimator import Learnt
-from odeco.models.ica.likelihood import HistogramLikelihood, climb
+from odeco.models.ica.likelihood import HistogramLikelihood, maximize_likelihood
 from odeco.models.ica.newton import fit_scores, score_means, score_values, sum_powers
 from odeco.models.ica.spec import ICASpec, gaussianity_p_values
 from odeco.models.ica.start import BLOCK
@@ -454,15 +454,15 @@ def test_the_likelihood_is_climbed_to_a_maximum_whatever_the_threads(monkeypatch
     rows = generator.laplace(size=(9000, 5)) * level @ generator.standard_normal((5, 5))
     likelihood = HistogramLikelihood(list(np.array_split(rows, 3)), rows.mean(axis=0), np.cov(rows.T, bias=True))
     start = likelihood.scaled(generator.standard_normal((5, 5)))
-    found = climb(likelihood, start, max_iter=500)
+    found = maximize_likelihood(likelihood, start, max_iter=500)
     assert found.converged
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(3)), raising=False)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     with threadpool_limits(limits=3):
-        np.testing.assert_array_equal(climb(likelihood, start, max_iter=500).unmixing, found.unmixing)
+        np.testing.assert_array_equal(maximize_likelihood(likelihood, start, max_iter=500).unmixing, found.unmixing)
     height, slope, _ = likelihood.gradient(found.unmixing)
     lengths = np.geomspace(1e-4, 1, 20) / np.abs(slope).max()
     steps = [likelihood.scaled(found.unmixing + share * slope @ found.unmixing) for share in lengths]
     assert max(map(likelihood.value, steps)) < height + 1e-4
     assert likelihood.value(start) < height - 0.1
-    assert not climb(likelihood, start, max_iter=3).converged
+    assert not maximize_likelihood(likelihood, start, max_iter=3).converged

@@ -47,7 +47,7 @@ class TensorICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
         The largest number of iterations.
     tol : float
         Newton iterations end when a step changes the unmixing matrix, relative to itself, by no more than this. Where
-        steps do not settle, because sources depend on each other, L-BFGS climbs the likelihood until three steps raise
+        steps do not settle, because sources depend on each other, L-BFGS raises the likelihood until three steps raise
         the mean log-likelihood of a row by less than 1e-6 each.
     standardize : bool or "auto"
         For an int `n_components` below the number of columns: whether the leading directions are those of columns

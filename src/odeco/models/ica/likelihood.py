@@ -173,8 +173,8 @@ class Ascent:
     converged: bool
 
 
-def climb(likelihood: HistogramLikelihood, unmixing: FloatArray, *, max_iter: int) -> Ascent:
-    """Climb the likelihood by L-BFGS until it no longer rises."""
+def maximize_likelihood(likelihood: HistogramLikelihood, unmixing: FloatArray, *, max_iter: int) -> Ascent:
+    """Maximise the likelihood by L-BFGS, until it no longer rises."""
     height, slope, curvature = likelihood.gradient(unmixing)
     pairs: deque[tuple[FloatArray, FloatArray]] = deque(maxlen=_MEMORY)
     n_small = 0

@@ -23,7 +23,7 @@ each other without a trace: hᵢhⱼ = 1, and the equations only say that they m
 does not stand clear of noise, a pair is only decorrelated.
 
 Where sources depend on each other, as in patches of images, these steps may not settle. The likelihood itself is then
-climbed (`odeco.models.ica.likelihood`).
+maximised (`odeco.models.ica.likelihood`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from odeco._util.types import BoolArray, FloatArray
-from odeco.models.ica.likelihood import HistogramLikelihood, climb
+from odeco.models.ica.likelihood import HistogramLikelihood, maximize_likelihood
 
 #: The functions yᵃ rᵇ by their exponents.
 _FUNCTIONS = ((1, 0), (1, 1), (1, 2), (1, 3), (0, 1), (0, 2), (2, 0), (3, 0))
@@ -304,7 +304,7 @@ def newton(
     max_iter: int,
     tol: float,
 ) -> NewtonResult:
-    """Iterate until a step is small; where steps do not settle, climb the likelihood.
+    """Iterate until a step is small; where steps do not settle, maximise the likelihood.
 
     Parameters
     ----------
@@ -329,7 +329,7 @@ def newton(
         if n_iter > _N_TO_HALVE and sizes[-1] > sizes[-1 - _N_TO_HALVE] / 2:
             break
     unmixing, scores = max(start, (unmixing, scores), key=lambda each: likelihood.value(each[0]))
-    climbed = climb(likelihood, unmixing, max_iter=max_iter - n_iter)
-    statistics = statistics_at(climbed.unmixing, scores)
+    ascent = maximize_likelihood(likelihood, unmixing, max_iter=max_iter - n_iter)
+    statistics = statistics_at(ascent.unmixing, scores)
     step = newton_step(statistics, scores)
-    return NewtonResult(climbed.unmixing, n_iter + climbed.n_iter, step, scores, converged=climbed.converged)
+    return NewtonResult(ascent.unmixing, n_iter + ascent.n_iter, step, scores, converged=ascent.converged)
