@@ -109,6 +109,7 @@ def test_the_executable_ends_with_the_code_of_the_mistake(folder):
 
 def test_a_mistake_in_the_command_line_is_exit_code_2(folder):
     assert "No such command 'decompse'. Did you mean 'decompose'?" in fails(2, "decompse", cwd=folder)
+    assert "No such command 'mixtures'. Did you mean 'mixture'?" in fails(2, "learn", "mixtures", cwd=folder)
     assert "Missing option '-k'" in fails(2, "decompose", "tensor.npy", cwd=folder)
     assert "neither a whole number nor 'auto'" in fails(2, "decompose", "tensor.npy", "-k", "few", cwd=folder)
     assert "is not a folder" in fails(2, "decompose", "tensor.npy", "-k", "2", "--out", "no/such/r.npz", cwd=folder)
@@ -444,3 +445,9 @@ def test_the_module_runs_as_the_command_does(folder):
         [sys.executable, "-m", "odeco", "--version"], cwd=folder, capture_output=True, text=True, check=True
     )
     assert done.stdout == f"odeco {odeco.__version__}\n"
+
+
+def test_the_first_sign_of_life_is_a_line_before_the_libraries_are_loaded(folder):
+    done = run_executable("info", "tensor.npy", cwd=folder)
+    assert done.stderr.splitlines() == ["loading"]
+    assert run_executable("--version", cwd=folder).stderr == ""

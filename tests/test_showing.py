@@ -259,7 +259,7 @@ def test_wrong_columns_are_refused_in_the_words_of_the_command(table, capsys):
     assert app.run(["stream", "rows.csv", "-k", "2", "--drop", "ids"]) == 1
     assert "Did you mean 'id'?" in capsys.readouterr().err
     assert app.run(["stream", "rows.csv", "-k", "2"]) == 1
-    assert "leave the column out with --drop" in capsys.readouterr().err
+    assert "leave out 'id' with --drop" in capsys.readouterr().err
     assert app.run(["stream", "rows.csv", "-k", "2", "--columns", "a,,b"]) == 2
 
 

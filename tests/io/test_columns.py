@@ -97,6 +97,12 @@ def test_a_line_of_another_width_is_an_error_although_its_columns_are_not_read(t
         list(as_source(tmp_path / "rows.csv", drop="b"))
 
 
+def test_an_error_names_all_columns_that_are_not_numbers(tmp_path):
+    (tmp_path / "rows.csv").write_text("id,a,city\nC1,1,Rome\nC2,2,Paris\n")
+    with pytest.raises(SourceError, match=r"Got 'C1' in column 'id'\. .* leave out 'id', 'city' with `drop`"):
+        list(as_source(tmp_path / "rows.csv"))
+
+
 def test_names_are_those_that_a_user_gave():
     assert names_of(FRAME) == ("a", "id", "b", "c")
     assert names_of(pandas.DataFrame(np.ones((2, 3)))) is None  # 0, 1, 2 is what pandas calls columns without names

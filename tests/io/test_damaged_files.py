@@ -234,7 +234,7 @@ def test_a_csv_line_that_cannot_be_parsed_is_named(tmp_path, line, must, shown):
     n_rows, error = read_until_error(as_source(path, batch_rows=1))
     if must == "all numbers":
         column = "a" if line.startswith("NA") else "b"
-        remedy = "Fix or drop the line, or leave the column out with `drop`, and read again."
+        remedy = f"Fix or drop the line, or leave out {column!r} with `drop`, and read again."
         assert str(error) == f"Row 2 of a.csv (line 5) must be {must}. Got {shown!r} in column {column!r}. {remedy}"
     else:
         assert str(error) == (

@@ -9,14 +9,13 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
 import click
 
 from odeco._util import __version__
-from odeco.cli.faults import FAULTS, Interrupted, advice, in_options, options_of
+from odeco.cli.faults import FAULTS, Interrupted, SuggestingGroup, advice, in_options, options_of
 
 # Each sub-command is the object of its name in a module of odeco.cli: the module of its name, unless `MODULES` has
 # another. It is imported only when it is used, so that `odeco --help` is fast.
@@ -47,31 +46,26 @@ EXIT_CODES = (
 )
 
 
-class _Commands(click.Group):
+class _Commands(SuggestingGroup):
     """Sub-commands that are imported when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(SUMMARIES)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in SUMMARIES:
             return None
-        with _loading_notice():
+        with _loading_notice(ctx.resilient_parsing):
             return complete(getattr(import_module(f"odeco.cli.{MODULES.get(cmd_name, cmd_name)}"), cmd_name))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the sub-command of this name; if there is none, suggest one with a similar name."""
-        name = args[0]
-        if name.startswith("-") or name in SUMMARIES:
-            found = super().resolve_command(ctx, args)
-            if found[1] is not None:  # for the message of an error that is caught later
-                ctx.ensure_object(dict)["options"] = options_of(found[1])
-            return found
-        close = get_close_matches(name, SUMMARIES, 1)
-        hint = f"Did you mean {close[0]!r}?" if close else "odeco --help lists them."
-        raise click.UsageError(f"No such command {name!r}. {hint}", ctx)
+        """Return the sub-command of this name, and keep its options for the message of an error."""
+        found = super().resolve_command(ctx, args)
+        if found[1] is not None:
+            ctx.ensure_object(dict)["options"] = options_of(found[1])
+        return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         # The names and their summaries, without importing them all.
@@ -80,16 +74,21 @@ class _Commands(click.Group):
 
 
 @contextmanager
-def _loading_notice() -> Iterator[None]:
-    """Say on a terminal that the command is loading: NumPy, SciPy and scikit-learn may take a second or two."""
-    on_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    if on_terminal:
-        sys.stderr.write("loading …")
+def _loading_notice(silent: bool) -> Iterator[None]:
+    """Say that the command is loading: NumPy, SciPy and scikit-learn may take a second or two.
+
+    On a terminal the notice disappears; elsewhere it is the line of the first stage. It is `silent` while a shell
+    completes a command, and if the libraries are loaded already.
+    """
+    silent = silent or "numpy" in sys.modules
+    erasable = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    if not silent:
+        sys.stderr.write("loading …" if erasable else "loading\n")
         sys.stderr.flush()
     try:
         yield
     finally:
-        if on_terminal:
+        if erasable and not silent:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
 
@@ -132,7 +131,10 @@ def _set_debug(context: click.Context, parameter: click.Parameter, value: bool) 
 )
 @click.version_option(__version__, prog_name="odeco", message="%(prog)s %(version)s")
 def group() -> None:
-    """Learn the components of a tensor that is too large to store, too private to look at, or still arriving."""
+    """Find topics, clusters, states, sources, classes and communities in files, streams and private data.
+
+    And decompose symmetric tensors and the moments of rows, which all of these rest on.
+    """
 
 
 def run(arguments: Sequence[str]) -> int:

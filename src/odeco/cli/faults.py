@@ -9,6 +9,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from types import FrameType
 from typing import Any, Self
 
@@ -39,10 +40,25 @@ _TRANSLATIONS = {
     "If it is a tensor, call odeco.decompose instead; rows are reshaped with X.reshape(-1, d).": (
         "If it is a tensor, run odeco decompose instead; rows are reshaped with X.reshape(-1, d)."
     ),
-    "leave the column out with `drop`": "leave the column out with --drop",
+    "with `drop`": "with --drop",
     "Pass its name as `column`.": "Pass --column NAME.",
     "or pass another `column`.": "or pass another --column.",
 }
+
+
+class SuggestingGroup(click.Group):
+    """Sub-commands. If there is none of a name, the error suggests a similar one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the sub-command that the first argument names."""
+        name, names = args[0], self.list_commands(ctx)
+        if not name.startswith("-") and name not in names:
+            close = get_close_matches(name, names, 1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"{ctx.command_path} --help lists them."
+            raise click.UsageError(f"No such command {name!r}. {hint}", ctx)
+        return super().resolve_command(ctx, args)
 
 
 class Interrupted(click.ClickException):

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from odeco.cli import options as _options
+from odeco.cli.faults import SuggestingGroup
 from odeco.cli.learn_files import INPUTS, deliver_model, labels_csv
 from odeco.cli.models import MODELS, RegisteredModel
 from odeco.cli.output import columns_called, console
@@ -22,7 +23,7 @@ from odeco.display.progress import progress_bar
 _BUDGET = ("epsilon", "delta", "ledger", "budget")
 
 
-class _Models(click.Group):
+class _Models(SuggestingGroup):
     """One command for each registered model, made when it is used: estimators take a second to import."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002

@@ -177,6 +177,7 @@ def fit(
     ):
         if client is None:
             with _stages(interrupt) as show:
+                show("reading", 0, None)
                 read = read_for_learning(files, given, private=private, show=show)
             ledger = agree_to_learn(read, given) if private else None  # without a bar, which would hide the question
             with _stages(interrupt) as show:
@@ -271,11 +272,20 @@ def _first(explicit: list[str], *names: str) -> str:
     return next((f"--{name.replace('_', '-')}" for name in names if name in explicit), "")
 
 
+#: What users read for a stage.
+_STAGES = {
+    "pairs": "counting pairs of words",
+    "triples": "decomposing triples of words",
+    "number of topics": "selecting the number of topics",
+    "sweeps": "Gibbs sweeps",
+    "measuring": "measuring perplexity",
+}
+
+
 @contextmanager
 def _stages(interrupt: LastingInterrupt) -> Iterator[Callable[[str, int, int | None], None]]:
     """Yield a function that shows the stage of the work and how much of it is done, unless it was interrupted."""
     with progress_bar(only_on_terminal=True) as show_progress:
-        show_progress("reading")
 
         def show(stage: str, done: int, total: int | None) -> None:
             interrupt.check()
@@ -283,9 +293,9 @@ def _stages(interrupt: LastingInterrupt) -> Iterator[Callable[[str, int, int | N
             if stage == "sweeps" and done:
                 count = f"{done:,} of {total:,}"
             elif stage in ("triples", "sweeps"):
-                stage += " (the first run compiles, once)"  # loops are kept on disk for later runs
+                count = "(the first run compiles)"  # loops are kept on disk for later runs
             # A stage of one step shows that work goes on, not a bar that stands still.
-            show_progress(stage, done, total if total != 1 else None, count)
+            show_progress(_STAGES.get(stage, stage), done, total if total != 1 else None, count)
 
         yield show
 

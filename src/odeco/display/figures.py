@@ -157,7 +157,7 @@ class CosinesDisplay(Display):
                 place = (column - 0.5, row - 0.5)
                 axes.add_patch(rectangle(place, 1, 1, facecolor=colour, alpha=strength, linewidth=0))
             if number <= _MAX_WRITTEN and row != column:
-                axes.text(column, row, f"{value:.2f}".replace("-", "−").replace("0.", ".", 1), **settings)
+                axes.text(column, row, f"{value:z.2f}".replace("-", "−").replace("0.", ".", 1), **settings)
         left_out = "" if number == len(self.cosines) else f", the first {number} of {len(self.cosines)}"
         axes.set(xlim=(-0.5, number - 0.5), ylim=(number - 0.5, -0.5), aspect="equal")
         axes.set(xticks=_ticks(number, 8), yticks=_ticks(number, 8))
@@ -188,9 +188,10 @@ class ConvergenceDisplay(Display):
         for number, history in enumerate(self.histories[:MAX_DRAWN]):
             turn, place = divmod(number, len(palette.series))
             look: Any = {"color": palette.series[place], "linestyle": ("-", "--")[turn % 2], "label": str(number)}
-            # A logarithmic axis has no 0, so a residual of 0 is drawn at half the rounding unit of a double.
-            axes.plot(np.arange(1, len(history) + 1), np.maximum(history, np.finfo(float).eps / 2), **look)
+            # A logarithmic axis has no 0, and residuals below the rounding unit of a double are 0 but for rounding.
+            axes.plot(np.arange(1, len(history) + 1), np.maximum(history, np.finfo(float).eps), **look)
         axes.set(yscale="log", xlabel="images", ylabel="relative residual")
+        axes.set_ylim(bottom=max(axes.get_ylim()[0], np.finfo(float).eps / 2))
         axes.xaxis.get_major_locator().set_params(integer=True)
         if len(self.histories) > 1:
             n_lines = min(len(self.histories), MAX_DRAWN)

@@ -6,7 +6,7 @@ A line of an svmlight file is ``label index:value index:value … # comment``; l
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import islice
@@ -21,6 +21,10 @@ from odeco.errors import SourceError
 from odeco.io.errors import source_error
 from odeco.io.source import ALL, BLOCK_BYTES, FileSource, Selection, Source, rows_per_block, split
 from odeco.io.tables import Record, find_delimiter, read_records, split_record
+
+
+#: An error names at most this many columns.
+_MAX_NAMED = 8
 
 
 class CsvFile(FileSource):
@@ -107,27 +111,30 @@ class CsvFile(FileSource):
     def _blame(self, records: list[Record], first_row: int) -> SourceError:
         """Return the error for the first of some records that is not a row of numbers."""
         for row, record in enumerate(records, start=first_row):
-            cells, column = self._cells(record), ""
+            cells, columns = self._cells(record), [""]
             read = range(len(cells)) if self._places is None else self._places
             if len(cells) != self._n_cells:
                 must = f"{self._n_cells:,} {'numbers' if self._places is None else 'fields'}"
                 given = record.text.strip()
             elif wrong := [at for at, place in enumerate(read) if _as_number(cells[place]) is None]:
                 must, given = "all numbers", cells[read[wrong[0]]]
-                column = "" if self.columns is None else self.columns[wrong[0]]
+                columns = [""] if self.columns is None else [self.columns[at] for at in wrong]
             else:
                 continue
-            return _bad_line(self, row, record.line, must, given, column)
+            return _bad_line(self, row, record.line, must, given, columns)
         # numpy.loadtxt rejects some numbers that Python accepts, such as 1_000.
         return self.fault("damaged later", first_row, reason="its lines are not numbers")
 
 
-def _bad_line(source: Source, row: int, line: int, must: str, given: str, column: str = "") -> SourceError:
-    """Return the error for a line of a text file that is not a row; `column` names the cell at fault."""
+def _bad_line(
+    source: Source, row: int, line: int, must: str, given: str, columns: Sequence[str] = ("",)
+) -> SourceError:
+    """Return the error for a line of a text file that is not a row; `columns` are those at fault, if they have names."""
     shown = repr(given if len(given) <= 40 else given[:37] + "...")
     remedy = "Fix or drop the line"
-    if column:
-        shown, remedy = f"{shown} in column {column!r}", f"{remedy}, or leave the column out with `drop`,"
+    if columns[0]:
+        named = ", ".join(map(repr, columns[:_MAX_NAMED])) + (" ..." if len(columns) > _MAX_NAMED else "")
+        shown, remedy = f"{shown} in column {columns[0]!r}", f"{remedy}, or leave out {named} with `drop`,"
     return source.fault("line", row, line=line, must=must, given=shown, remedy=remedy)
 
 

@@ -123,7 +123,8 @@ class Description:
             return ""
         more = f", and {len(unclear) - _MAX_UNCLEAR} more" if len(unclear) > _MAX_UNCLEAR else ""
         listed = ", ".join(unclear[:_MAX_UNCLEAR]) + more
-        return f"{len(unclear)} of {len(self.components)} are unclear. Take care with {component} {listed}."
+        verb = "is" if len(unclear) == 1 else "are"
+        return f"{len(unclear)} of {len(self.components)} {verb} unclear. Take care with {component} {listed}."
 
     def with_facts(self, info: Info, privacy: PrivacyReport | None) -> Description:
         """Return the description with the facts that every model states: how k was chosen, convergence, privacy."""
@@ -203,8 +204,8 @@ def _groups(info: Info) -> str:
     """Return that components may be parts of one group."""
     groups = "1 group" if info.n_groups == 1 else f"{info.n_groups} groups"
     return (
-        f"Components overlap ({info.overlap:.0%} of the largest possible entropy) and may be parts of fewer groups, as "
-        f"when no component has the shape of a group: joined where they overlap, they form {groups}."
+        f"Components overlap ({info.overlap:.0%} of the largest possible entropy). Several may describe one group whose "
+        f"shape is not that of a component: joined where they overlap, they form {groups}."
     )
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from odeco._util.extras import needed_by
-from odeco._util.types import BoolArray, FloatArray, IndexArray
+from odeco._util.types import FloatArray, IndexArray
 from odeco.decompose.page import again_section, privacy_section
 from odeco.display.page import HALF, Figures, Section, asset, beside, parts, table, write_page
 from odeco.display.style import LIGHT, drawn_in
 from odeco.models.engine.description import Description, PageTable, draw_panels, number_text, plural
+from odeco.models.engine.fit import Info
 
 with needed_by("A page"):
     from markupsafe import Markup
@@ -86,7 +87,7 @@ def write_model_report(
         Section("Figure" if len(described.panels) == 1 else "Figures", _drawn(described, figures)),
         *(_section(each) for each in described.tables),
         *([] if typical is None else [_section(typical)]),
-        *([_how_many(info.tried, info.tried_scores, info.tried_as_good, name, figures)] if info.tried.size > 1 else []),
+        *([_how_many(info, name, figures)] if info.tried.size > 1 else []),
         *([privacy_section(privacy)] if privacy is not None else []),
         again_section(command, privacy=privacy),
     ]
@@ -151,7 +152,7 @@ def _typical_rows(model: Any, described: Description, rows: Any) -> PageTable | 
     record = model._SPEC.record
     return PageTable(
         f"Typical {record}s",
-        f"Of those that belong to a {model._SPEC.component}, the {record}s of the largest likelihood, numbered from 0.",
+        f"For each {model._SPEC.component}, those of its {record}s that have the largest likelihood. They are numbered from 0.",
         [model._SPEC.component, record, "probability", *(names[column] for column in columns)],
         listed,
     )
@@ -167,11 +168,11 @@ class _Curve:
 
     tried: IndexArray
     scores: FloatArray
-    as_good: BoolArray
+    selected: int
     name: str
 
     def draw(self, axes: Any) -> None:
-        chosen = int(self.tried[self.as_good].min())
+        chosen = self.selected
         place = int(np.flatnonzero(self.tried == chosen)[0])
         axes.plot(self.tried, self.scores, "o-", markersize=4)
         axes.plot(chosen, self.scores[place], "o", markersize=11, fillstyle="none", color=LIGHT.warm)
@@ -184,12 +185,12 @@ class _Curve:
         axes.grid(axis="y")
 
 
-def _how_many(tried: IndexArray, scores: FloatArray, as_good: BoolArray, name: str, figures: Figures) -> Section:
+def _how_many(info: Info, name: str, figures: Figures) -> Section:
     figure = Figure(figsize=(6.5, 3.2), layout="constrained")
     with drawn_in():
-        _Curve(tried, scores, as_good, name).draw(figure.subplots())
+        _Curve(info.tried, info.tried_scores, info.selected, name).draw(figure.subplots())
     lead = (
         f"How well models with different numbers of {plural(name)} predict data that they were not fitted to; higher "
-        "is better. The smallest number is selected that the best one does not clearly beat."
+        "is better. The smallest number that none of the next three clearly beats is selected."
     )
     return Section(f"How many {plural(name)} there are", figures.html(figure, lead), lead)

@@ -32,6 +32,9 @@ _ALONE = 0.99
 #: A figure shows at most this many rows and columns.
 _MAX_POINTS, _MAX_COLUMNS = 2000, 40
 
+#: The room for the number of a component, in parts of the figure's width.
+_LABEL = 0.05
+
 _SHAPES = {"spherical": "spheres", "diag": "axis-aligned ellipsoids", "full": "ellipsoids"}
 
 
@@ -63,7 +66,7 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Fl
         [names[column] for column in columns],
         "mean, in standard deviations",
     )
-    fact = f"{_SHAPES[model.covariance_type]}, fitted to {fit.info.n_samples:,} rows; start: {fit.info.init}."
+    fact = f"{fit.info.n_samples:,} rows, fitted by {_SHAPES[model.covariance_type]}; start: {fit.info.init}."
     verdict, facts = _verdict(fit, privacy, posterior), [fact]
     alone = None if scale.size else _only_column(model)
     if scale.size:
@@ -142,6 +145,7 @@ def _only_column(model: Gaussians) -> tuple[int, float] | None:
 class _Plane:
     """The components, and rows if there are some, in the plane where the means vary most.
 
+    Columns are measured in standard deviations within components, so that one in large units does not hide the others.
     Ellipses have one and two standard deviations.
     """
 
@@ -154,6 +158,7 @@ class _Plane:
 
         model, k = self.model, len(self.model.weights)
         directions = self._directions()
+        centres = (model.means - model.origin) @ directions
         palette = colormaps["tab10" if k <= 10 else "tab20"]
         colours = [palette(component % palette.N) for component in range(k)]
         if self.rows is not None:
@@ -163,21 +168,33 @@ class _Plane:
         for component in range(k):
             own = model.covariances[component]
             full = own if np.ndim(own) == 2 else np.diag(np.broadcast_to(own, model.means.shape[1]))
-            centre = (model.means[component] - model.origin) @ directions
             values, vectors = np.linalg.eigh(directions.T @ full @ directions)
             angle = float(np.degrees(np.arctan2(vectors[1, 1], vectors[0, 1])))
             for deviations in (1, 2):
                 width, height = 2 * deviations * np.sqrt(np.maximum(values[::-1], 0.0))
                 edge = colours[component]
-                axes.add_patch(Ellipse(tuple(centre), width, height, angle=angle, fill=False, edgecolor=edge))
-            axes.annotate(str(component), tuple(centre), ha="center", va="center")
+                axes.add_patch(Ellipse(tuple(centres[component]), width, height, angle=angle, fill=False, edgecolor=edge))
         axes.autoscale_view()
+        gap = _LABEL * max(np.ptp(axes.get_xlim()), np.ptp(axes.get_ylim()))
+        for component, place in enumerate(_spread_out(centres, gap)):
+            axes.annotate(str(component), tuple(place), ha="center", va="center", weight="bold")
         axes.set_aspect("equal", adjustable="datalim")
-        axes.set_xlabel("first direction of the means")
+        axes.set_xlabel("first direction of the means, in standard deviations")
         axes.set_ylabel("second direction of the means")
 
     def _directions(self) -> FloatArray:
-        """Return two orthonormal directions; with one feature the second is zero."""
-        offsets = np.sqrt(self.model.weights)[:, None] * (self.model.means - self.model.origin)
-        directions = np.linalg.svd(offsets, full_matrices=True)[2][:2].T
+        """Return the two directions of the plane, for rows less the origin; with one feature the second is zero."""
+        offsets = np.sqrt(self.model.weights)[:, None] * self.model.standardized_means
+        directions = np.linalg.svd(offsets, full_matrices=True)[2][:2].T / self.model.spread[:, None]
         return directions if len(directions) > 1 else np.hstack([directions, np.zeros((1, 1))])
+
+
+def _spread_out(points: FloatArray, gap: float) -> FloatArray:
+    """Return points in the plane, those that are closer than a gap moved away from each other."""
+    angles = np.arange(len(points)) * 2.4  # points in one place part in different directions
+    points = points + 1e-3 * gap * np.column_stack([np.cos(angles), np.sin(angles)])
+    for _ in range(100):
+        apart = points[:, None] - points
+        distances = np.maximum(np.linalg.norm(apart, axis=2), 1e-12 * gap) + np.diag(np.full(len(points), np.inf))
+        points += np.einsum("ij,ijc->ic", np.maximum(gap - distances, 0.0) / (2 * distances), apart)
+    return points

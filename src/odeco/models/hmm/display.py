@@ -31,6 +31,9 @@ _N_DRAWN = 4000
 #: A text names at most this number of symbols or features of a state; a figure shows at most the second number.
 _MAX_NAMED, _MAX_SYMBOLS = 5, 40
 
+#: Symbols of a smaller probability are not named, unless all are as rare.
+_RARE = 0.01
+
 #: A figure shows the states of at most this number of rows, the first ones.
 _MAX_STEPS = 300
 
@@ -51,7 +54,7 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Se
     drawn, _ = hmm.sample(_N_DRAWN, np.random.default_rng(0))
     posterior = hmm.posterior(drawn, np.arange(_N_DRAWN) == 0)
     components = [
-        ComponentRow(float(share), f"lasts {duration:.1f} rows; {_emitted(hmm, state, names, symbol_names)}", doubt)
+        ComponentRow(float(share), f"lasts {duration:.1f} rows on average; {_emitted(hmm, state, names, symbol_names)}", doubt)
         for state, (share, duration, doubt) in enumerate(
             zip(stationary, durations, doubts(posterior, "state"), strict=True)
         )
@@ -142,6 +145,7 @@ def _emitted(hmm: HMM, state: int, names: list[str], symbol_names: list[str]) ->
     if isinstance(emissions, Categorical):
         probabilities = emissions.probabilities[state]
         likely = np.argsort(-probabilities, kind="stable")[:_MAX_NAMED]
+        likely = likely[probabilities[likely] >= min(_RARE, probabilities[likely[0]])]
         return f"{names[0]} is " + ", ".join(f"{symbol_names[each]} ({probabilities[each]:.0%})" for each in likely)
     offsets = (emissions.means[state] - emissions.origin) / np.sqrt(emissions.total_variances)
     deviations = np.sqrt(emissions.variances[state])

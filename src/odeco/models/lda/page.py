@@ -37,6 +37,9 @@ _PLAIN = "plain"
 #: The documents of this many topics are shown at once; those of the others are shown at a click.
 _OPEN = 3
 
+#: Eigenvalues below this share of the noise level are not drawn: they are 0 but for noise and rounding.
+_FAINT = 1e-3
+
 #: The style sheet, the templates and the script are files of this package.
 _PACKAGE = "odeco.models.lda"
 
@@ -350,7 +353,8 @@ def clear_directions(found: TopicDiagnostics, *, private: bool) -> NDArray[np.bo
 def draw_spectrum(figures: Figures, found: TopicDiagnostics, clear: NDArray[np.bool_]) -> Markup:
     """Draw the eigenvalues with standard errors, the noise level, and the number of topics."""
     values, errors = found.eigenvalues, np.where(np.isfinite(found.eigenvalue_errors), found.eigenvalue_errors, 0.0)
-    positive = values > 0
+    lowest = found.noise_level * _FAINT
+    positive = values > lowest
     numbers = np.arange(1, values.size + 1)
     figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     with drawn_in():
@@ -379,15 +383,14 @@ def draw_spectrum(figures: Figures, found: TopicDiagnostics, clear: NDArray[np.b
             found.n_components + 0.5, color=LIGHT.ink, linewidth=1, label=f"number of topics, {found.n_components}"
         )
         axes.set_yscale("log")
-        lowest = min(float(values[positive].min(initial=found.noise_level)), found.noise_level)
-        axes.set_ylim(lowest / 1.6, max(float(values[0] + errors[0]), found.noise_level) * 1.5)
-        axes.set_xlim(0.3, values.size + 0.7)
+        axes.set_ylim(float(values[positive].min(initial=found.noise_level)) / 1.6, max(float(values[0] + errors[0]), found.noise_level) * 1.5)
+        axes.set_xlim(0.3, max(found.n_components, numbers[positive].max(initial=1)) + 0.7)
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlabel("number of directions, strongest first")
         axes.set_ylabel("eigenvalue of pairs of words")
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4)
         left_out = int(np.sum(~positive))
         noun = "1 direction" if left_out == 1 else f"{left_out} directions"
-        caption = f"Not drawn: {noun} with an eigenvalue below zero." if left_out else ""
+        caption = f"Not drawn: {noun} with an eigenvalue below {_FAINT:g} of the noise level." if left_out else ""
         described = f"{values.size} eigenvalues, {int(clear.sum())} of them above the noise level."
         return figures.html(figure, described, caption)

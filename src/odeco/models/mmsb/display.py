@@ -40,7 +40,7 @@ def describe(params: CommunityParams, names: list[str]) -> Description:
     described = zip(range(k), params.profiles, sizes, within, between, strict=True)
     for community, profile, share, inside, outside in described:
         most_linked = ", ".join(names[node] for node in np.argsort(-profile, kind="stable")[:_MAX_NAMED])
-        rates = f"{inside:.2g} links within for {outside:.2g} between"
+        rates = f"{inside:.2g} links between two of them, {outside:.2g} to a node outside"
         members = memberships[own == community, community]
         mean = float(members.mean()) if members.size else 0.0
         doubt = f"its nodes belong to it by {mean:.0%} on average" if k > 1 and mean < _UNCLEAR else ""
@@ -94,7 +94,8 @@ def _verdict(memberships: FloatArray, within: FloatArray, between: FloatArray, m
         return f"{k} communities that these links do not tell apart: hardly any node belongs to one of them alone."
     if ratio < 1:
         return f"{k} groups with fewer links within than between."
-    return f"{k} communities, with {'over 100' if ratio > 100 else f'{ratio:.1f}'} times the links within."
+    times = "over 100" if ratio > 100 else f"{ratio:.1f}"
+    return f"{k} communities: two nodes have {times} times as many links within one as between two."
 
 
 @dataclass(frozen=True, eq=False)
