@@ -134,7 +134,8 @@ def _read_sequences(
             rows, names = read_rows(file, columns, drop)
         except SourceError as error:
             if symbol is None and "must be all numbers" in str(error):
-                hint = f"{error} If the rows are symbols, name their column with --symbol, and that of the sequences with --sequence."
+                hint = f"{error} If the rows are symbols, name their column with --symbol, and that of sequences with "
+                hint += "--sequence."
                 raise SourceError(hint, path=error.path, row=error.row) from error
             raise
         fit, emissions = {}, "gaussian"

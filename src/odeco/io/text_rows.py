@@ -22,7 +22,6 @@ from odeco.io.errors import source_error
 from odeco.io.source import ALL, BLOCK_BYTES, FileSource, Selection, Source, rows_per_block, split
 from odeco.io.tables import Record, find_delimiter, read_records, split_record
 
-
 #: An error names at most this many columns.
 _MAX_NAMED = 8
 
@@ -129,7 +128,7 @@ class CsvFile(FileSource):
 def _bad_line(
     source: Source, row: int, line: int, must: str, given: str, columns: Sequence[str] = ("",)
 ) -> SourceError:
-    """Return the error for a line of a text file that is not a row; `columns` are those at fault, if they have names."""
+    """Return the error for a line of a text file that is not a row; `columns` names those at fault."""
     shown = repr(given if len(given) <= 40 else given[:37] + "...")
     remedy = "Fix or drop the line"
     if columns[0]:

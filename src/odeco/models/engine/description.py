@@ -204,8 +204,8 @@ def _groups(info: Info) -> str:
     """Return that components may be parts of one group."""
     groups = "1 group" if info.n_groups == 1 else f"{info.n_groups} groups"
     return (
-        f"Components overlap ({info.overlap:.0%} of the largest possible entropy). Several may describe one group whose "
-        f"shape is not that of a component: joined where they overlap, they form {groups}."
+        f"Components overlap ({info.overlap:.0%} of the largest possible entropy). Several may describe one group "
+        f"whose shape is not that of a component: joined where they overlap, they form {groups}."
     )
 
 

@@ -152,7 +152,7 @@ def _typical_rows(model: Any, described: Description, rows: Any) -> PageTable | 
     record = model._SPEC.record
     return PageTable(
         f"Typical {record}s",
-        f"For each {model._SPEC.component}, those of its {record}s that have the largest likelihood. They are numbered from 0.",
+        f"Of each {model._SPEC.component}, the {record}s with the largest likelihood. They are numbered from 0.",
         [model._SPEC.component, record, "probability", *(names[column] for column in columns)],
         listed,
     )

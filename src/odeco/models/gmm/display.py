@@ -172,8 +172,8 @@ class _Plane:
             angle = float(np.degrees(np.arctan2(vectors[1, 1], vectors[0, 1])))
             for deviations in (1, 2):
                 width, height = 2 * deviations * np.sqrt(np.maximum(values[::-1], 0.0))
-                edge = colours[component]
-                axes.add_patch(Ellipse(tuple(centres[component]), width, height, angle=angle, fill=False, edgecolor=edge))
+                centre, edge = tuple(centres[component]), colours[component]
+                axes.add_patch(Ellipse(centre, width, height, angle=angle, fill=False, edgecolor=edge))
         axes.autoscale_view()
         gap = _LABEL * max(np.ptp(axes.get_xlim()), np.ptp(axes.get_ylim()))
         for component, place in enumerate(_spread_out(centres, gap)):

@@ -54,7 +54,9 @@ def describe(fit: Fit, names: list[str], privacy: PrivacyReport | None, rows: Se
     drawn, _ = hmm.sample(_N_DRAWN, np.random.default_rng(0))
     posterior = hmm.posterior(drawn, np.arange(_N_DRAWN) == 0)
     components = [
-        ComponentRow(float(share), f"lasts {duration:.1f} rows on average; {_emitted(hmm, state, names, symbol_names)}", doubt)
+        ComponentRow(
+            float(share), f"lasts {duration:.1f} rows on average; {_emitted(hmm, state, names, symbol_names)}", doubt
+        )
         for state, (share, duration, doubt) in enumerate(
             zip(stationary, durations, doubts(posterior, "state"), strict=True)
         )

@@ -383,7 +383,11 @@ def draw_spectrum(figures: Figures, found: TopicDiagnostics, clear: NDArray[np.b
             found.n_components + 0.5, color=LIGHT.ink, linewidth=1, label=f"number of topics, {found.n_components}"
         )
         axes.set_yscale("log")
-        axes.set_ylim(float(values[positive].min(initial=found.noise_level)) / 1.6, max(float(values[0] + errors[0]), found.noise_level) * 1.5)
+        top, bottom = (
+            max(float(values[0] + errors[0]), found.noise_level),
+            values[positive].min(initial=found.noise_level),
+        )
+        axes.set_ylim(float(bottom) / 1.6, top * 1.5)
         axes.set_xlim(0.3, max(found.n_components, numbers[positive].max(initial=1)) + 0.7)
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlabel("number of directions, strongest first")
