@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from odeco._util.types import FloatArray
+from odeco.display.tables import shortened
 from odeco.models.engine.fit import Info
 from odeco.privacy.report import PrivacyReport
 
@@ -22,6 +23,9 @@ _MAX_UNCLEAR = 6
 
 #: Width and height in inches of a panel that has no `size`.
 PANEL_SIZE = (5.2, 4.2)
+
+#: The height of a line of text and the width of a letter in a figure, in inches; and the most names along one side.
+_LINE, LETTER, _MAX_TICKS = 0.19, 0.08, 60
 
 #: A component is unclear if fewer of its rows than this share are assigned to it.
 _UNCLEAR = 0.75
@@ -231,14 +235,30 @@ class HeatMap:
     label: str
     diverging: bool = True
 
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches: room for the names, and for as many lines of text as there are names."""
+        n_rows, n_columns = (min(number, _MAX_TICKS) for number in self.values.shape)
+        left, below = (LETTER * max(map(len, map(shortened, names)), default=0) for names in (self.rows, self.columns))
+        below *= self._is_upright
+        width, height = _LINE * n_columns + left + 1.4, _LINE * n_rows + below + 0.6
+        return max(PANEL_SIZE[0], width), max(PANEL_SIZE[1], height)
+
+    @property
+    def _is_upright(self) -> bool:
+        """Whether the names of columns are written upwards."""
+        return max(map(len, self.columns), default=0) > 3
+
     def draw(self, axes: Any) -> None:
         """Draw it on Matplotlib axes."""
         most = float(np.abs(self.values).max(initial=0.0)) or 1.0
         colours = {"cmap": "RdBu_r", "vmin": -most} if self.diverging else {"cmap": "Blues", "vmin": 0.0}
         drawn = axes.imshow(self.values, vmax=most, aspect="auto", interpolation="nearest", **colours)
-        upright = max((len(name) for name in self.columns), default=0) > 3
-        axes.set_xticks(range(len(self.columns)), self.columns, rotation=90 if upright else 0)
-        axes.set_yticks(range(len(self.rows)), self.rows)
+        for axis, names in ((axes.xaxis, self.columns), (axes.yaxis, self.rows)):
+            every = -(-len(names) // _MAX_TICKS)
+            # A dollar sign in a name does not begin a formula.
+            axis.set_ticks(range(0, len(names), every), list(map(shortened, names[::every])), parse_math=False)
+        axes.tick_params(axis="x", labelrotation=90 if self._is_upright else 0)
         axes.figure.colorbar(drawn, ax=axes, label=self.label)
 
 

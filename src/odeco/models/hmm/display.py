@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from odeco._util.types import BoolArray, FloatArray
+from odeco.display.tables import shortened
 from odeco.models.engine.description import (
     ComponentRow,
     Description,
@@ -195,5 +196,6 @@ class _Means:
             places = np.arange(len(names)) + (state - (k - 1) / 2) * 0.8 / k
             axes.errorbar(places, means[state], deviations[state], fmt="o", markersize=3, label=str(state))
         axes.set(title="Means, with a standard deviation to each side")
-        axes.set_xticks(range(len(names)), names, rotation=90 if len(names) > 8 else 0)
+        upright = len(names) > 8 or max(map(len, names)) > 8
+        axes.set_xticks(range(len(names)), list(map(shortened, names)), rotation=90 if upright else 0, parse_math=False)
         axes.legend(title="state", ncols=1 + k // 8)

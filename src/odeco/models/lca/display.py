@@ -10,6 +10,7 @@ import numpy as np
 
 from odeco._util.types import FloatArray, IndexArray
 from odeco.models.engine.description import (
+    LETTER,
     ComponentRow,
     Description,
     PageTable,
@@ -115,7 +116,9 @@ class _Answers:
     @property
     def size(self) -> tuple[float, float]:
         n_answers, k = self.answers.shape
-        return min(max(4.0, 1.5 + 0.28 * n_answers), 30.0), 2.2 + 0.35 * k
+        cells = [_short(cell) for own in self.categories for cell in own.tolist()] if n_answers <= _MAX_LABELS else []
+        texts = LETTER * (max(map(len, cells), default=0) + max(len(_short(name)) for name in self.names))
+        return min(max(4.0, 1.5 + 0.28 * n_answers), 30.0), 1.2 + 0.35 * k + texts
 
     def draw(self, axes: Any) -> None:
         n_answers, k = self.answers.shape
@@ -126,13 +129,15 @@ class _Answers:
         axes.set_yticks(range(k), [f"class {number} ({weight:.0%})" for number, weight in enumerate(self.weights)])
         if n_answers <= _MAX_LABELS:
             cells = [_short(cell) for own in self.categories for cell in own.tolist()]
-            axes.set_xticks(range(n_answers), cells, rotation=90)
+            axes.set_xticks(range(n_answers), cells, rotation=90, parse_math=False)
         else:
             axes.set_xticks([])
         above = axes.secondary_xaxis("top")
         every = max(1, int(np.ceil(self.sizes.size / _MAX_LABELS)))
         centres = (edges + (self.sizes - 1) / 2)[::every]
-        above.set_xticks(centres, [_short(name) for name in self.names[::every]], rotation=60, ha="left")
+        above.set_xticks(
+            centres, [_short(name) for name in self.names[::every]], rotation=60, ha="left", parse_math=False
+        )
         axes.figure.colorbar(shown, ax=axes, label="probability of the answer")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odeco._util.types import FloatArray
+from odeco.display.tables import shortened
 from odeco.models.engine.description import ComponentRow, Description, HeatMap, PageTable
 
 if TYPE_CHECKING:
@@ -120,6 +121,6 @@ class _Memberships:
         axes.set(xlim=(-0.5, len(permutation) - 0.5), ylim=(0, 1), ylabel="share", title="Communities of nodes")
         if len(self.names) <= _MAX_TICKS:
             names = [self.names[node] for node in permutation]
-            axes.set_xticks(range(len(names)), names, rotation=90, fontsize=8)
+            axes.set_xticks(range(len(names)), list(map(shortened, names)), rotation=90, fontsize=8, parse_math=False)
         else:
             axes.set_xlabel("nodes, by community")
