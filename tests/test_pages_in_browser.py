@@ -7,6 +7,7 @@ import numpy as np
 import pandas
 import pytest
 from browser import CHROMIUM, Browser
+from test_report import VISIBLE
 
 import odeco
 from odeco.cli.app import run
@@ -118,6 +119,8 @@ def test_no_label_covers_another_no_text_is_cut_and_no_name_is_missing(tmp_path)
                 browser.open(tmp_path / f"{kind}.html", width=width)
                 assert browser.evaluate(OVERLAPPING) == [], (kind, width)
                 assert browser.evaluate(CUT) == [], (kind, width)
+                # The page of topics hides what its explorer shows; nothing of any page is cut off or beyond its edge.
+                assert [each for each in browser.evaluate(VISIBLE) if not each.startswith("not shown")] == [], kind
                 shown = browser.evaluate("document.body.textContent")
                 assert [name for name in names if name not in shown] == [], kind
 

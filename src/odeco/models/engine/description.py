@@ -25,7 +25,7 @@ _MAX_UNCLEAR = 6
 PANEL_SIZE = (5.2, 4.2)
 
 #: The height of a line of text and the width of a letter in a figure, in inches; and the most names along one side.
-_LINE, LETTER, _MAX_TICKS = 0.19, 0.08, 60
+LINE, LETTER, MAX_TICKS = 0.19, 0.08, 60
 
 #: A component is unclear if fewer of its rows than this share are assigned to it.
 _UNCLEAR = 0.75
@@ -238,10 +238,10 @@ class HeatMap:
     @property
     def size(self) -> tuple[float, float]:
         """Width and height in inches: room for the names, and for as many lines of text as there are names."""
-        n_rows, n_columns = (min(number, _MAX_TICKS) for number in self.values.shape)
+        n_rows, n_columns = (min(number, MAX_TICKS) for number in self.values.shape)
         left, below = (LETTER * max(map(len, map(shortened, names)), default=0) for names in (self.rows, self.columns))
         below *= self._is_upright
-        width, height = _LINE * n_columns + left + 1.4, _LINE * n_rows + below + 0.6
+        width, height = LINE * n_columns + left + 1.4, LINE * n_rows + below + 0.6
         return max(PANEL_SIZE[0], width), max(PANEL_SIZE[1], height)
 
     @property
@@ -255,7 +255,7 @@ class HeatMap:
         colours = {"cmap": "RdBu_r", "vmin": -most} if self.diverging else {"cmap": "Blues", "vmin": 0.0}
         drawn = axes.imshow(self.values, vmax=most, aspect="auto", interpolation="nearest", **colours)
         for axis, names in ((axes.xaxis, self.columns), (axes.yaxis, self.rows)):
-            every = -(-len(names) // _MAX_TICKS)
+            every = -(-len(names) // MAX_TICKS)
             # A dollar sign in a name does not begin a formula.
             axis.set_ticks(range(0, len(names), every), list(map(shortened, names[::every])), parse_math=False)
         axes.tick_params(axis="x", labelrotation=90 if self._is_upright else 0)

@@ -11,6 +11,10 @@ import numpy as np
 from odeco._util.types import BoolArray, FloatArray
 from odeco.display.tables import shortened
 from odeco.models.engine.description import (
+    LETTER,
+    LINE,
+    MAX_TICKS,
+    PANEL_SIZE,
     ComponentRow,
     Description,
     HeatMap,
@@ -153,7 +157,7 @@ def _emitted(hmm: HMM, state: int, names: list[str], symbol_names: list[str]) ->
     offsets = (emissions.means[state] - emissions.origin) / np.sqrt(emissions.total_variances)
     deviations = np.sqrt(emissions.variances[state])
     return ", ".join(
-        f"{names[each]} {emissions.means[state, each]:.3g} ± {deviations[each]:.2g}"
+        f"{names[each]} {number_text(emissions.means[state, each], 3)} ± {number_text(deviations[each], 2)}"
         for each in np.argsort(-np.abs(offsets), kind="stable")[:_MAX_NAMED]
     )
 
@@ -183,19 +187,38 @@ class _Timeline:
 
 @dataclass(frozen=True, eq=False)
 class _Means:
-    """The mean of every feature in every state, with one standard deviation to each side."""
+    """The mean of every feature in every state, with one standard deviation to each side.
+
+    Several features are standardised: one in large units would hide the others.
+    """
 
     emissions: Gaussian | Poisson
     names: list[str]
 
+    @property
+    def size(self) -> tuple[float, float]:
+        width, height = PANEL_SIZE
+        longest = max(len(shortened(name)) for name in self.names)
+        return max(width, LINE * min(len(self.names), MAX_TICKS) + 1.4), height + LETTER * longest * self._is_upright
+
+    @property
+    def _is_upright(self) -> bool:
+        return len(self.names) > 8 or max(map(len, self.names)) > 8
+
     def draw(self, axes: Any) -> None:
         means, names = self.emissions.means, self.names
         deviations: FloatArray = np.sqrt(self.emissions.variances)
+        label = "mean ± standard deviation"
+        if len(names) > 1:
+            unit = np.sqrt(self.emissions.total_variances)
+            means, deviations = (means - self.emissions.origin) / unit, deviations / unit
+            label += " of standardised rows"
         k = len(means)
         for state in range(k):
             places = np.arange(len(names)) + (state - (k - 1) / 2) * 0.8 / k
             axes.errorbar(places, means[state], deviations[state], fmt="o", markersize=3, label=str(state))
-        axes.set(title="Means, with a standard deviation to each side")
-        upright = len(names) > 8 or max(map(len, names)) > 8
-        axes.set_xticks(range(len(names)), list(map(shortened, names)), rotation=90 if upright else 0, parse_math=False)
-        axes.legend(title="state", ncols=1 + k // 8)
+        axes.set_ylabel(label)
+        every, turn = -(-len(names) // MAX_TICKS), 90 if self._is_upright else 0
+        shown = list(map(shortened, names[::every]))
+        axes.set_xticks(range(0, len(names), every), shown, rotation=turn, parse_math=False)
+        axes.legend(title="state", ncols=min(k, 8), loc="lower left", bbox_to_anchor=(0, 1))
