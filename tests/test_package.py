@@ -38,3 +38,10 @@ def test_the_same_pythons_are_named_and_tested():
     assert f"for version in {' '.join(named)};" in (ROOT / "tools" / "pythons.sh").read_text()
     workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text()
     assert set(re.findall(r'"(3\.\d+)"', workflow)) == set(named)
+
+
+def test_the_description_on_pypi_has_no_link_into_the_repository():
+    text = PROJECT["readme"]["text"]
+    assert [link for link in re.findall(r"\]\(([^)]*)\)", text) if not link.startswith("https://")] == []
+    (in_readme, *_), (first, *_) = ((whole.split("\n\n")[1:]) for whole in ((ROOT / "README.md").read_text(), text))
+    assert first == in_readme
