@@ -22,7 +22,7 @@ from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_MOMENT, MOMENTS
 @click.argument("file", type=_options.FILE)
 @_options.n_components_or_auto
 @_options.power_method
-@click.option("--tol", type=float, default=1e-10, help="Relative residual to reach; 0: a fixed count.")
+@click.option("--tol", type=float, default=1e-10, help="Stop at this relative residual; 0 runs all iterations.")
 @click.option(
     "--method",
     type=click.Choice(["auto", "cp", "power"]),
@@ -103,7 +103,7 @@ def decompose(
     "--n-passes",
     type=int,
     metavar="N",
-    help="How often files are read; 1 reads them as a stream is read.  [default: 3; 2 with --method entries]",
+    help="How often the files are read; 1 reads them once, as a stream.  [default: 3; 2 with --method entries]",
 )
 @click.option("--order", type=int, default=3, help="Order of the moment.")
 @click.option(

@@ -26,7 +26,7 @@ _TRANSLATIONS = {
         "Pass --symmetrize, or --asymmetric for an asymmetric one."
     ),
     "For an asymmetric one call odeco.decompose_asymmetric.": "For an asymmetric one pass --asymmetric.",
-    "Pass n_components as an int to see it all the same.": "Pass -k as a number to see it all the same.",
+    "Pass n_components as an int to see it anyway.": "Pass -k as a number to see it anyway.",
     "Pass more rows, or a smaller batch_size.": "Pass more rows, or a smaller --batch-size.",
     "in `error.found`": "in the file of --out, if one was given",
     '`batch_size` must be given for method="power"': "--batch-size must be given for --method power",

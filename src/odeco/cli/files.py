@@ -44,7 +44,7 @@ from odeco.tensors.entries import check_finite, check_symmetric
 def report(
     file: Path, out: Path, title: str | None, names: Path | None, documents: Path | None, column: str | None
 ) -> None:
-    r"""Write a self-contained HTML page of the result, the topics or the model in FILE, which --out has written.
+    r"""Write a self-contained HTML page of the result, the topics or the model in FILE, which --out has saved.
 
     The page of topics shows typical documents if --documents are given; that of private topics never does.
 

@@ -77,7 +77,7 @@ def make_command(model: RegisteredModel) -> click.Command:
             "labels_path",
             type=_options.OUTPUT,
             metavar="FILE",
-            help=f"Write the {model.components} of each row there, as .csv.",
+            help=f"Write the {model.components} of each row to this .csv file.",
         ),
         *(_options.report, _options.threads),
     )
@@ -102,7 +102,7 @@ def _option(declared: Any, model: RegisteredModel) -> Callable[[Any], Any]:
             default="auto",
             metavar="K",
             callback=_options.number_or_auto,
-            help=f"Number of {model.components}; 'auto' chooses it by the data.",
+            help=f"Number of {model.components}; 'auto' selects it from the data.",
         )
     return click.option(
         option,

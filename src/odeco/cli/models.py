@@ -107,7 +107,7 @@ MODELS = (
         data="rows",
         component="source",
         components="sources",
-        summary="Independent sources of which rows of numbers are mixtures; --labels writes the sources of each row.",
+        summary="Independent sources behind rows of numbers that mix them: ICA; --labels writes the sources of each row.",
         examples=("ica recording.csv -k 4 --labels sources.csv --report page.html",),
         labels="transform",
         shares=False,
@@ -123,7 +123,7 @@ MODELS = (
         summary="Classes of respondents to questions with few answers each: latent class analysis.",
         text="FILE is a table with names (.csv, .tsv, .parquet, .arrow, .feather), one row per respondent. Empty cells "
         "are missing answers. With --epsilon, --delta and --answers the model does not reveal any single respondent. "
-        "The answers are public: those that occur would reveal respondents. Any other answer counts as missing. A plan "
+        "The list of answers is public: one made from the table would reveal respondents. Any other answer counts as missing. A plan "
         "is printed first, from public numbers; on a terminal, you are asked before anything is spent. A private table "
         "is a .csv or .tsv file.",
         examples=(
@@ -140,7 +140,7 @@ MODELS = (
         data="graph",
         component="community",
         components="communities",
-        summary="Communities of a graph, of which a node may belong to several: a mixed-membership block model.",
+        summary="Communities of a graph; a node may belong to several: a mixed-membership block model.",
         text="FILE is a list of edges (.csv, .tsv, .txt: two nodes per line, and a weight if there is one) or an "
         "adjacency matrix (.npz of SciPy, .mtx).",
         examples=("communities edges.csv -k 8 --labels memberships.csv --report page.html",),

@@ -23,9 +23,9 @@ options = group(
         "--id",
         "id_column",
         metavar="COLUMN",
-        help="The column that identifies a row: it comes first in the rows that are written, and is not learnt from.",
+        help="The column that identifies a row: it is the first column of the output, and not used for learning.",
     ),
-    click.option("--append", is_flag=True, help="Write all columns of FILE too, as they are, before those of odeco."),
+    click.option("--append", is_flag=True, help="Write all columns of FILE too, unchanged, before the new ones."),
 )
 
 

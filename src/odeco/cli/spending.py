@@ -36,7 +36,7 @@ def budget_options(what: str, *, required: bool = False) -> Callable[[Any], Any]
         click.option(
             "--budget", type=float, metavar="E", help="For a new --ledger: the ε that all runs together may spend."
         ),
-        click.option("--yes", is_flag=True, help="Spend without asking. Without a terminal there is no question."),
+        click.option("--yes", is_flag=True, help="Spend without asking. Without a terminal nothing is asked."),
     )
 
 

@@ -127,7 +127,7 @@ def topics() -> None:
     "--public",
     type=_options.FILE,
     metavar="FILE",
-    help="For a private run: documents that need NO protection, which topics start from.",
+    help="For a private run: documents that need NO protection; topics start from them.",
 )
 @click.option(
     "--dry-run",

@@ -112,7 +112,7 @@ def no_signal_error(weights: FloatArray, noise_levels: FloatArray, found: Compon
     return RankError(
         "At least one component must stand clear of the noise. "
         f"The clearest has weight {weights[best]:.3g}, where noise alone would show {noise_levels[best]:.3g}. "
-        "Pass n_components as an int to see it all the same.",
+        "Pass n_components as an int to see it anyway.",
         found,
     )
 

@@ -379,8 +379,8 @@ def test_an_interrupt_leaves_communities_as_they_were_or_as_they_will_be():
 def test_a_summary_begins_with_a_verdict_and_a_plot_shows_every_node():
     links, _ = planted(300, 3, degree=40, ratio=30, concentration=0.2, seed=2)
     model = Communities(3, random_state=0).fit(links)
-    assert model.summary().startswith("3 communities: two nodes have ")
-    assert " times as many links within one as between two.\n300 nodes, " in model.summary()
+    assert model.summary().startswith("3 communities; links within one are ")
+    assert " times as frequent as links between two.\n300 nodes, " in model.summary()
     assert Communities(1, random_state=0).fit(links).summary().startswith("One community: ")
     left, right = model.plot().axes[:2]
     assert left.get_xlim() == (-0.5, 299.5)
@@ -415,7 +415,7 @@ def test_communities_that_links_do_not_show_are_not_called_clear():
     links = np.triu(rng.random((15, 15)) < 0.2, 1).astype(float)
     summary = Communities(2, concentration=4.0, random_state=0).fit(links + links.T).summary()
     assert "do not tell apart" in summary
-    assert "times as many links" not in summary
+    assert "times as frequent" not in summary
 
 
 def test_weights_that_cannot_be_counted_are_refused():

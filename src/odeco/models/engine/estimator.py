@@ -165,7 +165,7 @@ class Estimator(_Fitted):
         self._require_fitted("privacy_")
         if self._learnt.privacy is None:
             raise AttributeError(
-                f"`privacy_` is what a private model has. This {type(self).__name__} was fitted without privacy."
+                f"Only a private model has `privacy_`. This {type(self).__name__} was fitted without privacy."
             )
         return self._learnt.privacy
 

@@ -39,19 +39,19 @@ from odeco.privacy.holders.sequences import PrivateSequences
 
 def _of_symbols(fit: Fit, name: str) -> Fit:
     if not isinstance(fit.params.emissions, Categorical):
-        raise AttributeError(f"`{name}` is what a model of symbols has. This TensorHMM has vectors or counts.")
+        raise AttributeError(f"Only a model of symbols has `{name}`. This TensorHMM has vectors or counts.")
     return fit
 
 
 def _gaussian(fit: Fit, name: str) -> Gaussian:
     if not isinstance(fit.params.emissions, Gaussian):
-        raise AttributeError(f"`{name}` is what a model of vectors has. This TensorHMM has symbols or counts.")
+        raise AttributeError(f"Only a model of vectors has `{name}`. This TensorHMM has symbols or counts.")
     return fit.params.emissions
 
 
 def _poisson(fit: Fit, name: str) -> Poisson:
     if not isinstance(fit.params.emissions, Poisson):
-        raise AttributeError(f"`{name}` is what a model of counts has. This TensorHMM has no counts.")
+        raise AttributeError(f"Only a model of counts has `{name}`. This TensorHMM has no counts.")
     return fit.params.emissions
 
 

@@ -203,7 +203,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
         """How far to trust the topics of a private model, and their words."""
         trust = self._fit_for("trust_").params.trust
         if trust is None:
-            raise AttributeError("`trust_` is what a private model has. This TensorLDA was fitted without privacy.")
+            raise AttributeError("Only a private model has `trust_`. This TensorLDA was fitted without privacy.")
         return cast("TopicTrust", trust)
 
     def fit(

@@ -251,7 +251,7 @@ def _trust(summary: TopicSummary) -> Section:
         warnings.append(summary.trust.message)
     boxes = [parts().statement(text, "bad") for text in warnings]
     if not boxes:
-        boxes = [parts().statement("All topics stand clear of noise. There is nothing to be done.")]
+        boxes = [parts().statement("All topics stand clear of noise.")]
     n_clear = f"{found.n_clear}" if summary.trust is None or summary.trust.known else "not known"
     numbers = [["documents", f"{found.n_documents:,}"]]
     if found.mean_length is not None:
@@ -327,9 +327,7 @@ def draw_map(figures: Figures, layout: TopicMap, labels: Sequence[str]) -> Marku
         axes.set_ylim(0, height)
         axes.set_aspect("equal")
         axes.set_axis_off()
-        return figures.html(
-            figure, f"Map of {len(labels)} topics.", "Circles that would lie over each other are moved apart."
-        )
+        return figures.html(figure, f"Map of {len(labels)} topics.", "Circles that would overlap are moved apart.")
 
 
 def clear_directions(found: TopicDiagnostics, *, private: bool) -> NDArray[np.bool_]:

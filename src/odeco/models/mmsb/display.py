@@ -44,7 +44,7 @@ def describe(params: CommunityParams, names: list[str]) -> Description:
         rates = f"{inside:.2g} links between two of them, {outside:.2g} to a node outside"
         members = memberships[own == community, community]
         mean = float(members.mean()) if members.size else 0.0
-        doubt = f"its nodes belong to it by {mean:.0%} on average" if k > 1 and mean < _UNCLEAR else ""
+        doubt = f"on average its nodes have a share of {mean:.0%} in it" if k > 1 and mean < _UNCLEAR else ""
         components.append(ComponentRow(float(share), f"{share * n_nodes:.0f} nodes, {rates}; {most_linked}", doubt))
     mixed = float(np.mean(memberships.max(axis=1) <= _ALONE))
     facts = (f"{n_nodes:,} nodes, {mixed:.0%} of which belong to several communities.", *_selection(params))
@@ -96,7 +96,7 @@ def _verdict(memberships: FloatArray, within: FloatArray, between: FloatArray, m
     if ratio < 1:
         return f"{k} groups with fewer links within than between."
     times = "over 100" if ratio > 100 else f"{ratio:.1f}"
-    return f"{k} communities: two nodes have {times} times as many links within one as between two."
+    return f"{k} communities; links within one are {times} times as frequent as links between two."
 
 
 @dataclass(frozen=True, eq=False)
