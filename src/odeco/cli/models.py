@@ -107,7 +107,7 @@ MODELS = (
         data="rows",
         component="source",
         components="sources",
-        summary="Independent sources behind rows of numbers that mix them: ICA; --labels writes the sources of each row.",
+        summary="Independent sources that rows of numbers mix: ICA; --labels writes the sources of each row.",
         examples=("ica recording.csv -k 4 --labels sources.csv --report page.html",),
         labels="transform",
         shares=False,
@@ -123,9 +123,9 @@ MODELS = (
         summary="Classes of respondents to questions with few answers each: latent class analysis.",
         text="FILE is a table with names (.csv, .tsv, .parquet, .arrow, .feather), one row per respondent. Empty cells "
         "are missing answers. With --epsilon, --delta and --answers the model does not reveal any single respondent. "
-        "The list of answers is public: one made from the table would reveal respondents. Any other answer counts as missing. A plan "
-        "is printed first, from public numbers; on a terminal, you are asked before anything is spent. A private table "
-        "is a .csv or .tsv file.",
+        "The list of answers is public: one made from the table would reveal respondents. Any other answer counts as "
+        "missing. A plan is printed first, from public numbers; on a terminal, you are asked before anything is spent. "
+        "A private table is a .csv or .tsv file.",
         examples=(
             "classes survey.csv -k 4 --drop id --labels classes.csv --report page.html",
             "classes survey.csv -k 4 --epsilon 1 --delta 1e-6 --answers yes,no --out model.npz",

@@ -188,7 +188,7 @@ def test_a_fit_that_fails_leaves_the_model_as_it_was():
         model.fit(np.ones((2, 7)))
     np.testing.assert_array_equal(model.means_, means)
     assert model.predict(rows).shape == (100,)
-    with pytest.raises(AttributeError, match="`privacy_` is what a private model has"):
+    with pytest.raises(AttributeError, match="Only a private model has `privacy_`"):
         _ = model.privacy_
 
 

@@ -339,7 +339,7 @@ def test_bad_rows_are_refused():
     model = TensorHMM(2, random_state=0).fit(np.arange(30) % 3)
     with pytest.raises(ValueError, match=re.escape("below the number of symbols, 3. Got 3 in row 0")):
         model.predict([3, 1, 2])
-    with pytest.raises(AttributeError, match="`means_` is what a model of vectors has"):
+    with pytest.raises(AttributeError, match="Only a model of vectors has `means_`"):
         _ = model.means_
     with pytest.raises(NotFittedError):
         TensorHMM(2).sample()
@@ -396,7 +396,7 @@ def test_names_that_do_not_fit_are_refused():
     model = TensorHMM(2).partial_fit(texts, symbol_names=["a", "b"])
     with pytest.raises(ValueError, match="`symbol_names` must be those of the first batch"):
         model.partial_fit(texts, symbol_names=["b", "a"])
-    with pytest.raises(AttributeError, match="`symbol_names_` is what a model of symbols has"):
+    with pytest.raises(AttributeError, match="Only a model of symbols has `symbol_names_`"):
         _ = TensorHMM(2).fit(np.random.default_rng(0).standard_normal((30, 2))).symbol_names_
 
 
@@ -468,9 +468,9 @@ def test_rates_of_counts_are_found(tmp_path):
     assert np.array_equal(TensorHMM.load(tmp_path / "model.npz").rates_, model.rates_)
     with pytest.raises(ValueError, match="Counts must be whole numbers from 0"):
         model.predict(rows + 0.5)
-    with pytest.raises(AttributeError, match="is what a model of vectors has"):
+    with pytest.raises(AttributeError, match="Only a model of vectors has"):
         model.means_  # noqa: B018
-    with pytest.raises(AttributeError, match="is what a model of counts has"):
+    with pytest.raises(AttributeError, match="Only a model of counts has"):
         TensorHMM(2).fit(rows.astype(float)).rates_  # noqa: B018
 
 
