@@ -20,18 +20,18 @@ from odeco.tensors import Components
 NAMES = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a & b", "c", "d", "e"]
 BODY = ["Components", "Weights and cosines", "Largest coordinates", "Vectors"]
 SECTIONS = {
-    "tensor": [*BODY, "To do it again"],
-    "loop": [*BODY, "Convergence", "To do it again"],
-    "auto": [*BODY, "To do it again"],
+    "tensor": [*BODY, "How it was made"],
+    "loop": [*BODY, "Convergence", "How it was made"],
+    "auto": [*BODY, "How it was made"],
     "asymmetric": [
         *("Components", "Weights", "Largest coordinates"),
         *("Vectors along axis 0", "Vectors along axis 1", "Vectors along axis 2"),
-        "To do it again",
+        "How it was made",
     ],
-    "stream": [*BODY, "To do it again"],
-    "private": [*BODY, "Privacy", "To do it again"],
-    "private stream": [*BODY, "Privacy", "To do it again"],
-    "not private": [*BODY, "Privacy", "To do it again"],
+    "stream": [*BODY, "How it was made"],
+    "private": [*BODY, "Privacy", "How it was made"],
+    "private stream": [*BODY, "Privacy", "How it was made"],
+    "not private": [*BODY, "Privacy", "How it was made"],
 }
 
 

@@ -121,7 +121,7 @@ def again_section(
         body = Markup().join([parts().statement(text, "warm"), body])
     rows = [[str(name), str(version)] for name, version in (versions or current_versions()).items()]
     made_with = table(["made with", "version"], rows, text_columns=[0, 1], narrow=True)
-    return Section("To do it again", Markup().join([body, made_with]))
+    return Section("How it was made", Markup().join([body, made_with]))
 
 
 def write_report(

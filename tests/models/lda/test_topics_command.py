@@ -248,7 +248,7 @@ def test_the_page_shows_topics_documents_and_diagnostics_and_escapes_text(folder
     page = Reader(text)
     assert page.headings == [
         *("Explore", "Topics", "Map of topics", "Most typical documents", "How many topics there are"),
-        *("How far to trust them", "To do it again"),
+        *("How far to trust them", "How it was made"),
     ]
     assert page.tags.count("article") == 3
     assert page.tags.count("blockquote") == 15
@@ -307,7 +307,7 @@ def test_a_private_run_says_what_it_guarantees_and_shows_no_document(folder):
     page = Reader(text)
     assert page.headings == [
         *("Explore", "Topics", "Map of topics", "How many topics there are", "How far to trust them", "Privacy"),
-        "To do it again",
+        "How it was made",
     ]
     assert "blockquote" not in page.tags
     assert "coherence 0" not in text

@@ -99,7 +99,7 @@ def write_model_report(
     }
     write_page(
         path,
-        title=title or model._KIND[0].upper() + model._KIND[1:],
+        title=title or plural(name).capitalize(),
         subtitle=f"Learnt by {type(model).__name__} of odeco.models.",
         verdict=described.verdict,
         caution=described.caution(name),
