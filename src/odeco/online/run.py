@@ -25,7 +25,8 @@ from odeco.online.fourth_moment import FourthComponents
 from odeco.online.fourth_solver import FourthMomentSolver
 from odeco.online.one_pass import OnePassSolver
 from odeco.online.range_finder import CoreSolver
-from odeco.online.sums import Held, Part, RowSum
+from odeco.online.sums import Held, RowSum
+from odeco.online.tree import Part
 from odeco.power.power_method import PowerSolver
 from odeco.power.solver import Solver
 from odeco.power.tracking import Tracker

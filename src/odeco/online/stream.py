@@ -24,7 +24,7 @@ from odeco.online.dask.requests import cluster_rows, sum_on_cluster
 from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
 from odeco.online.run import Progress, Run
 from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_METHOD, DEFAULT_MOMENT, METHODS, Method, Moment, Settings
-from odeco.online.sums import rows_per_chunk, rows_per_unit
+from odeco.online.tree import rows_per_chunk, rows_per_unit
 
 
 def decompose_stream(
