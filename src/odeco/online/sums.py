@@ -9,13 +9,16 @@ added up by workers.
 
 from __future__ import annotations
 
+import itertools
 import math
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from odeco._util.scale import largest, ordinary_bits, times_power_of_two, unit_exponent
+from odeco._util.schema import Sizes, array, require
+from odeco._util.state import State, array_field, arrays_field, part_field
 from odeco._util.types import DataArray, FloatArray, IndexArray
 from odeco.io.rows import (
     all_finite,
@@ -27,6 +30,7 @@ from odeco.io.rows import (
     row_slice,
     stored_numbers,
 )
+from odeco.online.block import RowBlock
 from odeco.online.pair_sums import n_entries, n_pairs, sum_entries, sum_products, width_of
 from odeco.online.products import add_in_place, core, entries, has_vanished, image, in_unit
 from odeco.online.thinning import ALL_ROWS, NO_PLACES, RowLimit, below, lowered, selected
@@ -36,7 +40,10 @@ Question = Literal["image", "core", "entries", "pairs", "rows"]
 
 
 #: A sum in a file has fewer levels than this, which is enough for 2⁶⁴ rows.
-MOST_LEVELS = 24
+_MOST_LEVELS = 24
+
+#: A sum in a file has numbers up to this size, which leaves room for the rows of many more chunks.
+_MOST = 2.0**1000
 
 
 class Held(NamedTuple):
@@ -56,6 +63,48 @@ class Held(NamedTuple):
     def n_waiting(self) -> int:
         """The number of rows in the buffer."""
         return sum(int(piece.shape[0]) for piece in self.waiting)
+
+
+def _summable(value: Any, where: str, sizes: Sizes) -> None:
+    """Require numbers that leave room for more; their query determines the shape."""
+    array(*[None] * np.ndim(value), low=-_MOST, high=_MOST)(value, where, sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class SavedSum(State):
+    """A sum as it is saved, without query and block, which the solver has.
+
+    Attributes
+    ----------
+    n_rows, threshold, places
+        As in `Held`.
+    heights : tuple of int
+        The levels that hold an array.
+    levels : tuple of arrays
+        These arrays.
+    buffer : RowBlock or None
+        The buffer of rows.
+    """
+
+    n_rows: int = array_field(kind="i", low=0)
+    threshold: int = array_field(kind="i", low=1, high=ALL_ROWS)
+    places: IndexArray = array_field(None, kind="i", low=0)
+    heights: tuple[int, ...] = array_field(None, kind="i", low=0, high=_MOST_LEVELS - 1, as_tuple=True)
+    levels: tuple[FloatArray, ...] = arrays_field(rule=_summable)
+    buffer: RowBlock | None = part_field(RowBlock, default=None)
+
+    def check(self) -> None:
+        """Raise `ValueError` if the fields of a file contradict each other."""
+        increasing = all(low < high for low, high in itertools.pairwise(self.heights))
+        require(increasing and len(self.heights) == len(self.levels), "every level must have one array")
+        require(self.n_waiting <= self.n_rows, "no more rows may wait than were taken in")
+        numbered = bool(np.all(np.diff(self.places) > 0)) and bool(np.all(self.places < self.n_rows))
+        require(numbered and bool(below(self.places, self.threshold).all()), "their numbers must be those selected")
+
+    @property
+    def n_waiting(self) -> int:
+        """The number of rows in the buffer."""
+        return 0 if self.buffer is None else self.buffer.n_rows
 
 
 class RowSum:
@@ -228,31 +277,22 @@ class RowSum:
         both.held = Held(self.n_rows + other.n_rows, (self.total() + other.total(),), ())
         return both
 
-    def to_arrays(self) -> dict[str, Any]:
-        """Return the state as named arrays, without query and block, which the solver has."""
+    @property
+    def saved(self) -> SavedSum:
+        """The state, to be saved."""
         n_rows, levels, waiting, threshold, places = self.held
-        arrays = {"n_rows": np.array(n_rows), "threshold": np.array(threshold), "places": places}
-        arrays |= {f"level{level}": array for level, array in enumerate(levels) if array is not None}
-        rest = join_rows([*waiting]) if waiting else None
-        if rest is not None and is_sparse(rest):
-            arrays |= {"data": rest.data, "indices": rest.indices, "indptr": rest.indptr, "shape": np.array(rest.shape)}
-        elif rest is not None:
-            arrays["rows"] = rest
-        return arrays
+        held = {height: level for height, level in enumerate(levels) if level is not None}
+        buffer = RowBlock.of(join_rows([*waiting])) if waiting else None
+        return SavedSum(n_rows, threshold, places, tuple(held), tuple(held.values()), buffer)
 
-    def restore(self, arrays: dict[str, Any]) -> None:
-        """Restore the state that `to_arrays` wrote."""
-        waiting: Waiting = ()
-        if "rows" in arrays:
-            waiting = (as_rows(arrays["rows"], self.block.shape[0]),)
-        elif "data" in arrays:
-            stored = (arrays["data"], arrays["indices"], arrays["indptr"])
-            waiting = (as_rows(sparse.csr_array(stored, shape=tuple(arrays["shape"])), self.block.shape[0]),)
+    def restore(self, saved: SavedSum) -> None:
+        """Restore a state that was saved."""
+        waiting: Waiting = () if saved.buffer is None else (as_rows(saved.buffer.rows, self.block.shape[0]),)
         if waiting and not self._may_wait(waiting[0]):
             raise bad_row_error(waiting[0])
-        n_levels = 1 + max((level for level in range(MOST_LEVELS) if f"level{level}" in arrays), default=-1)
-        levels = tuple(arrays.get(f"level{level}") for level in range(n_levels))
-        self.held = Held(int(arrays["n_rows"]), levels, waiting, int(arrays["threshold"]), arrays["places"])
+        held = dict(zip(saved.heights, saved.levels, strict=True))
+        levels = tuple(held.get(height) for height in range(max(held, default=-1) + 1))
+        self.held = Held(saved.n_rows, levels, waiting, saved.threshold, saved.places)
 
     def _may_wait(self, rows: Any) -> bool:
         """Tell whether rows for the buffer are finite, and so small that the sum over their chunk will be finite.
