@@ -231,8 +231,8 @@ def as_weights(weights: Any, n_rows: int, record: str = "row") -> FloatArray:
         )
     if not 0 < total < np.inf:
         raise ValueError(
-            f"The sum of `sample_weight` must be positive and finite. Got {total:g}. Pass a positive weight for at least "
-            f"one {record}, or leave `sample_weight` out."
+            f"The sum of `sample_weight` must be positive and finite. Got {total:g}. Pass a positive weight for at "
+            f"least one {record}, or leave `sample_weight` out."
         )
     return numbers
 

@@ -35,7 +35,6 @@ from odeco.models.lda.use import TopicUse
 from odeco.models.lda.vocabulary import MAX_ITER, Tokenizer, Words
 from odeco.privacy.holders.documents import BoundedCounts
 
-
 #: Documents are repeated at most to this number.
 _MAX_REPEATED = 10**8
 
@@ -402,8 +401,8 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
             return X, None, side
         if np.any(weights != np.rint(weights)) or weights.sum() > _MAX_REPEATED:
             raise ValueError(
-                f"`sample_weight` of documents must be whole numbers that sum to at most {_MAX_REPEATED:,}: documents are "
-                f"repeated. Their sum is {weights.sum():g}. Round them, or multiply all by a constant first."
+                f"`sample_weight` of documents must be whole numbers that sum to at most {_MAX_REPEATED:,}: documents "
+                f"are repeated. Their sum is {weights.sum():g}. Round them, or multiply all by a constant first."
             )
         return _safe_indexing(X, np.repeat(np.arange(len(weights)), weights.astype(np.int64))), None, side
 
