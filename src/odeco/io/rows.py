@@ -229,11 +229,13 @@ def as_weights(weights: Any, n_rows: int, record: str = "row") -> FloatArray:
             f"`sample_weight` must be finite and not negative: a {record} of weight 2 counts twice. Got "
             f"{numbers[place]:g} for {record} {place:,}. Set it to 0 to leave that {record} out."
         )
-    if not 0 < total < np.inf:
+    if total == 0:
         raise ValueError(
-            f"The sum of `sample_weight` must be positive and finite. Got {total:g}. Pass a positive weight for at "
-            f"least one {record}, or leave `sample_weight` out."
+            f"`sample_weight` must have at least one weight above zero. All {n_rows:,} are zero. Pass a positive weight "
+            f"for every {record} that counts."
         )
+    if total == np.inf:
+        raise ValueError("The sum of `sample_weight` must be finite. It is not. Divide all weights by a constant.")
     return numbers
 
 

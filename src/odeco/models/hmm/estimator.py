@@ -357,7 +357,7 @@ class TensorHMM(PrivateEstimator, EMEstimator):
         if sample_weight is None:
             return X, None, side
         X = in_memory(X)
-        n_rows, shape = _num_samples(X), np.shape(sample_weight)
+        n_rows, shape = _num_samples(X), np.asarray(sample_weight).shape
         lengths = as_lengths(side.get("lengths"), n_rows, low=1)
         if shape == (n_rows,):
             rows = as_weights(sample_weight, n_rows)

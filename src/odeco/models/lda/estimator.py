@@ -397,7 +397,7 @@ class TensorLDA(TopicUse, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pri
     def _weigh(self, X: Any, sample_weight: Any, side: dict[str, Any]) -> tuple[Any, None, dict[str, Any]]:
         """Return documents, each as often as it counts: Gibbs sampling draws a topic for every single word."""
         X, weights, side = super()._weigh(X, sample_weight, side)
-        if weights is None:
+        if weights is None or np.all(weights == 1):
             return X, None, side
         if np.any(weights != np.rint(weights)) or weights.sum() > _MAX_REPEATED:
             raise ValueError(
