@@ -214,6 +214,17 @@ def row_of(place: int, pointers: NDArray[Any]) -> int:
 
 def as_weights(weights: Any, n_rows: int, record: str = "row") -> FloatArray:
     """Return the weight of each row as a number of at least 0, of which one is positive."""
+    numbers = as_batch_weights(weights, n_rows, record)
+    if not numbers.any():
+        raise ValueError(
+            f"`sample_weight` must have at least one weight above zero. All {n_rows:,} are zero. Pass a positive "
+            f"weight for every {record} that counts."
+        )
+    return numbers
+
+
+def as_batch_weights(weights: Any, n_rows: int, record: str = "row") -> FloatArray:
+    """Return the weight of each row of a batch, which may all be zero."""
     given = np.asarray(weights)
     if given.shape != (n_rows,) or given.dtype.kind not in "iufb":
         raise ValueError(
@@ -228,11 +239,6 @@ def as_weights(weights: Any, n_rows: int, record: str = "row") -> FloatArray:
         raise ValueError(
             f"`sample_weight` must be finite and not negative: a {record} of weight 2 counts twice. Got "
             f"{numbers[place]:g} for {record} {place:,}. Set it to 0 to leave that {record} out."
-        )
-    if total == 0:
-        raise ValueError(
-            f"`sample_weight` must have at least one weight above zero. All {n_rows:,} are zero. Pass a positive weight "
-            f"for every {record} that counts."
         )
     if total == np.inf:
         raise ValueError("The sum of `sample_weight` must be finite. It is not. Divide all weights by a constant.")

@@ -39,6 +39,7 @@ from odeco.online.run import KINDS, Run
 from odeco.online.settings import METHODS, MOMENTS, Settings
 from odeco.online.sums import MOST_LEVELS, RowSum
 from odeco.online.thinning import ALL_ROWS, below
+from odeco.online.weights import WeightSum, check_can_be_weighted
 from odeco.power.solver import Solver
 from odeco.power.tracking import Tracker
 from odeco.privacy.ledger_file import Account
@@ -140,11 +141,12 @@ def _check_run(settings: Settings, run: Any, arrays: dict[str, Any]) -> None:
     record(_RUN)(run, "run", sizes)
     state: Any = KINDS[run["state"]].from_arrays(arrays, "state", sizes)
     check_names({name: value for name, value in arrays.items() if name.startswith("state.")}, {"state": state})
-    groups: dict[str, dict[str, Any]] = {"sum": {}, "notes": {}}
+    groups: dict[str, dict[str, Any]] = {"sum": {}, "notes": {}, "weights": {}}
     for name, value in arrays.items():
         prefix, _, rest = name.partition("_")
         require(
-            prefix in groups or name.startswith("state."), f"`{name}` must belong to the state, the sum or the notes"
+            prefix in groups or name.startswith("state."),
+            f"`{name}` must belong to the state, the sum, the notes or the weights",
         )
         groups.get(prefix, {})[rest] = value
     begun = settings.search(run["dimension"], 0)
@@ -164,6 +166,21 @@ def _check_run(settings: Settings, run: Any, arrays: dict[str, Any]) -> None:
         require(settled, "it must forget as its settings say")
     _check_sum(settings, run, state, groups["sum"], sizes)
     _check_notes(settings, groups["notes"], sizes)
+    if groups["weights"]:
+        _check_weights(settings, run, groups["weights"])
+
+
+def _check_weights(settings: Settings, run: dict[str, Any], held: dict[str, Any]) -> None:
+    """Require sums of weights and of their squares, over the rows of the run."""
+    check_can_be_weighted(settings, run["dimension"])
+    require(settings.guarantee is None, "rows of a private run have no weights")
+    levels = dict.fromkeys(_LEVELS, array("d", "sums", low=0, high=_MOST))
+    record({**_SUM}, {**levels, **_DENSE_ROWS})(held, "weights", {"d": 2, "sums": 1})
+    require(int(held["n_rows"]) == run["n_rows"], "its weights must be those of its rows")
+    require(int(held["threshold"]) == ALL_ROWS and not len(held["places"]), "the weights of all rows are added up")
+    rows = held.get("rows", np.ones((0, 2)))
+    require(bool(np.all(rows >= 0)) and bool(np.all(rows[:, 1] == 1)), "its weights must not be negative")
+    require(len(rows) <= int(held["n_rows"]), "no more weights may wait than were taken in")
 
 
 def _check_sum(settings: Settings, run: dict[str, Any], state: Solver, held: dict[str, Any], sizes: Sizes) -> None:
@@ -285,6 +302,17 @@ class RunFile:
             names=None if columns is None else tuple(columns),
             path=Path(path),
         )
+
+    def weights(self) -> WeightSum | None:
+        """Return the sums of the weights of rows that are pushed; None if they have none."""
+        arrays = (self.arrays or {}).items()
+        held = {key.removeprefix("weights_"): value for key, value in arrays if key.startswith("weights_")}
+        if not held:
+            return None
+        total = WeightSum()
+        with faults_of(self.path or "", _REMEDY):
+            total.sum.restore(held)
+        return total
 
     def resume(self, account: Account | None = None, *, stops_when_found: bool = False) -> Run | None:
         """Return the run as it was saved; None if it had not begun."""

@@ -36,7 +36,7 @@ def test_the_toy_is_small():
 
 #: What scikit-learn tries with weights that this model cannot do; `test_weights.py` tests what it can.
 NOT_WITH_WEIGHTS = {
-    "check_sample_weight_equivalence_on_dense_data": "EM ends before its maximum by `tol`, and starts are drawn at random",
+    "check_sample_weight_equivalence_on_dense_data": "EM ends before its maximum by `tol`",
 }
 
 

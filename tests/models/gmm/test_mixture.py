@@ -20,7 +20,7 @@ KINDS = ("spherical", "diag", "full")
 
 #: What scikit-learn tries with weights that this model cannot do; `test_weights.py` tests what it can.
 NOT_WITH_WEIGHTS = {
-    "check_sample_weight_equivalence_on_dense_data": "eight components of nine different rows have many maxima, and starts are drawn at random",
+    "check_sample_weight_equivalence_on_dense_data": "eight components of nine different rows: many maxima",
 }
 
 
