@@ -18,10 +18,11 @@ from odeco.display.progress import following
 from odeco.errors import BadRowError, FileFormatError, NothingFoundError, RankError, StreamEndedError
 from odeco.io.rows import as_batch_weights, as_rows, bad_row_error, check_no_weights, check_private_rows, row_slice
 from odeco.io.source import is_on_cluster, names_of
+from odeco.online.batches import Progress
 from odeco.online.checkpoint import RunFile
 from odeco.online.dask.requests import cluster_rows, sum_on_cluster
 from odeco.online.dominance import ColumnSquares, warn_of_dominant_column
-from odeco.online.run import Progress, Run, Snapshot
+from odeco.online.run import Run, Snapshot
 from odeco.online.settings import DEFAULT_MEMORY, DEFAULT_METHOD, DEFAULT_MOMENT, Method, Moment, Settings
 from odeco.online.weights import WeightSum, check_can_be_weighted, times_roots
 from odeco.privacy.ledger import Ledger
@@ -339,17 +340,13 @@ class OnlineDecomposer:
         """
         with self._one_at_a_time:
             run, private = self._run, self._account is not None
-            header: dict[str, Any] | None = None
-            arrays: dict[str, Any] = {}
-            if run is not None:
-                if private and keep_sum:
-                    run.total.let_go_of_rows()
-                header, arrays = run.to_arrays(keep_sum=keep_sum or not private)
-            if self._weights is not None:
-                arrays |= {f"weights_{key}": value for key, value in self._weights.sum.to_arrays().items()}
+            if run is not None and private and keep_sum:
+                run.total.let_go_of_rows()
+            saved = None if run is None else run.saved(keep_sum=keep_sum or not private)
             account = None if self._account is None else self._account.keep_beside(path)
-            settings = (self._settings, self._seed)
-            RunFile(*settings, account=account, run=header, arrays=arrays, names=self._names).save(path)
+            weights = None if self._weights is None else self._weights.sum.saved
+            file = RunFile(self._settings, self._seed, account=account, run=saved, weights=weights, names=self._names)
+            file.save(path)
 
     @classmethod
     def load(
@@ -370,7 +367,10 @@ class OnlineDecomposer:
         account = None if file.account is None else Account.opened(file.account, path, noise)
         online = cls.__new__(cls)
         online._begin(file.settings, file.seed, account, callback, progress)
-        online._run, online._names, online._weights = file.resume(account), file.names, file.weights()
+        online._run, online._names = file.resume(account), file.names
+        if file.weights is not None:
+            online._weights = WeightSum()
+            online._weights.sum.restore(file.weights)
         if account is not None:
             online._skip_what_is_spent(path)
         return online

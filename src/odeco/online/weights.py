@@ -21,13 +21,15 @@ from typing import Any
 
 import numpy as np
 
+from odeco._util.schema import require
 from odeco._util.types import FloatArray
 from odeco.decompose.result import StreamDecomposition
 from odeco.io.coerce import as_source
 from odeco.io.rows import as_weights, csr_view, is_sparse
 from odeco.io.source import Source
 from odeco.online.settings import Settings
-from odeco.online.sums import RowSum
+from odeco.online.sums import RowSum, SavedSum
+from odeco.online.thinning import ALL_ROWS
 from odeco.tensors.components import Components
 
 #: Weights of one that are added at a time.
@@ -43,6 +45,17 @@ def check_can_be_weighted(settings: Settings, dimension: int) -> None:
             "fourth moment, whose frame is that of the first rows, and forgetting need other sums of weights. "
             f"Got {given}. Leave that out, or repeat rows."
         )
+
+
+def check_weight_sum(saved: SavedSum) -> None:
+    """Raise `ValueError` unless a sum from an untrusted file is one of weights."""
+    levels = [level for level in saved.levels if level.size]
+    require(all(level.shape == (2, 1) and level.min() >= 0 for level in levels), "its weights must have two sums")
+    require(saved.threshold == ALL_ROWS and not len(saved.places), "the weights of all rows are added up")
+    if saved.buffer is not None:
+        rows = saved.buffer.rows
+        dense = isinstance(rows, np.ndarray) and rows.shape[1:] == (2,)
+        require(dense and rows.min() >= 0 and bool(np.all(rows[:, 1] == 1)), "its weights must not be negative")
 
 
 def times_roots(rows: Any, weights: FloatArray, order: int) -> Any:
