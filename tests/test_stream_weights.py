@@ -5,6 +5,7 @@ import pytest
 from scipy import sparse
 
 import odeco
+from odeco.cli.app import run
 from odeco.errors import FileFormatError
 from odeco.online.weights import WeightSum
 
@@ -224,3 +225,18 @@ def test_the_sum_of_weights_does_not_depend_on_cuts():
     cut = WeightSum.of(np.split(weights, [1, 5, 8192, 20_000])).sum.total()
     np.testing.assert_array_equal(whole, cut)
     np.testing.assert_allclose(whole.ravel(), [weights @ weights, weights.sum()], rtol=1e-12)
+
+
+def test_the_command_reads_a_column_of_weights(tmp_path, capsys):
+    rows, weights = planted()
+    table = pandas.DataFrame(rows, columns=[f"x{place}" for place in range(D)]).assign(count=weights)
+    table.to_csv(tmp_path / "rows.csv", index=False, float_format="%.17g")
+    out = tmp_path / "found.npz"
+    arguments = ["stream", str(tmp_path / "rows.csv"), "-k", str(K), "--seed", "0", "--out", str(out)]
+    assert run([*arguments, "--weight", "count"]) == 0
+    found, given = odeco.load_result(out), odeco.decompose_stream(rows, K, sample_weight=weights, rng=0)
+    np.testing.assert_array_equal(found.weights, given.weights)
+    assert list(found.names) == list(table.columns[:-1])
+    capsys.readouterr()
+    assert run([*arguments, "--weight", "nothing"]) == 1
+    assert "name of a column" in " ".join(capsys.readouterr().err.split())
