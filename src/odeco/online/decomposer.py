@@ -182,21 +182,15 @@ class OnlineDecomposer:
                 run = self._settings.start(int(checked.shape[1]), self._seed, self._account, n_closed=self._n_spent)
             names = self._checked_names(rows)
             snapshot, n_charges = run.snapshot(), self._n_charges
-            total = self._weights if weights is None or self._weights is not None else WeightSum.of_ones(run.n_rows)
-            before = None if total is None else total.sum.held
+            total = self._weights_after(weights, int(checked.shape[0]), run.n_rows)
             try:
                 self._run = run
-                if total is not None:
-                    total.sum.kept = total.sum.held.levels
-                    total.update(np.ones(checked.shape[0]) if weights is None else weights)
                 self._look_at(checked)
                 with following(self._callback, True) if self._has_bar else nullcontext(self._callback) as report:
                     self._push(run, checked, report)
                 self._names, self._weights = names, total
             except BadRowError as error:
                 self._go_back(run, snapshot, n_charges)
-                if total is not None and before is not None:
-                    total.sum.held = before
                 if self._account is not None:  # clipped rows are never bad; if one were, nothing would be said of it
                     raise RuntimeError("Rows of a private run could not be added up. Nothing was released.") from None
                 if is_on_cluster(checked):
@@ -204,8 +198,6 @@ class OnlineDecomposer:
                 raise bad_row_error(checked) from error  # counted within these rows, not within a batch
             except BaseException:
                 self._go_back(run, snapshot, n_charges)
-                if total is not None and before is not None:
-                    total.sum.held = before
                 raise
             finally:
                 run.release_snapshot(snapshot)
@@ -434,6 +426,13 @@ class OnlineDecomposer:
         if is_on_cluster(rows):
             raise ValueError("Rows on a cluster have no weights. Got `sample_weight`. Repeat rows, or pass an array.")
         return as_batch_weights(sample_weight, int(rows.shape[0]))
+
+    def _weights_after(self, weights: FloatArray | None, n_new: int, n_before: int) -> WeightSum | None:
+        """Return the sums of weights with those of new rows; None if no row has had a weight."""
+        if weights is None and self._weights is None:
+            return None
+        before = WeightSum.of_ones(n_before) if self._weights is None else self._weights
+        return before.after(np.ones(n_new) if weights is None else weights)
 
     def _push(self, run: Run, rows: Any, report: Callable[[Progress], object] | None) -> None:
         """Push rows, and call back after every batch that they close."""

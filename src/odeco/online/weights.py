@@ -78,7 +78,7 @@ class WeightSum:
         """Return the sums over blocks of weights."""
         total = cls()
         for weights in blocks:
-            total.update(weights)
+            total = total.after(weights)
         return total
 
     @classmethod
@@ -86,9 +86,12 @@ class WeightSum:
         """Return the sums over rows without weights."""
         return cls.of(np.ones(min(_BLOCK, n_rows - start)) for start in range(0, n_rows, _BLOCK))
 
-    def update(self, weights: FloatArray) -> None:
-        """Add weights."""
-        self.sum.update(np.column_stack([weights, np.ones(len(weights))]))
+    def after(self, weights: FloatArray) -> WeightSum:
+        """Return the sums with more weights; this one stays as it is."""
+        total = WeightSum()
+        total.sum.held, total.sum.kept = self.sum.held, self.sum.held.levels
+        total.sum.update(np.column_stack([weights, np.ones(len(weights))]))
+        return total
 
     def normalize(self, found: StreamDecomposition) -> StreamDecomposition:
         """Return what was found in rows times roots of weights as that of weighted rows."""

@@ -314,6 +314,14 @@ def test_a_stream_may_have_batches_with_weights_and_without():
     assert isinstance(given._learnt.stream, BlockStream)
 
 
+def test_weights_that_were_divided_by_their_sum_are_warned_of():
+    rows = mixture_rows(np.random.default_rng(0))
+    for model, side in ((TensorMixture(2, covariance_type="diag"), {}), (TensorHMM(2), {"lengths": np.full(N, 1)})):
+        with pytest.warns(UserWarning, match="A weight is a number of rows") as warned:
+            model.set_params(random_state=0).fit(rows, sample_weight=np.full(N, 1 / N), **side)
+        assert warned[0].filename == __file__
+
+
 # Single models --------------------------------------------------------------------------------------------------------
 
 

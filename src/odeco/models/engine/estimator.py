@@ -52,7 +52,7 @@ from odeco.models.engine.parameters import (
 from odeco.models.engine.private import guarantee_of
 from odeco.models.engine.spec import Spec
 from odeco.models.engine.stream import BlockStream
-from odeco.models.engine.weights import count_rows, split, times, with_weights
+from odeco.models.engine.weights import count_rows, split, times, warn_of_few_rows, with_weights
 from odeco.privacy.holders.protocol import RELATIONS, NeighbourRelation
 from odeco.privacy.report import PrivacyReport
 from odeco.privacy.sums import PrivateSums
@@ -273,6 +273,7 @@ class Estimator(_Fitted):
             return X, None, side
         X = in_memory(X)
         weights = as_weights(sample_weight, _num_samples(X), self._SPEC.record)
+        warn_of_few_rows(weights)
         kept = np.flatnonzero(weights)
         return X if kept.size == weights.size else _safe_indexing(X, kept), weights[kept], side
 

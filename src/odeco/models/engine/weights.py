@@ -7,6 +7,7 @@ The functions below add up rows with weights or without; without, they do what N
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,9 @@ from typing import Any
 import numpy as np
 
 from odeco._util.types import FloatArray
+
+#: Models need at least this many rows.
+_FEWEST = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +32,18 @@ class Weighted:
 
     def __getitem__(self, part: Any) -> Weighted:
         return Weighted(self.rows[part], self.weights[part])
+
+
+def warn_of_few_rows(weights: FloatArray) -> None:
+    """Warn if weights count as fewer rows than there must be: they were probably divided by their sum."""
+    total, n_rows = float(weights.sum()), np.count_nonzero(weights)
+    if total < _FEWEST <= n_rows:
+        warnings.warn(
+            f"A weight is a number of rows, and `sample_weight` sums to {total:.3g}: {n_rows:,} rows count as fewer "
+            f"than {_FEWEST}, which tests, criteria and priors take literally. Multiply weights that were divided by "
+            "their sum by the number of rows.",
+            stacklevel=5,
+        )
 
 
 def with_weights(rows: Any, weights: FloatArray | None) -> Any:

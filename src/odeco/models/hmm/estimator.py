@@ -17,6 +17,7 @@ from odeco.io.source import check_cells
 from odeco.models.engine.estimator import EMEstimator, PrivateEstimator, fitted
 from odeco.models.engine.fit import Fit
 from odeco.models.engine.parameters import Constraint, choice, count, n_components, number, optional, param
+from odeco.models.engine.weights import warn_of_few_rows
 from odeco.models.hmm.baum_welch import HMM
 from odeco.models.hmm.emissions import Categorical, Gaussian, Poisson
 from odeco.models.hmm.sequences import (
@@ -371,6 +372,7 @@ class TensorHMM(PrivateEstimator, EMEstimator):
         else:
             weights = as_weights(sample_weight, len(lengths), "sequence")
         of_rows, kept = np.repeat(weights, lengths), weights > 0
+        warn_of_few_rows(of_rows)
         if kept.all():
             return X, of_rows, side
         side = {name: value for name, value in side.items() if name != "y"} | {"lengths": lengths[kept]}

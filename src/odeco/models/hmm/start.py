@@ -67,8 +67,8 @@ def split_merge_starts(
     yield hmm
     rng = np.random.default_rng([seed, 1])
     n_splits = _N_SPLITS["vectors" if np.ndim(rows) > 1 else "symbols"]
-    for part in consecutive_parts(rows, begins, weights, hmm.n_states, n_splits):
-        yield reduce_states(hmm.split(rng), *part, hmm.n_states)
+    for part, part_begins, own in consecutive_parts(rows, begins, weights, hmm.n_states, n_splits):
+        yield reduce_states(hmm.split(rng), part, part_begins, hmm.n_states, own)
 
 
 def consecutive_parts(
@@ -85,15 +85,15 @@ def consecutive_parts(
         yield rows[own], part_begins, None if weights is None else weights[own]
 
 
-def reduce_states(hmm: HMM, rows: Any, begins: BoolArray, weights: FloatArray | None, n_states: int) -> HMM:
+def reduce_states(hmm: HMM, rows: Any, begins: BoolArray, n_states: int, weights: FloatArray | None = None) -> HMM:
     """Return a model with `n_states` states, from one with at least that number, by EM and mergers."""
     if hmm.n_states == n_states:
         return hmm
     hmm = baum_welch(hmm, rows, begins, weights, max_iter=_SPARE_ITER, tol=0.0).params
-    return merge_states(hmm, rows, begins, weights, n_states)
+    return merge_states(hmm, rows, begins, n_states, weights)
 
 
-def merge_states(hmm: HMM, rows: Any, begins: BoolArray, weights: FloatArray | None, n_states: int) -> HMM:
+def merge_states(hmm: HMM, rows: Any, begins: BoolArray, n_states: int, weights: FloatArray | None = None) -> HMM:
     """Return a model with `n_states` states from one with more, by mergers and an EM iteration after each round."""
     per_round = -(-(hmm.n_states - n_states) // _MAX_ROUNDS)
     while hmm.n_states > n_states:
@@ -238,21 +238,21 @@ def spectral_starts(
 ) -> Iterator[HMM]:
     """Yield the starts of Baum-Welch; `n_symbols` is 0 for vectors and counts, of which `emissions` makes states."""
     parts = consecutive_parts(rows, begins, weights, n_states, len(_MIN_SHARES))
-    for number, (min_share, part) in enumerate(zip(_MIN_SHARES, parts, strict=True)):
+    for number, (min_share, (part, part_begins, own)) in enumerate(zip(_MIN_SHARES, parts, strict=True)):
         how: Any = {"min_share": min_share, "seed": seed + number}
         if n_symbols:
-            hmm = start_of_symbols(*part, n_symbols, n_states, **how)
+            hmm = start_of_symbols(part, part_begins, n_symbols, n_states, own, **how)
         else:
-            hmm = start_of_vectors(*part, emissions(part[0], n_states, part[2]), **how)
-        yield reduce_states(hmm, *part, n_states)
+            hmm = start_of_vectors(part, part_begins, emissions(part, n_states, own), own, **how)
+        yield reduce_states(hmm, part, part_begins, n_states, own)
 
 
 def start_of_symbols(
     rows: IndexArray,
     begins: BoolArray,
-    weights: FloatArray | None,
     n_symbols: int,
     n_states: int,
+    weights: FloatArray | None = None,
     *,
     min_share: float,
     seed: int,
@@ -277,8 +277,8 @@ def start_of_symbols(
 def start_of_vectors(
     rows: FloatArray,
     begins: BoolArray,
-    weights: FloatArray | None,
     emissions: Gaussian | Poisson,
+    weights: FloatArray | None = None,
     *,
     min_share: float,
     seed: int,
@@ -286,7 +286,7 @@ def start_of_vectors(
     """Return a model of vectors: a model of quantised rows gives the posterior with which emissions are fitted."""
     n_states = len(emissions.means)
     symbols, n_symbols = quantise(emissions.coordinates(rows), n_states, seed=seed)
-    hmm = start_of_symbols(symbols, begins, weights, n_symbols, n_states, min_share=min_share, seed=seed)
+    hmm = start_of_symbols(symbols, begins, n_symbols, n_states, weights, min_share=min_share, seed=seed)
     hmm = baum_welch(hmm, symbols, begins, weights, max_iter=_QUANTISED_ITER, tol=0.0).params
     statistics = emissions.statistics(rows, times(hmm.posterior(symbols, begins), weights))
     return HMM(hmm.initial, hmm.transitions, emissions.m_step(statistics))
